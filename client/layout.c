@@ -25,6 +25,12 @@ static bool has_columns(const Tensorcast__Daemon__V1__Layout *columns, size_t n_
            columns->n_sizes == n_tensors;
 }
 
+/* A column without entries is NULL, to which nothing may be added, not even 0. */
+static const uint64_t *entries_at(const uint64_t *column, size_t at)
+{
+    return at ? column + at : column;
+}
+
 int layout_build(const Tensorcast__Daemon__V1__Layout *columns, size_t n_tensors, uint64_t memory_bytes, struct arena *arena,
                  struct layout *layout, struct error *error)
 {
@@ -39,7 +45,7 @@ int layout_build(const Tensorcast__Daemon__V1__Layout *columns, size_t n_tensors
         layout->first_dim[i] = n_dims;
         sound = rank <= TC_MAX_RANK && rank <= columns->n_dims - n_dims && dtype_name_of((int)columns->dtypes[i], &bits) &&
                 checked_add(columns->offsets[i], columns->sizes[i], &end) && end <= memory_bytes &&
-                measure_tensor(columns->dims + n_dims, rank, bits, columns->sizes[i], layout->strides + n_dims);
+                measure_tensor(entries_at(columns->dims, n_dims), rank, bits, columns->sizes[i], layout->strides + n_dims);
         n_dims += rank;
     }
     if (sound && n_dims == columns->n_dims)
@@ -80,10 +86,10 @@ int layout_build_files(const Tensorcast__Daemon__V1__Layout *columns, size_t n_t
         layout->first_dim[i] = n_dims;
         span = columns->sizes[i];
         sound = rank <= TC_MAX_RANK && rank <= columns->n_dims - n_dims && dtype_name_of((int)columns->dtypes[i], &bits) &&
-                measure_tensor(columns->dims + n_dims, rank, bits, span, strides);
+                measure_tensor(entries_at(columns->dims, n_dims), rank, bits, span, strides);
         if (sound && columns->sizes[i])
-            sound = (bits % 8 ||
-                     measure_strided(columns->dims + n_dims, columns->strides + n_dims, rank, bits / 8, strides, &span)) &&
+            sound = (bits % 8 || measure_strided(entries_at(columns->dims, n_dims), entries_at(columns->strides, n_dims),
+                                                 rank, bits / 8, strides, &span)) &&
                     columns->file_indexes[i] < n_files && checked_add(columns->offsets[i], span, &end) &&
                     end <= file_bytes[columns->file_indexes[i]];
         n_dims += rank;

@@ -55,8 +55,10 @@ int region_offer(const char *socket, const struct handoff_region *offer, int mem
         return -1;
     int failed = send_offer(region->lease, offer, memory_fd, error) || wait_readable(wait, region->lease, error) ? -1 : 0;
     if (!failed && recv(region->lease, region->token, sizeof region->token, 0) != (ssize_t)sizeof region->token)
-        failed = fail(error, ERROR_UNAVAILABLE, "OFFER_REFUSED",
-                      "the daemon does not take memory to be filled: it is shutting down, or older than this client");
+        failed =
+            fail(error, ERROR_UNAVAILABLE, "OFFER_REFUSED",
+                 "the daemon does not take memory: it is shutting down, older than this client, or this user has all the "
+                 "leases or descriptors that he may have (handoff_refused in its log says)");
     if (failed) {
         close(region->lease);
         region->lease = -1;

@@ -13,6 +13,7 @@ struct activations *activations_create(struct loop *loop, const char *state_dir)
     struct activations *table = memory_alloc(sizeof *table);
     table->loop = loop;
     table->state_dir = memory_copy_text(state_dir);
+    table->hosts = host_table_create();
     return table;
 }
 
@@ -34,18 +35,42 @@ static void list_hosts(struct loop_work *work)
     table->listed = host_registry_list(table->state_dir, &table->n_listed);
 }
 
+static void free_listed(struct activations *table)
+{
+    for (size_t i = 0; i < table->n_listed; i++)
+        free(table->listed[i].path);
+    free(table->listed);
+    table->listed = NULL;
+    table->n_listed = table->n_begun = 0;
+}
+
+/* Some at a time: each holds files open. */
+static void begin_recoveries(struct activations *table)
+{
+    bool is_ending = table->is_draining || table->is_stopped;
+    while (!is_ending && table->n_begun < table->n_listed && table->n_recoveries < MAX_RECOVERIES) {
+        const struct known_host *known = &table->listed[table->n_begun++];
+        const struct table_host *host = host_table_find(table->hosts, known->path, known->host);
+        if (host && !host->writer) { /* who has opened it since has made it whole */
+            table->n_recoveries++;
+            writer_recover(table, known);
+        }
+    }
+    if (is_ending || table->n_begun == table->n_listed)
+        free_listed(table);
+}
+
 static void on_listed(struct loop_work *work)
 {
     struct activations *table = table_of(work);
+    struct error ignored; /* the registry has no more than the table may */
     table->is_listing = false;
     for (size_t i = 0; i < table->n_listed; i++) {
-        const struct known_host *known = &table->listed[i];
-        if (!table->is_draining && !table->is_stopped && !table_find_writer(table, known->path, known->host, NULL))
-            writer_recover(table, known);
-        free(known->path);
+        struct table_host *host = host_table_add(table->hosts, &table->listed[i], 0, &ignored);
+        if (host)
+            host->is_known = true;
     }
-    free(table->listed);
-    table->listed = NULL;
+    begin_recoveries(table);
 }
 
 void activations_recover(struct activations *table)
@@ -55,37 +80,45 @@ void activations_recover(struct activations *table)
     loop_continue(table->loop, &table->list);
 }
 
-struct counted_host *table_count_host(struct activations *table, const char *path, uint32_t host, uid_t uid)
-{
-    struct counted_host *counted = table->hosts;
-    while (counted && (counted->known.host != host || strcmp(counted->known.path, path) != 0))
-        counted = counted->next;
-    if (!counted) {
-        counted = memory_alloc(sizeof *counted);
-        counted->known = (struct known_host){memory_copy_text(path), host, uid};
-        counted->next = table->hosts;
-        table->hosts = counted;
-    }
-    counted->known.uid = uid;
-    return counted;
-}
-
 /* --- the table ---------------------------------------------------------------------------------------------------------- */
 
-struct activation_writer *table_find_writer(const struct activations *table, const char *path, uint32_t host,
-                                            const struct activation_writer *but)
+int table_take_host(struct activation_writer *writer, const struct activation_writer **other, struct error *error)
 {
-    for (struct activation_writer *writer = table->writers; writer; writer = writer->next)
-        if (writer != but && writer->state != WRITER_WAITING && writer->options.host == host &&
-            strcmp(writer->path, path) == 0)
-            return writer;
-    return NULL;
+    struct activations *table = writer->table;
+    const struct known_host user = {writer->path, writer->options.host, writer->uid, writer->is_member};
+    unsigned kept = quota_is_privileged(writer->uid) ? 0 : table->limits.kept_percent;
+    if (!writer->is_recovery && host_table_check(table->hosts, &user, error) < 0)
+        return -1;
+    struct table_host *host = host_table_add(table->hosts, &user, kept, error);
+    if (!host)
+        return -1;
+    *other = host->writer;
+    if (!host->writer) {
+        host->writer = writer;
+        writer->host = host;
+    }
+    return 0;
+}
+
+void table_leave_host(struct activation_writer *writer)
+{
+    struct activations *table = writer->table;
+    if (writer->host) {
+        writer->host->writer = NULL;
+        if (!writer->host->is_known)
+            host_table_remove(table->hosts, writer->host);
+        writer->host = NULL;
+    }
+    if (writer->is_recovery) {
+        table->n_recoveries--;
+        begin_recoveries(table);
+    }
 }
 
 bool activations_has_writer(const struct activations *table, const char *path, uint32_t host)
 {
-    const struct activation_writer *writer = table_find_writer(table, path, host, NULL);
-    return writer && !writer->is_recovery;
+    const struct table_host *found = host_table_find(table->hosts, path, host);
+    return found && found->writer && !found->writer->is_recovery;
 }
 
 /* The number is no secret that guards anything: a writer answers its own user alone. */
@@ -118,9 +151,9 @@ void activations_stop(struct activations *table)
     table->is_stopped = true;
     for (struct activation_writer *writer = table->writers; writer; writer = writer->next) {
         loop_watch_destroy(writer->watch);
-        loop_timer_destroy(writer->timer);
+        loop_timer_destroy(writer->wait.timer);
         writer->watch = NULL;
-        writer->timer = NULL;
+        writer->wait.timer = NULL;
     }
 }
 
@@ -133,12 +166,8 @@ void activations_destroy(struct activations *table)
         writer_free(table->writers);
         table->writers = next;
     }
-    while (table->hosts) {
-        struct counted_host *next = table->hosts->next;
-        free(table->hosts->known.path);
-        free(table->hosts);
-        table->hosts = next;
-    }
+    host_table_destroy(table->hosts);
+    free_listed(table);
     free(table->state_dir);
     free(table);
 }
@@ -151,27 +180,25 @@ static uint64_t room_for(const struct sample *sample)
     return segment_cost(sample) + 2 * (sample->info_bytes + 64);
 }
 
-static uint64_t bytes_of(const struct activations *table, const struct counted_host *host)
+void writer_count(struct activation_writer *writer)
 {
-    const struct activation_writer *writer = table_find_writer(table, host->known.path, host->known.host, NULL);
-    return writer && writer->folder ? host_folder_disk_bytes(writer->folder) + writer->coming.reserved_bytes : host->bytes;
+    uint64_t bytes = writer->folder ? host_folder_disk_bytes(writer->folder) : writer->host->bytes;
+    host_table_count(writer->table->hosts, writer->host, bytes + writer->coming.reserved_bytes);
 }
 
 int writer_find_room(struct activation_writer *writer, struct error *error)
 {
     const struct activations *table = writer->table;
-    uint64_t limit = table->limits.disk_quota_bytes, taken = 0, own = 0, needed = room_for(&writer->coming.sample);
-    for (const struct counted_host *host = table->hosts; host; host = host->next) {
-        uint64_t bytes = bytes_of(table, host);
-        taken += bytes;
-        own += host->known.uid == writer->uid ? bytes : 0;
-    }
+    uint64_t limit = table->limits.disk_quota_bytes, taken, own, needed = room_for(&writer->coming.sample);
+    writer_count(writer);
+    host_table_bytes(table->hosts, host_table_known(writer->host).uid, &taken, &own);
     unsigned kept = quota_is_privileged(writer->uid) ? 0 : table->limits.kept_percent;
     if (!limit || quota_allows(kept, limit, taken, own, needed)) {
         writer->coming.reserved_bytes = needed;
+        writer_count(writer);
         return 1;
     }
-    if (clock_now_ns() < writer->wait_until_ns)
+    if (clock_now_ns() < writer->wait.until_ns)
         return 0;
     char has[TEXT_SIZE_CHARS], most[TEXT_SIZE_CHARS], wants[TEXT_SIZE_CHARS];
     return fail(error, ERROR_RESOURCE_EXHAUSTED, "DISK_QUOTA",

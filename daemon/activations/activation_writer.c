@@ -92,13 +92,14 @@ static struct writer_call *own_call(void)
 void writer_free(struct activation_writer *writer)
 {
     loop_watch_destroy(writer->watch);
-    loop_timer_destroy(writer->timer);
+    loop_timer_destroy(writer->wait.timer);
     for (size_t i = 0; i < writer->seal.n_queued; i++)
         segment_close(writer->seal.queue[i]); /* the next one to open the folder seals them */
     host_folder_close(writer->folder);
     if (writer->memory)
         munmap(writer->memory, writer->region->bytes);
     device_region_close(writer->region);
+    quota_charge_end(&writer->descriptors);
     arena_fini(&writer->coming.arena);
     free(writer->path);
     free(writer);
@@ -111,6 +112,7 @@ static void end_writer(struct activation_writer *writer)
     while (*at != writer)
         at = &(*at)->next;
     *at = writer->next;
+    table_leave_host(writer);
     answer_call(writer);
     writer_free(writer);
 }
@@ -139,9 +141,8 @@ static void on_folder_closed(struct loop_work *work)
 static void finish_closing(struct activation_writer *writer)
 {
     struct host_resume resume = host_folder_resume(writer->folder);
-    struct counted_host *counted = table_count_host(writer->table, writer->path, writer->options.host, writer->uid);
     struct writer_call *call = writer->call;
-    counted->bytes = host_folder_disk_bytes(writer->folder);
+    writer_count(writer);
     log_info(writer->is_recovery ? "activations_found" : "activations_closed", LOG_TEXT("store", writer->path),
              LOG_U64("host", writer->options.host), LOG_U64("samples", resume.n_samples),
              LOG_U64("segments", resume.n_segments), LOG_U64("bytes", resume.bytes));
@@ -197,13 +198,14 @@ static void on_sealed(struct loop_work *work)
     struct writer_seal *seal = (struct writer_seal *)work;
     struct activation_writer *writer = (struct activation_writer *)((char *)seal - offsetof(struct activation_writer, seal));
     seal->is_running = false;
+    writer_count(writer);
     if (!seal->has_failed)
         memmove(seal->queue, seal->queue + 1, --seal->n_queued * sizeof *seal->queue);
     if (!seal->has_failed && seal->n_queued)
         start_sealing(writer);
     if (writer->is_finished && !seal->is_running)
         finish_closing(writer);
-    else if (writer->is_blocked)
+    else if (writer->wait.is_blocked)
         try_append(writer);
 }
 
@@ -237,6 +239,7 @@ static void begin_closing(struct activation_writer *writer, struct writer_call *
 static void get_ready(struct activation_writer *writer)
 {
     set_state(writer, WRITER_READY);
+    writer_count(writer);
     answer_call(writer);
     if (writer->is_left)
         begin_closing(writer, own_call());
@@ -263,7 +266,7 @@ static void on_lease(void *data, int events)
 
 static int open_folder(struct activation_writer *writer, struct error *error)
 {
-    const struct known_host known = {writer->path, writer->options.host, writer->uid};
+    const struct known_host known = host_table_known(writer->host);
     if (host_folder_open(&writer->options, &writer->folder, error) < 0) {
         if (writer->is_recovery && error->code == ERROR_NOT_FOUND)
             host_registry_remove(writer->table->state_dir, &known);
@@ -277,13 +280,15 @@ static void on_opened(struct loop_work *work)
     struct activation_writer *writer = writer_of(work);
     struct writer_call *call = writer->call;
     if (call->has_failed) {
+        if (writer->is_recovery && call->error.code == ERROR_NOT_FOUND)
+            writer->host->is_known = false;
         if (writer->is_recovery)
             log_warn("activations_not_recovered", LOG_TEXT("store", writer->path), LOG_U64("host", writer->options.host),
                      LOG_TEXT("message", call->error.message));
         end_writer(writer);
         return;
     }
-    table_count_host(writer->table, writer->path, writer->options.host, writer->uid);
+    writer->host->is_known = true;
     call->writer = writer;
     if (!writer->is_recovery)
         log_info("activations_opened", LOG_TEXT("store", writer->path), LOG_U64("host", writer->options.host),
@@ -298,18 +303,25 @@ static int fail_taken(const struct activation_writer *writer, struct error *erro
                 writer->options.host, text_escape(writer->path, strlen(writer->path), text));
 }
 
-/* A folder whose writer is on its way out, or that is being looked at after a crash, is free in a moment. */
+/* A folder whose writer is on its way out, or that is being looked at after a crash, is free in a moment; and whose the stores
+ * are is not known before the registry has been read. */
 static void try_open(struct activation_writer *writer)
 {
-    const struct activation_writer *other = table_find_writer(writer->table, writer->path, writer->options.host, writer);
+    const struct activation_writer *other = NULL;
+    struct error *error = &writer->call->error;
+    bool is_late = writer->is_left || clock_now_ns() > writer->wait.until_ns;
+    if (writer->table->is_listing && !is_late)
+        return;
+    int failed = table_take_host(writer, &other, error);
     bool is_going = other && (other->is_left || other->is_recovery || other->state == WRITER_CLOSING);
-    if (!other && !writer->is_left) {
-        loop_timer_stop(writer->timer);
+    if (!failed && !other && !writer->is_left) {
+        loop_timer_stop(writer->wait.timer);
         set_state(writer, WRITER_OPENING);
         submit_step(writer, open_folder, on_opened);
-    } else if (!is_going || writer->is_left || clock_now_ns() > writer->wait_until_ns) {
+    } else if (failed || !is_going || is_late) {
         writer->call->has_failed = true;
-        fail_taken(writer, &writer->call->error);
+        if (!failed)
+            fail_taken(writer, error);
         end_writer(writer);
     }
 }
@@ -319,7 +331,7 @@ static void on_timer(void *data)
     struct activation_writer *writer = data;
     if (writer->state == WRITER_WAITING)
         try_open(writer);
-    else if (writer->is_blocked)
+    else if (writer->wait.is_blocked)
         try_append(writer);
 }
 
@@ -337,6 +349,10 @@ static struct activation_writer *new_writer(struct activations *table, const cha
 
 static int prepare_memory(struct activation_writer *writer, struct error *error)
 {
+    const struct metadata_account account = writer->account;
+    writer->descriptors = (struct quota_charge){.quota = account.quota, .kind = QUOTA_DESCRIPTORS, .uid = account.uid};
+    if (quota_charge_add(&writer->descriptors, WRITER_DESCRIPTORS, error) < 0)
+        return -1;
     if (getrandom(writer->id, sizeof writer->id, 0) != sizeof writer->id)
         return fail_errno(error, errno, "getrandom");
     void *memory = mmap(NULL, writer->region->bytes, PROT_READ, MAP_SHARED, writer->region->memory_fd, 0);
@@ -353,27 +369,31 @@ void activation_writer_open(struct activations *table, const struct writer_optio
     struct activation_writer *writer = new_writer(table, options->path, options->host, options->uid);
     *call = (struct writer_call){.done = call->done};
     writer->options.segment_bytes = options->segment_bytes;
+    writer->is_member = options->is_member;
     writer->account = options->account;
     writer->region = options->region;
     writer->call = call;
     writer->is_left = table->is_draining;
-    writer->wait_until_ns = clock_now_ns() + (uint64_t)LONGEST_OPEN_MS * NS_PER_MS;
-    writer->timer = loop_timer_create(table->loop, on_timer, writer);
+    writer->wait.until_ns = clock_now_ns() + (uint64_t)LONGEST_OPEN_MS * NS_PER_MS;
+    writer->wait.timer = loop_timer_create(table->loop, on_timer, writer);
     if (prepare_memory(writer, &call->error) < 0) {
         call->has_failed = true;
         end_writer(writer);
         return;
     }
-    loop_timer_start(writer->timer, POLL_MS, POLL_MS);
+    loop_timer_start(writer->wait.timer, POLL_MS, POLL_MS);
     try_open(writer);
 }
 
 void writer_recover(struct activations *table, const struct known_host *host)
 {
+    const struct activation_writer *other;
+    struct error ignored; /* it is in the table already, and nobody has it */
     struct activation_writer *writer = new_writer(table, host->path, host->host, host->uid);
     writer->options.must_exist = true;
     writer->is_recovery = writer->is_left = true;
     writer->call = own_call();
+    table_take_host(writer, &other, &ignored);
     set_state(writer, WRITER_OPENING);
     submit_step(writer, open_folder, on_opened);
 }
@@ -424,8 +444,8 @@ static void end_append(struct activation_writer *writer, const struct error *err
 
 static void stop_waiting(struct activation_writer *writer)
 {
-    loop_timer_stop(writer->timer);
-    writer->is_blocked = false;
+    loop_timer_stop(writer->wait.timer);
+    writer->wait.is_blocked = false;
 }
 
 /* Until full segments are sealed, and the disk has room. */
@@ -504,9 +524,9 @@ void activation_writer_append(struct activation_writer *writer, struct append_pa
         submit_step(writer, append_bytes, on_appended);
         return;
     }
-    writer->is_blocked = true;
-    writer->wait_until_ns = clock_now_ns() + writer->table->limits.quota_timeout_ms * NS_PER_MS;
-    loop_timer_start(writer->timer, POLL_MS, POLL_MS);
+    writer->wait.is_blocked = true;
+    writer->wait.until_ns = clock_now_ns() + writer->table->limits.quota_timeout_ms * NS_PER_MS;
+    loop_timer_start(writer->wait.timer, POLL_MS, POLL_MS);
     try_append(writer);
 }
 

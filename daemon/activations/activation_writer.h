@@ -58,6 +58,7 @@ struct writer_options {
     uint64_t segment_bytes;
     struct device_region *region; /* taken */
     uid_t uid;
+    bool is_member;                  /* of limits.shared_group */
     struct metadata_account account; /* of the caller */
 };
 void activation_writer_open(struct activations *table, const struct writer_options *options, struct writer_call *call);

@@ -16,7 +16,7 @@
 
 #define FOLDER "activations"
 #define SUFFIX ".json"
-enum { MAX_FILE_BYTES = 32 << 10, MAX_HOSTS = 1 << 16, NAME_CHARS = DIGEST_HEX_CHARS + 16 };
+enum { MAX_FILE_BYTES = 32 << 10, NAME_CHARS = DIGEST_HEX_CHARS + 16 };
 
 static int open_registry(const char *state_dir)
 {
@@ -45,6 +45,7 @@ static char *describe_host(const struct known_host *host, size_t *length)
     json_put_text(&json, "path", host->path);
     json_put_u64(&json, "host", host->host);
     json_put_u64(&json, "uid", host->uid);
+    json_put_u64(&json, "shared", host->is_shared);
     json_write_close(&json, '}');
     *length = json.length;
     return json.text;
@@ -88,7 +89,7 @@ static bool parse_host(const char *text, size_t length, struct known_host *host)
     struct arena arena = {0};
     struct json json;
     struct json_string key, path = {0};
-    uint64_t number = ACTIVATION_MAX_HOST + 1, uid = 0;
+    uint64_t number = ACTIVATION_MAX_HOST + 1, uid = 0, shared = 0;
     json_init(&json, text, length, &arena);
     if (json_begin_object(&json))
         while (json_next_key(&json, &key)) {
@@ -98,13 +99,16 @@ static bool parse_host(const char *text, size_t length, struct known_host *host)
                 json_take_u64(&json, &number);
             else if (json_string_is(&key, "uid"))
                 json_take_u64(&json, &uid);
+            else if (json_string_is(&key, "shared"))
+                json_take_u64(&json, &shared);
             else
                 json_skip(&json);
         }
     bool is_good = json_end(&json) && number <= ACTIVATION_MAX_HOST && path.length && path.text[0] == '/' &&
                    !memchr(path.text, '\0', path.length);
     if (is_good)
-        *host = (struct known_host){memory_print("%.*s", (int)path.length, path.text), (uint32_t)number, (uid_t)uid};
+        *host = (struct known_host){memory_print("%.*s", (int)path.length, path.text), (uint32_t)number, (uid_t)uid,
+                                    shared != 0};
     arena_fini(&arena);
     return is_good;
 }
@@ -133,7 +137,7 @@ struct known_host *host_registry_list(const char *state_dir, size_t *n_hosts)
             close(fd);
         return NULL;
     }
-    for (const struct dirent *entry; *n_hosts < MAX_HOSTS && (entry = readdir(directory)) != NULL;) {
+    for (const struct dirent *entry; *n_hosts < HOST_REGISTRY_MAX && (entry = readdir(directory)) != NULL;) {
         size_t length = strlen(entry->d_name);
         if (length != DIGEST_HEX_CHARS + strlen(SUFFIX))
             continue;

@@ -3,16 +3,20 @@
 #ifndef ACTIVATIONS_HOST_REGISTRY_H
 #define ACTIVATIONS_HOST_REGISTRY_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
 
 #include "base/error.h"
 
+enum { HOST_REGISTRY_MAX = 1 << 16 };
+
 struct known_host {
     char *path; /* of the store; malloced */
     uint32_t host;
-    uid_t uid; /* who wrote last */
+    uid_t uid;      /* whose store it is */
+    bool is_shared; /* the members' of limits.shared_group */
 };
 
 /* Durable when it returns 0. */

@@ -12,7 +12,10 @@
 #include "source/disk/trusted_path.h"
 
 #define SCHEME "disk:"
-enum { MAX_DEPTH = 64 }; /* of folders that are made */
+enum {
+    MAX_DEPTH = 64 /* of folders that are made */,
+    MAX_PATH_CHARS = 1024 /* remembered for as long as the store is there */
+};
 
 static bool has_dots(const char *path)
 {
@@ -30,6 +33,10 @@ char *store_path_parse(const char *reference, struct error *error)
         fail(error, ERROR_INVALID_ARGUMENT, "BAD_REFERENCE",
              "%s is no store to append to; that is a folder of this host, disk:/absolute/path without \"..\"",
              text_escape(reference, strlen(reference), text));
+        return NULL;
+    }
+    if (strlen(path) > MAX_PATH_CHARS) {
+        fail(error, ERROR_INVALID_ARGUMENT, "BAD_REFERENCE", "the path of a store has at most %d bytes", MAX_PATH_CHARS);
         return NULL;
     }
     return trusted_path_normalize(path);

@@ -3,16 +3,15 @@
 #define ACTIVATIONS_WRITER_PRIVATE_H
 
 #include "activations/activation_writer.h"
-#include "activations/host_registry.h"
+#include "activations/host_table.h"
+#include "base/quota.h"
 
 enum writer_state { WRITER_WAITING, WRITER_OPENING, WRITER_READY, WRITER_WORKING, WRITER_CLOSING, WRITER_CLOSED };
 
-enum { MAX_FULL = 2 /* segments of a writer that are not sealed yet */ };
-
-struct counted_host { /* a folder that was ever written */
-    struct counted_host *next;
-    struct known_host known;
-    uint64_t bytes; /* on the disk, when nobody has it open */
+enum {
+    MAX_FULL = 2, /* segments of a writer that are not sealed yet */
+    MAX_RECOVERIES = 32,
+    WRITER_DESCRIPTORS = 10, /* its folder; segment and journal of the open and the full ones; what sealing opens */
 };
 
 struct activations {
@@ -20,10 +19,11 @@ struct activations {
     char *state_dir;
     struct activation_limits limits;
     struct activation_writer *writers;
-    struct counted_host *hosts;
+    struct host_table *hosts;
     struct loop_work list; /* of the registry, at the start */
     struct known_host *listed;
-    size_t n_listed;
+    size_t n_listed, n_begun; /* of those, whose recovery has begun; they are freed when the last one's has */
+    size_t n_recoveries;
     bool is_listing, is_draining, is_stopped;
 };
 
@@ -43,6 +43,12 @@ struct coming_sample { /* the one that is being appended */
     uint64_t reserved_bytes; /* of the disk */
 };
 
+struct writer_wait {
+    struct loop_timer *timer;
+    uint64_t until_ns;
+    bool is_blocked; /* the call under way waits for room */
+};
+
 struct activation_writer {
     struct activation_writer *next;
     struct activations *table;
@@ -51,10 +57,13 @@ struct activation_writer {
     struct host_folder_options options; /* path is the one above */
     uid_t uid;
     struct metadata_account account;
+    struct quota_charge descriptors;
     enum writer_state state;
-    bool is_left; /* its client is gone, or the daemon stops: it ends after the call under way */
+    bool is_member; /* of limits.shared_group */
+    bool is_left;   /* its client is gone, or the daemon stops: it ends after the call under way */
     bool is_recovery;
-    bool is_finished; /* no further segment gets full: it is closed when the last one is sealed */
+    bool is_finished;        /* no further segment gets full: it is closed when the last one is sealed */
+    struct table_host *host; /* from its opening on */
     struct host_folder *folder;
     struct device_region *region;
     void *memory;
@@ -64,20 +73,18 @@ struct activation_writer {
     struct writer_call *call;                                           /* under way; NULL = none */
     struct append_part part;
     struct coming_sample coming;
-    struct loop_timer *timer;
-    bool is_blocked; /* the call under way waits for room */
-    uint64_t wait_until_ns;
+    struct writer_wait wait;
     struct writer_seal seal;
 };
 
 /* activation_table.c: may the sample that is coming be begun? 1 = yes, and its bytes are reserved; 0 = not yet; -1 = never. */
 int writer_find_room(struct activation_writer *writer, struct error *error);
 void writer_give_room_back(struct activation_writer *writer);
+void writer_count(struct activation_writer *writer); /* what it takes of the disk now */
 
-/* activation_table.c */
-struct counted_host *table_count_host(struct activations *table, const char *path, uint32_t host, uid_t uid);
-struct activation_writer *table_find_writer(const struct activations *table, const char *path, uint32_t host,
-                                            const struct activation_writer *but);
+/* activation_table.c: the folder is this writer's. *other: whose it is now; -1: it never will be. */
+int table_take_host(struct activation_writer *writer, const struct activation_writer **other, struct error *error);
+void table_leave_host(struct activation_writer *writer);
 
 /* activation_writer.c: begins one for a folder that a crash may have left. */
 void writer_recover(struct activations *table, const struct known_host *host);

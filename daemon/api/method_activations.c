@@ -76,6 +76,7 @@ void method_activations_open(struct rpc_call *rpc, const ProtobufCMessage *messa
                                      .segment_bytes =
                                          request->segment_bytes ? request->segment_bytes : DEFAULT_SEGMENT_BYTES,
                                      .uid = rpc_call_uid(rpc),
+                                     .is_member = rpc_call_is_of_group(rpc, api->shared_group),
                                      .account = rpc_call_account(rpc)};
     char *path = store_path_parse(request->store, &error);
     int failed = !path || check_open(request, &error) < 0 ||

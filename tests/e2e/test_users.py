@@ -7,7 +7,9 @@ import socket
 import subprocess
 
 import grpc
+import numpy as np
 import pytest
+import tensorcast_client as tc
 
 import checkpoints
 from stage import CLI, MiB, Outcome, for_everybody, soon
@@ -349,3 +351,68 @@ def test_members_of_the_shared_group_may_load_as_one_group(open_to_all, models):
     stranger.wait()
     for process in [*ranks, stranger]:
         process.stdout.close(), process.stderr.close()
+
+
+# --- activation stores -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def stores(open_to_all, models):
+    """The daemon, the folder of stores, and what opens a host of one as somebody. What Python has not imported yet it could not
+    read as somebody else, so root has a store first."""
+    acts = models / "acts"
+    daemon = None
+
+    def make(**settings):
+        nonlocal daemon
+        daemon = open_to_all(activations={"roots": [str(acts)]}, **settings)
+        append(0, "first", 1)
+        return daemon, acts, append
+
+    def append(uid, store, host, closes=True):
+        with acting_as(uid):
+            writer = tc.connect(daemon.socket).activation_store(f"disk:{acts / store}", host=host)
+            try:
+                writer.append(0 if writer.resume["last_sample"] is None else writer.resume["last_sample"] + 1,
+                              {1: np.full(3, uid, np.float32)})
+            finally:
+                if closes:
+                    writer.close()
+        return writer
+
+    acts.mkdir()
+    return make
+
+
+def test_nobody_appends_to_the_store_of_another_user_nor_within_it(stores):
+    daemon, acts, append = stores()
+    append(ANN, "hers", 3)
+    for store, host in (("hers", 3), ("hers", 4), ("hers/host_003", 1), ("hers/host_003/segment_000002.safetensors", 1)):
+        with pytest.raises(PermissionError, match=f"user {ANN}'s"):
+            append(BOB, store, host)
+    append(BOB, "hers/other", 1)  # a folder that no host of hers has
+    append(ANN, "hers", 4)
+    append(0, "hers", 3)
+    daemon.stop()
+    daemon.start()
+    with pytest.raises(PermissionError, match=f"user {ANN}'s"):
+        append(BOB, "hers", 3)
+    append(ANN, "hers", 3)
+    assert sorted(p.name for p in (acts / "hers/host_003").iterdir()) == [
+        "manifest.json", *(f"segment_00000{i}.safetensors" for i in (1, 2, 3))]
+
+
+def test_a_user_with_all_writers_he_can_get_leaves_descriptors_to_others(stores, models):
+    artifact = write(models, "m", 4096)
+    daemon, _, append = stores(limits={"nofile": (400, 400)})
+    writers = []
+    with pytest.raises(tc.TensorcastError, match="descriptors"):  # by the offer of memory, or by the opening
+        for host in range(200):
+            writers.append(append(ANN, "hers", host, closes=False))
+    assert len(writers) > 3 and f"user {ANN} has " in daemon.log()
+    append(BOB, "his", 1)
+    assert command(daemon, BOB, "load", artifact).code == 0
+    assert daemon.status()["leases"] == 0 and "TOO_MANY_OPEN_FILES" not in daemon.log()
+    for writer in writers:
+        writer.close()
+    append(ANN, "hers", 199)

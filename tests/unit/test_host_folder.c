@@ -334,10 +334,23 @@ static void as_many_folders_as_64_are_made_and_one_more_is_not(void **state)
     assert_int_equal(store_path_open(&some, path, true, &error), -1);
 }
 
+static void a_path_of_a_store_has_at_most_1024_bytes(void **state)
+{
+    char reference[1100] = "disk:/", *path = reference + 5;
+    (void)state;
+    memset(path + 1, 'a', 1024);
+    assert_null(store_path_parse(reference, &error));
+    assert_non_null(strstr(error.message, "1024"));
+    path[1024] = '\0';
+    char *parsed = store_path_parse(reference, &error);
+    assert_string_equal(parsed, path);
+    free(parsed);
+}
+
 static void folders_are_remembered_until_they_are_forgotten(void **state)
 {
     char path[] = "/data/acts";
-    const struct known_host one = {path, 3, 1000}, two = {path, 4, 0};
+    const struct known_host one = {path, 3, 1000, true}, two = {path, 4, 0, false};
     size_t n;
     (void)state;
     assert_int_equal(host_registry_add(root, &one, &error), 0);
@@ -350,6 +363,7 @@ static void folders_are_remembered_until_they_are_forgotten(void **state)
     assert_string_equal(list[0].path, path);
     assert_int_equal(list[0].host, 3);
     assert_int_equal(list[0].uid, 1000);
+    assert_true(list[0].is_shared);
     free(list[0].path);
     free(list);
 }
@@ -396,6 +410,7 @@ int main(void)
         IN_A_ROOT(a_folder_that_lacks_what_its_manifest_says_is_refused),
         IN_A_ROOT(a_store_lies_below_the_roots_and_no_link_leads_out),
         IN_A_ROOT(as_many_folders_as_64_are_made_and_one_more_is_not),
+        IN_A_ROOT(a_path_of_a_store_has_at_most_1024_bytes),
         IN_A_ROOT(folders_are_remembered_until_they_are_forgotten),
         IN_A_ROOT(a_store_lists_its_hosts),
     };

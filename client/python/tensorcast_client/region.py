@@ -111,10 +111,13 @@ def _exchange(path, peer, offer, clock):
         if error.errno == errno.EPERM:
             raise errors.make(StatusCode.FAILED_PRECONDITION, "the daemon takes no memory to be filled: it is older than this client, "
                               "or serves no GPU", "OFFER_REFUSED") from None
-        raise errors.make(StatusCode.UNAVAILABLE, f"cannot offer memory over {path}: {error}", "HANDOFF_FAILED") from error
+        if error.errno not in (errno.EPIPE, errno.ECONNRESET):
+            raise errors.make(StatusCode.UNAVAILABLE, f"cannot offer memory over {path}: {error}", "HANDOFF_FAILED") from error
+        token = b""
     if len(token) != _TOKEN_BYTES:
-        raise errors.make(StatusCode.UNAVAILABLE, "the daemon does not take memory to be filled: it is shutting down, or older "
-                          "than this client", "OFFER_REFUSED")
+        raise errors.make(StatusCode.UNAVAILABLE, "the daemon does not take memory: it is shutting down, older than this client, or "
+                          "this user has all the leases or descriptors that he may have (handoff_refused in its log says)",
+                          "OFFER_REFUSED")
     return token
 
 
