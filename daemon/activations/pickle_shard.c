@@ -153,6 +153,8 @@ static struct value **pop_mark(struct pickle *pickle, size_t *n)
         damaged(pickle, "there is no mark");
         return NULL;
     }
+    if (!reserve_items(pickle, &pickle->stack, pickle->n_stack, &pickle->stack_capacity)) /* nothing was pushed yet */
+        return NULL;
     size_t first = pickle->marks[--pickle->n_marks];
     *n = pickle->n_stack - first;
     pickle->n_stack = first;

@@ -97,6 +97,8 @@ static void what_is_not_well_formed_is_refused(void **state)
         "<r><a <b></a></r>",
         "<r>< /a></r>",
         "<r><x:>1</x:></r>",
+        "<:/>",
+        "<r><:/></r>",
         "<r><a>x</a x></r>",
     };
     (void)state;
@@ -105,6 +107,19 @@ static void what_is_not_well_formed_is_refused(void **state)
         if (text)
             fail_msg("%s was taken: %s", cases[i], text);
     }
+}
+
+/* libexpat tells the end of such a tag after it was told to stop. */
+static void an_empty_tag_without_a_name_is_no_element(void **state)
+{
+    static const char document[] = "<r><a>x</a><:/><a>y</a></r>";
+    struct found found = {0};
+    (void)state;
+    assert_string_equal(xml_read("<:/>", 4, take_a, &found), "a tag has no name");
+    assert_int_equal(found.n_elements, 0);
+    assert_non_null(xml_read(document, strlen(document), take_a, &found));
+    assert_int_equal(found.n_elements, 1);
+    free(found.text);
 }
 
 static bool is_read(int depth)
@@ -156,6 +171,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(texts_come_out_unescaped),
         cmocka_unit_test(what_is_not_well_formed_is_refused),
+        cmocka_unit_test(an_empty_tag_without_a_name_is_no_element),
         cmocka_unit_test(depth_is_limited),
         cmocka_unit_test(a_nul_is_no_text),
         cmocka_unit_test(long_documents_come_in_pieces),

@@ -69,6 +69,8 @@ static void XMLCALL on_end(void *data, const char *name)
 {
     struct reader *reader = data;
     (void)name;
+    if (reader->complaint) /* libexpat tells the end of <x/> also when its beginning was refused */
+        return;
     if (!reader->element(reader->data, reader->path.bytes, reader->is_leaf ? reader->text.bytes : NULL))
         stop_reading(reader, "an element where there should be none");
     reader->path.length = reader->starts[--reader->depth];
@@ -79,7 +81,7 @@ static void XMLCALL on_end(void *data, const char *name)
 static void XMLCALL on_text(void *data, const char *text, int length)
 {
     struct reader *reader = data;
-    if (reader->is_leaf)
+    if (reader->is_leaf && !reader->complaint)
         append_bytes(&reader->text, text, (size_t)length);
 }
 
