@@ -12,14 +12,13 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/checked.h"
 #include "base/memory.h"
+#include "unix_connect.h"
 
-enum { ALIGN_BYTES = 2 << 20, BACKLOG_RETRY_NS = 1000000 };
+enum { ALIGN_BYTES = 2 << 20 };
 
 static const _Alignas(64) unsigned char nothing[64]; /* what an empty load points to */
 
@@ -41,29 +40,16 @@ const char *handoff_find(const char *daemon_socket, const char *path, struct are
     return beside;
 }
 
-/* A full backlog is EAGAIN on a Unix socket, and poll() does not tell when it has room. */
 int handoff_connect(const char *path, const struct wait *wait, struct error *error)
 {
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
-    if (strlen(path) >= sizeof address.sun_path)
-        return fail(error, ERROR_INVALID_ARGUMENT, "PATH_TOO_LONG", "the hand-off socket's path is too long: %s", path);
-    memcpy(address.sun_path, path, strlen(path));
-    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd < 0)
-        return fail_errno(error, errno, "cannot create a socket");
-    while (connect(fd, (const struct sockaddr *)&address, sizeof address)) {
-        int failed = errno;
-        if ((failed == EAGAIN || failed == EINTR) && wait_check(wait, error) == 0) {
-            nanosleep(&(struct timespec){.tv_nsec = BACKLOG_RETRY_NS}, NULL);
-            continue;
-        }
-        if (failed != EAGAIN && failed != EINTR)
-            fail(error, failed == EACCES ? ERROR_PERMISSION_DENIED : ERROR_UNAVAILABLE, "HANDOFF_UNREACHABLE",
-                 "cannot connect to the hand-off socket %s: %s", path, strerror(failed));
-        close(fd);
-        return -1;
-    }
-    return fd;
+    int fd = unix_connect(path, SOCK_SEQPACKET, wait);
+    int failed = errno;
+    if (fd >= 0)
+        return fd;
+    if (failed == EAGAIN)
+        return wait_check(wait, error);
+    return fail(error, failed == EACCES ? ERROR_PERMISSION_DENIED : ERROR_UNAVAILABLE, "HANDOFF_UNREACHABLE",
+                "cannot connect to the hand-off socket %s: %s", path, strerror(failed));
 }
 
 static void take_descriptors(struct msghdr *message, struct answer *answer)

@@ -13,17 +13,20 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include "google/rpc/status.pb-c.h"
+#include "unix_connect.h"
 
 #define PACKAGE_PATH "/tensorcast.daemon.v1."
 #define USUAL_SERVICE "StoreDaemon/"
 
 enum {
+    TRIES = 3, /* as long as connections fail before an answer, and somebody accepts new ones */
     RECONNECT_MS = 100,
     LONGEST_RECONNECT_MS = 500,
     CONNECT_MS = 20000,         /* how long one attempt may take; a busy host needs its time. A refused one fails at once */
@@ -98,7 +101,6 @@ struct call {
     grpc_status_code code;
     grpc_slice message;
     bool cancelled; /* by our caller */
-    bool reused;    /* the channel had served before */
 };
 
 static gpr_timespec deadline_of(const struct wait *wait)
@@ -119,17 +121,14 @@ static int open_call(struct rpc_client *client, const char *method, bool fresh, 
         return fail(error, ERROR_FAILED_PRECONDITION, "CLIENT_FROM_PARENT",
                     "this client was used before fork(); a child needs a client of its own");
     }
-    call->reused = client->channel != NULL;
     bool broken = client->channel &&
                   (fresh || grpc_channel_check_connectivity_state(client->channel, 0) >= GRPC_CHANNEL_TRANSIENT_FAILURE);
     if (!client->channel) {
         grpc_init();
         client->pid = getpid();
     }
-    if (broken) {
+    if (broken)
         grpc_channel_destroy(client->channel);
-        call->reused = false;
-    }
     if (broken || !client->channel)
         client->channel = create_channel(client->socket_path);
     snprintf(path, sizeof path, "%s%s%s", PACKAGE_PATH, strchr(method, '/') ? "" : USUAL_SERVICE, method);
@@ -315,7 +314,7 @@ static int ask_once(struct rpc_client *client, const struct rpc_question *questi
     int n_answers = receive_answers(&call, question, arena, error);
     run_batch(&call, &status, 1);
     int failed = n_answers < 0 ? -1 : judge_status(client, &call, dead, error);
-    *dead = *dead && call.reused && n_answers == 0;
+    *dead = *dead && n_answers == 0;
     grpc_slice_unref(call.message);
     grpc_metadata_array_destroy(&call.header);
     grpc_metadata_array_destroy(&call.trailer);
@@ -325,16 +324,31 @@ static int ask_once(struct rpc_client *client, const struct rpc_question *questi
     return failed;
 }
 
+/* gRPC takes a full backlog for a connection under way and fails at its first read. A daemon that was restarted answers, too.
+ * Waits for room. */
+static bool somebody_accepts(const struct rpc_client *client, const struct wait *wait)
+{
+    int fd = unix_connect(client->socket_path, SOCK_STREAM, wait);
+    if (fd >= 0)
+        close(fd);
+    return fd >= 0;
+}
+
 int rpc_client_ask(struct rpc_client *client, const struct rpc_question *question, const struct wait *wait,
                    struct arena *arena, struct error *error)
 {
-    bool dead = false;
     if (wait_check(wait, error))
         return -1;
-    int failed = ask_once(client, question, wait, false, arena, &dead, error);
-    if (!failed || !dead || access(client->socket_path, F_OK))
-        return failed;
-    return ask_once(client, question, wait, true, arena, &dead, error);
+    for (int asked = 1;; asked++) {
+        bool dead = false;
+        int failed = ask_once(client, question, wait, asked > 1, arena, &dead, error);
+        if (!failed || !dead || asked == TRIES)
+            return failed;
+        if (!somebody_accepts(client, wait)) {
+            wait_check(wait, error);
+            return -1;
+        }
+    }
 }
 
 static int keep_answer(void *data, ProtobufCMessage *answer, struct arena *arena, struct error *error)

@@ -33,14 +33,15 @@ closing() {
 
 # Prints all of a stage at once: the lanes share the terminal.
 stage() {
-  local name=$1 start=$SECONDS code=0 end
+  local name=$1 start=$SECONDS code=0 end TIMEFORMAT='%0U %0S'
   shift
-  "$@" >"$logs/$name" 2>&1 || code=$?
+  { time "$@" >"$logs/$name" 2>&1; } 2>"$logs/.cpu_s.$name" || code=$?
+  local cpu_s=$(($(sed 's/ / + /' "$logs/.cpu_s.$name")))
   if [ "$code" = 0 ]; then end=passed; else end=failed; fi
   {
     flock 8
     closing "$logs/$name"
-    if [ "$code" = 0 ]; then echo "== $name: passed in $((SECONDS - start)) s"
+    if [ "$code" = 0 ]; then echo "== $name: passed in $((SECONDS - start)) s, $cpu_s s of CPU"
     else
       tail -n "${TAIL:-60}" "$logs/$name"
       echo "== $name: FAILED (exit $code) in $((SECONDS - start)) s, see $logs/$name"

@@ -68,16 +68,17 @@ def activated(start):
     """Starts the daemon as systemd does: listening sockets as descriptors 3, 4, LISTEN_PID its own."""
     held = []
 
-    def activate(kinds, names=None):
+    def activate(kinds, names=None, backlog=64, before=lambda daemon: None):
         daemon = start(running=False)
         for path, kind in zip((daemon.socket, daemon.handoff), kinds):
             listener = socket.socket(socket.AF_UNIX, kind)
             listener.bind(str(path))
-            listener.listen(64)
+            listener.listen(backlog)
             held.append(fcntl.fcntl(listener.fileno(), fcntl.F_DUPFD, 100))
             listener.close()
         passed = held[-len(kinds):]
         places = " ".join(f"{3 + i}<&{fd}" for i, fd in enumerate(passed))
+        before(daemon)
         environment = {**os.environ, "LISTEN_FDS": str(len(passed)), **({"LISTEN_FDNAMES": names} if names else {})}
         with open(daemon.log_path, "a") as log:
             daemon.process = subprocess.Popen(
@@ -102,6 +103,30 @@ def test_sockets_of_the_service_manager_are_served_and_left_in_place(activated, 
 def test_a_request_sent_before_the_daemon_runs_is_answered(activated):
     daemon = activated([socket.SOCK_STREAM])
     assert daemon.status()["pid"] == daemon.process.pid
+
+
+def test_a_client_waits_for_room_in_a_full_backlog(activated):
+    waiting = []
+
+    def fill(daemon):
+        for _ in range(2):
+            waiting.append(socket.socket(socket.AF_UNIX))
+            waiting[-1].setblocking(False)
+        with pytest.raises(BlockingIOError):
+            for crowd in waiting:
+                crowd.connect(str(daemon.socket))
+        late = daemon.cli.run("status", "--timeout", "200ms")
+        assert (late.code, late.status) == (124, "DEADLINE_EXCEEDED"), late
+        waiting.append(daemon.cli.spawn("status"))
+        with pytest.raises(subprocess.TimeoutExpired):
+            waiting[-1].wait(0.3)
+
+    activated([socket.SOCK_STREAM], backlog=0, before=fill)
+    client = waiting.pop()
+    _, err = client.communicate(timeout=20)
+    assert client.returncode == 0, err
+    for crowd in waiting:
+        crowd.close()
 
 
 def test_both_sockets_may_come_from_the_service_manager(activated, models):
