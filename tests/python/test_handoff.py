@@ -1,7 +1,9 @@
 """The hand-off socket, and a daemon that misbehaves on it."""
+import contextlib
 import os
 import socket
 import struct
+import threading
 import time
 
 import grpc
@@ -9,6 +11,7 @@ import numpy as np
 import pytest
 
 import tensorcast_client as tc
+from tensorcast_client import handoff
 
 REF = "disk:/models/m"
 MiB = 1 << 20
@@ -121,3 +124,23 @@ def test_two_hundred_loads_leave_no_mapping_and_no_descriptor(fake, load):
         load().close()
     assert fake.wait_for_leases(0) and open_fds() <= fds + 1
     assert len(open("/proc/self/maps").readlines()) <= maps + 8
+
+
+def test_a_connection_waits_for_room_in_a_full_backlog(tmp_path):
+    path = str(tmp_path / "full.sock")
+    with contextlib.ExitStack() as held:
+        listener = held.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+        listener.bind(path)
+        listener.listen(0)
+        with pytest.raises(BlockingIOError):
+            for _ in range(9):
+                crowd = held.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+                crowd.setblocking(False)
+                crowd.connect(path)
+        late = held.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+        with pytest.raises(BlockingIOError):
+            handoff.connect(late, path, 0.05)
+        accepting = threading.Timer(0.1, lambda: held.enter_context(listener.accept()[0]))
+        accepting.start()
+        handoff.connect(late, path, 20)
+        accepting.join()

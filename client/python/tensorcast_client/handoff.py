@@ -22,6 +22,7 @@ _MAGIC, _VERSION = b"TCHO", 1
 _PAGE_KIND_HUGETLB, _PAGE_KIND_DEVICE, _PAGE_KIND_FILES = 0, 3, 4
 _FD = struct.Struct("i")
 _MOST_FDS = 253  # in one message, as the kernel has it
+_ROOM_POLL_S = 0.002
 
 
 def reachable(path, channel):
@@ -69,14 +70,27 @@ def take_files(token, socket_path, timeout, sizes, writable=False):
     return buffers
 
 
+def connect(peer, path, timeout):
+    """peer.connect(path) that waits for room in a full backlog, which is BlockingIOError on a Unix socket; afterwards peer has
+    that timeout in seconds."""
+    until = time.monotonic() + timeout
+    peer.settimeout(timeout)
+    while True:
+        try:
+            return peer.connect(path)
+        except BlockingIOError:
+            if time.monotonic() >= until:
+                raise
+            time.sleep(_ROOM_POLL_S)
+
+
 @contextlib.contextmanager
 def _redeemed(token, socket_path, timeout):
     """(connection that has sent the token, list for the descriptors that come; those left in it are closed)."""
     peer = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
     fds = []
     try:
-        peer.settimeout(timeout)
-        peer.connect(socket_path)
+        connect(peer, socket_path, timeout)
         peer.sendall(token)
         yield peer, fds
     except (socket.timeout, BlockingIOError):  # no time left at all means: do not block

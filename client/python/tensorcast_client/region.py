@@ -15,7 +15,7 @@ from typing import NamedTuple, Optional
 from grpc import StatusCode
 
 from . import errors, messages
-from .handoff import reachable
+from .handoff import connect, reachable
 
 # magic, version, kind, reserved, bytes of the allocation, offset in it, bytes to be filled, IPC handle
 _OFFER = struct.Struct("<4sIIIQQQ64s")
@@ -100,8 +100,7 @@ def _handoff_path(client, clock):
 
 def _exchange(path, peer, offer, clock):
     try:
-        peer.settimeout(clock.left(_LONGEST_HOLD_S))
-        peer.connect(path)
+        connect(peer, path, clock.left(_LONGEST_HOLD_S))
         socket.send_fds(peer, [offer.data], [] if offer.fd is None else [offer.fd])
         token = peer.recv(_TOKEN_BYTES + 1)
     except (socket.timeout, BlockingIOError):
