@@ -37,12 +37,14 @@ static int on_event(void *data, ProtobufCMessage *message, struct arena *arena, 
         stream->result = event->result;
     if (event->event_case != TENSORCAST__DAEMON__V1__MATERIALIZE_EVENT__EVENT_PROGRESS)
         return 0;
-    snprintf(stream->stage, sizeof stream->stage, "%s", event->progress->stage);
+    const char *waiting_for = event->progress->waiting_for;
+    snprintf(stream->stage, sizeof stream->stage, "%s%s", waiting_for[0] ? "waiting for " : event->progress->stage,
+             waiting_for);
     stream->done_bytes = event->progress->done_bytes;
     stream->total_bytes = event->progress->total_bytes;
     if (clock_now_ns() - stream->told_ns < (uint64_t)PROGRESS_INTERVAL_MS * NS_PER_MS)
         return 0;
-    return tell_progress(stream, event->progress->stage, event->progress->done_bytes, event->progress->total_bytes, error);
+    return tell_progress(stream, stream->stage, event->progress->done_bytes, event->progress->total_bytes, error);
 }
 
 int load_stream_how_far(const struct load_stream *stream, struct error *error)
@@ -50,8 +52,8 @@ int load_stream_how_far(const struct load_stream *stream, struct error *error)
     char done[TEXT_SIZE_CHARS], total[TEXT_SIZE_CHARS];
     if (error->kind != ERROR_KIND_DEADLINE_EXCEEDED)
         return -1;
-    if (!stream->stage[0])
-        return error_append(error, "; the daemon had not begun to read");
+    if (!stream->total_bytes)
+        return error_append(error, "; the daemon had not begun to read%s%s", stream->stage[0] ? ": " : "", stream->stage);
     return error_append(error, "; %s: %s of %s", stream->stage, text_people_bytes(stream->done_bytes, done),
                         text_people_bytes(stream->total_bytes, total));
 }

@@ -23,12 +23,14 @@ struct load_question { /* all borrowed */
     Tensorcast__Daemon__V1__FileSet *files;   /* instead of tensors; NULL = tensors */
 };
 
+enum { LOAD_STREAM_STAGE_CHARS = 224 };
+
 struct load_stream {
     const struct tc_options *options; /* may be NULL; set by the caller, the rest begins as zeros */
     const Tensorcast__Daemon__V1__LoadResult *result;
     bool has_ended; /* the daemon's answer is complete: errors from here on are about what it says */
     uint64_t told_ns;
-    char stage[32]; /* of the last progress, "" = none came */
+    char stage[LOAD_STREAM_STAGE_CHARS]; /* of the last progress, or "waiting for ..."; "" = none came */
     uint64_t done_bytes, total_bytes;
 };
 

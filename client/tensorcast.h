@@ -219,7 +219,8 @@ struct tc_options { /* all zero = defaults */
     enum tc_locality source_locality;
     const char *source_sharing_domain;
     uint64_t timeout_ms; /* 0 = none */
-    /* Called on the calling thread, at most ten times a second and once at the end; non-zero cancels the load. */
+    /* Called on the calling thread, at most ten times a second and once at the end; non-zero cancels the load.
+     * stage: "read", or "waiting for https://host to answer"; total_bytes is 0 while it is not known. */
     int (*progress)(void *data, const char *stage, uint64_t done_bytes, uint64_t total_bytes);
     void *data;
     struct tc_cancel *cancel;         /* may be NULL */

@@ -11,6 +11,8 @@
 #include "base/text.h"
 #include "pace_text.h"
 
+static const char WAITS[] = "waiting for ";
+
 enum { BAR_CELLS = 16, REDRAW_MS = 100, PLAIN_MS = 10000 };
 
 void progress_init(struct progress *progress, enum progress_kind kind, bool quiet)
@@ -98,13 +100,20 @@ static void print_plain(struct progress *progress, const char *stage, uint64_t n
     progress->shown_ns = now_ns;
 }
 
+static bool is_wait(const char *stage)
+{
+    return strncmp(stage, WAITS, strlen(WAITS)) == 0;
+}
+
 static void print_object(const struct progress *progress, const char *stage, uint64_t now_ns)
 {
     struct json_writer json = {0};
     double elapsed_s = seconds_since(progress->start_ns, now_ns);
     double speed = elapsed_s > 0 ? (double)progress->done_bytes / elapsed_s : 0;
     json_write_open(&json, '{');
-    json_put_text(&json, "stage", stage);
+    json_put_text(&json, "stage", !is_wait(stage) ? stage : progress->stage[0] ? progress->stage : "waiting");
+    if (is_wait(stage))
+        json_put_text(&json, "waiting_for", stage + strlen(WAITS));
     json_put_u64(&json, "done_bytes", progress->done_bytes);
     json_put_u64(&json, "total_bytes", progress->total_bytes);
     json_put_double(&json, "bytes_per_second", speed);
@@ -118,7 +127,10 @@ static void draw(struct progress *progress, const char *stage, uint64_t now_ns)
 {
     char line[PROGRESS_LINE_CHARS], shown[TEXT_NAME_CHARS];
     text_escape(stage, strlen(stage), shown);
-    if (progress->total_bytes)
+    if (progress->total_bytes && is_wait(stage))
+        snprintf(line, sizeof line, "%s  %.0f %%", shown,
+                 100 * (double)progress->done_bytes / (double)progress->total_bytes);
+    else if (progress->total_bytes)
         progress_line(shown, progress->done_bytes, progress->total_bytes, now_ns - progress->start_ns, line);
     else
         snprintf(line, sizeof line, "%s", shown);
@@ -129,8 +141,7 @@ static void draw(struct progress *progress, const char *stage, uint64_t now_ns)
 /* What it waits for meanwhile is no stage of its own. */
 static bool is_new_stage(struct progress *progress, const char *stage)
 {
-    if (strncmp(stage, "waiting", strlen("waiting")) == 0 ||
-        strncmp(progress->stage, stage, sizeof progress->stage - 1) == 0)
+    if (is_wait(stage) || strncmp(progress->stage, stage, sizeof progress->stage - 1) == 0)
         return false;
     snprintf(progress->stage, sizeof progress->stage, "%s", stage);
     return true;
@@ -139,6 +150,10 @@ static bool is_new_stage(struct progress *progress, const char *stage)
 void progress_show(struct progress *progress, const char *stage, uint64_t done_bytes, uint64_t total_bytes)
 {
     uint64_t now_ns = clock_now_ns();
+    if (is_wait(stage) && !total_bytes) { /* what was read so far stays read */
+        total_bytes = progress->total_bytes;
+        done_bytes = progress->done_bytes;
+    }
     bool was_complete = total_bytes && progress->total_bytes == total_bytes && progress->done_bytes >= total_bytes;
     if (done_bytes > total_bytes)
         done_bytes = total_bytes;

@@ -19,14 +19,14 @@ struct progress {
 
 /* auto: a bar on a terminal, else plain. */
 void progress_init(struct progress *progress, enum progress_kind kind, bool quiet);
-/* stage: "read", or what it waits for. At most ten times a second (a plain line every ten seconds), and what is complete
+/* stage: "read", or "waiting for ...". At most ten times a second (a plain line every ten seconds), and what is complete
  * always, once. total_bytes 0: it is not known yet. */
 void progress_show(struct progress *progress, const char *stage, uint64_t done_bytes, uint64_t total_bytes);
 /* It is done, also where the end was not told: programs get a last object that says so. */
 void progress_finish(struct progress *progress, uint64_t total_bytes);
 void progress_end(struct progress *progress); /* wipes the bar */
 
-enum { PROGRESS_LINE_CHARS = 160 };
+enum { PROGRESS_LINE_CHARS = 240 };
 /* "read   [########........]  50%  1.90 GiB of 3.80 GiB  2.10 GB/s  1 s, 1 s left". Pure. Returns `out`. */
 const char *progress_line(const char *stage, uint64_t done_bytes, uint64_t total_bytes, uint64_t elapsed_ns,
                           char out[PROGRESS_LINE_CHARS]);

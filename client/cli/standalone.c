@@ -121,7 +121,9 @@ static uint64_t available_bytes(void)
 static void on_progress(void *data, const struct load_info *info)
 {
     struct standalone *state = data;
-    progress_show(&state->backend->progress, info->stage, info->done_bytes, info->total_bytes);
+    char stage[WAITING_TEXT_CHARS + 16];
+    snprintf(stage, sizeof stage, "%s%s", info->waiting_for[0] ? "waiting for " : info->stage, info->waiting_for);
+    progress_show(&state->backend->progress, stage, info->done_bytes, info->total_bytes);
 }
 
 static void on_done(void *data, const struct load_result *result, const struct error *error)

@@ -58,6 +58,7 @@ static void on_progress(void *data, const struct load_info *info)
     if (!rpc_call_idle(m->call))
         return; /* a slow reader gets the newest numbers, later */
     progress.stage = info->stage;
+    progress.waiting_for = info->waiting_for;
     progress.done_bytes = info->done_bytes;
     progress.total_bytes = info->total_bytes;
     progress.eta_ms =

@@ -8,12 +8,14 @@
 
 #include "base/memory.h"
 #include "base/metadata.h"
+#include "base/waiting.h"
 
 struct crew {
     size_t count;
     int (*work)(void *data, size_t i, struct error *error);
     void *data;
-    struct metadata_account account; /* of the caller */
+    struct metadata_account account; /* of the caller, like ... */
+    struct waiting *waiting;         /* ... who is told of waits */
     pthread_mutex_t lock;            /* of what follows */
     size_t next, failed_at;
     struct error error;
@@ -23,6 +25,7 @@ static void *run_thread(void *data)
 {
     struct crew *crew = data;
     struct metadata_account before = metadata_enter(crew->account);
+    struct waiting *note = waiting_enter(crew->waiting);
     struct error error;
     pthread_mutex_lock(&crew->lock);
     while (crew->failed_at == SIZE_MAX && crew->next < crew->count) {
@@ -36,6 +39,7 @@ static void *run_thread(void *data)
         }
     }
     pthread_mutex_unlock(&crew->lock);
+    waiting_enter(note);
     metadata_enter(before);
     return NULL;
 }
@@ -43,7 +47,12 @@ static void *run_thread(void *data)
 int parallel_run(size_t count, size_t n_threads, int (*work)(void *data, size_t i, struct error *error), void *data,
                  struct error *error)
 {
-    struct crew crew = {.count = count, .work = work, .data = data, .account = metadata_current(), .failed_at = SIZE_MAX};
+    struct crew crew = {.count = count,
+                        .work = work,
+                        .data = data,
+                        .account = metadata_current(),
+                        .waiting = waiting_current(),
+                        .failed_at = SIZE_MAX};
     size_t n_others = (n_threads < count ? n_threads : count), n_made = 0;
     n_others -= n_others > 0; /* the caller's thread works, too */
     pthread_t *others = memory_alloc_array(n_others, sizeof *others);

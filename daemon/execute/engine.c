@@ -129,6 +129,7 @@ struct run *run_start(struct engine *engine, const struct run_options *options)
     if (!options->destination)
         run->memory = destination_of_segment(options->segment);
     run->account.started_ns = clock_now_ns();
+    waiting_init(&run->waiting);
     pthread_mutex_lock(&engine->lock);
     remote_pool_attach(run);
     io_device_attach(run);
@@ -153,6 +154,12 @@ void run_cancel(struct run *run)
 uint64_t run_done_bytes(const struct run *run)
 {
     return __atomic_load_n(&run->account.done_bytes, __ATOMIC_RELAXED);
+}
+
+bool run_waits_for(struct run *run, char text[WAITING_TEXT_CHARS])
+{
+    text[0] = '\0';
+    return waiting_read(&run->waiting, text);
 }
 
 const struct run_report *run_report(const struct run *run)
@@ -181,5 +188,6 @@ void run_destroy(struct run *run)
     free(run->needs.list);
     free(run->needs.deferred);
     destination_fini(run->destination);
+    waiting_fini(&run->waiting);
     free(run);
 }

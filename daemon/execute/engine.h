@@ -16,6 +16,7 @@
 
 #include "base/error.h"
 #include "base/loop.h"
+#include "base/waiting.h"
 #include "device/device.h"
 #include "plan/plan.h"
 #include "resolve/mapping.h"
@@ -78,6 +79,8 @@ struct run_options {
 struct run *run_start(struct engine *engine, const struct run_options *options);
 void run_cancel(struct run *run);               /* done runs soon, with CANCELLED unless it was finished already */
 uint64_t run_done_bytes(const struct run *run); /* of mapping->view_bytes; any thread */
+/* False, "": its blocks wait for nothing, or not for long. Any thread. */
+bool run_waits_for(struct run *run, char text[WAITING_TEXT_CHARS]);
 const struct run_report *run_report(const struct run *run); /* after done */
 void run_destroy(struct run *run);                          /* after done; accepts NULL. Ends its time as a provider */
 

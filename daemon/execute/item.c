@@ -16,9 +16,25 @@ static bool should_stop(void *data)
     return __atomic_load_n(&((const struct item *)data)->should_stop, __ATOMIC_RELAXED);
 }
 
+/* Its parts stay as they are while it reads. */
+static void tell_runs(struct waiting *note, const char *text, uint64_t until_ns)
+{
+    const struct item *item = (const struct item *)((char *)note - offsetof(struct item, note));
+    for (size_t i = 0; i < item->n_parts; i++) {
+        struct waiting *of_run = &item->parts[i].run->waiting;
+        if (text)
+            waiting_begin(of_run, text, until_ns);
+        else
+            waiting_end(of_run);
+    }
+}
+
 void item_init(struct item *item, struct engine *engine, bool is_remote)
 {
-    *item = (struct item){.engine = engine, .is_remote = is_remote, .cancel = {.is_set = should_stop, .data = item}};
+    *item = (struct item){.engine = engine,
+                          .is_remote = is_remote,
+                          .cancel = {.is_set = should_stop, .data = item},
+                          .note = {.tell = tell_runs}};
 }
 
 void item_fini(struct item *item)
@@ -59,20 +75,25 @@ int item_read(struct item *item, struct source_read *read, uint64_t bytes, struc
     read->cancel = &item->cancel;
     read->uid = part->run->options.uid;
     read->checksum = sums_kind(item->scan);
+    struct waiting *before = waiting_enter(&item->note);
     int result = source_read(part->source, read, error);
+    waiting_enter(before);
     item->read_ns += clock_now_ns() - started_ns;
     if (result == 0)
         sums_add(item->engine, item->scan, read, bytes);
     return result;
 }
 
-int item_read_apart(const struct item *item, struct source_read *read, struct error *error)
+int item_read_apart(struct item *item, struct source_read *read, struct error *error)
 {
     const struct part *part = &item->parts[0];
     read->file = part->file;
     read->cancel = item->is_remote ? &item->cancel : NULL;
     read->uid = part->run->options.uid;
-    return source_read(part->source, read, error);
+    struct waiting *before = waiting_enter(&item->note);
+    int result = source_read(part->source, read, error);
+    waiting_enter(before);
+    return result;
 }
 
 void item_use_temporary(struct item *item, uint64_t bytes, bool begins)

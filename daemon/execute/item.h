@@ -8,6 +8,7 @@
 
 #include "base/arrival.h"
 #include "base/cancel.h"
+#include "base/waiting.h"
 #include "execute/run.h"
 #include "execute/window.h"
 
@@ -51,6 +52,7 @@ struct item {
     struct arrivals arrivals;
     struct cancel cancel; /* asks should_stop */
     bool should_stop;     /* atomic: nobody waits for it any more */
+    struct waiting note;  /* tells the runs of its parts */
 };
 
 void item_init(struct item *item, struct engine *engine, bool is_remote);
@@ -65,7 +67,7 @@ struct part *item_add_part(struct item *item, struct run *run);
  * time, and gives the checksum to the scan's ledger. */
 int item_read(struct item *item, struct source_read *read, uint64_t bytes, struct error *error);
 /* The same for a few bytes that belong to another read: no checksum, no time. `read` has offset and buffers. */
-int item_read_apart(const struct item *item, struct source_read *read, struct error *error);
+int item_read_apart(struct item *item, struct source_read *read, struct error *error);
 /* Temporary memory of so many bytes is used for all parts, or no more. */
 void item_use_temporary(struct item *item, uint64_t bytes, bool begins);
 void item_fail_part(struct part *part, const struct error *error);                             /* keeps its first error */

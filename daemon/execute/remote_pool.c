@@ -359,8 +359,9 @@ void remote_pool_interrupt(struct engine *engine)
     pthread_cond_broadcast(&pool->window_free);
 }
 
-struct staging_buffer *remote_pool_take_window(struct remote_pool *pool, const struct item *item)
+struct staging_buffer *remote_pool_take_window(struct remote_pool *pool, struct item *item)
 {
+    bool waits = false;
     struct engine *engine = item->engine;
     struct staging_buffer *window = NULL;
     pthread_mutex_lock(&engine->lock);
@@ -370,8 +371,13 @@ struct staging_buffer *remote_pool_take_window(struct remote_pool *pool, const s
         window = staging_take(&pool->windows);
         if (window || pool->windows.n_buffers == 0) /* nobody will give one back */
             break;
+        if (!waits)
+            waiting_begin(&item->note, "staging memory that other loads use", 0);
+        waits = true;
         pthread_cond_wait(&pool->window_free, &engine->lock);
     }
+    if (waits)
+        waiting_end(&item->note);
     pool->n_waiting--;
     pthread_mutex_unlock(&engine->lock);
     return window;

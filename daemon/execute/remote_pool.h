@@ -63,7 +63,7 @@ void remote_pool_interrupt(struct engine *engine);
 
 /* Without the lock: waits for a window within the staging budget; NULL when there is no memory or the item was interrupted.
  */
-struct staging_buffer *remote_pool_take_window(struct remote_pool *pool, const struct item *item);
+struct staging_buffer *remote_pool_take_window(struct remote_pool *pool, struct item *item);
 /* How many images there may be now: a load alone, with nobody to keep them for yet, may have few. */
 uint64_t remote_pool_image_budget(const struct remote_pool *pool);
 

@@ -65,6 +65,7 @@ struct run {
     struct run_needs needs;
     size_t n_taken; /* its parts of items that workers are at */
     struct run_account account;
+    struct waiting waiting; /* what its blocks wait for */
     struct run_turn turn;
     struct io_device *device;     /* until it is finished */
     struct remote_origin *origin; /* NULL = its source is not remote */

@@ -11,8 +11,6 @@
 #include "calibration/calibration.h"
 #include "load/load_log.h"
 
-enum { PROGRESS_MS = 100 };
-
 /* --- states --------------------------------------------------------------------------------------------------------- */
 
 static const struct state_row load_states[LOAD_STATES] = {
@@ -195,8 +193,6 @@ void load_start(struct load *load, struct collective *collective, uint32_t rank,
                                   .collective = collective,
                                   .rank = rank,
                                   .n_sharers = n_sharers};
-    if (!table->loads)
-        loop_timer_start(table->progress_timer, PROGRESS_MS, PROGRESS_MS);
     load->shared_the_host = table->loads != NULL;
     for (struct load *other = table->loads; other; other = other->next)
         other->shared_the_host = true;
@@ -223,6 +219,7 @@ struct load_info load_describe(const struct load *load)
                              .age_ns = clock_now_ns() - load->started_ns};
     for (const struct load_waiter *waiter = load->waiters; waiter; waiter = waiter->next)
         info.n_tickets++;
+    run_waits_for(load->parts.run, info.waiting_for);
     return info;
 }
 
@@ -269,8 +266,6 @@ static void end_load(struct load *load)
     while (*at != load)
         at = &(*at)->next;
     *at = load->next;
-    if (!load->table->loads)
-        loop_timer_stop(load->table->progress_timer);
     load_log_run(load->id, &load->parts, error);
     if (!error)
         replica = replica_add(load->target.replicas, &load->parts);

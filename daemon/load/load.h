@@ -36,7 +36,6 @@ struct load_waiter { /* embedded by who waits */
 };
 
 struct load_waiter_events {
-    void (*progress)(struct load_waiter *waiter, const struct load_info *info);
     /* The load goes afterwards. The replica is to be pinned before this returns; NULL: load->error says why there is none.
      */
     void (*ended)(struct load_waiter *waiter, struct load *load, struct replica *replica);
@@ -74,6 +73,7 @@ struct load {
 struct load_table {
     const struct load_services *services;
     struct load *loads; /* that were started */
+    struct pending *pending;
     struct loop_timer *progress_timer;
     struct group_table *groups;
     struct team_plan *team_plans; /* joint plans of the last groups */

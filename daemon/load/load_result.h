@@ -5,6 +5,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "base/waiting.h"
 #include "normalize/load_spec.h"
 #include "plan/plan.h"
 #include "replica/replica.h"
@@ -41,9 +42,10 @@ struct load_result {             /* ticket_result(): owned by the ticket */
     struct load_times times;
 };
 
-struct load_info { /* of a load in flight; stage: "read", "commit" */
+struct load_info { /* of a load in flight; stage: "resolve", "plan", "group", "read", "commit" */
     const char *id, *artifact, *stage;
     uint64_t done_bytes, total_bytes, n_tickets, age_ns;
+    char waiting_for[WAITING_TEXT_CHARS]; /* "" = it does not wait */
 };
 
 #endif

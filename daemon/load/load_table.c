@@ -5,24 +5,15 @@
 #include "base/memory.h"
 #include "load/group.h"
 #include "load/load.h"
+#include "load/pending.h"
 #include "load/team.h"
 #include "load/ticket.h"
-
-static void report_progress(void *data)
-{
-    const struct load_table *table = data;
-    for (struct load *load = table->loads; load; load = load->next) {
-        const struct load_info info = load_describe(load);
-        for (struct load_waiter *waiter = load->waiters; waiter; waiter = waiter->next)
-            waiter->events->progress(waiter, &info);
-    }
-}
 
 struct load_table *load_table_create(const struct load_services *services)
 {
     struct load_table *table = memory_alloc(sizeof *table);
     table->services = services;
-    table->progress_timer = loop_timer_create(services->loop, report_progress, table);
+    table->progress_timer = loop_timer_create(services->loop, pending_tell_all, table);
     table->groups = group_table_create(services->loop, services->quota, &ticket_group_events, table);
     return table;
 }

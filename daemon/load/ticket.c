@@ -14,6 +14,7 @@
 #include "load/group_terms.h"
 #include "load/load.h"
 #include "load/load_log.h"
+#include "load/pending.h"
 #include "load/prepare.h"
 #include "load/team.h"
 #include "observe/log.h"
@@ -26,6 +27,7 @@ struct ticket {
     _Atomic enum ticket_state state; /* helpers look whether it is LEAVING */
     const struct ticket_events *events;
     void *data;
+    struct pending pending;
     struct ticket_input input;
     struct preparation prep;
     struct {                  /* of its group */
@@ -66,6 +68,7 @@ static void wait_for_load(struct ticket *ticket, struct load *load, enum load_or
 static void serve_ticket(struct ticket *ticket, struct replica *replica, enum load_origin origin);
 static void serve_files(struct ticket *ticket);
 static void finish_ticket(struct ticket *ticket, const struct error *error);
+static void tell_progress(struct pending *pending);
 static const struct team_events team_events;
 static const struct load_waiter_events waiter_events;
 
@@ -119,6 +122,7 @@ struct ticket *ticket_create(struct load_table *table, const struct ticket_input
     ticket->result =
         (struct load_result){.uid = input->uid, .pid = input->pid, .artifact = input->request.artifact, .spec = &prep->spec};
     random_id(ticket->result.load_id);
+    pending_init(&ticket->pending, tell_progress);
     *prep = (struct preparation){.services = table->services,
                                  .config = table->services->config,
                                  .uid = input->uid,
@@ -139,6 +143,7 @@ void ticket_submit(struct ticket *ticket, enum load_goal goal, const struct tick
     ticket->data = data;
     ticket->submitted_ns = clock_now_ns();
     set_ticket_state(ticket, TICKET_RESOLVING);
+    pending_add(ticket->table, &ticket->pending);
     place_resolve(ticket);
     if (loop_submit(ticket->table->services->loop, &ticket->work, &error) != 0)
         finish_ticket(ticket, &error);
@@ -151,11 +156,25 @@ static bool is_leaving(void *data)
     return ((const struct ticket *)data)->state == TICKET_LEAVING;
 }
 
+/* While it waits for a helper. */
+static void wait_for_helper(struct ticket *ticket)
+{
+    waiting_begin(&ticket->pending.waiting, "its turn: other requests are being looked at", 0);
+}
+
+static struct waiting *enter_note(struct ticket *ticket)
+{
+    waiting_end(&ticket->pending.waiting);
+    return waiting_enter(&ticket->pending.waiting);
+}
+
 static void resolve_on_helper(struct loop_work *work)
 {
     struct ticket *ticket = (struct ticket *)work;
     const struct cancel cancel = {is_leaving, ticket};
+    struct waiting *before = enter_note(ticket);
     prepare_resolve(&ticket->prep, &ticket->input.request, ticket->input.artifact, &cancel);
+    waiting_enter(before);
 }
 
 /* Who is told that a file keeps changing is told the same of its memory whether this load had begun to write or not: it has
@@ -206,6 +225,7 @@ static void place_resolve(struct ticket *ticket)
     const char *artifact = ticket->input.request.artifact;
     ticket->work = (struct loop_work){.do_work = resolve_on_helper, .done = on_resolved, .uid = ticket->input.uid};
     source_place_work(artifact ? artifact : "", &ticket->work);
+    wait_for_helper(ticket);
 }
 
 /* --- planning ------------------------------------------------------------------------------------------------------- */
@@ -214,7 +234,9 @@ static void plan_ticket_on_helper(struct loop_work *work)
 {
     struct ticket *ticket = (struct ticket *)work;
     const struct cancel cancel = {is_leaving, ticket};
+    struct waiting *before = enter_note(ticket);
     prepare_plan(&ticket->prep, &cancel);
+    waiting_enter(before);
 }
 
 /* False: there is no plan, or nobody wants it any more; then the ticket is done. */
@@ -249,6 +271,7 @@ static void place_plan(struct ticket *ticket)
         source_place_work(artifact->reference, &ticket->work);
         ticket->work.lane |= ticket->prep.lane;
     }
+    wait_for_helper(ticket);
     loop_continue(ticket->table->services->loop, &ticket->work);
 }
 
@@ -485,13 +508,6 @@ static void load_alone(struct ticket *ticket)
     load_start(load, NULL, 0, 1);
 }
 
-static void on_load_progress(struct load_waiter *waiter, const struct load_info *info)
-{
-    const struct ticket *ticket = ticket_of_waiter(waiter);
-    if (ticket->events->progress)
-        ticket->events->progress(ticket->data, info);
-}
-
 /* A failed load may have lost nothing but what was on its way between the ranks: the source still has the bytes, unless it
  * has changed. Then a ticket that does not insist on its group is planned again without. */
 static void on_load_ended(struct load_waiter *waiter, struct load *load, struct replica *replica)
@@ -517,7 +533,40 @@ static void on_load_ended(struct load_waiter *waiter, struct load *load, struct 
     go_without_group(ticket, &problem);
 }
 
-static const struct load_waiter_events waiter_events = {.progress = on_load_progress, .ended = on_load_ended};
+static const struct load_waiter_events waiter_events = {.ended = on_load_ended};
+
+/* --- how far it is -------------------------------------------------------------------------------------------------- */
+
+static struct load_info how_far(struct ticket *ticket)
+{
+    static const char *const stages[TICKET_STATES] = {
+        [TICKET_RESOLVING] = "resolve", [TICKET_PLANNING] = "plan",         [TICKET_ASSEMBLING] = "group",
+        [TICKET_ECHO] = "group",        [TICKET_PLANNING_JOINTLY] = "plan", [TICKET_PLANNING_ALONE] = "plan"};
+    if (ticket->state == TICKET_WAITING && ticket->waiter.load)
+        return load_describe(ticket->waiter.load);
+    struct load_info info = {.id = ticket->result.load_id,
+                             .artifact = ticket->result.artifact,
+                             .stage = stages[ticket->state] ? stages[ticket->state] : "",
+                             .age_ns = clock_now_ns() - ticket->submitted_ns};
+    if (strcmp(info.stage, "group") == 0)
+        snprintf(info.waiting_for, sizeof info.waiting_for, "the other ranks of its group of %u",
+                 (unsigned)ticket->prep.spec.topology.world_size);
+    else
+        waiting_read(&ticket->pending.waiting, info.waiting_for);
+    return info;
+}
+
+/* Before its load there is only something to tell when it waits. */
+static void tell_progress(struct pending *pending)
+{
+    struct ticket *ticket = (struct ticket *)((char *)pending - offsetof(struct ticket, pending));
+    if (ticket->state == TICKET_LEAVING)
+        return;
+    const struct load_info info = how_far(ticket);
+    pending_log(pending, &info, &ticket->result);
+    if (ticket->events->progress && (info.waiting_for[0] || ticket->state == TICKET_WAITING))
+        ticket->events->progress(ticket->data, &info);
+}
 
 /* --- the end -------------------------------------------------------------------------------------------------------- */
 
@@ -580,6 +629,7 @@ static void finish_ticket(struct ticket *ticket, const struct error *error)
     }
     settle_echoes(ticket, error);
     set_ticket_state(ticket, TICKET_DONE);
+    pending_remove(ticket->table, &ticket->pending);
     ticket->result.times.total_ns = clock_now_ns() - ticket->submitted_ns;
     if (ticket->prep.goal == GOAL_REPLICA)
         load_table_count(ticket->table, &ticket->result, error);
@@ -612,6 +662,7 @@ void ticket_destroy(struct ticket *ticket)
         replica_unpin(ticket->result.replica, ticket->input.uid);
     prepare_fini(&ticket->prep);
     arena_fini(&ticket->input.arena);
+    pending_fini(&ticket->pending);
     free(ticket);
 }
 

@@ -10,13 +10,15 @@
 #include "base/clock.h"
 #include "base/condition.h"
 #include "base/memory.h"
+#include "base/waiting.h"
 
 enum { LOOK_NS = 50000000 }; /* between two looks at a waiting client's cancel */
 
 struct entry {
     struct entry *next;
     const char *key;
-    const struct cancel *cancel; /* of the thread that resolves */
+    const struct cancel *cancel; /* of the thread that resolves, like ... */
+    struct waiting *waiting;     /* ... what that waits for */
     size_t n_waiting;            /* written under the lock; atomic */
     bool is_done;
     void *found; /* NULL = the error */
@@ -50,9 +52,12 @@ void resolving_destroy(struct resolving *resolving)
 static int wait_for(struct resolving *resolving, struct entry *entry, const struct resolving_ops *ops,
                     const struct cancel *cancel, void **found, struct error *error)
 {
+    struct waiting *waiting = waiting_current();
     __atomic_add_fetch(&entry->n_waiting, 1, __ATOMIC_RELAXED);
+    waiting_follow(waiting, entry->waiting);
     while (!entry->is_done && !cancel_is_set(cancel))
         condition_wait_until(&resolving->changed, &resolving->lock, clock_now_ns() + LOOK_NS);
+    waiting_follow(waiting, NULL);
     *found = entry->is_done ? entry->found : NULL;
     if (*found)
         ops->ref(*found);
@@ -76,7 +81,8 @@ static bool is_unwanted(void *data)
 static int lead(struct resolving *resolving, const char *key, const struct resolving_ops *ops, void *data,
                 const struct cancel *cancel, void **found, struct error *error)
 {
-    struct entry entry = {.next = resolving->entries, .key = key, .cancel = cancel}, **link = &resolving->entries;
+    struct entry entry = {.next = resolving->entries, .key = key, .cancel = cancel, .waiting = waiting_current()},
+                 **link = &resolving->entries;
     const struct cancel unwanted = {is_unwanted, &entry};
     resolving->entries = &entry;
     pthread_mutex_unlock(&resolving->lock);

@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/condition.h"
+#include "base/waiting.h"
 
 enum { PAUSE_S = 30, WAIT_MS = 50 };
 
@@ -61,7 +62,9 @@ static int renew(struct renewal *renewal, const struct cancel *cancel, struct er
     int64_t expires = 0;
     renewal->renewing = true;
     pthread_mutex_unlock(&renewal->lock);
+    waiting_begin(waiting_current(), renewal->rules->what, 0);
     int failed = renewal->rules->fetch(renewal->owner, cancel, &value, &expires, error);
+    waiting_end(waiting_current());
     pthread_mutex_lock(&renewal->lock);
     renewal->renewing = false;
     pthread_cond_broadcast(&renewal->changed);

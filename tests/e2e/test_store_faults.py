@@ -4,6 +4,7 @@ faults of object stores. A load is delivered whole or fails with the named error
 Cases 27 to 45 are in test_store_contents.py and test_store_credentials.py, proxies, names and TLS in test_store_network.py, 59
 in test_faults.py. Cases 52 to 58 are about uploads; this project has no upload path yet, so they have no test.
 """
+import json
 import os
 import resource
 import signal
@@ -351,3 +352,38 @@ def test_many_faults_at_once_still_deliver_every_byte(fake, store_daemon, scheme
         fake.fault(do, match, every=every, times=3, nth=2)
     started = time.monotonic()
     assert placed.is_delivered(load(store_daemon(http={"max_tries": 20}), placed)), time.monotonic() - started
+
+
+def told(client):
+    """The objects of --progress json, as they come."""
+    for line in client.stderr:
+        if line.startswith("{"):
+            yield json.loads(line)
+
+
+@pytest.mark.parametrize("standalone_too", [False, True])
+def test_what_a_load_waits_for_before_it_can_read_is_told(fake, store_daemon, standalone_too):
+    placed = one(fake, "http")
+    fake.fault({"status": 503, "headers": {"Retry-After": "2"}}, {"listener": "web"}, times=1)
+    daemon = store_daemon()
+    how = {"env": standalone(fake, daemon)} if standalone_too else {}
+    client = daemon.cli.spawn("load", placed.reference, "--progress", "json", *["--standalone"][:standalone_too], **how)
+    steps = list(told(client))
+    client.communicate(timeout=60)
+    waits = [step["waiting_for"] for step in steps if "waiting_for" in step]
+    assert client.returncode == 0 and waits, steps
+    assert waits[0].startswith(fake.url("web") + ": the server answered 503") and "try 2 of 8 in " in waits[0], waits
+    done = [step["done_bytes"] for step in steps]
+    assert done == sorted(done) and steps[-1]["done_bytes"] == steps[-1]["total_bytes"] == SIZE
+
+
+def test_a_read_that_gets_no_byte_says_of_whom_and_the_log_says_it_once(fake, held_up):
+    daemon, placed, _, _ = held_up
+    client = daemon.cli.spawn("load", placed.reference, "--progress", "json")
+    waits = (step["waiting_for"] for step in told(client) if "waiting_for" in step)
+    assert next(waits) in {f"more bytes from {fake.url('web')}", f"{fake.url('web')} to answer"}
+    assert soon(lambda: "event=load_waiting" in daemon.log())
+    client.kill()
+    client.communicate()
+    lines = [line for line in daemon.log().splitlines() if "event=load_waiting" in line]
+    assert len({line.split("load_id=")[1][:16] for line in lines}) == len(lines) and "stage=read waiting_for=" in lines[0], lines

@@ -36,10 +36,16 @@ class Clock:
     def passed(self, event=None):
         """The error that says so, and how far it was: event is the last Progress."""
         far = "the daemon had not begun to read"
-        if event:
-            far = f"{event.stage}: {event.done_bytes / 1e6:.1f} of {event.total_bytes / 1e6:.1f} MB"
+        if event and not event.total_bytes:
+            far += f": {_stage(event)}"
+        elif event:
+            far = f"{_stage(event)}: {event.done_bytes / 1e6:.1f} of {event.total_bytes / 1e6:.1f} MB"
         return errors.make(grpc.StatusCode.DEADLINE_EXCEEDED, f"not done within the deadline of {self._seconds:.3g} s; {far}",
                            errors.DEADLINE_PASSED)
+
+
+def _stage(event):
+    return f"waiting for {event.waiting_for}" if event.waiting_for else event.stage
 
 
 class Teller:
@@ -61,7 +67,7 @@ class Teller:
         now = time.monotonic()
         if self._function and now >= self._next:
             self._next = now + _PROGRESS_INTERVAL_S
-            self._function(event.stage, event.done_bytes, event.total_bytes)
+            self._function(_stage(event), event.done_bytes, event.total_bytes)
 
     def finish(self, total_bytes):
         if self._function:
@@ -77,8 +83,9 @@ def materialize(channel, load_request, clock, progress, first_answer_timeout, wr
     try:
         result, buffer = None, b""
         for data in call:
-            watch.answered()
             event = MaterializeEvent.decode(data)
+            if not event.progress or event.progress.total_bytes:  # before, it only says what it waits for
+                watch.answered()
             if event.progress:
                 progress.tell(event.progress)
             if event.result:

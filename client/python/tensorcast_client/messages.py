@@ -67,7 +67,8 @@ UnpinRequest = Table(artifact=(1, "string"), all=(2, "bool"))
 UnpinResponse = Table(replicas=(1, "uint"), bytes=(2, "uint"))
 
 Accepted = Table(plan=(1, "message", LoadReport))
-Progress = Table(stage=(1, "string"), done_bytes=(2, "uint"), total_bytes=(3, "uint"), eta_ms=(4, "double"))
+Progress = Table(stage=(1, "string"), done_bytes=(2, "uint"), total_bytes=(3, "uint"), eta_ms=(4, "double"),
+                 waiting_for=(20, "string"))
 Layout = Table(names=(1, "strings"), dtypes=(2, "uints"), ranks=(3, "uints"), dims=(4, "uints"),
                offsets=(5, "uints"), sizes=(6, "uints"), file_indexes=(7, "uints"), strides=(8, "uints"))
 MappedFile = Table(name=(1, "string"), bytes=(2, "uint"))

@@ -25,6 +25,8 @@ class _Tqdm:
 
     def __call__(self, stage, done_bytes, total_bytes):
         if self._bar is None:
+            if not total_bytes:
+                return  # a bar of unknown length would be taken for one that is full
             self._bar = self._make(total=total_bytes, unit="B", unit_scale=True)
         if stage != "done":
             self._bar.set_description(stage, refresh=False)
@@ -50,7 +52,8 @@ class _Plain:
         text = f"{done_bytes / max(total_bytes, 1):4.0%}  {size_of(done_bytes)} of {size_of(total_bytes)}  {size_of(done_bytes / passed)}/s"
         if self._is_terminal:
             full = _WIDTH * done_bytes // max(total_bytes, 1)
-            self._file.write(f"\r{stage:<8} [{'#' * full:.<{_WIDTH}}] {text}\033[K")
+            line = f"{stage:<8} [{'#' * full:.<{_WIDTH}}] {text}"
+            self._file.write(f"\r{stage if stage.startswith('waiting') else line}\033[K")
             self._is_open = True
         elif stage == "done" or passed >= self._next:
             self._next = passed + _LINE_EVERY_S

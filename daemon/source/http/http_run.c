@@ -10,11 +10,12 @@
 #include "base/memory.h"
 #include "base/redact.h"
 #include "base/text.h"
+#include "base/waiting.h"
 #include "source/http/http_failure.h"
 #include "source/http/http_settle.h"
 #include "source/http/http_wait.h"
 
-enum { SHOWN_URL_CHARS = 300, MAX_DOUBLINGS = 5 };
+enum { SHOWN_URL_CHARS = 300, MAX_DOUBLINGS = 5, SHOWN_WHY_CHARS = 60 };
 
 /* What failed, where, how often and for how long: the message of whoever looked at the answer alone is its middle. */
 static int tell_failure(struct http_run *run, struct error *error)
@@ -109,6 +110,18 @@ static int sleep_until(struct http_run *run, uint64_t until_ns, struct error *er
     return 0;
 }
 
+/* "https://host: the server answered 503: the server is overloaded, try 4 of 8". What is long loses its details. */
+static void tell_wait(const struct http_run *run, uint64_t until_ns, const struct error *error)
+{
+    char text[WAITING_CHARS], why[TEXT_NAME_CHARS], *details = why;
+    text_escape(error->message, strlen(error->message), why);
+    while (strlen(why) > SHOWN_WHY_CHARS && (details = strrchr(why, ':')))
+        *details = '\0';
+    snprintf(text, sizeof text, "%.64s: %.*s, try %" PRIu32 " of %" PRIu32, run->origin->name, SHOWN_WHY_CHARS, why,
+             run->counts.n_tries + 1, run->max_tries);
+    waiting_begin(waiting_current(), text, until_ns);
+}
+
 /* The error says why the last try failed, and is the call's when there is no time for another. */
 static int wait_before_retry(struct http_run *run, uint64_t retry_after_ns, struct error *error)
 {
@@ -119,8 +132,12 @@ static int wait_before_retry(struct http_run *run, uint64_t retry_after_ns, stru
     uint64_t give_up_ns = run->progress_ns + options->progress_timeout_ms * NS_PER_MS;
     bool is_call = run->wish.deadline_ns > 0 && run->wish.deadline_ns < give_up_ns;
     http_origin_tell_retry(&run->engine->origins, run->origin, run->call.uid, run->counts.n_tries, run->max_tries, error);
-    if (until_ns < (is_call ? run->wish.deadline_ns : give_up_ns))
-        return sleep_until(run, until_ns, error);
+    if (until_ns < (is_call ? run->wish.deadline_ns : give_up_ns)) {
+        tell_wait(run, until_ns, error);
+        int failed = sleep_until(run, until_ns, error);
+        waiting_end(waiting_current());
+        return failed;
+    }
     return fail(error, ERROR_DEADLINE_EXCEEDED, is_call ? "DEADLINE" : "NO_PROGRESS",
                 "%s; the next try would be in %.1f s, after the %s", error->message, (double)(until_ns - now_ns) / 1e9,
                 is_call ? "call's deadline" : "limit on time without progress");

@@ -9,6 +9,7 @@
 #include "base/condition.h"
 #include "base/memory.h"
 #include "base/quota.h"
+#include "base/waiting.h"
 #include "source/http/http_wait.h"
 
 enum { SHOWN_USERS = 4 };
@@ -305,8 +306,13 @@ int http_slots_enter(struct http_slots *slots, struct http_origin *origin, const
         take_slot(slots, flow, slot, wish->turn_ns);
     } else {
         struct waiter waiter = {.flow = flow, .slot = slot, .wish = wish, .since_ns = clock_now_ns()};
+        char text[WAITING_CHARS];
+        snprintf(text, sizeof text, "a free connection: %" PRIu32 " requests are in flight to %.80s", origin->in_flight,
+                 origin->name);
         condition_init(&waiter.granted);
+        waiting_begin(waiting_current(), text, 0);
         result = wait_for_slot(slots, &waiter, error);
+        waiting_end(waiting_current());
         pthread_cond_destroy(&waiter.granted);
     }
     pthread_mutex_unlock(&slots->origins->lock);

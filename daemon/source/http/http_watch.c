@@ -6,15 +6,18 @@
  * Every exchange is waited for: when the watch returns nobody writes into the caller's memory any more. */
 #include "source/http/http_watch.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
 #include "base/condition.h"
 #include "base/memory.h"
+#include "base/waiting.h"
 #include "source/http/http_direct.h"
 #include "source/http/http_wait.h"
 
 enum {
+    SILENT_MS = 500,
     RATE_STALLS = 2 /* the rate is looked at over so many stall timeouts: 10 s unless told otherwise */
 };
 
@@ -157,6 +160,29 @@ static void hedge(struct http_watch *watch)
     http_exchange_drop(watch->engine, second);
 }
 
+/* A second without a byte is told; retries say more than that. */
+static void tell_silence(struct http_watch *watch, uint64_t now_ns)
+{
+    bool is_silent = true, has_head = false;
+    for (unsigned i = 0; i < watch->n_entries; i++) {
+        const struct http_progress *seen = &watch->entries[i].exchange->seen;
+        uint64_t head_ns = atomic_load(&seen->head_ns), last_ns = atomic_load(&seen->last_byte_ns);
+        uint64_t heard_ns = last_ns ? last_ns : head_ns ? head_ns : seen->started_ns;
+        has_head = has_head || head_ns;
+        is_silent = is_silent && now_ns >= heard_ns + ms(SILENT_MS);
+    }
+    if (is_silent == watch->is_silent)
+        return;
+    watch->is_silent = is_silent;
+    char text[WAITING_CHARS];
+    snprintf(text, sizeof text, "%s%.100s%s", has_head ? "more bytes from " : "", watch->origin->name,
+             has_head ? "" : " to answer");
+    if (is_silent)
+        waiting_begin(waiting_current(), text, 0);
+    else
+        waiting_end(waiting_current());
+}
+
 static bool is_all_over(const struct http_watch *watch)
 {
     for (unsigned i = 0; i < watch->n_entries; i++)
@@ -186,6 +212,7 @@ static uint64_t look_at_entries(struct http_watch *watch)
             cancel_entry(&watch->entries[i], HTTP_CAUSE_CANCELLED);
     for (unsigned i = 0; i < watch->n_entries; i++)
         next_ns = http_sooner(next_ns, check_entry(watch, &watch->entries[i], now_ns));
+    tell_silence(watch, now_ns);
     enum http_cause cause = cause_of_all(watch, now_ns);
     if (cause != HTTP_CAUSE_NONE) {
         for (unsigned i = 0; i < watch->n_entries; i++)
@@ -209,6 +236,9 @@ static void watch_until_over(struct http_watch *watch)
         condition_wait_until(&watch->race.changed, &watch->race.lock, next_ns);
     }
     pthread_mutex_unlock(&watch->race.lock);
+    if (watch->is_silent)
+        waiting_end(waiting_current());
+    watch->is_silent = false;
 }
 
 /* The winner; without one whoever has something to say. */

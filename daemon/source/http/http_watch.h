@@ -39,6 +39,7 @@ struct http_watch {
         uint64_t mark_ns, mark_bytes; /* where the rate is counted from */
     } entries[2];
     unsigned n_entries;
+    bool is_silent; /* who waits for it was told so */
 };
 
 /* Sends `first` (whose given fields are set) and waits until all is over and every slot left. The entry that decides is the
