@@ -1,6 +1,10 @@
 """A daemon, checkpoints on disk and in a fake store, and a real vLLM in processes of its own."""
+import contextlib
+import itertools
 import json
 import os
+import signal
+import socket as socket_module
 import subprocess
 import sys
 import tempfile
@@ -127,17 +131,76 @@ def socket(folder, store):
     assert daemon.wait(30) == 0, (folder / "daemon.log").read_text()
 
 
+class Warm:
+    """A warm.py, which runs scripts in processes that need not import vLLM."""
+
+    def __init__(self, folder, environment):
+        self._socket, self._count = folder / "warm.sock", itertools.count()
+        self._process = subprocess.Popen([sys.executable, HERE / "warm.py", self._socket], stdin=subprocess.PIPE, env=environment,
+                                         stdout=subprocess.DEVNULL, stderr=open(folder / "warm.log", "w"))
+        self._folder = folder
+
+    def close(self):
+        self._process.stdin.close()
+        assert self._process.wait(60) == 0, (self._folder / "warm.log").read_text()
+
+    def run(self, script, arguments, environment, timeout):
+        """(exit status, standard output, standard error) of a script; it and all its processes are ended after `timeout` seconds."""
+        outputs = {kind: self._folder / f"{next(self._count)}.{kind}" for kind in ("stdout", "stderr")}
+        with connected(self._socket, self._process) as connection, connection.makefile("rw") as stream:
+            connection.settimeout(timeout)
+            print(json.dumps({"script": str(script), "arguments": arguments, "environment": environment,
+                              **{kind: str(path) for kind, path in outputs.items()}}), file=stream, flush=True)
+            group = int(stream.readline())
+            try:
+                status = int(stream.readline())
+            except BaseException:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(group, signal.SIGKILL)
+                raise
+        return status, *(path.read_text() for path in outputs.values())
+
+
+def connected(path, process):
+    """A connection to a Unix socket that a process is about to make."""
+    connection = socket_module.socket(socket_module.AF_UNIX)
+    while True:
+        try:
+            connection.connect(str(path))
+            return connection
+        except (FileNotFoundError, ConnectionRefusedError):
+            assert process.poll() is None, f"{process.args} ended with {process.returncode}"
+            time.sleep(0.05)
+
+
 @pytest.fixture(scope="session")
-def python(socket, folder):
+def environment(folder):
+    """Of every process with a vLLM. One thread each, as ranks share the cores, and a forked process has no threads of its parent."""
+    return {**os.environ, **VLLM, "XDG_CACHE_HOME": f"{folder}/cache", "OMP_NUM_THREADS": "1"}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def warm(folder, environment):
+    made = Warm(folder, environment)
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="session")
+def python(socket, folder, warm, environment):
     """Runs a script of this folder with a JSON argument; (the JSON objects that it prints, what it logs)."""
 
-    def run(script, job, timeout=900, **environment):
-        done = subprocess.run([sys.executable, str(HERE / script), json.dumps(job)], text=True, timeout=timeout,
-                              capture_output=True, env={**os.environ, **VLLM, "TENSORCAST_SOCKET": str(socket),
-                                                        "XDG_CACHE_HOME": f"{folder}/cache", **environment})
-        said = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-        causes = [line for line in (done.stdout + done.stderr).splitlines() if "Error" in line][:10]
-        assert done.returncode == 0 and said, "\n".join([f"exit {done.returncode}", *causes, done.stdout[-3000:], done.stderr[-6000:]])
-        return said, done.stdout + done.stderr
+    def run(script, job, timeout=900, anew=False, **more):
+        """anew: in a new process, whose processes are new, too, instead of forked from one that has imported vLLM."""
+        words, more = [str(HERE / script), json.dumps(job)], {"TENSORCAST_SOCKET": str(socket), **more}
+        if anew:
+            done = subprocess.run([sys.executable, *words], text=True, timeout=timeout, capture_output=True, env={**environment, **more})
+            status, stdout, stderr = done.returncode, done.stdout, done.stderr
+        else:
+            status, stdout, stderr = warm.run(words[0], words[1:], more, timeout)
+        said = [json.loads(line) for line in stdout.splitlines() if line.startswith("{")]
+        causes = [line for line in (stdout + stderr).splitlines() if "Error" in line][:10]
+        assert status == 0 and said, "\n".join([f"exit {status}", *causes, stdout[-3000:], stderr[-6000:]])
+        return said, stdout + stderr
 
     return run

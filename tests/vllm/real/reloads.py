@@ -1,7 +1,9 @@
 """New weights for a model that was loaded and processed as an engine does, one checkpoint after the other, against a fresh start
 with vLLM's default loader: every parameter and buffer, and what each linear layer computes, since a CPU keeps weights where no
 parameter shows them."""
+import bisect
 import faulthandler
+import math
 from pathlib import Path
 from unittest import mock
 
@@ -35,7 +37,7 @@ def compare_reloads(job, case):
                 continue
             folder = step.get("fresh", step["path"]) or case["folder"]
             steps.append({"differ": _differ(_fresh(job, case, folder), _state(model)), "changed": len(_differ(before, _state(model))),
-                          "adopted": sum(_in_daemon(tensor) for _, tensor in ranks.state_of(model))})
+                          "adopted": _count_in_daemon(model)})
     return {"steps": steps}
 
 
@@ -82,11 +84,18 @@ def _differ(one, other):
                   if name not in one or name not in other or not bytes_equal(one[name], other[name]))
 
 
-def _in_daemon(tensor):
-    """Whether a tensor's memory is the daemon's."""
-    at = tensor.data_ptr()
-    for line in Path("/proc/self/maps").read_text().splitlines():
-        begin, end = (int(part, 16) for part in line.split()[0].split("-"))
-        if begin <= at < end:
-            return "tensorcast" in line or "memfd:" in line
-    return False
+def _daemon_memory():
+    """[(begin, end)] of the daemon's memory in this process, in order."""
+    lines = [line for line in Path("/proc/self/maps").read_text().splitlines() if "tensorcast" in line or "memfd:" in line]
+    return [tuple(int(part, 16) for part in line.split()[0].split("-")) for line in lines]
+
+
+def _count_in_daemon(model):
+    """How many of a model's tensors are in the daemon's memory."""
+    spans = _daemon_memory()
+
+    def inside(at):
+        index = bisect.bisect_right(spans, (at, math.inf))
+        return index > 0 and at < spans[index - 1][1]
+
+    return sum(inside(tensor.data_ptr()) for _, tensor in ranks.state_of(model))

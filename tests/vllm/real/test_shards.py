@@ -1,7 +1,6 @@
 """From a trainer's shards to tokens: an engine that loads examples/save_shards.py's DCP shards by a recipe says what one says that
 loads the files that torch consolidates of them, renamed and permuted by torch."""
 import json
-import subprocess
 import sys
 from pathlib import Path
 
@@ -28,19 +27,19 @@ def write_adapter(folder, config):
     return folder
 
 
-def test_an_engine_says_the_same_from_shards_as_after_consolidation(folder, models, python, monkeypatch):
+def test_an_engine_says_the_same_from_shards_as_after_consolidation(folder, models, python, warm):
     """With a LoRA adapter by reference, too."""
     shards, plain = folder / "models/tuned", folder / "models/consolidated"
-    subprocess.run([sys.executable, ROOT / "examples/save_shards.py", shards], check=True, timeout=300)
+    status, _, said = warm.run(ROOT / "examples/save_shards.py", [str(shards)], {}, 300)
+    assert status == 0, said
     assert len(list(shards.glob("shard-*.safetensors"))) == 4
     plain.mkdir()
     consolidate(shards, plain)
     options = {"variant": "torchtitan-to-hf-llama"}
     adapter = write_adapter(folder / "models/adapters/tuned", json.loads((plain / "config.json").read_text()))
-    monkeypatch.setenv("TENSORCAST_LORA", f"disk:{folder}/models/adapters")
-    monkeypatch.setenv("TENSORCAST_LORA_FOLDER", str(folder / "adapters"))
+    lora = {"TENSORCAST_LORA": f"disk:{folder}/models/adapters", "TENSORCAST_LORA_FOLDER": str(folder / "adapters")}
     (ours,), log = python("engine.py", {"folder": str(shards), "size": 1, "load_format": "tensorcast", "options": options,
-                                        "adapter": "tuned", "resolved": True})
+                                        "adapter": "tuned", "resolved": True}, **lora)
     (theirs,), _ = python("engine.py", {"folder": str(plain), "size": 1, "load_format": "safetensors", "options": {}, "adapter": str(adapter)})
     assert ours == theirs and ours["adapted"] != ours["tokens"] and all(len(tokens) == 16 for tokens in ours["tokens"])
     assert len({tuple(tokens) for tokens in ours["tokens"]}) == 2 and "tensorcast rank 0 of 1: needed" in log
