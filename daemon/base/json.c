@@ -2,13 +2,14 @@
  * it has escapes a second time to decode it into the arena. Once an error is set every function returns false. */
 #include "base/json.h"
 
+#include <endian.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/text.h"
 #include "base/utf8.h"
 
-bool json_string_is(const struct json_string *string, const char *text)
+bool json_string_equals(const struct json_string *string, const char *text)
 {
     return strlen(text) == string->length && memcmp(string->text, text, string->length) == 0;
 }
@@ -44,16 +45,18 @@ const char *json_error(const struct json *json, char out[JSON_ERROR_CHARS])
 }
 
 /* Skips white space; false at the end of the input or after an error. */
-static bool skip_space(struct json *json)
+static inline bool skip_space(struct json *json)
 {
     if (json->error)
         return false;
+    if (json->at < json->end && (unsigned char)*json->at > ' ') /* mostly */
+        return true;
     while (json->at < json->end && (*json->at == ' ' || *json->at == '\n' || *json->at == '\r' || *json->at == '\t'))
         json->at++;
     return json->at < json->end;
 }
 
-static bool expect(struct json *json, char wanted, const char *error)
+static inline bool expect(struct json *json, char wanted, const char *error)
 {
     if (!skip_space(json) || *json->at != wanted)
         return json_fail(json, error);
@@ -98,7 +101,7 @@ static bool enter_container(struct json *json, char bracket, const char *error)
 }
 
 /* Moves to the next element, or over the closing bracket (false). */
-static bool next_element(struct json *json, char bracket, const char *error)
+static inline bool next_element(struct json *json, char bracket, const char *error)
 {
     if (!skip_space(json))
         return json_fail(json, error);
@@ -128,7 +131,7 @@ bool json_next_key(struct json *json, struct json_string *key)
 {
     if (!next_element(json, '}', "expected ',' or '}'"))
         return false;
-    if (json_peek(json) != JSON_STRING)
+    if (!skip_space(json) || *json->at != '"')
         return json_fail(json, "expected a key in double quotes");
     return json_take_string(json, key) && expect(json, ':', "expected ':'");
 }
@@ -171,11 +174,11 @@ static size_t unicode_escape(const char *at, const char *end, uint32_t *code)
     return 10;
 }
 
-static char simple_escape(char c)
+static inline char simple_escape(char c)
 {
-    static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
-    const char *found = c ? strchr(from, c) : NULL;
-    return found ? to[found - from] : '\0';
+    static const char to[128] = {
+        ['"'] = '"', ['\\'] = '\\', ['/'] = '/', ['b'] = '\b', ['f'] = '\f', ['n'] = '\n', ['r'] = '\r', ['t'] = '\t'};
+    return c > 0 ? to[(unsigned char)c] : '\0';
 }
 
 /* json->at is at the backslash. */
@@ -202,15 +205,17 @@ static bool is_plain(unsigned char c)
 }
 
 /* Moves over characters that need no thought, eight at a time: a header is mostly names. Subtracting may borrow from the
- * byte above, but only behind a byte that stops us anyway. */
-static const char *skip_plain(const char *at, const char *end)
+ * byte above, but only behind a byte that stops us anyway: the lowest one that is marked does. */
+static inline const char *skip_plain(const char *at, const char *end)
 {
     const uint64_t ones = 0x0101010101010101u, high = 0x80 * ones;
     for (uint64_t word; end - at >= (ptrdiff_t)sizeof word; at += sizeof word) {
         memcpy(&word, at, sizeof word);
+        word = le64toh(word);
         uint64_t quote = word ^ ones * '"', backslash = word ^ ones * '\\';
-        if ((word | (word - ones * 0x20) | (quote - ones) | (backslash - ones)) & high)
-            break;
+        uint64_t stops = (word | (word - ones * 0x20) | (quote - ones) | (backslash - ones)) & high;
+        if (stops)
+            return at + __builtin_ctzll(stops) / 8;
     }
     while (at < end && is_plain((unsigned char)*at))
         at++;
@@ -280,8 +285,14 @@ static bool decode_string(struct json *json, const struct json_string *raw, stru
     value->text = out;
     const char *end = raw->text + raw->length;
     for (const char *at = raw->text; at < end;) {
+        const char *plain_end = skip_plain(at, end);
         uint32_t code;
-        if (*at != '\\') {
+        memcpy(out, at, (size_t)(plain_end - at));
+        out += plain_end - at;
+        at = plain_end;
+        if (at == end)
+            break;
+        if (*at != '\\') { /* of a longer sequence of UTF-8 */
             *out++ = *at++;
         } else if (at[1] != 'u') {
             *out++ = simple_escape(at[1]);
@@ -358,11 +369,10 @@ static bool ends_integer(const struct json *json)
     return json->at == json->end || (*json->at != '.' && (*json->at | 0x20) != 'e');
 }
 
-bool json_take_u64(struct json *json, uint64_t *value)
+/* Whatever takes more thought than a few digits. */
+static bool take_long_u64(struct json *json, const char *from, uint64_t *value)
 {
-    if (json_peek(json) != JSON_NUMBER || *json->at == '-')
-        return json_fail(json, "expected a non-negative integer");
-    const char *from = json->at;
+    json->at = from;
     if (!scan_integer(json))
         return false;
     *value = 0;
@@ -370,6 +380,22 @@ bool json_take_u64(struct json *json, uint64_t *value)
         if (__builtin_mul_overflow(*value, 10, value) || __builtin_add_overflow(*value, (uint64_t)(*at - '0'), value))
             return json_fail(json, "integer too large");
     }
+    return ends_integer(json) || json_fail(json, "expected an integer");
+}
+
+bool json_take_u64(struct json *json, uint64_t *value)
+{
+    enum { SAFE_DIGITS = 19 }; /* so many always fit */
+    if (!skip_space(json) || *json->at < '0' || *json->at > '9')
+        return json_fail(json, "expected a non-negative integer");
+    const char *from = json->at, *at = from;
+    uint64_t number = 0;
+    for (; at < json->end && at < from + SAFE_DIGITS && *at >= '0' && *at <= '9'; at++)
+        number = 10 * number + (uint64_t)(*at - '0');
+    json->at = at;
+    if (at - from > 1 && (*from == '0' || at - from == SAFE_DIGITS))
+        return take_long_u64(json, from, value);
+    *value = number;
     return ends_integer(json) || json_fail(json, "expected an integer");
 }
 

@@ -26,7 +26,11 @@ struct json_string { /* unescaped; points into the input when it had no escapes,
     size_t length;
 };
 
-bool json_string_is(const struct json_string *string, const char *text);
+bool json_string_equals(const struct json_string *string, const char *text);
+static inline bool json_string_is(const struct json_string *string, const char *text)
+{ /* the first character nearly always tells: keys are compared with a few that are known */
+    return string->length && *string->text != *text ? false : json_string_equals(string, text);
+}
 
 struct json {
     const char *start, *at, *end;

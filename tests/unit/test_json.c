@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/json.h"
@@ -206,6 +207,15 @@ static void integers_are_exact_or_refused(void **state)
     for (size_t n = 0; n < sizeof refused / sizeof *refused; n++) {
         json_init(&json, refused[n], strlen(refused[n]), NULL);
         assert_false(json_take_u64(&json, &u) && json_end(&json));
+    }
+    static const uint64_t taken[] = {
+        0, 7, 10, 999999999999999999u, 1000000000000000000u, 9999999999999999999u, 10000000000000000000u, UINT64_MAX};
+    for (size_t n = 0; n < sizeof taken / sizeof *taken; n++) {
+        char text[32];
+        snprintf(text, sizeof text, "%llu ", (unsigned long long)taken[n]);
+        json_init(&json, text, strlen(text), NULL);
+        assert_true(json_take_u64(&json, &u) && json_end(&json));
+        assert_int_equal(u, taken[n]);
     }
     static const char *const no_integers[] = {"- 1", "-", "--1", "-01", "-1.0", "1e2", "-1E2", "\"1\"", "true", ""};
     for (size_t n = 0; n < sizeof no_integers / sizeof *no_integers; n++) {
