@@ -3,10 +3,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/checked.h"
 #include "base/memory.h"
 #include "base/metadata.h"
+#include "base/parallel.h"
 #include "base/text.h"
 #include "resolve/cover.h"
 #include "resolve/piece_table.h"
@@ -123,21 +125,62 @@ static int add_stored(struct builder *builder, const struct stored_tensor *store
     return 0;
 }
 
-static int add_file(struct builder *builder, uint32_t file)
+/* info: of that file, NULL = it says nothing. */
+static int add_file(struct builder *builder, uint32_t file, struct dcp_info *info)
 {
     const struct part_header *header = builder->pieces.table->headers[file];
-    const struct part_metadata *text = part_header_find_metadata(header, DCP_SHARDING_INFO);
-    struct dcp_info *info = text ? dcp_info_parse(text->value, text->value_length, builder->error) : NULL;
     char name[TEXT_NAME_CHARS];
     int failed = 0;
-    if (text && !info)
-        return error_prefix(builder->error, "%s", name_of_file(builder, file, name));
     builder->pieces.guess = 0;
     for (size_t i = 0; i < header->n_tensors && !failed; i++)
         failed = add_stored(builder, &header->tensors[i], file, info);
     if (!failed && info && dcp_info_end(info, builder->error) < 0)
         failed = error_prefix(builder->error, "%s", name_of_file(builder, file, name));
-    dcp_info_destroy(info);
+    return failed;
+}
+
+/* --- many files --- */
+
+/* The texts of so many files are parsed side by side, before their arrays are added one after the other. */
+enum { FILES_AT_ONCE = 8 };
+
+struct batch {
+    const struct builder *builder;
+    uint32_t first_file;
+    struct dcp_info *infos[FILES_AT_ONCE]; /* NULL = the file says nothing, or was not come to */
+};
+
+static int parse_info(void *data, size_t i, struct error *error)
+{
+    struct batch *batch = data;
+    uint32_t file = batch->first_file + (uint32_t)i;
+    const struct part_header *header = batch->builder->pieces.table->headers[file];
+    const struct part_metadata *text = part_header_find_metadata(header, DCP_SHARDING_INFO);
+    char name[TEXT_NAME_CHARS];
+    batch->infos[i] = text ? dcp_info_parse(text->value, text->value_length, error) : NULL;
+    return text && !batch->infos[i] ? error_prefix(error, "%s", name_of_file(batch->builder, file, name)) : 0;
+}
+
+static size_t n_threads(void)
+{
+    long n_cpus = sysconf(_SC_NPROCESSORS_ONLN);
+    return n_cpus > 0 && n_cpus < FILES_AT_ONCE ? (size_t)n_cpus : FILES_AT_ONCE;
+}
+
+static int add_files(struct builder *builder)
+{
+    const size_t n_files = builder->pieces.table->n_files;
+    int failed = 0;
+    for (size_t first = 0, n; first < n_files && !failed; first += n) {
+        struct batch batch = {.builder = builder, .first_file = (uint32_t)first};
+        n = n_files - first < FILES_AT_ONCE ? n_files - first : FILES_AT_ONCE;
+        failed = parallel_run(n, n_threads(), parse_info, &batch, builder->error);
+        for (size_t i = 0; i < n; i++) {
+            if (!failed)
+                failed = add_file(builder, (uint32_t)(first + i), batch.infos[i]);
+            dcp_info_destroy(batch.infos[i]);
+        }
+    }
     return failed;
 }
 
@@ -292,9 +335,8 @@ static int fill_from_shards(struct builder *builder, const struct shard_index *i
         return -1;
     table->memory_bytes += n_numbers * sizeof *table->numbers;
     builder->next_number = table->numbers;
-    for (uint32_t file = 0; file < table->n_files; file++)
-        if (add_file(builder, file) < 0)
-            return -1;
+    if (add_files(builder) < 0)
+        return -1;
     if (piece_list_all(table, builder->error) < 0 || (index && check_index(table, index, builder->error) < 0))
         return -1;
     for (size_t i = 0; i < table->n_tensors; i++)

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/metadata.h"
+
 const struct part_metadata *part_header_find_metadata(const struct part_header *header, const char *key)
 {
     size_t length = strlen(key);
@@ -26,8 +28,16 @@ void part_header_unref(struct part_header *header)
 {
     if (!header || __atomic_sub_fetch(&header->references, 1, __ATOMIC_ACQ_REL) > 0)
         return;
+    part_header_unref(header->names_of); /* which has its own names: no further */
     arena_fini(&header->arena);
     free(header);
+}
+
+void format_help_fini(struct format_help *help)
+{
+    metadata_free(help->entries);
+    metadata_free(help->dims);
+    *help = (struct format_help){0};
 }
 
 bool part_name_is_plain(const char *name, size_t length)

@@ -40,7 +40,8 @@ struct part_header {
     uint64_t file_bytes;
     uint64_t prefix_crcs[CHECKSUM_CRC64NVME + 1]; /* by kind, of the first data_offset bytes */
     struct arena arena;
-    int references; /* atomic */
+    struct part_header *names_of; /* another one, whose names these are; NULL = the arena has them */
+    int references;               /* atomic */
 };
 /* The last one of that key, as the reference reader has it; NULL = none. */
 const struct part_metadata *part_header_find_metadata(const struct part_header *header, const char *key);
@@ -51,6 +52,16 @@ void part_header_unref(struct part_header *header); /* accepts NULL */
 bool part_name_is_plain(const char *name, size_t length);
 
 struct source_format;
+
+/* What helps to parse one header of an artifact after the other. Of one thread; zeroed at first. Parsers leave their memory
+ * here, from metadata_alloc(), so that the kernel need not make its pages anew for each. */
+struct format_help {
+    struct part_header *sibling; /* of the same artifact, so mostly with the same names in the same order; may be NULL */
+    void *entries;
+    uint64_t *dims;
+    size_t entry_capacity, dim_capacity;
+};
+void format_help_fini(struct format_help *help); /* not of the sibling */
 
 enum { FORMAT_MAX_FIRST_BYTES = 64 };
 
@@ -64,7 +75,8 @@ struct format {
     uint64_t first_bytes;                      /* so many tell ... */
     int (*length)(const unsigned char *first, uint64_t file_bytes, uint64_t *header_bytes, struct error *error);
     /* ... how many header bytes follow them; those are parsed. NULL on error. */
-    struct part_header *(*parse)(const char *header, uint64_t header_bytes, uint64_t file_bytes, struct error *error);
+    struct part_header *(*parse)(const char *header, uint64_t header_bytes, uint64_t file_bytes, struct format_help *help,
+                                 struct error *error);
 };
 
 /* Every format there is; the first is that of a file whose name says nothing. */

@@ -115,7 +115,9 @@ struct part_header *header_cache_find(struct header_cache *cache, const struct f
         return known;
     /* checked like any header from a model: the checksum only tells that it is what we wrote */
     bool fits = file_bytes >= format->first_bytes && n_bytes <= file_bytes - format->first_bytes;
-    struct part_header *header = fits ? format->parse(bytes, n_bytes, file_bytes, &error) : NULL;
+    struct format_help help = {0};
+    struct part_header *header = fits ? format->parse(bytes, n_bytes, file_bytes, &help, &error) : NULL;
+    format_help_fini(&help);
     metadata_free(bytes);
     if (header)
         remember(cache, identity, header);

@@ -1,15 +1,33 @@
 /* See headers.h. What is far away is read many files at a time, but large headers one after the other, so that as many parts
- * as threads do not multiply the memory that one needs. */
+ * as threads do not multiply the memory that one needs.
+ *
+ * The files of one checkpoint resemble each other: a writer that cuts tensors evenly leaves the same header in each, which is
+ * parsed once, and others have the same names in the same order. */
 #include "resolve/headers.h"
 
 #include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/memory.h"
 #include "base/metadata.h"
 #include "base/parallel.h"
 
-enum { MAX_TENSORS = 1 << 24, READ_AHEAD_BYTES = 64 << 20 };
+enum { MAX_TENSORS = 1 << 24, READ_AHEAD_BYTES = 64 << 20, LOCAL_THREADS = 8 };
+
+struct desk { /* what one thread works with, file after file */
+    struct desk *next;
+    char *bytes; /* metadata_alloc() */
+    uint64_t room;
+    struct format_help help;
+};
+
+struct sample { /* a header that others are compared with; the one of the most tensors so far, and the text of another */
+    struct part_header *sibling, *header;
+    char *bytes; /* what `header` was parsed from, metadata_alloc() */
+    uint64_t n_bytes, file_bytes;
+};
 
 struct header_reader {
     struct source *source;
@@ -20,7 +38,104 @@ struct header_reader {
     pthread_mutex_t lock;         /* of what follows */
     pthread_cond_t is_less;
     uint64_t reading_bytes; /* announced by the headers that are being read */
+    struct desk *idle;
+    struct sample sample; /* its bytes do not change once they are there */
 };
+
+/* --- desks --- */
+
+static struct desk *take_desk(struct header_reader *reader)
+{
+    pthread_mutex_lock(&reader->lock);
+    struct desk *desk = reader->idle;
+    reader->idle = desk ? desk->next : NULL;
+    struct part_header *sibling = reader->sample.sibling ? part_header_ref(reader->sample.sibling) : NULL;
+    pthread_mutex_unlock(&reader->lock);
+    desk = desk ? desk : memory_alloc(sizeof *desk);
+    desk->help.sibling = sibling;
+    return desk;
+}
+
+static void destroy_desk(struct desk *desk)
+{
+    metadata_free(desk->bytes);
+    format_help_fini(&desk->help);
+    free(desk);
+}
+
+/* Memory is kept for the next file where that is no more than reading may take in all. */
+static void put_desk(struct header_reader *reader, struct desk *desk)
+{
+    part_header_unref(desk->help.sibling);
+    if (reader->source->caps.reads_are_requests || desk->room > READ_AHEAD_BYTES / LOCAL_THREADS * 2) {
+        destroy_desk(desk);
+        return;
+    }
+    pthread_mutex_lock(&reader->lock);
+    desk->next = reader->idle;
+    reader->idle = desk;
+    pthread_mutex_unlock(&reader->lock);
+}
+
+static int make_room(struct desk *desk, uint64_t n_bytes, struct error *error)
+{
+    if (n_bytes <= desk->room && desk->bytes)
+        return 0;
+    metadata_free(desk->bytes);
+    desk->bytes = metadata_alloc(n_bytes, error);
+    desk->room = desk->bytes ? n_bytes : 0;
+    return desk->bytes ? 0 : -1;
+}
+
+/* --- samples --- */
+
+/* The header that was parsed from the same text, of a file as long. */
+static struct part_header *find_same(struct header_reader *reader, const char *bytes, uint64_t n_bytes, uint64_t file_bytes)
+{
+    pthread_mutex_lock(&reader->lock);
+    struct sample sample = reader->sample;
+    pthread_mutex_unlock(&reader->lock);
+    bool is_same = sample.bytes && sample.n_bytes == n_bytes && sample.file_bytes == file_bytes &&
+                   memcmp(sample.bytes, bytes, n_bytes) == 0;
+    return is_same ? part_header_ref(sample.header) : NULL;
+}
+
+/* The first one gives its text, which its desk then lacks. */
+static void keep_sample(struct header_reader *reader, struct part_header *header, struct desk *desk, uint64_t n_bytes,
+                        uint64_t file_bytes)
+{
+    struct part_header *old = NULL;
+    pthread_mutex_lock(&reader->lock);
+    struct sample *sample = &reader->sample;
+    if (!sample->sibling || header->n_tensors > sample->sibling->n_tensors) {
+        old = sample->sibling;
+        sample->sibling = part_header_ref(header);
+    }
+    if (!sample->bytes && n_bytes) {
+        sample->bytes = desk->bytes;
+        sample->n_bytes = n_bytes;
+        sample->file_bytes = file_bytes;
+        sample->header = part_header_ref(header);
+        desk->bytes = NULL;
+        desk->room = 0;
+    }
+    pthread_mutex_unlock(&reader->lock);
+    part_header_unref(old);
+}
+
+static void free_reader(struct header_reader *reader)
+{
+    while (reader->idle) {
+        struct desk *desk = reader->idle;
+        reader->idle = desk->next;
+        destroy_desk(desk);
+    }
+    part_header_unref(reader->sample.sibling);
+    part_header_unref(reader->sample.header);
+    metadata_free(reader->sample.bytes);
+}
+
+/* --- one file --- */
 
 static struct part_header *read_and_parse(struct header_reader *reader, size_t file, uint64_t n_bytes, struct error *error)
 {
@@ -28,15 +143,19 @@ static struct part_header *read_and_parse(struct header_reader *reader, size_t f
     const struct format *format = reader->format;
     struct header_cache *cache = lookup_cache(reader->lookup, reader->source, file);
     struct part_header *header = NULL;
-    char *bytes = metadata_alloc(n_bytes, error);
-    if (!bytes)
-        return NULL;
-    if (lookup_read(reader->lookup, reader->source, file, format->first_bytes, bytes, n_bytes, error) == 0 &&
-        source_check_still(reader->source, file, error) == 0)
-        header = format->parse(bytes, n_bytes, part->size_bytes, error);
+    struct desk *desk = take_desk(reader);
+    if (make_room(desk, n_bytes, error) == 0 &&
+        lookup_read(reader->lookup, reader->source, file, format->first_bytes, desk->bytes, n_bytes, error) == 0 &&
+        source_check_still(reader->source, file, error) == 0) {
+        header = find_same(reader, desk->bytes, n_bytes, part->size_bytes);
+        if (!header)
+            header = format->parse(desk->bytes, n_bytes, part->size_bytes, &desk->help, error);
+    }
     if (header && cache)
-        header_cache_add(cache, format, &part->identity, header, bytes, n_bytes);
-    metadata_free(bytes);
+        header_cache_add(cache, format, &part->identity, header, desk->bytes, n_bytes);
+    if (header && reader->source->n_files > 1)
+        keep_sample(reader, header, desk, n_bytes, part->size_bytes);
+    put_desk(reader, desk);
     return header;
 }
 
@@ -87,7 +206,7 @@ static int find_or_read_header(void *data, size_t file, struct error *error)
 /* Parsing is what takes time; few files are not worth a thread. */
 static size_t local_threads(size_t n_files)
 {
-    enum { FILES_PER_THREAD = 8, LOCAL_THREADS = 8 };
+    enum { FILES_PER_THREAD = 8 };
     long n_cpus = sysconf(_SC_NPROCESSORS_ONLN);
     size_t n = 1 + n_files / FILES_PER_THREAD, most = n_cpus > 0 && n_cpus < LOCAL_THREADS ? (size_t)n_cpus : LOCAL_THREADS;
     return n < most ? n : most;
@@ -103,5 +222,7 @@ int headers_read(struct source *source, const struct format *format, struct look
                                    .lock = PTHREAD_MUTEX_INITIALIZER,
                                    .is_less = PTHREAD_COND_INITIALIZER};
     size_t n_threads = source->caps.reads_are_requests ? source->caps.parallel_requests : local_threads(source->n_files);
-    return parallel_run(source->n_files, n_threads, find_or_read_header, &reader, error);
+    int failed = parallel_run(source->n_files, n_threads, find_or_read_header, &reader, error);
+    free_reader(&reader);
+    return failed;
 }

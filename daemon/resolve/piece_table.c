@@ -10,7 +10,8 @@
 
 static bool has_name(const struct tensor_record *record, const struct stored_tensor *stored)
 {
-    return record->name_length == stored->name_length && memcmp(record->name, stored->name, stored->name_length) == 0;
+    return record->name == stored->name ||
+           (record->name_length == stored->name_length && memcmp(record->name, stored->name, stored->name_length) == 0);
 }
 
 uint32_t piece_find_record(struct piece_builder *builder, const struct stored_tensor *stored)

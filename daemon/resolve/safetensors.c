@@ -28,7 +28,8 @@ struct entry {
 
 struct reader {
     struct json json;
-    struct arena escaped; /* strings that had escapes */
+    struct part_header *names_of; /* whose texts the entries' names have become; NULL = the JSON's or those of `escaped` */
+    struct arena escaped;         /* strings that had escapes */
     struct entry *entries;
     size_t n_entries, entry_capacity;
     uint64_t *dims;
@@ -217,6 +218,24 @@ static int read_header(struct reader *reader)
 
 /* --- rules --- */
 
+/* Whether the names are those of another header, or some of them, in its order: then none occurs twice, and there is no need
+ * to keep them again. */
+static bool take_names_of(struct reader *reader, struct part_header *sibling)
+{
+    size_t n = sibling->n_tensors, at = 0;
+    for (size_t i = 0; i < reader->n_entries; i++, at++) {
+        struct json_string *name = &reader->entries[i].name;
+        while (at < n && (sibling->tensors[at].name_length != name->length ||
+                          memcmp(sibling->tensors[at].name, name->text, name->length) != 0))
+            at++;
+        if (at == n)
+            return false;
+        name->text = sibling->tensors[at].name; /* the same bytes, also when a later name is another */
+    }
+    reader->names_of = sibling->names_of ? sibling->names_of : sibling;
+    return true;
+}
+
 static int check_names(const struct reader *reader)
 {
     struct quota_charge charge = metadata_charge();
@@ -324,7 +343,7 @@ static struct part_header *build(const struct reader *reader, uint64_t json_byte
 {
     struct part_header *header = memory_alloc(sizeof *header);
     size_t name_bytes = 0;
-    for (size_t i = 0; i < reader->n_entries; i++)
+    for (size_t i = 0; i < reader->n_entries && !reader->names_of; i++)
         name_bytes += reader->entries[i].name.length + 1;
     header->references = 1;
     header->data_offset = 8 + json_bytes;
@@ -333,6 +352,7 @@ static struct part_header *build(const struct reader *reader, uint64_t json_byte
     header->tensors = arena_try_array(&header->arena, reader->n_entries, sizeof *header->tensors, reader->error);
     uint64_t *dims = arena_try_array(&header->arena, reader->n_dims, sizeof *dims, reader->error);
     char *names = arena_try(&header->arena, name_bytes, reader->error);
+    header->names_of = reader->names_of ? part_header_ref(reader->names_of) : NULL;
     if (!header->tensors || !dims || !names || keep_metadata(reader, header) < 0) {
         part_header_unref(header);
         return NULL;
@@ -341,9 +361,13 @@ static struct part_header *build(const struct reader *reader, uint64_t json_byte
         memcpy(dims, reader->dims, reader->n_dims * sizeof *dims);
     for (size_t i = 0; i < reader->n_entries; i++) {
         const struct entry *entry = &reader->entries[i];
-        memcpy(names, entry->name.text, entry->name.length); /* the NUL behind it is there: the arena is zeroed */
+        const char *name = entry->name.text;
+        if (!reader->names_of) { /* the NUL behind it is there: the arena is zeroed */
+            name = memcpy(names, name, entry->name.length);
+            names += entry->name.length + 1;
+        }
         header->tensors[i] = (struct stored_tensor){
-            .name = names,
+            .name = name,
             .name_length = (uint32_t)entry->name.length,
             .dtype = entry->dtype,
             .rank = entry->rank,
@@ -351,30 +375,46 @@ static struct part_header *build(const struct reader *reader, uint64_t json_byte
             .offset = header->data_offset + entry->start,
             .bytes = entry->end - entry->start,
         };
-        names += entry->name.length + 1;
     }
     return header;
 }
 
-struct part_header *safetensors_parse(const char *json, uint64_t json_bytes, uint64_t file_bytes, struct error *error)
+static struct part_header *parse_with(const char *json, uint64_t json_bytes, uint64_t file_bytes, struct format_help *help,
+                                      struct error *error)
 {
-    struct reader reader = {.error = error};
+    struct reader reader = {.entries = help->entries,
+                            .entry_capacity = help->entry_capacity,
+                            .dims = help->dims,
+                            .dim_capacity = help->dim_capacity,
+                            .error = error};
     struct part_header *header = NULL;
     unsigned char first[8];
     arena_init(&reader.escaped, 0);
     json_init(&reader.json, json, json_bytes, &reader.escaped);
     reader.json.memory_error = error;
-    if (read_header(&reader) == 0 && check_names(&reader) == 0 && validate(&reader, file_bytes - 8 - json_bytes) == 0)
+    if (read_header(&reader) == 0 &&
+        ((help->sibling && take_names_of(&reader, help->sibling)) || check_names(&reader) == 0) &&
+        validate(&reader, file_bytes - 8 - json_bytes) == 0)
         header = build(&reader, json_bytes, file_bytes);
     /* the bytes before the data are read apart from it, or come from a cache: their sums let the whole file's be checked */
     for (int i = 0; i < 8; i++)
         first[i] = (unsigned char)(json_bytes >> 8 * i);
     for (enum checksum_kind kind = CHECKSUM_CRC32C; header && kind <= CHECKSUM_CRC64NVME; kind++)
         header->prefix_crcs[kind] = crc_update(kind, crc_update(kind, 0, first, sizeof first), json, json_bytes);
-    metadata_free(reader.entries);
-    metadata_free(reader.dims);
+    help->entries = reader.entries;
+    help->entry_capacity = reader.entry_capacity;
+    help->dims = reader.dims;
+    help->dim_capacity = reader.dim_capacity;
     metadata_free(reader.metadata);
     arena_fini(&reader.escaped);
+    return header;
+}
+
+struct part_header *safetensors_parse(const char *json, uint64_t json_bytes, uint64_t file_bytes, struct error *error)
+{
+    struct format_help help = {0};
+    struct part_header *header = parse_with(json, json_bytes, file_bytes, &help, error);
+    format_help_fini(&help);
     return header;
 }
 
@@ -394,5 +434,5 @@ const struct format format_safetensors = {
     .cache_kind = HEADER_KIND_SAFETENSORS,
     .first_bytes = 8,
     .length = safetensors_header_length,
-    .parse = safetensors_parse,
+    .parse = parse_with,
 };

@@ -68,11 +68,12 @@ static int read_numbers(struct reader *reader, struct numbers *numbers)
 static int keep_numbers(struct reader *reader, const struct numbers *numbers)
 {
     struct topology *topology = reader->topology;
-    for (uint32_t i = 0; i < numbers->count; i++) {
-        if (METADATA_RESERVE(topology->numbers, topology->n_numbers, reader->number_capacity, reader->error) < 0)
+    while (reader->number_capacity - topology->n_numbers < numbers->count)
+        if (metadata_reserve((void **)&topology->numbers, &reader->number_capacity, sizeof *topology->numbers,
+                             reader->error) < 0)
             return -1;
-        topology->numbers[topology->n_numbers++] = numbers->list[i];
-    }
+    memcpy(&topology->numbers[topology->n_numbers], numbers->list, numbers->count * sizeof *numbers->list);
+    topology->n_numbers += numbers->count;
     return 0;
 }
 

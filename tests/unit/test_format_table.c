@@ -39,9 +39,10 @@ static int raw_length(const unsigned char *first, uint64_t file_bytes, uint64_t 
     return file_bytes >= DATA_AT ? 0 : fail(error, ERROR_INVALID_ARGUMENT, "BAD_RAW", "a raw file has a name of 8 letters");
 }
 
-static struct part_header *raw_parse(const char *text, uint64_t header_bytes, uint64_t file_bytes, struct error *error)
+static struct part_header *raw_parse(const char *text, uint64_t header_bytes, uint64_t file_bytes, struct format_help *help,
+                                     struct error *error)
 {
-    (void)error;
+    (void)help, (void)error;
     struct part_header *header = memory_alloc(sizeof *header);
     *header = (struct part_header){.n_tensors = 1, .data_offset = DATA_AT, .file_bytes = file_bytes, .references = 1};
     arena_init(&header->arena, 0);

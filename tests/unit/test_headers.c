@@ -136,6 +136,62 @@ static void a_file_without_room_for_a_length_is_refused(void **state)
     assert_non_null(strstr(error.message, "2.safetensors"));
 }
 
+#define U8(at) "{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[" at "]}"
+
+static void files_with_the_same_header_share_what_it_says(void **state)
+{
+    (void)state;
+    put(1, "{\"t0\":" U8("0,4") "}", 4);
+    put(2, "{\"t0\":" U8("0,4") "}", 4);
+    open_files();
+    assert_int_equal(headers_read(source, formats[0], &lookup, headers, &error), 0);
+    assert_ptr_equal(headers[1], headers[0]);
+    assert_ptr_equal(headers[2], headers[0]);
+}
+
+/* The second header is the one of the most tensors, but comes later. */
+static void names_are_those_of_the_own_file_whatever_the_others_have(void **state)
+{
+    static const char *const texts[FILES] = {"{\"a\":" U8("0,4") ",\"b\":" U8("4,8") ",\"c\":" U8("8,12") "}",
+                                             "{\"a\":" U8("4,8") ",\"c\":" U8("0,4") ",\"\\u0063d\":" U8("8,12") "}",
+                                             "{\"a\":" U8("0,4") ",\"c\":" U8("4,8") "}"};
+    static const char *const names[FILES][4] = {{"a", "b", "c"}, {"c", "a", "cd"}, {"a", "c"}};
+    (void)state;
+    for (int i = 0; i < FILES; i++)
+        put(i, texts[i], i == 2 ? 8 : 12);
+    open_files();
+    assert_int_equal(headers_read(source, formats[0], &lookup, headers, &error), 0);
+    header_cache_destroy(cache); /* nobody else holds the headers any longer */
+    cache = NULL;
+    for (int i = 0; i + 1 < FILES; i++) { /* the last one lives longest, with names of another */
+        for (size_t k = 0; names[i][k]; k++)
+            assert_string_equal(headers[i]->tensors[k].name, names[i][k]);
+        part_header_unref(headers[i]);
+        headers[i] = NULL;
+    }
+    assert_string_equal(headers[2]->tensors[0].name, "a");
+    assert_string_equal(headers[2]->tensors[1].name, "c");
+    assert_int_equal(headers[2]->n_tensors, 2);
+}
+
+static void a_name_that_occurs_twice_is_found_beside_other_headers(void **state)
+{
+    static const char *const twice[] = {"{\"t0\":" U8("0,4") ",\"t0\":" U8("4,8") "}",
+                                        "{\"x\":" U8("0,4") ",\"x\":" U8("4,8") "}"};
+    (void)state;
+    open_files();
+    for (size_t i = 0; i < sizeof twice / sizeof *twice; i++) {
+        source_unref(source);
+        put(0, "{\"t0\":" U8("0,4") ",\"x\":" U8("4,8") "}", 8);
+        put(1, twice[i], 8);
+        open_files();
+        assert_int_equal(headers_read(source, formats[0], &lookup, headers, &error), -1);
+        assert_string_equal(error.reason, "DUPLICATE_TENSOR");
+        assert_non_null(strstr(error.message, "1.safetensors"));
+        forget_headers();
+    }
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void)
@@ -146,6 +202,9 @@ int main(void)
         TEST(what_the_cache_knows_is_not_read_again_unless_asked),
         TEST(a_file_that_is_no_safetensors_is_named),
         TEST(a_file_without_room_for_a_length_is_refused),
+        TEST(files_with_the_same_header_share_what_it_says),
+        TEST(names_are_those_of_the_own_file_whatever_the_others_have),
+        TEST(a_name_that_occurs_twice_is_found_beside_other_headers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
