@@ -38,7 +38,7 @@ static const char *file_text(const struct checker *checker, const struct topolog
 static int check_files(struct checker *checker, const struct topology_tensor *tensor)
 {
     const struct topology *topology = checker->topology;
-    const struct topology_chunk *chunks = &topology->chunks[tensor->first_chunk];
+    const struct topology_chunk *chunks = tensor->n_chunks ? &topology->chunks[tensor->first_chunk] : NULL;
     uint32_t number = (uint32_t)(tensor - topology->tensors) + 1;
     char detail[DETAIL_CHARS], file[TEXT_NAME_CHARS];
     for (uint32_t i = 0; i < tensor->n_chunks; i++) {
@@ -87,7 +87,7 @@ static int check_bounds(const struct checker *checker, const struct topology_ten
 static int check_cover(struct checker *checker, const struct topology_tensor *tensor)
 {
     const struct topology *topology = checker->topology;
-    const struct topology_chunk *chunks = &topology->chunks[tensor->first_chunk];
+    const struct topology_chunk *chunks = tensor->n_chunks ? &topology->chunks[tensor->first_chunk] : NULL;
     const size_t *pair = checker->cover.pair;
     char detail[DETAIL_CHARS], one[TEXT_NAME_CHARS], two[TEXT_NAME_CHARS];
     while (checker->boxes_capacity < tensor->n_chunks)
@@ -145,7 +145,8 @@ static int check_tensor(struct checker *checker, const struct topology_tensor *t
         return -1;
     if (!tensor->is_shared && (check_bounds(checker, tensor) < 0 || check_cover(checker, tensor) < 0))
         return -1;
-    sort_by_file(&topology->chunks[tensor->first_chunk], tensor->n_chunks);
+    if (tensor->n_chunks)
+        sort_by_file(&topology->chunks[tensor->first_chunk], tensor->n_chunks);
     return 0;
 }
 

@@ -109,7 +109,7 @@ static int check_record(const struct builder *builder, const struct tensor_recor
 {
     const struct topology *topology = builder->topology;
     struct artifact_table *table = builder->pieces.table;
-    const struct topology_chunk *chunks = &topology->chunks[tensor->first_chunk];
+    const struct topology_chunk *chunks = tensor->n_chunks ? &topology->chunks[tensor->first_chunk] : NULL;
     bool has_chunks = !tensor->is_shared || tensor->lists_files;
     for (uint32_t k = 0; k < record->n_pieces; k++) {
         uint32_t piece = table->piece_lists[record->first_piece + k], file = table->pieces[piece].file;
