@@ -67,6 +67,7 @@ int upload_log_read(const char *folder, void (*take)(void *data, char **fields, 
 
 int upload_log_begin(struct upload_log *log, const char *folder, struct error *error)
 {
+    log->n_lines = 0;
     log->folder = memory_copy_text(folder);
     log->path = memory_print("%s/%s", folder, fresh_name);
     unlink(log->path);
@@ -109,6 +110,7 @@ int upload_log_add(struct upload_log *log, const char *const *fields, size_t n_f
         (void)!write(log->fd, "\n", 1);
     if (!failure && sync && fdatasync(log->fd) < 0)
         failure = errno;
+    log->n_lines++;
     explicit_bzero(line, length);
     free(line);
     return failure ? fail_errno(error, failure, "cannot write %s in the state folder", name) : 0;

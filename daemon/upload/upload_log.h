@@ -1,4 +1,5 @@
-/* uploads.log: what became of every upload, a line each, appended and synced; rewritten shorter at every start.
+/* uploads.log: what became of every upload, a line each, appended and synced; rewritten shorter at every start, and when
+ * it has become long.
  *
  *   A ID UID BYTES CRC32C FLAGS FILE REFERENCE GROUP    added
  *   S ID SESSION                                        begun; "-" = nothing is
@@ -21,6 +22,7 @@ enum { UPLOAD_LOG_FIELDS = 9, UPLOAD_LOG_MAX_BYTES = 1 << 30 };
 struct upload_log {
     char *path, *folder;
     int fd; /* -1 = not open */
+    uint64_t n_lines;
 };
 
 /* Calls take() for each line, its fields decoded; they live during the call. */

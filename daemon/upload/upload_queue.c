@@ -24,7 +24,14 @@
 #include "source/stores.h"
 #include "upload/upload_log.h"
 
-enum { FIRST_PAUSE_MS = 500, DOUBLINGS = 7, IDLE_MS = 1000, LONGEST_PAUSE_MS = 60000, FLAG_MANIFEST = 1 };
+enum {
+    FIRST_PAUSE_MS = 500,
+    DOUBLINGS = 7,
+    IDLE_MS = 1000,
+    LONGEST_PAUSE_MS = 60000,
+    FLAG_MANIFEST = 1,
+    REWRITE_LINES = 512
+};
 
 enum entry_state { ENTRY_WAITING, ENTRY_SENDING, ENTRY_FAILED, ENTRY_GONE };
 
@@ -55,6 +62,7 @@ struct upload_queue {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     struct upload_log log;
+    uint64_t rewrite_lines; /* a log of so many is written anew */
     struct entry **entries; /* ascending by id */
     size_t n_entries, capacity, n_gone;
     struct group *groups;
@@ -270,7 +278,28 @@ static int write_log(struct upload_queue *queue, const char *state_dir, struct e
         if (status == 0 && entry->error)
             status = log_end(&queue->log, entry, entry->error, false, error);
     }
-    return status == 0 ? upload_log_replace(&queue->log, error) : status;
+    status = status == 0 ? upload_log_replace(&queue->log, error) : status;
+    queue->rewrite_lines = queue->log.n_lines + queue->log.n_lines / 2 + REWRITE_LINES;
+    return status;
+}
+
+/* Sessions and ends of what is gone would fill it, and one longer than UPLOAD_LOG_MAX_BYTES keeps the next daemon from starting. */
+static void shorten_log(struct upload_queue *queue)
+{
+    struct upload_log before = queue->log;
+    struct stat found;
+    struct error error;
+    if (before.n_lines < queue->rewrite_lines)
+        return;
+    int status = write_log(queue, before.folder, &error);
+    if (status < 0)
+        log_error("upload_log_failed", LOG_TEXT("message", error.message));
+    if (status < 0 && fstat(before.fd, &found) == 0 && found.st_nlink) { /* it still has its name */
+        upload_log_close(&queue->log);
+        queue->log = before;
+        queue->rewrite_lines = 2 * before.n_lines + REWRITE_LINES;
+    } else
+        upload_log_close(&before);
 }
 
 /* --- whose turn it is --- */
@@ -425,6 +454,7 @@ static void work_on(struct upload_queue *queue, struct entry *entry)
         entry->next_ns = 0;
     } else
         end_entry(queue, entry, status < 0 ? &error : NULL);
+    shorten_log(queue);
     pthread_cond_broadcast(&queue->changed);
 }
 

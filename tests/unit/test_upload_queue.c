@@ -210,6 +210,44 @@ static void a_user_has_a_hundred_thousand_uploads_at_most(void **state)
     end(&scene);
 }
 
+/* As of a daemon that has run for months. Folders stand for a bucket, which only a log can say. */
+static void a_log_of_what_has_ended_gets_shorter_by_itself(void **state)
+{
+    enum { N = 1500 };
+    struct scene scene;
+    struct stat found = {0};
+    (void)state;
+    begin(&scene);
+    upload_queue_destroy(scene.queue);
+    char *path = memory_print("%s/uploads.log", scene.folder), *data = memory_print("%s/data", scene.folder);
+    FILE *file = fopen(data, "w");
+    assert_int_equal(fwrite("123456789", 1, 9, file), 9);
+    assert_int_equal(fclose(file), 0);
+    file = fopen(path, "w");
+    for (int i = 1; i <= N; i++)
+        fprintf(file, "A %d 4242 9 e3069283 0 %s disk:%s/to/%0200d g\n", i, data, scene.folder, i);
+    assert_int_equal(fclose(file), 0);
+    open_queue(&scene);
+    assert_int_equal(stat(path, &found), 0);
+    off_t at_first = found.st_size;
+    upload_queue_start(scene.queue);
+    struct upload_counts counts = {.pending = N};
+    for (int i = 0; i < 6000 && counts.pending; i++, usleep(10000))
+        upload_queue_counts(scene.queue, NULL, &counts);
+    assert_int_equal(counts.done, N);
+    upload_queue_stop(scene.queue);
+    assert_int_equal(stat(path, &found), 0);
+    assert_true(found.st_size < at_first);
+    upload_queue_destroy(scene.queue);
+    open_queue(&scene);
+    upload_queue_counts(scene.queue, NULL, &counts);
+    assert_int_equal(counts.done, N);
+    assert_int_equal(counts.pending, 0);
+    free(data);
+    free(path);
+    end(&scene);
+}
+
 static void a_file_that_is_gone_has_failed_and_whoever_listens_is_told(void **state)
 {
     struct scene scene;
@@ -235,6 +273,7 @@ int main(void)
         cmocka_unit_test(ends_in_the_log_are_counted_and_half_a_line_is_not),
         cmocka_unit_test(a_thousand_uploads_are_there_again),
         cmocka_unit_test(a_user_has_a_hundred_thousand_uploads_at_most),
+        cmocka_unit_test(a_log_of_what_has_ended_gets_shorter_by_itself),
         cmocka_unit_test(a_file_that_is_gone_has_failed_and_whoever_listens_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
