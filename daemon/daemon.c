@@ -240,7 +240,7 @@ static int build_services(struct daemon *daemon, struct error *error)
     daemon->api.folder_watch = folder_watch_create(services->loop, daemon->api.folders);
     if (open_uploads(daemon, error) != 0)
         return -1;
-    daemon->api.activations = activations_create(services->loop, config->server.state_dir);
+    daemon->api.activations = activations_create(services->loop, config->server.state_dir, daemon->api.uploads);
     configure_activations(daemon);
     daemon->api.prewarms = prewarms_create(&daemon->api);
     return 0;

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# What takes hours: every fuzz target for an hour, chaos under both sanitizers, and 20000 random layouts with variants.
+# What takes hours: every fuzz target for an hour, chaos under both sanitizers, 20000 random layouts with variants, and 1000 uploads
+# of activations whose daemon is killed again and again.
 # usage: long.sh [FUZZ_SECONDS] [CHAOS_SECONDS]        default: 3600 for each target, 1800 for each sanitizer
 set -u
 cd "$(dirname "$0")/.." || exit 1
@@ -10,5 +11,6 @@ for sanitizer in asan tsan; do
   TENSORCAST_BUILD=build/$sanitizer "$python" tests/chaos/chaos.py "$chaos_seconds" "$RANDOM" || failed=1
 done
 CHAIN_CASES=20000 PYTHONPATH=client/python "$python" -m pytest -q --timeout 36000 tests/e2e/test_chain.py || failed=1
+UPLOAD_CRASHES=1000 PYTHONPATH=client/python "$python" -m pytest -q --timeout 36000 tests/e2e/test_activation_uploads.py -k exactly_once || failed=1
 bash tests/fuzz/run.sh "$fuzz_seconds" || failed=1
 exit $failed

@@ -254,9 +254,10 @@ static int find_collision(struct merging *merging, struct error *error)
 /* An entry of a host's manifest with its host in front. */
 static void put_entry(struct json_writer *json, uint32_t host, const struct manifest_segment *segment)
 {
-    char *entry = memory_print("{\"host\":%" PRIu32 ",%.*s", host, (int)segment->text_bytes - 1, segment->text + 1);
+    char *text = host_manifest_entry(segment), *entry = memory_print("{\"host\":%" PRIu32 ",%s", host, text + 1);
     json_write_json(json, entry, strlen(entry));
     free(entry);
+    free(text);
 }
 
 static void describe_merged(const struct stored_hosts *hosts, size_t n_samples, struct json_writer *json)

@@ -1,4 +1,5 @@
 /* The table of writers, what is known of folders from before, and whether a sample has room on the disk. */
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,18 +9,55 @@
 #include "base/quota.h"
 #include "base/text.h"
 
-struct activations *activations_create(struct loop *loop, const char *state_dir)
+/* --- sizes that other threads tell -------------------------------------------------------------------------------------- */
+
+static void note_size(void *data, const char *path, uint32_t host, uint64_t disk_bytes)
+{
+    struct activations *table = data;
+    pthread_mutex_lock(&table->sizes_lock);
+    struct new_size *size = table->sizes;
+    while (size && (size->host != host || strcmp(size->path, path) != 0))
+        size = size->next;
+    if (!size) {
+        size = memory_alloc(sizeof *size);
+        *size = (struct new_size){table->sizes, memory_copy_text(path), host, 0};
+        table->sizes = size;
+    }
+    size->bytes = disk_bytes;
+    pthread_mutex_unlock(&table->sizes_lock);
+}
+
+static struct new_size *take_size(struct activations *table)
+{
+    pthread_mutex_lock(&table->sizes_lock);
+    struct new_size *size = table->sizes;
+    table->sizes = size ? size->next : NULL;
+    pthread_mutex_unlock(&table->sizes_lock);
+    return size;
+}
+
+static void free_size(struct new_size *size)
+{
+    free(size->path);
+    free(size);
+}
+
+struct activations *activations_create(struct loop *loop, const char *state_dir, struct upload_queue *uploads)
 {
     struct activations *table = memory_alloc(sizeof *table);
     table->loop = loop;
     table->state_dir = memory_copy_text(state_dir);
     table->hosts = host_table_create();
+    pthread_mutex_init(&table->sizes_lock, NULL);
+    table->uploads = host_uploads_create(
+        &(struct host_uploads_options){.state_dir = state_dir, .queue = uploads, .resized = note_size, .data = table});
     return table;
 }
 
 void activations_configure(struct activations *table, const struct activation_limits *limits)
 {
     table->limits = *limits;
+    host_uploads_configure(table->uploads, &limits->roots);
 }
 
 /* --- what was written before -------------------------------------------------------------------------------------------- */
@@ -38,7 +76,7 @@ static void list_hosts(struct loop_work *work)
 static void free_listed(struct activations *table)
 {
     for (size_t i = 0; i < table->n_listed; i++)
-        free(table->listed[i].path);
+        known_host_fini(&table->listed[i]);
     free(table->listed);
     table->listed = NULL;
     table->n_listed = table->n_begun = 0;
@@ -85,7 +123,8 @@ void activations_recover(struct activations *table)
 int table_take_host(struct activation_writer *writer, const struct activation_writer **other, struct error *error)
 {
     struct activations *table = writer->table;
-    const struct known_host user = {writer->path, writer->options.host, writer->uid, writer->is_member};
+    const struct known_host user = {
+        .path = writer->path, .host = writer->options.host, .uid = writer->uid, .is_shared = writer->is_member};
     unsigned kept = quota_is_privileged(writer->uid) ? 0 : table->limits.kept_percent;
     if (!writer->is_recovery && host_table_check(table->hosts, &user, error) < 0)
         return -1;
@@ -113,6 +152,12 @@ void table_leave_host(struct activation_writer *writer)
         table->n_recoveries--;
         begin_recoveries(table);
     }
+}
+
+void activations_upload_counts(const struct activations *table, const char *path, uint32_t host,
+                               struct upload_counts *counts)
+{
+    host_uploads_counts(table->uploads, path, host, counts);
 }
 
 bool activations_has_writer(const struct activations *table, const char *path, uint32_t host)
@@ -166,8 +211,12 @@ void activations_destroy(struct activations *table)
         writer_free(table->writers);
         table->writers = next;
     }
+    host_uploads_destroy(table->uploads);
     host_table_destroy(table->hosts);
     free_listed(table);
+    while (table->sizes)
+        free_size(take_size(table));
+    pthread_mutex_destroy(&table->sizes_lock);
     free(table->state_dir);
     free(table);
 }
@@ -186,9 +235,22 @@ void writer_count(struct activation_writer *writer)
     host_table_count(writer->table->hosts, writer->host, bytes + writer->coming.reserved_bytes);
 }
 
+/* What uploads have made room for. */
+static void count_sizes(struct activations *table)
+{
+    for (struct new_size *size; (size = take_size(table)) != NULL; free_size(size)) {
+        struct table_host *host = host_table_find(table->hosts, size->path, size->host);
+        if (host && !host->writer)
+            host_table_count(table->hosts, host, size->bytes);
+        else if (host && (host->writer->state == WRITER_READY || host->writer->state == WRITER_WORKING))
+            writer_count(host->writer);
+    }
+}
+
 int writer_find_room(struct activation_writer *writer, struct error *error)
 {
     const struct activations *table = writer->table;
+    count_sizes(writer->table);
     uint64_t limit = table->limits.disk_quota_bytes, taken, own, needed = room_for(&writer->coming.sample);
     writer_count(writer);
     host_table_bytes(table->hosts, host_table_known(writer->host).uid, &taken, &own);

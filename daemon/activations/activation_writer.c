@@ -95,13 +95,14 @@ void writer_free(struct activation_writer *writer)
     loop_timer_destroy(writer->wait.timer);
     for (size_t i = 0; i < writer->seal.n_queued; i++)
         segment_close(writer->seal.queue[i]); /* the next one to open the folder seals them */
-    host_folder_close(writer->folder);
+    host_uploads_close(writer->table->uploads, writer->path, writer->options.host, writer->folder);
     if (writer->memory)
         munmap(writer->memory, writer->region->bytes);
     device_region_close(writer->region);
     quota_charge_end(&writer->descriptors);
     arena_fini(&writer->coming.arena);
     free(writer->path);
+    free(writer->upload.reference);
     free(writer);
 }
 
@@ -117,10 +118,27 @@ static void end_writer(struct activation_writer *writer)
     writer_free(writer);
 }
 
+static struct known_host known_of(const struct activation_writer *writer)
+{
+    struct known_host known = host_table_known(writer->host);
+    known.upload = writer->upload;
+    return known;
+}
+
+/* What the queue did not take is queued by the next opening, unless it takes it now. */
+static void warn_of_uploads(const struct activation_writer *writer, const struct error *error)
+{
+    log_warn("activations_not_queued", LOG_TEXT("store", writer->path), LOG_U64("host", writer->options.host),
+             LOG_TEXT("message", error->message));
+}
+
 static int close_folder(struct activation_writer *writer, struct error *error)
 {
-    (void)error;
-    host_folder_close(writer->folder);
+    struct host_uploads *uploads = writer->table->uploads;
+    const struct known_host known = known_of(writer);
+    if (writer->seal.is_unqueued && host_uploads_begin(uploads, &known, writer->folder, false, error) < 0)
+        warn_of_uploads(writer, error);
+    host_uploads_close(uploads, writer->path, writer->options.host, writer->folder);
     writer->folder = NULL;
     return 0;
 }
@@ -167,7 +185,14 @@ static void run_seal(struct loop_work *work)
     struct writer_seal *seal = (struct writer_seal *)work;
     struct activation_writer *writer = (struct activation_writer *)((char *)seal - offsetof(struct activation_writer, seal));
     struct metadata_account before = metadata_enter(writer->account);
+    const struct known_host known = known_of(writer);
+    struct error error;
+    uint32_t number = segment_number(seal->queue[0]);
     seal->has_failed = host_folder_seal(writer->folder, seal->queue[0], &seal->error) != 0;
+    if (!seal->has_failed && host_uploads_add(writer->table->uploads, &known, writer->folder, number, &error) < 0) {
+        warn_of_uploads(writer, &error);
+        seal->is_unqueued = true;
+    }
     metadata_enter(before);
 }
 
@@ -203,7 +228,7 @@ static void on_sealed(struct loop_work *work)
         memmove(seal->queue, seal->queue + 1, --seal->n_queued * sizeof *seal->queue);
     if (!seal->has_failed && seal->n_queued)
         start_sealing(writer);
-    if (writer->is_finished && !seal->is_running)
+    if (writer->seal.is_last && !seal->is_running)
         finish_closing(writer);
     else if (writer->wait.is_blocked)
         try_append(writer);
@@ -220,7 +245,7 @@ static void on_finished(struct loop_work *work)
 {
     struct activation_writer *writer = writer_of(work);
     writer->seal.has_failed = false; /* once more */
-    writer->is_finished = true;
+    writer->seal.is_last = true;
     seal_full(writer);
     if (!writer->seal.is_running)
         finish_closing(writer);
@@ -264,15 +289,43 @@ static void on_lease(void *data, int events)
 
 /* --- opening ------------------------------------------------------------------------------------------------------------ */
 
+/* Where uploads go is remembered before anything is queued: a crash between the two loses nothing. What was kept here so far is
+ * compared once more with what is there before it goes. */
+static int begin_uploads(struct activation_writer *writer, const struct known_host *known, struct host_folder *folder,
+                         struct error *error)
+{
+    const struct activations *table = writer->table;
+    struct known_host before = {0};
+    bool recheck = !writer->is_recovery && known->upload.drop_local &&
+                   host_registry_find(table->state_dir, known->path, known->host, &before) && !before.upload.drop_local;
+    known_host_fini(&before);
+    if (!writer->is_recovery && host_registry_add(table->state_dir, known, error) < 0)
+        return -1;
+    if (host_uploads_begin(table->uploads, known, folder, recheck, error) < 0) {
+        warn_of_uploads(writer, error);
+        writer->seal.is_unqueued = true;
+    }
+    return 0;
+}
+
 static int open_folder(struct activation_writer *writer, struct error *error)
 {
-    const struct known_host known = host_table_known(writer->host);
-    if (host_folder_open(&writer->options, &writer->folder, error) < 0) {
+    const struct activations *table = writer->table;
+    const struct known_host known = known_of(writer);
+    struct host_folder *folder;
+    if (!writer->is_recovery && host_uploads_check(table->uploads, &known, error) < 0)
+        return -1;
+    if (host_uploads_open(table->uploads, &writer->options, &folder, error) < 0) {
         if (writer->is_recovery && error->code == ERROR_NOT_FOUND)
-            host_registry_remove(writer->table->state_dir, &known);
+            host_registry_remove(table->state_dir, &known);
         return -1;
     }
-    return writer->is_recovery ? 0 : host_registry_add(writer->table->state_dir, &known, error);
+    if (begin_uploads(writer, &known, folder, error) < 0) {
+        host_uploads_close(table->uploads, writer->path, writer->options.host, folder);
+        return -1;
+    }
+    writer->folder = folder;
+    return 0;
 }
 
 static void on_opened(struct loop_work *work)
@@ -364,6 +417,12 @@ static int prepare_memory(struct activation_writer *writer, struct error *error)
     return writer->watch ? 0 : fail(error, ERROR_INTERNAL, "NO_WATCH", "the client's connection cannot be watched");
 }
 
+static void set_upload(struct activation_writer *writer, const struct known_upload *upload)
+{
+    writer->upload = *upload;
+    writer->upload.reference = upload->reference ? memory_copy_text(upload->reference) : NULL;
+}
+
 void activation_writer_open(struct activations *table, const struct writer_options *options, struct writer_call *call)
 {
     struct activation_writer *writer = new_writer(table, options->path, options->host, options->uid);
@@ -371,6 +430,7 @@ void activation_writer_open(struct activations *table, const struct writer_optio
     writer->options.segment_bytes = options->segment_bytes;
     writer->is_member = options->is_member;
     writer->account = options->account;
+    set_upload(writer, &options->upload);
     writer->region = options->region;
     writer->call = call;
     writer->is_left = table->is_draining;
@@ -390,6 +450,7 @@ void writer_recover(struct activations *table, const struct known_host *host)
     const struct activation_writer *other;
     struct error ignored; /* it is in the table already, and nobody has it */
     struct activation_writer *writer = new_writer(table, host->path, host->host, host->uid);
+    set_upload(writer, &host->upload);
     writer->options.must_exist = true;
     writer->is_recovery = writer->is_left = true;
     writer->call = own_call();

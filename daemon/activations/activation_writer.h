@@ -14,6 +14,7 @@
 #define ACTIVATIONS_ACTIVATION_WRITER_H
 
 #include "activations/host_folder.h"
+#include "activations/host_registry.h"
 #include "base/arena.h"
 #include "base/loop.h"
 #include "base/metadata.h"
@@ -23,6 +24,8 @@ enum { WRITER_ID_BYTES = 16 };
 
 struct activations;
 struct activation_writer;
+struct upload_counts;
+struct upload_queue;
 
 struct activation_limits { /* of the configuration; borrowed lists live until the end of the process */
     struct store_roots roots;
@@ -31,8 +34,8 @@ struct activation_limits { /* of the configuration; borrowed lists live until th
     unsigned kept_percent; /* see base/quota.h */
 };
 
-/* state_dir: where the folders are remembered that were ever written. */
-struct activations *activations_create(struct loop *loop, const char *state_dir);
+/* state_dir: where the folders are remembered that were ever written. uploads: borrowed; ended before the table is destroyed. */
+struct activations *activations_create(struct loop *loop, const char *state_dir, struct upload_queue *uploads);
 void activations_configure(struct activations *table, const struct activation_limits *limits);
 /* Seals what a crash left in the folders that are remembered. */
 void activations_recover(struct activations *table);
@@ -60,6 +63,7 @@ struct writer_options {
     uid_t uid;
     bool is_member;                  /* of limits.shared_group */
     struct metadata_account account; /* of the caller */
+    struct known_upload upload;      /* copied */
 };
 void activation_writer_open(struct activations *table, const struct writer_options *options, struct writer_call *call);
 
@@ -78,6 +82,10 @@ struct append_part {
 void activation_writer_append(struct activation_writer *writer, struct append_part *part, struct writer_call *call);
 void activation_writer_commit(struct activation_writer *writer, struct writer_call *call);
 void activation_writer_close(struct activation_writer *writer, struct writer_call *call);
+
+/* What waits and what has failed of a host's uploads. Any thread; blocks. */
+void activations_upload_counts(const struct activations *table, const char *path, uint32_t host,
+                               struct upload_counts *counts);
 
 /* Hosts of the store at `path` that have a writer. */
 bool activations_has_writer(const struct activations *table, const char *path, uint32_t host);

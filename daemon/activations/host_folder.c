@@ -29,6 +29,7 @@ int host_folder_open(const struct host_folder_options *options, struct host_fold
 {
     struct host_folder *folder = memory_alloc(sizeof *folder);
     folder->fd = -1;
+    pthread_mutex_init(&folder->manifest_lock, NULL);
     folder->host = options->host;
     folder->segment_bytes = options->segment_bytes;
     activation_host_name(options->host, folder->name);
@@ -60,6 +61,7 @@ void host_folder_close(struct host_folder *folder)
     sample_set_fini(&folder->samples);
     if (folder->fd >= 0)
         close(folder->fd);
+    pthread_mutex_destroy(&folder->manifest_lock);
     free(folder);
 }
 
@@ -212,29 +214,142 @@ struct segment_builder *host_folder_take_full(struct host_folder *folder)
     return full;
 }
 
+static int list_sealed(struct host_folder *folder, const struct segment_builder *segment, const struct segment_facts *facts,
+                       struct error *error)
+{
+    int failed = 0;
+    pthread_mutex_lock(&folder->manifest_lock);
+    if (!host_manifest_find(&folder->manifest, facts->number)) {
+        const struct manifest_segment row = {
+            .number = facts->number, .is_local = true, .file_bytes = facts->file_bytes, .crc32c = facts->crc32c};
+        char *entry = contents_entry(segment_contents(segment), facts);
+        failed = host_manifest_add(&folder->manifest, &row, entry, strlen(entry), error);
+        free(entry);
+    }
+    if (!failed)
+        failed = host_manifest_write(&folder->manifest, folder->fd, error);
+    folder->manifest_bytes = folder->manifest.text_bytes;
+    pthread_mutex_unlock(&folder->manifest_lock);
+    return failed;
+}
+
 /* The bytes that were counted for it are found again by asking it the same. */
 int host_folder_seal(struct host_folder *folder, struct segment_builder *segment, struct error *error)
 {
     struct segment_facts facts;
     uint64_t counted = segment_disk_bytes(segment);
-    if (segment_seal(segment, &facts, error) < 0)
-        return -1;
-    if (!host_manifest_find(&folder->manifest, facts.number)) {
-        struct manifest_segment row = {.number = facts.number, .is_local = true, .file_bytes = facts.file_bytes};
-        char *entry = contents_entry(segment_contents(segment), &facts);
-        int failed = host_manifest_add(&folder->manifest, &row, entry, strlen(entry), error);
-        free(entry);
-        if (failed)
-            return -1;
-    }
-    if (host_manifest_write(&folder->manifest, folder->fd, error) < 0 || segment_remove_journal(segment, error) < 0)
+    if (segment_seal(segment, &facts, error) < 0 || list_sealed(folder, segment, &facts, error) < 0 ||
+        segment_remove_journal(segment, error) < 0)
         return -1;
     folder->sealed_bytes += facts.file_bytes;
     folder->n_segments++;
-    folder->manifest_bytes = folder->manifest.text_bytes;
     folder->unsealed_bytes -= counted;
     segment_close(segment);
     return 0;
+}
+
+/* --- where sealed segments lie ------------------------------------------------------------------------------------------ */
+
+static struct sealed_segment describe_sealed(const struct manifest_segment *segment)
+{
+    return (struct sealed_segment){.number = segment->number,
+                                   .crc32c = segment->crc32c,
+                                   .file_bytes = segment->file_bytes,
+                                   .is_local = segment->is_local,
+                                   .uploaded = segment->uploaded};
+}
+
+bool host_folder_find(struct host_folder *folder, uint32_t number, struct sealed_segment *segment)
+{
+    pthread_mutex_lock(&folder->manifest_lock);
+    const struct manifest_segment *found = host_manifest_find(&folder->manifest, number);
+    if (found)
+        *segment = describe_sealed(found);
+    segment->uploaded = NULL;
+    pthread_mutex_unlock(&folder->manifest_lock);
+    return found;
+}
+
+int host_folder_each(struct host_folder *folder,
+                     int (*take)(void *data, const struct sealed_segment *segment, struct error *error), void *data,
+                     struct error *error)
+{
+    int status = 0;
+    pthread_mutex_lock(&folder->manifest_lock);
+    for (size_t i = 0; i < folder->manifest.n_segments && status == 0; i++) {
+        const struct sealed_segment segment = describe_sealed(&folder->manifest.segments[i]);
+        status = take(data, &segment, error);
+    }
+    pthread_mutex_unlock(&folder->manifest_lock);
+    return status;
+}
+
+static int write_manifest(struct host_folder *folder, struct error *error)
+{
+    folder->manifest_bytes = folder->manifest.text_bytes;
+    return host_manifest_write(&folder->manifest, folder->fd, error);
+}
+
+int host_folder_uploaded(struct host_folder *folder, uint32_t number, const char *reference, struct error *error)
+{
+    int failed = 0;
+    pthread_mutex_lock(&folder->manifest_lock);
+    const struct manifest_segment *found = host_manifest_find(&folder->manifest, number);
+    if (found && (!found->uploaded || strcmp(found->uploaded, reference) != 0))
+        failed = host_manifest_move(&folder->manifest, number, found->is_local, reference, error) < 0 ||
+                 write_manifest(folder, error) < 0;
+    pthread_mutex_unlock(&folder->manifest_lock);
+    return failed ? -1 : 0;
+}
+
+int host_folder_forget_uploads(struct host_folder *folder, struct error *error)
+{
+    size_t n = 0;
+    pthread_mutex_lock(&folder->manifest_lock);
+    for (size_t i = 0; i < folder->manifest.n_segments; i++)
+        if (folder->manifest.segments[i].is_local)
+            n += host_manifest_forget_upload(&folder->manifest, i);
+    int failed = n ? write_manifest(folder, error) : 0;
+    pthread_mutex_unlock(&folder->manifest_lock);
+    return failed;
+}
+
+static int remove_sealed(struct host_folder *folder, const struct manifest_segment *segment, struct error *error)
+{
+    char name[ACTIVATION_NAME_CHARS];
+    activation_segment_name(segment->number, ACTIVATION_SEALED, name);
+    if (unlinkat(folder->fd, name, 0) < 0)
+        return errno == ENOENT ? 0 : fail_errno(error, errno, "cannot remove %s", name);
+    folder->sealed_bytes -= segment->file_bytes;
+    return 0;
+}
+
+/* The manifest denies the files before they go: a crash between the two leaves files that the next opening lists again. */
+static int drop_local(struct host_folder *folder, const uint32_t *numbers, size_t n, struct error *error)
+{
+    size_t n_dropped = 0;
+    uint32_t *dropped = memory_alloc_array(n + 1, sizeof *dropped);
+    int failed = 0;
+    for (size_t i = 0; i < n; i++) {
+        const struct manifest_segment *found = host_manifest_find(&folder->manifest, numbers[i]);
+        if (found && found->is_local && found->uploaded &&
+            host_manifest_move(&folder->manifest, numbers[i], false, NULL, error) == 0)
+            dropped[n_dropped++] = numbers[i];
+    }
+    if (n_dropped)
+        failed = write_manifest(folder, error);
+    for (size_t i = 0; i < n_dropped && !failed; i++)
+        failed = remove_sealed(folder, host_manifest_find(&folder->manifest, dropped[i]), error);
+    free(dropped);
+    return failed;
+}
+
+int host_folder_drop_local(struct host_folder *folder, const uint32_t *numbers, size_t n, struct error *error)
+{
+    pthread_mutex_lock(&folder->manifest_lock);
+    int failed = drop_local(folder, numbers, n, error);
+    pthread_mutex_unlock(&folder->manifest_lock);
+    return failed;
 }
 
 int host_folder_fd(const struct host_folder *folder)

@@ -8,7 +8,8 @@
  * Opening finishes whatever a crash left: durable samples are sealed, the manifest is made true. The folder itself is locked
  * (flock), so no second daemon writes to it.
  *
- * Appending, committing and the end are one thread's at a time; host_folder_seal() another's beside it. Both block. */
+ * Appending, committing and the end are one thread's at a time; host_folder_seal() another's beside it; where sealed segments lie
+ * is any thread's to ask and to change. All of them block. */
 #ifndef ACTIVATIONS_HOST_FOLDER_H
 #define ACTIVATIONS_HOST_FOLDER_H
 
@@ -55,6 +56,27 @@ int host_folder_finish(struct host_folder *folder, struct error *error);
 struct segment_builder *host_folder_take_full(struct host_folder *folder);
 /* Seals it, tells the manifest, and frees it. After a failure it is still the caller's. */
 int host_folder_seal(struct host_folder *folder, struct segment_builder *segment, struct error *error);
+
+/* --- where sealed segments lie --- */
+
+struct sealed_segment {
+    uint32_t number, crc32c;
+    uint64_t file_bytes;
+    bool is_local;
+    const char *uploaded; /* the object that holds its bytes; NULL = none. Lives during the call */
+};
+/* False: it is not listed. `uploaded` is left out. */
+bool host_folder_find(struct host_folder *folder, uint32_t number, struct sealed_segment *segment);
+/* In the order of numbers. take() may not call host_folder_*(). Ends when it returns non-zero, with that. */
+int host_folder_each(struct host_folder *folder,
+                     int (*take)(void *data, const struct sealed_segment *segment, struct error *error), void *data,
+                     struct error *error);
+/* `reference` holds the very bytes of a segment: the manifest says so, durably. */
+int host_folder_uploaded(struct host_folder *folder, uint32_t number, const char *reference, struct error *error);
+/* Nothing that is here is known to be anywhere else any more. */
+int host_folder_forget_uploads(struct host_folder *folder, struct error *error);
+/* Removes the files of those of the segments that were uploaded; before that the manifest says so, durably. */
+int host_folder_drop_local(struct host_folder *folder, const uint32_t *numbers, size_t n, struct error *error);
 
 int host_folder_fd(const struct host_folder *folder); /* borrowed */
 

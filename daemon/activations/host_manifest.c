@@ -11,6 +11,7 @@
 
 #include "base/activation_name.h"
 #include "base/json.h"
+#include "base/memory.h"
 #include "base/metadata.h"
 
 #define NEW_NAME ACTIVATION_MANIFEST ".new"
@@ -25,6 +26,21 @@ struct manifest_reader {
     struct error *error;
     bool has_failed; /* with *error */
 };
+
+static int keep_uploaded(struct host_manifest *manifest, struct manifest_segment *segment, const char *uploaded,
+                         size_t length, struct error *error)
+{
+    char *copy = metadata_alloc(length + 1, error);
+    if (!copy)
+        return -1;
+    memcpy(copy, uploaded, length);
+    copy[length] = '\0';
+    manifest->text_bytes += length;
+    manifest->text_bytes -= segment->uploaded ? strlen(segment->uploaded) : 0;
+    metadata_free(segment->uploaded);
+    segment->uploaded = copy;
+    return 0;
+}
 
 static bool read_samples(struct manifest_reader *reader, uint32_t number)
 {
@@ -56,22 +72,62 @@ static bool read_file_name(struct json *json, uint32_t *number)
     return activation_parse_segment(text, ACTIVATION_SEALED, number) || json_fail(json, "a name that is none of a segment");
 }
 
-static bool read_members(struct manifest_reader *reader, struct manifest_segment *segment)
+static bool read_sum(struct json *json, uint32_t *crc32c)
+{
+    struct json_string text;
+    char *end, digits[9] = "";
+    if (!json_take_string(json, &text))
+        return false;
+    if (text.length == 8)
+        memcpy(digits, text.text, 8);
+    *crc32c = (uint32_t)strtoul(digits, &end, 16);
+    return end == digits + 8 || json_fail(json, "a checksum that is no eight hex digits");
+}
+
+/* Where it lies is written anew whenever that changes, so it is no part of the text. */
+struct place {
+    const char *start; /* of the members about it; NULL = there are none */
+    size_t cut_bytes;
+    struct json_string uploaded;
+};
+
+static bool read_place(struct json *json, const struct json_string *key, const char *before, struct place *place,
+                       struct manifest_segment *segment)
+{
+    bool is_good;
+    if (place->start && before != place->start + place->cut_bytes)
+        return json_fail(json, "\"uploaded\" and \"local\" stand apart");
+    if (json_string_is(key, "local")) {
+        segment->is_local = json_peek(json) != JSON_FALSE;
+        is_good = json_skip(json);
+    } else {
+        is_good = json_take_string(json, &place->uploaded) &&
+                  (place->uploaded.length || json_fail(json, "an object without a name")) &&
+                  (!memchr(place->uploaded.text, '\0', place->uploaded.length) || json_fail(json, "a NUL in a name"));
+    }
+    place->start = place->start ? place->start : before;
+    place->cut_bytes = (size_t)(json->at - place->start);
+    return is_good;
+}
+
+static bool read_members(struct manifest_reader *reader, struct manifest_segment *segment, struct place *place)
 {
     struct json *json = &reader->json;
     struct json_string key;
     bool has_samples = false;
     if (!json_begin_object(json))
         return false;
-    while (json_next_key(json, &key)) {
+    for (const char *before = json->at; json_next_key(json, &key); before = json->at) {
         bool is_good;
         if (json_string_is(&key, "file")) {
             is_good = read_file_name(json, &segment->number);
         } else if (json_string_is(&key, "bytes")) {
             is_good = json_take_u64(json, &segment->file_bytes);
-        } else if (json_string_is(&key, "local")) {
-            segment->is_local = json_peek(json) != JSON_FALSE;
-            is_good = json_skip(json);
+        } else if (json_string_is(&key, "crc32c")) {
+            is_good = read_sum(json, &segment->crc32c);
+        } else if (json_string_is(&key, "local") || json_string_is(&key, "uploaded")) {
+            is_good = segment->number ? read_place(json, &key, before, place, segment)
+                                      : json_fail(json, "where a file lies before its name");
         } else if (json_string_is(&key, "samples") && !has_samples) {
             has_samples = true;
             is_good = segment->number ? read_samples(reader, segment->number)
@@ -85,18 +141,34 @@ static bool read_members(struct manifest_reader *reader, struct manifest_segment
     return json_ok(json) && (segment->number || json_fail(json, "a segment without a name"));
 }
 
+/* The text without the members about its place. */
+static void cut_text(struct host_manifest *manifest, struct manifest_segment *segment, size_t start, size_t count)
+{
+    memmove(segment->text + start, segment->text + start + count, segment->text_bytes - start - count);
+    segment->text_bytes -= count;
+    manifest->text_bytes -= count;
+}
+
 static bool read_segment(struct manifest_reader *reader)
 {
     struct manifest_segment segment = {.is_local = true};
+    struct place place = {0};
     struct host_manifest *manifest = reader->manifest;
     json_peek(&reader->json); /* blanks are no part of it */
     const char *start = reader->json.at;
-    if (!read_members(reader, &segment))
+    if (!read_members(reader, &segment, &place))
         return false;
     if (manifest->n_segments && manifest->segments[manifest->n_segments - 1].number >= segment.number)
         return json_fail(&reader->json, "segments out of order");
     size_t text_bytes = (size_t)(reader->json.at - start);
     reader->has_failed = host_manifest_add(manifest, &segment, start, text_bytes, reader->error) < 0;
+    if (reader->has_failed)
+        return false;
+    if (place.start)
+        cut_text(manifest, &manifest->segments[manifest->n_segments - 1], (size_t)(place.start - start), place.cut_bytes);
+    if (place.uploaded.length)
+        reader->has_failed = keep_uploaded(manifest, &manifest->segments[manifest->n_segments - 1], place.uploaded.text,
+                                           place.uploaded.length, reader->error) < 0;
     return !reader->has_failed;
 }
 
@@ -179,6 +251,39 @@ int host_manifest_add(struct host_manifest *manifest, const struct manifest_segm
     return 0;
 }
 
+int host_manifest_move(struct host_manifest *manifest, uint32_t number, bool is_local, const char *uploaded,
+                       struct error *error)
+{
+    const struct manifest_segment *found = host_manifest_find(manifest, number);
+    struct manifest_segment *segment = &manifest->segments[found - manifest->segments];
+    if (uploaded && keep_uploaded(manifest, segment, uploaded, strlen(uploaded), error) < 0)
+        return -1;
+    segment->is_local = is_local;
+    return 0;
+}
+
+bool host_manifest_forget_upload(struct host_manifest *manifest, size_t index)
+{
+    struct manifest_segment *segment = &manifest->segments[index];
+    bool was_there = segment->uploaded;
+    manifest->text_bytes -= was_there ? strlen(segment->uploaded) : 0;
+    metadata_free(segment->uploaded);
+    segment->uploaded = NULL;
+    return was_there;
+}
+
+char *host_manifest_entry(const struct manifest_segment *segment)
+{
+    struct json_writer json = {0};
+    if (segment->uploaded)
+        json_write_string(&json, segment->uploaded, strlen(segment->uploaded));
+    char *entry =
+        memory_print("%.*s%s%s%s}", (int)segment->text_bytes - 1, segment->text, segment->uploaded ? ",\"uploaded\":" : "",
+                     segment->uploaded ? json.text : "", segment->is_local ? "" : ",\"local\":false");
+    free(json.text);
+    return entry;
+}
+
 const struct manifest_segment *host_manifest_find(const struct host_manifest *manifest, uint32_t number)
 {
     size_t low = 0, high = manifest->n_segments;
@@ -194,8 +299,10 @@ const struct manifest_segment *host_manifest_find(const struct host_manifest *ma
 
 void host_manifest_fini(struct host_manifest *manifest)
 {
-    for (size_t i = 0; i < manifest->n_segments; i++)
+    for (size_t i = 0; i < manifest->n_segments; i++) {
         metadata_free(manifest->segments[i].text);
+        metadata_free(manifest->segments[i].uploaded);
+    }
     metadata_free(manifest->segments);
     *manifest = (struct host_manifest){0};
 }
@@ -249,16 +356,37 @@ int host_manifest_read(struct host_manifest *manifest, uint32_t host, int folder
 
 /* --- writing ------------------------------------------------------------------------------------------------------------ */
 
-static bool write_text(FILE *file, const struct host_manifest *manifest)
+static bool write_text(FILE *file, const struct host_manifest *manifest,
+                       bool (*wants)(void *data, const struct manifest_segment *segment), void *data)
 {
+    const char *between = "\n";
     fprintf(file, "{\"format\": \"%s\", \"version\": %d, \"host\": %" PRIu32 ", \"segments\": [", HOST_MANIFEST_FORMAT,
             HOST_MANIFEST_VERSION, manifest->host);
     for (size_t i = 0; i < manifest->n_segments; i++) {
-        fputs(i ? ",\n" : "\n", file);
-        fwrite(manifest->segments[i].text, 1, manifest->segments[i].text_bytes, file);
+        if (wants && !wants(data, &manifest->segments[i]))
+            continue;
+        char *entry = host_manifest_entry(&manifest->segments[i]);
+        fputs(between, file);
+        fputs(entry, file);
+        free(entry);
+        between = ",\n";
     }
     fputs("]}\n", file);
     return fflush(file) == 0 && !ferror(file);
+}
+
+int host_manifest_print(const struct host_manifest *manifest, int fd,
+                        bool (*wants)(void *data, const struct manifest_segment *segment), void *data, struct error *error)
+{
+    int copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    FILE *file = copy >= 0 ? fdopen(copy, "w") : NULL;
+    bool is_written = file && write_text(file, manifest, wants, data);
+    int failure = errno;
+    if (file)
+        fclose(file);
+    else if (copy >= 0)
+        close(copy);
+    return is_written ? 0 : fail_errno(error, failure, "cannot write a copy of " ACTIVATION_MANIFEST);
 }
 
 int host_manifest_write(const struct host_manifest *manifest, int folder_fd, struct error *error)
@@ -272,7 +400,7 @@ int host_manifest_write(const struct host_manifest *manifest, int folder_fd, str
             close(fd);
         return fail_errno(error, failure, "cannot create " NEW_NAME);
     }
-    bool is_written = write_text(file, manifest) && fsync(fd) == 0;
+    bool is_written = write_text(file, manifest, NULL, NULL) && fsync(fd) == 0;
     int failure = errno;
     fclose(file);
     if (is_written && renameat(folder_fd, NEW_NAME, folder_fd, ACTIVATION_MANIFEST) == 0 && fsync(folder_fd) == 0)

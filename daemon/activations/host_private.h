@@ -2,6 +2,8 @@
 #ifndef ACTIVATIONS_HOST_PRIVATE_H
 #define ACTIVATIONS_HOST_PRIVATE_H
 
+#include <pthread.h>
+
 #include "activations/host_folder.h"
 #include "activations/host_manifest.h"
 #include "activations/sample_set.h"
@@ -11,9 +13,10 @@ struct host_folder {
     uint32_t host, next_segment;
     uint64_t segment_bytes;
     struct sample_set samples;
-    struct host_manifest manifest; /* the sealing thread's, once the folder is open */
-    struct segment_builder *open;  /* NULL = none is begun */
-    struct segment_builder *full;  /* waits for host_folder_take_full() */
+    pthread_mutex_t manifest_lock; /* of the manifest, once the folder is open */
+    struct host_manifest manifest;
+    struct segment_builder *open; /* NULL = none is begun */
+    struct segment_builder *full; /* waits for host_folder_take_full() */
     _Atomic uint64_t n_segments, sealed_bytes, manifest_bytes, unsealed_bytes;
     uint64_t open_bytes; /* of unsealed_bytes, what `open` takes */
     char name[ACTIVATION_NAME_CHARS];

@@ -3,6 +3,7 @@
  *     .open, .journal                      samples that are durable: sealed now; the rest is cut off
  *     .open, .journal, .copy               a sealing by copy was under way: the copy goes, as above
  *     .safetensors, .journal[, .open]      renamed, but the manifest may not say so: the file itself tells
+ *     .safetensors                         not removed yet though the manifest says it is only in its bucket: it is here again
  *     manifest.json.new                    written anew
  *
  * A journal is removed when the manifest has its segment, so nothing is ever told by one file alone that another one denies. */
@@ -112,7 +113,7 @@ static int take_listed(void *data, uint32_t segment, uint32_t sample, struct err
     return take_sample(data, sample, error);
 }
 
-static int check_segment(const struct host_scan *scan, const struct manifest_segment *segment, struct error *error)
+static int check_segment(struct host_scan *scan, const struct manifest_segment *segment, struct error *error)
 {
     const struct found *files = find_files(scan, segment->number);
     struct stat status;
@@ -129,7 +130,11 @@ static int check_segment(const struct host_scan *scan, const struct manifest_seg
         return fail(error, ERROR_DATA_LOSS, "SEGMENT_CHANGED", "%s has %jd bytes, and %" PRIu64 " when it was sealed", name,
                     (intmax_t)status.st_size, segment->file_bytes);
     scan->folder->sealed_bytes += segment->file_bytes;
-    return 0;
+    if (segment->is_local)
+        return 0;
+    /* it was not removed yet, or has been fetched again */
+    scan->has_changed = true;
+    return host_manifest_move(&scan->folder->manifest, segment->number, true, NULL, error);
 }
 
 static int check_segments(struct host_scan *scan, struct error *error)
@@ -149,7 +154,8 @@ static int adopt_segment(struct host_scan *scan, uint32_t number, struct error *
     char *entry = segment_describe(folder->fd, number, &facts, take_sample, scan, error);
     if (!entry)
         return -1;
-    struct manifest_segment row = {.number = number, .is_local = true, .file_bytes = facts.file_bytes};
+    const struct manifest_segment row = {
+        .number = number, .is_local = true, .file_bytes = facts.file_bytes, .crc32c = facts.crc32c};
     int failed = host_manifest_add(&folder->manifest, &row, entry, strlen(entry), error);
     free(entry);
     folder->sealed_bytes += facts.file_bytes;
@@ -190,7 +196,8 @@ static int seal_left(struct host_scan *scan, uint32_t number, struct error *erro
     if (!failed)
         failed = segment_seal(segment, &facts, error);
     if (!failed) {
-        struct manifest_segment row = {.number = number, .is_local = true, .file_bytes = facts.file_bytes};
+        const struct manifest_segment row = {
+            .number = number, .is_local = true, .file_bytes = facts.file_bytes, .crc32c = facts.crc32c};
         char *entry = contents_entry(contents, &facts);
         failed = host_manifest_add(&folder->manifest, &row, entry, strlen(entry), error);
         free(entry);

@@ -46,6 +46,11 @@ static char *describe_host(const struct known_host *host, size_t *length)
     json_put_u64(&json, "host", host->host);
     json_put_u64(&json, "uid", host->uid);
     json_put_u64(&json, "shared", host->is_shared);
+    if (host->upload.reference) {
+        json_put_text(&json, "upload", host->upload.reference);
+        json_put_u64(&json, "uploader", host->upload.uid);
+        json_put_u64(&json, "drop_local", host->upload.drop_local);
+    }
     json_write_close(&json, '}');
     *length = json.length;
     return json.text;
@@ -88,8 +93,8 @@ static bool parse_host(const char *text, size_t length, struct known_host *host)
 {
     struct arena arena = {0};
     struct json json;
-    struct json_string key, path = {0};
-    uint64_t number = ACTIVATION_MAX_HOST + 1, uid = 0, shared = 0;
+    struct json_string key, path = {0}, upload = {0};
+    uint64_t number = ACTIVATION_MAX_HOST + 1, uid = 0, shared = 0, uploader = 0, drop_local = 0;
     json_init(&json, text, length, &arena);
     if (json_begin_object(&json))
         while (json_next_key(&json, &key)) {
@@ -101,14 +106,24 @@ static bool parse_host(const char *text, size_t length, struct known_host *host)
                 json_take_u64(&json, &uid);
             else if (json_string_is(&key, "shared"))
                 json_take_u64(&json, &shared);
+            else if (json_string_is(&key, "upload"))
+                json_take_string(&json, &upload);
+            else if (json_string_is(&key, "uploader"))
+                json_take_u64(&json, &uploader);
+            else if (json_string_is(&key, "drop_local"))
+                json_take_u64(&json, &drop_local);
             else
                 json_skip(&json);
         }
     bool is_good = json_end(&json) && number <= ACTIVATION_MAX_HOST && path.length && path.text[0] == '/' &&
                    !memchr(path.text, '\0', path.length);
     if (is_good)
-        *host = (struct known_host){memory_print("%.*s", (int)path.length, path.text), (uint32_t)number, (uid_t)uid,
-                                    shared != 0};
+        *host = (struct known_host){.path = memory_print("%.*s", (int)path.length, path.text),
+                                    .host = (uint32_t)number,
+                                    .uid = (uid_t)uid,
+                                    .is_shared = shared != 0,
+                                    .upload = {upload.length ? memory_print("%.*s", (int)upload.length, upload.text) : NULL,
+                                               (uid_t)uploader, drop_local != 0}};
     arena_fini(&arena);
     return is_good;
 }
@@ -146,4 +161,24 @@ struct known_host *host_registry_list(const char *state_dir, size_t *n_hosts)
     }
     closedir(directory);
     return hosts;
+}
+
+bool host_registry_find(const char *state_dir, const char *path, uint32_t host, struct known_host *found)
+{
+    char name[NAME_CHARS], *copy = memory_copy_text(path);
+    const struct known_host wanted = {.path = copy, .host = host};
+    int folder = open_registry(state_dir);
+    name_file(&wanted, name);
+    free(copy);
+    bool is_there = folder >= 0 && read_host(folder, name, found);
+    if (folder >= 0)
+        close(folder);
+    return is_there;
+}
+
+void known_host_fini(struct known_host *host)
+{
+    free(host->path);
+    free(host->upload.reference);
+    *host = (struct known_host){0};
 }

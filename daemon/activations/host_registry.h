@@ -12,17 +12,27 @@
 
 enum { HOST_REGISTRY_MAX = 1 << 16 };
 
+struct known_upload { /* what the last opening asked for; zeroed = nothing */
+    char *reference;  /* where segments go; malloced */
+    uid_t uid;        /* who asked */
+    bool drop_local;  /* they go from here then */
+};
+
 struct known_host {
     char *path; /* of the store; malloced */
     uint32_t host;
     uid_t uid;      /* whose store it is */
     bool is_shared; /* the members' of limits.shared_group */
+    struct known_upload upload;
 };
 
 /* Durable when it returns 0. */
 int host_registry_add(const char *state_dir, const struct known_host *host, struct error *error);
 void host_registry_remove(const char *state_dir, const struct known_host *host);
-/* All of them; what cannot be read is left out. The caller frees each path and the list. */
+/* All of them; what cannot be read is left out. The caller ends each and frees the list. */
 struct known_host *host_registry_list(const char *state_dir, size_t *n_hosts);
+/* False: it is not known. */
+bool host_registry_find(const char *state_dir, const char *path, uint32_t host, struct known_host *found);
+void known_host_fini(struct known_host *host);
 
 #endif

@@ -88,7 +88,8 @@ struct table_host *host_table_find(const struct host_table *table, const char *p
 struct known_host host_table_known(const struct table_host *host)
 {
     const struct table_store *store = host->key.store;
-    return (struct known_host){store->path, (uint32_t)host->key.host, store->uid, store->is_shared};
+    return (struct known_host){
+        .path = store->path, .host = (uint32_t)host->key.host, .uid = store->uid, .is_shared = store->is_shared};
 }
 
 static struct table_user *find_user(const struct host_table *table, uid_t uid)

@@ -34,7 +34,8 @@ int host_table_check(const struct host_table *table, const struct known_host *us
 struct table_host *host_table_add(struct host_table *table, const struct known_host *host, unsigned kept_percent,
                                   struct error *error);
 void host_table_remove(struct host_table *table, struct table_host *host);
-struct known_host host_table_known(const struct table_host *host); /* as the registry remembers it; the path is borrowed */
+/* As the registry remembers it, without uploads; the path is borrowed. */
+struct known_host host_table_known(const struct table_host *host);
 
 void host_table_count(struct host_table *table, struct table_host *host, uint64_t bytes); /* of the disk, from now on */
 /* Of the stores of all users, and of one. */

@@ -41,6 +41,7 @@ static int read_host(int store_fd, struct listed_host *host, struct error *error
         resume->n_segments++;
         resume->bytes += manifest.segments[i].is_local ? manifest.segments[i].file_bytes : 0;
         resume->next_segment = manifest.segments[i].number;
+        host->n_uploaded += manifest.segments[i].uploaded != NULL;
     }
     resume->next_segment++;
     host_manifest_fini(&manifest);

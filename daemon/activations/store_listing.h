@@ -7,6 +7,7 @@
 struct listed_host {
     uint32_t host;
     struct host_resume resume;
+    uint64_t n_uploaded; /* segments that a bucket was proven to hold */
 };
 
 /* Ascending; free(). NOT_FOUND without such a folder, DATA_LOSS for a manifest that is damaged. */

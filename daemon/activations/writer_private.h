@@ -2,8 +2,11 @@
 #ifndef ACTIVATIONS_WRITER_PRIVATE_H
 #define ACTIVATIONS_WRITER_PRIVATE_H
 
+#include <pthread.h>
+
 #include "activations/activation_writer.h"
 #include "activations/host_table.h"
+#include "activations/host_uploads.h"
 #include "base/quota.h"
 
 enum writer_state { WRITER_WAITING, WRITER_OPENING, WRITER_READY, WRITER_WORKING, WRITER_CLOSING, WRITER_CLOSED };
@@ -14,13 +17,23 @@ enum {
     WRITER_DESCRIPTORS = 10, /* its folder; segment and journal of the open and the full ones; what sealing opens */
 };
 
+struct new_size { /* of a folder, until the loop's thread counts it */
+    struct new_size *next;
+    char *path; /* of the store */
+    uint32_t host;
+    uint64_t bytes;
+};
+
 struct activations {
     struct loop *loop;
     char *state_dir;
     struct activation_limits limits;
     struct activation_writer *writers;
     struct host_table *hosts;
-    struct loop_work list; /* of the registry, at the start */
+    struct host_uploads *uploads;
+    pthread_mutex_t sizes_lock;
+    struct new_size *sizes; /* at most one of each folder */
+    struct loop_work list;  /* of the registry, at the start */
     struct known_host *listed;
     size_t n_listed, n_begun; /* of those, whose recovery has begun; they are freed when the last one's has */
     size_t n_recoveries;
@@ -32,6 +45,8 @@ struct writer_seal { /* sealing of full segments, first comes first */
     struct segment_builder *queue[MAX_FULL + 1];
     size_t n_queued;
     bool is_running, has_failed;
+    bool is_last;       /* no further segment gets full: the folder is closed when the last one is sealed */
+    bool is_unqueued;   /* something that is sealed could not be queued for upload */
     struct error error; /* of the last one, when it has failed */
 };
 
@@ -62,9 +77,9 @@ struct activation_writer {
     bool is_member; /* of limits.shared_group */
     bool is_left;   /* its client is gone, or the daemon stops: it ends after the call under way */
     bool is_recovery;
-    bool is_finished;        /* no further segment gets full: it is closed when the last one is sealed */
     struct table_host *host; /* from its opening on */
     struct host_folder *folder;
+    struct known_upload upload; /* its own */
     struct device_region *region;
     void *memory;
     struct loop_watch *watch; /* of the region's connection */

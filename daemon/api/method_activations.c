@@ -6,6 +6,7 @@
 #include "api/api_job.h"
 #include "api/codec_activations.h"
 #include "base/memory.h"
+#include "upload/upload_queue.h"
 
 #define MIN_SEGMENT_BYTES ((uint64_t)1 << 10)
 #define MAX_SEGMENT_BYTES ((uint64_t)1 << 44)
@@ -51,9 +52,9 @@ static int check_open(const Tensorcast__Daemon__V1__OpenActivationsRequest *requ
     if (request->host > ACTIVATION_MAX_HOST)
         return fail(error, ERROR_INVALID_ARGUMENT, "BAD_HOST", "%u is no number of a host: those are 0 to %d", request->host,
                     ACTIVATION_MAX_HOST);
-    if (*request->upload || request->drop_local) /* rather than a store whose owner believes that it is in the bucket */
-        return fail(error, ERROR_UNIMPLEMENTED, "NO_UPLOADS",
-                    "this daemon does not upload segments yet: leave out upload, and send the folder with 'tensorcast put'");
+    if (request->drop_local && !*request->upload)
+        return fail(error, ERROR_INVALID_ARGUMENT, "NO_UPLOAD",
+                    "a segment goes from the disk when it was uploaded, and upload names no place");
     if (request->segment_bytes && (request->segment_bytes < MIN_SEGMENT_BYTES || request->segment_bytes > MAX_SEGMENT_BYTES))
         return fail(error, ERROR_INVALID_ARGUMENT, "BAD_SEGMENT_BYTES", "segment_bytes is 1 KiB to 16 TiB");
     return 0;
@@ -72,12 +73,13 @@ void method_activations_open(struct rpc_call *rpc, const ProtobufCMessage *messa
         (const Tensorcast__Daemon__V1__OpenActivationsRequest *)message;
     const struct api *api = context;
     struct error error;
-    struct writer_options options = {.host = request->host,
-                                     .segment_bytes =
-                                         request->segment_bytes ? request->segment_bytes : DEFAULT_SEGMENT_BYTES,
-                                     .uid = rpc_call_uid(rpc),
-                                     .is_member = rpc_call_is_of_group(rpc, api->shared_group),
-                                     .account = rpc_call_account(rpc)};
+    struct writer_options options = {
+        .host = request->host,
+        .segment_bytes = request->segment_bytes ? request->segment_bytes : DEFAULT_SEGMENT_BYTES,
+        .uid = rpc_call_uid(rpc),
+        .is_member = rpc_call_is_of_group(rpc, api->shared_group),
+        .account = rpc_call_account(rpc),
+        .upload = {*request->upload ? memory_copy_text(request->upload) : NULL, rpc_call_uid(rpc), request->drop_local}};
     char *path = store_path_parse(request->store, &error);
     int failed = !path || check_open(request, &error) < 0 ||
                  handoff_take_region(api->handoff, request->memory.data, request->memory.len, options.uid, &options.region,
@@ -90,6 +92,7 @@ void method_activations_open(struct rpc_call *rpc, const ProtobufCMessage *messa
         options.path = path;
         activation_writer_open(api->activations, &options, &new_call(rpc, answer_open)->call);
     }
+    free(options.upload.reference);
     free(path);
 }
 
@@ -179,6 +182,7 @@ struct describe_job {
     char *path;
     struct store_roots roots;
     struct listed_host *hosts;
+    struct upload_counts *uploads; /* of each */
     size_t n_hosts;
 };
 
@@ -186,6 +190,7 @@ static void destroy_describe(struct api_job *job)
 {
     struct describe_job *describe = (struct describe_job *)job;
     free(describe->hosts);
+    free(describe->uploads);
     free(describe->path);
     free(describe);
 }
@@ -193,7 +198,21 @@ static void destroy_describe(struct api_job *job)
 static int list_store(struct api_job *job)
 {
     struct describe_job *describe = (struct describe_job *)job;
-    return store_list_hosts(&describe->roots, describe->path, &describe->hosts, &describe->n_hosts, &job->error);
+    if (store_list_hosts(&describe->roots, describe->path, &describe->hosts, &describe->n_hosts, &job->error) < 0)
+        return -1;
+    describe->uploads = memory_alloc_array(describe->n_hosts + 1, sizeof *describe->uploads);
+    for (size_t i = 0; i < describe->n_hosts; i++)
+        activations_upload_counts(job->api->activations, describe->path, describe->hosts[i].host, &describe->uploads[i]);
+    return 0;
+}
+
+static void fill_uploads(const struct describe_job *describe, size_t i, Tensorcast__Daemon__V1__ActivationUploads *wire)
+{
+    tensorcast__daemon__v1__activation_uploads__init(wire);
+    wire->pending = describe->uploads[i].pending;
+    wire->done = describe->hosts[i].n_uploaded;
+    wire->failed = describe->uploads[i].failed;
+    wire->error = describe->uploads[i].error;
 }
 
 static void answer_describe(struct api_job *job)
@@ -210,7 +229,7 @@ static void answer_describe(struct api_job *job)
         tensorcast__daemon__v1__activation_host__init(host);
         host->resume = arena_alloc(&arena, sizeof *host->resume);
         host->uploads = arena_alloc(&arena, sizeof *host->uploads);
-        tensorcast__daemon__v1__activation_uploads__init(host->uploads);
+        fill_uploads(describe, i, host->uploads);
         codec_resume(&describe->hosts[i].resume, host->resume);
         host->host = describe->hosts[i].host;
         host->is_open = activations_has_writer(job->api->activations, describe->path, host->host);

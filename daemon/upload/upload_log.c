@@ -116,6 +116,11 @@ int upload_log_add(struct upload_log *log, const char *const *fields, size_t n_f
     return failure ? fail_errno(error, failure, "cannot write %s in the state folder", name) : 0;
 }
 
+int upload_log_sync(const struct upload_log *log, struct error *error)
+{
+    return fdatasync(log->fd) < 0 ? fail_errno(error, errno, "cannot write %s in the state folder", name) : 0;
+}
+
 void upload_log_close(struct upload_log *log)
 {
     if (log->fd >= 0)

@@ -3,9 +3,8 @@
  *
  *   A ID UID BYTES CRC32C FLAGS FILE REFERENCE GROUP    added
  *   S ID SESSION                                        begun; "-" = nothing is
- *   D ID                                                done, and told
+ *   D ID                                                done, and told; or not wanted any more
  *   F ID CODE REASON MESSAGE                            failed, and told
- *   C GROUP DONE                                        of a group whose entries are gone
  *
  * Texts are percent-encoded. A last line that a crash cut short is left out. One owner at a time; blocks. */
 #ifndef UPLOAD_UPLOAD_LOG_H
@@ -33,6 +32,7 @@ int upload_log_begin(struct upload_log *log, const char *folder, struct error *e
 int upload_log_replace(struct upload_log *log, struct error *error);
 /* A line of n texts; `sync`: durable when it returns 0. */
 int upload_log_add(struct upload_log *log, const char *const *fields, size_t n_fields, bool sync, struct error *error);
+int upload_log_sync(const struct upload_log *log, struct error *error);
 void upload_log_close(struct upload_log *log);
 
 #endif

@@ -7,8 +7,9 @@
  * What was added is never forgotten: entries, sessions that were begun and what came of them are in `uploads.log` of the state
  * folder (mode 0600: an address of a session is a secret, and is in no log). A daemon that starts goes on with what is there, and
  * sends no finished part again. What may pass - a server that is busy or away, credentials that
- * have expired - is tried again for as long as it takes, with pauses of up to a minute; what has failed for good, such as a bucket
- * that is gone, once more after the next start, unless the object is somebody else's or the file has changed.
+ * have expired - is tried again for about a day, with pauses of up to a minute; what has failed for good, such as a bucket
+ * that is gone, once more after the next start or when it is added again, unless the object is somebody else's or the file has
+ * changed, for which only adding it again helps. What is refused counts as failed while it is tried, since it needs somebody.
  *
  * Users take turns: the next file is of the user of whom the fewest are being sent. Threads of the queue's own do the work. */
 #ifndef UPLOAD_UPLOAD_QUEUE_H
@@ -31,23 +32,30 @@ struct upload_item {  /* texts are copied */
     const char *group;     /* whose counts it is in, such as "disk:/data/acts/host_003" */
     uint64_t bytes;        /* of the file; a file of another size or sum is not sent (failed, SOURCE_CHANGED) */
     uint32_t crc32c;       /* of the file */
-    /* A document that describes the others of its group: it begins when none of them waits or is sent any more, replaces what is
-     * there, is sent as it is at that moment (bytes and crc32c mean nothing), and is in no count. Adding it again while it waits
-     * changes nothing; while it is being sent, it is sent once more. */
+    /* A document that describes the others of its group: it begins when none of them waits or is sent any more, and every ten
+     * seconds where that does not happen; replaces what is there, is sent as it is at that moment (bytes and crc32c mean nothing), and is in no count. Added again while it is being
+     * sent, it is sent once more. */
     bool is_manifest;
     uid_t uid; /* who has it written */
 };
 
 struct upload_counts { /* of a group, manifests left out */
-    uint64_t pending, done, failed;
+    uint64_t pending, failed;
     char error[ERROR_MESSAGE_CHARS]; /* of the last one that failed, or, while some wait for another try, why; "" = none */
 };
 
-struct upload_listener {
-    /* An item is done, error NULL, or has failed for good. On a thread of the queue, which may wait there and holds nothing: this
-     * is where a local copy is deleted. Called again after a restart when the daemon died before it had returned, so it must bear
-     * that; after it has returned the entry is gone but for the counts. Texts live during the call. */
+struct upload_totals { /* of all users, manifests left out */
+    uint64_t pending, failed, pending_bytes;
+};
+
+struct upload_listener { /* zeroed = nobody listens. Both on a thread of the queue, which may wait there and holds nothing */
+    /* An item is done, error NULL, or has failed for good: this is where a local copy is deleted. Called again after a restart
+     * when the daemon died before it had returned, so it must bear that; after it has returned the entry of one that is done is
+     * gone. Texts live during the call. */
     void (*ended)(void *data, const struct upload_item *item, const struct error *error);
+    /* Optional: opens an item's file, or a copy with what of a manifest is to be sent. -1 with *is_done: nothing is to be sent, such
+     * as when the file was deleted because it is done, and the daemon died before that was noted. */
+    int (*open)(void *data, const struct upload_item *item, bool *is_done, struct error *error);
     void *data;
 };
 
@@ -56,7 +64,7 @@ struct upload_options {
     struct stores *stores;       /* borrowed */
     const char *const *prefixes; /* below which users other than root and the daemon's own may write; borrowed */
     size_t n_prefixes;
-    struct upload_listener listener; /* ended NULL = nobody listens */
+    struct upload_listener listener;
 };
 
 /* Reads the log; sends nothing before upload_queue_start(). Blocks. */
@@ -73,11 +81,15 @@ void upload_queue_destroy(struct upload_queue *queue); /* stops it; accepts NULL
  * URLs allow; everybody else below uploads.prefixes. INVALID_ARGUMENT, PERMISSION_DENIED. Any thread; asks nobody. */
 int upload_queue_check(struct upload_queue *queue, const char *reference, uid_t uid, struct error *error);
 
-/* Durable when it returns 0. The same file to the same reference, waiting already, is not added twice. RESOURCE_EXHAUSTED when too
- * many wait; what upload_queue_check() says. Blocks (fdatasync): helpers. */
-int upload_queue_add(struct upload_queue *queue, const struct upload_item *item, struct error *error);
+/* All of them or none; durable when it returns 0. The same file to the same reference is not added twice: when it waits or has
+ * failed, it is tried at once. RESOURCE_EXHAUSTED when too many wait; what upload_queue_check() says. Blocks (fdatasync): helpers. */
+int upload_queue_add(struct upload_queue *queue, const struct upload_item *items, size_t n_items, struct error *error);
+/* Takes out what of a group goes elsewhere than below a prefix, but for what is being sent. Blocks. */
+void upload_queue_leave(struct upload_queue *queue, const char *group, const char *prefix);
 
-/* group NULL = all of them. Any thread; waits for nothing. */
+/* group NULL = all of them. Waits for the log's disk: helpers. */
 void upload_queue_counts(struct upload_queue *queue, const char *group, struct upload_counts *counts);
+/* Any thread; waits for nothing. */
+struct upload_totals upload_queue_totals(const struct upload_queue *queue);
 
 #endif

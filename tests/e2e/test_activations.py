@@ -254,10 +254,3 @@ def test_a_hung_up_child_does_not_keep_the_folder(client, acts):
     finally:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
-
-
-@pytest.mark.parametrize("options", [{"upload": "gs://bucket/acts"}, {"upload": "gs://bucket/acts", "keep_local": False}])
-def test_an_upload_that_would_not_happen_is_refused(client, acts, options):
-    with pytest.raises(tc.TensorcastError, match="tensorcast put"):
-        client.activation_store(f"disk:{acts}", host=3, **options)
-    assert not acts.exists()

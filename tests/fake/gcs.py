@@ -189,7 +189,7 @@ class Gcs:
         return Answer(308, b"", done)
 
     def _finish(self, asked, bucket, tree, data, content_type):
-        key = tree["name"]
+        key = tree.get("name") or asked["name"]
         if (refused := self._precondition(asked, bucket.live(key))) is not None:
             return refused
         crc = checksums.text(checksums.crc32c(data)) if "crc32c" in tree else None

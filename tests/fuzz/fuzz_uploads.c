@@ -57,7 +57,7 @@ static void try_log(const uint8_t *data, size_t size)
     FILE *file = fopen(path, "wb");
     check(file && fwrite(data, 1, size, file) == size && fclose(file) == 0);
     struct upload_counts first = read_log(), second = read_log();
-    check(first.pending == second.pending && first.done == second.done && first.failed == second.failed);
+    check(first.pending == second.pending && first.failed == second.failed);
 }
 
 static void try_answers(const char *text, size_t size)

@@ -350,7 +350,9 @@ static void a_path_of_a_store_has_at_most_1024_bytes(void **state)
 static void folders_are_remembered_until_they_are_forgotten(void **state)
 {
     char path[] = "/data/acts";
-    const struct known_host one = {path, 3, 1000, true}, two = {path, 4, 0, false};
+    char upload[] = "gs://bucket/a \"b\"";
+    const struct known_host one = {path, 3, 1000, true, {upload, 1001, true}}, two = {.path = path, .host = 4};
+    struct known_host found;
     size_t n;
     (void)state;
     assert_int_equal(host_registry_add(root, &one, &error), 0);
@@ -364,8 +366,14 @@ static void folders_are_remembered_until_they_are_forgotten(void **state)
     assert_int_equal(list[0].host, 3);
     assert_int_equal(list[0].uid, 1000);
     assert_true(list[0].is_shared);
-    free(list[0].path);
+    known_host_fini(&list[0]);
     free(list);
+    assert_true(host_registry_find(root, path, 3, &found));
+    assert_string_equal(found.upload.reference, upload);
+    assert_int_equal(found.upload.uid, 1001);
+    assert_true(found.upload.drop_local);
+    known_host_fini(&found);
+    assert_false(host_registry_find(root, path, 4, &found));
 }
 
 static void a_store_lists_its_hosts(void **state)

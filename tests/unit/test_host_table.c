@@ -20,7 +20,7 @@ static struct known_host known(const char *path, uint32_t host, uid_t uid, bool 
 {
     static char text[128]; /* as a registry has it, which may be written */
     snprintf(text, sizeof text, "%s", path);
-    return (struct known_host){text, host, uid, is_shared};
+    return (struct known_host){.path = text, .host = host, .uid = uid, .is_shared = is_shared};
 }
 
 static struct table_host *add(struct host_table *table, const char *path, uint32_t host, uid_t uid)

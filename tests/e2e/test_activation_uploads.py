@@ -1,0 +1,296 @@
+"""Segments of activation stores reach a bucket once, whole, and go from the disk only then; whatever dies or answers wrongly."""
+import contextlib
+import hashlib
+import json
+import os
+import random
+import re
+import time
+
+import pytest
+import tensorcast_client as tc
+
+from activation_scene import holds, sample
+from stage import soon
+from store_scene import aws_keys, bare, settings  # noqa: F401
+from stores_fixture import fake  # noqa: F401
+
+
+@pytest.fixture
+def acts(models):
+    return models / "acts"
+
+
+@pytest.fixture
+def writing(start, models, fake, bare, aws_keys):  # noqa: F811
+    """Starts a daemon that may write below `models` and finds the fake stores, with an empty bucket b in each."""
+    for listener in ("gcs", "s3"):
+        fake.world.bucket(listener, "b")
+
+    def make(**more):
+        sources = {"disk": {"trusted_roots": [str(models)]}, **settings(fake, http={"max_tries": 1})}
+        return start(sources=sources, **{"activations": {"roots": [str(models)]}, **more})
+
+    return make
+
+
+@pytest.fixture
+def daemon(writing):
+    return writing()
+
+
+def fill(daemon, acts, ids, host=3, upload="gs://b/acts", segment_bytes="4KiB", **options):
+    with tc.connect(daemon.socket).activation_store(f"disk:{acts}", host=host, upload=upload, segment_bytes=segment_bytes, **options) as store:
+        for i in ids:
+            store.append(i, sample(i))
+
+
+def bucket(fake, listener="gcs", name="b"):  # noqa: F811
+    return {key: versions[-1].data for key, versions in list(fake.world.bucket(listener, name).keys.items()) if versions[-1] is not None}
+
+
+def entries(raw):
+    return json.loads(raw)["segments"]
+
+
+def manifest(acts, host=3):
+    return entries((acts / f"host_{host:03}/manifest.json").read_bytes())
+
+
+def files(acts):
+    return {f"acts/{path.parent.name}/{path.name}": path.read_bytes() for path in acts.glob("host_*/*")}
+
+
+def uploads(daemon, acts, host=3):
+    return next(h["uploads"] for h in daemon.cli.json("activations", "status", f"disk:{acts}")["hosts"] if h["host"] == host)
+
+
+def idle(daemon, acts, host=3):
+    return lambda: uploads(daemon, acts, host)["pending"] == 0
+
+
+@pytest.mark.parametrize("listener, scheme", [("gcs", "gs"), ("s3", "s3")])
+def test_what_is_sealed_is_in_the_bucket_byte_for_byte_and_stays_here(daemon, fake, acts, listener, scheme):  # noqa: F811
+    fill(daemon, acts, range(12), upload=f"{scheme}://b/acts/")
+    assert soon(lambda: bucket(fake, listener) == files(acts)), bucket(fake, listener).keys()
+    n = len(manifest(acts))
+    assert n > 2 and uploads(daemon, acts) == {"pending": 0, "done": n, "failed": 0, "error": ""}
+    assert {s["uploaded"] for s in manifest(acts)} == {f"{scheme}://b/acts/host_003/{s['file']}" for s in manifest(acts)}
+    before = len(fake.requests(listener))
+    daemon.stop()
+    daemon.start()
+    fill(daemon, acts, [50], upload=f"{scheme}://b/acts")  # nothing is sent or counted twice
+    assert soon(lambda: bucket(fake, listener) == files(acts))
+    assert uploads(daemon, acts)["done"] == n + 1 == len(manifest(acts))
+    again = [e["path"] + str(e["query"]) for e in fake.requests(listener)[before:]]
+    assert not any("segment_000001" in path for path in again), again
+    holds(acts / "host_003", [*range(12), 50])
+
+
+def test_local_files_go_when_segment_and_manifest_are_there_and_never_before(daemon, fake, acts):  # noqa: F811
+    rule = fake.fault({"status": 503}, {"listener": "gcs", "method": "POST"}, times=0)
+    fill(daemon, acts, range(12), keep_local=False)
+    names = {s["file"] for s in manifest(acts)}
+    assert soon(lambda: rule.acted > 3)
+    assert {p.name for p in (acts / "host_003").glob("*.safetensors")} == names and uploads(daemon, acts)["pending"] == len(names)
+    assert "503" in uploads(daemon, acts)["error"]
+    copies = {f"acts/host_003/{name}": (acts / "host_003" / name).read_bytes() for name in names}
+    fake.faults.clear()
+    assert soon(lambda: not list((acts / "host_003").glob("*.safetensors")), 20)
+    assert soon(lambda: bucket(fake) == {**copies, **files(acts)})
+    assert all(s["local"] is False for s in manifest(acts)) and {s["file"] for s in manifest(acts)} == names
+    with tc.connect(daemon.socket).activation_store(f"disk:{acts}", host=3, upload="gs://b/acts", keep_local=False) as store:
+        assert store.resume["last_sample"] == 11 and store.resume["samples"] == 12
+        with pytest.raises(ValueError):
+            store.append(5, sample(5))
+    assert uploads(daemon, acts) == {"pending": 0, "done": len(names), "failed": 0, "error": ""}
+    assert daemon.cli.json("activations", "status", f"disk:{acts}")["hosts"][0]["bytes"] == 0
+
+
+def test_the_manifest_there_lists_what_is_there_and_nothing_else(daemon, fake, acts):  # noqa: F811
+    fake.world.put("gcs", "b/acts/host_003/segment_000002.safetensors", b"theirs")
+    fill(daemon, acts, range(12), keep_local=False)
+    n = len(manifest(acts))
+    assert soon(lambda: uploads(daemon, acts)["failed"] == 1 and uploads(daemon, acts)["done"] == n - 1)
+    assert bucket(fake)["acts/host_003/segment_000002.safetensors"] == b"theirs"
+    assert "segment_000002" in uploads(daemon, acts)["error"]
+    assert soon(lambda: [p.name for p in (acts / "host_003").glob("*.safetensors")] == ["segment_000002.safetensors"])
+    assert soon(lambda: len(entries(bucket(fake)["acts/host_003/manifest.json"])) == n - 1)
+    assert "segment_000002.safetensors" not in {s["file"] for s in entries(bucket(fake)["acts/host_003/manifest.json"])}
+    fake.world.remove("gcs", "b/acts/host_003/segment_000002.safetensors")
+    fill(daemon, acts, [], keep_local=False)  # opening tries again
+    assert soon(lambda: uploads(daemon, acts) == {"pending": 0, "done": n, "failed": 0, "error": ""})
+    assert soon(lambda: len(entries(bucket(fake)["acts/host_003/manifest.json"])) == n)
+
+
+def test_the_same_bytes_under_the_name_are_success(daemon, fake, acts):  # noqa: F811
+    fill(daemon, acts, range(6), upload=None)
+    first = acts / "host_003/segment_000001.safetensors"
+    fake.world.put("gcs", "b/acts/host_003/segment_000001.safetensors", first.read_bytes())
+    generation = fake.world.get("gcs", "b/acts/host_003/segment_000001.safetensors").generation
+    fill(daemon, acts, [7])
+    assert soon(lambda: bucket(fake) == files(acts))
+    assert fake.world.get("gcs", "b/acts/host_003/segment_000001.safetensors").generation == generation
+
+
+def test_a_store_that_was_filled_without_uploads_is_sent_when_one_is_named_and_moves_with_it(daemon, fake, acts):  # noqa: F811
+    fill(daemon, acts, range(6), upload=None)
+    assert uploads(daemon, acts) == {"pending": 0, "done": 0, "failed": 0, "error": ""} and not bucket(fake)
+    fake.fault({"status": 503}, {"listener": "gcs", "method": "POST"}, times=0)
+    fill(daemon, acts, [10])
+    fill(daemon, acts, [11], upload="s3://b/acts", keep_local=False)  # what waits for the other place is given up
+    assert soon(lambda: not list((acts / "host_003").glob("*.safetensors")), 20)
+    assert soon(lambda: set(bucket(fake, "s3")) == {f"acts/host_003/{s['file']}" for s in manifest(acts)} | {"acts/host_003/manifest.json"})
+    assert not bucket(fake) and uploads(daemon, acts)["failed"] == uploads(daemon, acts)["pending"] == 0
+
+
+def test_what_was_kept_is_compared_again_before_it_goes(daemon, fake, acts):  # noqa: F811
+    fill(daemon, acts, range(6))
+    assert soon(lambda: bucket(fake) == files(acts))
+    fake.world.remove("gcs", "b/acts/host_003/segment_000001.safetensors")  # somebody else did
+    copy = (acts / "host_003/segment_000001.safetensors").read_bytes()
+    fill(daemon, acts, [9], keep_local=False)
+    assert soon(lambda: not list((acts / "host_003").glob("*.safetensors")))
+    assert bucket(fake)["acts/host_003/segment_000001.safetensors"] == copy
+
+
+def test_a_file_that_was_changed_is_not_sent(daemon, fake, acts):  # noqa: F811
+    fill(daemon, acts, range(6), upload=None)
+    victim = acts / "host_003/segment_000001.safetensors"
+    raw = bytearray(victim.read_bytes())
+    raw[-3] ^= 1
+    victim.write_bytes(raw)
+    fill(daemon, acts, [7], keep_local=False)
+    assert soon(lambda: uploads(daemon, acts)["failed"] == 1 and uploads(daemon, acts)["pending"] == 0)
+    assert "segment_000001" in uploads(daemon, acts)["error"] and "acts/host_003/segment_000001.safetensors" not in bucket(fake)
+    assert soon(lambda: list((acts / "host_003").glob("*.safetensors")) == [victim])
+
+
+def test_a_bucket_that_is_not_there_is_said_with_its_name_and_tried_again_when_opened(daemon, fake, acts):  # noqa: F811
+    fill(daemon, acts, range(3), upload="gs://gone/acts")
+    assert soon(lambda: uploads(daemon, acts)["failed"] == len(manifest(acts)))
+    told = uploads(daemon, acts)["error"]
+    assert "gs://gone/acts/host_003/segment_" in told and "404" in told, told
+    fake.world.bucket("gcs", "gone")
+    fill(daemon, acts, [], upload="gs://gone/acts")
+    assert soon(lambda: bucket(fake, name="gone") == files(acts))
+    assert uploads(daemon, acts)["failed"] == 0 and uploads(daemon, acts)["error"] == ""
+
+
+def test_rights_that_are_refused_have_failed_until_somebody_renews_them(daemon, fake, acts):  # noqa: F811
+    fake.fault({"status": 403}, {"listener": "gcs", "method": "POST"}, times=0)
+    fill(daemon, acts, range(3), keep_local=False)
+    assert soon(lambda: uploads(daemon, acts)["failed"] == len(manifest(acts)))
+    assert "403" in uploads(daemon, acts)["error"] and len(list((acts / "host_003").glob("*.safetensors"))) == len(manifest(acts))
+    fake.faults.clear()
+    assert soon(lambda: uploads(daemon, acts) == {"pending": 0, "done": len(manifest(acts)), "failed": 0, "error": ""}, 20)
+
+
+@contextlib.contextmanager
+def as_user(uid):
+    """Connections that are made meanwhile are that user's."""
+    os.setegid(uid)
+    os.seteuid(uid)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+        os.setegid(0)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="acts as another user")
+def test_users_upload_below_the_prefixes_that_the_operator_names_and_nowhere_else(writing, fake, acts):  # noqa: F811
+    daemon = writing(uploads={"prefixes": ["gs://b/open"]}, server={"socket_mode": "0666"})
+    daemon.folder.chmod(0o755)
+    for upload in ("gs://b/acts", "gs://b/opened", "s3://b/open"):
+        with as_user(65534), pytest.raises(PermissionError, match="uploads.prefixes"):
+            fill(daemon, acts, [1], upload=upload)
+    assert not acts.exists()
+    with as_user(65534):
+        fill(daemon, acts, [1], upload="gs://b/open/x")
+    assert soon(lambda: set(bucket(fake)) == {"open/x/host_003/segment_000001.safetensors", "open/x/host_003/manifest.json"})
+
+
+@pytest.mark.parametrize("options", [{"upload": "gs://"}, {"upload": "gs://b/a/../c"}, {"upload": "/data"}, {"upload": "hf://org/model"},
+                                     {"upload": "disk:/data"}])
+def test_a_place_that_is_none_is_refused_and_nothing_is_made(daemon, acts, options):
+    with pytest.raises(ValueError):
+        fill(daemon, acts, [1], **options)
+    assert not acts.exists()
+
+
+def test_a_link_that_somebody_plants_is_not_followed(daemon, fake, acts, models):  # noqa: F811
+    fake.fault({"status": 503}, {"listener": "gcs", "method": "POST"}, times=0)
+    fill(daemon, acts, range(3))
+    daemon.kill()
+    secret = models / "elsewhere"
+    (acts / "host_003").rename(secret)
+    (acts / "host_003").symlink_to(secret)
+    fake.faults.clear()
+    daemon.start()
+    assert soon(lambda: re.search(r"event=upload_failed .*again=false", daemon.log()))
+    assert not bucket(fake)
+
+
+def test_no_secret_is_in_the_log_or_in_a_manifest(daemon, fake, acts):  # noqa: F811
+    fill(daemon, acts, range(6), upload="s3://b/acts")
+    assert soon(lambda: bucket(fake, "s3") == files(acts))
+    told = daemon.log() + (acts / "host_003/manifest.json").read_text()
+    assert "upload_id" not in told and "uploadId" not in told and "Signature" not in told and "fakesecret" not in told
+
+
+def settled(daemon, fake, acts, ids):  # noqa: F811
+    """Every sample is readable exactly once: here, or in the bucket."""
+    there, found = bucket(fake), []
+    for segment in manifest(acts):
+        here = acts / "host_003" / segment["file"]
+        if segment.get("local", True):
+            raw = here.read_bytes()
+        else:
+            assert not here.exists()
+            raw = there[f"acts/host_003/{segment['file']}"]
+        assert hashlib.sha256(raw).hexdigest() == segment["sha256"]
+        found += segment["samples"]
+    assert sorted(found) == sorted(ids)
+
+
+def crash(daemon, fake, acts, dice, rounds):  # noqa: F811
+    """Kills the daemon at random moments while a store is appended to, sealed, uploaded and emptied."""
+    committed, every = [], {"nth": 3, "times": 0, "every": 3}
+    fake.fault({"delay": 0.02}, {"listener": "gcs"}, times=0)
+    fake.fault({"status": 503}, {"listener": "gcs", "method": "POST"}, **every)
+    for _ in range(rounds):
+        end = time.monotonic() + dice.random() * .4
+        try:
+            store = tc.connect(daemon.socket).activation_store(f"disk:{acts}", host=3, upload="gs://b/acts", segment_bytes="4KiB", keep_local=False)
+            last = store.resume["last_sample"]
+            i = 0 if last is None else last + 1
+            assert not committed or last >= committed[-1]
+            committed = list(range(i))
+            while time.monotonic() < end:
+                store.append(i, sample(i))
+                i += 1
+                if dice.random() < .3:
+                    store.commit()
+                    committed = list(range(i))
+            if dice.random() < .5:
+                store.close()
+                committed = list(range(i))
+                time.sleep(dice.random() * .3)
+        finally:
+            daemon.kill()
+        daemon.start()
+    fake.faults.clear()
+    with tc.connect(daemon.socket).activation_store(f"disk:{acts}", host=3, upload="gs://b/acts", keep_local=False) as store:
+        samples = store.resume["samples"]
+        assert samples >= len(committed) and store.resume["last_sample"] == samples - 1
+    settled(daemon, fake, acts, range(samples))
+    assert soon(lambda: not list((acts / "host_003").glob("*.safetensors")), 30), uploads(daemon, acts)
+    settled(daemon, fake, acts, range(samples))
+    assert soon(lambda: entries(bucket(fake)["acts/host_003/manifest.json"]) == manifest(acts))
+    assert {key for key in bucket(fake)} == {f"acts/host_003/{s['file']}" for s in manifest(acts)} | {"acts/host_003/manifest.json"}
+
+
+@pytest.mark.parametrize("seed", range(int(os.environ.get("UPLOAD_CRASHES", "1"))))  # tests/long.sh does more
+def test_whenever_the_daemon_is_killed_every_committed_sample_is_here_or_there_exactly_once(daemon, fake, acts, seed):  # noqa: F811
+    crash(daemon, fake, acts, random.Random(seed), 3)
