@@ -100,7 +100,7 @@ def run(options, folder, way, n_ranks, state):
                     return {"failed": f"exit {rank.wait()}"}
             make_cold(files) if state == "cold" else machine.make_hot(files)
             if state == "resident" and service:
-                service.call("prewarm", *(files if way == PATCHED else [folder]))
+                service.call("prewarm", folder)
             backed.take(sum(path.stat().st_size for path in files) * 5 // 4)  # else the first touch of new memory counts, for some
             backed.give()
             pids = [rank.pid for rank in ranks] + ([service.process.pid] if service else [])

@@ -1,5 +1,6 @@
 """The names of the safetensors package, served: against the official package slice by slice, and its own tests run on ours."""
 import contextlib
+import json
 import os
 import random
 import subprocess
@@ -239,6 +240,71 @@ def test_the_second_file_of_a_folder_that_is_read_whole_is_one_load(served, mode
             held = {name: file.get_tensor(name) for name in file.keys()}
             leases = served.status()["leases"]
     assert len(held) == 100 and leases <= 3
-    with safe_open(models / "2.safetensors", "np") as file:
+    before = len(served.status()["replicas"])
+    with safe_open(models / "2.safetensors", "np") as file:  # now it is in memory as a whole
         asked = served.bytes_asked()
+        again = {name: file.get_tensor(name) for name in file.keys()}
+        assert len(served.status()["replicas"]) == before and served.bytes_asked() - asked < 1 << 16 and len(again) == 100
+    with safe_open(models / "2.safetensors", "np") as file:
         assert file.get_slice("layers.5.w")[:7].tobytes() == b"\5" * 7 and served.bytes_asked() - asked < 1 << 20
+
+
+def sharded(folder, n=100):
+    """A folder of two part files and their index; {file: arrays}."""
+    parts, weights = {}, {}
+    for number in (1, 2):
+        name = f"model-0000{number}-of-00002.safetensors"
+        arrays = {f"layers.{number}.{i}.w": np.full(32 << 10, number * i % 251, np.uint8) for i in range(n)}
+        parts[folder / name] = save(folder / name, arrays)
+        weights.update(dict.fromkeys(arrays, name))
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": weights}))
+    return parts
+
+
+def test_part_files_are_served_from_the_memory_of_their_folder(served, models):
+    parts = sharded(models)
+    served.cli.ok("prewarm", f"disk:{models}")
+    asked, (replica,) = served.bytes_asked(), served.status()["replicas"]
+    for path, arrays in parts.items():
+        with safe_open(path, "np") as file:
+            first, *names = file.keys()
+            part = file.get_slice(first)[5:9]
+            taken = {name: file.get_tensor(name) for name in names}
+        assert served.status()["leases"] == 1
+        whole = load_file(path)
+        assert part.tobytes() == arrays[first][5:9].tobytes() and whole.keys() == arrays.keys()
+        for name, array in arrays.items():
+            assert taken.get(name, array).tobytes() == whole[name].tobytes() == array.tobytes()
+        taken[name][:] = 255  # is this process's own
+        assert load_file(path)[name].tobytes() == arrays[name].tobytes()
+        del taken, whole
+    assert len(served.status()["replicas"]) == 1 and served.bytes_asked() - asked < 1 << 20
+    assert served.status()["replicas"][0]["artifact"] == replica["artifact"]
+
+
+@pytest.mark.parametrize("how", ["replaced", "other list", "twice"])
+def test_memory_of_a_folder_that_is_not_the_files_is_not_handed_out(served, models, how):
+    parts = sharded(models)
+    path, arrays = next(iter(parts.items()))
+    if how == "other list":  # which names the file for half of its tensors, and another one for the rest
+        index = models / "model.safetensors.index.json"
+        listed = json.loads(index.read_text())
+        for name in list(arrays)[:50]:
+            del listed["weight_map"][name]
+        index.write_text(json.dumps(listed))
+    if how == "twice":  # a tensor of the same name lies in the other file, and that is the folder's
+        name, other = next(iter(arrays)), list(parts)[1]
+        save(other, {**parts[other], name: np.full(32 << 10, 99, np.uint8)})
+        index = models / "model.safetensors.index.json"
+        listed = json.loads(index.read_text())
+        listed["weight_map"][name] = other.name
+        index.write_text(json.dumps(listed))
+    served.cli.run("prewarm", f"disk:{models}")
+    with safe_open(path, "np") as file:
+        if how == "replaced":
+            arrays = save(path, {name: array[::-1] ^ 77 for name, array in arrays.items()})
+            with pytest.raises(SafetensorError, match="replaced"):
+                file.get_tensor(next(iter(arrays)))
+        else:
+            assert all(file.get_tensor(name).tobytes() == array.tobytes() for name, array in arrays.items())
+    assert all(array.tobytes() == arrays[name].tobytes() for name, array in load_file(path).items())

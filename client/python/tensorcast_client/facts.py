@@ -51,6 +51,15 @@ class Facts:
             raise errors.tensor_not_found(name, self.artifact)
         return int(self._dtypes[self.index[name]])
 
+    def whole_in(self, file):
+        """{name: (dtype number, shape)} of the tensors that lie whole, and once, in the file of that name."""
+        number = next((at for at, one in enumerate(self._files) if one.name == file), None)
+        if self.layout != "plain" or number is None:
+            return {}
+        several = set(self._pieces.indexes() if self._pieces else ()) | set(np.flatnonzero(self._copies > 1).tolist())
+        return {self.names[at]: (int(self._dtypes[at]), tuple(self.shapes[at])) for at in np.flatnonzero(self._file_indexes == number).tolist()
+                if at not in several}
+
     @functools.cached_property
     def summary(self):
         """Such as "291 tensors, 16.1 GB, BF16"."""

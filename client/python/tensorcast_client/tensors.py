@@ -91,6 +91,12 @@ class Tensors(Mapping[str, T]):
                 self._made[name] = self._maker.one(index)
             return self._made[name]
 
+    def alone(self, name):
+        """A tensor of its own: neither kept nor made along with others. For the package."""
+        with self._lock:
+            self._check_open()
+            return self._maker.one(self._positions()[name])
+
     def _make_all(self):
         """Makes what is missing and puts everything into view order."""
         with self._lock:

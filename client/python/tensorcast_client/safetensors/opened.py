@@ -18,6 +18,7 @@ from ..dtypes import BITS, NAMES
 from ..options import Options
 from ..selection import Selection
 from ..view import View
+from . import siblings
 from .parts import Parts
 from .read_ahead import Habit, Orders
 
@@ -26,15 +27,17 @@ _NOT_RESIDENT = "NOT_RESIDENT"  # the daemon's reason
 _EXACT = Options(executor="generic")  # of columns the local executor may read whole rows, the parts of all ranks
 _BEFORE_ALL = 2  # tensors that were asked for, before all of a file is loaded, of a folder whose files are read whole
 _MOST_BYTES_OF_ALL = 8 << 30
+_LITTLE = 8  # one part in so many may come twice, if what is loaded is a whole file then
 _MOST_LEASES = 64  # of this process; further tensors that came alone are copied, and their lease ends
 
 _opened: weakref.WeakSet[Opened] = weakref.WeakSet()
 
 
 class _Plan(NamedTuple):
-    """One load: of what, and who waits for it. boxes: {name: (start, stop) of each dimension}; is_shared: for more than this call."""
+    """One load: of what, None for all that is in memory, and who waits for it. boxes: {name: (start, stop) of each dimension};
+    is_shared: for more than this call."""
 
-    view: View
+    view: View | None
     boxes: dict
     is_shared: bool
     ended: threading.Event
@@ -43,6 +46,10 @@ class _Plan(NamedTuple):
 
 class _ResidentView(View):
     """All tensors, but only if the daemon has them in memory, or is about to."""
+
+    @staticmethod
+    def of(artifact):
+        return _ResidentView(artifact.view().client, artifact, Selection())
 
     def _request(self, options, clock):
         names, request = super()._request(options, clock)
@@ -93,7 +100,7 @@ class Opened:
 
     def all(self):
         """{name: tensor} as they lie in the file."""
-        tensors = self._load(self._artifact.view())
+        tensors = self._of_folder() or self._load(self._artifact.view())
         return {name: self._framework.done(tensor, self.number(name)) for name, tensor in tensors.items()}
 
     def close(self):
@@ -152,14 +159,17 @@ class Opened:
         if self._keeps and not self._looked_for_all:
             self._looked_for_all = True
             self._coming[None] = ended
-            return _Plan(_ResidentView(self._artifact.view().client, self._artifact, Selection()), {}, True, ended)
+            return _Plan(None, {}, True, ended)
         takes_all = self._keeps and self._habit.reads_all and not self._took_all and self.facts.total_bytes <= _MOST_BYTES_OF_ALL
         if takes_all and len(self._asked) >= _BEFORE_ALL and name not in self._brought:
             self._took_all = True
             rest = [one for one in self.facts.names if one not in self._brought]  # what came before is not read again
+            view = self._artifact.subset(rest)
+            if sum(self._bytes(one, self._whole(one)) for one in self._brought) * _LITTLE <= self.facts.total_bytes:
+                rest, view = self.facts.names, self._artifact.view()  # which whoever opens the file next finds in memory
             self._brought.update(rest)
             self._coming.update(dict.fromkeys(rest, ended))
-            return _Plan(self._artifact.subset(rest), {one: self._whole(one) for one in rest}, True, ended)
+            return _Plan(view, {one: self._whole(one) for one in rest}, True, ended)
         names = [name, *self._read_ahead(name)] if self._keeps and not takes_all and box == self._whole(name) else [name]
         self._brought.update(names)
         if len(names) > 1:
@@ -186,7 +196,7 @@ class Opened:
     def _carry_out(self, plan, name, box):
         """The array of one load; None when it is to be looked for among what has come."""
         try:
-            tensors = self._load(plan.view, plan.options)
+            tensors = self._load(plan.view, plan.options) if plan.view else self._resident()
             parts = Parts(tensors, plan.boxes or {one: self._whole(one) for one in tensors})
             with self._lock:
                 if plan.is_shared:
@@ -205,6 +215,28 @@ class Opened:
                     if self._coming.get(one) is plan.ended:
                         del self._coming[one]
             plan.ended.set()
+
+    def _resident(self):
+        """All tensors, of memory that is there; else the error says that it is not."""
+        try:
+            return self._load(_ResidentView.of(self._artifact))
+        except errors.TensorcastError as error:
+            tensors = self._of_folder() if error.reason == _NOT_RESIDENT else None
+            if tensors is None:
+                raise
+            return tensors
+
+    def _of_folder(self):
+        """The same out of the memory of the folder that the file lies in; None when that is not there, whatever the reason."""
+        folder = siblings.folder_of(self._artifact)
+        if folder is None:
+            return None
+        try:
+            tensors = _ResidentView.of(folder).tensor_dict(framework=self._framework.make, writable=True)
+            is_right = siblings.are_of(tensors, folder, self._artifact, self.facts)
+        except (errors.TensorcastError, OSError):  # or it may not be read, or not be mapped
+            return None
+        return siblings.Part(tensors, self.facts.names) if is_right else None
 
     def _alone(self, array, n_bytes):
         """What came alone: copied where its lease would be one too many."""
