@@ -1,5 +1,6 @@
-/* One look at a time: paths are copied for a helper, what it found is held against the table as it is then. A folder is given up
- * when two looks in a row did not find it: the first may fall between a client's keep and its rename. */
+/* One look of a user's folders at a time: paths are copied for a helper, what it found is held against the table as it is then. A
+ * path is its user's choice, and may be on a mount that does not answer: then no other user's look waits for it. A folder is given
+ * up when two looks in a row did not find it: the first may fall between a client's keep and its rename. */
 #include "replica/folder_watch.h"
 
 #include <errno.h>
@@ -16,45 +17,78 @@ enum { WATCH_MS = 3000, SOON_MS = 200, LOOKS = 2 };
 
 enum sight { SIGHT_NONE, SIGHT_THERE, SIGHT_GONE };
 
-struct look { /* for a folder, or for one that was given up */
+struct look {
     char *path;
     uint64_t device, inode;
-    bool is_dropped; /* remove its record */
     enum sight sight;
 };
 
-struct folder_watch {
+struct user_look {         /* of all folders of a user, or of the records of folders that were given up */
     struct loop_work work; /* first */
+    struct user_look *next;
+    struct folder_watch *watch;
+    struct look *looks;
+    size_t n_looks, look_room;
+    uid_t uid;
+    bool is_of_records, is_looking; /* it is a helper's then */
+};
+
+struct folder_watch {
     struct loop *loop;
     struct folders *folders;
     struct loop_timer *timer;
-    struct look *looks;
-    size_t n_looks, look_room;
-    struct look *dropped; /* for the next helper */
-    size_t n_dropped, dropped_room;
-    bool is_looking;
+    struct user_look *users; /* those that have a folder, or are being looked at */
 };
 
-static void add_look(struct look **list, size_t *n, size_t *room, const struct folder *folder, bool is_dropped)
+static void add_look(struct user_look *user, const struct folder *folder)
 {
-    ARRAY_RESERVE(*list, *n, *room);
-    (*list)[(*n)++] = (struct look){memory_copy_text(folder->path), folder->device, folder->inode, is_dropped, SIGHT_NONE};
+    ARRAY_RESERVE(user->looks, user->n_looks, user->look_room);
+    user->looks[user->n_looks++] = (struct look){memory_copy_text(folder->path), folder->device, folder->inode, SIGHT_NONE};
+}
+
+static void clear_looks(struct user_look *user)
+{
+    for (size_t i = 0; i < user->n_looks; i++)
+        free(user->looks[i].path);
+    user->n_looks = 0;
+}
+
+static void free_user(struct user_look *user)
+{
+    clear_looks(user);
+    free(user->looks);
+    free(user);
+}
+
+/* The one that is not with a helper now. */
+static struct user_look *user_of(struct folder_watch *watch, uid_t uid, bool is_of_records)
+{
+    for (struct user_look *user = watch->users; user; user = user->next)
+        if (user->uid == uid && user->is_of_records == is_of_records && (!is_of_records || !user->is_looking))
+            return user;
+    struct user_look *user = memory_alloc(sizeof *user);
+    *user = (struct user_look){.next = watch->users, .watch = watch, .uid = uid, .is_of_records = is_of_records};
+    watch->users = user;
+    return user;
 }
 
 static void look_at_paths(struct loop_work *work)
 {
-    struct folder_watch *watch = (struct folder_watch *)work;
-    for (size_t i = 0; i < watch->n_looks; i++) {
-        struct look *at = &watch->looks[i];
+    struct user_look *user = (struct user_look *)work;
+    for (size_t i = 0; i < user->n_looks; i++) {
+        struct look *at = &user->looks[i];
         struct stat status;
-        if (at->is_dropped) {
-            folder_record_remove(folders_state_dir(watch->folders), at->device, at->inode);
-            continue;
-        }
         int failure = lstat(at->path, &status) == 0 ? 0 : errno;
         bool is_it = !failure && status.st_dev == at->device && status.st_ino == at->inode;
         at->sight = is_it ? SIGHT_THERE : !failure || failure == ENOENT || failure == ENOTDIR ? SIGHT_GONE : SIGHT_NONE;
     }
+}
+
+static void remove_records(struct loop_work *work)
+{
+    struct user_look *user = (struct user_look *)work;
+    for (size_t i = 0; i < user->n_looks; i++)
+        folder_record_remove(folders_state_dir(user->watch->folders), user->looks[i].device, user->looks[i].inode);
 }
 
 /* A client that is still at it is not judged. What cannot be seen is believed to be there. */
@@ -67,14 +101,13 @@ static bool is_given_up(struct folders *folders, struct folder *folder, enum sig
     return folder->n_missed >= LOOKS && (folder->is_seen || !folder->is_confirmed);
 }
 
-static void on_looked(struct loop_work *work)
+/* True: some are missing and want another look soon. */
+static bool judge(struct folder_watch *watch, const struct user_look *user)
 {
-    struct folder_watch *watch = (struct folder_watch *)work;
     bool is_missing_some = false;
-    watch->is_looking = false;
-    for (size_t i = 0; watch->timer && i < watch->n_looks; i++) {
-        const struct look *at = &watch->looks[i];
-        struct folder *folder = at->is_dropped ? NULL : folders_find(watch->folders, at->path);
+    for (size_t i = 0; i < user->n_looks; i++) {
+        const struct look *at = &user->looks[i];
+        struct folder *folder = folders_find(watch->folders, at->path);
         bool is_same = folder && folder->is_kept && folder->device == at->device && folder->inode == at->inode;
         if (is_same && is_given_up(watch->folders, folder, at->sight)) {
             log_info("folder_gone", LOG_TEXT("path", folder->path), LOG_TEXT("artifact", folder->artifact));
@@ -83,43 +116,54 @@ static void on_looked(struct loop_work *work)
             is_missing_some = is_missing_some || folder->n_missed;
         }
     }
-    for (size_t i = 0; i < watch->n_looks; i++)
-        free(watch->looks[i].path);
-    watch->n_looks = 0;
+    return is_missing_some;
+}
+
+static void on_looked(struct loop_work *work)
+{
+    struct user_look *user = (struct user_look *)work;
+    struct folder_watch *watch = user->watch;
+    user->is_looking = false;
+    bool is_missing_some = watch->timer && !user->is_of_records && judge(watch, user);
+    struct user_look **at = &watch->users;
+    while (*at != user)
+        at = &(*at)->next;
+    *at = user->next;
+    free_user(user);
     if (is_missing_some)
         folder_watch_now(watch);
 }
 
 void folder_watch_drop(struct folder_watch *watch, struct folder *folder)
 {
-    add_look(&watch->dropped, &watch->n_dropped, &watch->dropped_room, folder, true);
+    add_look(user_of(watch, 0, true), folder);
     folders_drop(watch->folders, folder);
     folder_watch_now(watch);
+}
+
+static void begin_look(struct user_look *user)
+{
+    struct error error;
+    user->work = (struct loop_work){.do_work = user->is_of_records ? remove_records : look_at_paths,
+                                    .done = on_looked,
+                                    .pool = LOOP_DISK,
+                                    .uid = user->uid};
+    user->is_looking = loop_submit(user->watch->loop, &user->work, &error) == 0;
+    if (!user->is_looking && !user->is_of_records)
+        clear_looks(user); /* made anew the next time; records are remembered */
 }
 
 static void on_timer(void *data)
 {
     struct folder_watch *watch = data;
-    struct error error;
-    if (watch->is_looking)
-        return;
-    for (const struct folder *folder = folders_first(watch->folders); folder; folder = folder->next)
-        if (folder->is_kept)
-            add_look(&watch->looks, &watch->n_looks, &watch->look_room, folder, false);
-    for (size_t i = 0; i < watch->n_dropped; i++) {
-        ARRAY_RESERVE(watch->looks, watch->n_looks, watch->look_room);
-        watch->looks[watch->n_looks++] = watch->dropped[i];
+    for (const struct folder *folder = folders_first(watch->folders); folder; folder = folder->next) {
+        struct user_look *user = folder->is_kept ? user_of(watch, folder->uid, false) : NULL;
+        if (user && !user->is_looking)
+            add_look(user, folder);
     }
-    watch->n_dropped = 0;
-    if (watch->n_looks == 0)
-        return;
-    watch->work = (struct loop_work){.do_work = look_at_paths, .done = on_looked, .pool = LOOP_DISK};
-    watch->is_looking = loop_submit(watch->loop, &watch->work, &error) == 0;
-    if (watch->is_looking) /* the list is the helper's now */
-        return;
-    for (size_t i = 0; i < watch->n_looks; i++)
-        free(watch->looks[i].path);
-    watch->n_looks = 0;
+    for (struct user_look *user = watch->users; user; user = user->next)
+        if (!user->is_looking && user->n_looks)
+            begin_look(user);
 }
 
 static void restore(void *data, const struct folder *record)
@@ -156,11 +200,10 @@ void folder_watch_destroy(struct folder_watch *watch)
 {
     if (!watch)
         return;
-    for (size_t i = 0; i < watch->n_looks; i++)
-        free(watch->looks[i].path);
-    for (size_t i = 0; i < watch->n_dropped; i++)
-        free(watch->dropped[i].path);
-    free(watch->looks);
-    free(watch->dropped);
+    while (watch->users) {
+        struct user_look *next = watch->users->next;
+        free_user(watch->users);
+        watch->users = next;
+    }
     free(watch);
 }

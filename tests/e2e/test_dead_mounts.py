@@ -1,6 +1,7 @@
 """A mount that stops answering stops the requests that need it, and nobody else's, wherever it stops and however many there are.
 
 A FUSE server that never answers stands for a dead NFS server. Root only."""
+import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -133,3 +134,21 @@ def test_helpers_are_shared_between_users_also_those_for_one_mount(start, models
             assert len(files.hung) < MANY / 2 and not any(call.done() for call in calls)  # the others still wait for their turn
             for call in calls:
                 call.cancel()
+
+
+def test_a_folder_on_a_dead_mount_keeps_nobody_elses_from_being_missed(start, models, dead):
+    """What a client calls its folder may lie anywhere, and the daemon looks for it every few seconds."""
+    daemon = start(server=OPEN)
+    daemon.folder.chmod(0o755)
+    model = models / "made"
+    with wire_of(daemon, ANN) as anns, tempfile.TemporaryDirectory(dir="/dev/shm") as shm:
+        path = f"{models}/net/hers"
+        making = anns.call("MakeFolder", anns.message("MakeFolderRequest", path=path, artifact="disk:/x", identity="x"))
+        next(making)
+        anns.call("KeepFolder", anns.message("KeepFolderRequest", path=path, device=1, inode=2))
+        dead.hangs = {"lookup", "getattr"}
+        assert soon(lambda: dead.hung, 20)
+        daemon.cli.ok("folder", f"disk:{model}", f"{shm}/his")
+        shutil.rmtree(f"{shm}/his")
+        assert soon(lambda: [row["path"] for row in daemon.status()["folders"]] == [path], 20)
+        making.cancel()

@@ -15,13 +15,12 @@ static void check(int truth)
         abort();
 }
 
-static void check_path(const char *text, const char *reference, struct arena *arena)
+static void check_path(const char *reference, struct arena *arena)
 {
     static const struct reference_base nowhere = {0};
     struct error error = {0};
     const char *path = reference + strlen("disk:");
     check(path[0] == '/' && !strstr(path, "//") && !strstr(path, "/./"));
-    check(strstr(path, "/..") || !strstr(text, "/..") || text[0] != '/'); /* ".." behind a name stays: it may be a link */
     if (path[1] == '/' || path[1] == '\0')
         return;
     const char *again = reference_parse(path, &nowhere, arena, &error);
@@ -40,7 +39,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (!reference)
         check(error.code != ERROR_OK && error.message[0] && text_is_utf8(error.message, strlen(error.message)));
     else if (reference != text && strncmp(reference, "disk:", strlen("disk:")) == 0)
-        check_path(text, reference, &arena);
+        check_path(reference, &arena);
     size_t length = strlen(text);
     if (text_percent_decode(text))
         check(strlen(text) <= length);
