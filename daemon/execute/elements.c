@@ -344,6 +344,25 @@ static void turn_in_scratch(const struct matrix *matrix)
     end_scratch(matrix->elements, &scratch);
 }
 
+/* Where a row of the file, which is a column there, goes; NULL when it cannot be written to directly. Those next to it may be
+ * of another tensor, in another region of the client's memory: what lies between is nobody's to prepare. */
+static unsigned char *find_destination(struct part *part, struct transfer_extent first, uint64_t n, uint64_t stride)
+{
+    uint64_t width = first.hi - first.lo;
+    const struct transfer_extent all = transfer_extent(first.lo, n, (int64_t)stride, width);
+    unsigned char *found = NULL;
+    if ((uint64_t)llabs((int64_t)stride) <= width) {
+        found = place_find(part, all.lo, all.hi - all.lo);
+        return found ? found + (first.lo - all.lo) : NULL;
+    }
+    for (uint64_t i = n; i-- > 0;) {
+        found = place_find(part, first.lo + i * stride, width);
+        if (!found)
+            return NULL;
+    }
+    return found;
+}
+
 void elements_place_matrix(const struct elements *elements, const struct clip *clips, size_t n)
 {
     const struct clip *first = clips;
@@ -358,14 +377,13 @@ void elements_place_matrix(const struct elements *elements, const struct clip *c
                             .element_bytes = clip_row_bytes(first, elements->item)};
     uint64_t dst_row_stride = clips[1].dst_offset - first->dst_offset;
     const struct transfer_extent columns = clip_extent(first, matrix.element_bytes);
-    const struct transfer_extent all = transfer_extent(columns.lo, n, (int64_t)dst_row_stride, columns.hi - columns.lo);
-    unsigned char *dst = place_find(part, all.lo, all.hi - all.lo);
+    unsigned char *dst = find_destination(part, columns, n, dst_row_stride);
     if (dst) {
         const struct transpose shape = {.n_rows = n,
                                         .n_columns = first->src.count,
                                         .dst_row_stride = (int64_t)dst_row_stride,
                                         .dst_column_stride = first->dst_stride};
-        turn(&matrix, 0, 0, shape, dst + (first->dst_offset - all.lo));
+        turn(&matrix, 0, 0, shape, dst + (first->dst_offset - columns.lo));
         place_count(part, n * first->src.count * matrix.element_bytes);
     } else if (!part->has_failed) {
         turn_in_scratch(&matrix);
