@@ -10,7 +10,8 @@ for sanitizer in asan tsan; do
   make -j"$(nproc)" "$sanitizer"-all >"build/long-$sanitizer.log" 2>&1 || { tail -20 "build/long-$sanitizer.log"; exit 1; }
   TENSORCAST_BUILD=build/$sanitizer "$python" tests/chaos/chaos.py "$chaos_seconds" "$RANDOM" || failed=1
 done
-CHAIN_CASES=20000 PYTHONPATH=client/python "$python" -m pytest -q --timeout 36000 tests/e2e/test_chain.py || failed=1
+CHAIN_CASES=20000 PYTHONPATH=client/python "$python" -m pytest -q --timeout 36000 tests/e2e/test_chain.py \
+  tests/e2e/test_chain_ways.py || failed=1
 UPLOAD_CRASHES=1000 PYTHONPATH=client/python "$python" -m pytest -q --timeout 36000 tests/e2e/test_activation_uploads.py -k exactly_once || failed=1
 bash tests/fuzz/run.sh "$fuzz_seconds" || failed=1
 exit $failed

@@ -13,6 +13,7 @@
 #include "calibration/calibration.h"
 #include "calibration/residency.h"
 #include "execute/engine.h"
+#include "execute/scales.h"
 #include "export/export_check.h"
 #include "export/export_files.h"
 #include "export/export_journal.h"
@@ -197,7 +198,7 @@ static int build_run(struct window *window, struct error *error)
     if (load_spec_build(&request, &job->config->engine.strategy, &window->arena, &spec, error) < 0)
         return -1;
     window->mapping = mapping_build(&spec.view, job->artifact, error);
-    if (!window->mapping)
+    if (!window->mapping || scales_read(window->mapping, &(struct scales_options){.uid = job->uid}, error) < 0)
         return -1;
     if (window->index == 0 || window->index >= all->looked_at + LOOK_AGAIN_UNITS) {
         all->cached_share = residency_cached_share(window->mapping);
