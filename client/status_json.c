@@ -98,6 +98,8 @@ char *status_json(const Tensorcast__Daemon__V1__StatusResponse *status)
     json_write_close(writer, ']');
     if (status->totals)
         message_json_put_object(writer, "totals", &status->totals->base, 0);
+    if (status->uploads)
+        message_json_put_object(writer, "uploads", &status->uploads->base, 0);
     json_put_open(writer, "folders", '[');
     for (size_t i = 0; i < status->n_folders; i++) {
         json_write_open(writer, '{');

@@ -242,6 +242,16 @@ static void put_folders(FILE *out, const Tensorcast__Daemon__V1__StatusResponse 
     }
 }
 
+static void put_uploads(FILE *out, const Tensorcast__Daemon__V1__UploadsStatus *uploads)
+{
+    char size[TEXT_SIZE_CHARS];
+    if (uploads && uploads->pending + uploads->failed)
+        fprintf(out,
+                "\nuploads  %" PRIu64 " to come (%s), %" PRIu64
+                " failed: tensorcast activations status STORE says of which hosts, and why\n",
+                uploads->pending, text_people_bytes(uploads->pending_bytes, size), uploads->failed);
+}
+
 static void put_users(FILE *out, const Tensorcast__Daemon__V1__StatusResponse *status)
 {
     char held[TEXT_SIZE_CHARS], kept[TEXT_SIZE_CHARS], loading[TEXT_SIZE_CHARS], metadata[TEXT_SIZE_CHARS],
@@ -296,6 +306,7 @@ char *status_text(const Tensorcast__Daemon__V1__StatusResponse *status, size_t c
     put_loads(out, status, columns);
     put_prewarms(out, status, columns);
     put_folders(out, status);
+    put_uploads(out, status->uploads);
     put_users(out, status);
     put_calibration(out, status);
     put_stores(out, status);

@@ -17,6 +17,7 @@
 #include "execute/engine.h"
 #include "replica/user_pins.h"
 #include "resolve/header_cache.h"
+#include "upload/upload_queue.h"
 
 typedef Tensorcast__Daemon__V1__UserStatus user_status;
 
@@ -298,6 +299,7 @@ void method_status(struct rpc_call *call, const ProtobufCMessage *request, void 
     struct status status = {.response = TENSORCAST__DAEMON__V1__STATUS_RESPONSE__INIT, .handoff = api->handoff};
     Tensorcast__Daemon__V1__StatusResponse *response = &status.response;
     Tensorcast__Daemon__V1__TotalsStatus totals = TENSORCAST__DAEMON__V1__TOTALS_STATUS__INIT;
+    Tensorcast__Daemon__V1__UploadsStatus uploads = TENSORCAST__DAEMON__V1__UPLOADS_STATUS__INIT;
     (void)request;
     response->version = VERSION;
     response->pid = (uint64_t)getpid();
@@ -313,6 +315,11 @@ void method_status(struct rpc_call *call, const ProtobufCMessage *request, void 
     add_targets(&status, services->targets);
     load_table_each(api->loads, add_load, &status);
     prewarms_each(api->prewarms, add_prewarm, &status);
+    const struct upload_totals counted = upload_queue_totals(api->uploads);
+    uploads.pending = counted.pending;
+    uploads.failed = counted.failed;
+    uploads.pending_bytes = counted.pending_bytes;
+    response->uploads = &uploads;
     fill_totals(&totals, load_table_totals(api->loads));
     response->totals = &totals;
     calibration_each(services->calibration, add_costs, &status);

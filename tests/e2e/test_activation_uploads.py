@@ -7,10 +7,11 @@ import random
 import re
 import time
 
+import numpy as np
 import pytest
 import tensorcast_client as tc
 
-from activation_scene import holds, sample
+from activation_scene import holds, same, sample
 from stage import soon
 from store_scene import aws_keys, bare, settings  # noqa: F401
 from stores_fixture import fake  # noqa: F401
@@ -94,6 +95,9 @@ def test_local_files_go_when_segment_and_manifest_are_there_and_never_before(dae
     assert soon(lambda: rule.acted > 3)
     assert {p.name for p in (acts / "host_003").glob("*.safetensors")} == names and uploads(daemon, acts)["pending"] == len(names)
     assert "503" in uploads(daemon, acts)["error"]
+    waiting = {"pending": len(names), "failed": 0, "pending_bytes": sum(path.stat().st_size for path in (acts / "host_003").glob("*.safetensors"))}
+    assert daemon.status()["uploads"] == tc.connect(daemon.socket).status()["uploads"] == waiting
+    assert f"uploads  {len(names)} to come" in daemon.cli.run("status").out
     copies = {f"acts/host_003/{name}": (acts / "host_003" / name).read_bytes() for name in names}
     fake.faults.clear()
     assert soon(lambda: not list((acts / "host_003").glob("*.safetensors")), 20)
@@ -105,6 +109,26 @@ def test_local_files_go_when_segment_and_manifest_are_there_and_never_before(dae
             store.append(5, sample(5))
     assert uploads(daemon, acts) == {"pending": 0, "done": len(names), "failed": 0, "error": ""}
     assert daemon.cli.json("activations", "status", f"disk:{acts}")["hosts"][0]["bytes"] == 0
+
+
+def test_samples_come_from_the_bucket_where_they_are_not_here(daemon, fake, acts):  # noqa: F811
+    fill(daemon, acts, range(6), host=1, upload=None)
+    fill(daemon, acts, range(6, 12), host=3, keep_local=False, narrow="auto")
+    assert soon(lambda: not list((acts / "host_003").glob("*.safetensors")))
+    with tc.connect(daemon.socket).activation_store(f"disk:{acts}", host=3, narrow="auto") as store:
+        store.append(20, {4: np.ones((2, 2), np.float32)})  # here again, and nowhere else
+    client = tc.connect(daemon.socket)
+    for reference, ids in {f"disk:{acts}": [*range(12), 20], f"{acts}/host_003": [*range(6, 12), 20], f"disk:{acts}/host_001": range(6),
+                           "gs://b/acts/host_003": range(6, 12)}.items():
+        got = dict(client.activation_store(reference).samples())
+        assert sorted(got) == list(ids) and all(same(got[i], sample(i)) for i in ids if i != 20), reference
+    key = next(key for key in bucket(fake) if key.endswith("segment_000001.safetensors"))
+    fake.world.put("gcs", f"b/{key}", files(acts)["acts/host_001/segment_000001.safetensors"])
+    with pytest.raises(tc.TensorcastError, match="DATA_LOSS.*segment_000001"):
+        list(client.activation_store(f"disk:{acts}").samples())
+    fake.world.remove("gcs", f"b/{key}")
+    with pytest.raises(FileNotFoundError, match="segment_000001"):
+        list(client.activation_store(f"disk:{acts}").samples())
 
 
 def test_the_manifest_there_lists_what_is_there_and_nothing_else(daemon, fake, acts):  # noqa: F811

@@ -9,31 +9,79 @@ import grpc
 import numpy as np
 
 from . import errors
+from .activation_messages import SERVICE, DescribeActivationsRequest, DescribeActivationsResponse
 from .messages import FetchSidecarsRequest, SidecarEvent
 from .wire import DecodeError
 
 _NAME = re.compile(r"layer_(\d+)/sample_(\d{8})")
+_SEGMENT, _HOST = re.compile(r"/segment_\d{6}\.safetensors$"), re.compile(r"/host_\d{3,5}$")
 _BATCH_BYTES = 64 << 20
 
 
 def read(client, reference, layers):
-    """(sample, {layer: array}) of each sample; a generator."""
+    """(sample, {layer: array}) of each sample; a generator. Segments that were uploaded and are not here any more come from their
+    bucket, behind the others."""
     wanted = None if layers is None else {int(layer) for layer in layers}
-    artifact = client.artifact(reference)
-    batches = list(_batches(client, artifact, wanted))
+    batches = [(artifact, batch) for artifact, told, narrowed in _parts(client, reference) for batch in _batches(artifact, told, narrowed, wanted)]
     with ThreadPoolExecutor(1, "tensorcast-samples") as pool:
-        coming = pool.submit(_load, artifact, batches[0]) if batches else None
+        coming = pool.submit(_load, *batches[0]) if batches else None
         for at in range(len(batches)):
             samples = coming.result()
-            coming = pool.submit(_load, artifact, batches[at + 1]) if at + 1 < len(batches) else None
+            coming = pool.submit(_load, *batches[at + 1]) if at + 1 < len(batches) else None
             yield from samples
             del samples
 
 
-def _batches(client, artifact, wanted):
-    """Lists of (sample, [(layer, name, is narrowed)]) of about _BATCH_BYTES, in the order of the files."""
+def _parts(client, reference):
+    """(artifact, what describe() says, names of narrowed tensors): of all that is here, and of each segment that is not."""
+    artifact = client.artifact(reference)
+    try:
+        told = artifact.describe()
+    except errors.ArtifactNotFoundError as error:
+        told, missing = None, error
+    manifests = [_manifest(client, folder) for folder in _folders(client, reference, told)]
+    segments = [segment for manifest in manifests for segment in manifest.get("segments", ())]
+    gone = [segment for segment in segments if segment.get("local") is False and not _SEGMENT.search(reference)]
+    if told is not None:
+        yield artifact, told, {name for segment in segments for name in segment.get("narrowed", ())}
+    elif not gone:
+        raise missing
+    for segment in gone:
+        yield _uploaded(client, segment)
+
+
+def _uploaded(client, segment):
+    artifact = client.artifact(segment["uploaded"])
     told = artifact.describe()
-    narrowed = _narrowed_names(client, artifact.reference, [file["name"] for file in told["files"]])
+    size = sum(file["bytes"] for file in told["files"])
+    if size != segment["bytes"]:
+        raise errors.make(grpc.StatusCode.DATA_LOSS, f"{artifact.reference} has {size} bytes, and the manifest says {segment['bytes']}", "SEGMENT_CHANGED")
+    return artifact, told, set(segment.get("narrowed", ()))
+
+
+def _folders(client, reference, told):
+    """References of the host folders."""
+    if _SEGMENT.search(reference):
+        return [reference[:reference.rindex("/")]]
+    if _HOST.search(reference):
+        return [reference]
+    names = {file["name"].rpartition("/")[0] for file in told["files"]} if told else set()
+    names.update(f"host_{host:03}" for host in _known_hosts(client, reference))
+    return [f"{reference}/{name}" if name else reference for name in sorted(names)]
+
+
+def _known_hosts(client, reference):
+    """Also those of which nothing is here any more: the daemon that has uploaded them knows. One that may not write there has
+    uploaded nothing."""
+    try:
+        data = client.channel.call(f"{SERVICE}/Describe", DescribeActivationsRequest.encode(store=reference), client.timeout)
+        return [host.host for host in DescribeActivationsResponse.decode(data).hosts]
+    except (errors.TensorcastError, DecodeError):
+        return []
+
+
+def _batches(artifact, told, narrowed, wanted):
+    """Lists of (sample, [(layer, name, is narrowed)]) of about _BATCH_BYTES, in the order of the files."""
     batch, size, last = [], 0, None
     for tensor in told["tensors"]:
         name = tensor["name"]
@@ -65,19 +113,6 @@ def _load(artifact, batch):
 def _widened(array):
     """32-bit floats of their upper halves."""
     return (array.view(np.uint16).astype(np.uint32) << np.uint32(16)).view(np.float32).reshape(array.shape)
-
-
-def _narrowed_names(client, reference, files):
-    """The names that the manifests beside these files mark as narrowed."""
-    folders = {file.rpartition("/")[0] for file in files}
-    single = re.search(r"/segment_\d{6}\.safetensors$", reference)
-    base = reference[:single.start()] if single else reference
-    narrowed = set()
-    for folder in sorted(folders):
-        manifest = _manifest(client, f"{base}/{folder}" if folder else base)
-        for segment in manifest.get("segments", ()):
-            narrowed.update(segment.get("narrowed", ()))
-    return narrowed
 
 
 def _manifest(client, reference):

@@ -211,6 +211,7 @@ class Status(TypedDict):
     users: List[Dict[str, Any]]
     quotas: Dict[str, Dict[str, Any]]
     prewarms: List[Dict[str, Any]]
+    uploads: Dict[str, int]
     handoff_socket: str
 
 

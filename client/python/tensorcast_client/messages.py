@@ -109,6 +109,7 @@ UserStatus = Table(uid=(1, "uint"), connections=(2, "uint"), calls=(3, "uint"), 
                    groups=(6, "uint"), metadata_bytes=(7, "uint"), held_bytes=(8, "uint"), kept_bytes=(9, "uint"),
                    loading_bytes=(10, "uint"))
 QuotaStatus = Table(resource=(1, "string"), taken=(2, "uint"), limit=(3, "uint"))
+UploadsStatus = Table(pending=(1, "uint"), failed=(2, "uint"), pending_bytes=(3, "uint"))
 StatusResponse = Table(version=(1, "string"), pid=(2, "uint"), uptime_s=(3, "double"), host_budget_bytes=(4, "uint"),
                        used_bytes=(5, "uint"), staging_bytes=(6, "uint"), pool_bytes=(7, "uint"),
                        replicas=(8, "messages", ReplicaStatus), loads=(9, "messages", LoadStatus), leases=(10, "uint"),
@@ -117,7 +118,8 @@ StatusResponse = Table(version=(1, "string"), pid=(2, "uint"), uptime_s=(3, "dou
                        devices_problem=(22, "string"), stores=(20, "messages", StoreStatus), handoff_socket=(23, "string"),
                        extent_bytes=(24, "uint"), users=(25, "messages", UserStatus), kept_bytes=(26, "uint"),
                        quotas=(27, "messages", QuotaStatus), prewarms=(28, "messages", PrewarmStatus),
-                       totals=(29, "message", TotalsStatus), folders=(32, "messages", FolderStatus))
+                       totals=(29, "message", TotalsStatus), folders=(32, "messages", FolderStatus),
+                       uploads=(38, "message", UploadsStatus))
 
 FetchSidecarsRequest = Table(artifact=(1, "string"), names=(2, "strings"), list_only=(3, "bool"),
                              kind=(4, "uint"), from_store=(5, "bool"), allow_missing_shards=(6, "bool"))

@@ -53,7 +53,8 @@ def status(answer):
     memory = {name: fields.pop(name) for name in _MEMORY}
     lists = {name: [_fields(item) for item in fields.pop(name)] for name in ("replicas", "loads", "devices", "users", "prewarms")}
     folders = [{key: getattr(folder, key) for key in ("path", "artifact", "bytes", "uid")} for folder in fields.pop("folders")]
-    fields["totals"] = _fields(fields["totals"]) if fields["totals"] else {}
+    for name in ("totals", "uploads"):
+        fields[name] = _fields(fields[name]) if fields[name] else {}
     for replica in lists["replicas"]:
         replica["held_by"] = [_fields(lease) for lease in replica["held_by"]]
         if not replica["device"]:  # as the command, which says nothing of host memory
