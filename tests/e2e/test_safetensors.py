@@ -308,3 +308,18 @@ def test_memory_of_a_folder_that_is_not_the_files_is_not_handed_out(served, mode
         else:
             assert all(file.get_tensor(name).tobytes() == array.tobytes() for name, array in arrays.items())
     assert all(array.tobytes() == arrays[name].tobytes() for name, array in load_file(path).items())
+
+
+def test_odd_requests_have_the_official_packages_outcome(served, models):
+    path, empty = models / "x.safetensors", models / "empty.safetensors"
+    arrays = save(path, {"w": np.arange(24, dtype=np.float32).reshape(2, 3, 4)})
+    save(empty, {})
+    assert load_file(empty) == {} and safe_open(empty, "pt").get_tensors() == {}
+    assert safe_open(path, "pt").get_slice("w")[..., ...].tolist() == arrays["w"].tolist()  # torch takes two
+    for framework in ("flax", "tf", "mlx"):  # installed or not: nothing is made before a tensor is asked for
+        assert safe_open(path, framework).keys() == ["w"]
+    for opened in (official, safe_open):
+        with pytest.raises(FileNotFoundError):
+            opened("\0", "np")
+        with pytest.raises((RuntimeError, AssertionError)):  # cuda:1, of which there is none; not elements of type bool
+            opened(path, "pt", device=True).get_tensor("w")

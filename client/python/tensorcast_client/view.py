@@ -276,7 +276,7 @@ def _layout(data, names, facts):
     try:
         if names is None and facts is not None:
             names = facts.names
-            if names.wire_bytes < len(data) and data.startswith(_LAYOUT_NAMES):
+            if names and names.wire_bytes < len(data) and data.startswith(_LAYOUT_NAMES):
                 return names, messages.Layout.decode(data, names.wire_bytes)
         layout = messages.Layout.decode(data)
     except DecodeError as error:

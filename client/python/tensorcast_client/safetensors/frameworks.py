@@ -33,8 +33,7 @@ class ForConverted(ForNumpy):
     """Arrays that another framework makes its own of."""
 
     def __init__(self, module, name, **options):
-        self._module, self._name, self._options = module, name, options
-        importlib.import_module(module)
+        self._module, self._name, self._options = module, name, options  # imported when there is something to make
 
     def done(self, array, number):
         return getattr(importlib.import_module(self._module), self._name)(array, **self._options)
@@ -47,7 +46,8 @@ class ForTorch:
 
     def __init__(self, device):
         from .own_storage import OwnStorageTensors
-        self.make, self._device = OwnStorageTensors, device
+        self.make = OwnStorageTensors
+        self._device = int(device) if isinstance(device, bool) else device  # of which torch would make a dtype
 
     def empty(self, shape, number):
         import torch
@@ -69,6 +69,7 @@ def framework_for(module, device):
     if module == "torch":
         return ForTorch(device)
     if module == "paddle":
+        importlib.import_module("paddle")  # now, as the official package does
         place = str(device or "cpu").replace("cuda", "gpu", 1)
         return ForConverted("paddle", "to_tensor", place=place)
     if device not in ("cpu", None):

@@ -26,6 +26,8 @@ def reference_of(filename):
         if text.startswith(("file:///", "file://localhost/")):
             return "disk:" + unquote(text[text.index("/", len("file://")):]), None
         return text, None
+    if "\0" in text:
+        raise FileNotFoundError(f"No such file or directory: {text}")
     path = os.path.expanduser(text) if text.startswith("~/") else text
     return "disk:" + _absolute(path), path
 
@@ -56,7 +58,7 @@ class _File:
             return None
         try:
             about = os.stat(self._path)
-        except OSError:
+        except (OSError, ValueError):  # or it has a NUL
             return None
         return about.st_dev, about.st_ino, about.st_size, about.st_mtime_ns
 

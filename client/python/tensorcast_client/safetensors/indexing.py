@@ -123,7 +123,7 @@ def of_torch(index, shape):
     list, is left to torch: all of the tensor is loaded for it."""
     import torch
     items = list(index) if isinstance(index, tuple) else [index]
-    if not all(_is_basic(item) for item in items):
+    if not all(_is_basic(item) for item in items) or sum(item is ... for item in items) > 1:
         return whole_of(shape, index)
     torch.empty((), dtype=torch.uint8).expand(tuple(shape))[index]  # for its exceptions
     at = next((number for number, item in enumerate(items) if item is ...), len(items))
