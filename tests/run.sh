@@ -10,13 +10,13 @@
 # run even when one fails, except that nothing is tested when the build fails. Exit 0 only when every stage passed.
 #
 # Everything runs in two lanes at once, because end-to-end tests mostly wait for daemons: the second lane builds and runs what
-# computes (sanitizers, coverage, lint, a real vLLM, 6 GB, kept between runs) with the low priority NICE. What measures memory
-# or time runs alone at the end. A skipped test is listed with its reason. TENSORCAST_TORCH=0 leaves torch and vLLM out.
+# computes (sanitizers, coverage, lint) with the low priority NICE. What measures memory or time runs alone at the end. (A real
+# vLLM has 6 GB of packages, kept between runs.) A skipped test is listed with its reason. TENSORCAST_TORCH=0 leaves torch and vLLM out.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 logs=build/test-logs
 mkdir -p "$logs"
-rm -f "$logs"/*.{passed,failed}
+rm -rf "$logs"/*.{passed,failed} "$logs"/.taken.*
 unset TENSORCAST_SOCKET TENSORCAST_BUILD
 export PYTHONDONTWRITEBYTECODE=1
 jobs=$(nproc)
@@ -124,7 +124,18 @@ installed() { # what stages install that come later
 second_lane() {
   lane asan
   after check # which finds out what has threads
-  lane tsan coverage lint
+  lane tsan
+  either_lane
+}
+
+# Done by whichever lane comes to it first.
+either_lane() {
+  local name
+  for name in coverage asan_e2e lint tsan_e2e; do
+    mkdir "$logs/.taken.$name" 2>/dev/null || continue
+    case $name in *_e2e) after "${name%_e2e}" ;; esac # has built what it runs
+    lane "$name"
+  done
 }
 
 everything() {
@@ -134,8 +145,7 @@ everything() {
   background second_lane
   local second_lane=$!
   lane "${front[@]}"
-  after asan; lane asan_e2e
-  after tsan; lane tsan_e2e
+  either_lane
   wait "$second_lane"
   lane plain
 }

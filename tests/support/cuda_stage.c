@@ -145,12 +145,18 @@ static uint64_t count_calls(bool (*load_once)(struct cuda_stage *stage, struct e
     return n_calls;
 }
 
+#ifdef __SANITIZE_THREAD__ /* how threads meet is much the same for neighbours; every call has its turn in the other builds */
+enum { CALLS_STEP = 4 };
+#else
+enum { CALLS_STEP = 1 };
+#endif
+
 void fail_each_call(bool (*load_once)(struct cuda_stage *stage, struct error *error), int code, bool is_sticky)
 {
     uint64_t n_calls = count_calls(load_once);
     unsigned n_failed = 0, n_retired = 0;
     assert_true(n_calls > 40);
-    for (uint64_t nth = 1; nth <= n_calls; nth++) {
+    for (uint64_t nth = 1; nth <= n_calls; nth += CALLS_STEP) {
         struct cuda_stage stage;
         struct error error = {0};
         cuda_stage_init(&stage, 64 * MIB, 1);
@@ -175,5 +181,5 @@ void fail_each_call(bool (*load_once)(struct cuda_stage *stage, struct error *er
     }
     assert_true(n_failed > 0);
     if (is_sticky)
-        assert_true(n_retired > 40); /* how often events are polled is a matter of luck, the rest is not */
+        assert_true(n_retired > 40 / CALLS_STEP); /* how often events are polled is a matter of luck, the rest is not */
 }
