@@ -14,7 +14,7 @@ from test_users import ANN, BOB, OPEN, command, wire as wire_of
 from wire import Wire
 
 sys.path.append(str(ROOT / "tests" / "fake"))
-from fuse import HangingFiles, why_not  # noqa: E402
+from fuse import ROOT as ROOT_NODE, HangingFiles, why_not  # noqa: E402
 
 pytestmark = pytest.mark.skipif(why_not() != "", reason=why_not() or "-")
 MANY = 100
@@ -122,11 +122,10 @@ def test_helpers_are_shared_between_users_also_those_for_one_mount(start, models
     with HangingFiles(models / "net", {f"m{i}/model.safetensors": data for i in range(MANY + 1)}) as files:
         daemon = start(server=OPEN)
         daemon.folder.chmod(0o755)
-        files.hangs = {"open"}
+        files.hangs, files.spared = {"open"}, set(files.children[files.children[ROOT_NODE][f"m{MANY}"]].values())
         with wire_of(daemon, ANN) as anns:
             calls = [ask(anns, "Resolve", f"disk:{models}/net/m{i}") for i in range(MANY)]
             assert soon(lambda: len(files.hung) >= 10)  # half of the half that a user alone may have
-            files.hangs = set()
             for uid, where in (BOB, f"net/m{MANY}"), (BOB, "made"), (ANN, "made"), (0, f"net/m{MANY}"):
                 seen = command(daemon, uid, "load", f"disk:{models}/{where}", "--digest", "--json", "--timeout", f"{PATIENCE_S}s")
                 assert seen.code == 0, seen
