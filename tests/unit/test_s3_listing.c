@@ -63,6 +63,32 @@ static void keys_stay_as_they_are_when_the_server_does_not_encode(void **state)
     s3_listing_clear(&listing);
 }
 
+static void an_etag_that_no_request_could_carry_is_none(void **state)
+{
+    static const struct {
+        const char *text, *etag;
+    } rows[] = {{"&quot;", NULL},         {"&quot;a", NULL},      {"&quot;a&quot;b", NULL},
+                {"a&quot;b", NULL},       {"a&#13;&#10;b", NULL}, {"a b", NULL},
+                {"&#228;", NULL},         {"W/a", NULL},          {"W/&quot;a&quot;", "W/\"a\""},
+                {"&quot;&quot;", "\"\""}, {"a", "\"a\""}};
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct s3_listing listing;
+        struct error error;
+        char text[256];
+        int length = snprintf(text, sizeof text,
+                              "<ListBucketResult><Contents><Key>k</Key><Size>1</Size><ETag>%s</ETag></Contents>"
+                              "</ListBucketResult>",
+                              rows[i].text);
+        assert_int_equal(s3_listing_parse(text, (size_t)length, &listing, &error), 0);
+        if (rows[i].etag)
+            assert_string_equal(listing.entries[0].etag, rows[i].etag);
+        else
+            assert_null(listing.entries[0].etag);
+        s3_listing_clear(&listing);
+    }
+}
+
 static void the_listing_tells_for_which_objects_a_checksum_can_be_asked(void **state)
 {
     static const struct {
@@ -142,6 +168,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(keys_sizes_and_etags_are_read),
         cmocka_unit_test(keys_stay_as_they_are_when_the_server_does_not_encode),
+        cmocka_unit_test(an_etag_that_no_request_could_carry_is_none),
         cmocka_unit_test(the_listing_tells_for_which_objects_a_checksum_can_be_asked),
         cmocka_unit_test(pages_that_make_no_sense_are_refused),
         cmocka_unit_test(a_page_has_a_limited_number_of_entries),

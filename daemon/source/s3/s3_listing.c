@@ -34,6 +34,17 @@ char *s3_quote_etag(const char *etag)
     return *etag == '"' || strncmp(etag, "W/", 2) == 0 ? memory_copy_text(etag) : memory_print("\"%s\"", etag);
 }
 
+/* One that can stand in a request's header as it is. */
+static bool is_entity_tag(const char *etag)
+{
+    const char *start = etag + (strncmp(etag, "W/", 2) == 0 ? 2 : 0), *end = strchr(*start == '"' ? start + 1 : "", '"');
+    for (const char *c = start; *c; c++) {
+        if (*c <= ' ' || *c >= 0x7f)
+            return false;
+    }
+    return end && !end[1];
+}
+
 /* --- values --- */
 
 static bool parse_size(const char *text, uint64_t *value)
@@ -147,9 +158,12 @@ static void complete_page(struct page *page)
             page->complaint = "a key that is not encoded as it says";
         if (!entry->etag)
             continue;
-        char *quoted = *entry->etag ? s3_quote_etag(entry->etag) : NULL;
+        char *quoted = s3_quote_etag(entry->etag);
+        bool is_good = *entry->etag && is_entity_tag(quoted);
         free(entry->etag);
-        entry->etag = quoted;
+        entry->etag = is_good ? quoted : NULL;
+        if (!is_good)
+            free(quoted);
     }
     if (page->truncated && !listing->next_token)
         page->complaint = "there is more, but it does not say where";
