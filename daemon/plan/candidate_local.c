@@ -14,7 +14,7 @@
 #include "plan/candidate.h"
 
 /* Hulls are read in row blocks; with less staging than this a block is a handful of pages and batching is pointless. */
-enum { LEAST_STAGING_BYTES = 64 << 10, SHORTER_GAPS = 8 };
+enum { LEAST_STAGING_BYTES = 64 << 10, SHORTER_GAPS = 8, LEAST_ROW_BYTES = 4096 };
 
 static struct step_rule batching_rule(const struct planning *planning)
 {
@@ -23,9 +23,10 @@ static struct step_rule batching_rule(const struct planning *planning)
     return (struct step_rule){.join_below_bytes = count_bytes ? 1 : gap, .hull_below_bytes = UINT64_MAX};
 }
 
-/* A gap that costs a little less than a request is hardly worth its bytes: rows from anywhere, of which a shuffled tensor
- * consists, would be read with a third of other bytes for a few per cent of the time. So what a derived tensor is read with
- * beyond a tenth of its bytes has to save a fifth of the time; else gaps are left out, the longest first. */
+/* Rows from anywhere, of which a shuffled tensor consists, would be read with a third of other bytes for a few per cent of
+ * the time, or with several times their bytes for half of it. Of a derived tensor no more than a tenth of other bytes is
+ * read: gaps are left out, the longest first. Time is an estimate, bytes are taken from all who use the disk. But rows that
+ * are shorter than a block of the disk cost it a block each: there more than a tenth has to save a fifth of the time. */
 static void limit_over_read(const struct planning *planning, struct proposal *proposal)
 {
     uint64_t unique_bytes = proposal->candidate.unique_source_bytes, enough = unique_bytes + unique_bytes / 10;
@@ -40,7 +41,8 @@ static void limit_over_read(const struct planning *planning, struct proposal *pr
         limited.rule.join_below_bytes = gap < proposal->rule.join_below_bytes ? gap : proposal->rule.join_below_bytes;
         candidate_measure(planning, &limited);
     }
-    if (limited.candidate.estimated_ms <= proposal->candidate.estimated_ms * 1.25)
+    bool has_long_rows = limited.candidate.read_bytes / limited.candidate.requests >= LEAST_ROW_BYTES;
+    if (has_long_rows || limited.candidate.estimated_ms <= proposal->candidate.estimated_ms * 1.25)
         *proposal = limited;
 }
 

@@ -80,14 +80,14 @@ static void segments_are_joined_over_gaps_below_the_merge_gap(void **state)
 }
 
 /* A hundred segments, every second gap short and every other one nearly as long as a request is worth. */
-static struct proposal build_shuffled(struct plan_scene *scene, double cached_share)
+static struct proposal build_shuffled(struct plan_scene *scene, double cached_share, uint64_t row_bytes)
 {
     static struct derivation derivation;
     scene->strategy.allow_mixed_execution = true;
     scene->facts.cached_share = cached_share;
     scene->costs.cached.request_ns = GAP / scene->costs.skip_bytes_per_ns + scene->costs.copy_row_ns; /* then GAP is right */
     for (int i = 0; i < 100; i++) {
-        mapping_fake_add_bytes(scene->fake, 0, ROW_BYTES / 2);
+        mapping_fake_add_bytes(scene->fake, 0, row_bytes);
         mapping_fake_skip(scene->fake, 0, i % 2 ? GAP * 9 / 10 : GAP / 10);
     }
     mapping_fake_finish(scene->fake)->artifact->derivation = &derivation;
@@ -96,14 +96,21 @@ static struct proposal build_shuffled(struct plan_scene *scene, double cached_sh
 
 static void a_derived_tensor_is_read_with_a_tenth_more_than_it_needs_where_that_hardly_takes_longer(void **state)
 {
-    struct proposal local = build_shuffled(*state, 1);
+    struct proposal local = build_shuffled(*state, 1, ROW_BYTES / 2);
     assert_int_equal(local.candidate.requests, 50);
     assert_int_equal(local.candidate.read_bytes, 50 * ROW_BYTES + 50 * GAP / 10);
 }
 
-static void a_derived_tensor_is_read_with_more_where_that_saves_time(void **state)
+static void so_it_is_where_that_takes_twice_as_long(void **state)
 {
-    struct proposal local = build_shuffled(*state, 0);
+    struct proposal local = build_shuffled(*state, 0, ROW_BYTES / 2);
+    assert_int_equal(local.candidate.requests, 50);
+    assert_int_equal(local.candidate.read_bytes, 50 * ROW_BYTES + 50 * GAP / 10);
+}
+
+static void a_derived_tensor_of_short_rows_is_read_with_more_where_that_saves_time(void **state)
+{
+    struct proposal local = build_shuffled(*state, 0, 1500);
     assert_int_equal(local.candidate.requests, 1);
 }
 
@@ -182,7 +189,8 @@ int main(void)
         TEST(mixed_execution_that_would_merge_nothing_stays_what_its_name_says),
         TEST(segments_are_joined_over_gaps_below_the_merge_gap),
         TEST(a_derived_tensor_is_read_with_a_tenth_more_than_it_needs_where_that_hardly_takes_longer),
-        TEST(a_derived_tensor_is_read_with_more_where_that_saves_time),
+        TEST(so_it_is_where_that_takes_twice_as_long),
+        TEST(a_derived_tensor_of_short_rows_is_read_with_more_where_that_saves_time),
         TEST(who_counts_bytes_gets_no_gap_between_segments),
         TEST(it_stays_out_where_every_read_is_a_request),
         TEST(it_needs_segments_or_copies_in_a_queue),
