@@ -13,5 +13,6 @@ done
 CHAIN_CASES=20000 PYTHONPATH=client/python "$python" -m pytest -q --timeout 36000 tests/e2e/test_chain.py \
   tests/e2e/test_chain_ways.py || failed=1
 UPLOAD_CRASHES=1000 PYTHONPATH=client/python "$python" -m pytest -q --timeout 36000 tests/e2e/test_activation_uploads.py -k exactly_once || failed=1
+TENSORCAST_POWER_CUTS=1000 PYTHONPATH=client/python "$python" -m pytest -q --timeout 36000 tests/e2e/test_power_cuts.py || failed=1
 bash tests/fuzz/run.sh "$fuzz_seconds" || failed=1
 exit $failed
