@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/json.h"
 #include "base/memory.h"
@@ -139,6 +140,8 @@ int command_fetch(struct backend *backend, struct error *error)
         return -1;
     int status =
         args->fetch.kind == FETCH_SIDECARS ? fetch_sidecars(backend, folder, error) : fetch_files(backend, folder, error);
+    if (status < 0 && !args->fetch.folder) /* nobody has asked for it by name, and the next try would find it there */
+        rmdir(folder);                     /* unless files came */
     free(folder);
     return status;
 }

@@ -116,3 +116,10 @@ def test_a_named_folder_is_not_taken_when_it_is_there_by_chance(hub, weights, tm
     assert (done.code, done.status) == (1, "ALREADY_EXISTS") and not os.listdir(tmp_path / "model"), done
     report = json.loads(hub.ok("fetch", "hf://org/model", tmp_path / "model", "--all", "--json").out)
     assert contents(tmp_path / "model") == weights and report["folder"].endswith("/model")
+
+
+def test_a_fetch_of_nothing_leaves_no_folder_and_says_where_it_looked(daemon, models, tmp_path):
+    for _ in range(2):
+        outcome = daemon.cli.run("fetch", f"disk:{models}/nobody", cwd=tmp_path)
+        assert outcome.failed and outcome.status == "NOT_FOUND" and f"the trusted roots are {models}" in outcome.err, outcome
+        assert not list(tmp_path.iterdir())

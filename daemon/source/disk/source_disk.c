@@ -57,6 +57,14 @@ static int reopen(int path_fd, int flags)
     return open(path, flags | O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
 }
 
+/* Perhaps it lies in another one. */
+static void tell_roots(const struct source_disk *disk, struct error *error)
+{
+    char listed[TRUSTED_ROOTS_CHARS];
+    trusted_roots_describe(&disk->roots, listed, sizeof listed);
+    error_append(error, "; the trusted roots are %s", listed);
+}
+
 static int disk_open(struct source *source, const char *path, const struct source_options *options, struct error *error)
 {
     struct source_disk *disk = (struct source_disk *)source;
@@ -79,6 +87,8 @@ static int disk_open(struct source *source, const char *path, const struct sourc
     } else if (mounts_elsewhere(error)) {
         failed = source_forward_open(disk, mounts_elsewhere(error), error);
     }
+    if (failed && disk->confined && error->code == ERROR_NOT_FOUND)
+        tell_roots(disk, error);
     if (failed)
         return -1;
     if (source->is_single_file) {

@@ -30,7 +30,6 @@
 enum {
     MAX_LINKS = 40, /* as the kernel */
     MAX_DEPTH = 128,
-    LISTED_CHARS = 256,
     TEXT_CHARS = 2 * PATH_MAX, /* a link's target and what is left behind it */
 };
 
@@ -225,8 +224,7 @@ static const char *folder_to_trust(char *path)
     return *path ? path : "/";
 }
 
-/* "/models, /data and 3 more" */
-static void describe_roots(const struct trusted_roots *roots, char *text, size_t room)
+void trusted_roots_describe(const struct trusted_roots *roots, char *text, size_t room)
 {
     enum { SHOWN = 3 };
     char name[TEXT_NAME_CHARS];
@@ -242,9 +240,9 @@ static void describe_roots(const struct trusted_roots *roots, char *text, size_t
 /* `outside`: the text that no root is a beginning of; changed. What is there is not looked at. */
 static int fail_outside(const struct walk *walk, char *outside, struct error *error)
 {
-    char name[TEXT_NAME_CHARS], target[TEXT_NAME_CHARS], folder[TEXT_NAME_CHARS], listed[LISTED_CHARS];
+    char name[TEXT_NAME_CHARS], target[TEXT_NAME_CHARS], folder[TEXT_NAME_CHARS], listed[TRUSTED_ROOTS_CHARS];
     text_escape(walk->path, strlen(walk->path), name);
-    describe_roots(walk->roots, listed, sizeof listed);
+    trusted_roots_describe(walk->roots, listed, sizeof listed);
     if (!walk->n_links)
         return fail(error, ERROR_PERMISSION_DENIED, REASON(OUTSIDE_TRUSTED_ROOTS),
                     "%s is outside the trusted roots; add its folder to sources.disk.trusted_roots, which has %s", name,

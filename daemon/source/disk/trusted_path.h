@@ -29,6 +29,10 @@ void trusted_roots_fini(struct trusted_roots *roots);                           
 /* Whether `path`, absolute and without links, lies below what one of the roots leads to. */
 bool trusted_roots_contain(const struct trusted_roots *roots, const char *path);
 
+enum { TRUSTED_ROOTS_CHARS = 256 };
+/* "/models, /data, /home and 3 more", for messages. */
+void trusted_roots_describe(const struct trusted_roots *roots, char *text, size_t room);
+
 /* `path` is absolute. Returns an O_PATH descriptor of what it leads to, never of a link, or -1: PERMISSION_DENIED outside
  * the roots, NOT_FOUND when missing inside, FAILED_PRECONDITION for a cycle of links; of the kind FUSE_MOUNT when it leads
  * to a mount that is left to another process (mounts_check()). Messages name `path`. */
