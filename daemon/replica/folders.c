@@ -181,8 +181,10 @@ int folders_begin(struct folders *folders, const struct folder_wish *wish, enum 
     *folder = folders_find(folders, wish->path);
     *other = NULL;
     if (*folder) {
-        bool is_same =
-            ((*folder)->uid == wish->uid || (*folder)->uid == 0) && strcmp((*folder)->identity, wish->identity) == 0;
+        bool is_for_him = (*folder)->uid == wish->uid || (*folder)->uid == 0;
+        bool is_same = is_for_him && strcmp((*folder)->identity, wish->identity) == 0;
+        if (!is_for_him) /* who would never be done must not keep others waiting */
+            return fail_other(*folder, wish, error);
         *turn = (*folder)->is_confirmed ? FOLDER_THERE : FOLDER_WAIT;
         return is_same || *turn == FOLDER_WAIT ? 0 : fail_other(*folder, wish, error);
     }

@@ -124,6 +124,14 @@ static void users_share_nothing(void **state)
     assert_refused(scene, 0, "/shm/a", "x", ERROR_PERMISSION_DENIED);
 }
 
+static void nobody_waits_for_what_another_user_does_not_finish(void **state)
+{
+    struct scene *scene = *state;
+    begin(scene, A, "/dev/shm/m", "id", FOLDER_MAKE);
+    assert_refused(scene, B, "/dev/shm/m", "id", ERROR_PERMISSION_DENIED);
+    begin(scene, A, "/dev/shm/m", "id", FOLDER_WAIT);
+}
+
 static void a_folder_of_root_is_there_for_everybody(void **state)
 {
     struct scene *scene = *state;
@@ -168,7 +176,7 @@ static void who_wants_what_is_being_made_waits_for_it(void **state)
     struct told told = {.waiter.retry = note}, left = {.waiter.retry = note};
     struct folder *folder = begin(scene, A, "/shm/a", "x", FOLDER_MAKE);
     begin(scene, A, "/shm/a", "x", FOLDER_WAIT);
-    begin(scene, B, "/shm/a", "y", FOLDER_WAIT);
+    begin(scene, A, "/shm/a", "y", FOLDER_WAIT);
     begin(scene, A, "/shm/b", "x", FOLDER_WAIT);
     folders_wait(scene->folders, &told.waiter);
     folders_wait(scene->folders, &left.waiter);
@@ -246,6 +254,7 @@ int main(void)
         TEST(folders_of_the_same_content_share_one_charge_until_the_last_goes),
         TEST(one_that_cannot_share_is_charged_by_itself),
         TEST(users_share_nothing),
+        TEST(nobody_waits_for_what_another_user_does_not_finish),
         TEST(a_folder_of_root_is_there_for_everybody),
         TEST(another_state_of_the_artifact_is_not_the_old_one),
         TEST(what_does_not_fit_the_budget_is_refused),
