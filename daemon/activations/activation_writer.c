@@ -244,7 +244,8 @@ static int finish_segment(struct activation_writer *writer, struct error *error)
 static void on_finished(struct loop_work *work)
 {
     struct activation_writer *writer = writer_of(work);
-    writer->seal.has_failed = false; /* once more */
+    if (!writer->seal.is_running)
+        writer->seal.has_failed = false; /* once more */
     writer->seal.is_last = true;
     seal_full(writer);
     if (!writer->seal.is_running)
@@ -513,9 +514,11 @@ static void stop_waiting(struct activation_writer *writer)
 static void try_append(void *data)
 {
     struct activation_writer *writer = data;
-    struct error error = writer->seal.error;
-    bool is_sealing = writer->seal.n_queued >= MAX_FULL;
-    int room = is_sealing && writer->seal.has_failed ? -1 : is_sealing ? 0 : writer_find_room(writer, &error);
+    struct error error = {0};
+    bool is_sealing = writer->seal.n_queued >= MAX_FULL, has_failed = !writer->seal.is_running && writer->seal.has_failed;
+    if (has_failed)
+        error = writer->seal.error;
+    int room = is_sealing && has_failed ? -1 : is_sealing ? 0 : writer_find_room(writer, &error);
     if (room == 0 && !writer->is_left && !writer->table->is_draining)
         return; /* the timer, or the end of sealing */
     stop_waiting(writer);
