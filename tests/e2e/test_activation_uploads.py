@@ -59,7 +59,7 @@ def manifest(acts, host=3):
 
 
 def files(acts):
-    return {f"acts/{path.parent.name}/{path.name}": path.read_bytes() for path in acts.glob("host_*/*")}
+    return {f"acts/{path.parent.name}/{path.name}": path.read_bytes() for path in acts.glob("host_*/*") if path.suffix in (".json", ".safetensors")}
 
 
 def uploads(daemon, acts, host=3):

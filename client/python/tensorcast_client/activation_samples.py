@@ -22,7 +22,8 @@ def read(client, reference, layers):
     """(sample, {layer: array}) of each sample; a generator. Segments that were uploaded and are not here any more come from their
     bucket, behind the others."""
     wanted = None if layers is None else {int(layer) for layer in layers}
-    batches = [(artifact, batch) for artifact, told, narrowed in _parts(client, reference) for batch in _batches(artifact, told, narrowed, wanted)]
+    parts = _parts(client, reference)
+    batches = [(artifact, batch) for artifact, told, narrowed in parts for batch in _batches(artifact, told, narrowed, wanted)]
     with ThreadPoolExecutor(1, "tensorcast-samples") as pool:
         coming = pool.submit(_load, *batches[0]) if batches else None
         for at in range(len(batches)):

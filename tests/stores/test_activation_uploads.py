@@ -1,0 +1,107 @@
+"""Activation stores upload to real servers: whole, once, and without sending finished parts again, whatever goes wrong."""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorcast_client as tc
+from stage import CLI, ROOT, Daemon, soon
+from test_uploads import gs, s3, store  # noqa: F401
+from upload_proxy import FAULTS
+
+
+@pytest.fixture
+def daemon(store):  # noqa: F811
+    """After the store: it finds that by the environment."""
+    made = []
+    with tempfile.TemporaryDirectory(prefix="tc8-acts-") as folder:
+        os.chmod(folder, 0o755)
+        tree = {"sources": {"disk": {"trusted_roots": [folder]}, "http": {"max_tries": 1}}, "activations": {"roots": [folder]}}
+
+        def start():
+            made.append(Daemon([folder], tree, {}).start())
+            made[-1].acts = Path(folder) / f"acts{len(made)}"
+            return made[-1]
+
+        yield start
+        complaints = [text for text in (one.remove() for one in made) if text]
+    assert not complaints, complaints[0]
+
+
+def make(i, n):
+    return {1: np.random.default_rng(i).integers(0, 255, n, np.uint8)}
+
+
+def fill(daemon, url, ids, n=3000, segment_bytes="8KiB", **options):
+    client = tc.connect(daemon.socket)
+    with client.activation_store(f"disk:{daemon.acts}", host=3, upload=f"{url}/a b", segment_bytes=segment_bytes, **options) as acts:
+        for i in ids:
+            acts.append(i, make(i, n))
+
+
+def uploads(daemon):
+    return daemon.cli.json("activations", "status", f"disk:{daemon.acts}")["hosts"][0]["uploads"]
+
+
+def names(daemon):
+    return {f"a b/host_003/{path.name}" for path in (daemon.acts / "host_003").iterdir()}
+
+
+def files(daemon):
+    """Of a store whose uploads are done."""
+    return {name: (daemon.acts / name.removeprefix("a b/")).read_bytes() for name in names(daemon)}
+
+
+def test_segments_arrive_whole_and_go_from_here_through_every_fault(store, daemon):  # noqa: F811
+    one = daemon()
+    store.proxy.fault = lambda n, *_: FAULTS[n // 2 % len(FAULTS)] if n % 2 and n < 4 * len(FAULTS) else None
+    fill(one, store.url, range(8), keep_local=False)
+    sealed = {f"a b/host_003/{segment['file']}" for segment in json.loads((one.acts / "host_003/manifest.json").read_text())["segments"]}
+    assert soon(lambda: names(one) == {"a b/host_003/manifest.json"}, 60), uploads(one)
+    there = "a b/host_003/manifest.json"
+    assert soon(lambda: store.names() == sealed | names(one) and store.get(there) == files(one)[there], 30)
+    assert uploads(one) == {"pending": 0, "done": len(sealed), "failed": 0, "error": ""}
+    got = dict(tc.connect(one.socket).activation_store(f"disk:{one.acts}").samples())
+    assert sorted(got) == list(range(8)) and all((got[i][1] == make(i, 3000)[1]).all() for i in got)
+
+
+def test_a_daemon_that_was_killed_in_the_middle_sends_no_finished_part_again(store, daemon):  # noqa: F811
+    one, size = daemon(), 36 << 20
+    large = lambda: [sent for method, _, sent in store.proxy.seen if method == "PUT" and sent > 1 << 20]  # noqa: E731
+    store.proxy.fault = lambda n, method, path, sent: "503" if sent > 1 << 20 and len(large()) > 2 else None
+    fill(one, store.url, [1], size, "1GiB")
+    assert soon(lambda: len(large()) > 4, 30)
+    one.kill()
+    assert not any("segment" in name for name in store.names())
+    store.proxy.fresh()
+    one.start()
+    assert soon(lambda: names(one) == store.names() and not uploads(one)["pending"], 60), uploads(one)
+    assert all(store.get(name) == data for name, data in files(one).items()) and not store.unfinished()
+    assert sum(large()) <= size - (8 << 20), large()
+
+
+def test_of_two_stores_with_one_place_each_object_is_of_one_and_nothing_is_lost(store, daemon):  # noqa: F811
+    one, other = daemon(), daemon()
+    fill(one, store.url, range(6))
+    assert soon(lambda: names(one) == store.names() and not uploads(one)["pending"], 30)
+    before = {name: store.get(name) for name in store.names()}
+    fill(other, store.url, range(10, 16), keep_local=False)
+    assert soon(lambda: uploads(other)["failed"] == len(before) - 1, 30), uploads(other)
+    assert not uploads(other)["pending"]
+    assert {name: store.get(name) for name in store.names()} == before and len(files(other)) == len(before)
+    assert "is there already" in uploads(other)["error"]
+
+
+@pytest.mark.parametrize("store", ["gs"], indirect=True)
+def test_the_example_runs_from_the_data_set_to_the_probe(gs, daemon):  # noqa: F811
+    one = daemon()
+    environment = {**one.cli.environment, "PATH": f"{Path(CLI).parent}:{os.environ['PATH']}"}
+    done = subprocess.run([sys.executable, ROOT / "examples/activations.py", "--numpy", "--samples", "60", "--dir", one.acts.parent, "--upload",
+                           f"{gs.url}/acts"], env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "was preempted" in done.stdout and "60 samples of 4 hosts, each once" in done.stdout and "goes on behind" in done.stdout
+    assert {name for name in gs.names() if name.endswith("manifest.json")} == {f"acts/host_{host:03}/manifest.json" for host in range(4)}
