@@ -8,10 +8,13 @@ into that form, which takes every format the same time. Formats take turns in an
 round; cold means that nothing of the checkpoint is in the page cache, hot that all of it is. tensorcast is measured with a
 daemon that holds nothing (each run begins with `release --all`); what its two ranks asked of the disk is in its log. Each run
 finds memory that the host of a virtual machine has backed, see tests/bench/machine.py.
+
+Then the time from exec to the first answer, with and without a prewarm by what the last engine asked for, and `reload_weights`.
 """
 import argparse
 import contextlib
 import json
+import math
 import os
 import random
 import re
@@ -37,6 +40,8 @@ BACKED_BYTES = 12 << 30  # an engine with its daemon and the checkpoint
 MARK = "<!-- measured vllm: {} -->"
 LINE = re.compile(r"@(?P<time>[0-9.]+) (?P<process>\d+) (?P<text>.*)")
 RANK = re.compile(r"tensorcast rank \d+ of 2: needed ([0-9.]+) GB, read ([0-9.]+) GB, ([0-9.]+) GB shared")
+ANSWERED, TOOK = re.compile(r"@([0-9.]+) \d+ first answer"), re.compile(r"@[0-9.]+ \d+ \w+ took ([0-9.]+) s")
+WAITED = re.compile(r"Loading weights took ([0-9.]+) seconds")
 SAID = re.compile(r"tensorcast (rank \d+ of 2: (?:traced|needed) .*)")
 LOGGING = {
     "version": 1, "disable_existing_loggers": False,
@@ -51,7 +56,7 @@ def size_of(text):
     return int(float(number) * (1 << (20 if unit == "MiB" else 30)))
 
 
-def write_model(folder, size, n_parts=4):
+def write_model(folder, size, n_parts=4, seed=1):
     """A Llama of about so many bytes in BF16; kept for the next run."""
     import torch
     from safetensors.torch import save_file
@@ -67,7 +72,7 @@ def write_model(folder, size, n_parts=4):
     n_layers = max(1, (size - 4 * vocab * hidden) // layer_bytes)
     shapes = {"model.embed_tokens.weight": (vocab, hidden), "lm_head.weight": (vocab, hidden), "model.norm.weight": (hidden,)}
     shapes.update({f"model.layers.{at}.{name}.weight": shape for at in range(n_layers) for name, shape in layer.items()})
-    generator, names, index = torch.Generator().manual_seed(1), list(shapes), {}
+    generator, names, index = torch.Generator().manual_seed(seed), list(shapes), {}
     for part in range(n_parts):
         chosen, file = names[part * len(names) // n_parts:(part + 1) * len(names) // n_parts], f"model-{part}.safetensors"
         save_file({name: (torch.randn(shapes[name], generator=generator) / 50).to(torch.bfloat16) for name in chosen},
@@ -108,6 +113,16 @@ class Times(NamedTuple):
     model: float
 
 
+class Run(NamedTuple):
+    """Of an engine; seconds but for `ranks`."""
+
+    times: Times
+    ranks: list  # what each rank of tensorcast needed, read and shared
+    waited: float  # for the weights, as vLLM's log says it, without the garbage collection that follows; NaN where it does not
+    answered: float  # from exec to the first answer
+    calls: list
+
+
 def times_of(log, size):
     """The Times of an engine's start, None when its log does not say them."""
     begun, loaded, ready = {}, [], {}
@@ -128,45 +143,62 @@ def times_of(log, size):
     return Times(loaded[0] - first, max(ready.values()) - first)
 
 
-def engine(model, load_format, environment, size):
-    """(Times, what each rank of tensorcast needed, read and shared)"""
-    job = {"folder": str(model), "size": size, "load_format": load_format, "options": {}}
-    process = subprocess.Popen([sys.executable, HERE / "real/engine.py", json.dumps(job)], text=True, stdout=subprocess.PIPE,
-                               stderr=subprocess.PIPE, env=environment, start_new_session=True)
+def engine(model, load_format, environment, size, extra=None, then=(), prefix=()):
+    """The Run of an engine's start and of the calls in `then`. extra: of --model-loader-extra-config, prefix: words in front of the
+    command."""
+    job = {"folder": str(model), "size": size, "load_format": load_format, "options": extra or {}, "then": then}
+    # the job is what the script looks at, the rest what `tensorcast-vllm run` does
+    words = [*prefix, sys.executable, HERE / "real/engine.py", json.dumps(job), "--model", model, "--load-format", load_format,
+             "--tensor-parallel-size", str(size)]
+    begun = time.time()
+    process = subprocess.Popen(words, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, start_new_session=True)
     try:
         log = "".join(process.communicate(timeout=1200))
     finally:  # its workers, too, whatever ends this
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-    times = times_of(log, size)
-    if process.returncode or not times:
+    times, answered = times_of(log, size), ANSWERED.search(log)
+    calls = [float(seconds) for seconds in TOOK.findall(log)]
+    if process.returncode or not times or not answered or len(calls) != len(then):
         causes = [line for line in log.splitlines() if "Error" in line]
         raise RuntimeError(f"{load_format}: exit {process.returncode}\n{log[-3000:]}\nfirst of all:\n" + "\n".join(causes[:5]))
     for line in SAID.findall(log):
         print("   ", line)
-    return times, [tuple(map(float, numbers)) for numbers in RANK.findall(log)]
+    ranks, waited = [tuple(map(float, numbers)) for numbers in RANK.findall(log)], max(map(float, WAITED.findall(log)), default=math.nan)
+    return Run(times, ranks, waited, float(answered[1]) - begun, calls)
 
 
-def measure(options, build, model, folder):
-    """{(state, format): [Times]}, and what the ranks of each tensorcast run read."""
+@contextlib.contextmanager
+def machinery(options, build, model, folder):
+    """Yields fresh(state), which makes what follows begin anew and returns the environment for an engine."""
     files, backed = sorted(model.glob("*.safetensors")), machine.Backed(build / "bench/native")
     (folder / "logging.json").write_text(json.dumps(LOGGING))
-    times, read = {}, []
     with daemon(build, folder, model.parent) as socket:
-        environment = {**os.environ, **VLLM, "TENSORCAST_SOCKET": str(socket),
+        environment = {**os.environ, **VLLM, "TENSORCAST_SOCKET": str(socket), "XDG_CACHE_HOME": str(options.dir.resolve() / "cache"),
                        "VLLM_LOGGING_CONFIG_PATH": str(folder / "logging.json"), "VLLM_CONFIGURE_LOGGING": "1"}
-        chance = random.Random(1)
-        for _ in range(options.rounds):
-            for state in options.states:
-                for load_format in chance.sample(options.formats, len(options.formats)):
-                    subprocess.run([build / "tensorcast", "release", "--all", "--quiet"], env=environment, check=True)
-                    backed.take(BACKED_BYTES)
-                    backed.give()
-                    (machine.make_cold if state == "cold" else machine.make_hot)(files)
-                    took, ranks = engine(model, load_format, environment, 2)
-                    times.setdefault((state, load_format), []).append(took)
-                    read += [sum(numbers[1] for numbers in ranks)] if ranks else []
-                    print(f"{state} {load_format}: weights {took.weights:.2f} s, model {took.model:.2f} s", flush=True)
+
+        def fresh(state):
+            subprocess.run([build / "tensorcast", "release", "--all", "--quiet"], env=environment, check=True)
+            backed.take(BACKED_BYTES)
+            backed.give()
+            (machine.make_cold if state == "cold" else machine.make_hot)(files)
+            return environment
+
+        yield fresh
+
+
+def measure(options, fresh, model):
+    """{(state, format): [Times]}, and what the ranks of each tensorcast run read. Without prewarming, which would hide the reading."""
+    times, read, chance = {}, [], random.Random(1)
+    for _ in range(options.rounds):
+        for state in options.states:
+            for load_format in chance.sample(options.formats, len(options.formats)):
+                extra = {"prewarm": "never"} if load_format == "tensorcast" else {}
+                run = engine(model, load_format, fresh(state), 2, extra)
+                took = run.times
+                times.setdefault((state, load_format), []).append(took)
+                read += [sum(numbers[1] for numbers in run.ranks)] if run.ranks else []
+                print(f"{state} {load_format}: weights {took.weights:.2f} s, model {took.model:.2f} s", flush=True)
     return times, read
 
 
@@ -197,6 +229,54 @@ def table(times, read, model, rounds):
     return "\n".join(lines)
 
 
+# how an engine is started for the time until its first answer: {name: (load format, extra configuration, words in front)}
+STARTS = {"safetensors": ("safetensors", {}, ()), "tensorcast, no prewarm": ("tensorcast", {"prewarm": "never"}, ()),
+          "tensorcast": ("tensorcast", {}, ()),
+          "tensorcast-vllm run": ("tensorcast", {}, (sys.executable, "-m", "tensorcast_vllm", "run", "--"))}
+
+
+def measure_starts(options, fresh, model):
+    """{name: [Run]}, cold."""
+    took, chance = {}, random.Random(2)
+    engine(model, "tensorcast", fresh("hot"), 2)  # leaves what the later ones send as a hint
+    for _ in range(options.rounds):
+        for name in chance.sample(list(STARTS), len(STARTS)):
+            load_format, extra, prefix = STARTS[name]
+            run = engine(model, load_format, fresh("cold"), 2, extra, prefix=prefix)
+            took.setdefault(name, []).append(run)
+            print(f"start, {name}: first answer {run.answered:.2f} s, weights {run.waited:.2f} s", flush=True)
+    return took
+
+
+def measure_reloads(options, fresh, model, new):
+    """{(format, what): [seconds]}: `reload_weights` of the checkpoint that is loaded, and of two in turns; all of it in the page cache
+    or the daemon."""
+    took, calls = {}, [["reload_weights", {"weights_path": str(path)}] for path in (model, model, new, model, new, model, new)]
+    for _ in range(options.rounds):
+        for load_format in ("tensorcast", "safetensors"):
+            environment = fresh("hot")
+            machine.make_hot(sorted(new.glob("*.safetensors")))
+            seconds = engine(model, load_format, environment, 2, then=calls).calls
+            took.setdefault((load_format, "the same"), []).extend(seconds[:2])
+            took.setdefault((load_format, "another"), []).extend(seconds[3:])  # after the first, which is when the daemon reads it
+            print(f"reload, {load_format}: {seconds}", flush=True)
+    return took
+
+
+def table_of_starts(took):
+    lines = ["From `exec` to the first answer of an engine of two ranks, nothing in the page cache or the daemon; seconds. *weights*: what "
+             "of it the slowest rank waited for its weights, by vLLM's log.", "", "| started as | first answer | weights |", "|---|---|---|"]
+    return "\n".join(lines + [f"| {name} | {_cell([run.answered for run in took[name]])} | {_cell([run.waited for run in took[name]])} |"
+                              for name in STARTS])
+
+
+def table_of_reloads(took):
+    lines = ["`reload_weights` of both ranks, from the daemon's memory or the page cache, vLLM's own packing included; seconds.", "",
+             "| load format | the checkpoint that is loaded | another version |", "|---|---|---|"]
+    return "\n".join(lines + [f"| {load_format} | {_cell(took[load_format, 'the same'])} | {_cell(took[load_format, 'another'])} |"
+                              for load_format in ("tensorcast", "safetensors")])
+
+
 def _cell(numbers, digits=2):
     return "{:.{d}f} ({:.{d}f} to {:.{d}f})".format(statistics.median(numbers), min(numbers), max(numbers), d=digits) if numbers else ""
 
@@ -225,11 +305,14 @@ def main():
     if options.quick:
         options.size, options.rounds = size_of("64MiB"), 1
     machine.take_over("vllm bench")
-    model = options.dir.resolve() / f"llama-{options.size >> 20}M"
-    write_model(model, options.size)
+    model, new = (options.dir.resolve() / f"llama-{options.size >> 20}M{kind}" for kind in ("", "-new"))
+    write_model(model, options.size), write_model(new, options.size, seed=2)
     with tempfile.TemporaryDirectory(prefix="tensorcast-vllm-bench-") as folder, machine.free_page_reporting():
-        times, read = measure(options, options.build.resolve(), model, Path(folder))
-    text = f"{table(times, read, model, options.rounds)}\n\n{traced(options.rounds)}"
+        with machinery(options, options.build.resolve(), model, Path(folder)) as fresh:
+            times, read = measure(options, fresh, model)
+            started = measure_starts(options, fresh, model)
+            reloaded = measure_reloads(options, fresh, model, new)
+    text = "\n\n".join([table(times, read, model, options.rounds), table_of_starts(started), table_of_reloads(reloaded), traced(options.rounds)])
     print(text)
     if options.write:
         write(options.write, text)

@@ -4,11 +4,13 @@
 
 "then" in the job: calls of its workers, [name, keywords], each followed by the same questions; "tokens" is a list of answers then,
 "errors" of what went wrong with a call. "adapter": a LoRA adapter's folder, or, with "resolved", what a request would name it; "adapted"
-has the answers with it then.
+has the answers with it then. Lines "@TIME PROCESS first answer" and "@TIME PROCESS NAME took SECONDS s" (a call) come before the JSON.
 """
 import asyncio
 import json
+import os
 import sys
+import time
 
 PROMPTS = [[1, 17, 23, 42, 99, 120], [1, 300, 7, 7, 256]]
 
@@ -27,15 +29,22 @@ def main():
         return [list(answer.outputs[0].token_ids) for answer in answers]
 
     tokens, errors = [ask()], []
+    note("first answer")
     for name, keywords in job.get("then", ()):
+        begun = time.monotonic()
         try:
             engine.collective_rpc(name, kwargs=keywords)
             errors.append(None)
+            note(f"{name} took {time.monotonic() - begun:.3f} s")
         except Exception as error:
             errors.append(str(error))
         tokens.append(ask())
     adapted = {"adapted": ask(lora_request=adapter(job))} if "adapter" in job else {}
     print("\n" + json.dumps({**adapted, "tokens": tokens if "then" in job else tokens[0], "errors": errors}), flush=True)
+
+
+def note(text):
+    print(f"\n@{time.time():.6f} {os.getpid()} {text}", flush=True)
 
 
 def adapter(job):
