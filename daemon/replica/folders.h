@@ -5,8 +5,8 @@
  *                  +--------------------+-- the client's call ends before, and it is not found --> dropped
  *
  * Folders with the same identity that one user has made share their files' memory, which is charged once. Who asks for a path,
- * or a copy, that is just being made, waits for what becomes of that, unless another user makes it. Records in the state directory outlive the daemon
- * (folder_record.h). Loop thread only. */
+ * or a copy, that is just being made, waits for what becomes of that, unless another user makes it. Records in the state
+ * directory outlive the daemon (folder_record.h). Loop thread only. */
 #ifndef REPLICA_FOLDERS_H
 #define REPLICA_FOLDERS_H
 
