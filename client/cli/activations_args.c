@@ -259,6 +259,11 @@ void activations_args_fini(struct activations_args *args)
     args->operands = NULL;
 }
 
+const char *activations_command_name(enum activations_command command)
+{
+    return commands[command].name;
+}
+
 void activations_args_help(FILE *out)
 {
     fprintf(

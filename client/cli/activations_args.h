@@ -43,5 +43,6 @@ struct activations_args { /* numbers that were not given are ACTIVATIONS_UNSET *
 int activations_args_parse(int n_words, char *const *words, struct activations_args *args, struct error *error);
 void activations_args_fini(struct activations_args *args);
 void activations_args_help(FILE *out);
+const char *activations_command_name(enum activations_command command);
 
 #endif

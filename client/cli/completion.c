@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "activations_args.h"
 #include "args_options.h"
 #include "command_table.h"
 #include "tensorcast.h"
@@ -44,6 +45,20 @@ static void print_values(const struct option_row *option, FILE *out)
 static bool has_values(const struct option_row *option)
 {
     return option->choices || is_recipe(option) || strcmp(option->name, "memory") == 0;
+}
+
+/* Of commands whose next word is one of a few. */
+static bool has_words(int command)
+{
+    return command == COMMAND_COMPLETION || command == COMMAND_ACTIVATIONS;
+}
+
+static void print_words(int command, FILE *out)
+{
+    if (command == COMMAND_COMPLETION)
+        fputs("bash zsh fish", out);
+    for (int i = 0; command == COMMAND_ACTIVATIONS && i < ACTIVATIONS_COMMANDS; i++)
+        fprintf(out, "%s%s", i ? " " : "", activations_command_name((enum activations_command)i));
 }
 
 /* --- bash --- */
@@ -99,8 +114,8 @@ static void print_bash(FILE *out)
         for (size_t k = 0; k < args_n_options; k++)
             if (takes_option(&command_table[i], &option_table[k]))
                 fprintf(out, " --%s", option_table[k].name);
-        if (i == COMMAND_COMPLETION)
-            fputs(" bash zsh fish", out);
+        fputs(has_words(i) ? " " : "", out);
+        print_words(i, out);
         fprintf(out, "%s%s\" ;;\n", command_table[i].takes_artifact ? " " : "",
                 command_table[i].takes_artifact ? schemes : "");
     }
@@ -179,10 +194,10 @@ static void print_zsh(FILE *out)
     for (int i = 0; i < COMMAND_COUNT; i++) {
         fprintf(out, "            %s) _arguments", command_table[i].name);
         print_zsh_options(&command_table[i], out);
-        fprintf(out, " \\\n                '*:%s' ;;\n",
-                i == COMMAND_COMPLETION           ? "shell:(bash zsh fish)"
-                : command_table[i].takes_artifact ? "artifact:_tensorcast_artifact"
-                                                  : "argument:_files");
+        fprintf(out, " \\\n                '%s", has_words(i) ? "1:word:(" : "");
+        print_words(i, out);
+        fprintf(out, "%s*:%s' ;;\n", has_words(i) ? ")' '" : "",
+                command_table[i].takes_artifact ? "artifact:_tensorcast_artifact" : "argument:_files");
     }
     fputs("            esac ;;\n    esac\n}\ncompdef _tensorcast tensorcast\n", out);
 }
@@ -232,8 +247,14 @@ static void print_fish(FILE *out)
             fprintf(out, "complete -c tensorcast -n '__fish_seen_subcommand_from %s' -a '%s'\n", command_table[i].name,
                     schemes);
     }
-    fprintf(out, "complete -c tensorcast -n '__fish_seen_subcommand_from %s' -f -a 'bash zsh fish'\n",
-            command_table[COMMAND_COMPLETION].name);
+    for (int i = 0; i < COMMAND_COUNT; i++) {
+        if (!has_words(i))
+            continue;
+        fprintf(out, "complete -c tensorcast -n '__fish_seen_subcommand_from %s'%s -a '", command_table[i].name,
+                i == COMMAND_COMPLETION ? " -f" : "");
+        print_words(i, out);
+        fputs("'\n", out);
+    }
     for (size_t i = 0; i < args_n_options; i++)
         print_fish_option(&option_table[i], out);
 }

@@ -145,6 +145,7 @@ def test_bash_completes_commands_options_and_values(tree):
     assert {"auto", "generic", "local", "collective"} <= set(complete("tensorcast", "load", "--executor", ""))
     assert {"gs://", "s3://", "hf://", "disk:"} <= set(complete("tensorcast", "inspect", ""))
     assert "bash" in complete("tensorcast", "completion", "b") and "--pin" in complete("tensorcast", "prewarm", "--p")
+    assert complete("tensorcast", "activations", "est") == ["estimate"]
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
