@@ -9,6 +9,7 @@ struct segment_builder {
     int folder_fd; /* borrowed */
     uint32_t number;
     int data_fd, journal_fd; /* -1 = not opened */
+    bool is_direct;          /* large writes go past the page cache */
     bool is_created;         /* and its folder does not know yet for good */
     bool is_renamed;         /* sealed but for the manifest */
     bool is_broken;          /* the disk has refused bytes that the kernel then forgets: nothing more is believed */
