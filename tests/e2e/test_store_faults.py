@@ -2,7 +2,7 @@
 faults of object stores. A load is delivered whole or fails with the named error; the daemon lives and holds nothing.
 
 Cases 27 to 45 are in test_store_contents.py and test_store_credentials.py, proxies, names and TLS in test_store_network.py, 59
-in test_faults.py. Cases 52 to 58 are about uploads; this project has no upload path yet, so they have no test.
+in test_faults.py. Cases 52 to 58 are about uploads: test_activation_uploads.py, and tests/stores against real servers.
 """
 import json
 import os

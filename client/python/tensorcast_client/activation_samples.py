@@ -56,7 +56,8 @@ def _uploaded(client, segment):
     told = artifact.describe()
     size = sum(file["bytes"] for file in told["files"])
     if size != segment["bytes"]:
-        raise errors.make(grpc.StatusCode.DATA_LOSS, f"{artifact.reference} has {size} bytes, and the manifest says {segment['bytes']}", "SEGMENT_CHANGED")
+        message = f"{artifact.reference} has {size} bytes, and the manifest says {segment['bytes']}"
+        raise errors.make(grpc.StatusCode.DATA_LOSS, message, "SEGMENT_CHANGED")
     return artifact, told, set(segment.get("narrowed", ()))
 
 
