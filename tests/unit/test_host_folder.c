@@ -347,6 +347,93 @@ static void a_path_of_a_store_has_at_most_1024_bytes(void **state)
     free(parsed);
 }
 
+static int count_uploaded(void *data, const struct sealed_segment *segment, struct error *failure)
+{
+    (void)failure;
+    *(size_t *)data += segment->uploaded && strcmp(segment->uploaded, "gs://b/\"x\"/1") == 0;
+    return 0;
+}
+
+static struct host_folder *reopen(struct host_folder *folder, bool is_local)
+{
+    struct sealed_segment segment;
+    host_folder_close(folder);
+    folder = case_folder_open(root, 1024);
+    assert_true(host_folder_find(folder, 1, &segment));
+    assert_int_equal(segment.is_local, is_local);
+    return folder;
+}
+
+static void a_file_that_was_uploaded_goes_and_its_samples_stay_known(void **state)
+{
+    struct host_folder *folder = case_folder_open(root, 1024);
+    const uint32_t numbers[] = {1, 2, 77};
+    size_t n_uploaded = 0;
+    (void)state;
+    for (uint32_t id = 0; id < 4; id++) {
+        case_folder_append(folder, id, 4);
+        case_folder_seal(folder, false);
+    }
+    case_folder_seal(folder, true);
+    const struct host_resume before = host_folder_resume(folder);
+    assert_true(before.n_segments >= 2);
+    assert_int_equal(host_folder_uploaded(folder, 1, "gs://b/\"x\"/1", &error), 0);
+    run("cp %s/segment_000001.safetensors %s/kept", host, root);
+    folder = reopen(folder, true);
+    assert_int_equal(host_folder_drop_local(folder, numbers, 3, &error), 0); /* the others are nowhere else */
+    assert_true(host_folder_resume(folder).bytes < before.bytes);
+    run("test ! -e %s/segment_000001.safetensors -a -e %s/segment_000002.safetensors", host, host);
+    folder = reopen(folder, false);
+    assert_int_equal(host_folder_resume(folder).n_samples, before.n_samples);
+    run("cp %s/kept %s/segment_000001.safetensors", root, host);
+    folder = reopen(folder, true);
+    assert_int_equal(host_folder_resume(folder).bytes, before.bytes);
+    assert_int_equal(host_folder_each(folder, count_uploaded, &n_uploaded, &error), 0);
+    assert_int_equal(n_uploaded, 1);
+    assert_int_equal(host_folder_forget_uploads(folder, &error), 0);
+    folder = reopen(folder, true);
+    assert_int_equal(host_folder_each(folder, count_uploaded, &n_uploaded, &error), 0);
+    assert_int_equal(n_uploaded, 1); /* none more */
+    host_folder_close(folder);
+}
+
+static void where_a_segment_lies_may_stand_anywhere_behind_its_name(void **state)
+{
+    static const struct {
+        const char *entry, *text, *uploaded;
+        bool is_good, is_local;
+    } rows[] = {
+        {"{\"file\": \"segment_000001.safetensors\", \"local\": false , \"bytes\": 3}",
+         "{\"file\": \"segment_000001.safetensors\" , \"bytes\": 3}", NULL, true, false},
+        {"{\"file\":\"segment_000001.safetensors\",\"uploaded\":\"gs://b/\\u00e4\",\"local\":false}",
+         "{\"file\":\"segment_000001.safetensors\"}", "gs://b/\xc3\xa4", true, false},
+        {"{\"file\":\"segment_000001.safetensors\",\"uploaded\":\"a\"}", "{\"file\":\"segment_000001.safetensors\"}", "a",
+         true, true},
+        {.entry = "{\"local\":false,\"file\":\"segment_000001.safetensors\"}"},
+        {.entry = "{\"file\":\"segment_000001.safetensors\",\"uploaded\":\"\"}"},
+        {.entry = "{\"file\":\"segment_000001.safetensors\",\"uploaded\":\"a\\u0000b\"}"},
+        {.entry = "{\"file\":\"segment_000001.safetensors\",\"uploaded\":\"a\",\"bytes\":1,\"local\":false}"},
+        {.entry = "{\"file\":\"segment_000001.safetensors\",\"crc32c\":\"0123\"}"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct host_manifest manifest = {0};
+        char *text = memory_print("{\"segments\": [%s]}", rows[i].entry);
+        int status = host_manifest_parse(&manifest, 3, text, strlen(text), count_listed, NULL, &error);
+        assert_int_equal(status, rows[i].is_good ? 0 : -1);
+        if (rows[i].is_good) {
+            const struct manifest_segment *segment = &manifest.segments[0];
+            assert_int_equal(segment->is_local, rows[i].is_local);
+            assert_int_equal(segment->text_bytes, strlen(rows[i].text));
+            assert_memory_equal(segment->text, rows[i].text, segment->text_bytes);
+            assert_true(rows[i].uploaded ? segment->uploaded && strcmp(segment->uploaded, rows[i].uploaded) == 0
+                                         : !segment->uploaded);
+        }
+        host_manifest_fini(&manifest);
+        free(text);
+    }
+}
+
 static void folders_are_remembered_until_they_are_forgotten(void **state)
 {
     char path[] = "/data/acts";
@@ -419,6 +506,8 @@ int main(void)
         IN_A_ROOT(a_store_lies_below_the_roots_and_no_link_leads_out),
         IN_A_ROOT(as_many_folders_as_64_are_made_and_one_more_is_not),
         IN_A_ROOT(a_path_of_a_store_has_at_most_1024_bytes),
+        IN_A_ROOT(a_file_that_was_uploaded_goes_and_its_samples_stay_known),
+        IN_A_ROOT(where_a_segment_lies_may_stand_anywhere_behind_its_name),
         IN_A_ROOT(folders_are_remembered_until_they_are_forgotten),
         IN_A_ROOT(a_store_lists_its_hosts),
     };
