@@ -14,7 +14,12 @@
 #include "base/metadata.h"
 #include "base/parallel.h"
 
-enum { MAX_TENSORS = 1 << 24, READ_AHEAD_BYTES = 64 << 20, LOCAL_THREADS = 8 };
+enum {
+    MAX_TENSORS = 1 << 24,
+    READ_AHEAD_BYTES = 64 << 20,
+    LOCAL_THREADS = 8,
+    KEPT_BYTES = READ_AHEAD_BYTES / LOCAL_THREADS * 2
+};
 
 struct desk { /* what one thread works with, file after file */
     struct desk *next;
@@ -67,7 +72,7 @@ static void destroy_desk(struct desk *desk)
 static void put_desk(struct header_reader *reader, struct desk *desk)
 {
     part_header_unref(desk->help.sibling);
-    if (reader->source->caps.reads_are_requests || desk->room > READ_AHEAD_BYTES / LOCAL_THREADS * 2) {
+    if (reader->source->caps.reads_are_requests || desk->room > KEPT_BYTES) {
         destroy_desk(desk);
         return;
     }
@@ -100,7 +105,7 @@ static struct part_header *find_same(struct header_reader *reader, const char *b
     return is_same ? part_header_ref(sample.header) : NULL;
 }
 
-/* The first one gives its text, which its desk then lacks. */
+/* The first one that is not large gives its text, which its desk then lacks. */
 static void keep_sample(struct header_reader *reader, struct part_header *header, struct desk *desk, uint64_t n_bytes,
                         uint64_t file_bytes)
 {
@@ -111,7 +116,7 @@ static void keep_sample(struct header_reader *reader, struct part_header *header
         old = sample->sibling;
         sample->sibling = part_header_ref(header);
     }
-    if (!sample->bytes && n_bytes) {
+    if (!sample->bytes && n_bytes && n_bytes <= KEPT_BYTES) {
         sample->bytes = desk->bytes;
         sample->n_bytes = n_bytes;
         sample->file_bytes = file_bytes;

@@ -75,14 +75,15 @@ def test_what_is_sealed_is_in_the_bucket_byte_for_byte_and_stays_here(daemon, fa
     fill(daemon, acts, range(12), upload=f"{scheme}://b/acts/")
     assert soon(lambda: bucket(fake, listener) == files(acts)), bucket(fake, listener).keys()
     n = len(manifest(acts))
-    assert n > 2 and uploads(daemon, acts) == {"pending": 0, "done": n, "failed": 0, "error": ""}
+    assert n > 2 and soon(lambda: uploads(daemon, acts) == {"pending": 0, "done": n, "failed": 0, "error": ""})
+    assert soon(lambda: bucket(fake, listener) == files(acts))
     assert {s["uploaded"] for s in manifest(acts)} == {f"{scheme}://b/acts/host_003/{s['file']}" for s in manifest(acts)}
     before = len(fake.requests(listener))
     daemon.stop()
     daemon.start()
     fill(daemon, acts, [50], upload=f"{scheme}://b/acts")  # nothing is sent or counted twice
     assert soon(lambda: bucket(fake, listener) == files(acts))
-    assert uploads(daemon, acts)["done"] == n + 1 == len(manifest(acts))
+    assert soon(lambda: uploads(daemon, acts)["done"] == n + 1 == len(manifest(acts)))
     again = [e["path"] + str(e["query"]) for e in fake.requests(listener)[before:]]
     assert not any("segment_000001" in path for path in again), again
     holds(acts / "host_003", [*range(12), 50])
@@ -107,7 +108,7 @@ def test_local_files_go_when_segment_and_manifest_are_there_and_never_before(dae
         assert store.resume["last_sample"] == 11 and store.resume["samples"] == 12
         with pytest.raises(ValueError):
             store.append(5, sample(5))
-    assert uploads(daemon, acts) == {"pending": 0, "done": len(names), "failed": 0, "error": ""}
+    assert soon(lambda: uploads(daemon, acts) == {"pending": 0, "done": len(names), "failed": 0, "error": ""})
     assert daemon.cli.json("activations", "status", f"disk:{acts}")["hosts"][0]["bytes"] == 0
 
 
@@ -198,7 +199,7 @@ def test_a_bucket_that_is_not_there_is_said_with_its_name_and_tried_again_when_o
     fake.world.bucket("gcs", "gone")
     fill(daemon, acts, [], upload="gs://gone/acts")
     assert soon(lambda: bucket(fake, name="gone") == files(acts))
-    assert uploads(daemon, acts)["failed"] == 0 and uploads(daemon, acts)["error"] == ""
+    assert soon(lambda: uploads(daemon, acts)["failed"] == 0 and uploads(daemon, acts)["error"] == "")
 
 
 def test_rights_that_are_refused_have_failed_until_somebody_renews_them(daemon, fake, acts):  # noqa: F811
