@@ -195,9 +195,9 @@ void activations_stop(struct activations *table)
 {
     table->is_stopped = true;
     for (struct activation_writer *writer = table->writers; writer; writer = writer->next) {
-        loop_watch_destroy(writer->watch);
+        loop_watch_destroy(writer->memory.watch);
         loop_timer_destroy(writer->wait.timer);
-        writer->watch = NULL;
+        writer->memory.watch = NULL;
         writer->wait.timer = NULL;
     }
 }

@@ -91,14 +91,14 @@ static struct writer_call *own_call(void)
 
 void writer_free(struct activation_writer *writer)
 {
-    loop_watch_destroy(writer->watch);
+    loop_watch_destroy(writer->memory.watch);
     loop_timer_destroy(writer->wait.timer);
     for (size_t i = 0; i < writer->seal.n_queued; i++)
         segment_close(writer->seal.queue[i]); /* the next one to open the folder seals them */
     host_uploads_close(writer->table->uploads, writer->path, writer->options.host, writer->folder);
-    if (writer->memory)
-        munmap(writer->memory, writer->region->bytes);
-    device_region_close(writer->region);
+    if (writer->memory.address)
+        munmap(writer->memory.address, writer->memory.region->bytes);
+    device_region_close(writer->memory.region);
     quota_charge_end(&writer->descriptors);
     arena_fini(&writer->coming.arena);
     free(writer->path);
@@ -255,8 +255,8 @@ static void on_finished(struct loop_work *work)
 static void begin_closing(struct activation_writer *writer, struct writer_call *call)
 {
     set_state(writer, WRITER_CLOSING);
-    loop_watch_destroy(writer->watch);
-    writer->watch = NULL;
+    loop_watch_destroy(writer->memory.watch);
+    writer->memory.watch = NULL;
     writer->call = call;
     writer_give_room_back(writer);
     submit_step(writer, finish_segment, on_finished);
@@ -282,8 +282,8 @@ static void on_lease(void *data, int events)
 {
     struct activation_writer *writer = data;
     (void)events; /* it may say nothing, so any word is the end as well */
-    loop_watch_destroy(writer->watch);
-    writer->watch = NULL;
+    loop_watch_destroy(writer->memory.watch);
+    writer->memory.watch = NULL;
     log_info("activations_writer_left", LOG_TEXT("store", writer->path), LOG_U64("host", writer->options.host));
     writer_leave(writer);
 }
@@ -409,13 +409,13 @@ static int prepare_memory(struct activation_writer *writer, struct error *error)
         return -1;
     if (getrandom(writer->id, sizeof writer->id, 0) != sizeof writer->id)
         return fail_errno(error, errno, "getrandom");
-    void *memory = mmap(NULL, writer->region->bytes, PROT_READ, MAP_SHARED, writer->region->memory_fd, 0);
+    void *memory = mmap(NULL, writer->memory.region->bytes, PROT_READ, MAP_SHARED, writer->memory.region->memory_fd, 0);
     if (memory == MAP_FAILED)
-        return fail_errno(error, errno, "cannot map %" PRIu64 " bytes of the client's memory", writer->region->bytes);
-    writer->memory = memory;
-    writer->watch =
-        loop_watch_create(writer->table->loop, writer->region->lease_fd, LOOP_READABLE | LOOP_HANGUP, on_lease, writer);
-    return writer->watch ? 0 : fail(error, ERROR_INTERNAL, "NO_WATCH", "the client's connection cannot be watched");
+        return fail_errno(error, errno, "cannot map %" PRIu64 " bytes of the client's memory", writer->memory.region->bytes);
+    writer->memory.address = memory;
+    writer->memory.watch = loop_watch_create(writer->table->loop, writer->memory.region->lease_fd,
+                                             LOOP_READABLE | LOOP_HANGUP, on_lease, writer);
+    return writer->memory.watch ? 0 : fail(error, ERROR_INTERNAL, "NO_WATCH", "the client's connection cannot be watched");
 }
 
 static void set_upload(struct activation_writer *writer, const struct known_upload *upload)
@@ -432,7 +432,7 @@ void activation_writer_open(struct activations *table, const struct writer_optio
     writer->is_member = options->is_member;
     writer->account = options->account;
     set_upload(writer, &options->upload);
-    writer->region = options->region;
+    writer->memory.region = options->region;
     writer->call = call;
     writer->is_left = table->is_draining;
     writer->wait.until_ns = clock_now_ns() + (uint64_t)LONGEST_OPEN_MS * NS_PER_MS;
@@ -470,7 +470,7 @@ const unsigned char *activation_writer_id(const struct activation_writer *writer
 static int append_bytes(struct activation_writer *writer, struct error *error)
 {
     const struct append_part *part = &writer->part;
-    const char *memory = writer->memory;
+    const char *memory = writer->memory.address;
     if (part->offset == 0 && host_folder_begin(writer->folder, &writer->coming.sample, error) < 0)
         return -1;
     if (host_folder_write(writer->folder, memory + part->memory_offset, part->bytes, error) < 0)
@@ -552,7 +552,7 @@ static bool begin_call(struct activation_writer *writer, struct writer_call *cal
 
 static int check_part(const struct activation_writer *writer, const struct append_part *part, struct error *error)
 {
-    uint64_t memory_bytes = writer->region->bytes, expected = writer->coming.received_bytes;
+    uint64_t memory_bytes = writer->memory.region->bytes, expected = writer->coming.received_bytes;
     if (part->memory_offset > memory_bytes || part->bytes > memory_bytes - part->memory_offset)
         return fail(error, ERROR_INVALID_ARGUMENT, "OUTSIDE_MEMORY",
                     "%" PRIu64 " bytes at %" PRIu64 " are not inside of the %" PRIu64 " bytes of shared memory", part->bytes,

@@ -64,6 +64,12 @@ struct writer_wait {
     bool is_blocked; /* the call under way waits for room */
 };
 
+struct writer_memory { /* of the client, out of which its samples are written */
+    struct device_region *region;
+    void *address;
+    struct loop_watch *watch; /* of the region's connection */
+};
+
 struct activation_writer {
     struct activation_writer *next;
     struct activations *table;
@@ -80,9 +86,7 @@ struct activation_writer {
     struct table_host *host; /* from its opening on */
     struct host_folder *folder;
     struct known_upload upload; /* its own */
-    struct device_region *region;
-    void *memory;
-    struct loop_watch *watch; /* of the region's connection */
+    struct writer_memory memory;
     struct loop_work work;
     int (*step)(struct activation_writer *writer, struct error *error); /* of work */
     struct writer_call *call;                                           /* under way; NULL = none */

@@ -42,6 +42,18 @@ def soon(condition, seconds=10.0):
     return bool(condition())
 
 
+@contextlib.contextmanager
+def acting_as(uid):
+    """Connections that are made meanwhile are that user's. All threads of this process; only connecting and accepting care."""
+    os.setegid(uid)
+    os.seteuid(uid)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+        os.setegid(0)
+
+
 @functools.lru_cache(maxsize=None)
 def for_everybody(program):
     """A copy of it that other users can reach: a clone may lie under /root."""

@@ -1,5 +1,4 @@
 """Segments of activation stores reach a bucket once, whole, and go from the disk only then; whatever dies or answers wrongly."""
-import contextlib
 import hashlib
 import json
 import os
@@ -12,7 +11,7 @@ import pytest
 import tensorcast_client as tc
 
 from activation_scene import holds, same, sample
-from stage import soon
+from stage import acting_as, soon
 from store_scene import aws_keys, bare, settings  # noqa: F401
 from stores_fixture import fake  # noqa: F401
 
@@ -211,27 +210,15 @@ def test_rights_that_are_refused_have_failed_until_somebody_renews_them(daemon, 
     assert soon(lambda: uploads(daemon, acts) == {"pending": 0, "done": len(manifest(acts)), "failed": 0, "error": ""}, 20)
 
 
-@contextlib.contextmanager
-def as_user(uid):
-    """Connections that are made meanwhile are that user's."""
-    os.setegid(uid)
-    os.seteuid(uid)
-    try:
-        yield
-    finally:
-        os.seteuid(0)
-        os.setegid(0)
-
-
 @pytest.mark.skipif(os.geteuid() != 0, reason="acts as another user")
 def test_users_upload_below_the_prefixes_that_the_operator_names_and_nowhere_else(writing, fake, acts):  # noqa: F811
     daemon = writing(uploads={"prefixes": ["gs://b/open"]}, server={"socket_mode": "0666"})
     daemon.folder.chmod(0o755)
     for upload in ("gs://b/acts", "gs://b/opened", "s3://b/open"):
-        with as_user(65534), pytest.raises(PermissionError, match="uploads.prefixes"):
+        with acting_as(65534), pytest.raises(PermissionError, match="uploads.prefixes"):
             fill(daemon, acts, [1], upload=upload)
     assert not acts.exists()
-    with as_user(65534):
+    with acting_as(65534):
         fill(daemon, acts, [1], upload="gs://b/open/x")
     assert soon(lambda: set(bucket(fake)) == {"open/x/host_003/segment_000001.safetensors", "open/x/host_003/manifest.json"})
 

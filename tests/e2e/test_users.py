@@ -12,24 +12,12 @@ import pytest
 import tensorcast_client as tc
 
 import checkpoints
-from stage import CLI, MiB, Outcome, for_everybody, soon
+from stage import CLI, MiB, Outcome, acting_as, for_everybody, soon
 from wire import Wire, code_of
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to act for several users")
 ANN, BOB = 70001, 70002
 OPEN = {"socket_mode": "0666"}
-
-
-@contextlib.contextmanager
-def acting_as(uid):
-    """All threads of this process; only connecting and accepting care."""
-    os.setegid(uid)
-    os.seteuid(uid)
-    try:
-        yield
-    finally:
-        os.seteuid(0)
-        os.setegid(0)
 
 
 @pytest.fixture
