@@ -65,12 +65,14 @@ static struct entry *next_entry(struct upload_queue *queue, uint64_t now_ns, uin
         if (best && (entry->item.uid == last_seen || entry->item.uid == best->item.uid))
             continue;
         size_t sending = count_sending(queue, entry->item.uid);
+        last_seen = entry->item.uid;
+        if (sending >= UPLOAD_QUEUE_THREADS_OF_USER)
+            continue;
         bool is_turn = sending == best_sending && best->item.uid == queue->last_uid; /* users of equal load take turns */
         if (!best || sending < best_sending || is_turn) {
             best = entry;
             best_sending = sending;
         }
-        last_seen = entry->item.uid;
     }
     return best;
 }

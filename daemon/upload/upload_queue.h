@@ -24,7 +24,12 @@
 struct stores;
 struct upload_queue;
 
-enum { UPLOAD_QUEUE_MAX = 200000, UPLOAD_QUEUE_MAX_OF_USER = 100000, UPLOAD_QUEUE_THREADS = 4 };
+enum {
+    UPLOAD_QUEUE_MAX = 200000,
+    UPLOAD_QUEUE_MAX_OF_USER = 100000,
+    UPLOAD_QUEUE_THREADS = 4,
+    UPLOAD_QUEUE_THREADS_OF_USER = 3 /* silent servers and dead mounts of one user leave a thread to the others */
+};
 
 struct upload_item {  /* texts are copied */
     const char *file; /* absolute path; opened without following a link at its end. Nobody changes it until it is done */

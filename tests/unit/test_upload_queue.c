@@ -1,6 +1,7 @@
 /* What the queue keeps, whom it lets write where, and what it counts; that it sends to a store, no test says yet. */
 #include "upload/upload_queue.h"
 
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -10,6 +11,7 @@
 #include <unistd.h>
 
 #include <cmocka.h>
+#undef fail /* ours is in base/error.h */
 
 #include "base/clock.h"
 #include "base/memory.h"
@@ -263,6 +265,65 @@ static void a_file_that_is_gone_has_failed_and_whoever_listens_is_told(void **st
     end(&scene);
 }
 
+struct gate {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    unsigned n_held, n_others;
+    bool is_open;
+};
+
+/* Opens nothing: of user 4242 only when the gate is open. */
+static int open_at_gate(void *data, const struct upload_item *item, bool *is_done, struct error *error)
+{
+    struct gate *gate = data;
+    pthread_mutex_lock(&gate->lock);
+    *(item->uid == 4242 ? &gate->n_held : &gate->n_others) += 1;
+    pthread_cond_broadcast(&gate->changed);
+    while (item->uid == 4242 && !gate->is_open)
+        pthread_cond_wait(&gate->changed, &gate->lock);
+    pthread_mutex_unlock(&gate->lock);
+    *is_done = false;
+    return fail(error, ERROR_INVALID_ARGUMENT, "NOT_OF_A_STORE", "nothing to send");
+}
+
+static void ignore_end(void *data, const struct upload_item *item, const struct error *failure)
+{
+    (void)data;
+    (void)item;
+    (void)failure;
+}
+
+static void a_user_whose_files_hang_leaves_a_thread_to_the_others(void **state)
+{
+    struct scene scene;
+    struct gate gate = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+    (void)state;
+    begin(&scene);
+    upload_queue_listen(scene.queue, &(struct upload_listener){.open = open_at_gate, .ended = ignore_end, .data = &gate});
+    for (int i = 0; i < UPLOAD_QUEUE_THREADS + 2; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "s3://all/%d", i);
+        assert_int_equal(add(&scene, name + 4, name, false), 0);
+    }
+    upload_queue_start(scene.queue);
+    pthread_mutex_lock(&gate.lock);
+    while (gate.n_held < UPLOAD_QUEUE_THREADS_OF_USER)
+        pthread_cond_wait(&gate.changed, &gate.lock);
+    pthread_mutex_unlock(&gate.lock);
+    const struct upload_item other = {
+        .file = "/acts/o", .reference = "s3://all/o", .group = "disk:/acts/host_004", .uid = 4243};
+    assert_int_equal(upload_queue_add(scene.queue, &other, 1, &scene.error), 0);
+    pthread_mutex_lock(&gate.lock);
+    while (!gate.n_others)
+        pthread_cond_wait(&gate.changed, &gate.lock);
+    assert_int_equal(gate.n_held, UPLOAD_QUEUE_THREADS_OF_USER);
+    gate.is_open = true;
+    pthread_cond_broadcast(&gate.changed);
+    pthread_mutex_unlock(&gate.lock);
+    upload_queue_stop(scene.queue);
+    end(&scene);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -272,6 +333,7 @@ int main(void)
         cmocka_unit_test(a_thousand_uploads_are_there_again),
         cmocka_unit_test(a_user_has_a_hundred_thousand_uploads_at_most),
         cmocka_unit_test(a_log_of_what_has_ended_gets_shorter_by_itself),
+        cmocka_unit_test(a_user_whose_files_hang_leaves_a_thread_to_the_others),
         cmocka_unit_test(a_file_that_is_gone_has_failed_and_whoever_listens_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
