@@ -42,6 +42,22 @@ static uint64_t read_number(const char *path)
     return read_line(path, line, sizeof line) ? strtoull(line, NULL, 10) : 0;
 }
 
+unsigned char *huge_pages_map(uint64_t bytes)
+{
+    uint64_t whole_bytes = (bytes + PAGE_4K - 1) / PAGE_4K * PAGE_4K;
+    unsigned char *start =
+        mmap(NULL, whole_bytes + HUGE_PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (start == MAP_FAILED)
+        return NULL;
+    uint64_t skip = -(uintptr_t)start & (HUGE_PAGE_BYTES - 1);
+    if (skip)
+        munmap(start, skip);
+    munmap(start + skip + whole_bytes, HUGE_PAGE_BYTES - skip);
+    start += skip;
+    madvise(start, whole_bytes, MADV_HUGEPAGE); /* small pages work, too */
+    return start;
+}
+
 bool huge_pages_reserved(uint64_t bytes)
 {
     uint64_t free_pages = read_number(RESERVED_2M "free_hugepages"), promised = read_number(RESERVED_2M "resv_hugepages");

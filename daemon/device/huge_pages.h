@@ -22,6 +22,11 @@ bool huge_pages_on_fault(void);           /* shmem_enabled lets MADV_HUGEPAGE wo
  * be in huge pages, or -1 when there is no memory. */
 int huge_pages_back(enum huge_rung rung, unsigned char *address, uint64_t bytes, uint64_t *huge_bytes, struct error *error);
 
+/* Private memory that begins at a multiple of HUGE_PAGE_BYTES, huge as far as pages of 2 MiB fit and the kernel has them: a
+ * device takes a request of as many pieces as the memory has pages, so that of small pages it is 1 MiB at most. NULL when
+ * there is none. munmap() gives it back. */
+unsigned char *huge_pages_map(uint64_t bytes);
+
 /* How many bytes of a mapping are mapped huge; 0 when the kernel does not tell. */
 uint64_t huge_pages_count(const void *address, uint64_t bytes);
 uint64_t huge_pages_count_slowly(const void *address); /* the same of a whole mapping, on any kernel */

@@ -7,6 +7,7 @@
 
 #include "base/memory.h"
 #include "device/device.h"
+#include "device/huge_pages.h"
 
 void staging_init(struct staging *staging, uint64_t buffer_bytes, uint64_t budget_bytes)
 {
@@ -20,27 +21,9 @@ void staging_fini(struct staging *staging)
     staging_expire(staging, UINT64_MAX);
 }
 
-static unsigned char *map_buffer(uint64_t bytes)
-{
-    unsigned char *start = mmap(NULL, 2 * bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (start == MAP_FAILED)
-        return NULL;
-    uint64_t skip = -(uintptr_t)start & (bytes - 1);
-    if (skip)
-        munmap(start, skip);
-    munmap(start + skip + bytes, bytes - skip);
-    start += skip;
-    if (mprotect(start, bytes, PROT_READ | PROT_WRITE)) {
-        munmap(start, bytes);
-        return NULL;
-    }
-    madvise(start, bytes, MADV_HUGEPAGE); /* small pages work, too */
-    return start;
-}
-
 static struct staging_buffer *create_buffer(struct staging *staging)
 {
-    unsigned char *memory = map_buffer(staging->buffer_bytes);
+    unsigned char *memory = huge_pages_map(staging->buffer_bytes);
     if (!memory)
         return NULL;
     struct staging_buffer *buffer = memory_alloc(sizeof *buffer);

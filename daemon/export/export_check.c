@@ -21,6 +21,7 @@ struct checking {
     const struct export_journal *journal;
     struct export_unit units[BATCH];
     uint32_t first; /* of the batch */
+    uint64_t done_bytes;
 };
 
 static int fail_compare(const struct checking *all, const char *name, struct error *error)
@@ -132,10 +133,10 @@ static int check_unit(void *data, size_t i, struct error *error)
     return status;
 }
 
-static int check_units(struct checking *all, uint64_t unit_bytes, struct error *error)
+static int check_units(struct checking *all, const struct export_amounts *amounts, struct error *error)
 {
     const struct export_job *job = all->job;
-    struct export_units units = {.layout = job->layout, .unit_bytes = unit_bytes};
+    struct export_units units = {.layout = job->layout, .unit_bytes = amounts->unit_bytes};
     uint32_t n_units = all->journal->n_units;
     int status = 0;
     for (all->first = 0; status == 0 && all->first < n_units; all->first += BATCH) {
@@ -144,8 +145,10 @@ static int check_units(struct checking *all, uint64_t unit_bytes, struct error *
             status = export_units_next(&units, &all->units[i], error) > 0 ? 0 : -1;
         if (status == 0)
             status = parallel_run(n, THREADS, check_unit, all, error);
+        for (uint32_t i = 0; i < n && status == 0; i++)
+            all->done_bytes += all->units[i].bytes;
         if (job->progress)
-            job->progress(job->data, "verify", all->first + n, n_units);
+            job->progress(job->data, "verify", all->done_bytes, amounts->total_bytes);
         if (status == 0 && cancel_is_set(job->cancel))
             status = fail(error, ERROR_CANCELLED, "INTERRUPTED", "reading back was interrupted; --resume goes on with it");
     }
@@ -215,7 +218,7 @@ static int check_document(const struct checking *all, struct error *error)
     return check_beginning(all, layout->document_name, sum.bytes, sum.sum, error);
 }
 
-int export_check(const struct export_job *job, uint64_t unit_bytes, const struct export_journal *journal,
+int export_check(const struct export_job *job, const struct export_amounts *amounts, const struct export_journal *journal,
                  struct error *error)
 {
     const struct export_layout *layout = job->layout;
@@ -229,7 +232,7 @@ int export_check(const struct export_job *job, uint64_t unit_bytes, const struct
     if (status == 0 && layout->document_name)
         status = check_document(all, error);
     if (status == 0)
-        status = check_units(all, unit_bytes, error);
+        status = check_units(all, amounts, error);
     free(all);
     return status;
 }

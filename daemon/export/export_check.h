@@ -5,8 +5,12 @@
 #include "export/export_journal.h"
 #include "export/export_run.h"
 
-/* DATA_LOSS naming the file. Blocks. */
-int export_check(const struct export_job *job, uint64_t unit_bytes, const struct export_journal *journal,
+struct export_amounts {
+    uint64_t unit_bytes, total_bytes; /* at most, of a unit; of all units */
+};
+
+/* DATA_LOSS naming the file, with the reason VERIFICATION_FAILED. Blocks. */
+int export_check(const struct export_job *job, const struct export_amounts *amounts, const struct export_journal *journal,
                  struct error *error);
 
 #endif

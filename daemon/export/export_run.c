@@ -12,6 +12,7 @@
 #include "base/memory.h"
 #include "calibration/calibration.h"
 #include "calibration/residency.h"
+#include "device/huge_pages.h"
 #include "execute/engine.h"
 #include "execute/scales.h"
 #include "export/export_check.h"
@@ -127,10 +128,9 @@ static int map_windows(struct exporting *all, struct error *error)
     all->windows = memory_alloc_array(all->sizes.n_windows, sizeof *all->windows);
     for (size_t i = 0; i < all->sizes.n_windows; i++) {
         struct window *window = &all->windows[i];
-        void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        if (memory == MAP_FAILED)
+        window->memory = huge_pages_map(bytes);
+        if (!window->memory)
             return fail(error, ERROR_RESOURCE_EXHAUSTED, "OUT_OF_MEMORY", "no memory for a window of the export");
-        window->memory = memory;
         window->all = all;
     }
     return 0;
@@ -443,6 +443,20 @@ static int open_engine(struct exporting *all, struct error *error)
     return engine_create(&options, &all->engine, error);
 }
 
+/* Units that are not on the disk as they were written are not done: --resume starts over. */
+static int verify_outcome(struct exporting *all, struct error *error)
+{
+    const struct export_amounts amounts = {.unit_bytes = all->sizes.unit_bytes, .total_bytes = all->total_bytes};
+    char fingerprint[DIGEST_HEX_CHARS + 1];
+    struct error ignored;
+    int status = export_check(all->job, &amounts, &all->journal, error);
+    if (status < 0 && error->code == ERROR_DATA_LOSS) {
+        find_fingerprint(all, fingerprint);
+        export_journal_restart(&all->journal, fingerprint, &ignored);
+    }
+    return status;
+}
+
 static int check_outcome(struct exporting *all, struct error *error)
 {
     const struct export_job *job = all->job;
@@ -452,7 +466,7 @@ static int check_outcome(struct exporting *all, struct error *error)
     if (!export_files_are_there(job->target->content_fd, job->layout))
         return fail(error, ERROR_ABORTED, "OUTPUT_CHANGED",
                     "somebody else has changed the files of %s while they were written", job->target->shown);
-    int status = job->verify ? export_check(job, all->sizes.unit_bytes, &all->journal, error) : 0;
+    int status = job->verify ? verify_outcome(all, error) : 0;
     all->counts->verify_ns = clock_now_ns() - before_ns;
     return status;
 }

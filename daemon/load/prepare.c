@@ -58,6 +58,9 @@ static bool is_worth_its_padding(const struct mapping *mapping, uint64_t host_bu
 
 static struct mapping *build_mapping(struct preparation *prep, struct artifact *artifact)
 {
+    const struct load_spec *spec = &prep->spec;
+    if (prep->goal == GOAL_REPLICA && !prep->region && !spec->device && spec->memory != MEMORY_MAPPED)
+        prep->spec.view.budget_bytes = prep->host_budget_bytes;
     struct mapping *mapping = mapping_build(&prep->spec.view, artifact, &prep->error);
     if (!mapping || mapping->placement == PLACEMENT_PACKED || is_worth_its_padding(mapping, prep->host_budget_bytes))
         return mapping;

@@ -63,6 +63,7 @@ struct view_spec { /* a request's view before it meets the artifact */
     int placement;        /* enum view_placement */
     /* Where every tensor goes, in memory of the client (resolve/target.h); borrowed. NULL = packed into memory of the daemon */
     const struct target_list *targets;
+    uint64_t budget_bytes; /* of the memory that the daemon would take for it; 0 = none is taken */
 };
 
 enum { VIEW_DEFAULT_ALIGN = 64, VIEW_MAX_ALIGN = 2 << 20 };

@@ -190,6 +190,8 @@ const char *recipe_node_show(const struct recipe_node *node, char out[RECIPE_NOD
         snprintf(out, RECIPE_NODE_CHARS, "the number %s", text_escape(node->text, node->length, text));
     else if (node->kind == NODE_BOOL)
         snprintf(out, RECIPE_NODE_CHARS, "%s", node->number ? "true" : "false");
+    else if (node->kind != NODE_NULL && !node->n_items)
+        snprintf(out, RECIPE_NODE_CHARS, "an empty %s", node->kind == NODE_LIST ? "list" : "mapping");
     else
         snprintf(out, RECIPE_NODE_CHARS, "%s", kinds[node->kind]);
     return out;

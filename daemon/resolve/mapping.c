@@ -333,6 +333,20 @@ static void choose_placement(struct mapping *mapping, const struct view_spec *vi
     mapping->align_bytes = view->align_bytes || by_source ? view->align_bytes : VIEW_DEFAULT_ALIGN;
 }
 
+/* What is too large for the budget is that in the first place, and not too complicated. Tensors that were not looked at any
+ * more would only make it larger. */
+static void blame_budget(const struct mapping *mapping, const struct view_spec *view, struct error *error)
+{
+    char need[TEXT_SIZE_CHARS], have[TEXT_SIZE_CHARS];
+    if (error->code != ERROR_UNIMPLEMENTED || !view->budget_bytes || mapping->replica_bytes <= view->budget_bytes)
+        return;
+    fail(error, ERROR_RESOURCE_EXHAUSTED, "HOST_BUDGET_EXCEEDED",
+         "the view needs %s of memory or more, and memory.host_budget is %s; load fewer tensors, or slices of them",
+         text_people_bytes(mapping->replica_bytes, need), text_people_bytes(view->budget_bytes, have));
+    error_note(error, "needed_bytes", "%llu", (unsigned long long)mapping->replica_bytes);
+    error_note(error, "available_bytes", "%llu", (unsigned long long)view->budget_bytes);
+}
+
 struct mapping *mapping_build(const struct view_spec *view, struct artifact *artifact, struct error *error)
 {
     if (!view->whole && !view->n_items) {
@@ -368,6 +382,7 @@ struct mapping *mapping_build(const struct view_spec *view, struct artifact *art
     metadata_free(builder.item_of_tensor);
     if (!failed)
         return mapping;
+    blame_budget(mapping, view, error);
     mapping_destroy(mapping);
     return NULL;
 }

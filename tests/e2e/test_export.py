@@ -170,8 +170,9 @@ def test_progress_lines_end_with_everything_done(alone, models, tmp_path):
     told = alone.ok("export", f"disk:{models}/m", "--out", tmp_path / "out", "--progress", "json", "--verify", "--json")
     lines = [json.loads(line) for line in told.err.splitlines()]
     assert all(set(line) == {"stage", "done_bytes", "total_bytes", "bytes_per_second", "eta_s"} for line in lines)
-    last = [line for line in lines if line["stage"] == "export"][-1]
-    assert last["done_bytes"] == last["total_bytes"] == 48 * MiB
+    for stage in ("export", "verify"):
+        last = [line for line in lines if line["stage"] == stage][-1]
+        assert last["done_bytes"] == last["total_bytes"] == 48 * MiB
     assert json.loads(told.out)["bytes"]["written"] == 48 * MiB
     quiet = alone.ok("export", f"disk:{models}/m", "--out", tmp_path / "out2", "--progress", "json", "--quiet")
     assert quiet.out == quiet.err == ""

@@ -125,6 +125,9 @@ def test_a_wrong_byte_on_the_disk_is_found_by_verify(faulty, good):
         if is_wrong:
             assert verified.status == "DATA_LOSS" and "does not hold what was written" in verified.err, (at, verified)
             assert not faulty.out.exists()
+        if is_wrong and n_wrong % 8 == 1:  # what is wrong is written again
+            faulty.alone.ok("export", faulty.source, "--out", faulty.out, *OPTIONS, "--verify", "--resume")
+            assert content(faulty.out) == made, at
         for left in faulty.folder.iterdir():
             shutil.rmtree(left)
     assert n_wrong > 5

@@ -74,6 +74,10 @@ def test_a_result_that_is_larger_than_the_budget_is_refused_before_anything_is_a
     assert daemon.resident("VmHWM") - before < 16 * MiB
     report = daemon.cli.json("load", f"disk:{models}/m", "--variant", variant, "--slice", "x.w1[16383:, :2, :]", "--digest")
     assert digests(report) == {"x.w1": digest(np.zeros((1, 2, 256), np.float32))}
+    shuffled = recipe(tmp_path, {"replicate_experts": {"tensors": ["*"], "experts": 1 << 14, "inter_dim": 1024, "shuffle_seed": 1}})
+    for command in ["load", "prewarm"]:  # it would be more than eight million runs, too
+        assert daemon.cli.run(command, f"disk:{models}/m", "--variant", shuffled).status == "RESOURCE_EXHAUSTED"
+    assert daemon.cli.run("explain", f"disk:{models}/m", "--variant", shuffled).status == "UNIMPLEMENTED"
 
 
 def test_a_restarted_daemon_makes_the_same(daemon, models, q, tmp_path):

@@ -93,7 +93,7 @@ static void what_is_no_recipe_is_refused_with_step_and_reason(void **state)
         {"[{\"drop\": [\"a\"], \"drop\": [\"a\"]}]", "twice"},
         {"[{\"rename\": {\"a\": \"b\", \"a\": \"c\"}}]", "twice"},
         {"[{\"drop\": \"a\"}]", "a list of names"},
-        {"[{\"drop\": []}]", "a list of names"},
+        {"[{\"drop\": []}]", "a list of names or patterns, not an empty list"},
         {"[{\"drop\": [7]}]", "quote it"},
         {"[{\"drop\": [\"\"]}]", "a name"},
         {"[{\"drop\": [\"a\"], \"optional\": 1}]", "optional: expected true or false"},

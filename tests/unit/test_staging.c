@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "device/huge_pages.h"
 #include "execute/staging.h"
 
 #include <cmocka.h>
@@ -49,7 +50,7 @@ static void there_are_as_many_as_the_budget_has_room_for(void **state)
     for (size_t i = 0; i < BUFFERS; i++) {
         assert_int_equal(staging_left(&staging), BUFFERS - i);
         taken[i] = staging_take(&staging);
-        assert_int_equal((uintptr_t)taken[i]->memory % BUFFER, 0);
+        assert_int_equal((uintptr_t)taken[i]->memory % HUGE_PAGE_BYTES, 0);
         memset(taken[i]->memory, 1, BUFFER);
     }
     assert_null(staging_take(&staging));
