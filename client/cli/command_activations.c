@@ -73,7 +73,8 @@ int activations_estimate(struct activations_run *run, struct error *error)
     if (args->dtype)
         dtype_parse(args->dtype, strlen(args->dtype), &dtype);
     if (!checked_mul(args->layers, args->seq, &bits) || !checked_mul(bits, args->hidden, &bits) ||
-        !checked_mul(bits, dtype_bits(dtype), &bits) || !checked_mul(each = bits / 8, args->samples, &bytes))
+        !checked_mul(bits, dtype_bits(dtype), &bits) ||
+        !checked_mul(each = bits / 8 + (bits % 8 > 0), args->samples, &bytes))
         return fail(error, ERROR_INVALID_ARGUMENT, "TOO_LARGE", "that is more than 2^64 bytes");
     double ratio = args->ratio > 0 ? args->ratio : 1, stored = (double)bytes / ratio;
     bool is_whole = ratio == (double)(uint64_t)ratio;

@@ -196,11 +196,33 @@ static int add_host(struct discovery *discovery, const char *host, const struct 
     return failed;
 }
 
+/* All at once where each is a request. */
+static int add_remote_hosts(struct discovery *discovery, size_t *n_parts, struct error *error)
+{
+    char **names;
+    size_t n_names, n_segments = 0;
+    uint32_t number;
+    int failed = source_list_folders(discovery->source, &names, &n_names, error);
+    const char **segments = memory_alloc_array(n_names + 1, sizeof *segments);
+    for (size_t i = 0; i < n_names && !failed; i++) {
+        if (activation_parse_segment(strchr(names[i], '/') + 1, ACTIVATION_SEALED, &number))
+            segments[n_segments++] = names[i];
+    }
+    if (!failed)
+        failed = add_files(discovery->source, segments, n_segments, error);
+    *n_parts += n_segments;
+    free(segments);
+    free_names(names, n_names);
+    return failed;
+}
+
 /* A folder without tensors of its own may be a store, whose hosts have a folder each. */
 static int add_hosts(struct discovery *discovery, char *const *names, size_t n_names, const struct source_options *options,
                      size_t *n_parts, struct error *error)
 {
     int failed = 0;
+    if (discovery->source->ops->list_folders)
+        return add_remote_hosts(discovery, n_parts, error);
     for (size_t i = 0; i < n_names && !failed; i++) {
         uint32_t host;
         if (activation_parse_host(names[i], &host))

@@ -4,8 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/activation_name.h"
 #include "base/memory.h"
 #include "base/redact.h"
+#include "base/url.h"
 
 /* --- references --- */
 
@@ -88,15 +90,42 @@ int bucket_source_list(struct object_source *objects, object_page *page, struct 
     return failed ? error_prefix(error, "listing %s", bucket_source_shown((struct bucket_source *)objects, "", text)) : 0;
 }
 
+static char *listed_prefix(const struct bucket_source *source)
+{
+    return memory_print("%s%s", source->prefix, source->objects.below ? source->objects.below : "");
+}
+
+char *bucket_source_listed_prefix(const struct bucket_source *source)
+{
+    char *prefix = listed_prefix(source), *encoded = url_encode(prefix, strlen(prefix), false);
+    free(prefix);
+    return encoded;
+}
+
 int bucket_source_add(struct bucket_source *source, const char *key, struct object *object, struct error *error)
 {
-    const char *name = object_source_name_below(key, source->prefix);
+    char *prefix = listed_prefix(source);
+    const char *name = object_source_name_below(key, prefix);
+    free(prefix);
     if (!name) {
         object_clear(object);
         return 0;
     }
-    object->name = memory_copy_text(name);
+    object->name = memory_copy_text(key + strlen(source->prefix));
     return object_source_add(&source->objects, object, error);
+}
+
+int bucket_source_add_folder(struct bucket_source *source, const char *prefix, struct error *error)
+{
+    size_t above = strlen(source->prefix), length = strlen(prefix);
+    uint32_t host;
+    if (source->objects.below || length < above + 2 || prefix[length - 1] != '/' ||
+        strncmp(prefix, source->prefix, above) != 0)
+        return 0;
+    char *name = memory_print("%.*s", (int)(length - above - 1), prefix + above);
+    int failed = activation_parse_host(name, &host) ? object_source_add_folder(&source->objects, name, error) : 0;
+    free(name);
+    return failed;
 }
 
 void bucket_source_explain(struct bucket_source *source, const struct object *object, const struct http_reply *reply,

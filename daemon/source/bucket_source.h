@@ -1,5 +1,5 @@
 /* "SCHEME://bucket/prefix": what stores of buckets share. Every file below the prefix, and not below a folder of it, is an
- * object that one listing tells of; each range is pinned to what it told. A backend embeds struct bucket_source at the
+ * object that one listing tells of; so are the files in the folders of an activation store's hosts, once they are asked for. Each range is pinned to what it told. A backend embeds struct bucket_source at the
  * beginning of its own struct and calls bucket_source_parse() first in its open. */
 #ifndef SOURCE_BUCKET_SOURCE_H
 #define SOURCE_BUCKET_SOURCE_H
@@ -31,6 +31,10 @@ int bucket_source_fetch(struct bucket_source *source, const struct http_store *s
 int bucket_source_list(struct object_source *objects, object_page *page, struct error *error);
 /* Adds the object behind `key`, unless it is not in the folder; takes the texts of `object`, whose name is filled in. */
 int bucket_source_add(struct bucket_source *source, const char *key, struct object *object, struct error *error);
+/* Keeps a folder that the listing tells of, "prefix/host_003/", where it may be one of a host; others are of no use. */
+int bucket_source_add_folder(struct bucket_source *source, const char *prefix, struct error *error);
+/* What is being listed, encoded for a query. Malloced. */
+char *bucket_source_listed_prefix(const struct bucket_source *source);
 
 /* The end of http_store.judge for a range: 404, 412 or 416 are explained by one more look at the object, through
  * object_ops.stat: deleted, or replaced by what. */

@@ -83,6 +83,9 @@ void object_source_fini(struct object_source *source)
     close_files(&source->base);
     clear_table(source);
     free(source->objects);
+    for (size_t i = 0; i < source->n_folders; i++)
+        free(source->folders[i]);
+    free(source->folders);
     quota_charge_end(&source->charge);
     free(source->origin);
     pthread_mutex_destroy(&source->lock);
@@ -129,6 +132,16 @@ int object_source_add(struct object_source *source, struct object *object, struc
     }
     ARRAY_RESERVE(source->objects, source->n_objects, source->objects_capacity);
     source->objects[source->n_objects++] = memory_copy(object, sizeof *object);
+    return 0;
+}
+
+int object_source_add_folder(struct object_source *source, const char *name, struct error *error)
+{
+    if (source->n_folders == OBJECT_MAX_OBJECTS)
+        return fail(error, ERROR_RESOURCE_EXHAUSTED, "TOO_MANY_FILES", "more than %d folders below the artifact",
+                    OBJECT_MAX_OBJECTS);
+    ARRAY_RESERVE(source->folders, source->n_folders, source->folders_capacity);
+    source->folders[source->n_folders++] = memory_copy_text(name);
     return 0;
 }
 
@@ -243,8 +256,45 @@ int object_source_list(struct source *base, char ***names, size_t *n_names, stru
         failed = fail(error, ERROR_UNIMPLEMENTED, "NO_LISTING", "this kind of source cannot list a folder");
     if (!failed && source->n_objects)
         *names = memory_alloc_array(source->n_objects, sizeof **names);
-    for (; !failed && *n_names < source->n_objects; ++*n_names)
-        (*names)[*n_names] = memory_copy_text(source->objects[*n_names]->name);
+    for (size_t i = 0; !failed && i < source->n_objects; i++) {
+        if (!strchr(source->objects[i]->name, '/')) /* what lies in a folder is no file of the artifact's own */
+            (*names)[(*n_names)++] = memory_copy_text(source->objects[i]->name);
+    }
+    pthread_mutex_unlock(&source->lock);
+    return failed;
+}
+
+/* Under the lock. */
+static int list_each_folder(struct object_source *source, struct error *error)
+{
+    int failed = 0;
+    for (size_t i = 0; i < source->n_folders && !failed; i++) {
+        char *below = memory_print("%s/", source->folders[i]);
+        source->below = below;
+        failed = source->objects_by->list(source, error);
+        source->below = NULL;
+        free(below);
+    }
+    sort_objects(source);
+    source->listed_folders = !failed;
+    return failed ? failed : check_unique(source, error);
+}
+
+int object_source_list_folders(struct source *base, char ***names, size_t *n_names, struct error *error)
+{
+    struct object_source *source = (struct object_source *)base;
+    *names = NULL;
+    *n_names = 0;
+    pthread_mutex_lock(&source->lock);
+    int failed = make_table(source, error);
+    if (!failed && source->n_folders && !source->listed_folders)
+        failed = list_each_folder(source, error);
+    if (!failed && source->n_objects)
+        *names = memory_alloc_array(source->n_objects, sizeof **names);
+    for (size_t i = 0; !failed && i < source->n_objects; i++) {
+        if (strchr(source->objects[i]->name, '/'))
+            (*names)[(*n_names)++] = memory_copy_text(source->objects[i]->name);
+    }
     pthread_mutex_unlock(&source->lock);
     return failed;
 }
@@ -519,7 +569,7 @@ int object_source_list_pages(struct object_source *source, object_page *page, st
             failed = fail(error, ERROR_DATA_LOSS, "LISTING_REPEATS", "the listing does not end after %d pages", n_pages);
     } while (!failed && token);
     free(token);
-    if (!failed && !source->n_objects)
+    if (!failed && !source->n_objects && !source->n_folders)
         failed = fail(error, ERROR_NOT_FOUND, "NO_SUCH_ARTIFACT", "there is no object below that prefix");
     return failed;
 }

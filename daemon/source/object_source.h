@@ -51,8 +51,8 @@ struct object_file { /* the handle of an opened file; const while it is read, bu
 };
 
 struct object_ops {
-    /* Optional; NULL = the store cannot list, stat is asked name by name. Adds every object of the artifact with
-     * object_source_add(). Called at most once per source; may block. */
+    /* Optional; NULL = the store cannot list, stat is asked name by name. Adds every object of the artifact, or of the folder
+     * `below`, with object_source_add(). Called at most once for each; may block. */
     int (*list)(struct object_source *source, struct error *error);
     void (*listed)(struct object_source *source); /* optional: the listing was good; the table is sorted now */
     /* Optional when there is list, which then serves for single files, too. One object: for a reference to a single file,
@@ -77,6 +77,10 @@ struct object_source {
     struct error refused;    /* why the listing failed; it is not asked for again */
     struct object **objects; /* sorted by name once listed */
     size_t n_objects, objects_capacity;
+    char **folders; /* of hosts of an activation store, sorted once listed */
+    size_t n_folders, folders_capacity;
+    const char *below; /* the folder that is being listed, "host_003/"; NULL = the artifact's own */
+    bool listed_folders;
     uint64_t object_bytes;
     struct quota_charge charge; /* of them, to who asks */
 };
@@ -89,6 +93,7 @@ void object_source_fini(struct object_source *source); /* the backend's close; a
 
 /* Takes the texts of `object`, also on failure (too many). A name that occurs twice fails the listing afterwards. */
 int object_source_add(struct object_source *source, struct object *object, struct error *error);
+int object_source_add_folder(struct object_source *source, const char *name, struct error *error);
 void object_clear(struct object *object); /* frees the texts */
 /* What is left of `key` below `prefix` ("" or ending in a slash), or NULL when it does not lie there or what is left is no
  * plain file name: it is empty, "." or "..", or has a slash. An artifact is one folder, as on a disk: what lies deeper
@@ -97,6 +102,7 @@ const char *object_source_name_below(const char *key, const char *prefix);
 
 /* The rows of struct source_ops that every store shares. */
 int object_source_list(struct source *source, char ***names, size_t *n_names, struct error *error);
+int object_source_list_folders(struct source *source, char ***names, size_t *n_names, struct error *error);
 int object_source_expect(struct source *source, const char *const *names, size_t n_names, struct error *error);
 int object_source_open_file(struct source *source, const char *name, struct source_file *file, void **handle,
                             struct error *error);
@@ -108,9 +114,9 @@ struct source *object_source_beside(struct source *source);
 
 #define OBJECT_SOURCE_OPS(scheme, type, open_function, close_function)                                                      \
     .name = (scheme), .source_size = sizeof(type), .open = (open_function), .list = object_source_list,                     \
-    .expect = object_source_expect, .open_file = object_source_open_file, .read = object_source_read,                       \
-    .check_unchanged = object_source_check_unchanged, .speed = object_source_speed, .beside = object_source_beside,         \
-    .close = (close_function)
+    .list_folders = object_source_list_folders, .expect = object_source_expect, .open_file = object_source_open_file,       \
+    .read = object_source_read, .check_unchanged = object_source_check_unchanged, .speed = object_source_speed,             \
+    .beside = object_source_beside, .close = (close_function)
 
 /* Adds the objects of one page to the table. `token` is what the page before said comes next, NULL for the first;
  * *next_token becomes the caller's to free, NULL after the last page. */

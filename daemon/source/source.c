@@ -76,24 +76,50 @@ char *source_shown(const char *reference)
     return redact_copy(reference);
 }
 
-int source_open(const char *reference, const struct source_options *options, struct source **source, struct error *error)
+static const struct store *find_store(const char *reference, struct error *error)
 {
     const char *colon = strchr(reference, ':');
-    if (!colon || colon == reference)
-        return fail_reference(reference, ERROR_INVALID_ARGUMENT, "an artifact reference looks like disk:/models/llama",
-                              error);
     const struct store *store = store_find(reference);
-    if (!store)
-        return fail_scheme(reference, error);
-    if (!colon[1])
-        return fail_reference(reference, ERROR_INVALID_ARGUMENT, "the path is empty", error);
-    if (store->is_remote && options->stores && stores_check_reference(options->stores, reference, error) < 0)
-        return -1;
-    struct source *opened = memory_alloc(store->source->source_size);
-    /* "disk:/a/b//" -> "disk:/a/b"; "disk:/" stays */
+    if (!colon || colon == reference)
+        fail_reference(reference, ERROR_INVALID_ARGUMENT, "an artifact reference looks like disk:/models/llama", error);
+    else if (!store)
+        fail_scheme(reference, error);
+    else if (!colon[1])
+        fail_reference(reference, ERROR_INVALID_ARGUMENT, "the path is empty", error);
+    else
+        return store;
+    return NULL;
+}
+
+/* "disk:/a/b//" -> "disk:/a/b"; "disk:/" stays. The caller frees. */
+static char *without_slashes(const char *reference)
+{
+    const char *colon = strchr(reference, ':');
     char *whole = memory_copy_text(reference);
     for (size_t length = strlen(whole); length > (size_t)(colon + 2 - reference) && whole[length - 1] == '/'; length--)
         whole[length - 1] = '\0';
+    return whole;
+}
+
+char *source_listed(const char *reference, struct error *error)
+{
+    if (!find_store(reference, error))
+        return NULL;
+    char *whole = without_slashes(reference), *shown = source_shown(whole);
+    free(whole);
+    return shown;
+}
+
+int source_open(const char *reference, const struct source_options *options, struct source **source, struct error *error)
+{
+    const char *colon = strchr(reference, ':');
+    const struct store *store = find_store(reference, error);
+    if (!store)
+        return -1;
+    if (store->is_remote && options->stores && stores_check_reference(options->stores, reference, error) < 0)
+        return -1;
+    struct source *opened = memory_alloc(store->source->source_size);
+    char *whole = without_slashes(reference);
     opened->ops = store->source;
     opened->references = 1;
     opened->format = options->format;
@@ -150,6 +176,14 @@ void source_unref(struct source *source)
 int source_list(struct source *source, char ***names, size_t *n_names, struct error *error)
 {
     return source->ops->list(source, names, n_names, error);
+}
+
+int source_list_folders(struct source *source, char ***names, size_t *n_names, struct error *error)
+{
+    *names = NULL;
+    *n_names = 0;
+    return source->ops->list_folders ? source->ops->list_folders(source, names, n_names, error)
+                                     : fail(error, ERROR_UNIMPLEMENTED, "NO_LISTING", "folders are listed one by one");
 }
 
 int source_expect(struct source *source, const char *const *names, size_t n_names, struct error *error)

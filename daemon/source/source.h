@@ -138,6 +138,9 @@ struct source_ops {
     /* Required. Names of the entries of the directory, sorted bytewise, for discovery. UNIMPLEMENTED where no listing
      * exists: names are tried then. */
     int (*list)(struct source *source, char ***names, size_t *n_names, struct error *error);
+    /* Optional, of what is remote. Names of the files in the folders that an activation store's hosts have in it,
+     * "host_003/segment_000001.safetensors", sorted: from then on they can be opened. */
+    int (*list_folders)(struct source *source, char ***names, size_t *n_names, struct error *error);
     /* Optional. These files will be opened next: what must be asked about each is asked at once. */
     int (*expect)(struct source *source, const char *const *names, size_t n_names, struct error *error);
     /* Required. Opens one regular file by name, never outside the trusted roots; fills name, size and identity. */
@@ -189,6 +192,8 @@ void source_place_work(const char *reference, struct loop_work *work);
 /* A reference for logs, messages and answers: that of a web server loses the values of its query, which may be a signature.
  * malloced. */
 char *source_shown(const char *reference);
+/* As source.reference would be, which replicas are listed by, malloced; NULL: it can be no reference. Asks nobody. */
+char *source_listed(const char *reference, struct error *error);
 /* The same artifact again, without any file: for documents that do not belong to its files. */
 int source_open_beside(struct source *source, const struct source_options *options, struct source **beside,
                        struct error *error);
@@ -196,6 +201,8 @@ struct source *source_ref(struct source *source);
 void source_unref(struct source *source); /* any thread; accepts NULL; the last one closes */
 
 int source_list(struct source *source, char ***names, size_t *n_names, struct error *error); /* caller frees each and all */
+/* As the op; UNIMPLEMENTED without: each folder is a source of its own then. */
+int source_list_folders(struct source *source, char ***names, size_t *n_names, struct error *error);
 int source_expect(struct source *source, const char *const *names, size_t n_names, struct error *error);
 int source_add_file(struct source *source, const char *name, size_t *file, struct error *error); /* before it is shared */
 int source_read(struct source *source, struct source_read *read, struct error *error);

@@ -120,14 +120,47 @@ def test_samples_come_from_the_bucket_where_they_are_not_here(daemon, fake, acts
     client = tc.connect(daemon.socket)
     for reference, ids in {f"disk:{acts}": [*range(12), 20], f"{acts}/host_003": [*range(6, 12), 20], f"disk:{acts}/host_001": range(6),
                            "gs://b/acts/host_003": range(6, 12)}.items():
-        got = dict(client.activation_store(reference).samples())
-        assert sorted(got) == list(ids) and all(same(got[i], sample(i)) for i in ids if i != 20), reference
+        got = list(client.activation_store(reference).samples())
+        assert sorted(i for i, _ in got) == list(ids) and all(same(layers, sample(i)) for i, layers in got if i != 20), reference
     key = next(key for key in bucket(fake) if key.endswith("segment_000001.safetensors"))
     fake.world.put("gcs", f"b/{key}", files(acts)["acts/host_001/segment_000001.safetensors"])
     with pytest.raises(tc.TensorcastError, match="DATA_LOSS.*segment_000001"):
         list(client.activation_store(f"disk:{acts}").samples())
     fake.world.remove("gcs", f"b/{key}")
     with pytest.raises(FileNotFoundError, match="segment_000001"):
+        list(client.activation_store(f"disk:{acts}").samples())
+
+
+@pytest.mark.parametrize("listener, scheme", [("gcs", "gs"), ("s3", "s3")])
+def test_a_whole_store_in_a_bucket_is_an_artifact_and_is_read(daemon, fake, acts, listener, scheme):  # noqa: F811
+    url = f"{scheme}://b/acts"
+    for host in (3, 12):
+        fill(daemon, acts, range(host, host + 8), host=host, upload=url)
+    fake.world.put(listener, "b/acts/claims/unit_00000000", b"{}")
+    fake.world.put(listener, "b/acts/host_1/segment_000001.safetensors", b"of no host")
+    assert soon(lambda: all(bucket(fake, listener).get(name) == data for name, data in files(acts).items()))
+    client, names = tc.connect(daemon.socket), {name.removeprefix("acts/") for name in files(acts) if name.endswith(".safetensors")}
+    told = client.artifact(url).describe()
+    assert {file["name"] for file in told["files"]} == names and len(names) == 4
+    before = len(fake.requests(listener))
+    got = list(client.activation_store(url).samples(layers=[4]))
+    assert [i for i, _ in got] == [*range(3, 11), *range(12, 20)] and all((layers[4] == sample(i)[4]).all() for i, layers in got)
+    listings = [e for e in fake.requests(listener)[before:] if "prefix" in str(e["query"])]
+    assert len(listings) <= 8, listings  # a folder costs one, not each file
+    missing = client.activation_store(f"{scheme}://b/nothing")
+    with pytest.raises(FileNotFoundError):
+        list(missing.samples())
+
+
+def test_a_host_that_has_nothing_yet_hides_nobody_and_a_segment_is_read_with_its_manifest_only(daemon, acts, monkeypatch):
+    client = tc.connect(daemon.socket)
+    fill(daemon, acts, range(4), host=1, upload=None, narrow="auto")
+    with client.activation_store(f"disk:{acts}", host=2) as store:
+        store.append(9, sample(9))
+        assert [i for i, _ in client.activation_store(f"disk:{acts}").samples()] == list(range(4))
+    monkeypatch.setattr("tensorcast_client.activation_samples._LAG_S", 0.1)
+    (acts / "host_001/manifest.json").write_text('{"format": "tensorcast-activations", "version": 1, "host": 1, "segments": []}')
+    with pytest.raises(tc.TensorcastError, match="DATA_LOSS.*host_001.*segment_000001"):
         list(client.activation_store(f"disk:{acts}").samples())
 
 

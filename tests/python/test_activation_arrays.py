@@ -59,11 +59,12 @@ def test_a_strided_array_is_narrowed_as_it_reads():
 
 def test_numbers_at_their_limits_are_taken_and_beyond_refused():
     assert arrays.sample_number(99_999_999) == 99_999_999 and arrays.sample_number(np.int32(0)) == 0
-    for wrong in (-1, 100_000_000, 10**30, 1.5, "1", None):
+    for wrong in (-1, 100_000_000, 10**30, 1.5, "1", None, True, np.bool_(0)):
         with pytest.raises(errors.InvalidRequestError):
             arrays.sample_number(wrong)
     assert arrays.planes_of(1, {(1 << 32) - 1: np.zeros(1)}, False)[0].layer == (1 << 32) - 1
-    for wrong in ({1 << 32: np.zeros(1)}, {-1: np.zeros(1)}, {"a": np.zeros(1)}, {}, {1: [1.0]}, {1: np.array(["a"])}, [np.zeros(1)]):
+    for wrong in ({1 << 32: np.zeros(1)}, {-1: np.zeros(1)}, {True: np.zeros(1)}, {"a": np.zeros(1)}, {}, {1: [1.0]}, {1: np.array(["a"])},
+                  [np.zeros(1)]):
         with pytest.raises(errors.InvalidRequestError):
             arrays.planes_of(1, wrong, False)
 

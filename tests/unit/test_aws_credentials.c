@@ -77,13 +77,13 @@ static struct aws_credentials *create(const char *profile)
 /* "ACCESS:SECRET:TOKEN" of the keys, or the error's reason. */
 static const char *get(struct aws_credentials *credentials)
 {
-    static char text[600];
+    static char text[ERROR_MESSAGE_CHARS + 200];
     struct aws_keys keys;
     struct error error;
     if (aws_credentials_get(credentials, NULL, &keys, &error) < 0) {
         assert_null(strstr(error.message, SECRET));
         assert_int_equal(keys.access_key != NULL, 0);
-        snprintf(text, sizeof text, "%s: %.400s", error.reason, error.message);
+        snprintf(text, sizeof text, "%s: %s", error.reason, error.message);
         return text;
     }
     snprintf(text, sizeof text, "%s:%s:%s", keys.access_key ? keys.access_key : "anonymous",
@@ -337,6 +337,8 @@ static void with_nothing_at_all_the_error_says_where_keys_were_looked_for(void *
     const char *text = get_once(NULL);
     assert_contains(text, "NO_CREDENTIALS");
     assert_contains(text, "hop limit");
+    assert_contains(text, "\nenvironment: AWS_ACCESS_KEY_ID is not set\nprofile default: no keys in ");
+    assert_contains(text, "\ninstance: the instance metadata service");
     setenv("AWS_EC2_METADATA_DISABLED", "true", 1);
     assert_contains(get_once(NULL), "AWS_EC2_METADATA_DISABLED is set");
     assert_int_equal(fake_requests, 1);

@@ -101,6 +101,8 @@ static void a_page_may_be_empty_and_still_lead_on(void **state)
                    &page),
         0);
     assert_int_equal(page.n_objects, 2);
+    assert_int_equal(page.n_prefixes, 1);
+    assert_string_equal(page.prefixes[0], "x/");
     assert_string_equal(page.objects[1].name, "b");
     assert_null(page.next_token);
     gcs_page_clear(&page);
@@ -114,6 +116,9 @@ static void pages_that_make_no_sense_are_refused(void **state)
                                         "{\"items\":[{\"name\":\"a\",\"size\":\"1\"}]}",
                                         "{\"items\":[{\"name\":\"a\",\"size\":\"1\",\"generation\":\"2\"},3]}",
                                         "{\"nextPageToken\":1}",
+                                        "{\"prefixes\":[1]}",
+                                        "{\"prefixes\":{}}",
+                                        "{\"prefixes\":[\"a\\u0000b\"]}",
                                         "{\"nextPageToken\":\"a\",\"nextPageToken\":\"b\"}",
                                         "{\"nextPageToken\":\"a\\u0000b\"}",
                                         "{\"items\":[]",

@@ -38,6 +38,8 @@ static void keys_sizes_and_etags_are_read(void **state)
               &listing),
         0);
     assert_int_equal(listing.n_entries, 3);
+    assert_int_equal(listing.n_prefixes, 1);
+    assert_string_equal(listing.prefixes[0], "m/sub/");
     assert_string_equal(listing.entries[0].key, "m/a+b c\xc3\xbc.safetensors");
     assert_string_equal(listing.entries[0].etag, "\"abc-3\"");
     assert_true(listing.entries[0].size_bytes == UINT64_MAX);

@@ -25,9 +25,16 @@ class Plane(NamedTuple):
     is_narrowed: bool
 
 
+def whole_number(value):
+    """TypeError when it is none; True and False are none."""
+    if isinstance(value, (bool, np.bool_)):
+        raise TypeError
+    return operator.index(value)
+
+
 def sample_number(sample):
     try:
-        number = operator.index(sample)
+        number = whole_number(sample)
     except TypeError:
         raise errors.invalid(f"{sample!r} is no number of a sample; it is a whole number", "BAD_SAMPLE") from None
     if not 0 <= number <= MAX_SAMPLE:
@@ -45,7 +52,7 @@ def planes_of(sample, layers, narrow):
 
 def _plane(sample, layer, array, narrow):
     try:
-        layer = operator.index(layer)
+        layer = whole_number(layer)
     except TypeError:
         raise errors.invalid(f"sample {sample}: layer {layer!r} is no whole number", "BAD_LAYER") from None
     if not 0 <= layer <= MAX_LAYER:

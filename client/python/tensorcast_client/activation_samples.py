@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import grpc
@@ -16,6 +17,7 @@ from .wire import DecodeError
 _NAME = re.compile(r"layer_(\d+)/sample_(\d{8})")
 _SEGMENT, _HOST = re.compile(r"/segment_\d{6}\.safetensors$"), re.compile(r"/host_\d{3,5}$")
 _BATCH_BYTES = 64 << 20
+_LAG_S = 5.0  # a manifest may be so far behind a segment that has just been sealed, or that a crash has left
 
 
 def read(client, reference, layers):
@@ -40,9 +42,10 @@ def _parts(client, reference):
         told = artifact.describe()
     except errors.ArtifactNotFoundError as error:
         told, missing = None, error
-    manifests = [_manifest(client, folder) for folder in _folders(client, reference, told)]
-    segments = [segment for manifest in manifests for segment in manifest.get("segments", ())]
-    gone = [segment for segment in segments if segment.get("local") is False and not _SEGMENT.search(reference)]
+    folders = [(names, _manifest(client, folder, names)) for folder, names in _folders(client, reference, told)]
+    segments = [segment for _, manifest in folders for segment in manifest.get("segments", ())]
+    gone = [segment for here, manifest in folders for segment in manifest.get("segments", ())
+            if segment.get("local") is False and segment["file"] not in here and not _SEGMENT.search(reference)]
     if told is not None:
         yield artifact, told, {name for segment in segments for name in segment.get("narrowed", ())}
     elif not gone:
@@ -62,14 +65,17 @@ def _uploaded(client, segment):
 
 
 def _folders(client, reference, told):
-    """References of the host folders."""
+    """(reference, names of its segments that are here) of each host's folder."""
     if _SEGMENT.search(reference):
-        return [reference[:reference.rindex("/")]]
+        folder, _, name = reference.rpartition("/")
+        return [(folder, {name})]
+    here = {} if _HOST.search(reference) else {f"host_{host:03}": set() for host in _known_hosts(client, reference)}
+    for file in told["files"] if told else ():
+        folder, _, name = file["name"].rpartition("/")
+        here.setdefault(folder, set()).add(name)
     if _HOST.search(reference):
-        return [reference]
-    names = {file["name"].rpartition("/")[0] for file in told["files"]} if told else set()
-    names.update(f"host_{host:03}" for host in _known_hosts(client, reference))
-    return [f"{reference}/{name}" if name else reference for name in sorted(names)]
+        return [(reference, here.get("", set()))]
+    return [(f"{reference}/{name}" if name else reference, here[name]) for name in sorted(here)]
 
 
 def _known_hosts(client, reference):
@@ -117,7 +123,22 @@ def _widened(array):
     return (array.view(np.uint16).astype(np.uint32) << np.uint32(16)).view(np.float32).reshape(array.shape)
 
 
-def _manifest(client, reference):
+def _manifest(client, reference, here):
+    """Of a host's folder, with all of the segments that are `here`: it says which arrays were narrowed, so nothing is read without
+    it. A host that has sealed nothing yet has none."""
+    end = time.monotonic() + _LAG_S
+    while True:
+        manifest = _read_manifest(client, reference) or {}
+        missing = here - {segment["file"] for segment in manifest.get("segments", ())}
+        if not missing:
+            return manifest
+        if time.monotonic() > end:
+            message = f"{reference}/manifest.json does not describe {min(missing)}; 'tensorcast activations verify' says more"
+            raise errors.make(grpc.StatusCode.DATA_LOSS, message, "MANIFEST_BEHIND")
+        time.sleep(0.05)
+
+
+def _read_manifest(client, reference):
     parts, call = [], client.channel.stream("FetchSidecars", FetchSidecarsRequest.encode(artifact=reference, names=["manifest.json"]), None)
     try:
         for data in call:
@@ -127,6 +148,8 @@ def _manifest(client, reference):
         return json.loads(b"".join(parts))
     except grpc.RpcError as error:
         error.__traceback__ = None
+        if error.code() == grpc.StatusCode.NOT_FOUND:
+            return None
         raise errors.from_rpc(error, client.socket_path) from None
     except (DecodeError, ValueError) as error:
         raise errors.bad_answer(error) from None

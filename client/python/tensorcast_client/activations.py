@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from . import activation_samples, errors
+from . import activation_arrays, activation_samples, errors
 from .activation_writer import ActivationWriter
 
 if TYPE_CHECKING:
@@ -23,16 +23,14 @@ class ActivationStore:
 
     def __init__(self, client: Client, reference: str | os.PathLike[str], host: int | None, segment_bytes: int | str,
                  narrow: str | None, upload: str | None, keep_local: bool):
-        self._client, self.reference, self.host, self._writer = client, _reference(reference), host, None
+        self._client, self.reference, self.host, self._writer = client, _reference(reference), _host_number(host), None
         if narrow not in (None, "none", "auto"):
             raise errors.invalid(f"narrow is {narrow!r}; it is None or 'auto'", "BAD_OPTION")
         if host is None:
             return
-        if isinstance(host, bool) or not isinstance(host, int) or not 0 <= host <= _MAX_HOST:
-            raise errors.invalid(f"host is {host!r}; it is a number from 0 to {_MAX_HOST}", "BAD_OPTION")
         if upload is None and not keep_local:
             raise errors.invalid("keep_local=False deletes what was uploaded; it needs upload=", "BAD_OPTION")
-        self._writer = ActivationWriter(client, self.reference, host, _bytes_of(segment_bytes), narrow == "auto", upload, keep_local,
+        self._writer = ActivationWriter(client, self.reference, self.host, _bytes_of(segment_bytes), narrow == "auto", upload, keep_local,
                                         _MEMORY_BYTES)
         self._resume = self._writer.opened
 
@@ -92,6 +90,18 @@ class ActivationStore:
 def _reference(reference):
     text = os.fspath(reference)
     return f"disk:{text}" if text.startswith("/") else text
+
+
+def _host_number(host):
+    if host is None:
+        return None
+    try:
+        number = activation_arrays.whole_number(host)
+    except TypeError:
+        number = -1
+    if not 0 <= number <= _MAX_HOST:
+        raise errors.invalid(f"host is {host!r}; it is a number from 0 to {_MAX_HOST}", "BAD_OPTION")
+    return number
 
 
 def _bytes_of(size):

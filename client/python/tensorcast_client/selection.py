@@ -67,18 +67,18 @@ def sliced(selection, slices):
 def _steps(name, given):
     """slice | (dimension, slice) | [(dimension, slice), ...] as a tuple of (dimension, slice)."""
     if isinstance(given, slice):
-        given = [(0, given)]
+        given = ((0, given),)
     elif isinstance(given, tuple) and len(given) == 2 and isinstance(given[1], slice):
-        given = [given]
+        given = (given,)
     try:
-        steps = tuple((operator.index(dim), slice(_whole(part.start), _whole(part.stop), _whole(part.step)))
-                      for dim, part in given)
+        steps = tuple([(operator.index(dim), slice(_whole(part.start), _whole(part.stop), _whole(part.step)))
+                       for dim, part in given])
     except (TypeError, ValueError, AttributeError):
         raise _bad(name, f"{given!r} is not (dimension, slice) with whole numbers") from None
     for dim, part in steps:
         if part.step not in (None, 1):
             raise _bad(name, f"step {part.step} in dimension {dim}; only step 1 can be loaded")
-    if len({dim for dim, _ in steps}) != len(steps):
+    if len(steps) > 1 and len({dim for dim, _ in steps}) != len(steps):
         raise _bad(name, "the same dimension twice")
     return steps
 
@@ -112,30 +112,42 @@ def to_wire(selection, facts):
 
 def _slice_columns(names, slices, facts):
     n_slices, starts, stops = [0] * len(names), [], []
-    position = {name: at for at, name in enumerate(names)}
-    for name in sorted(slices, key=lambda name: position.get(name, -1)):
-        shape = facts.shape(name)
-        bounds = _bounds(name, slices[name], shape)
-        n_slices[position[name]] = len(shape)
-        starts += [start for start, _ in bounds]
-        stops += [stop for _, stop in bounds]
+    for name in slices.keys() - set(names):
+        facts.shape(name)  # there is no such tensor
+    shapes = facts.shapes_of(slices)
+    for at, name in enumerate(names):
+        if name in slices:
+            bounds = _bounds(name, slices[name], shapes[name])
+            n_slices[at] = len(bounds)
+            for start, stop in bounds:
+                starts.append(start)
+                stops.append(stop)
     return {"n_slices": n_slices, "starts": starts, "stops": stops}
 
 
 def _bounds(name, rounds, shape):
     """One (start, stop) per dimension."""
+    if len(rounds) == 1 and len(rounds[0]) == 1:  # of nearly all tensors of a rank
+        (dim, part), bounds = rounds[0][0], [(0, OPEN_END)] * len(shape)
+        bounds[_dimension(name, dim, shape)] = _given(part)
+        return bounds
     chains = [[] for _ in shape]
     for steps in rounds:
         seen = set()
         for dim, part in steps:
-            at = dim + len(shape) if dim < 0 else dim
-            if not 0 <= at < len(shape):
-                raise _bad(name, f"no dimension {dim} in its shape {list(shape)}")
+            at = _dimension(name, dim, shape)
             if at in seen:
                 raise _bad(name, "the same dimension twice")
             seen.add(at)
             chains[at].append(part)
     return [_combined(chain, extent) for chain, extent in zip(chains, shape)]
+
+
+def _dimension(name, dim, shape):
+    at = dim + len(shape) if dim < 0 else dim
+    if not 0 <= at < len(shape):
+        raise _bad(name, f"no dimension {dim} in its shape {list(shape)}")
+    return at
 
 
 def shape_of(selection, facts, name):
@@ -151,13 +163,18 @@ def _combined(chain, extent):
     """The bounds that a chain of slices of one dimension comes to."""
     if not chain:
         return 0, OPEN_END
-    if len(chain) == 1:  # the daemon's business, which may know of a newer shape
-        return _clamped(chain[0].start, 0), _clamped(chain[0].stop, OPEN_END)
+    if len(chain) == 1:
+        return _given(chain[0])
     left = range(extent)
     for part in chain:
         left = left[part.start:part.stop]
     return (left.start, left.stop) if len(left) else (0, 0)
 
 
+def _given(part):
+    """As they were given: what they mean is the daemon's business, which may know of a newer shape."""
+    return _clamped(part.start, 0), _clamped(part.stop, OPEN_END)
+
+
 def _clamped(bound, missing):
-    return missing if bound is None else max(-OPEN_END, min(bound, OPEN_END))
+    return missing if bound is None else -OPEN_END if bound < -OPEN_END else OPEN_END if bound > OPEN_END else bound

@@ -177,9 +177,11 @@ static int fail_nothing(struct error *error)
     char reason[500], *path = gcloud_path(), shown[TEXT_NAME_CHARS];
     snprintf(reason, sizeof reason, "%s", error->message);
     fail(error, ERROR_PERMISSION_DENIED, "NO_CREDENTIALS",
-         "no Google credentials: GOOGLE_APPLICATION_CREDENTIALS is not set, there is no %s, and no metadata server (%s); "
-         "public "
-         "buckets need sources.gcs.anonymous: true",
+         "no Google credentials; run gcloud auth application-default login, or for a public bucket set "
+         "sources.gcs.anonymous: true. Tried:\n"
+         "environment: GOOGLE_APPLICATION_CREDENTIALS is not set\n"
+         "gcloud: there is no %s\n"
+         "metadata server: %s",
          text_escape(path, strlen(path), shown), reason);
     free(path);
     return -1;

@@ -108,6 +108,9 @@ void gcs_page_clear(struct gcs_page *page)
 {
     for (size_t i = 0; i < page->n_objects; i++)
         gcs_object_clear(&page->objects[i]);
+    for (size_t i = 0; i < page->n_prefixes; i++)
+        free(page->prefixes[i]);
+    free(page->prefixes);
     free(page->objects);
     free(page->next_token);
     *page = (struct gcs_page){0};
@@ -130,6 +133,22 @@ static bool read_items(struct json *json, struct gcs_page *page)
     return json_ok(json);
 }
 
+static bool read_prefixes(struct json *json, struct gcs_page *page)
+{
+    struct json_string prefix;
+    if (!json_begin_array(json))
+        return false;
+    while (json_next_item(json)) {
+        if (page->n_prefixes == GCS_MAX_PAGE_ITEMS)
+            return json_fail(json, "too many prefixes");
+        if (!json_take_string(json, &prefix) || memchr(prefix.text, '\0', prefix.length))
+            return json_fail(json, "a prefix that is no text");
+        ARRAY_RESERVE(page->prefixes, page->n_prefixes, page->prefixes_capacity);
+        page->prefixes[page->n_prefixes++] = copy_text(&prefix);
+    }
+    return json_ok(json);
+}
+
 int gcs_page_parse(const void *bytes, size_t count, struct gcs_page *page, struct error *error)
 {
     char text[JSON_ERROR_CHARS];
@@ -143,6 +162,8 @@ int gcs_page_parse(const void *bytes, size_t count, struct gcs_page *page, struc
     while (json_next_key(&json, &key)) {
         if (json_string_is(&key, "items"))
             read_items(&json, page);
+        else if (json_string_is(&key, "prefixes"))
+            read_prefixes(&json, page);
         else if (!json_string_is(&key, "nextPageToken"))
             json_skip(&json);
         else if (!json_take_string(&json, &token) || page->next_token || memchr(token.text, '\0', token.length))

@@ -24,6 +24,8 @@ enum { GCS_MAX_PAGE_ITEMS = 10000 };
 struct gcs_page {
     struct gcs_object *objects;
     size_t n_objects, capacity;
+    char **prefixes; /* of deeper objects, up to and with the slash */
+    size_t n_prefixes, prefixes_capacity;
     char *next_token; /* NULL = the last page */
 };
 int gcs_page_parse(const void *bytes, size_t count, struct gcs_page *page, struct error *error);

@@ -69,10 +69,11 @@ static int list_page(struct object_source *objects, const char *token, char **ne
     struct source_gcs *source = (struct source_gcs *)objects;
     struct http_reply reply = {0};
     struct gcs_page page = {0};
-    char *prefix = url_encode(source->of.prefix, strlen(source->of.prefix), false);
+    char *prefix = bucket_source_listed_prefix(&source->of);
     char *encoded = token ? url_encode(token, strlen(token), false) : memory_copy_text("");
-    char *query = memory_print("prefix=%s&delimiter=%%2F&maxResults=1000&fields=items(" FIELDS "),nextPageToken%s%s", prefix,
-                               token ? "&pageToken=" : "", encoded);
+    char *query =
+        memory_print("prefix=%s&delimiter=%%2F&maxResults=1000&fields=items(" FIELDS "),prefixes,nextPageToken%s%s", prefix,
+                     token ? "&pageToken=" : "", encoded);
     char *url = gcs_client_url(source->client, source->of.bucket, NULL, query);
     int failed = fetch_document(source, url, OBJECT_MAX_PAGE_BYTES, &reply, error);
     if (!failed)
@@ -82,6 +83,8 @@ static int list_page(struct object_source *objects, const char *token, char **ne
         take_object(&page.objects[i], &object);
         failed = bucket_source_add(&source->of, page.objects[i].name, &object, error);
     }
+    for (size_t i = 0; !failed && i < page.n_prefixes; i++)
+        failed = bucket_source_add_folder(&source->of, page.prefixes[i], error);
     *next_token = page.next_token;
     page.next_token = NULL;
     gcs_page_clear(&page);

@@ -21,6 +21,8 @@ enum { SHOWN_URL_CHARS = 300, MAX_DOUBLINGS = 5, SHOWN_WHY_CHARS = 60 };
 static int tell_failure(struct http_run *run, struct error *error)
 {
     char url[SHOWN_URL_CHARS], name[TEXT_NAME_CHARS];
+    if (run->is_unprepared && run->counts.n_tries == 0)
+        return -1; /* its URL has no part in that */
     redact(run->attempt.url ? run->attempt.url : run->url, url, sizeof url);
     if (run->counts.n_tries > 0) /* else nothing was sent */
         error_append(error, " (%" PRIu32 " %s in %.1f s%s%s)", run->counts.n_tries,
@@ -37,7 +39,9 @@ static int prepare_attempt(struct http_run *run, struct error *error)
     const struct http_store *store = run->call.store;
     char name[URL_ORIGIN_CHARS];
     http_attempt_begin(&run->attempt, &run->call, run->url, run->is_foreign);
-    if (store && store->prepare && !run->is_foreign && store->prepare(store->data, &run->attempt, error))
+    run->is_unprepared =
+        store && store->prepare && !run->is_foreign && store->prepare(store->data, &run->attempt, error) != 0;
+    if (run->is_unprepared)
         return -1;
     if (http_attempt_admit(&run->attempt, &run->call, &run->engine->options.fence, error))
         return -1;

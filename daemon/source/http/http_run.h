@@ -27,7 +27,8 @@ struct http_run {
     bool has_sink, is_fresh, may_hedge;
     const char *name; /* of the object, or NULL */
     /* its own */
-    char *url; /* after redirects */
+    char *url;          /* after redirects */
+    bool is_unprepared; /* what its store needs for a request, credentials, could not be had: none was sent */
     bool is_foreign;
     struct http_attempt attempt;
     struct http_origin *origin; /* of the attempt */

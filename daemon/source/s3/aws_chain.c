@@ -342,14 +342,20 @@ static const char *label_part(const struct walk *walk, char letter)
 /* Instance metadata is the guess when nothing is configured; its failure means there is nothing at all. */
 static int fail_nothing(const struct walk *walk, const char *reason, struct error *error)
 {
-    char profile[TEXT_NAME_CHARS], cut[400];
+    char profile[TEXT_NAME_CHARS], cut[400], files[300];
     const char *problem = aws_profiles_problem(walk->profiles);
     snprintf(cut, sizeof cut, "%s", reason);
+    snprintf(files, sizeof files, "no keys in %s, %s", aws_profiles_path(walk->profiles, AWS_FILE_CONFIG),
+             aws_profiles_path(walk->profiles, AWS_FILE_CREDENTIALS));
     return fail(error, ERROR_PERMISSION_DENIED, "NO_CREDENTIALS",
                 "no credentials for S3; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or for a public bucket "
-                "sources.s3.anonymous: "
-                "true. Tried: the environment; profile %s; a web identity; a container's; the instance's (%s)%s%.200s",
-                shown_profile(walk->profile, profile), cut, problem ? "; " : "", problem ? problem : "");
+                "sources.s3.anonymous: true. Tried:\n"
+                "environment: AWS_ACCESS_KEY_ID is not set\n"
+                "profile %.60s: %.300s\n"
+                "web identity: AWS_WEB_IDENTITY_TOKEN_FILE is not set\n"
+                "container: no AWS_CONTAINER_CREDENTIALS_*_URI is set\n"
+                "instance: %s",
+                shown_profile(walk->profile, profile), problem ? problem : files, cut);
 }
 
 static int load_first(const struct walk *walk, struct aws_keys *keys, struct error *error)

@@ -24,6 +24,9 @@ void s3_listing_clear(struct s3_listing *listing)
         free(listing->entries[i].key);
         free(listing->entries[i].etag);
     }
+    for (size_t i = 0; i < listing->n_prefixes; i++)
+        free(listing->prefixes[i]);
+    free(listing->prefixes);
     free(listing->entries);
     free(listing->next_token);
     *listing = (struct s3_listing){0};
@@ -125,6 +128,15 @@ static bool add_entry(struct page *page)
     return true;
 }
 
+static bool add_prefix(struct s3_listing *listing, const char *text)
+{
+    if (listing->n_prefixes == S3_MAX_PAGE_ENTRIES)
+        return false;
+    ARRAY_RESERVE(listing->prefixes, listing->n_prefixes, listing->prefixes_capacity);
+    listing->prefixes[listing->n_prefixes++] = memory_copy_text(text);
+    return true;
+}
+
 static bool take_element(void *data, const char *path, const char *text)
 {
     static const char root[] = "ListBucketResult", contents[] = "Contents";
@@ -140,6 +152,8 @@ static bool take_element(void *data, const char *path, const char *text)
         is_good = add_entry(page);
     else if (strncmp(name, "Contents/", sizeof contents) == 0)
         is_good = take_field(page, name + sizeof contents, text);
+    else if (text && strcmp(name, "CommonPrefixes/Prefix") == 0)
+        is_good = add_prefix(page->listing, text);
     if (!is_good)
         page->complaint = "an entry without a key or a size, or too many of them";
     if (text && strcmp(name, "NextContinuationToken") == 0 && *text)
@@ -164,6 +178,10 @@ static void complete_page(struct page *page)
         entry->etag = is_good ? quoted : NULL;
         if (!is_good)
             free(quoted);
+    }
+    for (size_t i = 0; i < listing->n_prefixes; i++) {
+        if (page->encoded && !decode_key(listing->prefixes[i]))
+            page->complaint = "a prefix that is not encoded as it says";
     }
     if (page->truncated && !listing->next_token)
         page->complaint = "there is more, but it does not say where";

@@ -26,6 +26,8 @@ enum { S3_MAX_PAGE_ENTRIES = 10000 };
 struct s3_listing {
     struct s3_entry *entries;
     size_t n_entries, capacity;
+    char **prefixes; /* of deeper objects, up to and with the slash */
+    size_t n_prefixes, prefixes_capacity;
     char *next_token; /* NULL = the last page */
 };
 

@@ -97,7 +97,7 @@ static int list_page(struct object_source *objects, const char *token, char **ne
     const struct http_store store = {.prepare = s3_client_prepare, .judge = s3_client_judge, .data = &request};
     struct http_reply reply = {0};
     struct s3_listing listing = {0};
-    char *prefix = url_encode(source->of.prefix, strlen(source->of.prefix), false);
+    char *prefix = bucket_source_listed_prefix(&source->of);
     char *encoded = token ? url_encode(token, strlen(token), false) : NULL;
     char *query = memory_print("%s%s%sdelimiter=%%2F&encoding-type=url&list-type=2&max-keys=1000&prefix=%s",
                                encoded ? "continuation-token=" : "", encoded ? encoded : "", encoded ? "&" : "", prefix);
@@ -113,6 +113,8 @@ static int list_page(struct object_source *objects, const char *token, char **ne
         source->no_checksums |= entry->checksum == S3_CHECKSUM_USELESS;
         failed = bucket_source_add(&source->of, entry->key, &object, error);
     }
+    for (size_t i = 0; !failed && i < listing.n_prefixes; i++)
+        failed = bucket_source_add_folder(&source->of, listing.prefixes[i], error);
     *next_token = listing.next_token;
     listing.next_token = NULL;
     s3_listing_clear(&listing);
