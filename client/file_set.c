@@ -86,7 +86,7 @@ int file_set_list(struct tc_client *client, const char *artifact, enum file_set_
     Tensorcast__Daemon__V1__FetchSidecarsRequest request = TENSORCAST__DAEMON__V1__FETCH_SIDECARS_REQUEST__INIT;
     const struct rpc_question question = {"FetchSidecars", &request.base, &tensorcast__daemon__v1__sidecar_event__descriptor,
                                           take_list, set};
-    const struct wait wait = client_wait(options);
+    const struct wait wait = client_patient_wait(client, options);
     struct arena arena;
     *set = (struct file_set){.artifact = artifact, .from_store = from_store};
     arena_init(&set->arena, 0);
@@ -122,7 +122,8 @@ struct file_state {
 };
 
 struct fetching {
-    struct tc_client *client;
+    struct tc_client *client;         /* NULL: by the reader */
+    const struct file_reader *reader; /* NULL: by the client */
     const struct file_set *set;
     const struct file_sink *sink;
     const struct tc_options *options;
@@ -224,6 +225,22 @@ static int load_window(struct fetching *fetch, const struct window *window, cons
     return left && tell_arrived(fetch, left) ? wait_cancelled(error) : 0;
 }
 
+/* A read of no byte at the end of an empty file looks whether that has changed, too. */
+static int read_window(struct fetching *fetch, const struct window *window, char *memory, struct error *error)
+{
+    const struct file_reader *reader = fetch->reader;
+    uint64_t at = 0;
+    do {
+        uint64_t left = window->bytes - at, count = left < reader->most_bytes ? left : reader->most_bytes;
+        if (reader->read(reader->data, window->file, window->offset + at, memory + at, count, error) < 0)
+            return -1;
+        at += count;
+        if (tell_arrived(fetch, count))
+            return wait_cancelled(error);
+    } while (at < window->bytes);
+    return 0;
+}
+
 static void start_sums(const struct set_file *file, struct file_state *state)
 {
     for (size_t k = 0; k < CHECKSUM_PER_FILE; k++)
@@ -292,7 +309,9 @@ static int fetch_window(void *data, size_t i, struct error *error)
     struct fetching *fetch = data;
     const struct window *window = &fetch->windows[i];
     struct tc_region *region = take_region(fetch);
-    int failed = window->bytes ? load_window(fetch, window, region, error) : 0;
+    int failed = fetch->reader   ? read_window(fetch, window, tc_region_memory(region, NULL), error)
+                 : window->bytes ? load_window(fetch, window, region, error)
+                                 : 0;
     if (!failed && !wait_for_turn(fetch, window)) {
         give_region(fetch, region);
         return fail(error, ERROR_CANCELLED, "CANCELLED", "another file failed");
@@ -350,6 +369,23 @@ static void drop_sums(struct fetching *fetch)
                 checksum_finish(&fetch->files[f].sums[k]);
 }
 
+static int fetch_all(struct fetching *fetch, const bool *left_out, struct error *error)
+{
+    fetch->files = memory_alloc_array(fetch->set->n_files + 1, sizeof *fetch->files);
+    cut_windows(fetch, left_out);
+    int failed = make_regions(fetch, error);
+    if (!failed && parallel_run(fetch->n_windows, N_WINDOWS, fetch_window, fetch, error) < 0) {
+        failed = -1;
+        *error = fetch->has_failed ? fetch->cause : *error;
+    }
+    drop_sums(fetch);
+    while (fetch->n_regions)
+        tc_region_destroy(fetch->regions[--fetch->n_regions]);
+    free(fetch->files);
+    free(fetch->windows);
+    return failed;
+}
+
 int file_set_fetch(struct tc_client *client, const struct file_set *set, const bool *left_out, const struct file_sink *sink,
                    const struct tc_options *options, struct error *error)
 {
@@ -360,17 +396,18 @@ int file_set_fetch(struct tc_client *client, const struct file_set *set, const b
                              .wait = client_wait(options),
                              .lock = PTHREAD_MUTEX_INITIALIZER,
                              .turned = PTHREAD_COND_INITIALIZER};
-    fetch.files = memory_alloc_array(set->n_files + 1, sizeof *fetch.files);
-    cut_windows(&fetch, left_out);
-    int failed = make_regions(&fetch, error);
-    if (!failed && parallel_run(fetch.n_windows, N_WINDOWS, fetch_window, &fetch, error) < 0) {
-        failed = -1;
-        *error = fetch.has_failed ? fetch.cause : *error;
-    }
-    drop_sums(&fetch);
-    while (fetch.n_regions)
-        tc_region_destroy(fetch.regions[--fetch.n_regions]);
-    free(fetch.files);
-    free(fetch.windows);
-    return failed;
+    return fetch_all(&fetch, left_out, error);
+}
+
+int file_set_read(const struct file_set *set, const bool *left_out, const struct file_reader *reader,
+                  const struct file_sink *sink, const struct tc_options *options, struct error *error)
+{
+    struct fetching fetch = {.reader = reader,
+                             .set = set,
+                             .sink = sink,
+                             .options = options,
+                             .wait = client_wait(options),
+                             .lock = PTHREAD_MUTEX_INITIALIZER,
+                             .turned = PTHREAD_COND_INITIALIZER};
+    return fetch_all(&fetch, left_out, error);
 }

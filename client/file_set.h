@@ -44,9 +44,18 @@ struct file_sink {
     void *data;
 };
 
+/* Another way to the bytes than the daemon: exactly these, into memory of `count`; on several threads at once. */
+struct file_reader {
+    int (*read)(void *data, size_t file, uint64_t offset, void *memory, uint64_t count, struct error *error);
+    uint64_t most_bytes; /* of one read */
+    void *data;
+};
+
 /* left_out[i]: file i is not fetched; NULL = all are. After an error no begun file is ended. options->progress is called on
  * any thread, on one at a time. */
 int file_set_fetch(struct tc_client *client, const struct file_set *set, const bool *left_out, const struct file_sink *sink,
                    const struct tc_options *options, struct error *error);
+int file_set_read(const struct file_set *set, const bool *left_out, const struct file_reader *reader,
+                  const struct file_sink *sink, const struct tc_options *options, struct error *error);
 
 #endif

@@ -16,7 +16,7 @@ int tc_explain(struct tc_client *client, const char *artifact, const struct tc_v
 {
     struct error cause;
     struct arena arena;
-    const struct wait wait = client_wait(options);
+    const struct wait wait = client_patient_wait(client, options);
     Tensorcast__Daemon__V1__ExplainRequest request = TENSORCAST__DAEMON__V1__EXPLAIN_REQUEST__INIT;
     arena_init(&arena, 0);
     request.load = request_build(artifact, view, options, &arena, &cause);
@@ -42,7 +42,7 @@ const Tensorcast__Daemon__V1__PrewarmResponse *client_prewarm(struct tc_client *
                                                               const struct tc_view *view, const struct tc_options *options,
                                                               int flags, struct arena *arena, struct error *error)
 {
-    const struct wait wait = client_wait(options);
+    const struct wait wait = client_patient_wait(client, options);
     Tensorcast__Daemon__V1__PrewarmRequest request = TENSORCAST__DAEMON__V1__PREWARM_REQUEST__INIT;
     request.load = request_build(artifact, view, options, arena, error);
     if (!request.load)

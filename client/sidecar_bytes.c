@@ -42,7 +42,7 @@ int sidecar_bytes(struct tc_client *client, const char *artifact, const char *na
                   char **bytes, size_t *length, struct error *error)
 {
     struct arena scratch, arena; /* of one event */
-    const struct wait wait = client_wait(options);
+    const struct wait wait = client_patient_wait(client, options);
     struct received received = {.total = UINT64_MAX};
     Tensorcast__Daemon__V1__FetchSidecarsRequest request = TENSORCAST__DAEMON__V1__FETCH_SIDECARS_REQUEST__INIT;
     const struct rpc_question question = {"FetchSidecars", &request.base, &tensorcast__daemon__v1__sidecar_event__descriptor,

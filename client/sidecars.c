@@ -90,7 +90,7 @@ static struct tc_sidecars *fetch_sidecars(struct tc_client *client, const char *
 {
     struct error cause;
     struct arena scratch, arena; /* of one event */
-    const struct wait wait = client_wait(options);
+    const struct wait wait = client_patient_wait(client, options);
     struct tc_sidecars *list = memory_alloc(sizeof *list);
     struct sidecar_receiver receiver = {.list = list, .writer = writer};
     Tensorcast__Daemon__V1__FetchSidecarsRequest request = TENSORCAST__DAEMON__V1__FETCH_SIDECARS_REQUEST__INIT;

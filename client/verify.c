@@ -38,7 +38,7 @@ struct tc_verification *tc_verify(struct tc_client *client, const char *artifact
 {
     struct error cause;
     struct listener listener = {.options = options};
-    const struct wait wait = client_wait(options);
+    const struct wait wait = client_patient_wait(client, options);
     Tensorcast__Daemon__V1__VerifyRequest request = TENSORCAST__DAEMON__V1__VERIFY_REQUEST__INIT;
     const struct rpc_question question = {"Verify", &request.base, &tensorcast__daemon__v1__verify_response__descriptor,
                                           on_message, &listener};

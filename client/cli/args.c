@@ -123,6 +123,7 @@ const struct option_row option_table[] = {
      OPTION_FLAG, AT(allow_missing_shards), NULL, NULL},
     {"index", "WHICH", "print an index document instead: source or canonical", OPTIONS_INSPECT, OPTION_CHOICE,
      AT(output.index), indexes, NULL},
+    {"names", NULL, "the tensors' names alone, a line each", OPTIONS_INSPECT, OPTION_FLAG, AT(output.names), NULL, NULL},
     {"summary", NULL, "what it adds up to: parameters, bytes of each type, metadata; not every tensor", OPTIONS_INSPECT,
      OPTION_FLAG, AT(output.summary), NULL, NULL},
     {"compat", NULL, "as the original loader", OPTIONS_COMPAT, OPTION_FLAG, AT(plan.compat), NULL, NULL},

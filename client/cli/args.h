@@ -62,7 +62,7 @@ struct output_args {
     bool digest;
     uint64_t hold_ms;
     int index; /* enum index_kind */
-    bool summary;
+    bool summary, names;
 };
 
 enum fetch_kind { FETCH_SIDECARS, FETCH_TENSORS, FETCH_ALL };

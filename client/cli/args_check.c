@@ -122,6 +122,8 @@ static int check_group(struct args *args, struct error *error)
 static int check_inspect(const struct args *args, struct error *error)
 {
     const struct output_args *output = &args->output;
+    if (output->names && (output->summary || output->index != INDEX_NONE || args->json))
+        return wrong(error, "--names prints names alone: --summary, --index and --json cannot be added to it");
     bool is_part = args->command == COMMAND_INSPECT && (output->summary || args->view.n_selectors);
     return is_part && output->index != INDEX_NONE
                ? wrong(error, "--index prints a document of its own: --summary and --tensor cannot be added to it")
@@ -143,8 +145,6 @@ static int check_fetch(struct args *args, struct error *error)
     if (fetch->sidecars + fetch->tensors + args->all > 1)
         return wrong(error, "--sidecars, --tensors and --all exclude each other");
     fetch->kind = fetch->tensors ? FETCH_TENSORS : args->all ? FETCH_ALL : FETCH_SIDECARS;
-    if (args->standalone && (fetch->kind != FETCH_SIDECARS || fetch->hub_cache))
-        return wrong(error, "'fetch --standalone' copies sidecars; what else there is comes through the daemon");
     if (fetch->hub_cache && fetch->folder)
         return wrong(error, "--hub-cache says where to; leave out the folder");
     return 0;

@@ -34,6 +34,10 @@ int backend_create(struct backend *backend, const struct args *args, struct erro
     /* a report on standard error stays by itself */
     bool is_plain_report = args->json && backend->gives_stdout && args->progress == PROGRESS_AUTO;
     progress_init(&backend->progress, is_plain_report ? PROGRESS_NONE : (enum progress_kind)args->progress, args->quiet);
+    if (args->load.group)
+        progress_set_rank(&backend->progress, (uint64_t)args->load.rank, (uint64_t)args->load.world_size);
+    else if (args->view.has_tp)
+        progress_set_rank(&backend->progress, (uint64_t)args->view.tp.rank, (uint64_t)args->view.tp.size);
     return backend->ops->open(backend, error);
 }
 
@@ -139,6 +143,18 @@ int backend_fetch_sidecars(struct backend *backend, const char *folder, const st
                            struct error *error)
 {
     return backend->ops->fetch_sidecars(backend, folder, taker, error);
+}
+
+int backend_list_files(struct backend *backend, enum file_set_kind kind, bool from_store, struct file_set *set,
+                       struct error *error)
+{
+    return backend->ops->list_files(backend, kind, from_store, set, error);
+}
+
+int backend_fetch_files(struct backend *backend, const struct file_set *set, const bool *left_out,
+                        const struct file_sink *sink, struct error *error)
+{
+    return backend->ops->fetch_files(backend, set, left_out, sink, error);
 }
 
 struct checked *backend_verify(struct backend *backend, bool with_manifest, struct error *error)

@@ -12,6 +12,7 @@
 #include "base/cancel.h"
 #include "base/error.h"
 #include "catalog.h"
+#include "client/file_set.h"
 #include "loaded.h"
 #include "progress.h"
 #include "selection.h"
@@ -34,6 +35,11 @@ struct backend_ops {
     int (*explain)(struct backend *backend, const struct tc_view *view, char **json, char **text, struct error *error);
     int (*fetch_sidecars)(struct backend *backend, const char *folder, const struct sidecar_taker *taker,
                           struct error *error);
+    /* The files of the kind that the command line asks for, and their bytes. */
+    int (*list_files)(struct backend *backend, enum file_set_kind kind, bool from_store, struct file_set *set,
+                      struct error *error);
+    int (*fetch_files)(struct backend *backend, const struct file_set *set, const bool *left_out,
+                       const struct file_sink *sink, struct error *error);
     struct checked *(*verify)(struct backend *backend, bool with_manifest, struct error *error);
     struct tc_variant *(*read_variant)(struct backend *backend, struct error *error); /* of the command line */
     void (*release)(struct backend *backend, struct loaded *loaded);
@@ -73,6 +79,12 @@ struct checked *backend_verify(struct backend *backend, bool with_manifest, stru
 /* Writes the artifact's sidecars into a folder, each as a whole. Signals only raise a flag from here on. */
 int backend_fetch_sidecars(struct backend *backend, const char *folder, const struct sidecar_taker *taker,
                            struct error *error);
+
+/* The list of the artifact's files, then their bytes. Signals only raise a flag meanwhile. */
+int backend_list_files(struct backend *backend, enum file_set_kind kind, bool from_store, struct file_set *set,
+                       struct error *error);
+int backend_fetch_files(struct backend *backend, const struct file_set *set, const bool *left_out,
+                        const struct file_sink *sink, struct error *error);
 
 /* What the command line says of a load; to whom it tells of progress is for the caller. */
 struct tc_options backend_options(const struct backend *backend);

@@ -301,6 +301,19 @@ void catalog_print(const struct catalog *catalog, FILE *out)
             text_people_bytes(catalog->total_bytes, size), catalog->total_bytes, catalog->identity);
 }
 
+void catalog_print_names(const struct catalog *catalog, FILE *out)
+{
+    char shown[TEXT_ESCAPE_CHARS];
+    for (size_t i = 0; i < catalog->n_tensors; i++) {
+        const struct catalog_tensor *tensor = &catalog->tensors[i];
+        for (size_t at = 0; at < tensor->name_length;) {
+            at += text_escape_char(tensor->name + at, tensor->name_length - at, shown);
+            fputs(shown, out);
+        }
+        fputc('\n', out);
+    }
+}
+
 char *catalog_index_json(const struct catalog *catalog, bool canonical)
 {
     if (catalog->from_daemon)

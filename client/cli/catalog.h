@@ -61,6 +61,7 @@ void catalog_print_layout(const struct catalog *catalog, FILE *out);            
 char *catalog_json(const struct catalog *catalog);
 /* A table of every tensor, then what it adds up to. */
 void catalog_print(const struct catalog *catalog, FILE *out);
+void catalog_print_names(const struct catalog *catalog, FILE *out); /* a line each, control characters escaped, never cut */
 /* One of the index documents; needs TC_RESOLVE_INDEXES when it came from the daemon. The caller frees. */
 char *catalog_index_json(const struct catalog *catalog, bool canonical);
 

@@ -293,7 +293,7 @@ static int ask_for_turn(struct making *making, struct error *error)
         free(shown);
         return -1;
     }
-    const struct wait wait = client_wait(&options);
+    const struct wait wait = client_patient_wait(served_client(backend), &options);
     request.path = making->folder.path;
     request.artifact = shown;
     request.identity = making->identity;

@@ -20,6 +20,8 @@ int command_inspect(struct backend *backend, struct error *error)
     int status = selection_filter_catalog(&backend->args->view, catalog, error);
     if (status == 0 && index != INDEX_NONE)
         print_document(catalog_index_json(catalog, index == INDEX_CANONICAL));
+    else if (status == 0 && backend->args->output.names)
+        catalog_print_names(catalog, stdout);
     else if (status == 0 && backend->args->json)
         print_document(backend->args->output.summary ? catalog_summary_json(catalog) : catalog_json(catalog));
     else if (status == 0 && backend->args->output.summary)

@@ -1,4 +1,5 @@
 /* Once, or again and again: on a terminal in place, elsewhere a whole report each time. An interrupt ends it at once. */
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,10 +40,19 @@ static int print_status(struct backend *backend, bool is_watch, struct error *er
     return 0;
 }
 
+/* A report of a busy daemon has tens of KiB, so that a pipe of 64 KiB would stop the watch for whoever reads only now and then. */
+static void widen_pipe(void)
+{
+    enum { ROOM_BYTES = 1 << 20 };
+    (void)fcntl(STDOUT_FILENO, F_SETPIPE_SZ, ROOM_BYTES); /* of what is no pipe, or beyond the user's quota: as it was */
+}
+
 int command_status(struct backend *backend, struct error *error)
 {
     uint64_t every_ms = backend->args->watch_ms;
     const struct timespec pause = {(time_t)(every_ms / 1000), (long)(every_ms % 1000) * 1000000};
+    if (every_ms)
+        widen_pipe();
     int status = print_status(backend, every_ms > 0, error);
     while (status == 0 && every_ms && fflush(stdout) == 0) {
         nanosleep(&pause, NULL);

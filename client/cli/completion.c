@@ -26,6 +26,15 @@ static bool is_file(const struct option_row *option)
     return false;
 }
 
+/* Their values begin with the name of a tensor. */
+static bool is_tensor(const struct option_row *option)
+{
+    return strcmp(option->name, "tensor") == 0 || strcmp(option->name, "slice") == 0;
+}
+
+/* A shell waits for it, so that only what is on this machine is asked, from the headers alone, and nothing is said of errors. */
+#define NAMES_OF "tensorcast inspect --standalone --names --quiet --timeout 1s"
+
 static bool is_recipe(const struct option_row *option)
 {
     return strcmp(option->name, "variant") == 0;
@@ -88,7 +97,8 @@ static void print_bash_values(FILE *out)
         }
     fputs(" | -o) COMPREPLY=($(compgen -f -- \"$word\")); return ;;\n        ", out);
     for (size_t i = 0; i < args_n_options; i++)
-        if (option_table[i].value && !is_file(&option_table[i]) && !has_values(&option_table[i]))
+        if (option_table[i].value && !is_file(&option_table[i]) && !has_values(&option_table[i]) &&
+            !is_tensor(&option_table[i]))
             fprintf(out, "--%s | ", option_table[i].name);
     fputs("-t) return ;;\n", out);
 }
@@ -96,10 +106,19 @@ static void print_bash_values(FILE *out)
 static void print_bash(FILE *out)
 {
     fputs("# bash completion for tensorcast(1), made by `tensorcast completion bash`\n_tensorcast()\n{\n"
-          "    local word=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]} command=\"\" options i\n"
+          "    local name word=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]} command=\"\" "
+          "options i\n"
           "    case $previous in\n",
           out);
     print_bash_values(out);
+    fputs("        --tensor | --slice)\n"
+          "            for ((i = 1; i < COMP_CWORD; i++)); do # the artifact, when it is a path; bash splits disk: from it\n"
+          "                [[ ${COMP_WORDS[i]} == [/.~]* ]] || continue\n"
+          "                while IFS= read -r name; do # not compgen -W, which would run what a name holds\n"
+          "                    [[ $name != \"$word\"* ]] || COMPREPLY+=(\"$(printf %q \"$name\")\")\n"
+          "                done < <(" NAMES_OF " \"${COMP_WORDS[i]}\" 2>/dev/null)\n"
+          "                break\n            done\n            return ;;\n",
+          out);
     fputs("    esac\n    for ((i = 1; i < COMP_CWORD; i++)); do\n        case ${COMP_WORDS[i]} in\n            ", out);
     print_commands(out, " | ");
     fputs(") command=${COMP_WORDS[i]}; break ;;\n        esac\n    done\n    options=\"", out);
@@ -160,8 +179,8 @@ static void print_zsh_option(const struct option_row *option, FILE *out)
         fputs("(", out);
         print_values(option, out);
         fputs(")", out);
-    } else if (is_file(option)) {
-        fputs("_files", out);
+    } else if (is_file(option) || is_tensor(option)) {
+        fputs(is_file(option) ? "_files" : "_tensorcast_tensors", out);
     }
     fputc('\'', out);
 }
@@ -178,6 +197,9 @@ static void print_zsh(FILE *out)
     fprintf(out,
             "#compdef tensorcast\n# zsh completion for tensorcast(1), made by `tensorcast completion zsh`\n"
             "_tensorcast_artifact() {\n    _alternative 'paths:path:_files' 'schemes:scheme:compadd -S \"\" -- %s'\n}\n\n"
+            "_tensorcast_tensors() {\n    local -a names\n    local artifact=${words[(r)(disk:|)[/.~]*]}\n"
+            "    [[ -z $artifact ]] || names=(${(f)\"$(" NAMES_OF " ${(Q)artifact} 2>/dev/null)\"})\n"
+            "    compadd -a names\n}\n\n"
             "_tensorcast() {\n    local state line\n    local -a commands\n    commands=(",
             schemes);
     for (int i = 0; i < COMMAND_COUNT; i++) {
@@ -222,6 +244,8 @@ static void print_fish_option(const struct option_row *option, FILE *out)
                 fprintf(out, " %s", command_table[i].name);
         fputc('\'', out);
     }
+    if (is_tensor(option))
+        fputs(" -a '(__tensorcast_tensors)'", out);
     fprintf(out, " -l %s%s", option->name, !option->value ? "" : is_file(option) ? " -r -F" : " -x");
     if (has_values(option)) {
         fputs(" -a '", out);
@@ -235,7 +259,11 @@ static void print_fish_option(const struct option_row *option, FILE *out)
 
 static void print_fish(FILE *out)
 {
-    fputs("# fish completion for tensorcast(1), made by `tensorcast completion fish`\nset -l commands ", out);
+    fputs("# fish completion for tensorcast(1), made by `tensorcast completion fish`\n"
+          "function __tensorcast_tensors\n    for word in (commandline -opc)\n"
+          "        if string match -qr '^(disk:)?[/.~]' -- $word\n            " NAMES_OF " $word 2>/dev/null\n"
+          "            return\n        end\n    end\nend\nset -l commands ",
+          out);
     print_commands(out, " ");
     fputs("\ncomplete -c tensorcast -n \"not __fish_seen_subcommand_from $commands\" -f\n", out);
     for (int i = 0; i < COMMAND_COUNT; i++) {

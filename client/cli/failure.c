@@ -20,8 +20,12 @@ int failure_exit_status(const struct error *error)
 void failure_print(const struct error *error)
 {
     fprintf(stderr, "tensorcast: %s: ", error_code_name(error->code));
-    for (const char *at = error->message; *at; at++) /* of other processes, too: none of them may steer the terminal */
-        fputc((unsigned char)*at < 0x20 || *at == 0x7f ? ' ' : *at, stderr);
+    for (const char *at = error->message; *at; at++) { /* of other processes, too: none of them may steer the terminal */
+        bool is_control = (unsigned char)*at < 0x20 || *at == 0x7f;
+        fputs(*at == '\n' ? "\n  " : is_control ? " " : "", stderr); /* a further line is no error line of ours */
+        if (!is_control)
+            fputc(*at, stderr);
+    }
     fputc('\n', stderr);
 }
 

@@ -5,37 +5,21 @@
 
 #include "base/memory.h"
 #include "client/folder_writer.h"
-#include "interrupt.h"
-#include "served.h"
 
 int fetch_list(struct backend *backend, bool from_store, struct fetched *fetched, struct error *error)
 {
     static const enum file_set_kind kinds[] = {
         [FETCH_SIDECARS] = FILE_SET_SIDECARS, [FETCH_TENSORS] = FILE_SET_TENSORS, [FETCH_ALL] = FILE_SET_ALL};
-    const struct args *args = backend->args;
-    struct tc_options options;
-    if (served_options(backend, &options, error) < 0)
-        return -1;
-    options.allow_missing_shards = args->allow_missing_shards;
-    interrupt_defer(options.cancel);
-    int failed = file_set_list(served_client(backend), args->artifact, kinds[args->fetch.kind], from_store, &options,
-                               &fetched->set, error);
-    interrupt_defer(NULL);
+    int failed = backend_list_files(backend, kinds[backend->args->fetch.kind], from_store, &fetched->set, error);
     fetched->was_there = memory_alloc_array(fetched->set.n_files + 1, sizeof *fetched->was_there);
     return failed;
 }
 
 int fetch_bytes(struct backend *backend, struct fetched *fetched, const struct file_sink *sink, struct error *error)
 {
-    struct tc_options options;
-    if (served_options(backend, &options, error) < 0)
-        return -1;
     for (size_t i = 0; i < fetched->set.n_files; i++)
         fetched->read_bytes += fetched->was_there[i] ? 0 : fetched->set.files[i].bytes;
-    interrupt_defer(options.cancel);
-    int failed = file_set_fetch(served_client(backend), &fetched->set, fetched->was_there, sink, &options, error);
-    interrupt_defer(NULL);
-    return failed;
+    return backend_fetch_files(backend, &fetched->set, fetched->was_there, sink, error);
 }
 
 void fetched_fini(struct fetched *fetched)

@@ -13,7 +13,7 @@
 
 static const char WAITS[] = "waiting for ";
 
-enum { BAR_CELLS = 16, REDRAW_MS = 100, PLAIN_MS = 10000 };
+enum { BAR_CELLS = 16, REDRAW_MS = 100, PLAIN_MS = 10000, RANK_CHARS = 64 };
 
 void progress_init(struct progress *progress, enum progress_kind kind, bool quiet)
 {
@@ -27,6 +27,22 @@ void progress_init(struct progress *progress, enum progress_kind kind, bool quie
         progress->kind = PROGRESS_NONE;
     if (progress->kind == PROGRESS_PLAIN)
         progress->next_ns = now_ns + PLAIN_MS * (uint64_t)NS_PER_MS;
+}
+
+void progress_set_rank(struct progress *progress, uint64_t rank, uint64_t world_size)
+{
+    progress->rank = rank;
+    progress->world_size = world_size;
+}
+
+/* "rank 1 of 4: ", or nothing. */
+static const char *rank_text(const struct progress *progress, char out[RANK_CHARS])
+{
+    out[0] = '\0';
+    if (progress->world_size)
+        snprintf(out, RANK_CHARS, "rank %llu of %llu: ", (unsigned long long)progress->rank,
+                 (unsigned long long)progress->world_size);
+    return out;
 }
 
 /* Whole seconds: the line is drawn ten times in one. */
@@ -89,12 +105,12 @@ static double seconds_since(uint64_t then_ns, uint64_t now_ns)
 
 static void print_plain(struct progress *progress, const char *stage, uint64_t now_ns)
 {
-    char line[PROGRESS_LINE_CHARS], shown[TEXT_NAME_CHARS];
+    char line[PROGRESS_LINE_CHARS], shown[TEXT_NAME_CHARS], rank[RANK_CHARS];
     uint64_t fresh = progress->done_bytes - progress->shown_bytes;
     double span_s = seconds_since(progress->shown_ns, now_ns);
     text_escape(stage, strlen(stage), shown);
     fprintf(
-        stderr, "tensorcast: %s\n",
+        stderr, "tensorcast: %s%s\n", rank_text(progress, rank),
         progress_plain(shown, progress->done_bytes, progress->total_bytes, span_s > 0 ? (double)fresh / span_s : 0, line));
     progress->shown_bytes = progress->done_bytes;
     progress->shown_ns = now_ns;
@@ -114,6 +130,10 @@ static void print_object(const struct progress *progress, const char *stage, uin
     json_put_text(&json, "stage", !is_wait(stage) ? stage : progress->stage[0] ? progress->stage : "waiting");
     if (is_wait(stage))
         json_put_text(&json, "waiting_for", stage + strlen(WAITS));
+    if (progress->world_size) {
+        json_put_u64(&json, "rank", progress->rank);
+        json_put_u64(&json, "world_size", progress->world_size);
+    }
     json_put_u64(&json, "done_bytes", progress->done_bytes);
     json_put_u64(&json, "total_bytes", progress->total_bytes);
     json_put_double(&json, "bytes_per_second", speed);
@@ -125,7 +145,7 @@ static void print_object(const struct progress *progress, const char *stage, uin
 
 static void draw(struct progress *progress, const char *stage, uint64_t now_ns)
 {
-    char line[PROGRESS_LINE_CHARS], shown[TEXT_NAME_CHARS];
+    char line[PROGRESS_LINE_CHARS], shown[TEXT_NAME_CHARS], rank[RANK_CHARS];
     text_escape(stage, strlen(stage), shown);
     if (progress->total_bytes && is_wait(stage))
         snprintf(line, sizeof line, "%s  %.0f %%", shown,
@@ -134,7 +154,8 @@ static void draw(struct progress *progress, const char *stage, uint64_t now_ns)
         progress_line(shown, progress->done_bytes, progress->total_bytes, now_ns - progress->start_ns, line);
     else
         snprintf(line, sizeof line, "%s", shown);
-    fprintf(stderr, "\r\x1b[K%.*s", terminal_columns() - 1, line);
+    int left = terminal_columns() - 1 - (int)strlen(rank_text(progress, rank));
+    fprintf(stderr, "\r\x1b[K%s%.*s", left > 0 ? rank : "", left > 0 ? left : 0, line);
     progress->drawn = true;
 }
 
@@ -157,7 +178,12 @@ void progress_show(struct progress *progress, const char *stage, uint64_t done_b
     bool was_complete = total_bytes && progress->total_bytes == total_bytes && progress->done_bytes >= total_bytes;
     if (done_bytes > total_bytes)
         done_bytes = total_bytes;
-    if (is_new_stage(progress, stage) || total_bytes != progress->total_bytes)
+    bool is_new = is_new_stage(progress, stage);
+    if (is_new && was_complete) { /* all bytes once more: at a pace of their own */
+        progress->start_ns = progress->shown_ns = now_ns;
+        was_complete = false;
+    }
+    if (is_new || total_bytes != progress->total_bytes)
         progress->done_bytes = progress->shown_bytes = 0;
     progress->total_bytes = total_bytes;
     if (progress->done_bytes < done_bytes)

@@ -11,7 +11,8 @@ enum progress_kind { PROGRESS_AUTO, PROGRESS_BAR, PROGRESS_PLAIN, PROGRESS_JSON,
 struct progress {
     enum progress_kind kind; /* not AUTO any more */
     bool drawn;
-    char stage[16]; /* the beginning */
+    uint64_t rank, world_size; /* world_size 0 = it loads alone */
+    char stage[16];            /* the beginning */
     uint64_t start_ns, next_ns;
     uint64_t done_bytes, total_bytes; /* as last told: what is read again counts once */
     uint64_t shown_bytes, shown_ns;   /* of the last plain line */
@@ -19,6 +20,8 @@ struct progress {
 
 /* auto: a bar on a terminal, else plain. */
 void progress_init(struct progress *progress, enum progress_kind kind, bool quiet);
+/* Whoever shows it is one of several, whose lines come together: "rank 1 of 4: read: 42%". */
+void progress_set_rank(struct progress *progress, uint64_t rank, uint64_t world_size);
 /* stage: "read", or "waiting for ...". At most ten times a second (a plain line every ten seconds), and what is complete
  * always, once. total_bytes 0: it is not known yet. */
 void progress_show(struct progress *progress, const char *stage, uint64_t done_bytes, uint64_t total_bytes);

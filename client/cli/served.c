@@ -50,26 +50,30 @@ static void served_close(struct backend *backend)
     free(served);
 }
 
-static struct catalog *served_resolve(struct backend *backend, int flags, struct error *error)
-{
-    struct tc_error cause;
-    struct tc_options options = {.variant = backend->variant, .cancel = ((struct served *)backend->state)->cancel};
-    if (backend_time_left(backend, &options.timeout_ms, error) < 0)
-        return NULL;
-    flags |= backend->args->allow_missing_shards ? TC_RESOLVE_ALLOW_MISSING_SHARDS : 0;
-    struct tc_artifact *artifact = tc_resolve_with(served_client(backend), backend->args->artifact, flags, &options, &cause);
-    if (artifact)
-        return catalog_from_daemon(artifact);
-    served_fail(error, &cause);
-    backend_fail(backend, error);
-    return NULL;
-}
-
 static int on_progress(void *data, const char *stage, uint64_t done_bytes, uint64_t total_bytes)
 {
     struct backend *backend = data;
     progress_show(&backend->progress, stage, done_bytes, total_bytes);
     return backend_is_unwanted(backend);
+}
+
+static struct catalog *served_resolve(struct backend *backend, int flags, struct error *error)
+{
+    struct tc_error cause;
+    struct tc_options options = {.variant = backend->variant,
+                                 .progress = on_progress,
+                                 .data = backend,
+                                 .cancel = ((struct served *)backend->state)->cancel};
+    if (backend_time_left(backend, &options.timeout_ms, error) < 0)
+        return NULL;
+    flags |= backend->args->allow_missing_shards ? TC_RESOLVE_ALLOW_MISSING_SHARDS : 0;
+    struct tc_artifact *artifact = tc_resolve_with(served_client(backend), backend->args->artifact, flags, &options, &cause);
+    progress_end(&backend->progress);
+    if (artifact)
+        return catalog_from_daemon(artifact);
+    served_fail(error, &cause);
+    backend_fail(backend, error);
+    return NULL;
 }
 
 int served_options(struct backend *backend, struct tc_options *options, struct error *error)
@@ -160,6 +164,31 @@ static int served_fetch_sidecars(struct backend *backend, const char *folder, co
     return 0;
 }
 
+static int served_list_files(struct backend *backend, enum file_set_kind kind, bool from_store, struct file_set *set,
+                             struct error *error)
+{
+    struct tc_options options;
+    if (served_options(backend, &options, error) < 0)
+        return -1;
+    options.allow_missing_shards = backend->args->allow_missing_shards;
+    interrupt_defer(options.cancel);
+    int failed = file_set_list(served_client(backend), backend->args->artifact, kind, from_store, &options, set, error);
+    interrupt_defer(NULL);
+    return failed;
+}
+
+static int served_fetch_files(struct backend *backend, const struct file_set *set, const bool *left_out,
+                              const struct file_sink *sink, struct error *error)
+{
+    struct tc_options options;
+    if (served_options(backend, &options, error) < 0)
+        return -1;
+    interrupt_defer(options.cancel);
+    int failed = file_set_fetch(served_client(backend), set, left_out, sink, &options, error);
+    interrupt_defer(NULL);
+    return failed;
+}
+
 static struct checked *served_verify(struct backend *backend, bool with_manifest, struct error *error)
 {
     struct tc_error cause;
@@ -197,6 +226,8 @@ const struct backend_ops backend_served = {
     .load = served_load,
     .explain = served_explain,
     .fetch_sidecars = served_fetch_sidecars,
+    .list_files = served_list_files,
+    .fetch_files = served_fetch_files,
     .verify = served_verify,
     .read_variant = served_read_variant,
     .release = served_release,

@@ -23,6 +23,7 @@
 #include "plan/explain.h"
 #include "resolve/sidecar.h"
 #include "source/stores.h"
+#include "standalone.h"
 #include "variant/variant.h"
 
 enum { TICK_MS = 10 };
@@ -30,6 +31,7 @@ enum { TICK_MS = 10 };
 struct standalone {
     struct backend *backend;
     struct artifact *artifact; /* once it was asked for */
+    struct artifact *listed;   /* its files, once they were */
     uint64_t resolve_ns;
     struct load_services services; /* stores: once something else than disk: is asked for */
     struct load_table *loads;
@@ -63,6 +65,7 @@ static void standalone_close(struct backend *backend)
     load_services_close(&state->services);
     loop_destroy(state->services.loop);
     artifact_unref(state->artifact);
+    artifact_unref(state->listed);
     stores_destroy(state->services.stores);
     arena_fini(&state->arena);
     free(state);
@@ -76,6 +79,20 @@ static int open_stores(struct standalone *state, struct error *error)
     if (!source_is_remote(state->backend->args->artifact) || state->services.stores)
         return 0;
     return stores_create(state->services.config, &state->backend->cancel, &state->services.stores, error);
+}
+
+int standalone_source_options(struct backend *backend, struct source_options *options, struct error *error)
+{
+    struct standalone *state = backend->state;
+    if (open_stores(state, error) < 0)
+        return backend_fail(backend, error);
+    *options = load_services_source_options(&state->services, state->services.config, getuid(), NULL);
+    return 0;
+}
+
+struct artifact **standalone_listed(struct backend *backend)
+{
+    return &((struct standalone *)backend->state)->listed;
 }
 
 static int find_artifact(struct standalone *state, struct error *error)
@@ -339,6 +356,8 @@ const struct backend_ops backend_standalone = {
     .load = standalone_load,
     .explain = standalone_explain,
     .fetch_sidecars = standalone_fetch_sidecars,
+    .list_files = standalone_list_files,
+    .fetch_files = standalone_fetch_files,
     .verify = standalone_verify,
     .read_variant = standalone_read_variant,
     .release = standalone_release,

@@ -323,6 +323,9 @@ def test_progress_for_programs_ends_with_everything_and_quiet_wins(alone, daemon
             for quiet in (["--progress", "json", "--quiet"], ["--progress", "plain"], ["--progress", "none"]):
                 assert cli.ok(command, f"{models}/m", *more, *quiet).err == ""
     assert "100%" in daemon.cli.ok("load", f"{models}/m", "--progress", "bar").err
+    ranked = ["load", f"{models}/m", "--tp-size", "2", "--tp-rank", "1", "--tp-rule", "*=replicate", "--progress"]
+    last = json.loads(daemon.cli.ok(*ranked, "json").err.splitlines()[-1])
+    assert (last["rank"], last["world_size"]) == (1, 2) and "rank 1 of 2: " in daemon.cli.ok(*ranked, "bar").err
     outcome = daemon.cli.run("load", f"{models}/m", "--progress", "loud")
     assert outcome.code == 2 and "auto, bar, plain, json, none" in outcome.err
 

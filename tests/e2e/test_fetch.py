@@ -33,17 +33,21 @@ def daemon_of_web(daemon):
     return daemon.cli
 
 
+WAYS = pytest.mark.parametrize("how", [[], ["--standalone"]], ids=["daemon", "standalone"])
+
+
 def contents(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-def test_all_files_come_as_they_are_also_the_large_and_the_empty(daemon, models, tmp_path):
+@WAYS
+def test_all_files_come_as_they_are_also_the_large_and_the_empty(daemon, models, tmp_path, how):
     model = models / "large"
     checkpoints.write(model, {"a": checkpoints.blob(1, 150 * MiB)}, {"b": checkpoints.blob(2, MiB)})
     (model / "config.json").write_text("{}")
     (model / "empty.txt").write_text("")
     (model / "notes").write_text("nothing of the model")
-    report = daemon.cli.json("fetch", f"disk:{model}", tmp_path / "out", "--all")
+    report = daemon.cli.json("fetch", f"disk:{model}", tmp_path / "out", "--all", *how)
     (model / "notes").unlink()
     assert contents(tmp_path / "out") == contents(model)
     assert report["total_bytes"] == sum(f["bytes"] for f in report["files"]) == sum(map(len, contents(model).values()))
@@ -65,38 +69,41 @@ def test_the_time_limit_is_that_of_all_windows_together(daemon_of_web, fake, tmp
     assert done.status == "DEADLINE_EXCEEDED" and len(os.listdir(tmp_path / "out")) < 12, done
 
 
-def test_a_file_that_changes_while_it_is_fetched_gets_no_name(daemon_of_web, fake, tmp_path):  # noqa: F811
+@WAYS
+def test_a_file_that_changes_while_it_is_fetched_gets_no_name(daemon_of_web, fake, tmp_path, how):  # noqa: F811
     checkpoints.write(tmp_path / "new", {"w": checkpoints.blob(2, 3 * MiB)})
     new = (tmp_path / "new/model.safetensors").read_bytes()
     checkpoints.write(tmp_path / "old", {"w": checkpoints.blob(1, 3 * MiB)})
     fake.world.preload("web", "m", tmp_path / "old")
     rule = fake.fault({"call": lambda: fake.world.put("web", "m/model.safetensors", new)}, match={"covers": 2_500_000})
-    done = daemon_of_web.run("fetch", f"{fake.url('web')}/m", tmp_path / "out", "--tensors")
+    done = daemon_of_web.run("fetch", f"{fake.url('web')}/m", tmp_path / "out", "--tensors", *how)
     assert rule.acted == 1 and (done.code, done.status) == (1, "FAILED_PRECONDITION"), done
     assert os.listdir(tmp_path / "out") == []
-    daemon_of_web.ok("fetch", f"{fake.url('web')}/m", tmp_path / "out", "--tensors")
+    daemon_of_web.ok("fetch", f"{fake.url('web')}/m", tmp_path / "out", "--tensors", *how)
     assert contents(tmp_path / "out") == {"model.safetensors": new}
 
 
-def test_the_folder_of_a_repository_fills_the_hub_s_cache(hub, fake, weights, tmp_path):  # noqa: F811
+@WAYS
+def test_the_folder_of_a_repository_fills_the_hub_s_cache(hub, fake, weights, tmp_path, how):  # noqa: F811
     commit = fake.world.repository("org/model").commit
-    report = hub.json("fetch", "hf://org/model@main/sub", "--all", "--hub-cache")
+    report = hub.json("fetch", "hf://org/model@main/sub", "--all", "--hub-cache", *how)
     top = tmp_path / "home/hub/models--org--model"
     for name in ["model-00001-of-00002.safetensors", "config.json"]:
         link = top / "snapshots" / commit / "sub" / name
         assert os.readlink(link).startswith("../../../blobs/") and link.read_bytes() == weights[name]
     assert (top / "refs/main").read_text() == commit and report["fetched_bytes"] == sum(map(len, weights.values()))
-    again = hub.json("fetch", f"hf://org/model@{commit}", "--tensors", "--hub-cache")
+    again = hub.json("fetch", f"hf://org/model@{commit}", "--tensors", "--hub-cache", *how)
     assert again["fetched_bytes"] == 0 and (top / "snapshots" / commit / "config.json").exists() is False
     assert os.listdir(top / "refs") == ["main"]
 
 
-def test_content_that_is_not_the_hub_s_gets_no_name(hub, fake, weights, tmp_path):  # noqa: F811
+@WAYS
+def test_content_that_is_not_the_hub_s_gets_no_name(hub, fake, weights, tmp_path, how):  # noqa: F811
     repository = fake.world.repository("org/model")
     name = "model-00001-of-00002.safetensors"
     fake.journal.clear()
     fake.fault({"flip": len(weights[name]) - 5}, match={"listener": "cdn", "covers": len(weights[name]) - 5}, times=0)
-    done = hub.run("fetch", "hf://org/model", "--tensors", "--hub-cache")
+    done = hub.run("fetch", "hf://org/model", "--tensors", "--hub-cache", *how)
     assert (done.code, done.status) == (1, "DATA_LOSS") and name in done.err, done
     top = tmp_path / "home/hub/models--org--model"
     assert not (top / "blobs" / repository.sha256(name)).exists() and not (top / "refs").exists()
