@@ -51,9 +51,11 @@ int tc_unpin(struct tc_client *client, const char *artifact, uint64_t timeout_ms
     arena_init(&arena, 0);
     request.all = !artifact;
     if (artifact)
-        request.artifact = artifact;
-    const Tensorcast__Daemon__V1__UnpinResponse *response = (const void *)rpc_client_get(
-        client->rpc, "Unpin", &request.base, &tensorcast__daemon__v1__unpin_response__descriptor, &wait, &arena, &cause);
+        request.artifact = client_reference(artifact, &arena, &cause);
+    const Tensorcast__Daemon__V1__UnpinResponse *response = NULL;
+    if (request.artifact)
+        response = (const void *)rpc_client_get(client->rpc, "Unpin", &request.base,
+                                                &tensorcast__daemon__v1__unpin_response__descriptor, &wait, &arena, &cause);
     int failed = response ? 0 : client_fail(error, &cause);
     if (response && unpinned)
         *unpinned = (struct tc_unpinned){response->replicas, response->bytes};

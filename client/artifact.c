@@ -81,7 +81,7 @@ struct tc_artifact *tc_resolve_with(struct tc_client *client, const char *refere
     struct error cause;
     struct tc_artifact *artifact = memory_alloc(sizeof *artifact);
     Tensorcast__Daemon__V1__ResolveRequest request = TENSORCAST__DAEMON__V1__RESOLVE_REQUEST__INIT;
-    const struct wait wait = client_wait(options);
+    const struct wait wait = client_patient_wait(client, options);
     const struct tc_variant *variant = options ? options->variant : NULL;
     arena_init(&artifact->arena, 0);
     request.artifact = client_reference(reference, &artifact->arena, &cause);

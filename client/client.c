@@ -11,8 +11,11 @@
 
 #include "base/memory.h"
 #include "base/reference.h"
+#include "base/runtime_folder.h"
 
 #define DEFAULT_SOCKET "/run/tensorcast/daemon.sock"
+
+enum { STATUS_WAIT_MS = 1000, WAIT_TEXT_CHARS = 240 };
 
 int client_fail(struct tc_error *to, const struct error *from)
 {
@@ -43,6 +46,51 @@ struct wait client_wait(const struct tc_options *options)
     return wait_begin(options ? options->timeout_ms : 0, options ? options->cancel : NULL);
 }
 
+/* The longest of this connection's calls of that name: of several threads, somebody's. */
+static const Tensorcast__Daemon__V1__RequestStatus *find_request(const Tensorcast__Daemon__V1__StatusResponse *status,
+                                                                 const char *method)
+{
+    const Tensorcast__Daemon__V1__RequestStatus *found = NULL;
+    for (size_t i = 0; status && i < status->n_requests; i++)
+        if (strcmp(status->requests[i]->method, method) == 0)
+            found = status->requests[i];
+    return found;
+}
+
+static int tell_wait(const struct wait *wait, const char *method)
+{
+    Tensorcast__Daemon__V1__StatusRequest request = TENSORCAST__DAEMON__V1__STATUS_REQUEST__INIT;
+    const struct wait short_wait = wait_begin(STATUS_WAIT_MS, wait->cancel);
+    struct error ignored;
+    struct arena arena;
+    char stage[sizeof "waiting for " + WAIT_TEXT_CHARS];
+    arena_init(&arena, 0);
+    request.own_requests_only = true;
+    const Tensorcast__Daemon__V1__StatusResponse *status =
+        (const void *)rpc_client_get(wait->client->rpc, "Status", &request.base,
+                                     &tensorcast__daemon__v1__status_response__descriptor, &short_wait, &arena, &ignored);
+    const Tensorcast__Daemon__V1__RequestStatus *row = find_request(status, method);
+    bool is_told = row && !row->waiting_for[0] && row->total_bytes;
+    snprintf(stage, sizeof stage, "%s%.*s", is_told ? "" : "waiting for ", WAIT_TEXT_CHARS,
+             is_told                      ? row->stage
+             : row && row->waiting_for[0] ? row->waiting_for
+                                          : "the daemon to answer");
+    int stop = wait->options->progress(wait->options->data, stage, row ? row->done_bytes : 0, row ? row->total_bytes : 0);
+    arena_fini(&arena);
+    return stop;
+}
+
+struct wait client_patient_wait(struct tc_client *client, const struct tc_options *options)
+{
+    struct wait wait = client_wait(options);
+    if (!options || !options->progress)
+        return wait;
+    wait.tell = tell_wait;
+    wait.client = client;
+    wait.options = options;
+    return wait;
+}
+
 /* As shells and Python find it. */
 static const char *home_directory(struct arena *arena)
 {
@@ -69,10 +117,10 @@ const char *client_reference(const char *text, struct arena *arena, struct error
 /* The system's daemon, unless only this user's own (`tensorcastd --user`) is there for us. In `room`, or static. */
 static const char *default_socket(char *room, size_t n_room)
 {
-    const char *runtime = getenv("XDG_RUNTIME_DIR");
-    if (access(DEFAULT_SOCKET, W_OK) == 0 || !runtime || runtime[0] != '/')
+    char folder[PATH_MAX];
+    if (access(DEFAULT_SOCKET, W_OK) == 0 || !runtime_folder(folder) || !runtime_folder_is_trusted(folder))
         return DEFAULT_SOCKET;
-    int length = snprintf(room, n_room, "%s/tensorcast/daemon.sock", runtime);
+    int length = snprintf(room, n_room, "%s/daemon.sock", folder);
     return length > 0 && (size_t)length < n_room && access(room, W_OK) == 0 ? room : DEFAULT_SOCKET;
 }
 

@@ -17,6 +17,8 @@ struct tc_client {
  * In the arena, or `text` itself; NULL on error. */
 const char *client_reference(const char *text, struct arena *arena, struct error *error);
 struct wait client_wait(const struct tc_options *options); /* NULL = no limit */
+/* For a call that says nothing until it is done: options->progress is told what the daemon waits for when that takes long. */
+struct wait client_patient_wait(struct tc_client *client, const struct tc_options *options);
 
 struct report_json_tensor;
 /* Of all tensors of a load, whose bytes can be read at `memory`; NULL: they cannot be. The caller frees. */

@@ -9,6 +9,7 @@
 #include <grpc/grpc_security.h>
 #include <grpc/slice.h>
 #include <grpc/support/time.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,7 +27,8 @@
 #define USUAL_SERVICE "StoreDaemon/"
 
 enum {
-    TRIES = 3, /* as long as connections fail before an answer, and somebody accepts new ones */
+    TRIES = 20,   /* as long as connections fail before an answer, and somebody accepts: others may take the room */
+    PAUSE_MS = 5, /* longer after each try: a second in all */
     RECONNECT_MS = 100,
     LONGEST_RECONNECT_MS = 500,
     CONNECT_MS = 20000,         /* how long one attempt may take; a busy host needs its time. A refused one fails at once */
@@ -100,6 +102,7 @@ struct call {
     grpc_metadata_array header, trailer;
     grpc_status_code code;
     grpc_slice message;
+    const char *method;
     bool cancelled; /* by our caller */
 };
 
@@ -151,19 +154,32 @@ static void cancel(struct call *call)
     call->cancelled = true;
 }
 
+static void tell_wait(struct call *call, uint64_t *next_ns)
+{
+    uint64_t now_ns = clock_now_ns();
+    if (!call->wait->tell || call->cancelled || now_ns < *next_ns)
+        return;
+    *next_ns = now_ns + WAIT_TOLD_AGAIN_MS * (uint64_t)NS_PER_MS;
+    if (call->wait->tell(call->wait, call->method))
+        cancel(call);
+}
+
 static bool run_batch(struct call *call, const grpc_op *ops, size_t n_ops)
 {
+    uint64_t tell_ns = clock_now_ns() + WAIT_TOLD_MS * (uint64_t)NS_PER_MS;
     gpr_timespec slice = gpr_time_from_millis(WAIT_SLICE_MS, GPR_TIMESPAN);
     if (grpc_call_start_batch(call->call, ops, n_ops, call, NULL) != GRPC_CALL_OK)
         abort(); /* only for batches that break gRPC's rules */
     for (;;) {
-        gpr_timespec end = call->wait->cancel && !call->cancelled ? gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), slice)
-                                                                  : gpr_inf_future(GPR_CLOCK_MONOTONIC);
+        bool looks_up = (call->wait->cancel || call->wait->tell) && !call->cancelled;
+        gpr_timespec end =
+            looks_up ? gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), slice) : gpr_inf_future(GPR_CLOCK_MONOTONIC);
         grpc_event event = grpc_completion_queue_pluck(call->queue, call, end, NULL);
         if (event.type == GRPC_OP_COMPLETE)
             return event.success;
         if (wait_is_cancelled(call->wait))
             cancel(call);
+        tell_wait(call, &tell_ns);
     }
 }
 
@@ -281,7 +297,7 @@ static int judge_status(const struct rpc_client *client, const struct call *call
              (const char *)GRPC_SLICE_START_PTR(call->message));
     if (call->code == GRPC_STATUS_OK)
         return 0;
-    if (wait_is_cancelled(call->wait) && call->code == GRPC_STATUS_CANCELLED)
+    if ((call->cancelled || wait_is_cancelled(call->wait)) && call->code == GRPC_STATUS_CANCELLED)
         return wait_cancelled(error);
     bool from_daemon = find_info(call, &info);
     if (!reason[0])
@@ -304,7 +320,7 @@ static int judge_status(const struct rpc_client *client, const struct call *call
 static int ask_once(struct rpc_client *client, const struct rpc_question *question, const struct wait *wait, bool fresh,
                     struct arena *arena, bool *dead, struct error *error)
 {
-    struct call call = {.wait = wait};
+    struct call call = {.wait = wait, .method = question->method};
     const grpc_op status = {.op = GRPC_OP_RECV_STATUS_ON_CLIENT,
                             .data.recv_status_on_client = {
                                 .status = &call.code, .status_details = &call.message, .trailing_metadata = &call.trailer}};
@@ -348,6 +364,7 @@ int rpc_client_ask(struct rpc_client *client, const struct rpc_question *questio
             wait_check(wait, error);
             return -1;
         }
+        poll(NULL, 0, asked * PAUSE_MS);
     }
 }
 

@@ -92,6 +92,10 @@ char *status_json(const Tensorcast__Daemon__V1__StatusResponse *status)
     for (size_t i = 0; i < status->n_loads; i++)
         message_json_put_object(writer, NULL, &status->loads[i]->base, 0);
     json_write_close(writer, ']');
+    json_put_open(writer, "requests", '[');
+    for (size_t i = 0; i < status->n_requests; i++)
+        message_json_put_object(writer, NULL, &status->requests[i]->base, 0);
+    json_write_close(writer, ']');
     json_put_open(writer, "prewarms", '[');
     for (size_t i = 0; i < status->n_prewarms; i++)
         message_json_put_object(writer, NULL, &status->prewarms[i]->base, 0);

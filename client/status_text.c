@@ -200,6 +200,8 @@ static void put_loads(FILE *out, const Tensorcast__Daemon__V1__StatusResponse *s
         if (load->done_bytes && load->total_bytes >= load->done_bytes)
             fprintf(out, "%s/s  ETA %s  ", text_people_bytes((uint64_t)per_s, rate),
                     age_text((double)(load->total_bytes - load->done_bytes) / per_s, eta));
+        if (load->world_size)
+            fprintf(out, "rank %" PRIu32 " of %" PRIu32 "  ", load->rank, load->world_size);
         fprintf(out, "%" PRIu64 " client%s  %.1f s\n    %s  %s\n", load->clients, plural(load->clients), load->age_s,
                 load->load_id,
                 fit_name(load->artifact,
@@ -207,6 +209,21 @@ static void put_loads(FILE *out, const Tensorcast__Daemon__V1__StatusResponse *s
                          : columns    ? 36
                                       : 0,
                          name));
+    }
+}
+
+/* Calls that need no load: what they wait for is what people want to know of them. */
+static void put_requests(FILE *out, const Tensorcast__Daemon__V1__StatusResponse *status, size_t columns)
+{
+    char name[TEXT_NAME_CHARS], wait[TEXT_NAME_CHARS], user[TEXT_NAME_CHARS], age[TEXT_SIZE_CHARS];
+    if (status->n_requests)
+        fprintf(out, "\nrequests  %zu\n", status->n_requests);
+    for (size_t i = 0; i < status->n_requests; i++) {
+        const Tensorcast__Daemon__V1__RequestStatus *row = status->requests[i];
+        fprintf(out, "  %-13s  %s  %s  %s\n", row->method, age_text(row->age_s, age), user_name(row->uid, user),
+                fit_name(row->artifact, columns > 60 ? columns - 36 : 0, name));
+        if (row->waiting_for[0])
+            fprintf(out, "    waiting for %s\n", fit_name(row->waiting_for, columns > 60 ? columns - 16 : 0, wait));
     }
 }
 
@@ -304,6 +321,7 @@ char *status_text(const Tensorcast__Daemon__V1__StatusResponse *status, size_t c
     put_devices(out, status);
     put_replicas(out, status, columns);
     put_loads(out, status, columns);
+    put_requests(out, status, columns);
     put_prewarms(out, status, columns);
     put_folders(out, status);
     put_uploads(out, status->uploads);

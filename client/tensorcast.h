@@ -45,7 +45,7 @@ struct tc_load;
 struct tc_cancel;
 
 /* socket NULL = $TENSORCAST_SOCKET, then /run/tensorcast/daemon.sock, then the user's own daemon,
- * $XDG_RUNTIME_DIR/tensorcast/daemon.sock; "unix:PATH" and "PATH" both work.
+ * $XDG_RUNTIME_DIR/tensorcast/daemon.sock (base/runtime_folder.h has the rule); "unix:PATH" and "PATH" both work.
  * Makes no connection yet: NULL only when the path is too long. */
 struct tc_client *tc_connect(const char *socket, struct tc_error *error);
 void tc_disconnect(struct tc_client *client); /* loads stay valid; accepts NULL */
@@ -220,7 +220,8 @@ struct tc_options { /* all zero = defaults */
     const char *source_sharing_domain;
     uint64_t timeout_ms; /* 0 = none */
     /* Called on the calling thread, at most ten times a second and once at the end; non-zero cancels the load.
-     * stage: "read", or "waiting for https://host to answer"; total_bytes is 0 while it is not known. */
+     * stage: "read", or "waiting for https://host to answer"; total_bytes is 0 while it is not known. Of what is no load (resolve,
+     * explain, prewarm, sidecars) it is called once a second, from the third second on. */
     int (*progress)(void *data, const char *stage, uint64_t done_bytes, uint64_t total_bytes);
     void *data;
     struct tc_cancel *cancel;         /* may be NULL */

@@ -11,7 +11,8 @@ struct wait wait_begin(uint64_t timeout_ms, const struct tc_cancel *cancel)
 {
     uint64_t now = clock_now_ns(), room = UINT64_MAX - now;
     bool endless = timeout_ms == 0 || timeout_ms >= room / NS_PER_MS;
-    return (struct wait){endless ? UINT64_MAX : now + timeout_ms * NS_PER_MS, timeout_ms, cancel};
+    return (struct wait){
+        .deadline_ns = endless ? UINT64_MAX : now + timeout_ms * NS_PER_MS, .timeout_ms = timeout_ms, .cancel = cancel};
 }
 
 bool wait_is_cancelled(const struct wait *wait)

@@ -12,9 +12,13 @@ struct wait {
     uint64_t deadline_ns;           /* clock_now_ns() scale; UINT64_MAX = none */
     uint64_t timeout_ms;            /* it came from; for messages */
     const struct tc_cancel *cancel; /* may be NULL */
+    /* Of a call that is silent for WAIT_TOLD_MS, and then every WAIT_TOLD_AGAIN_MS; non-zero ends it. NULL = not at all. */
+    int (*tell)(const struct wait *wait, const char *method);
+    struct tc_client *client; /* for `tell`, as are the options */
+    const struct tc_options *options;
 };
 
-enum { WAIT_SLICE_MS = 20 };
+enum { WAIT_SLICE_MS = 20, WAIT_TOLD_MS = 2000, WAIT_TOLD_AGAIN_MS = 1000 };
 
 struct wait wait_begin(uint64_t timeout_ms, const struct tc_cancel *cancel); /* timeout_ms 0 = none */
 bool wait_is_cancelled(const struct wait *wait);

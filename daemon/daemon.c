@@ -243,6 +243,7 @@ static int build_services(struct daemon *daemon, struct error *error)
     daemon->api.activations = activations_create(services->loop, config->server.state_dir, daemon->api.uploads);
     configure_activations(daemon);
     daemon->api.prewarms = prewarms_create(&daemon->api);
+    daemon->api.open_calls = &daemon->open_calls;
     return 0;
 }
 

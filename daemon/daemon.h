@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "api/api.h"
+#include "api/open_calls.h"
 #include "base/cancel.h"
 #include "base/error.h"
 #include "budgets.h"
@@ -15,6 +16,7 @@
 
 struct daemon {
     struct api api; /* first: the context of handlers */
+    struct open_calls open_calls;
     const struct config_origin *config_origin;
     struct budgets budgets;         /* of the current one */
     struct config_version *configs; /* the current one and those before it, which requests may still read */

@@ -17,6 +17,8 @@
 #include "rpc/rpc.h"
 #include "tensorcast/daemon/v1/store_daemon.pb-c.h"
 
+struct open_calls;
+
 struct api { /* what the methods need of the daemon, which fills it in before it serves */
     struct load_services services;
     struct load_table *loads;
@@ -24,6 +26,7 @@ struct api { /* what the methods need of the daemon, which fills it in before it
     struct rpc_server *rpc;
     struct activations *activations;
     struct prewarms *prewarms;
+    struct open_calls *open_calls;
     struct upload_queue *uploads;
     struct folders *folders;
     struct folder_watch *folder_watch;

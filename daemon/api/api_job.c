@@ -2,6 +2,8 @@
 
 #include <stdlib.h>
 
+#include "base/clock.h"
+
 static bool is_cancelled(void *data)
 {
     return ((const struct api_job *)data)->is_cancelled;
@@ -18,7 +20,10 @@ static void run_step(struct loop_work *work)
 {
     struct api_job *job = (struct api_job *)work;
     struct metadata_account before = metadata_enter(rpc_call_account(job->call));
+    waiting_end(&job->waiting);
+    struct waiting *note = waiting_enter(&job->waiting);
     job->has_failed = job->step(job) != 0;
+    waiting_enter(note);
     metadata_enter(before);
 }
 
@@ -39,6 +44,14 @@ static void finish_step(struct loop_work *work)
     api_job_end(job);
 }
 
+static struct load_info describe_job(void *data)
+{
+    struct api_job *job = data;
+    struct load_info info = {.artifact = job->reference, .stage = "resolve", .age_ns = clock_now_ns() - job->begun_ns};
+    waiting_read(&job->waiting, info.waiting_for);
+    return info;
+}
+
 void api_job_init(struct api_job *job, const struct api *api, struct rpc_call *call, const char *reference,
                   void (*destroy)(struct api_job *job))
 {
@@ -50,6 +63,11 @@ void api_job_init(struct api_job *job, const struct api *api, struct rpc_call *c
     job->work = (struct loop_work){.do_work = run_step, .done = finish_step, .uid = rpc_call_uid(call)};
     source_place_work(reference, &job->work);
     job->destroy = destroy;
+    job->reference = reference;
+    job->begun_ns = clock_now_ns();
+    waiting_init(&job->waiting);
+    job->open = (struct open_call){.call = call, .describe = describe_job, .data = job};
+    open_calls_add(api->open_calls, &job->open);
 }
 
 void api_job_run(struct api_job *job, int (*step)(struct api_job *job), void (*done)(struct api_job *job))
@@ -59,6 +77,7 @@ void api_job_run(struct api_job *job, int (*step)(struct api_job *job), void (*d
     job->done = done;
     job->has_failed = true; /* until the step is done, which it never is when it is cancelled before */
     fail(&job->error, ERROR_CANCELLED, "CLIENT_LEFT", "the client left before its request was looked at");
+    waiting_begin(&job->waiting, "its turn: other requests are being looked at", 0);
     if (job->has_begun) {
         loop_continue(loop, &job->work);
         return;
@@ -73,6 +92,8 @@ void api_job_run(struct api_job *job, int (*step)(struct api_job *job), void (*d
 
 void api_job_end(struct api_job *job)
 {
+    open_calls_remove(&job->open);
+    waiting_fini(&job->waiting);
     if (job->destroy)
         job->destroy(job);
     else

@@ -11,11 +11,17 @@
 #define API_API_JOB_H
 
 #include "api/api.h"
+#include "api/open_calls.h"
+#include "base/waiting.h"
 
 struct api_job {           /* first in what a method keeps of a request; zeroed */
     struct loop_work work; /* first */
     const struct api *api;
     struct rpc_call *call;
+    struct open_call open;
+    const char *reference; /* borrowed of the request */
+    uint64_t begun_ns;
+    struct waiting waiting;       /* what its steps wait for */
     const struct config *config;  /* as it was when the request came */
     struct source_options source; /* for the caller */
     struct cancel cancel;

@@ -3,12 +3,14 @@
 
 #include "api/api.h"
 #include "api/codec.h"
+#include "api/open_calls.h"
 #include "base/memory.h"
 #include "plan/explain.h"
 
 struct explaining {
     struct rpc_call *call;
     struct ticket *ticket;
+    struct open_call open;
 };
 
 static void answer_plan(const struct explaining *explaining, const struct load_result *result)
@@ -36,6 +38,7 @@ static void end_explaining(struct explaining *explaining, const struct error *er
         rpc_call_fail_quietly(explaining->call, error);
     else
         answer_plan(explaining, ticket_result(explaining->ticket));
+    open_calls_remove(&explaining->open);
     ticket_destroy(explaining->ticket);
     free(explaining);
 }
@@ -44,6 +47,11 @@ static void on_done(void *data, const struct load_result *result, const struct e
 {
     (void)result;
     end_explaining(data, error);
+}
+
+static struct load_info describe_explaining(void *data)
+{
+    return ticket_describe(((struct explaining *)data)->ticket);
 }
 
 static void on_cancel(void *data)
@@ -63,6 +71,8 @@ void method_explain(struct rpc_call *call, const ProtobufCMessage *request, void
     }
     struct explaining *explaining = memory_alloc(sizeof *explaining);
     *explaining = (struct explaining){.call = call, .ticket = ticket};
+    explaining->open = (struct open_call){.call = call, .describe = describe_explaining, .data = explaining};
+    open_calls_add(((const struct api *)context)->open_calls, &explaining->open);
     rpc_call_on_cancel(call, on_cancel, explaining);
     ticket_submit(ticket, GOAL_PLAN, &events, explaining);
 }

@@ -22,7 +22,13 @@ static void answer_warm(struct prewarm *prewarm, const struct load_result *resul
         rpc_call_reply(prewarm->call, &response.base);
     }
     arena_fini(&arena);
+    open_calls_remove(&prewarm->open);
     free(prewarm);
+}
+
+static struct load_info describe_prewarm(void *data)
+{
+    return ticket_describe(((struct prewarm *)data)->ticket);
 }
 
 static void on_cancel(void *data)
@@ -50,6 +56,8 @@ static void wait_for(struct rpc_call *call, const struct api *api, const load_re
     }
     struct prewarm *prewarm = memory_alloc(sizeof *prewarm);
     *prewarm = (struct prewarm){.api = api, .uid = rpc_call_uid(call), .pin = pin, .call = call, .ended = answer_warm};
+    prewarm->open = (struct open_call){.call = call, .describe = describe_prewarm, .data = prewarm};
+    open_calls_add(api->open_calls, &prewarm->open);
     rpc_call_on_cancel(call, on_cancel, prewarm);
     prewarm_run(prewarm, ticket);
 }
@@ -96,7 +104,11 @@ void method_unpin(struct rpc_call *call, const ProtobufCMessage *message, void *
         rpc_call_fail(call, &error);
         return;
     }
-    char *reference = request->all ? NULL : source_shown(request->artifact); /* replicas are listed as shown */
+    char *reference = request->all ? NULL : source_listed(request->artifact, &error);
+    if (!reference && !request->all) {
+        rpc_call_fail(call, &error);
+        return;
+    }
     struct user_pins_removed removed = unpin(context, rpc_call_uid(call), reference);
     response.replicas = removed.replicas;
     response.bytes = removed.bytes;

@@ -44,7 +44,11 @@ void method_release(struct rpc_call *call, const ProtobufCMessage *message, void
         rpc_call_fail(call, &error);
         return;
     }
-    char *reference = request->all ? NULL : source_shown(request->artifact); /* replicas are listed as shown */
+    char *reference = request->all ? NULL : source_listed(request->artifact, &error);
+    if (!reference && !request->all) {
+        rpc_call_fail(call, &error);
+        return;
+    }
     const struct load_targets *targets = api->services.targets;
     Tensorcast__Daemon__V1__ReleaseResponse response = TENSORCAST__DAEMON__V1__RELEASE_RESPONSE__INIT;
     for (size_t i = 0; i < targets->n; i++) {

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "api/api.h"
+#include "api/open_calls.h"
 #include "api/prewarms.h"
 #include "base/arena.h"
 #include "base/clock.h"
@@ -23,7 +24,8 @@ typedef Tensorcast__Daemon__V1__UserStatus user_status;
 
 enum {
     MAX_HOLDERS = 256, /* each costs a look into /proc, and the loop waits for it */
-    MAX_USERS = 256,   /* of a host with more, those with most memory are of more interest than the rest */
+    MAX_REQUESTS = 256,
+    MAX_USERS = 256, /* of a host with more, those with most memory are of more interest than the rest */
 };
 
 struct status {
@@ -193,6 +195,8 @@ static void add_load(void *data, const struct load_info *info)
     row->total_bytes = info->total_bytes;
     row->clients = info->n_tickets;
     row->age_s = seconds(info->age_ns);
+    row->rank = info->rank;
+    row->world_size = info->world_size;
 }
 
 static void add_prewarm(void *data, const struct prewarms_row *told)
@@ -292,6 +296,28 @@ static void add_folders(struct status *status, const struct folders *folders)
             api_folder_status(folder, ADD_ROW(&status->arena, &status->response, folders, folder_status));
 }
 
+/* connection: of whom; 0 = of everybody. */
+static void add_requests(struct status *status, const struct open_calls *calls, uint64_t connection)
+{
+    for (const struct open_call *one = calls->first; one && status->response.n_requests < MAX_REQUESTS; one = one->next) {
+        if (connection && rpc_call_connection(one->call) != connection)
+            continue;
+        const struct load_info info = one->describe(one->data);
+        Tensorcast__Daemon__V1__RequestStatus *row = ADD_ROW(&status->arena, &status->response, requests, request_status);
+        char *artifact = source_shown(info.artifact ? info.artifact : "");
+        row->method = rpc_call_method(one->call);
+        row->artifact = text_for_messages(&status->arena, artifact);
+        row->stage = info.stage;
+        row->waiting_for = text_for_messages(&status->arena, info.waiting_for);
+        row->done_bytes = info.done_bytes;
+        row->total_bytes = info.total_bytes;
+        row->age_s = seconds(info.age_ns);
+        row->uid = rpc_call_uid(one->call);
+        row->pid = (uint64_t)rpc_call_pid(one->call);
+        free(artifact);
+    }
+}
+
 void method_status(struct rpc_call *call, const ProtobufCMessage *request, void *context)
 {
     const struct api *api = context;
@@ -300,7 +326,12 @@ void method_status(struct rpc_call *call, const ProtobufCMessage *request, void 
     Tensorcast__Daemon__V1__StatusResponse *response = &status.response;
     Tensorcast__Daemon__V1__TotalsStatus totals = TENSORCAST__DAEMON__V1__TOTALS_STATUS__INIT;
     Tensorcast__Daemon__V1__UploadsStatus uploads = TENSORCAST__DAEMON__V1__UPLOADS_STATUS__INIT;
-    (void)request;
+    if (((const Tensorcast__Daemon__V1__StatusRequest *)request)->own_requests_only) {
+        add_requests(&status, api->open_calls, rpc_call_connection(call));
+        rpc_call_reply(call, &response->base);
+        arena_fini(&status.arena);
+        return;
+    }
     response->version = VERSION;
     response->pid = (uint64_t)getpid();
     response->uptime_s = seconds(clock_now_ns() - api->started_ns);
@@ -329,6 +360,7 @@ void method_status(struct rpc_call *call, const ProtobufCMessage *request, void 
         qsort(response->users, response->n_users, sizeof(user_status *), compare_users);
     add_quotas(&status, services->quota);
     add_folders(&status, api->folders);
+    add_requests(&status, api->open_calls, 0);
     rpc_call_reply(call, &response->base);
     arena_fini(&status.arena);
 }

@@ -7,6 +7,7 @@
 #define API_PREWARM_H
 
 #include "api/api.h"
+#include "api/open_calls.h"
 
 struct prewarm {
     const struct api *api;
@@ -17,6 +18,7 @@ struct prewarm {
     /* The result is valid until it returns; the owner may free the prewarm. */
     void (*ended)(struct prewarm *prewarm, const struct load_result *result, const struct error *error);
     struct ticket *ticket; /* its own */
+    struct open_call open; /* of the call */
 };
 
 void prewarm_run(struct prewarm *prewarm, struct ticket *ticket); /* takes the ticket; may end before it returns */

@@ -217,8 +217,11 @@ struct load_info load_describe(const struct load *load)
                              .done_bytes = run_done_bytes(load->parts.run),
                              .total_bytes = load->parts.mapping->view_bytes,
                              .age_ns = clock_now_ns() - load->started_ns};
-    for (const struct load_waiter *waiter = load->waiters; waiter; waiter = waiter->next)
+    for (const struct load_waiter *waiter = load->waiters; waiter; waiter = waiter->next) {
         info.n_tickets++;
+        info.rank = waiter->world_size ? waiter->rank : info.rank;
+        info.world_size = waiter->world_size ? waiter->world_size : info.world_size;
+    }
     run_waits_for(load->parts.run, info.waiting_for);
     return info;
 }

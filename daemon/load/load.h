@@ -31,7 +31,8 @@ extern const struct state_machine load_machine;
 struct load_waiter { /* embedded by who waits */
     const struct load_waiter_events *events;
     uid_t uid;
-    struct load *load; /* while it waits */
+    uint32_t rank, world_size; /* in its group; world_size 0 = it is in none */
+    struct load *load;         /* while it waits */
     struct load_waiter *next;
 };
 

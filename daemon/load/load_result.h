@@ -45,6 +45,7 @@ struct load_result {             /* ticket_result(): owned by the ticket */
 struct load_info { /* of a load in flight; stage: "resolve", "plan", "group", "read", "commit" */
     const char *id, *artifact, *stage;
     uint64_t done_bytes, total_bytes, n_tickets, age_ns;
+    uint32_t rank, world_size; /* of one of those who wait, where ranks load together; world_size 0 = they do not */
     char waiting_for[WAITING_TEXT_CHARS]; /* "" = it does not wait */
 };
 

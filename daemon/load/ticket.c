@@ -482,6 +482,10 @@ static void wait_for_load(struct ticket *ticket, struct load *load, enum load_or
 {
     struct ticket *echo;
     set_ticket_state(ticket, TICKET_WAITING);
+    if (ticket->prep.spec.topology.has_group) {
+        ticket->waiter.rank = ticket->prep.spec.topology.rank;
+        ticket->waiter.world_size = ticket->prep.spec.topology.world_size;
+    }
     load_join(load, &ticket->waiter);
     ticket->result.mapping = load->parts.mapping;
     ticket->result.plan = load->parts.plan;
@@ -537,7 +541,7 @@ static const struct load_waiter_events waiter_events = {.ended = on_load_ended};
 
 /* --- how far it is -------------------------------------------------------------------------------------------------- */
 
-static struct load_info how_far(struct ticket *ticket)
+struct load_info ticket_describe(struct ticket *ticket)
 {
     static const char *const stages[TICKET_STATES] = {
         [TICKET_RESOLVING] = "resolve", [TICKET_PLANNING] = "plan",         [TICKET_ASSEMBLING] = "group",
@@ -562,7 +566,7 @@ static void tell_progress(struct pending *pending)
     struct ticket *ticket = (struct ticket *)((char *)pending - offsetof(struct ticket, pending));
     if (ticket->state == TICKET_LEAVING)
         return;
-    const struct load_info info = how_far(ticket);
+    const struct load_info info = ticket_describe(ticket);
     pending_log(pending, &info, &ticket->result);
     if (ticket->events->progress && (info.waiting_for[0] || ticket->state == TICKET_WAITING))
         ticket->events->progress(ticket->data, &info);

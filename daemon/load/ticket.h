@@ -59,6 +59,7 @@ void ticket_destroy(struct ticket *ticket); /* accepts NULL */
 
 enum ticket_state ticket_state(const struct ticket *ticket);
 const struct load_result *ticket_result(const struct ticket *ticket);
+struct load_info ticket_describe(struct ticket *ticket); /* how far it is; until it is done */
 /* What the facts of its plan were, for explain: of a ticket that is done, and was for a plan only. */
 struct plan_facts ticket_facts(const struct ticket *ticket);
 

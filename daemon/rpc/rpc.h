@@ -84,6 +84,7 @@ bool rpc_call_is_of_group(const struct rpc_call *call, gid_t gid); /* who made t
 pid_t rpc_call_pid(const struct rpc_call *call); /* who made the connection; 0 = not to be seen from here */
 struct metadata_account rpc_call_account(const struct rpc_call *call); /* of its user */
 uint64_t rpc_call_connection(const struct rpc_call *call);             /* unique per connection of this process's life */
+const char *rpc_call_method(const struct rpc_call *call);              /* "Resolve"; of the calls that handlers get */
 uint64_t rpc_call_deadline_ns(const struct rpc_call *call);            /* clock_now_ns() scale; UINT64_MAX = none */
 
 #endif

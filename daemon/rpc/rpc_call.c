@@ -317,6 +317,11 @@ uint64_t rpc_call_connection(const struct rpc_call *call)
     return call->connection_id;
 }
 
+const char *rpc_call_method(const struct rpc_call *call)
+{
+    return strrchr(call->head.route->path, '/') + 1;
+}
+
 uint64_t rpc_call_deadline_ns(const struct rpc_call *call)
 {
     return call->deadline_ns;

@@ -38,6 +38,17 @@ def test_all_artifacts_are_tried_and_the_first_failure_is_the_commands(daemon, m
     assert daemon.cli.run("prewarm", one, f"disk:{models}/none", "--json").out.count("from_replica") == 0
 
 
+def test_release_and_unpin_know_a_reference_however_it_ends_and_refuse_what_is_none(daemon, models):
+    (one,) = make(models, "one")
+    daemon.cli.ok("prewarm", f"{one}/", "--pin")
+    daemon.cli.ok("unpin", f"{one}//")
+    assert daemon.cli.json("release", f"{one}/")["released_replicas"] == 1 and one not in rows(daemon)
+    for wrong, status in [("nosuch:/x", "UNIMPLEMENTED"), ("disk:", "INVALID_ARGUMENT")]:
+        for command in ("release", "unpin"):
+            outcome = daemon.cli.run(command, wrong)
+            assert (outcome.code, outcome.status) == (1, status), outcome
+
+
 def test_pinned_memory_is_kept_from_everything_but_unpin(start, models):
     daemon = start(memory={"host_budget": "4MiB", "replica_idle_ttl": "0"})
     kept, large = make(models, "kept", "large", size=3 * MiB)

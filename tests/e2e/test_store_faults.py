@@ -377,12 +377,31 @@ def test_what_a_load_waits_for_before_it_can_read_is_told(fake, store_daemon, st
     assert done == sorted(done) and steps[-1]["done_bytes"] == steps[-1]["total_bytes"] == SIZE
 
 
+def test_commands_without_a_stream_of_progress_say_what_they_wait_for_and_status_does(fake, store_daemon):
+    placed = one(fake, "http")
+    fake.fault({"status": 503, "headers": {"Retry-After": "9"}}, {"listener": "web"}, times=100)
+    daemon = store_daemon()
+    commands = {"Resolve": ["inspect"], "Explain": ["explain"], "Prewarm": ["prewarm"], "FetchSidecars": ["fetch", "--tensors"]}
+    clients = {method: daemon.cli.spawn(*command, placed.reference, "--progress", "json") for method, command in commands.items()}
+    for method, client in clients.items():
+        step = next(told(client))
+        assert step["waiting_for"].startswith(fake.url("web") + ": the server answered 503") and step["total_bytes"] == 0, (method, step)
+    rows = {row["method"]: row for row in daemon.status()["requests"]}
+    assert set(rows) == set(commands) and all("503" in row["waiting_for"] and row["artifact"] == placed.reference for row in rows.values()), rows
+    assert "waiting for " + fake.url("web") in daemon.cli.run("status").out
+    for client in clients.values():
+        client.kill()
+        client.communicate()
+    assert soon(lambda: not daemon.status()["requests"])
+
+
 def test_a_read_that_gets_no_byte_says_of_whom_and_the_log_says_it_once(fake, held_up):
     daemon, placed, _, _ = held_up
-    client = daemon.cli.spawn("load", placed.reference, "--progress", "json")
+    client = daemon.cli.spawn("load", placed.reference, "--progress", "json", "--group", "g", "--rank", "0", "--world-size", "1")
     waits = (step["waiting_for"] for step in told(client) if "waiting_for" in step)
     assert next(waits) in {f"more bytes from {fake.url('web')}", f"{fake.url('web')} to answer"}
     assert soon(lambda: "event=load_waiting" in daemon.log())
+    assert any((row["rank"], row["world_size"]) == (0, 1) for row in daemon.status()["loads"]) and "rank 0 of 1" in daemon.cli.run("status").out
     client.kill()
     client.communicate()
     lines = [line for line in daemon.log().splitlines() if "event=load_waiting" in line]

@@ -273,7 +273,8 @@ def test_every_load_of_a_group_is_an_attempt_of_its_own(fake, client, tensors):
 
 
 @pytest.mark.parametrize("wrong", [{"executor": "fast"}, {"collective": 1}, {"source_locality": "x"}, {"deadline": "5"},
-                                   {"deadline": float("nan")}, {"deadline": -1}, {"group": "g"}, {"group": ("g", 0, 2)}])
+                                   {"deadline": float("nan")}, {"deadline": -1}, {"group": "g"}, {"group": ("g", 0, 2)},
+                                   {"source_sharing_domain": 5}])
 def test_a_wrong_option_is_refused_at_once(wrong):
     with pytest.raises(ValueError, match=next(iter(wrong))):
         tc.Options(**wrong)
@@ -419,6 +420,13 @@ def test_progress_is_throttled_and_told_once_at_the_end(fake, client, tensors):
     allowed = (time.monotonic() - started) / 0.1 + 2
     assert 2 <= len(calls) <= allowed and calls[0] == ("read", 0, 96) and calls[-1] == ("done", 96, 96)
     assert [call[0] for call in calls].count("done") == 1
+
+
+@pytest.mark.parametrize("wrong", [5, "bar"])
+def test_what_is_no_progress_function_is_refused_before_anything_is_asked(fake, client, tensors, wrong):
+    with pytest.raises(ValueError, match="progress"):
+        load(client, ["w"], progress=wrong)
+    assert not fake.asked("Materialize")
 
 
 @pytest.mark.parametrize("stage", ["read", "done"])

@@ -4,8 +4,10 @@ One channel per client, made at the first call. A forked child cannot use its pa
 fork support was switched on before grpc was imported), so every channel is forgotten in the child and made anew there.
 """
 import os
+import socket
 import sys
 import threading
+import time
 import urllib.parse
 import weakref
 
@@ -34,6 +36,8 @@ _OPTIONS = (
     ("SingleThreadedUnaryStream", 1),  # for gRPC's Python layer: no thread for each load
 )
 
+_TRIES = 3  # as long as connections fail before an answer, and somebody listens
+_READY_S = 20.0  # for room in a full backlog
 _channels = weakref.WeakSet()
 _abandoned = []  # the parent's channels, kept in the child: to close them there is not safe
 
@@ -66,14 +70,35 @@ class Channel:
 
     def call(self, method, request, timeout):
         """One answer as bytes."""
-        try:
-            return self._start("unary_unary", method, request, timeout)
-        except grpc.RpcError as error:
-            raise errors.from_rpc(error, self.socket_path) from None
+        tries = _Tries(self, timeout)
+        while True:
+            try:
+                return self._start("unary_unary", method, request, tries.left())
+            except grpc.RpcError as error:
+                if not tries.another(error):
+                    raise errors.from_rpc(error, self.socket_path) from None
 
     def stream(self, method, request, timeout):
         """An iterator of answers as bytes with cancel(); it raises grpc.RpcError (see errors.from_rpc)."""
-        return self._start("unary_stream", method, request, timeout)
+        tries = _Tries(self, timeout)
+        return _Stream(lambda: self._start("unary_stream", method, request, tries.left()), tries)
+
+    def becomes_ready(self, timeout):
+        """Whether there is a connection within so many seconds, if somebody listens at all. A full backlog is taken for a connection
+        under way by gRPC, which fails at its first read."""
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC) as probe:
+            try:
+                probe.connect(self.socket_path)
+            except BlockingIOError:
+                pass  # no room now
+            except OSError:
+                return False
+        with self._lock:
+            channel = self._grpc
+        try:
+            return channel is not None and not grpc.channel_ready_future(channel).result(timeout)
+        except (grpc.FutureTimeoutError, ValueError):  # ValueError: it was closed meanwhile
+            return False
 
     def _start(self, kind, method, request, timeout):
         method = self._method(kind, method)
@@ -92,6 +117,54 @@ class Channel:
                 path = name if "/" in name else f"{SERVICE}/{name}"  # most are of one service
                 self._methods[name] = getattr(self._grpc, kind)(f"/{path}")
             return self._methods[name]
+
+
+class _Tries:
+    """How often one call is sent: again while its connection fails before anything was answered, as libtensorcast does."""
+
+    def __init__(self, channel, timeout):
+        self._channel, self._n = channel, 1
+        self._until = None if timeout is None else time.monotonic() + timeout
+
+    def left(self):
+        return None if self._until is None else max(0.0, self._until - time.monotonic())
+
+    def another(self, error):
+        """Waits for a connection. False: the error stands."""
+        error.__traceback__ = None  # gRPC raises the call itself, which lives on and would keep our frames
+        left = self.left()
+        if self._n == _TRIES or left == 0 or not errors.is_of_transport(error):
+            return False
+        self._n += 1
+        return self._channel.becomes_ready(_READY_S if left is None else min(left, _READY_S))
+
+
+class _Stream:
+    """The answers of one call, which is sent again before the first of them."""
+
+    def __init__(self, start, tries):
+        self._start, self._tries, self._cancelled, self._call = start, tries, False, start()
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        while True:
+            try:
+                data = next(self._call)
+            except grpc.RpcError as error:
+                if self._cancelled or not self._tries or not self._tries.another(error):
+                    raise
+                self._call = self._start()
+                if self._cancelled:  # meanwhile, by another thread
+                    self._call.cancel()
+                continue
+            self._tries = None
+            return data
+
+    def cancel(self):
+        self._cancelled = True
+        self._call.cancel()
 
 
 def _closed():

@@ -119,6 +119,11 @@ def from_rpc(error, socket_path):
     return make(code, message, reason, metadata)
 
 
+def is_of_transport(error):
+    """Whether no daemon said this grpc.RpcError: its connection could not be made, or was lost."""
+    return error.code() is StatusCode.UNAVAILABLE and not _error_info(error.trailing_metadata())[0]
+
+
 def _error_info(trailers):
     """(reason, metadata) of the google.rpc.ErrorInfo in the trailers; empty when there is none."""
     packed = next((value for key, value in trailers or () if key == _DETAILS_KEY), b"")

@@ -52,6 +52,8 @@ class Teller:
     """Calls the user's function at most ten times a second. True is a bar on standard error, closed at the end of the context."""
 
     def __init__(self, function):
+        if function is not None and not isinstance(function, bool) and not callable(function):
+            raise errors.invalid(f"progress is {function!r}; it is True, or a function (stage, done_bytes, total_bytes)", "BAD_OPTION")
         self._bar = progress_bar.bar() if function is True else None
         self._function, self._next, self.last = self._bar or function or None, 0.0, None
 

@@ -85,7 +85,7 @@ ReleaseResponse = Table(released_replicas=(1, "uint"), released_bytes=(2, "uint"
                         leased_bytes=(4, "uint"), replicas_of_others=(5, "uint"), pinned_replicas=(9, "uint"),
                         pinned_bytes=(10, "uint"), folder=(6, "message", FolderStatus))
 
-StatusRequest = Table()
+StatusRequest = Table(own_requests_only=(1, "bool"))
 LeaseStatus = Table(pid=(1, "uint"), uid=(2, "uint"), command=(3, "string"), since_s=(4, "double"), cgroup=(5, "string"))
 ReplicaStatus = Table(artifact=(1, "string"), view_digest=(2, "string"), bytes=(3, "uint"), leases=(4, "uint"),
                       memory=(5, "string"), idle_s=(6, "double"), identity=(7, "string"), device=(8, "string"),
@@ -96,7 +96,7 @@ PrewarmStatus = Table(artifact=(1, "string"), uid=(2, "uint"), state=(3, "string
 TotalsStatus = Table(loads=(1, "uint"), resident=(2, "uint"), failed=(3, "uint"), delivered_bytes=(4, "uint"),
                      read_bytes=(5, "uint"))
 LoadStatus = Table(load_id=(1, "string"), artifact=(2, "string"), stage=(3, "string"), done_bytes=(4, "uint"),
-                   total_bytes=(5, "uint"), clients=(6, "uint"), age_s=(7, "double"))
+                   total_bytes=(5, "uint"), clients=(6, "uint"), age_s=(7, "double"), rank=(50, "uint"), world_size=(51, "uint"))
 CalibrationStatus = Table(device=(1, "string"), cached_request_us=(2, "double"), cached_gbps=(3, "double"),
                           uncached_request_us=(4, "double"), uncached_gbps=(5, "double"), copy_gbps=(6, "double"),
                           fresh_gbps=(7, "double"), samples=(8, "uint"))
@@ -110,6 +110,8 @@ UserStatus = Table(uid=(1, "uint"), connections=(2, "uint"), calls=(3, "uint"), 
                    loading_bytes=(10, "uint"))
 QuotaStatus = Table(resource=(1, "string"), taken=(2, "uint"), limit=(3, "uint"))
 UploadsStatus = Table(pending=(1, "uint"), failed=(2, "uint"), pending_bytes=(3, "uint"))
+RequestStatus = Table(method=(1, "string"), artifact=(2, "string"), stage=(3, "string"), waiting_for=(4, "string"),
+                      done_bytes=(5, "uint"), total_bytes=(6, "uint"), age_s=(7, "double"), uid=(8, "uint"), pid=(9, "uint"))
 StatusResponse = Table(version=(1, "string"), pid=(2, "uint"), uptime_s=(3, "double"), host_budget_bytes=(4, "uint"),
                        used_bytes=(5, "uint"), staging_bytes=(6, "uint"), pool_bytes=(7, "uint"),
                        replicas=(8, "messages", ReplicaStatus), loads=(9, "messages", LoadStatus), leases=(10, "uint"),
@@ -119,7 +121,7 @@ StatusResponse = Table(version=(1, "string"), pid=(2, "uint"), uptime_s=(3, "dou
                        extent_bytes=(24, "uint"), users=(25, "messages", UserStatus), kept_bytes=(26, "uint"),
                        quotas=(27, "messages", QuotaStatus), prewarms=(28, "messages", PrewarmStatus),
                        totals=(29, "message", TotalsStatus), folders=(32, "messages", FolderStatus),
-                       uploads=(38, "message", UploadsStatus))
+                       uploads=(38, "message", UploadsStatus), requests=(50, "messages", RequestStatus))
 
 FetchSidecarsRequest = Table(artifact=(1, "string"), names=(2, "strings"), list_only=(3, "bool"),
                              kind=(4, "uint"), from_store=(5, "bool"), allow_missing_shards=(6, "bool"))

@@ -61,6 +61,8 @@ class Options:
         self.policy()
         self.topology()
         self.memory_preference()
+        if self.source_sharing_domain is not None and not isinstance(self.source_sharing_domain, str):
+            raise errors.invalid(f"source_sharing_domain is {self.source_sharing_domain!r}; it is a string", "BAD_OPTION")
         is_time = isinstance(self.deadline, numbers.Real) and self.deadline >= 0  # not NaN
         if self.deadline is not None and not is_time:
             raise errors.invalid(f"deadline is {self.deadline!r}; it is a number of seconds from 0", "BAD_OPTION")

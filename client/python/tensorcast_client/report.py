@@ -51,7 +51,7 @@ def status(answer):
     stores = {store.pop("origin"): store for store in map(_fields, fields.pop("stores"))}
     quotas = {quota.pop("resource"): quota for quota in map(_fields, fields.pop("quotas"))}
     memory = {name: fields.pop(name) for name in _MEMORY}
-    lists = {name: [_fields(item) for item in fields.pop(name)] for name in ("replicas", "loads", "devices", "users", "prewarms")}
+    lists = {name: [_fields(item) for item in fields.pop(name)] for name in ("replicas", "loads", "devices", "users", "prewarms", "requests")}
     folders = [{key: getattr(folder, key) for key in ("path", "artifact", "bytes", "uid")} for folder in fields.pop("folders")]
     for name in ("totals", "uploads"):
         fields[name] = _fields(fields[name]) if fields[name] else {}
