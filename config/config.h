@@ -141,6 +141,8 @@ void config_destroy(const struct config *config);
 /* Valid YAML with every key, its effective value and, as a comment, where it came from: "default" (equal to it, wherever it
  * was written), "derived", or "from the configuration file". Read again, it prints the same. */
 void config_print(const struct config *config, FILE *out);
+/* The same where --user has defaults of its own, which are in `users`; NULL = it has none. */
+void config_print_over(const struct config *config, const struct config *users, FILE *out);
 /* From the same table: docs/config.md, docs/man/store_daemon_config.yaml.5, config/store_daemon_config.yaml. */
 void config_print_markdown(FILE *out);
 void config_print_man(FILE *out);

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/memory.h"
+#include "base/runtime_folder.h"
 #include "config/config_path.h"
 
 static const char *absolute_variable(const char *name)
@@ -66,17 +67,17 @@ static void add_roots(struct config_origin *origin)
 
 static int add_user_defaults(struct config_origin *origin, struct error *error)
 {
-    const char *runtime = absolute_variable("XDG_RUNTIME_DIR");
-    if (!runtime)
+    char folder[PATH_MAX];
+    if (!runtime_folder(folder))
         return fail(
             error, ERROR_FAILED_PRECONDITION, "NO_RUNTIME_DIR",
-            "--user puts the sockets below $XDG_RUNTIME_DIR, which is not set: log in through PAM (su -l, ssh), or set "
-            "it to a folder that is yours alone, such as /run/user/%u",
+            "--user puts the sockets below $XDG_RUNTIME_DIR, which is no absolute path: unset it, or set it to a folder "
+            "that is yours alone, such as /run/user/%u",
             (unsigned)getuid());
     if (!find_home() && !absolute_variable("XDG_STATE_HOME"))
         return fail(error, ERROR_FAILED_PRECONDITION, "NO_HOME",
                     "--user needs $HOME or $XDG_STATE_HOME, and neither is set");
-    add_default(origin, "server.socket_path", memory_print("%s/tensorcast/daemon.sock", runtime));
+    add_default(origin, "server.socket_path", memory_print("%s/daemon.sock", folder));
     add_default(origin, "server.socket_mode", memory_copy_text("0600"));
     add_default(origin, "server.state_dir", xdg_path("XDG_STATE_HOME", ".local/state", "tensorcast"));
     add_roots(origin);
@@ -113,6 +114,16 @@ const char *config_origin_name(const struct config_origin *origin)
 struct config *config_origin_load(const struct config_origin *origin, struct error *error)
 {
     return config_load_over(origin->path, config_origin_name(origin), origin->defaults, origin->n_defaults, error);
+}
+
+void config_origin_print(const struct config_origin *origin, const struct config *config, FILE *out)
+{
+    struct error ignored;
+    struct config *users =
+        origin->is_users ? config_load_over(NULL, config_origin_name(origin), origin->defaults, origin->n_defaults, &ignored)
+                         : NULL;
+    config_print_over(config, users, out);
+    config_destroy(users);
 }
 
 int config_origin_make_folder(const struct config_origin *origin, const struct config *config, struct error *error)

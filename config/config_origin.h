@@ -26,6 +26,7 @@ int config_origin_init(struct config_origin *origin, const char *path, bool is_u
 void config_origin_fini(struct config_origin *origin);
 const char *config_origin_name(const struct config_origin *origin); /* of the file, or "(defaults)" */
 struct config *config_origin_load(const struct config_origin *origin, struct error *error); /* again for a reload */
+void config_origin_print(const struct config_origin *origin, const struct config *config, FILE *out); /* as YAML */
 /* Of a user: makes the folder of the sockets, for nobody else. FAILED_PRECONDITION when it is somebody else's. */
 int config_origin_make_folder(const struct config_origin *origin, const struct config *config, struct error *error);
 

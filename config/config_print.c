@@ -40,22 +40,31 @@ static bool is_derived(const struct config_key *key, const struct config *config
     return strcmp(key->path, "server.handoff_socket_path") == 0 && strcmp(derived, config->server.handoff_socket_path) == 0;
 }
 
-static void print_origin(const struct config_key *key, const struct config *config, FILE *out)
+/* users: what counts without a file; NULL = the defaults. */
+static void print_origin(const struct config_key *key, const struct config *config, const struct config *users, FILE *out)
 {
-    if (is_derived(key, config))
+    if (is_derived(key, config)) {
         fputs("  # derived from server.socket_path\n", out);
-    else if (config_value_is_equal(key, config, config_defaults()))
-        fputs("  # default\n", out);
-    else if (key->may_be_empty)
-        fputs("  # from the configuration file\n", out);
-    else {
-        fputs("  # from the configuration file; default ", out);
-        config_value_print(key, config_defaults(), out);
-        fputc('\n', out);
+        return;
     }
+    if (config_value_is_equal(key, config, config_defaults())) {
+        fputs("  # default\n", out);
+        return;
+    }
+    fputs(users && config_value_is_equal(key, config, users) ? "  # of --user" : "  # from the configuration file", out);
+    if (!key->may_be_empty) {
+        fputs("; default ", out);
+        config_value_print(key, config_defaults(), out);
+    }
+    fputc('\n', out);
 }
 
 void config_print(const struct config *config, FILE *out)
+{
+    config_print_over(config, NULL, out);
+}
+
+void config_print_over(const struct config *config, const struct config *users, FILE *out)
 {
     const char *before = NULL;
     for (size_t i = 0; i < schema_n_keys; i++) {
@@ -63,7 +72,7 @@ void config_print(const struct config *config, FILE *out)
         print_section_heads(key->path, before, out);
         fprintf(out, "%*s%s: ", 2 * depth_of(key->path), "", schema_last_name(key));
         config_value_print(key, config, out);
-        print_origin(key, config, out);
+        print_origin(key, config, users, out);
         before = key->path;
     }
 }

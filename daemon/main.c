@@ -120,7 +120,7 @@ static int show_config(const struct config_origin *origin, enum action action, c
 {
     struct error error;
     if (action == PRINT_CONFIG) {
-        config_print(config, stdout);
+        config_origin_print(origin, config, stdout);
     } else {
         root_check_print(config, stderr);
         printf("%s: ok\n", config_origin_name(origin));

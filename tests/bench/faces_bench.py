@@ -7,6 +7,9 @@ the daemon (`python -m tensorcast_client run`), and by reference (tensorcast_cli
 hot: the files are in the page cache, the daemon holds nothing. resident: the daemon holds the model, as at a second start. Two
 tensor-parallel ranks cold: nothing is anywhere, and what the disk gave is counted. A model counts as loaded when a byte of each of
 its pages was looked at: the original returns before it has read anything.
+
+safetensors' own calls, by the official package and through the daemon: load_file of every file, the second half of each matrix by
+safe_open (as one of two ranks would), and names and shapes alone; cold, hot and resident.
 """
 import argparse
 import json
@@ -76,7 +79,21 @@ def make_cold(files):
         raise RuntimeError("something keeps the checkpoint in the page cache; is it mapped?")
 
 
-def run(options, folder, way, n_ranks, state):
+CALLS = ("load_file", "slices", "keys")
+STATES = ("cold", "hot", "resident")
+
+
+def cases():
+    """{case: (ranks, state, call of safetensors or None, ways)}"""
+    whole = {"one process, hot": (1, "hot"), "one process, resident": (1, "resident"), "two ranks, cold": (2, "cold")}
+    found = {case: (*how, None, list(WAYS)) for case, how in whole.items()}
+    for call in CALLS:
+        for state in STATES:
+            found[f"safetensors {call}, {state}"] = (1, state, call, [ORIGINAL, PATCHED])
+    return found
+
+
+def run(options, folder, way, n_ranks, state, call=None):
     """What one way of loading took: the slowest rank's seconds, and what the disk gave."""
     files = sorted(folder.glob("*.safetensors"))
     service = None if way == ORIGINAL else Service(SimpleNamespace(data=options.data, build=options.build))
@@ -92,7 +109,8 @@ def run(options, folder, way, n_ranks, state):
                 env.update({"TENSORCAST_SOCKET": str(service.socket)} if service else {})
                 env.update({"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(n_ranks), "MASTER_ADDR": "127.0.0.1",
                             "MASTER_PORT": str(port)} if n_ranks > 1 else {})
-                command = [sys.executable, *before, HERE / "faces_worker.py", folder, word, options.tiny]
+                command = [sys.executable, *before, HERE / ("safetensors_worker.py" if call else "faces_worker.py"), folder,
+                           call or word, options.tiny]
                 ranks.append(subprocess.Popen(list(map(str, command)), env=env, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                               stderr=subprocess.DEVNULL))
             for rank in ranks:
@@ -100,7 +118,8 @@ def run(options, folder, way, n_ranks, state):
                     return {"failed": f"exit {rank.wait()}"}
             make_cold(files) if state == "cold" else machine.make_hot(files)
             if state == "resident" and service:
-                service.call("prewarm", folder)
+                for reference in files if call else [folder]:  # a handle of safetensors is one file
+                    service.call("prewarm", reference)
             backed.take(sum(path.stat().st_size for path in files) * 5 // 4)  # else the first touch of new memory counts, for some
             backed.give()
             pids = [rank.pid for rank in ranks] + ([service.process.pid] if service else [])
@@ -132,8 +151,8 @@ def table(found, size):
             if not mine:
                 continue
             seconds, share = [r["touched_s"] for r in mine], median(ratios(found, case, way) or [0])
-            lines.append(f"| {case} | {way} | {median(seconds):.2f} [{min(seconds):.2f}, {max(seconds):.2f}] | "
-                         f"{median(r['returned_s'] for r in mine):.2f} | {share:.2f} | {median(r['disk_bytes'] for r in mine) / size:.2f} | "
+            lines.append(f"| {case} | {way} | {median(seconds):.3f} [{min(seconds):.3f}, {max(seconds):.3f}] | "
+                         f"{median(r['returned_s'] for r in mine):.3f} | {share:.2f} | {median(r['disk_bytes'] for r in mine) / size:.2f} | "
                          f"{median(r['asked_bytes'] for r in mine) / size:.2f} |")
     return "\n".join(lines)
 
@@ -162,12 +181,11 @@ def main():
     configure(folder)
     configure(options.tiny)
     size, found, order = sum(f.stat().st_size for f in folder.glob("*.safetensors")), [], random.Random(options.rounds)
-    cases = {"one process, hot": (1, "hot"), "one process, resident": (1, "resident"), "two ranks, cold": (2, "cold")}
     with machine.free_page_reporting():
         for at in range(options.rounds):
-            for case, (n_ranks, state) in cases.items():
-                for way in order.sample(list(WAYS), len(WAYS)):
-                    found.append({"case": case, "way": way, "round": at, **run(options, folder, way, n_ranks, state)})
+            for case, (n_ranks, state, call, ways) in cases().items():
+                for way in order.sample(ways, len(ways)):
+                    found.append({"case": case, "way": way, "round": at, **run(options, folder, way, n_ranks, state, call)})
                     print(found[-1], file=sys.stderr)
     (options.build / "bench" / "faces.json").write_text(json.dumps({"bytes": size, "found": found}))
     said = " ".join(["bash tests/bench/run.sh build --faces", *(a for a in sys.argv[1:] if a != str(options.build) and a != "build")])

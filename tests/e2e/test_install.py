@@ -7,6 +7,7 @@ import subprocess
 
 import pytest
 
+from checkpoints import blob, write
 from stage import CLI, ROOT
 
 FILES = """bin/tensorcastd bin/tensorcast lib/libtensorcast.so.0 lib/libtensorcast.so lib/libtensorcast.a include/tensorcast.h
@@ -132,20 +133,30 @@ def test_the_service_is_exposed_to_little(tree):
     assert level and float(level[1]) <= 1.5, done.stdout + done.stderr
 
 
-def test_bash_completes_commands_options_and_values(tree):
+def test_bash_completes_commands_options_values_and_tensors(tree, tmp_path):
     script = tree / "usr/share/bash-completion/completions/tensorcast"
 
     def complete(*words):
         program = ('source "$1"; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMPREPLY=(); '
                    '$(complete -p tensorcast | sed "s/.*-F \\([^ ]*\\).*/\\1/"); printf "%s\\n" "${COMPREPLY[@]}"')
-        return subprocess.check_output(["bash", "-c", program, "bash", script, *words], text=True).split()
+        return subprocess.check_output(["bash", "-c", program, "bash", script, *words], text=True, env=with_command).split()
 
+    with_command = {**os.environ, "PATH": f"{os.path.dirname(CLI)}:{os.environ['PATH']}"}
     assert {"inspect", "load", "explain", "status", "prewarm", "release", "verify"} <= set(complete("tensorcast", ""))
     assert "--digest" in complete("tensorcast", "load", "--di")
     assert {"auto", "generic", "local", "collective"} <= set(complete("tensorcast", "load", "--executor", ""))
     assert {"gs://", "s3://", "hf://", "disk:"} <= set(complete("tensorcast", "inspect", ""))
     assert "bash" in complete("tensorcast", "completion", "b") and "--pin" in complete("tensorcast", "prewarm", "--p")
     assert complete("tensorcast", "activations", "est") == ["estimate"]
+    write(tmp_path / "m", {"model.norm.weight": blob(1, 4), "model.norm.bias": blob(2, 4), "lm_head": blob(3, 4)})
+    for option in ["--tensor", "--slice"]:
+        for artifact in [[f"{tmp_path}/m"], ["disk", ":", f"{tmp_path}/m/model.safetensors"]]:
+            assert sorted(complete("tensorcast", "load", *artifact, option, "model.n")) == ["model.norm.bias", "model.norm.weight"]
+    write(tmp_path / "evil", {f"$(touch {tmp_path}/ran)": blob(1, 4)})
+    quoted = ["\\$\\(touch\\", f"{tmp_path}/ran\\)"]
+    assert complete("tensorcast", "load", f"{tmp_path}/evil", "--tensor", "") == quoted and not (tmp_path / "ran").exists()
+    for artifact in [f"{tmp_path}/nobody", "gs://bucket/m"]:
+        assert complete("tensorcast", "load", artifact, "--tensor", "") == []
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

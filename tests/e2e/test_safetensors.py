@@ -15,6 +15,7 @@ import safetensors.numpy
 from stage import ROOT
 import tensorcast_client as tc
 from tensorcast_client.safetensors import SafetensorError, read_ahead, safe_open
+from tensorcast_client.safetensors import official as originals
 from tensorcast_client.safetensors.numpy import load_file
 
 official = safetensors.safe_open
@@ -308,6 +309,32 @@ def test_memory_of_a_folder_that_is_not_the_files_is_not_handed_out(served, mode
         else:
             assert all(file.get_tensor(name).tobytes() == array.tobytes() for name, array in arrays.items())
     assert all(array.tobytes() == arrays[name].tobytes() for name, array in load_file(path).items())
+
+
+def test_what_a_newer_official_package_has_is_that_packages_own(served, models, monkeypatch):
+    class Newer:
+        """A handle with a method that ours has not."""
+
+        def __init__(self, *given, **how):
+            self._handle = official(*given, **how)
+
+        def __getattr__(self, name):
+            return getattr(self._handle, name)
+
+        def prefetch(self):
+            return sorted(self._handle.keys())
+
+    save(models / "x.safetensors", {"w": np.arange(4)})
+    handle = safe_open(models / "x.safetensors", "np")
+    with pytest.raises(AttributeError, match="prefetch"):
+        handle.prefetch()
+    monkeypatch.setattr(originals, "safe_open", Newer)
+    with pytest.raises(tc.TensorcastError, match="newer than safetensors 0"):
+        handle.prefetch()
+    monkeypatch.delenv("TENSORCAST_REQUIRED")
+    with pytest.warns(tc.TensorcastFallbackWarning, match="prefetch"):
+        assert handle.prefetch() == ["w"]
+    assert handle.get_tensor("w").tolist() == [0, 1, 2, 3]
 
 
 def test_odd_requests_have_the_official_packages_outcome(served, models):

@@ -1,7 +1,10 @@
 """A daemon of one's own: without root, without a configuration file, found by clients, closed to others."""
+import fcntl
 import os
 import signal
 import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import yaml
@@ -38,6 +41,33 @@ def own(tmp_path):
     for process in made:
         process.kill()
         process.wait()
+
+
+@pytest.fixture
+def alone():
+    """No other run of these tests uses this user's folder in /tmp meanwhile."""
+    with open(f"/tmp/.tensorcast-test-{os.geteuid()}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def test_without_a_session_the_sockets_lie_in_a_folder_of_the_users_own(own, alone):
+    """Containers, su and cron have no XDG_RUNTIME_DIR; anybody may make a folder in /tmp."""
+    session, folder = Path(f"/run/user/{os.geteuid()}"), Path(f"/tmp/tensorcast-{os.geteuid()}")
+    if session.exists() or folder.exists():
+        pytest.skip("this user has a session, or a daemon")
+    del own.env["XDG_RUNTIME_DIR"]
+    process = own.start()
+    assert folder.stat().st_mode & 0o777 == 0o700 and (folder / "daemon.sock").is_socket()
+    ask = [sys.executable, "-c", "import tensorcast_client as tc; print(tc.connect().status()['pid'])"]
+    assert own.run(*ask, PYTHONPATH=os.environ.get("PYTHONPATH", "")).stdout.strip() == str(process.pid)
+    folder.chmod(0o777)
+    for client in ([CLI, "status"], ask):
+        refused = own.run(*client, PYTHONPATH=os.environ.get("PYTHONPATH", ""))
+        assert refused.returncode != 0 and "/run/tensorcast/daemon.sock" in refused.stderr, refused
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(20) == 0
+    folder.rmdir()
 
 
 def test_it_serves_home_from_folders_of_its_own(own):

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import numbers
 import os
+import stat
 from collections.abc import Iterable
 
 from . import errors, report
@@ -39,11 +40,30 @@ def connect(address: str | os.PathLike[str] | None = None, timeout: float | None
 
 def _default_socket():
     """The system's daemon, unless only this user's own (`tensorcastd --user`) is there for us."""
-    runtime = os.environ.get("XDG_RUNTIME_DIR", "")
-    own = f"{runtime}/tensorcast/daemon.sock"
-    if runtime.startswith("/") and not os.access(DEFAULT_SOCKET, os.W_OK) and os.access(own, os.W_OK):
+    folder = _runtime_folder()
+    own = f"{folder}/daemon.sock"
+    is_trusted = folder.startswith("/") and (os.environ.get("XDG_RUNTIME_DIR") or _is_own(folder))
+    if is_trusted and not os.access(DEFAULT_SOCKET, os.W_OK) and os.access(own, os.W_OK):
         return own
     return DEFAULT_SOCKET
+
+
+def _runtime_folder():
+    """Where `tensorcastd --user` has its sockets: the rule of daemon/base/runtime_folder.h."""
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    session = f"/run/user/{os.geteuid()}"
+    if not runtime and not _is_own(session):
+        return f"/tmp/tensorcast-{os.geteuid()}"
+    return f"{runtime or session}/tensorcast"
+
+
+def _is_own(folder):
+    """Anybody can make a folder in /tmp, and a daemon in it."""
+    try:
+        about = os.lstat(folder)
+    except (OSError, ValueError):
+        return False
+    return stat.S_ISDIR(about.st_mode) and about.st_uid == os.geteuid() and not about.st_mode & 0o022
 
 
 def _socket_path(address):

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from grpc import StatusCode
@@ -11,7 +11,7 @@ from .. import errors
 from ..default_client import default_client
 from . import fallback
 from .frameworks import framework_for
-from .official import checked_framework, official, open_original
+from .official import KNOWN_VERSION, checked_framework, official, open_original
 from .opened import Opened
 
 _SCHEMES = ("disk:", "file://", "gs://", "s3://", "hf://", "http://", "https://")
@@ -103,6 +103,15 @@ class _File:
                 self._fall_back(error)
         return theirs(self._original)
 
+    def newer(self, what):
+        """What a newer official package's handle has and ours has not: that handle's own, which reads the file by itself."""
+        error = errors.make(StatusCode.UNIMPLEMENTED, f"safe_open.{what} is newer than safetensors {KNOWN_VERSION}, which this client knows",
+                            "NEWER_SAFETENSORS")
+        if self._path is None or fallback.is_required():
+            raise error
+        fallback.say(self._path, error)
+        return getattr(open_original(self._path, *self._how), what)
+
     def checked(self, name):
         """A tensor's name."""
         if not isinstance(name, str):
@@ -163,6 +172,12 @@ class safe_open(metaclass=_Kind):  # noqa: N801  the official name
         if self._file is None:
             raise official.SafetensorError("File is closed")
         return self._file
+
+    if not TYPE_CHECKING:
+        def __getattr__(self, name):
+            if name.startswith("_") or not hasattr(official.safe_open, name):
+                raise AttributeError(f"'safe_open' object has no attribute '{name}'")
+            return self._open_file().newer(name)
 
     def keys(self) -> list[str]:
         """The names of the tensors, sorted."""

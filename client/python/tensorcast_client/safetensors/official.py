@@ -13,6 +13,7 @@ except ImportError as error:
     raise ImportError("tensorcast_client.safetensors serves the names of the safetensors package and needs it: "
                       "pip install 'safetensors>=0.4'") from error
 
+KNOWN_VERSION = "0.8.0"  # whose own tests run against ours
 _NAMES = ("SafetensorError", "TensorSpec", "deserialize", "serialize", "serialize_file", "_safe_open_handle", "__version__")
 official = SimpleNamespace(safe_open=_rust.safe_open,
                            **{name: getattr(_rust, name) for name in _NAMES if hasattr(_rust, name)})

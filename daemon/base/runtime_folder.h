@@ -1,0 +1,21 @@
+/* The folder for the sockets of a user's own daemon (`tensorcastd --user`), which the daemon makes and every client looks into;
+ * the Python client has the same rule (client.py).
+ *
+ *   $XDG_RUNTIME_DIR/tensorcast    where that is set, as after a log-in
+ *   /run/user/UID/tensorcast       else, when that folder is the user's
+ *   /tmp/tensorcast-UID            else: containers, su, cron
+ *
+ * Anybody can make a folder in /tmp: what is not a folder of this user's, closed to others, is not to be used. */
+#ifndef BASE_RUNTIME_FOLDER_H
+#define BASE_RUNTIME_FOLDER_H
+
+#include <limits.h>
+#include <stdbool.h>
+
+/* False: XDG_RUNTIME_DIR is no absolute path, or too long a one. */
+bool runtime_folder(char path[PATH_MAX]);
+bool runtime_folder_is_own(const char *path); /* it is there, no link, of this process's user, and nobody else may write */
+/* For clients: the folder that the environment names, or one that is their own. */
+bool runtime_folder_is_trusted(const char *path);
+
+#endif
