@@ -1,6 +1,4 @@
-/* In the order of a request's way; README.md has the names. Whatever fails carries an error to finish_ticket(). */
-#include "load/ticket.h"
-
+/* In the order of a request's way; README.md has the names. Whatever fails carries an error to ticket_finish(). */
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,44 +9,9 @@
 #include "base/memory.h"
 #include "calibration/calibration.h"
 #include "load/group.h"
-#include "load/group_terms.h"
-#include "load/load.h"
 #include "load/load_log.h"
-#include "load/pending.h"
-#include "load/prepare.h"
-#include "load/team.h"
+#include "load/ticket_private.h"
 #include "observe/log.h"
-
-/* One request. `prep` is what it will load, `result` what it has got so far, `rank` its place among tickets of the same rank,
- * `waiter` its place among those who wait for one load. The loop thread's; a helper that runs `work` has `prep` meanwhile. */
-struct ticket {
-    struct loop_work work; /* first */
-    struct load_table *table;
-    _Atomic enum ticket_state state; /* helpers look whether it is LEAVING */
-    const struct ticket_events *events;
-    void *data;
-    struct pending pending;
-    struct ticket_input input;
-    struct preparation prep;
-    struct {                  /* of its group */
-        uint64_t since_ns;    /* when it began to wait */
-        struct ticket *first; /* while ECHO: whose result it gets */
-        struct ticket *echoes, *next_echo;
-    } rank;
-    struct load_waiter waiter;
-    struct load_result result;
-    uint64_t submitted_ns;
-};
-
-static struct ticket *ticket_of(struct preparation *prep)
-{
-    return (struct ticket *)((char *)prep - offsetof(struct ticket, prep));
-}
-
-static struct ticket *ticket_of_member(struct group_member *member)
-{
-    return (struct ticket *)((char *)member - offsetof(struct ticket, prep.member));
-}
 
 static struct ticket *ticket_of_waiter(struct load_waiter *waiter)
 {
@@ -57,19 +20,11 @@ static struct ticket *ticket_of_waiter(struct load_waiter *waiter)
 
 /* What a request does next, in the order in which it may come to that. */
 static void place_resolve(struct ticket *ticket);
-static void place_plan(struct ticket *ticket);
-static void go_on(struct ticket *ticket);
-static bool enter_group(struct ticket *ticket);
-static bool is_there(const struct ticket *ticket);
-static bool use_existing(struct ticket *ticket);
 static bool refuse_reading(struct ticket *ticket);
 static void load_alone(struct ticket *ticket);
-static void wait_for_load(struct ticket *ticket, struct load *load, enum load_origin origin);
 static void serve_ticket(struct ticket *ticket, struct replica *replica, enum load_origin origin);
 static void serve_files(struct ticket *ticket);
-static void finish_ticket(struct ticket *ticket, const struct error *error);
 static void tell_progress(struct pending *pending);
-static const struct team_events team_events;
 static const struct load_waiter_events waiter_events;
 
 /* --- states --------------------------------------------------------------------------------------------------------- */
@@ -90,7 +45,7 @@ static const struct state_row ticket_states[TICKET_STATES] = {
 };
 const struct state_machine ticket_machine = {"ticket", ticket_states, TICKET_STATES};
 
-static void set_ticket_state(struct ticket *ticket, enum ticket_state state)
+void ticket_set_state(struct ticket *ticket, enum ticket_state state)
 {
     state_check(&ticket_machine, ticket->state, state);
     ticket->state = state;
@@ -142,11 +97,11 @@ void ticket_submit(struct ticket *ticket, enum load_goal goal, const struct tick
     ticket->events = events;
     ticket->data = data;
     ticket->submitted_ns = clock_now_ns();
-    set_ticket_state(ticket, TICKET_RESOLVING);
+    ticket_set_state(ticket, TICKET_RESOLVING);
     pending_add(ticket->table, &ticket->pending);
     place_resolve(ticket);
     if (loop_submit(ticket->table->services->loop, &ticket->work, &error) != 0)
-        finish_ticket(ticket, &error);
+        ticket_finish(ticket, &error);
 }
 
 /* --- resolving ------------------------------------------------------------------------------------------------------ */
@@ -184,7 +139,7 @@ static void finish_unprepared(struct ticket *ticket)
     struct error *error = &ticket->prep.error;
     if (ticket->prep.is_lent && source_has_changed(error))
         error_append(error, "; treat the content of the client's memory as undefined");
-    finish_ticket(ticket, error);
+    ticket_finish(ticket, error);
 }
 
 static void on_resolved(struct loop_work *work)
@@ -213,11 +168,11 @@ static void on_resolved(struct loop_work *work)
     replica_drop_stale(prep->target.replicas, artifact);
     bool must_plan = prep->goal == GOAL_PLAN || prep->spec.memory == MEMORY_MAPPED ||
                      prep->spec.policy.collective == COLLECTIVE_REQUIRED || prepare_wants_group(prep);
-    if (!must_plan && (use_existing(ticket) || refuse_reading(ticket)))
+    if (!must_plan && (ticket_use_existing(ticket) || refuse_reading(ticket)))
         return;
     prep->costs = calibration_get(ticket->table->services->calibration, artifact->source->caps.device_id);
-    set_ticket_state(ticket, TICKET_PLANNING);
-    place_plan(ticket);
+    ticket_set_state(ticket, TICKET_PLANNING);
+    ticket_place_plan(ticket);
 }
 
 static void place_resolve(struct ticket *ticket)
@@ -239,8 +194,7 @@ static void plan_ticket_on_helper(struct loop_work *work)
     waiting_enter(before);
 }
 
-/* False: there is no plan, or nobody wants it any more; then the ticket is done. */
-static bool accept_plan(struct ticket *ticket, uint64_t plan_ns)
+bool ticket_accept_plan(struct ticket *ticket, uint64_t plan_ns)
 {
     ticket->result.plan = ticket->prep.plan;
     ticket->result.times.plan_ns += plan_ns;
@@ -257,13 +211,13 @@ static void on_planned(struct loop_work *work)
     struct ticket *ticket = (struct ticket *)work;
     struct preparation *prep = &ticket->prep;
     if (!prep->plan && ticket->state != TICKET_LEAVING && prepare_find_room(prep, &prep->error))
-        place_plan(ticket);
-    else if (accept_plan(ticket, prep->plan_ns))
-        go_on(ticket);
+        ticket_place_plan(ticket);
+    else if (ticket_accept_plan(ticket, prep->plan_ns))
+        ticket_go_on(ticket);
 }
 
 /* Asks a file system what is cached, and any store for scales; else it only computes. */
-static void place_plan(struct ticket *ticket)
+void ticket_place_plan(struct ticket *ticket)
 {
     const struct artifact *artifact = ticket->prep.mapping->artifact;
     ticket->work = (struct loop_work){.do_work = plan_ticket_on_helper, .done = on_planned, .uid = ticket->input.uid};
@@ -276,164 +230,16 @@ static void place_plan(struct ticket *ticket)
 }
 
 /* It has a plan. Only who has not been in its group, or waited there for somebody else, enters it. */
-static void go_on(struct ticket *ticket)
+void ticket_go_on(struct ticket *ticket)
 {
     bool may_enter = ticket->state == TICKET_PLANNING || ticket->state == TICKET_ECHO;
-    if (may_enter && enter_group(ticket))
+    if (may_enter && ticket_enter_group(ticket))
         return;
     if (ticket->prep.goal == GOAL_PLAN)
-        finish_ticket(ticket, NULL);
-    else if (!use_existing(ticket) && !refuse_reading(ticket))
+        ticket_finish(ticket, NULL);
+    else if (!ticket_use_existing(ticket) && !refuse_reading(ticket))
         load_alone(ticket);
 }
-
-/* --- its group ------------------------------------------------------------------------------------------------------ */
-
-static void add_echo(struct ticket *first, struct ticket *echo)
-{
-    log_at_of(LOG_INFO, "collective_disk_load", echo->input.uid, LOG_TEXT("load_id", echo->result.load_id),
-              LOG_TEXT("action", "joined_again"), LOG_TEXT("group_id", echo->prep.spec.topology.group_id),
-              LOG_U64("rank", echo->prep.member.rank), LOG_TEXT("reason", first->result.load_id));
-    set_ticket_state(echo, TICKET_ECHO);
-    echo->rank.first = first;
-    echo->rank.next_echo = first->rank.echoes;
-    first->rank.echoes = echo;
-}
-
-static void remove_echo(struct ticket *echo)
-{
-    struct ticket **at = &echo->rank.first->rank.echoes;
-    while (*at != echo)
-        at = &(*at)->rank.next_echo;
-    *at = echo->rank.next_echo;
-    echo->rank.first = NULL;
-}
-
-static struct ticket *take_echo(struct ticket *first)
-{
-    struct ticket *echo = first->rank.echoes;
-    if (echo)
-        remove_echo(echo);
-    return echo;
-}
-
-/* It is planned again, as one rank alone; so are its echoes. */
-static void go_without_group(struct ticket *ticket, const struct reason *problem)
-{
-    struct preparation *prep = &ticket->prep;
-    const struct execution_topology *topology = &prep->spec.topology;
-    struct ticket *echo;
-    while ((echo = take_echo(ticket)))
-        go_without_group(echo, problem);
-    prep->group_problem = *problem;
-    log_at_of(LOG_INFO, "collective_disk_load", ticket->input.uid, LOG_TEXT("load_id", ticket->result.load_id),
-              LOG_TEXT("action", "skipped"), LOG_TEXT("group_id", topology->group_id), LOG_U64("rank", topology->rank),
-              LOG_TEXT("reason", problem->text));
-    ticket->result.plan = NULL;
-    set_ticket_state(ticket, TICKET_PLANNING_ALONE);
-    place_plan(ticket);
-}
-
-static void join_group(struct ticket *ticket, const struct group_terms *terms)
-{
-    struct group_member *member = &ticket->prep.member;
-    struct reason problem;
-    struct error error;
-    set_ticket_state(ticket, TICKET_ASSEMBLING);
-    ticket->rank.since_ns = clock_now_ns();
-    switch (group_join(ticket->table->groups, terms, member, &problem, &error)) {
-    case GROUP_JOINED:
-        break;
-    case GROUP_LATE:
-        go_without_group(ticket, &problem);
-        break;
-    case GROUP_REFUSED:
-        finish_ticket(ticket, &error);
-        break;
-    case GROUP_AGAIN:
-        add_echo(ticket_of_member(member->first), ticket);
-        break;
-    }
-}
-
-/* False: it goes on alone. */
-static bool enter_group(struct ticket *ticket)
-{
-    struct preparation *prep = &ticket->prep;
-    struct group_table *groups = ticket->table->groups;
-    struct group_member *member = &prep->member;
-    uid_t owner = ticket->input.shares_groups ? GROUP_OWNER_SHARED : ticket->input.uid;
-    if (!prepare_wants_group(prep))
-        return false;
-    struct group_terms terms = group_terms_of(prep, ticket->input.uid, owner);
-    member->rank = prep->spec.topology.rank;
-    member->attempt = group_attempt_of(prep, &terms);
-    if (prep->plan->executor != EXECUTOR_OWNER_FILE_COLLECTIVE) {
-        bool could = prep->plan->candidates[EXECUTOR_OWNER_FILE_COLLECTIVE].eligible;
-        group_decline(groups, &terms, member->rank,
-                      could ? reason_rows[REASON_PREFERS_OTHER_EXECUTOR].name : "not_eligible");
-        return false;
-    }
-    if (ticket->prep.goal == GOAL_REPLICA && is_there(ticket)) {
-        group_excuse(groups, &terms, member);
-        use_existing(ticket);
-    } else {
-        join_group(ticket, &terms);
-    }
-    return true;
-}
-
-static void on_group_complete(void *data, struct group *group)
-{
-    for (uint32_t rank = 0; rank < group_terms(group)->world_size; rank++) {
-        struct group_member *member = group_find(group, rank);
-        if (!member)
-            continue;
-        struct ticket *ticket = ticket_of_member(member);
-        ticket->result.times.assemble_ns = clock_now_ns() - ticket->rank.since_ns;
-        set_ticket_state(ticket, TICKET_PLANNING_JOINTLY);
-    }
-    team_gather(data, group, &team_events);
-}
-
-static void on_group_dissolved(void *data, struct group_member *member, const struct reason *problem)
-{
-    struct ticket *ticket = ticket_of_member(member);
-    (void)data;
-    ticket->result.times.assemble_ns = clock_now_ns() - ticket->rank.since_ns;
-    go_without_group(ticket, problem);
-}
-
-const struct group_events ticket_group_events = {.complete = on_group_complete, .dissolved = on_group_dissolved};
-
-static bool on_jointly_planned(struct preparation *rank, uint64_t plan_ns, const struct reason *problem)
-{
-    struct ticket *ticket = ticket_of(rank);
-    if (!accept_plan(ticket, plan_ns))
-        return false;
-    bool runs = rank->goal == GOAL_REPLICA && rank->plan->executor == EXECUTOR_OWNER_FILE_COLLECTIVE;
-    if (runs && !problem && !is_there(ticket))
-        return true;
-    group_end(&rank->member);
-    if (runs && problem)
-        go_without_group(ticket, problem);
-    else
-        go_on(ticket);
-    return false;
-}
-
-static void on_team_failed(struct preparation *rank, const struct error *error)
-{
-    finish_ticket(ticket_of(rank), error);
-}
-
-static void on_team_joined(struct preparation *rank, struct load *load, enum load_origin origin)
-{
-    wait_for_load(ticket_of(rank), load, origin);
-}
-
-static const struct team_events team_events = {
-    .planned = on_jointly_planned, .failed = on_team_failed, .joined = on_team_joined};
 
 /* --- a replica or a load -------------------------------------------------------------------------------------------- */
 
@@ -447,12 +253,12 @@ static struct replica *find_replica(const struct preparation *prep)
     return will_do ? replica : NULL;
 }
 
-static bool is_there(const struct ticket *ticket)
+bool ticket_is_there(const struct ticket *ticket)
 {
     return ticket->prep.files || find_replica(&ticket->prep) || load_find(ticket->table, &ticket->prep);
 }
 
-static bool use_existing(struct ticket *ticket)
+bool ticket_use_existing(struct ticket *ticket)
 {
     if (ticket->prep.files) {
         serve_files(ticket);
@@ -463,7 +269,7 @@ static bool use_existing(struct ticket *ticket)
     if (replica)
         serve_ticket(ticket, replica, LOAD_FROM_REPLICA);
     else if (load)
-        wait_for_load(ticket, load, LOAD_JOINED);
+        ticket_wait_for_load(ticket, load, LOAD_JOINED);
     return replica || load;
 }
 
@@ -474,14 +280,14 @@ static bool refuse_reading(struct ticket *ticket)
         return false;
     fail(&ticket->prep.error, ERROR_FAILED_PRECONDITION, REASON(NOT_RESIDENT), "%s is not in memory",
          ticket->result.artifact);
-    finish_ticket(ticket, &ticket->prep.error);
+    ticket_finish(ticket, &ticket->prep.error);
     return true;
 }
 
-static void wait_for_load(struct ticket *ticket, struct load *load, enum load_origin origin)
+void ticket_wait_for_load(struct ticket *ticket, struct load *load, enum load_origin origin)
 {
     struct ticket *echo;
-    set_ticket_state(ticket, TICKET_WAITING);
+    ticket_set_state(ticket, TICKET_WAITING);
     if (ticket->prep.spec.topology.has_group) {
         ticket->waiter.rank = ticket->prep.spec.topology.rank;
         ticket->waiter.world_size = ticket->prep.spec.topology.world_size;
@@ -492,8 +298,8 @@ static void wait_for_load(struct ticket *ticket, struct load *load, enum load_or
     ticket->result.origin = origin;
     if (ticket->events->planned)
         ticket->events->planned(ticket->data, &ticket->result);
-    while ((echo = take_echo(ticket)))
-        wait_for_load(echo, load, LOAD_JOINED);
+    while ((echo = ticket_take_echo(ticket)))
+        ticket_wait_for_load(echo, load, LOAD_JOINED);
 }
 
 static void load_alone(struct ticket *ticket)
@@ -505,10 +311,10 @@ static void load_alone(struct ticket *ticket)
         load = load_create(ticket->table, prep, &error);
     while (!load && !prep->is_lent && prepare_find_room(prep, &error));
     if (!load) {
-        finish_ticket(ticket, &error);
+        ticket_finish(ticket, &error);
         return;
     }
-    wait_for_load(ticket, load, LOAD_OWN);
+    ticket_wait_for_load(ticket, load, LOAD_OWN);
     load_start(load, NULL, 0, 1);
 }
 
@@ -524,7 +330,7 @@ static void on_load_ended(struct load_waiter *waiter, struct load *load, struct 
     }
     if (!load->has_lost_transport || source_has_changed(&load->error) ||
         prep->spec.policy.collective == COLLECTIVE_REQUIRED || !load_give_back_region(load, prep)) {
-        finish_ticket(ticket, &load->error);
+        ticket_finish(ticket, &load->error);
         return;
     }
     const struct reason problem =
@@ -534,7 +340,7 @@ static void on_load_ended(struct load_waiter *waiter, struct load *load, struct 
         load->parts.mapping = NULL;
     }
     ticket->result.mapping = prep->mapping;
-    go_without_group(ticket, &problem);
+    ticket_go_without_group(ticket, &problem);
 }
 
 static const struct load_waiter_events waiter_events = {.ended = on_load_ended};
@@ -581,7 +387,7 @@ static void serve_ticket(struct ticket *ticket, struct replica *replica, enum lo
     ticket->result.mapping = replica->mapping;
     ticket->result.plan = replica->plan;
     ticket->result.origin = origin;
-    finish_ticket(ticket, NULL);
+    ticket_finish(ticket, NULL);
 }
 
 /* Nothing is loaded: what the client is given is in no budget, for nobody else, and goes with its lease. */
@@ -610,17 +416,17 @@ static void settle_echoes(struct ticket *ticket, const struct error *error)
     struct replica *replica = ticket->result.replica;
     enum load_origin origin = ticket->result.origin == LOAD_OWN ? LOAD_JOINED : ticket->result.origin;
     struct ticket *echo;
-    while ((echo = take_echo(ticket))) {
+    while ((echo = ticket_take_echo(ticket))) {
         if (ticket->state == TICKET_LEAVING)
-            go_on(echo);
+            ticket_go_on(echo);
         else if (replica)
             serve_ticket(echo, replica, origin);
         else
-            finish_ticket(echo, error);
+            ticket_finish(echo, error);
     }
 }
 
-static void finish_ticket(struct ticket *ticket, const struct error *error)
+void ticket_finish(struct ticket *ticket, const struct error *error)
 {
     struct group_member *member = &ticket->prep.member;
     struct error cancelled;
@@ -632,7 +438,7 @@ static void finish_ticket(struct ticket *ticket, const struct error *error)
         group_end(member);
     }
     settle_echoes(ticket, error);
-    set_ticket_state(ticket, TICKET_DONE);
+    ticket_set_state(ticket, TICKET_DONE);
     pending_remove(ticket->table, &ticket->pending);
     ticket->result.times.total_ns = clock_now_ns() - ticket->submitted_ns;
     if (ticket->prep.goal == GOAL_REPLICA)
@@ -647,13 +453,13 @@ void ticket_cancel(struct ticket *ticket)
     enum ticket_state was = ticket->state;
     if (was == TICKET_LEAVING || was == TICKET_DONE)
         return;
-    set_ticket_state(ticket, TICKET_LEAVING);
+    ticket_set_state(ticket, TICKET_LEAVING);
     if (was == TICKET_WAITING)
         load_leave(&ticket->waiter);
     else if (was == TICKET_ECHO)
-        remove_echo(ticket);
+        ticket_remove_echo(ticket);
     if (was == TICKET_WAITING || was == TICKET_ECHO || was == TICKET_ASSEMBLING)
-        finish_ticket(ticket, NULL);
+        ticket_finish(ticket, NULL);
     else /* a stage that a helper has begun ends first */
         loop_cancel(ticket->table->services->loop, &ticket->work);
 }

@@ -14,8 +14,7 @@
 
 #include <cmocka.h> /* last: it has a macro called fail */
 
-/* --- the same request again
- * -------------------------------------------------------------------------------------------------------- */
+/* --- the same request again ----------------------------------------------------------------------------------------- */
 
 /* Rank 0 of 2, which then waits for the other one. */
 static void send_twice(struct group_stage *group, struct stage_client *first, struct stage_client *again)
@@ -46,23 +45,6 @@ static bool is_done(const void *data)
     return ((const struct stage_client *)data)->is_done;
 }
 
-static void whoever_else_claims_the_rank_is_refused(void **state)
-{
-    struct group_stage *group = *state;
-    struct stage_client first, other;
-    static const char *const attempts[] = {"b", "", NULL};
-    group_send(group, &first, 0, 2, "a");
-    group_await(group, &first, TICKET_ASSEMBLING);
-    for (size_t i = 0; i < sizeof attempts / sizeof attempts[0]; i++) {
-        group_send(group, &other, 0, 2, attempts[i]);
-        stage_run_until(&group->stage, is_done, &other);
-        assert_int_equal(other.code, ERROR_ALREADY_EXISTS);
-        assert_non_null(strstr(other.message, ticket_result(first.ticket)->load_id));
-    }
-    ticket_cancel(first.ticket);
-    assert_int_equal(first.code, ERROR_CANCELLED);
-}
-
 static void the_same_attempt_with_another_view_is_refused(void **state)
 {
     struct group_stage *group = *state;
@@ -88,19 +70,6 @@ static void a_retry_takes_the_place_of_a_request_whose_client_is_gone(void **sta
     assert_int_equal(first.code, ERROR_CANCELLED);
     assert_int_equal(ticket_result(again.ticket)->plan->executor, EXECUTOR_OWNER_FILE_COLLECTIVE);
     group_assert_loaded(&again, 0);
-    group_assert_loaded(&other, 1);
-}
-
-static void a_retry_that_is_cancelled_hurts_nobody(void **state)
-{
-    struct group_stage *group = *state;
-    struct stage_client first, again, other;
-    send_twice(group, &first, &again);
-    ticket_cancel(again.ticket);
-    assert_int_equal(again.code, ERROR_CANCELLED);
-    group_send(group, &other, 1, 2, "b");
-    stage_run(&group->stage);
-    group_assert_loaded(&first, 0);
     group_assert_loaded(&other, 1);
 }
 
@@ -142,18 +111,6 @@ static void a_retry_fails_with_a_group_that_cannot_run(void **state)
 
 /* --- alone after all ------------------------------------------------------------------------------------------------ */
 
-static void ranks_without_a_transport_load_alone(void **state)
-{
-    struct group_stage *group = *state;
-    struct stage_client clients[2];
-    group_script.is_broken = true;
-    for (uint32_t rank = 0; rank < 2; rank++)
-        group_send(group, &clients[rank], rank, 2, NULL);
-    stage_run(&group->stage);
-    for (uint32_t rank = 0; rank < 2; rank++)
-        group_assert_loaded(&clients[rank], rank);
-}
-
 static void ranks_that_lost_bytes_load_again_alone(void **state)
 {
     struct group_stage *group = *state;
@@ -176,6 +133,18 @@ static void a_rank_that_insists_on_ranks_that_do_not_come_fails(void **state)
     group_send_required(group, &client, 0, 2, NULL);
     stage_run(&group->stage);
     assert_int_equal(client.code, ERROR_DEADLINE_EXCEEDED);
+}
+
+static void ranks_without_a_transport_load_alone(void **state)
+{
+    struct group_stage *group = *state;
+    struct stage_client clients[2];
+    group_script.is_broken = true;
+    for (uint32_t rank = 0; rank < 2; rank++)
+        group_send(group, &clients[rank], rank, 2, NULL);
+    stage_run(&group->stage);
+    for (uint32_t rank = 0; rank < 2; rank++)
+        group_assert_loaded(&clients[rank], rank);
 }
 
 static void who_insists_on_a_group_and_names_none_fails(void **state)
@@ -359,15 +328,13 @@ int main(void)
     transitions_watch();
     const struct CMUnitTest tests[] = {
         TEST(the_same_request_again_waits_for_the_same_result),
-        TEST(whoever_else_claims_the_rank_is_refused),
         TEST(the_same_attempt_with_another_view_is_refused),
         TEST(a_retry_takes_the_place_of_a_request_whose_client_is_gone),
-        TEST(a_retry_that_is_cancelled_hurts_nobody),
         TEST(a_retry_shares_the_fate_of_a_group_that_dissolves),
         TEST(a_retry_fails_with_a_group_that_cannot_run),
-        TEST(ranks_without_a_transport_load_alone),
         TEST(ranks_that_lost_bytes_load_again_alone),
         TEST(a_rank_that_insists_on_ranks_that_do_not_come_fails),
+        TEST(ranks_without_a_transport_load_alone),
         TEST(who_insists_on_a_group_and_names_none_fails),
         TEST(a_request_without_a_group_is_served_by_what_there_is),
         TEST(who_wants_only_what_is_in_memory_gets_no_load),
