@@ -82,10 +82,10 @@ client() {
 }
 
 check() { make -j"$jobs" check; }
+coverage() { make -j"$jobs" coverage-units; } # in a run of everything, it is check
 numpy() { make build/tests/mapping_tool build/tests/cast_tool build/tests/variant_tool && tests tests/property; }
 rules() { make layers && make limits && make house && make -s headers; }
 lint() { make lint; }
-coverage() { make -j"$jobs" coverage-units; }
 e2e() { # with options: of all of them, so that -k finds what it names
   if [ ${#options[@]} -gt 0 ]; then tests tests/e2e; else tests -n "$jobs" --dist loadfile -m "not plain" tests/e2e; fi
 }
@@ -123,7 +123,7 @@ installed() { # what stages install that come later
 
 second_lane() {
   lane asan
-  after check # which finds out what has threads
+  after coverage # which finds out what has threads
   lane tsan
   either_lane
 }
@@ -131,7 +131,7 @@ second_lane() {
 # Done by whichever lane comes to it first.
 either_lane() {
   local name
-  for name in coverage asan_e2e lint tsan_e2e; do
+  for name in asan_e2e lint tsan_e2e; do
     mkdir "$logs/.taken.$name" 2>/dev/null || continue
     case $name in *_e2e) after "${name%_e2e}" ;; esac # has built what it runs
     lane "$name"
@@ -139,7 +139,7 @@ either_lane() {
 }
 
 everything() {
-  local front=(rules check numpy client python_tests jax_tests vllm_plan e2e stores)
+  local front=(rules coverage numpy client python_tests jax_tests vllm_plan e2e stores)
   [ "${TENSORCAST_TORCH:-1}" = 0 ] || front+=(faces vllm)
   background installed
   background second_lane

@@ -60,8 +60,8 @@ static struct load *make_load(struct load_scene *scene, int64_t from, int64_t to
 {
     struct slice columns[2] = {{0, INT64_MAX}, {from, to}};
     struct view_item item = {"t.0", 3, 2, columns};
-    return load_create(scene, &(struct view_spec){.items = &item, .n_items = 1, .align_bytes = 64}, EXECUTOR_PREFERENCE_AUTO,
-                       scene->device);
+    return scene_load_create(scene, &(struct view_spec){.items = &item, .n_items = 1, .align_bytes = 64},
+                             EXECUTOR_PREFERENCE_AUTO, scene->device);
 }
 
 static void check(const struct load *load)
@@ -89,7 +89,7 @@ static void run_whole(const char *name, uint64_t link_bytes_per_s)
     struct source_remote *remote = move_away(&scene, link_bytes_per_s);
     struct load *load = make_load(&scene, 0, INT64_MAX);
     uint64_t started_ns = clock_now_ns();
-    load_start(load);
+    scene_load_start(load);
     scene_wait(&scene);
     double took_s = (double)(clock_now_ns() - started_ns) / 1e9, bytes_per_s = (double)load_bytes / took_s;
     check(load);
@@ -119,7 +119,7 @@ static void run_late_ranks(const char *name, uint64_t cache_bytes, uint64_t apar
         ranks[r] = make_load(&scene, r * 32768 / N_RANKS, (r + 1) * 32768 / N_RANKS);
     for (int r = 0; r < N_RANKS; r++) {
         nanosleep(&(struct timespec){.tv_nsec = r ? (long)(apart_ms * NS_PER_MS) : 0}, NULL);
-        load_start(ranks[r]);
+        scene_load_start(ranks[r]);
     }
     scene_wait(&scene);
     double took_s = (double)(clock_now_ns() - started_ns) / 1e9;

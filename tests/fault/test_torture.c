@@ -60,7 +60,7 @@ static struct load *make_load(struct load_scene *scene, const struct variant *va
     static const struct view_item items[] = {
         {"t.1", 3, 2, columns}, {"t.0", 3, 0, NULL}, {"t.2", 3, 3, box}, {"t.3", 3, 0, NULL}};
     struct view_spec view = {.items = items, .n_items = 4, .align_bytes = 64};
-    struct load *load = load_create(scene, &view, variant->executor, device);
+    struct load *load = scene_load_create(scene, &view, variant->executor, device);
     if (!variant->on_disk && !variant->is_remote) {
         load->source->base.caps.direct_reads = true;
         load->source->base.caps.direct_offset_alignment = load->source->base.caps.direct_memory_alignment = 512;
@@ -85,7 +85,7 @@ static bool publish(struct load *load)
 
 static bool run_once(struct load_scene *scene, struct load *load)
 {
-    load_start(load);
+    scene_load_start(load);
     scene_wait(scene);
     return publish(load);
 }
@@ -130,9 +130,9 @@ static void fail_call(const struct variant *variant, uint64_t read, uint64_t dev
     struct load *victim = make_load(&scene, variant, &device->base);
     struct load *bystander = make_load(&scene, variant, scene.device);
     victim->source->fail_from = read;
-    load_start(victim);
+    scene_load_start(victim);
     if (device_call > 0)
-        load_start(bystander);
+        scene_load_start(bystander);
     scene_wait(&scene);
     bool is_published = publish(victim);
     if (is_published) /* what came from the load beside it made some calls unnecessary */
@@ -140,7 +140,7 @@ static void fail_call(const struct variant *variant, uint64_t read, uint64_t dev
     else
         assert_failed_cleanly(victim, read ? ERROR_DATA_LOSS : ERROR_RESOURCE_EXHAUSTED);
     if (device_call == 0) {
-        load_start(bystander);
+        scene_load_start(bystander);
         scene_wait(&scene);
     }
     assert_true(publish(bystander));

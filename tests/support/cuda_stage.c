@@ -65,7 +65,7 @@ struct load *cuda_stage_load(struct cuda_stage *stage, int executor, struct devi
     static const struct view_item items[] = {
         {"t.1", 3, 2, columns}, {"t.0", 3, 0, NULL}, {"t.2", 3, 3, box}, {"t.3", 3, 2, right}};
     const struct view_spec view = {.items = items, .n_items = 4, .align_bytes = 256};
-    return load_create(&stage->scene, &view, executor, device);
+    return scene_load_create(&stage->scene, &view, executor, device);
 }
 
 void cuda_stage_add_few_tensors(struct cuda_stage *stage)
@@ -80,7 +80,7 @@ struct load *cuda_stage_small_load(struct cuda_stage *stage, struct device *devi
     static const struct slice columns[2] = {{1, 60}, {100, 900}};
     static const struct view_item items[] = {{"t.1", 3, 2, columns}, {"t.0", 3, 0, NULL}};
     const struct view_spec view = {.items = items, .n_items = 2, .align_bytes = 256};
-    return load_create(&stage->scene, &view, GENERIC, device);
+    return scene_load_create(&stage->scene, &view, GENERIC, device);
 }
 
 void pretend_disk(struct load *load, double resident_share)
@@ -126,7 +126,7 @@ void assert_published(struct load *load)
 void assert_host_is_well(struct cuda_stage *stage)
 {
     struct load *load = cuda_stage_small_load(stage, stage->scene.device);
-    load_start(load);
+    scene_load_start(load);
     scene_wait(&stage->scene);
     assert_published(load);
     load_destroy(load);

@@ -221,13 +221,13 @@ static struct mapping *build_mapping(struct load_scene *scene, const struct view
     return mapping;
 }
 
-struct load *load_create(struct load_scene *scene, const struct view_spec *view, int executor, struct device *device)
+struct load *scene_load_create(struct load_scene *scene, const struct view_spec *view, int executor, struct device *device)
 {
     return create_of_mapping(scene, build_mapping(scene, view), view, executor, device);
 }
 
-struct load *load_create_transfers(struct load_scene *scene, struct random_transfers *transfers, int executor,
-                                   struct device *device)
+struct load *scene_load_create_transfers(struct load_scene *scene, struct random_transfers *transfers, int executor,
+                                         struct device *device)
 {
     const struct view_spec view = {.whole = true, .align_bytes = 64};
     struct mapping *mapping = build_mapping(scene, &view);
@@ -253,14 +253,15 @@ struct load *load_create_transfers(struct load_scene *scene, struct random_trans
     return create_of_mapping(scene, mapping, &view, executor, device);
 }
 
-struct load *load_create_item(struct load_scene *scene, const char *name, uint32_t n_slices, const struct slice *slices,
-                              int executor)
+struct load *scene_load_create_item(struct load_scene *scene, const char *name, uint32_t n_slices,
+                                    const struct slice *slices, int executor)
 {
     struct view_item item = {name, strlen(name), n_slices, slices};
-    return load_create(scene, &(struct view_spec){.items = &item, .n_items = 1, .align_bytes = 64}, executor, scene->device);
+    return scene_load_create(scene, &(struct view_spec){.items = &item, .n_items = 1, .align_bytes = 64}, executor,
+                             scene->device);
 }
 
-struct load *load_create_random(struct load_scene *scene, int executor, struct device *device)
+struct load *scene_load_create_random(struct load_scene *scene, int executor, struct device *device)
 {
     struct view_item items[SCENE_MAX_TENSORS];
     struct slice slices[SCENE_MAX_TENSORS][3];
@@ -283,8 +284,8 @@ struct load *load_create_random(struct load_scene *scene, int executor, struct d
         items[i] = (struct view_item){tensor->name, strlen(tensor->name), whole ? 0 : tensor->rank, slices[i]};
     }
     uint64_t align = (uint64_t)1 << scene_random(scene, 13);
-    return load_create(scene, &(struct view_spec){.items = items, .n_items = n_items, .align_bytes = align}, executor,
-                       device);
+    return scene_load_create(scene, &(struct view_spec){.items = items, .n_items = n_items, .align_bytes = align}, executor,
+                             device);
 }
 
 static void on_done(struct run *run, void *data, const struct error *error)
@@ -301,7 +302,7 @@ static void on_done(struct run *run, void *data, const struct error *error)
         loop_stop(load->scene->loop);
 }
 
-void load_start_in(struct load *load, struct collective *collective, uint32_t rank)
+void scene_load_start_in(struct load *load, struct collective *collective, uint32_t rank)
 {
     assert(!load->run);
     if (load->has_failed) /* there is no segment */
@@ -319,9 +320,9 @@ void load_start_in(struct load *load, struct collective *collective, uint32_t ra
                                                                      .is_of_group = load->scene->is_of_group});
 }
 
-void load_start(struct load *load)
+void scene_load_start(struct load *load)
 {
-    load_start_in(load, NULL, 0);
+    scene_load_start_in(load, NULL, 0);
 }
 
 void scene_wait(struct load_scene *scene)

@@ -65,19 +65,19 @@ void scene_add_mixed_tensors(struct load_scene *scene, size_t n_tensors, uint64_
 void scene_write(struct load_scene *scene, size_t n_files, bool on_disk);
 
 /* A load of the items with that executor (an executor_preference); asserts that it can be planned. */
-struct load *load_create(struct load_scene *scene, const struct view_spec *view, int executor, struct device *device);
+struct load *scene_load_create(struct load_scene *scene, const struct view_spec *view, int executor, struct device *device);
 struct random_transfers;
 /* Of these transfers instead, which are borrowed. */
-struct load *load_create_transfers(struct load_scene *scene, struct random_transfers *transfers, int executor,
-                                   struct device *device);
+struct load *scene_load_create_transfers(struct load_scene *scene, struct random_transfers *transfers, int executor,
+                                         struct device *device);
 /* Of one tensor, whole when n_slices is 0. */
-struct load *load_create_item(struct load_scene *scene, const char *name, uint32_t n_slices, const struct slice *slices,
-                              int executor);
+struct load *scene_load_create_item(struct load_scene *scene, const char *name, uint32_t n_slices,
+                                    const struct slice *slices, int executor);
 /* A random view of the scene's tensors. */
-struct load *load_create_random(struct load_scene *scene, int executor, struct device *device);
-void load_start(struct load *load);
+struct load *scene_load_create_random(struct load_scene *scene, int executor, struct device *device);
+void scene_load_start(struct load *load);
 struct collective;
-void load_start_in(struct load *load, struct collective *collective, uint32_t rank);
+void scene_load_start_in(struct load *load, struct collective *collective, uint32_t rank);
 void scene_wait(struct load_scene *scene); /* until every started load is done */
 bool scene_wait_for(struct load *load);    /* false when it is not done after SCENE_PATIENCE_MS */
 /* Every byte of the segment is the source's or, where no tensor lies, zero. */

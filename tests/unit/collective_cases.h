@@ -82,7 +82,8 @@ static void make_loads(struct team *team, view_fn *view_of)
             items[i] = (struct view_item){name, strlen(name), 2, slices[i]};
         }
         struct view_spec view = {.items = items, .n_items = team->scene.n_tensors, .align_bytes = 64};
-        team->loads[rank] = load_create(&team->scene, &view, EXECUTOR_PREFERENCE_GENERIC_BYTE_RANGE, team->devices[rank]);
+        team->loads[rank] =
+            scene_load_create(&team->scene, &view, EXECUTOR_PREFERENCE_GENERIC_BYTE_RANGE, team->devices[rank]);
     }
 }
 
@@ -152,7 +153,7 @@ static struct collective *connect_team(struct team *team, const struct transport
 static void start_ranks(struct team *team, struct collective *collective)
 {
     for (uint32_t i = 0; i < team->n_ranks; i++)
-        load_start_in(team->loads[i], collective, i);
+        scene_load_start_in(team->loads[i], collective, i);
 }
 
 static void start(struct team *team, const struct transport_ops *transport)
@@ -314,9 +315,9 @@ static void another_load_may_read_what_the_group_wants(void **state)
     open_team(&team, place, 4, share);
     struct view_item item = {"t.2", 3, 0, NULL}, items[] = {item, {"t.5", 3, 0, NULL}};
     struct view_spec view = {.items = items, .n_items = 2, .align_bytes = 64};
-    struct load *other = load_create(&team.scene, &view, EXECUTOR_PREFERENCE_GENERIC_BYTE_RANGE, team.devices[0]);
+    struct load *other = scene_load_create(&team.scene, &view, EXECUTOR_PREFERENCE_GENERIC_BYTE_RANGE, team.devices[0]);
     start(&team, place->transport);
-    load_start(other);
+    scene_load_start(other);
     scene_wait(&team.scene);
     assert_in_place(&team, UINT32_MAX);
     assert_true(!other->has_failed && is_right(other));
@@ -340,8 +341,8 @@ static void ranks_that_turn_repeat_and_convert_get_what_they_want(void **state)
         for (uint32_t i = 0; i < team.n_ranks; i++) {
             team.devices[i] = place->devices[i] ? place->devices[i] : team.scene.device;
             random_transfers_fill(&transfers[i], seed * MAX_RANKS + (seed % 2 ? i : 0), 2, 3 * side * side, true);
-            team.loads[i] =
-                load_create_transfers(&team.scene, &transfers[i], EXECUTOR_PREFERENCE_GENERIC_BYTE_RANGE, team.devices[i]);
+            team.loads[i] = scene_load_create_transfers(&team.scene, &transfers[i], EXECUTOR_PREFERENCE_GENERIC_BYTE_RANGE,
+                                                        team.devices[i]);
         }
         plan_jointly(&team, 2 * MIB);
         start(&team, place->transport);

@@ -25,11 +25,11 @@ static void every_byte_arrives_whatever_is_cached_and_however_little_staging_the
         cuda_stage_init(&stage, staging[i % 3], i % 2 ? 1 : 3);
         cuda_stage_add_tensors(&stage);
         struct load *fixed = cuda_stage_load(&stage, i % 4 < 2 ? LOCAL : GENERIC, stage.gpu);
-        struct load *random = load_create_random(&stage.scene, i % 4 < 2 ? GENERIC : LOCAL, stage.gpu);
+        struct load *random = scene_load_create_random(&stage.scene, i % 4 < 2 ? GENERIC : LOCAL, stage.gpu);
         pretend_disk(fixed, (i % 3) * 0.5);
         pretend_disk(random, 1 - (i % 3) * 0.5);
-        load_start(fixed);
-        load_start(random);
+        scene_load_start(fixed);
+        scene_load_start(random);
         scene_wait(&stage.scene);
         assert_published(fixed);
         assert_published(random);
@@ -47,7 +47,7 @@ static void an_inner_slice_is_fetched_by_copies_of_rows(void **state)
     cuda_stage_init(&stage, 64 * MIB, 2);
     cuda_stage_add_tensors(&stage);
     struct load *load = cuda_stage_load(&stage, LOCAL, stage.gpu);
-    load_start(load);
+    scene_load_start(load);
     scene_wait(&stage.scene);
     assert_published(load);
     uint64_t n_rows = fake_cuda_calls("cudaMemcpy2DAsync");
@@ -98,7 +98,7 @@ static void one_read_serves_host_memory_and_two_devices(void **state)
     for (size_t i = 0; i < 3; i++)
         loads[i] = cuda_stage_load(&stage, GENERIC, devices[i]);
     for (size_t i = 0; i < 3; i++)
-        load_start(loads[i]);
+        scene_load_start(loads[i]);
     scene_wait(&stage.scene);
     for (size_t i = 0; i < 3; i++) {
         assert_published(loads[i]);
@@ -118,11 +118,11 @@ static void a_replica_in_host_memory_is_copied_to_a_device_instead_of_being_read
     cuda_stage_init(&stage, 64 * MIB, 2);
     cuda_stage_add_tensors(&stage);
     struct load *first = cuda_stage_load(&stage, GENERIC, stage.scene.device);
-    load_start(first);
+    scene_load_start(first);
     scene_wait(&stage.scene);
     struct load *second = cuda_stage_load(&stage, GENERIC, stage.gpu);
     pretend_disk(second, 0);
-    load_start(second);
+    scene_load_start(second);
     scene_wait(&stage.scene);
     assert_published(second);
     assert_int_equal(second->report.read_bytes, 0);
@@ -139,7 +139,7 @@ static void memory_that_cannot_be_pinned_is_used_as_it_is(void **state)
     cuda_stage_add_tensors(&stage);
     fake_cuda_fail("cudaHostRegister", 1, OUT_OF_MEMORY, false);
     struct load *load = cuda_stage_load(&stage, GENERIC, stage.gpu);
-    load_start(load);
+    scene_load_start(load);
     scene_wait(&stage.scene);
     assert_published(load);
     load_destroy(load);
@@ -172,8 +172,8 @@ static void sealing_waits_for_the_last_copy(void **state)
     fake_cuda_pause(true);
     static const struct view_item item = {"t.0", 3, 0, NULL};
     const struct view_spec view = {.items = &item, .n_items = 1, .align_bytes = 64};
-    struct load *load = load_create(&stage.scene, &view, GENERIC, stage.gpu);
-    load_start(load);
+    struct load *load = scene_load_create(&stage.scene, &view, GENERIC, stage.gpu);
+    scene_load_start(load);
     scene_wait(&stage.scene); /* everything is queued, nothing has been copied */
     assert_false(is_load_right(load));
     struct sealing sealing = {.segment = load->segment};
@@ -197,9 +197,9 @@ static void staging_is_not_overwritten_while_a_device_copies_from_it(void **stat
         scene_add_tensor(&stage.scene, 1, (uint64_t[]){3 * MIB});
         scene_write(&stage.scene, 1, false);
         fake_cuda_delay(500);
-        struct load *load = load_create_random(&stage.scene, GENERIC, stage.gpu);
+        struct load *load = scene_load_create_random(&stage.scene, GENERIC, stage.gpu);
         pretend_disk(load, i % 3 * 0.5);
-        load_start(load);
+        scene_load_start(load);
         scene_wait(&stage.scene);
         assert_published(load);
         load_destroy(load);
@@ -216,7 +216,7 @@ static void a_load_that_is_broken_off_frees_its_memory_only_when_no_copy_is_unde
         cuda_stage_add_tensors(&stage);
         fake_cuda_delay(2000); /* the fake aborts when memory goes away under a copy */
         struct load *load = cuda_stage_load(&stage, GENERIC, stage.gpu);
-        load_start(load);
+        scene_load_start(load);
         usleep((useconds_t)(i * 500));
         run_cancel(load->run);
         scene_wait(&stage.scene);
@@ -233,7 +233,7 @@ static void a_client_keeps_the_memory_that_the_daemon_has_released(void **state)
     cuda_stage_init(&stage, 64 * MIB, 1);
     cuda_stage_add_tensors(&stage);
     struct load *load = cuda_stage_load(&stage, GENERIC, stage.gpu);
-    load_start(load);
+    scene_load_start(load);
     scene_wait(&stage.scene);
     assert_published(load);
     uint64_t bytes = load->segment->allocated_bytes;
@@ -258,7 +258,7 @@ static void too_little_device_memory_is_told_with_numbers(void **state)
     cuda_stage_add_tensors(&stage);
     fake_cuda_fail("cuMemCreate", 1, OUT_OF_MEMORY, false);
     struct load *load = cuda_stage_load(&stage, GENERIC, stage.gpu);
-    load_start(load);
+    scene_load_start(load);
     scene_wait(&stage.scene);
     assert_true(load->has_failed);
     assert_int_equal(load->error.code, ERROR_RESOURCE_EXHAUSTED);

@@ -17,7 +17,7 @@ static bool load_once(struct cuda_stage *stage, struct error *error)
 {
     struct load *load = cuda_stage_small_load(stage, stage->gpu);
     pretend_disk(load, 0);
-    load_start(load);
+    scene_load_start(load);
     scene_wait(&stage->scene);
     *error = load->error;
     bool is_good = !load->has_failed && device_seal(load->segment, error) == 0;
@@ -58,7 +58,7 @@ static void a_fault_in_a_queued_copy_takes_the_device_out_of_service_and_nothing
     assert_int_equal(device_allocate(stage.gpu, 100, &segment, &error), -1);
     assert_string_equal(error.reason, "DEVICE_OUT_OF_SERVICE");
     struct load *other = cuda_stage_small_load(&stage, stage.plugins.devices[1]);
-    load_start(other);
+    scene_load_start(other);
     scene_wait(&stage.scene);
     assert_published(other);
     load_destroy(other);

@@ -136,7 +136,7 @@ static bool load_into(struct cuda_stage *stage, struct error *error)
     bool is_good = !load->has_failed;
     *error = load->error;
     if (is_good) {
-        load_start(load);
+        scene_load_start(load);
         scene_wait(&stage->scene);
         *error = load->error;
         is_good = !load->has_failed && device_seal(load->segment, error) == 0;
@@ -157,7 +157,7 @@ static void fills_only_the_view(enum device_region_kind kind)
     cuda_stage_add_few_tensors(&stage);
     struct load *load = adopt(&stage, stage.gpu, offer(&lender));
     uint64_t bytes = load->mapping->replica_bytes;
-    load_start(load);
+    scene_load_start(load);
     scene_wait(&stage.scene);
     assert_false(load->has_failed);
     assert_int_equal(device_seal(load->segment, &error), 0);
@@ -200,7 +200,7 @@ static void the_client_is_told_only_when_no_copy_is_under_way(void **state)
         cuda_stage_add_few_tensors(&stage);
         fake_cuda_pause(true);
         struct load *load = adopt(&stage, stage.gpu, offer(&lender));
-        load_start(load);
+        scene_load_start(load);
         scene_wait(&stage.scene); /* everything is queued, nothing has been copied */
         struct segment *segment = segment_ref(load->segment);
         load_destroy(load);
@@ -229,7 +229,7 @@ static void a_client_is_not_told_while_copies_may_still_come(void **state)
         struct device_region *region = offer(&lender);
         int lease = region->lease_fd;
         struct load *load = adopt(&stage, stage.gpu, region);
-        load_start(load);
+        scene_load_start(load);
         scene_wait(&stage.scene);
         assert_int_equal(device_seal(load->segment, &error), -1);
         assert_string_equal(error.reason, "DEVICE_OUT_OF_SERVICE");
@@ -253,7 +253,7 @@ static void memory_is_not_closed_under_the_copies_of_a_load_that_is_broken_off(v
         cuda_stage_add_few_tensors(&stage);
         fake_cuda_delay(2000); /* the fake aborts when memory goes away under a copy */
         struct load *load = adopt(&stage, stage.gpu, offer(&lender));
-        load_start(load);
+        scene_load_start(load);
         usleep((useconds_t)(i * 300));
         run_cancel(load->run);
         scene_wait(&stage.scene);
@@ -337,7 +337,7 @@ static void assert_refused(struct cuda_stage *stage, struct lender *lender, stru
     struct error error;
     struct load *load = adopt(stage, stage->gpu, region);
     if (!load->has_failed) {
-        load_start(load);
+        scene_load_start(load);
         scene_wait(&stage->scene);
     }
     assert_true(load->has_failed);

@@ -44,9 +44,9 @@ static void run_random_loads(uint64_t staging_bytes, uint64_t n_threads, double 
     for (int round = 0; round < 3; round++) {
         device->gives_dirty_memory = round > 0 && !hides_address; /* a queue zeroes what has no address */
         for (int i = 0; i < n_loads; i++) {
-            loads[i] = load_create_random(&scene, scene_random(&scene, 2) ? GENERIC : LOCAL, &device->base);
+            loads[i] = scene_load_create_random(&scene, scene_random(&scene, 2) ? GENERIC : LOCAL, &device->base);
             pretend_disk(loads[i], resident_share);
-            load_start(loads[i]);
+            scene_load_start(loads[i]);
         }
         scene_wait(&scene);
         for (int i = 0; i < n_loads; i++)
@@ -99,10 +99,10 @@ static void the_report_of_a_load_alone_says_what_its_plan_says(void **state)
         scene_init(&scene, seed++, i % 3 ? 64 * MIB : 64 * KIB, 0, 0);
         scene_add_mixed_tensors(&scene, 20, 400);
         scene_write(&scene, 2, i % 4 == 3);
-        struct load *load = load_create_random(&scene, i % 2 ? GENERIC : LOCAL, scene.device);
+        struct load *load = scene_load_create_random(&scene, i % 2 ? GENERIC : LOCAL, scene.device);
         if (i % 4 != 3)
             pretend_disk(load, i % 4 / 2);
-        load_start(load);
+        scene_load_start(load);
         scene_wait(&scene);
         assert_true(load_has_succeeded(load));
         assert_int_equal(load->report.read_bytes, load->plan->candidates[load->plan->executor].read_bytes);
@@ -129,11 +129,11 @@ static void loads_at_the_same_time_read_common_bytes_once(void **state)
         for (int r = 0; r < 4; r++) {
             struct slice columns[2] = {{0, INT64_MAX}, {r * 1024, (r + 1) * 1024}};
             struct view_item items[2] = {{"t.0", 3, 0, NULL}, {"t.1", 3, 2, columns}};
-            ranks[r] = load_create(&scene, &(struct view_spec){.items = items, .n_items = 2, .align_bytes = 64}, LOCAL,
-                                   scene.device);
+            ranks[r] = scene_load_create(&scene, &(struct view_spec){.items = items, .n_items = 2, .align_bytes = 64}, LOCAL,
+                                         scene.device);
             pretend_disk(ranks[r], resident[cached]);
             ranks[r]->source->gate = &gate; /* the others arrive while the first block is read */
-            load_start(ranks[r]);
+            scene_load_start(ranks[r]);
         }
         __atomic_store_n(&gate, true, __ATOMIC_RELEASE);
         scene_wait(&scene);
@@ -159,24 +159,25 @@ static void a_late_load_copies_from_a_replica_instead_of_reading(void **state)
     scene_add_tensor(&scene, 2, (uint64_t[]){2048, 4096});
     scene_write(&scene, 1, false);
     struct slice whole_rows[2] = {{100, 2000}, {0, INT64_MAX}}, inside[2] = {{200, 1900}, {64, 4000}};
-    struct load *first = load_create_item(&scene, "t.0", 2, whole_rows, LOCAL);
+    struct load *first = scene_load_create_item(&scene, "t.0", 2, whole_rows, LOCAL);
     pretend_disk(first, 0);
-    load_start(first);
+    scene_load_start(first);
     scene_wait(&scene);
     assert_true(load_has_succeeded(first));
 
-    struct load *second = load_create_item(&scene, "t.0", 2, inside, LOCAL);
+    struct load *second = scene_load_create_item(&scene, "t.0", 2, inside, LOCAL);
     pretend_disk(second, 0);
-    load_start(second);
+    scene_load_start(second);
     scene_wait(&scene);
     assert_true(load_has_succeeded(second));
     assert_int_equal(second->source->n_reads, 0);
     assert_int_equal(second->report.read_bytes, 0);
     assert_int_equal(second->report.shared_bytes, second->mapping->view_bytes);
 
-    struct load *wider = load_create_item(&scene, "t.0", 0, NULL, LOCAL); /* rows 0..99 and 2000..2047 are nobody's yet */
+    struct load *wider =
+        scene_load_create_item(&scene, "t.0", 0, NULL, LOCAL); /* rows 0..99 and 2000..2047 are nobody's yet */
     pretend_disk(wider, 0);
-    load_start(wider);
+    scene_load_start(wider);
     scene_wait(&scene);
     assert_true(load_has_succeeded(wider));
     assert_int_equal(wider->report.read_bytes, 148 * 4096);
@@ -184,9 +185,9 @@ static void a_late_load_copies_from_a_replica_instead_of_reading(void **state)
 
     load_destroy(first);
     load_destroy(wider);
-    struct load *fourth = load_create_item(&scene, "t.0", 0, NULL, LOCAL); /* the provider that is left has columns */
+    struct load *fourth = scene_load_create_item(&scene, "t.0", 0, NULL, LOCAL); /* the provider that is left has columns */
     pretend_disk(fourth, 0);
-    load_start(fourth);
+    scene_load_start(fourth);
     scene_wait(&scene);
     assert_true(load_has_succeeded(fourth));
     assert_true(fourth->report.read_bytes > 0);
@@ -204,19 +205,19 @@ static uint64_t bytes_read_behind(size_t n_newer)
     scene_init(&scene, seed++, 64 * MIB, 0, 0);
     scene_add_tensor(&scene, 2, (uint64_t[]){64, 4096});
     scene_write(&scene, 1, false);
-    whole[0] = load_create_item(&scene, "t.0", 0, NULL, LOCAL);
+    whole[0] = scene_load_create_item(&scene, "t.0", 0, NULL, LOCAL);
     pretend_disk(whole[0], 0);
-    load_start(whole[0]);
+    scene_load_start(whole[0]);
     scene_wait(&scene);
     for (size_t i = 0; i < n_newer; i++) {
-        rows[i] = load_create_item(&scene, "t.0", 2, first_row, LOCAL);
+        rows[i] = scene_load_create_item(&scene, "t.0", 2, first_row, LOCAL);
         pretend_disk(rows[i], 0);
-        load_start(rows[i]);
+        scene_load_start(rows[i]);
         scene_wait(&scene);
     }
-    whole[1] = load_create_item(&scene, "t.0", 0, NULL, LOCAL);
+    whole[1] = scene_load_create_item(&scene, "t.0", 0, NULL, LOCAL);
     pretend_disk(whole[1], 0);
-    load_start(whole[1]);
+    scene_load_start(whole[1]);
     scene_wait(&scene);
     assert_true(load_has_succeeded(whole[0]) && load_has_succeeded(whole[1]));
     uint64_t read_bytes = whole[1]->report.read_bytes;
@@ -248,9 +249,9 @@ static void the_next_ranks_columns_come_from_the_blocks_just_read(void **state)
     scene_write(&scene, 1, false);
     for (int r = 0; r < 4; r++) {
         struct slice columns[2] = {{0, INT64_MAX}, {r * 512, (r + 1) * 512}};
-        ranks[r] = load_create_item(&scene, "t.0", 2, columns, LOCAL);
+        ranks[r] = scene_load_create_item(&scene, "t.0", 2, columns, LOCAL);
         pretend_disk(ranks[r], 0);
-        load_start(ranks[r]);
+        scene_load_start(ranks[r]);
         scene_wait(&scene); /* one after the other */
         assert_true(load_has_succeeded(ranks[r]));
         read += ranks[r]->source->read_bytes;
@@ -270,9 +271,9 @@ static void a_cached_late_load_reads_the_page_cache(void **state)
     scene_add_tensor(&scene, 1, (uint64_t[]){5 * MIB});
     scene_write(&scene, 1, false);
     for (int i = 0; i < 2; i++) {
-        loads[i] = load_create_item(&scene, "t.0", 0, NULL, i ? GENERIC : LOCAL);
+        loads[i] = scene_load_create_item(&scene, "t.0", 0, NULL, i ? GENERIC : LOCAL);
         pretend_disk(loads[i], 1);
-        load_start(loads[i]);
+        scene_load_start(loads[i]);
         scene_wait(&scene);
         assert_true(load_has_succeeded(loads[i]));
         assert_int_equal(loads[i]->report.read_bytes, 5 * MIB);
@@ -292,11 +293,11 @@ static void a_failing_read_fails_only_the_loads_that_need_the_block(void **state
     scene_add_tensor(&scene, 1, (uint64_t[]){5 * MIB});
     scene_add_tensor(&scene, 1, (uint64_t[]){5 * MIB});
     scene_write(&scene, 2, false);
-    struct load *broken = load_create_item(&scene, "t.0", 0, NULL, LOCAL),
-                *sound = load_create_item(&scene, "t.1", 0, NULL, LOCAL);
+    struct load *broken = scene_load_create_item(&scene, "t.0", 0, NULL, LOCAL),
+                *sound = scene_load_create_item(&scene, "t.1", 0, NULL, LOCAL);
     broken->source->fail_from = 2;
-    load_start(broken);
-    load_start(sound);
+    scene_load_start(broken);
+    scene_load_start(sound);
     scene_wait(&scene);
     assert_true(broken->has_failed);
     assert_int_equal(broken->error.code, ERROR_DATA_LOSS);
@@ -315,15 +316,15 @@ static void a_cancelled_load_ends_once_and_leaves_the_others_alone(void **state)
         scene_init(&scene, seed++, 64 * MIB, 2, 0);
         scene_add_tensor(&scene, 1, (uint64_t[]){12 * MIB});
         scene_write(&scene, 1, false);
-        struct load *leaver = load_create_item(&scene, "t.0", 0, NULL, LOCAL),
-                    *stayer = load_create_item(&scene, "t.0", 0, NULL, GENERIC);
+        struct load *leaver = scene_load_create_item(&scene, "t.0", 0, NULL, LOCAL),
+                    *stayer = scene_load_create_item(&scene, "t.0", 0, NULL, GENERIC);
         pretend_disk(leaver, 0);
         pretend_disk(stayer, 0);
         bool gate = i > 0;
         leaver->source->gate = stayer->source->gate = &gate;
         leaver->source->delay_ns = stayer->source->delay_ns = MS;
-        load_start(leaver);
-        load_start(stayer);
+        scene_load_start(leaver);
+        scene_load_start(stayer);
         nanosleep(&(struct timespec){.tv_nsec = (long)(i * MS / 2)}, NULL);
         run_cancel(leaver->run);
         run_cancel(leaver->run);
@@ -349,10 +350,10 @@ static void a_file_that_is_cut_off_under_the_load_is_data_loss(void **state)
     scene_init(&scene, seed++, 64 * MIB, 0, 0);
     scene_add_tensor(&scene, 1, (uint64_t[]){9 * MIB});
     scene_write(&scene, 1, true);
-    struct load *load = load_create_item(&scene, "t.0", 0, NULL, LOCAL);
+    struct load *load = scene_load_create_item(&scene, "t.0", 0, NULL, LOCAL);
     snprintf(path, sizeof path, "%s/part0.safetensors", scene.folder);
     assert_int_equal(truncate(path, 4 * MIB + 100), 0);
-    load_start(load);
+    scene_load_start(load);
     scene_wait(&scene);
     assert_true(load->has_failed);
     assert_int_equal(load->error.code, ERROR_DATA_LOSS);
@@ -373,9 +374,9 @@ static void real_files_are_read_right_cached_and_uncached(void **state)
         if (i % 2)
             sync();
         for (int j = 0; j < 3; j++) {
-            loads[j] = load_create_random(&scene, j % 2 ? GENERIC : LOCAL, scene.device);
+            loads[j] = scene_load_create_random(&scene, j % 2 ? GENERIC : LOCAL, scene.device);
             loads[j]->source->resident_share = i % 2 ? 0 : 1;
-            load_start(loads[j]);
+            scene_load_start(loads[j]);
         }
         scene_wait(&scene);
         for (int j = 0; j < 3; j++) {
@@ -395,10 +396,10 @@ static void a_plan_that_misses_bytes_is_never_a_success(void **state)
         scene_init(&scene, seed++, 64 * MIB, 0, 0);
         scene_add_tensor(&scene, 1, (uint64_t[]){3 * MIB});
         scene_write(&scene, 1, false);
-        struct load *load = load_create_item(&scene, "t.0", 0, NULL, LOCAL);
+        struct load *load = scene_load_create_item(&scene, "t.0", 0, NULL, LOCAL);
         pretend_disk(load, resident[i]);
         load->plan->steps[0].bytes -= 5000;
-        load_start(load);
+        scene_load_start(load);
         scene_wait(&scene);
         assert_true(load->has_failed);
         assert_int_equal(load->error.code, ERROR_INTERNAL);
@@ -414,8 +415,8 @@ static void a_view_without_bytes_is_done_at_once(void **state)
     scene_init(&scene, seed++, 64 * MIB, 0, 0);
     scene_add_tensor(&scene, 2, (uint64_t[]){0, 5});
     scene_write(&scene, 1, false);
-    struct load *load = load_create_item(&scene, "t.0", 0, NULL, LOCAL);
-    load_start(load);
+    struct load *load = scene_load_create_item(&scene, "t.0", 0, NULL, LOCAL);
+    scene_load_start(load);
     scene_wait(&scene);
     assert_true(load_has_succeeded(load));
     assert_int_equal(load->report.read_bytes, 0);
@@ -431,12 +432,12 @@ static void a_small_load_is_not_stuck_behind_a_large_one(void **state)
     scene_add_tensor(&scene, 1, (uint64_t[]){40 * MIB});
     scene_add_tensor(&scene, 1, (uint64_t[]){1000});
     scene_write(&scene, 2, false);
-    struct load *large = load_create_item(&scene, "t.0", 0, NULL, LOCAL),
-                *small = load_create_item(&scene, "t.1", 0, NULL, LOCAL);
+    struct load *large = scene_load_create_item(&scene, "t.0", 0, NULL, LOCAL),
+                *small = scene_load_create_item(&scene, "t.1", 0, NULL, LOCAL);
     bool gate = false;
     large->source->gate = &gate; /* the large one has begun when the small one comes */
-    load_start(large);
-    load_start(small);
+    scene_load_start(large);
+    scene_load_start(small);
     __atomic_store_n(&gate, true, __ATOMIC_RELEASE);
     scene_wait(&scene);
     assert_true(load_has_succeeded(large));
@@ -460,11 +461,11 @@ static struct load *start_on(struct load_scene *scene, unsigned device, const bo
 {
     char name[24];
     snprintf(name, sizeof name, "t.%u", device);
-    struct load *load = load_create_item(scene, name, 0, NULL, LOCAL);
+    struct load *load = scene_load_create_item(scene, name, 0, NULL, LOCAL);
     pretend_disk(load, 0);
     load->source->base.caps.device_set = 100 + device;
     load->source->gate = gate;
-    load_start(load);
+    scene_load_start(load);
     return load;
 }
 
@@ -516,9 +517,9 @@ static void columns_of_a_byte_are_right_in_any_number(void **state)
         scene_init(&scene, seed++, 64 * MIB, 1, 0);
         scene_add_tensor(&scene, 2, (uint64_t[]){n_rows[i], 16});
         scene_write(&scene, 1, false);
-        struct load *load = load_create_item(&scene, "t.0", 2, columns, LOCAL);
+        struct load *load = scene_load_create_item(&scene, "t.0", 2, columns, LOCAL);
         pretend_disk(load, 0);
-        load_start(load);
+        scene_load_start(load);
         scene_wait(&scene);
         assert_true(load_has_succeeded(load)); /* with the right bytes */
         load_destroy(load);
@@ -601,15 +602,15 @@ static void users_take_turns_however_many_loads_each_has(void **state)
     scene_write(&scene, 1, false);
     for (int i = 0; i < N_LOADS; i++) {
         snprintf(name, sizeof name, "t.%d", i);
-        many[i] = load_create_item(&scene, name, 0, NULL, LOCAL);
+        many[i] = scene_load_create_item(&scene, name, 0, NULL, LOCAL);
         many[i]->uid = 1000;
         many[i]->source->gate = &gate; /* nobody is done before all are there */
-        load_start(many[i]);
+        scene_load_start(many[i]);
     }
     snprintf(name, sizeof name, "t.%d", N_LOADS);
-    struct load *one = load_create_item(&scene, name, 0, NULL, LOCAL);
+    struct load *one = scene_load_create_item(&scene, name, 0, NULL, LOCAL);
     one->uid = 1001;
-    load_start(one);
+    scene_load_start(one);
     __atomic_store_n(&gate, true, __ATOMIC_RELEASE);
     scene_wait(&scene);
     assert_true(load_has_succeeded(one));

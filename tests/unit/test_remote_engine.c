@@ -29,7 +29,7 @@ static uint64_t seed;
 
 static struct load *load_columns(struct load_scene *scene, const char *name, int64_t from, int64_t to)
 {
-    return load_create_item(scene, name, 2, (struct slice[2]){{0, INT64_MAX}, {from, to}}, AUTO);
+    return scene_load_create_item(scene, name, 2, (struct slice[2]){{0, INT64_MAX}, {from, to}}, AUTO);
 }
 
 static void run_random_loads(uint64_t staging_bytes, uint64_t cache_bytes, uint64_t request_bytes, bool hides_address)
@@ -50,8 +50,8 @@ static void run_random_loads(uint64_t staging_bytes, uint64_t cache_bytes, uint6
         size_t n_loads = 1 + scene_random(&scene, 6);
         scene.fine_slices = scene_random(&scene, 8) == 0;
         for (size_t i = 0; i < n_loads; i++) {
-            loads[i] = load_create_random(&scene, AUTO, &device->base);
-            load_start(loads[i]);
+            loads[i] = scene_load_create_random(&scene, AUTO, &device->base);
+            scene_load_start(loads[i]);
         }
         scene_wait(&scene);
         for (size_t i = 0; i < n_loads; i++)
@@ -113,8 +113,8 @@ static void a_plan_says_how_many_requests_there_will_be(void **state)
         remote->connection_bytes_per_s = i % 2 ? 20 * MIB : 2000 * MIB; /* gaps of 4 KiB, of 400 KiB */
         struct device_fault *device = device_fault_create(scene.device);
         device->hides_address = i % 8 >= 6;
-        struct load *load = load_create_random(&scene, AUTO, &device->base);
-        load_start(load);
+        struct load *load = scene_load_create_random(&scene, AUTO, &device->base);
+        scene_load_start(load);
         scene_wait(&scene);
         if (scene.fine_slices)
             assert_int_equal(load->report.read_bytes, load->plan->candidates[0].unique_source_bytes);
@@ -133,8 +133,8 @@ static void contiguous_bytes_take_no_staging_and_large_requests(void **state)
     scene_add_tensor(&scene, 1, (uint64_t[]){90 * MIB});
     scene_write(&scene, 1, false);
     struct source_remote *remote = scene_move_away(&scene);
-    struct load *load = load_create_item(&scene, "t.0", 0, NULL, AUTO);
-    load_start(load);
+    struct load *load = scene_load_create_item(&scene, "t.0", 0, NULL, AUTO);
+    scene_load_start(load);
     scene_wait(&scene);
     assert_did_what_the_plan_says(load, remote);
     assert_int_equal(remote->n_reads, 6); /* five whole blocks and an end: the header pushes it over the sixth border */
@@ -155,7 +155,7 @@ static void columns_are_scattered_without_staging(void **state)
     scene_write(&scene, 1, false);
     struct source_remote *remote = scene_move_away(&scene);
     struct load *load = load_columns(&scene, "t.0", 100, 1100); /* 2047 rows of a block: more buffers than IOV_MAX */
-    load_start(load);
+    scene_load_start(load);
     scene_wait(&scene);
     assert_did_what_the_plan_says(load, remote);
     assert_int_equal(remote->n_reads, 2);
@@ -177,7 +177,7 @@ static void columns_of_a_byte_are_right_in_any_number(void **state)
             scene_write(&scene, 1, false);
             scene_move_away(&scene);
             struct load *load = load_columns(&scene, "t.0", 3, 4);
-            load_start(load);
+            scene_load_start(load);
             scene_wait(&scene);
             assert_true(load_has_succeeded(load)); /* with the right bytes */
             load_destroy(load);
@@ -195,7 +195,7 @@ static void far_columns_are_asked_for_one_by_one(void **state)
     scene_write(&scene, 1, false);
     struct source_remote *remote = scene_move_away(&scene);
     struct load *load = load_columns(&scene, "t.0", 1 * MIB, 1 * MIB + 4096);
-    load_start(load);
+    scene_load_start(load);
     scene_wait(&scene);
     assert_did_what_the_plan_says(load, remote);
     assert_int_equal(remote->n_reads, 4);
@@ -219,9 +219,9 @@ static void ranks_at_the_same_time_ask_for_every_byte_once(void **state)
     for (int r = 0; r < 4; r++) {
         struct slice columns[2] = {{0, INT64_MAX}, {r * 2048, (r + 1) * 2048}};
         struct view_item items[2] = {{"t.0", 3, 0, NULL}, {"t.1", 3, 2, columns}};
-        ranks[r] =
-            load_create(&scene, &(struct view_spec){.items = items, .n_items = 2, .align_bytes = 64}, AUTO, scene.device);
-        load_start(ranks[r]);
+        ranks[r] = scene_load_create(&scene, &(struct view_spec){.items = items, .n_items = 2, .align_bytes = 64}, AUTO,
+                                     scene.device);
+        scene_load_start(ranks[r]);
     }
     scene_wait(&scene);
     for (int r = 0; r < 4; r++)
@@ -246,7 +246,7 @@ static uint64_t read_columns_in_turn(uint64_t cache_bytes)
     struct source_remote *remote = scene_move_away(&scene);
     for (int r = 0; r < 4; r++) {
         ranks[r] = load_columns(&scene, "t.0", r * 2048, (r + 1) * 2048);
-        load_start(ranks[r]);
+        scene_load_start(ranks[r]);
         scene_wait(&scene);
         assert_true(load_has_succeeded(ranks[r]));
     }
@@ -277,10 +277,10 @@ static void the_last_of_many_ranks_finds_its_columns_too(void **state)
     scene_write(&scene, 1, false);
     struct source_remote *remote = scene_move_away(&scene);
     first = load_columns(&scene, "t.0", 0, 8192 / 16 * 15); /* fifteen ranks at once */
-    load_start(first);
+    scene_load_start(first);
     scene_wait(&scene);
     last = load_columns(&scene, "t.0", 8192 / 16 * 15, 8192);
-    load_start(last);
+    scene_load_start(last);
     scene_wait(&scene);
     assert_true(load_has_succeeded(first));
     assert_true(load_has_succeeded(last));
@@ -301,7 +301,7 @@ static uint64_t keep_columns(bool is_of_group)
     scene_write(&scene, 1, false);
     scene_move_away(&scene)->base.caps.request_bytes = MIB;
     struct load *load = load_columns(&scene, "t.0", 0, 4096);
-    load_start(load);
+    scene_load_start(load);
     scene_wait(&scene);
     assert_true(load_has_succeeded(load));
     uint64_t kept_bytes = engine_extent_bytes(scene.engine);
@@ -327,10 +327,10 @@ static void a_late_load_copies_from_a_replica(void **state)
     scene_add_tensor(&scene, 2, (uint64_t[]){4096, 8192});
     scene_write(&scene, 1, false);
     struct source_remote *remote = scene_move_away(&scene);
-    loads[0] = load_create_item(&scene, "t.0", 0, NULL, AUTO);
+    loads[0] = scene_load_create_item(&scene, "t.0", 0, NULL, AUTO);
     loads[1] = load_columns(&scene, "t.0", 1000, 6000);
     for (int i = 0; i < 2; i++) {
-        load_start(loads[i]);
+        scene_load_start(loads[i]);
         scene_wait(&scene);
         assert_true(load_has_succeeded(loads[i]));
     }
@@ -351,13 +351,13 @@ static void waiting_for_a_store_holds_up_no_disk(void **state)
     struct source *files = source_ref(scene.artifact->source);
     scene_move_away(&scene);
     bool gate = false;
-    struct load *far = load_create_item(&scene, "t.0", 0, NULL, AUTO);
+    struct load *far = scene_load_create_item(&scene, "t.0", 0, NULL, AUTO);
     far->source->gate = &gate;
-    load_start(far);
+    scene_load_start(far);
     struct source *store = scene.artifact->source;
     scene.artifact->source = files;
-    struct load *near = load_create_item(&scene, "t.0", 0, NULL, AUTO);
-    load_start(near);
+    struct load *near = scene_load_create_item(&scene, "t.0", 0, NULL, AUTO);
+    scene_load_start(near);
     while (run_done_bytes(near->run) < near->mapping->view_bytes)
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     assert_int_equal(run_done_bytes(far->run), 0);
@@ -386,12 +386,12 @@ static void requests_at_once_follow_what_the_store_allows(void **state)
         remote->latency_ns = 5 * MS;
         remote->allowed_requests = allowed[i];
         struct load *first =
-            load_create_item(&scene, "t.0", 1, (struct slice[]){{0, 100}}, AUTO); /* it learns what is allowed */
-        load_start(first);
+            scene_load_create_item(&scene, "t.0", 1, (struct slice[]){{0, 100}}, AUTO); /* it learns what is allowed */
+        scene_load_start(first);
         scene_wait(&scene);
         remote->most_in_flight = 0;
-        struct load *load = load_create_item(&scene, "t.0", 1, (struct slice[]){{MIB, 4 * MIB}}, AUTO);
-        load_start(load);
+        struct load *load = scene_load_create_item(&scene, "t.0", 1, (struct slice[]){{MIB, 4 * MIB}}, AUTO);
+        scene_load_start(load);
         scene_wait(&scene);
         assert_true(load_has_succeeded(load));
         assert_true(remote->most_in_flight <= (allowed[i] ? allowed[i] : 8));
@@ -426,8 +426,8 @@ static void progress_counts_bytes_as_they_come_and_not_only_whole_requests(void 
         device->hides_address = hides_address;
         struct view_item item = {"t.0", 3, 0, NULL};
         struct view_spec view = {.items = &item, .n_items = 1, .align_bytes = 64};
-        struct load *load = load_create(&scene, &view, AUTO, &device->base);
-        load_start(load);
+        struct load *load = scene_load_create(&scene, &view, AUTO, &device->base);
+        scene_load_start(load);
         wait_until_held(remote, 2);
         uint64_t done_bytes = run_done_bytes(load->run), n_reads = __atomic_load_n(&remote->n_reads, __ATOMIC_RELAXED);
         assert_in_range(done_bytes, 2 * MIB - 2, (n_reads + 1) * MIB); /* one that is shorter has come whole */
@@ -454,7 +454,7 @@ static void progress_counts_each_ranks_share_of_what_comes(void **state)
     remote->base.caps.parallel_requests = 1;
     for (int r = 0; r < 2; r++) { /* a quarter of each row, and all the rest of it */
         ranks[r] = load_columns(&scene, "t.0", r ? 2048 : 0, r ? 8192 : 2048);
-        load_start(ranks[r]);
+        scene_load_start(ranks[r]);
     }
     wait_until_held(remote, 1);
     uint64_t few = run_done_bytes(ranks[0]->run), many = run_done_bytes(ranks[1]->run);
@@ -483,8 +483,8 @@ static void a_cancelled_load_does_not_wait_for_the_store(void **state)
         device->hides_address = round % 2;
         struct view_item item = {"t.0", 3, 0, NULL};
         struct view_spec view = {.items = &item, .n_items = 1, .align_bytes = 64};
-        struct load *load = load_create(&scene, &view, AUTO, &device->base);
-        load_start(load);
+        struct load *load = scene_load_create(&scene, &view, AUTO, &device->base);
+        scene_load_start(load);
         while (round >= 2 && !__atomic_load_n(&remote->in_flight, __ATOMIC_RELAXED))
             nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
         run_cancel(load->run);
@@ -506,11 +506,11 @@ static void reads_go_on_while_another_load_needs_them(void **state)
     scene_add_tensor(&scene, 1, (uint64_t[]){40 * MIB});
     scene_write(&scene, 1, false);
     struct source_remote *remote = scene_move_away(&scene);
-    struct load *leaver = load_create_item(&scene, "t.0", 0, NULL, AUTO),
-                *stayer = load_create_item(&scene, "t.0", 1, (struct slice[]){{5, INT64_MAX}}, AUTO);
+    struct load *leaver = scene_load_create_item(&scene, "t.0", 0, NULL, AUTO),
+                *stayer = scene_load_create_item(&scene, "t.0", 1, (struct slice[]){{5, INT64_MAX}}, AUTO);
     remote->latency_ns = 30 * MS;
-    load_start(leaver);
-    load_start(stayer);
+    scene_load_start(leaver);
+    scene_load_start(stayer);
     while (!__atomic_load_n(&remote->in_flight, __ATOMIC_RELAXED))
         nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
     run_cancel(leaver->run);
@@ -531,9 +531,9 @@ static void a_failed_read_ends_the_others_of_its_load(void **state)
     scene_write(&scene, 1, false);
     struct source_remote *remote = scene_move_away(&scene);
     remote->latency_ns = 3600 * 1000 * MS;
-    struct load *load = load_create_item(&scene, "t.0", 0, NULL, AUTO);
+    struct load *load = scene_load_create_item(&scene, "t.0", 0, NULL, AUTO);
     load->source->fail_from = 3;
-    load_start(load);
+    scene_load_start(load);
     scene_wait(&scene);
     assert_true(load->has_failed);
     assert_int_equal(load->error.code, ERROR_DATA_LOSS);
@@ -600,8 +600,8 @@ static void memory_stays_at_destination_staging_and_a_little(void **state)
         fclose(reset);
         struct view_item item = {"t.0", 3, 0, NULL};
         struct view_spec view = {.items = &item, .n_items = 1, .align_bytes = 64};
-        struct load *load = load_create(&scene, &view, AUTO, &device->base);
-        load_start(load);
+        struct load *load = scene_load_create(&scene, &view, AUTO, &device->base);
+        scene_load_start(load);
         scene_wait(&scene);
         assert_false(load->has_failed);
         uint64_t grown_kib = status_kib("VmHWM") - before_kib;

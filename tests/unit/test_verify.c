@@ -47,7 +47,7 @@ static struct checksum sum_of(enum checksum_kind kind, const unsigned char *byte
 
 static struct load *begin(const struct view_spec *view)
 {
-    return load_create(&scene, view, EXECUTOR_PREFERENCE_AUTO, scene.device);
+    return scene_load_create(&scene, view, EXECUTOR_PREFERENCE_AUTO, scene.device);
 }
 
 static struct load *begin_whole(void)
@@ -82,7 +82,7 @@ static int finish(struct load *load, enum verify_policy policy, struct verdict *
 {
     struct verify_options options = {.mapping = load->mapping, .segment = load->segment, .run = load->run, .policy = policy};
     if (load->run == NULL)
-        load_start(load);
+        scene_load_start(load);
     scene_wait(&scene);
     assert_false(load->has_failed);
     options.run = load->run;
@@ -238,9 +238,9 @@ static void who_took_wrong_bytes_from_another_load_reads_them_again(void **state
     (void)state;
     first->source->wrong_byte = second->source->wrong_byte = scene.image_bytes[0] - 1;
     first->source->wrong_times = 1;
-    load_start(first);
+    scene_load_start(first);
     scene_wait(&scene);
-    load_start(second); /* copies from the first */
+    scene_load_start(second); /* copies from the first */
     scene_wait(&scene);
     assert_false(load_is_right(second));
     assert_int_equal(finish(first, VERIFY_AUTO, &verdict, &error), 0);
@@ -475,7 +475,7 @@ static void a_cancelled_load_stops_verifying(void **state)
     struct verdict verdict;
     struct error error;
     (void)state;
-    load_start(load);
+    scene_load_start(load);
     scene_wait(&scene);
     struct verify_options options = {
         .mapping = load->mapping, .segment = load->segment, .run = load->run, .cancel = &cancel};
