@@ -93,7 +93,7 @@ def main():
     folder = args.folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    mp.spawn(run, (args.ranks, folder), args.ranks)
+    mp.start_processes(run, (args.ranks, folder), args.ranks, start_method="fork")  # torch is imported once
     (folder / ".meeting").unlink(missing_ok=True)
     for file in sorted(folder.iterdir()):
         print(f"{file.stat().st_size:10} {file.name}")

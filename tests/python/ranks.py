@@ -1,11 +1,13 @@
-"""One rank of tests/python/test_dcp.py: saves DTensors with torch's writer, or loads them with ours and compares.
+"""The ranks of tests/python/test_dcp.py: each saves DTensors with torch's writer, loads them with ours and compares.
 
-usage: ranks.py FOLDER WORLD_SIZE RANK SOCKET
-Ranks of several worlds run side by side and meet in the folder: "saved-N" appears when the world of N ranks has saved.
+usage: ranks.py FOLDER SOCKET WORLD_SIZE ...
+All ranks of all worlds run side by side, forked from one process that has imported torch, and log to FOLDER/log-WORLD-RANK. They
+meet in the folder: "saved-N" appears when the world of N ranks has saved. Exit status 0 when all ranks ended with 0.
 """
 import os
 import sys
 import time
+import traceback
 from pathlib import Path
 
 import torch
@@ -193,13 +195,12 @@ def complain(folder, client):
     assert torch.equal(other["even"], theirs["even"])
 
 
-def main():
-    folder, world, rank, socket = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
+def run(folder, socket, worlds, world, rank):
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/meeting-{world}", world_size=world, rank=rank)
     client = tc.connect(socket)
     save_all(folder, world)
-    for other in map(int, os.environ["WORLDS"].split()):
+    for other in worlds:
         wait_for(folder / f"saved-{other}")
     load_layouts(folder, world, client)
     load_models(folder, world, client)
@@ -208,6 +209,31 @@ def main():
     complain(folder, client)
     dist.barrier()
     dist.destroy_process_group()
+
+
+def start(log, *job):
+    """The id of a process that does it."""
+    child = os.fork()
+    if child:
+        return child
+    out, code = os.open(log, os.O_WRONLY | os.O_CREAT, 0o600), 1
+    os.dup2(out, 1)
+    os.dup2(out, 2)
+    try:
+        run(*job)
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def main():
+    folder, socket, worlds = Path(sys.argv[1]), sys.argv[2], [int(world) for world in sys.argv[3:]]
+    ranks = [start(folder / f"log-{world}-{rank}", folder, socket, worlds, world, rank) for world in worlds for rank in range(world)]
+    sys.exit(any([os.waitpid(rank, 0)[1] for rank in ranks]))
 
 
 main()
