@@ -109,8 +109,10 @@ static bool is_quantized(const struct set_tensor *tensor)
 }
 
 /* Whether a map is a matrix that lies in its stored tensor as one: rows from one to the next at the same distance, and the
- * elements of a row side by side. Fills in where. */
-static bool is_plain_matrix(const struct tensor_set *set, const struct index_map *map, struct scaling *scaling)
+ * elements of a row side by side. row_dim: which of its dimensions are the stored rows; the other one if it was transposed.
+ * Fills in where. */
+static bool is_stored_matrix(const struct tensor_set *set, const struct index_map *map, uint32_t row_dim,
+                             struct scaling *scaling)
 {
     const struct tensor_record *stored = &set->artifact->tensors[map->source];
     const struct index_loop *loops[2] = {NULL, NULL};
@@ -120,19 +122,38 @@ static bool is_plain_matrix(const struct tensor_set *set, const struct index_map
             return false;
         loops[loop->dst_dim] = loop;
     }
-    const struct index_loop *rows = loops[0], *columns = loops[1];
+    const struct index_loop *rows = loops[row_dim], *columns = loops[1 - row_dim];
     bool is_flat = stored->n_pieces == 1 && !artifact_piece(set->artifact, stored, 0)->box;
     uint64_t n_columns = columns ? columns->size : 1;
     if (columns && columns->src_step != 1)
         return false;
     scaling->src_start = map->src_start;
     scaling->row_step = rows ? rows->src_step : n_columns;
-    scaling->first_row = map->dst_start[0];
-    scaling->first_column = map->dst_start[1];
+    scaling->first_row = map->dst_start[row_dim];
+    scaling->first_column = map->dst_start[1 - row_dim];
     if (is_flat)
         return scaling->row_step >= n_columns;
     return map->src_rank >= 2 && (!rows || (rows->src_dim == map->src_rank - 2 && rows->src_step == 1)) &&
            (!columns || columns->src_dim == map->src_rank - 1);
+}
+
+/* Blocks and scales of a matrix that was transposed are those of the stored one, transposed. */
+static int find_scaling(struct tensor_set *set, const struct set_tensor *tensor, const struct index_map *map,
+                        const struct set_tensor *scale, const struct index_array *scales, struct scaling *scaling)
+{
+    static const uint32_t transposed[] = {1, 0};
+    const int64_t *block = set->step->numbers.list;
+    *scaling = (struct scaling){.block_rows = (uint64_t)block[0],
+                                .block_columns = (uint64_t)block[1],
+                                .scales = *scales,
+                                .scales_dtype = scale->dtype};
+    if (is_stored_matrix(set, map, 0, scaling))
+        return 0;
+    if (!is_stored_matrix(set, map, 1, scaling))
+        return fail_chain(set, tensor, "its elements were rearranged before they are scaled; dequantize it first");
+    scaling->block_rows = (uint64_t)block[1];
+    scaling->block_columns = (uint64_t)block[0];
+    return index_transpose(&set->work, scales, transposed, &scaling->scales);
 }
 
 static int check_scale(struct tensor_set *set, const struct set_tensor *tensor, const struct set_tensor *scale)
@@ -152,7 +173,6 @@ static int check_scale(struct tensor_set *set, const struct set_tensor *tensor, 
 static int scale_maps(struct tensor_set *set, const struct set_tensor *tensor, const struct set_tensor *scale,
                       struct index_array *array)
 {
-    const int64_t *block = set->step->numbers.list;
     struct index_array scales;
     struct index_map *maps = arena_try_array(set->arena, array->n_maps, sizeof *maps, set->error);
     if (!maps || set_maps(set, scale, &scales) < 0)
@@ -163,12 +183,9 @@ static int scale_maps(struct tensor_set *set, const struct set_tensor *tensor, c
     }
     for (size_t i = 0; i < array->n_maps; i++) {
         const struct index_map *map = &array->maps[i];
-        struct scaling scaling = {.block_rows = (uint64_t)block[0],
-                                  .block_columns = (uint64_t)block[1],
-                                  .scales = scales,
-                                  .scales_dtype = scale->dtype};
-        if (!is_plain_matrix(set, map, &scaling))
-            return fail_chain(set, tensor, "its elements were rearranged before they are scaled; dequantize it first");
+        struct scaling scaling;
+        if (find_scaling(set, tensor, map, scale, &scales, &scaling) < 0)
+            return -1;
         if (METADATA_RESERVE(set->scalings, set->n_scalings, set->scaling_capacity, set->error) < 0)
             return -1;
         set->scalings[set->n_scalings] = scaling;

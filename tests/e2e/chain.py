@@ -351,6 +351,13 @@ class Recipe:
         self.change(names, lambda tensor: tensor.cast(dtype) if only is None or tensor.dtype in only else tensor)
         return {"cast": {**arguments, "dtype": dtype, **({"only": only} if only else {})}}
 
+    def transpose_quantized(self):
+        if "quant_scale_inv" not in self.tensors:
+            return None
+        self.change(["quant", "quant_scale_inv"], lambda tensor: Tensor(tensor.dtype, tensor.bits.T))
+        self.block = self.block[::-1]
+        return {"transpose": {"tensors": ["quant*"], "dims": [1, 0]}}
+
     def dequantize(self):
         weight = self.tensors.get("quant")
         if weight is None or "quant_scale_inv" not in self.tensors:
@@ -361,7 +368,8 @@ class Recipe:
 
 
 KINDS = [Recipe.drop, Recipe.rename, Recipe.alias, Recipe.slice, Recipe.transpose, Recipe.reshape, Recipe.concat, Recipe.split, Recipe.stack,
-         Recipe.unstack, Recipe.permute_rope, Recipe.replicate_experts, Recipe.cast, Recipe.cast, Recipe.dequantize, Recipe.dequantize]
+         Recipe.unstack, Recipe.permute_rope, Recipe.replicate_experts, Recipe.cast, Recipe.cast, Recipe.transpose_quantized, Recipe.dequantize,
+         Recipe.dequantize]
 
 
 def randperms(seed, n, count):

@@ -222,18 +222,24 @@ STEPS = [step_rename, step_slice, step_transpose, step_transpose, step_reshape, 
 
 
 def dequantize(rng, tensors, block):
+    """Of the weights as they are stored, or transposed before with their scales."""
+    before = []
+    if rng.random() < .4:
+        for name in ["w", "w_scale"]:
+            tensors[name] = tensors[name].with_bits(tensors[name].bits.T)
+        block, before = block[::-1], [{"transpose": {"tensors": ["w", "w_scale"], "dims": [1, 0]}}]
     w, scale = tensors["w"], tensors.pop("w_scale")
     i, k = (np.arange(n) // b for n, b in zip(w.bits.shape, block))
     dtype = str(rng.choice(["F32", "BF16"]))
     values = w.bits.view(FLOATS["F8_E4M3"]).astype(np.float32) * scale.bits.view(np.float32)[np.ix_(i, k)]
     values = np.ascontiguousarray(values.astype(FLOATS[dtype]))
     tensors["w"] = Tensor(dtype, values.view(f"u{values.dtype.itemsize}"))
-    return {"dequantize": {"tensors": ["w"], "scale": "{tensor}_scale", "block": block, "dtype": dtype}}
+    return [*before, {"dequantize": {"tensors": ["w"], "scale": "{tensor}_scale", "block": block, "dtype": dtype}}]
 
 
 def random_recipe(rng, tensors, block):
     """The steps; `tensors` become what they give."""
-    steps = [dequantize(rng, tensors, block)] if rng.random() < .6 else []
+    steps = dequantize(rng, tensors, block) if rng.random() < .6 else []
     for i in range(rng.integers(1, 8)):
         name = str(rng.choice(list(tensors)))
         step = STEPS[rng.integers(0, len(STEPS))](rng, tensors, name, f"new{i}")

@@ -126,14 +126,23 @@ static unsigned char quantized(uint64_t i)
     return i < 16 ? 0x38 : floats(i - 16);
 }
 
+static void put_quantized(void)
+{
+    variant_scene_put("{\"w\":{\"dtype\":\"F8_E4M3\",\"shape\":[4,4],\"data_offsets\":[0,16]},"
+                      "\"w_s\":{\"dtype\":\"F32\",\"shape\":[2,2],\"data_offsets\":[16,32]}}",
+                      32, quantized);
+}
+
+#define DEQUANTIZE                                                                                                          \
+    "{\"dequantize\": {\"tensors\": [\"w\"], \"scale\": \"{tensor}_s\", \"block\": [2, 2], \"dtype\": \"F32\"}}"
+#define TRANSPOSE(names) "{\"transpose\": {\"tensors\": [" names "], \"dims\": [1, 0]}}"
+
 static void scales_are_read_for_the_blocks_of_a_slice(void **state)
 {
     float element;
     (void)state;
-    variant_scene_put("{\"w\":{\"dtype\":\"F8_E4M3\",\"shape\":[4,4],\"data_offsets\":[0,16]},"
-                      "\"w_s\":{\"dtype\":\"F32\",\"shape\":[2,2],\"data_offsets\":[16,32]}}",
-                      32, quantized);
-    apply("[{\"dequantize\": {\"tensors\": [\"w\"], \"scale\": \"{tensor}_s\", \"block\": [2, 2], \"dtype\": \"F32\"}}]");
+    put_quantized();
+    apply("[" DEQUANTIZE "]");
     assert_null(variant_scene_tensor("w_s"));
     assert_int_equal(variant_scene_slice("w", (struct slice[]){{2, 4}, {1, 2}}, 2), 0);
     assert_int_equal(variant_scene.mapping->scales.bytes, 4);
@@ -147,25 +156,42 @@ static void scales_are_read_for_the_blocks_of_a_slice(void **state)
     }
 }
 
-static void scaled_elements_may_be_rearranged_afterwards_but_not_before(void **state)
+static void scaled_elements_may_be_rearranged_afterwards(void **state)
 {
     float element;
     (void)state;
-    variant_scene_put("{\"w\":{\"dtype\":\"F8_E4M3\",\"shape\":[4,4],\"data_offsets\":[0,16]},"
-                      "\"w_s\":{\"dtype\":\"F32\",\"shape\":[2,2],\"data_offsets\":[16,32]}}",
-                      32, quantized);
-    apply(
-        "[{\"dequantize\": {\"tensors\": [\"w\"], \"scale\": \"{tensor}_s\", \"block\": [2, 2], \"dtype\": \"F32\"}}, "
-        "{\"transpose\": {\"tensors\": [\"w\"], \"dims\": [1, 0]}}, {\"slice\": {\"tensors\": [\"w\"], \"slices\": [[1, 3], "
-        "[0, 4]]}}]");
+    put_quantized();
+    apply("[" DEQUANTIZE ", " TRANSPOSE("\"w\"") ", {\"slice\": {\"tensors\": [\"w\"], \"slices\": [[1, 3], [0, 4]]}}]");
     assert_int_equal(variant_scene_load(), 0);
     memcpy(&element, variant_scene_bytes("w") + 4 * 6, 4); /* [1, 2] of the result: [2, 2] of the matrix */
     assert_true(element == 3);
-    assert_int_equal(
-        variant_scene_apply("[{\"transpose\": {\"tensors\": [\"w\", \"w_s\"], \"dims\": [1, 0]}}, {\"dequantize\": "
-                            "{\"tensors\": [\"w\"], \"scale\": \"{tensor}_s\", \"block\": [2, 2], \"dtype\": "
-                            "\"F32\"}}]"),
-        -1);
+}
+
+static void a_transposed_matrix_is_scaled_by_its_own_blocks(void **state)
+{
+    float element;
+    (void)state;
+    put_quantized();
+    apply("[" TRANSPOSE("\"w\"") ", " DEQUANTIZE "]"); /* the scales are where they were: [0, 1] is that of [0, 2] now */
+    assert_int_equal(variant_scene_load(), 0);
+    for (int i = 0; i < 16; i++) {
+        memcpy(&element, variant_scene_bytes("w") + 4 * i, 4);
+        assert_true(element == (float)(i / 8 * 2 + i % 4 / 2));
+    }
+    apply("[" TRANSPOSE("\"w\", \"w_s\"") ", " DEQUANTIZE "]");
+    assert_int_equal(variant_scene_slice("w", (struct slice[]){{2, 4}, {1, 2}}, 2), 0);
+    assert_int_equal(variant_scene.mapping->scales.bytes, 4);
+    memcpy(&element, variant_scene_bytes("w"), 4);
+    assert_true(element == 1);
+}
+
+static void elements_that_changed_places_are_not_scaled(void **state)
+{
+    (void)state;
+    put_quantized();
+    assert_int_equal(variant_scene_apply(
+                         "[{\"permute_rope\": {\"tensors\": [\"w\"], \"heads\": 1, \"to\": \"halves\"}}, " DEQUANTIZE "]"),
+                     -1);
     assert_int_equal(variant_scene.error.code, ERROR_UNIMPLEMENTED);
     assert_non_null(strstr(variant_scene.error.message, "tensor w"));
     assert_non_null(strstr(variant_scene.error.message, "step 2"));
@@ -182,7 +208,9 @@ int main(void)
         TEST(elements_within_bytes_are_unimplemented_and_named),
         TEST(a_cast_reads_source_bytes_and_writes_its_own),
         TEST(scales_are_read_for_the_blocks_of_a_slice),
-        TEST(scaled_elements_may_be_rearranged_afterwards_but_not_before),
+        TEST(scaled_elements_may_be_rearranged_afterwards),
+        TEST(a_transposed_matrix_is_scaled_by_its_own_blocks),
+        TEST(elements_that_changed_places_are_not_scaled),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
