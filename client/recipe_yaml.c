@@ -164,6 +164,13 @@ static int add_anchor(struct reader *reader, const yaml_char_t *anchor, const st
     return 0;
 }
 
+/* A list or a mapping takes an anchor's name away from a value that had it. */
+static void forget_anchor(struct reader *reader, const yaml_char_t *anchor)
+{
+    if (anchor)
+        map_remove(&reader->anchors, (const char *)anchor, strlen((const char *)anchor));
+}
+
 static int read_alias(struct reader *reader, struct recipe_node *node)
 {
     const char *anchor = (const char *)reader->event.data.alias.anchor;
@@ -232,6 +239,7 @@ static int read_collection(struct reader *reader, int depth, struct recipe_node 
     const yaml_char_t *tag = is_map ? reader->event.data.mapping_start.tag : reader->event.data.sequence_start.tag;
     if (check_tag(reader, tag, is_map ? map_tags : list_tags) < 0)
         return -1;
+    forget_anchor(reader, is_map ? reader->event.data.mapping_start.anchor : reader->event.data.sequence_start.anchor);
     if (depth > RECIPE_MAX_DEPTH)
         return fail_event(reader, "there are too many levels of lists and mappings");
     node->kind = is_map ? NODE_MAP : NODE_LIST;

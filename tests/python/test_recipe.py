@@ -99,6 +99,18 @@ def test_yaml_means_what_its_core_schema_says(art, tmp_path):
         {"a": "5", "b": [1, {"c": "d"}], "1": "x"}]
 
 
+def test_an_alias_stands_for_the_value_that_had_its_anchor_last(art, tmp_path):
+    path = write(tmp_path, "version: 1\nsteps:\n- {a: &x one, b: *x, c: &x 2, d: [*x, &y yes, *y]}\n- {&k key: *x, f: *k}\n")
+    with_key = {"key": 2, "f": "key"}
+    assert steps_of(art.variant(path))[0] == {"a": "one", "b": "one", "c": 2, "d": [2, "yes", "yes"]}
+    assert steps_of(art.variant(path))[1] == with_key
+
+
+def test_a_variable_has_a_key_as_on_the_command_line(art, tmp_path):
+    path = write(tmp_path, "version: 1\nsteps:\n- drop: ['${a b}', '${}', '${a', '${a.b-c_1:-d e}']\n")
+    assert steps_of(art.variant(path, set={})) == [{"drop": ["${a b}", "${}", "${a", "d e"]}]
+
+
 def test_json_is_read_too(art, tmp_path):
     path = write(tmp_path, json.dumps({"version": 1, "steps": [{"drop": ["x"]}]}, indent=2), "recipe.json")
     assert steps_of(art.variant(str(path))) == [{"drop": ["x"]}]
@@ -107,6 +119,7 @@ def test_json_is_read_too(art, tmp_path):
 @pytest.mark.parametrize("text, line, complaint", [
     ("version: 1\nsteps: []\n---\nversion: 1\n", 3, "a second document"),
     ("version: 1\nsteps:\n- drop: &x [a]\n- drop: *x\n", 4, "alias"),
+    ("version: 1\nsteps:\n- drop: [&x a]\n- drop: &x [a]\n- drop: [*x]\n", 5, "alias"),
     ("version: 1\nversion: 1\n", 2, "occurs twice"),
     ("version: 1\nsteps:\n- drop: !!python/object:os.system [a]\n", 3, "tag"),
     ("version: 1\nsteps:\n- drop: !!int x\n", 3, "tag"),

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from . import builtin_recipes, errors
 
 _MAX_FILE_BYTES, _MAX_BYTES = 16 << 20, 1 << 20
-_VARIABLE = re.compile(r"\$\{([^{}]{1,255}?)(?::-([^}]*))?\}", re.S)
+_VARIABLE = re.compile(r"\$\{([A-Za-z0-9_.-]{1,255})(?::-([^}]*))?\}")
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,18}")
 
 

@@ -1,4 +1,4 @@
-"""YAML as recipes may have it: its core schema alone, without aliases, tags of programs, or a key twice."""
+"""YAML as recipes may have it: its core schema alone, without tags of programs, a key twice, or aliases of lists and mappings."""
 from __future__ import annotations
 
 import re
@@ -30,7 +30,7 @@ def _bad(message):
 
 class _Reader:
     def __init__(self, events, name):
-        self._events, self._name, self.lines = events, name, []
+        self._events, self._name, self.lines, self._anchored = events, name, [], {}
 
     def _bad(self, event, why):
         return _bad(f"{self._name}:{event.start_mark.line + 1}: {why}")
@@ -48,7 +48,10 @@ class _Reader:
     def _node(self, event, depth, path):
         """path: where it is, of which "steps" and the items of that are of interest."""
         if isinstance(event, yaml.AliasEvent):
-            raise self._bad(event, f"the alias *{event.anchor}: write out what it stands for")
+            if event.anchor not in self._anchored:
+                raise self._bad(event, f"the alias *{event.anchor} stands for no single value that has an anchor: write out what it means")
+            return self._anchored[event.anchor]
+        self._anchored.pop(event.anchor, None)  # a later anchor of the same name counts
         if depth > _MAX_DEPTH:
             raise self._bad(event, f"nested deeper than {_MAX_DEPTH}")
         if path == ("steps", "item"):
@@ -71,12 +74,19 @@ class _Reader:
         while not isinstance(event := next(self._events), yaml.MappingEndEvent):
             if not isinstance(event, yaml.ScalarEvent):
                 raise self._bad(event, "a key that is no text")
+            self._scalar(event)  # its tag and its anchor; a key is text whatever its value would be
             if event.value in found:
                 raise self._bad(event, f"the key {event.value!r} occurs twice")
             found[event.value] = self._node(next(self._events), depth + 1, (*path, event.value)[:3])
         return found
 
     def _scalar(self, event):
+        value = self._value(event)
+        if event.anchor:
+            self._anchored[event.anchor] = value
+        return value
+
+    def _value(self, event):
         tag, text = event.tag, event.value
         if tag in ("!", _CORE + "str") or (tag is None and event.style):
             return text
