@@ -1,7 +1,7 @@
 /* The way of a block from its file to its last destination; see block.h.
  *
  *   prepare   the pages of all destinations at once                                place_prepare_range
- *   for each window: as much as a buffer holds, or less when it has so many rows that their book-keeping would cost memory
+ *   for each window: as much as a buffer holds, or less when that spares memory: of clips that begin in it, of rows that are read
  *     collect   what goes where, and what has to be read for it                    clip_collect, extent_collect
  *     subtract  what other replicas hold is copied from there                      provider_take, extent_keep_wanted
  *     plan      through which buffer, or straight into place                       choose_*_buffer
@@ -42,7 +42,7 @@ static uint64_t find_window_end(const struct item *item, struct range range, uin
     for (;;) {
         uint64_t n_rows = 0;
         for (size_t i = 0; i < item->n_parts && max_rows < UINT64_MAX; i++)
-            n_rows += clip_count_rows(&item->parts[i], range, max_rows + 1);
+            n_rows += clip_count_new(&item->parts[i], range, max_rows + 1);
         if (n_rows <= max_rows || range_bytes(range) <= MIN_WINDOW_BYTES)
             return range.hi;
         range.hi = range.lo + ((range_bytes(range) / 2 + MIN_WINDOW_BYTES - 1) & ~(uint64_t)(MIN_WINDOW_BYTES - 1));

@@ -33,17 +33,18 @@ static uint64_t count_rows(const struct rows *rows, struct range range)
     return rows->stride == rows->bytes ? CLIPS_PER_TRANSFER : (hi - lo) / rows->stride + 2;
 }
 
-uint64_t clip_count_rows(const struct part *part, struct range range, uint64_t enough)
+uint64_t clip_count_new(const struct part *part, struct range range, uint64_t enough)
 {
     const struct mapping *mapping = part->run->options.mapping;
     const struct plan *plan = part->run->options.plan;
     size_t transfer = mapping_find(mapping, part->file, range.lo), step = clip_find_step(plan, part->file, range.lo);
     uint64_t n_rows = 0;
     for (; n_rows < enough && transfer < mapping->file_first[part->file + 1]; transfer++) {
-        struct rows rows = rows_of_transfer(&mapping->transfers[transfer]);
-        if (rows.offset >= range.hi)
+        const struct transfer *next = &mapping->transfers[transfer];
+        if (next->src_offset >= range.hi)
             break;
-        n_rows += count_rows(&rows, range);
+        if (next->src_offset >= range.lo)
+            n_rows += next->n_rows == 1 ? 1 : CLIPS_PER_TRANSFER;
     }
     for (; n_rows < enough && step < plan->file_first[part->file + 1]; step++) {
         struct rows rows = rows_of_step(&plan->steps[step]);

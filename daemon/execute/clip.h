@@ -5,9 +5,9 @@
 #include "execute/item.h"
 #include "execute/window.h"
 
-/* How many rows (contiguous pieces) the part has in the range: what a window costs before it is cut into clips. Rows without
- * gaps in the file count as few. Counts steps' rows, too. Stops counting at `enough`. */
-uint64_t clip_count_rows(const struct part *part, struct range range, uint64_t enough);
+/* What a smaller window would spare: clips of transfers that begin in the range (those that reach into it from before are in
+ * every part of it), and the rows of steps, of which those without gaps count as few. Stops counting at `enough`. */
+uint64_t clip_count_new(const struct part *part, struct range range, uint64_t enough);
 
 /* Those of all parts that have not failed: sorted by source offset within a part. An element that is converted belongs to
  * the window of its first byte. */
