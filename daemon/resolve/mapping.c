@@ -139,7 +139,7 @@ int mapping_fail_sub_byte(const struct mapping_builder *builder, const struct te
 {
     char name[TEXT_NAME_CHARS];
     fail(builder->error, ERROR_UNIMPLEMENTED, "SUB_BYTE_SLICE",
-         "tensor %s: a slice of %s elements must begin and end on byte boundaries",
+         "tensor %s: %s elements are cut within a byte, by the slice or by the files that hold parts of the tensor",
          text_escape(record->name, record->name_length, name), dtype_name(record->dtype));
     return note_tensor(builder->error, record->name, record->name_length);
 }
