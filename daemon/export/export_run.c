@@ -36,6 +36,7 @@ enum {
     TICK_MS = 50,
     CHECKPOINT_MS = 1000,
     LOOK_AGAIN_UNITS = 32, /* how long what is known of the page cache holds */
+    MAPPINGS_PART = 8,     /* of the memory, that mappings of runs under way may have before there are fewer */
 };
 
 struct export_sizes {
@@ -79,7 +80,7 @@ struct exporting {
     struct export_units units; /* the walk */
     uint32_t n_taken;
     struct window *windows;
-    size_t n_busy;
+    size_t n_busy, n_useful;        /* windows at a time, of sizes.n_windows */
     struct journal_record *written; /* units that wait for a checkpoint */
     size_t n_written, written_room;
     struct checkpoint checkpoint;
@@ -186,6 +187,13 @@ static bool has_long_rows(const struct mapping *mapping)
     return true;
 }
 
+/* Where single elements change places, a mapping is larger than what it moves: fewer runs at a time then. */
+static size_t count_useful(const struct exporting *all, const struct mapping *mapping)
+{
+    uint64_t n = all->job->memory_bytes / MAPPINGS_PART / (mapping->arena.total_bytes + 1);
+    return n < 1 ? 1 : n < all->sizes.n_windows ? n : all->sizes.n_windows;
+}
+
 static int build_run(struct window *window, struct error *error)
 {
     struct exporting *all = window->all;
@@ -200,6 +208,7 @@ static int build_run(struct window *window, struct error *error)
     window->mapping = mapping_build(&spec.view, job->artifact, error);
     if (!window->mapping || scales_read(window->mapping, &(struct scales_options){.uid = job->uid}, error) < 0)
         return -1;
+    all->n_useful = count_useful(all, window->mapping);
     if (window->index == 0 || window->index >= all->looked_at + LOOK_AGAIN_UNITS) {
         all->cached_share = residency_cached_share(window->mapping);
         all->looked_at = window->index;
@@ -277,6 +286,13 @@ static bool start_window(struct window *window)
     return true;
 }
 
+static void start_windows(struct exporting *all)
+{
+    for (size_t i = 0; i < all->sizes.n_windows && all->n_busy < all->n_useful; i++)
+        if (!all->windows[i].run && !start_window(&all->windows[i]))
+            return;
+}
+
 static void stop_when_idle(struct exporting *all)
 {
     if (all->n_busy == 0 && !all->checkpoint.is_running)
@@ -304,7 +320,7 @@ static void on_run_done(struct run *run, void *data, const struct error *error)
         note_written(window);
     end_run(window);
     all->n_busy--;
-    start_window(window);
+    start_windows(all);
     stop_when_idle(all);
 }
 
@@ -392,8 +408,8 @@ static int run_windows(struct exporting *all, struct error *error)
     loop_timer_start(timer, TICK_MS, TICK_MS);
     all->checkpoint.all = all;
     all->checkpoint.next_ns = clock_now_ns() + CHECKPOINT_MS * (uint64_t)NS_PER_MS;
-    for (size_t i = 0; i < all->sizes.n_windows && start_window(&all->windows[i]); i++)
-        continue;
+    all->n_useful = all->sizes.n_windows;
+    start_windows(all);
     if (all->n_busy)
         loop_run(all->loop);
     loop_timer_destroy(timer);

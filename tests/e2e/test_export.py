@@ -8,6 +8,7 @@ import pytest
 from safetensors.numpy import save_file
 
 import checkpoints
+from chain import randperms
 from stage import MiB, Tensorcast
 
 FORMATS = ["hf", "topology", "dcp"]
@@ -233,6 +234,23 @@ def test_memory_is_bounded_however_large_and_however_cut(alone, models, tmp_path
     back = alone.json("fuse", "--input-dir", tmp_path / "r", "-o", tmp_path / "one", "--verify", *bounds)
     assert max(report["peak_memory_bytes"], back["peak_memory_bytes"]) <= max(memory, 40) * MiB
     assert subprocess.run(["cmp", models / "m/model.safetensors", tmp_path / "one/model.safetensors"], check=False).returncode == 0
+
+
+@pytest.mark.plain
+@pytest.mark.parametrize("memory", [64, 256])
+def test_memory_is_bounded_where_single_elements_change_places(alone, models, tmp_path, memory):
+    """Shuffled columns: what says where they go is larger than they are."""
+    hidden, inner, experts = 14336, 1792, 64
+    w2 = np.random.default_rng(11).integers(0, 65536, (256, hidden), np.uint16)
+    checkpoints.write(models / "m", {"moe.experts.w2": w2, "moe.experts.w1": np.ascontiguousarray(w2.T)})
+    settings = [word for key, value in [("experts", experts), ("inter_dim", inner), ("shuffle_seed", 42)] for word in ("--set", f"{key}={value}")]
+    report = alone.json("export", f"disk:{models}/m", "--out", tmp_path / "out", "--variant", "moe-upcycle", *settings, "--memory", f"{memory}MiB")
+    assert report["peak_memory_bytes"] <= memory * MiB
+    made, groups = whole(tmp_path / "out"), hidden // inner
+    orders = [np.arange(hidden), *randperms(42, hidden, experts // groups - 1)]
+    for expert in (0, groups, experts - 1):
+        rows = orders[expert // groups][expert % groups * inner:][:inner]
+        assert (made["moe.experts.w2"][expert] == w2[:, rows]).all() and (made["moe.experts.w1"][expert] == w2.T[rows]).all()
 
 
 @pytest.mark.plain
