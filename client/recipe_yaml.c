@@ -1,7 +1,9 @@
 #include "recipe_yaml.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <yaml.h>
 
@@ -89,6 +91,20 @@ static bool is_fraction(const char *text)
     return n_digits && !text[at];
 }
 
+/* The integers of YAML's core schema that are not decimal: 0x1f, 0o17. */
+static bool is_hex_or_octal(const char *text, int64_t *number)
+{
+    bool is_hex = strncmp(text, "0x", 2) == 0;
+    if (!is_hex && strncmp(text, "0o", 2) != 0)
+        return false;
+    size_t n_digits = strspn(text + 2, is_hex ? "0123456789abcdefABCDEF" : "01234567");
+    if (!n_digits || text[2 + n_digits])
+        return false;
+    errno = 0;
+    *number = strtoll(text + 2, NULL, is_hex ? 16 : 8);
+    return errno == 0;
+}
+
 /* What a plain scalar is. */
 static void resolve_plain(struct recipe_node *node)
 {
@@ -99,7 +115,8 @@ static void resolve_plain(struct recipe_node *node)
     } else if (is_one_of(node->text, trues) || is_one_of(node->text, falses)) {
         node->kind = NODE_BOOL;
         node->number = is_one_of(node->text, trues);
-    } else if (recipe_text_is_number(node->text, node->length, &node->number)) {
+    } else if (recipe_text_is_number(node->text, node->length, &node->number) ||
+               is_hex_or_octal(node->text, &node->number)) {
         node->kind = NODE_NUMBER;
     } else if (is_fraction(node->text)) {
         node->kind = NODE_FRACTION;

@@ -77,6 +77,12 @@ static void yaml_is_read_as_its_core_schema_says(void **state)
     reads_as("version: 1\nsteps: [{slice: {tensors: [a], slices: [[~, null], [+1, -2]]}}]",
              "[{\"slice\":{\"tensors\":[\"a\"],\"slices\":[[0,9223372036854775807],[1,-2]]}}]");
     reads_as("{\"version\": 1, \"steps\": [{\"drop\": [\"a\"]}]}", "[{\"drop\":[\"a\"]}]");
+    reads_as("version: 0x1\nsteps: [{permute_rope: {tensors: [q], heads: 0x10, to: halves}}]",
+             "[{\"permute_rope\":{\"tensors\":[\"q\"],\"heads\":16,\"to\":\"halves\"}}]");
+    reads_as("version: 1\nsteps: [{permute_rope: {tensors: [q], heads: 0o20, to: halves}}]",
+             "[{\"permute_rope\":{\"tensors\":[\"q\"],\"heads\":16,\"to\":\"halves\"}}]");
+    reads_as("version: 1\nsteps: [{drop: [\"0x10\", 0xg, 0o8, 0x]}]", "[{\"drop\":[\"0x10\",\"0xg\",\"0o8\",\"0x\"]}]");
+    refuses("version: 1\nsteps:\n  - drop: [0x10]", ":3: step 1");
 }
 
 static void what_is_no_recipe_is_refused_by_line(void **state)
