@@ -175,7 +175,8 @@ struct host_uploads *host_uploads_create(const struct host_uploads_options *opti
     uploads->options = *options;
     uploads->open = open_hosts_create();
     pthread_mutex_init(&uploads->lock, NULL);
-    const struct upload_listener listener = {.ended = uploads_note_end, .open = uploads_open_file, .data = uploads};
+    const struct upload_listener listener = {
+        .ended = uploads_note_end, .open = uploads_open_file, .allow = uploads_allow_manifest, .data = uploads};
     if (options->queue)
         upload_queue_listen(options->queue, &listener);
     return uploads;

@@ -2,6 +2,7 @@
  * arrived, and when they go from here; see host_uploads.h. Threads of the queue. */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -12,7 +13,7 @@
 #include "base/activation_name.h"
 #include "base/memory.h"
 #include "observe/log.h"
-#include "sink/sink.h"
+#include "sink/sink_document.h"
 
 static struct store_roots roots_of(struct host_uploads *uploads)
 {
@@ -195,6 +196,74 @@ int uploads_open_file(void *data, const struct upload_item *item, bool *is_done,
         close(folder_fd);
     free(place.path);
     return fd;
+}
+
+/* --- the manifest that is there ----------------------------------------------------------------------------------------------- */
+
+/* What an entry there may have beyond ours, which lists all that it lists: where the segment lies. */
+enum { PLACE_BYTES = SINK_MAX_KEY_CHARS + 256 };
+
+static int fail_stranger(const char *complaint, struct error *error)
+{
+    return fail(error, ERROR_ALREADY_EXISTS, "MANIFEST_OF_ANOTHER_STORE", "the one that is there %s", complaint);
+}
+
+/* One whose segments are all ours, whatever wrote it: this daemon, or the one that had the store before. */
+static int check_listed(const struct host_manifest *ours, const struct host_manifest *theirs, struct error *error)
+{
+    char complaint[ACTIVATION_NAME_CHARS + 64], name[ACTIVATION_NAME_CHARS];
+    for (size_t i = 0; i < theirs->n_segments; i++) {
+        const struct manifest_segment *listed = &theirs->segments[i], *own = host_manifest_find(ours, listed->number);
+        if (own && own->file_bytes == listed->file_bytes && own->crc32c == listed->crc32c)
+            continue;
+        activation_segment_name(listed->number, ACTIVATION_SEALED, name);
+        snprintf(complaint, sizeof complaint, "lists a %s that is none of this store's", name);
+        return fail_stranger(complaint, error);
+    }
+    return 0;
+}
+
+static int check_document(const struct host_manifest *ours, const struct sink_document *there, struct error *error)
+{
+    struct host_manifest theirs = {0};
+    int failed = host_manifest_parse(&theirs, ours->host, there->bytes, there->count, take_any, NULL, error);
+    if (!failed)
+        failed = check_listed(ours, &theirs, error);
+    else if (error->code == ERROR_DATA_LOSS)
+        failed = fail_stranger("is no manifest of this host", error);
+    host_manifest_fini(&theirs);
+    return failed;
+}
+
+static int read_there(struct stores *stores, const struct host_manifest *ours, const struct sink_upload *where,
+                      struct sink_document *there, struct error *error)
+{
+    uint64_t max_bytes = 2 * ours->text_bytes + (ours->n_segments + 1) * PLACE_BYTES;
+    if (sink_document_read(stores, where, max_bytes, there, error) == 0)
+        return check_document(ours, there, error);
+    if (error->kind == ERROR_KIND_DOCUMENT_TOO_LARGE)
+        return fail_stranger("lists more than this store has", error);
+    return error->code == ERROR_NOT_FOUND ? 0 : -1;
+}
+
+/* Two stores with one place are told apart by what they hold: a manifest that lists what is not of this store is another one's. */
+int uploads_allow_manifest(void *data, struct stores *stores, const struct upload_item *item,
+                           const struct sink_upload *where, struct sink_document *there, struct error *error)
+{
+    struct place place;
+    struct host_manifest ours = {0};
+    bool is_there;
+    if (!find_place(item->file, &place))
+        return fail(error, ERROR_INVALID_ARGUMENT, "NOT_OF_A_STORE", "the file is none of an activation store");
+    int folder_fd = open_host_folder(data, &place, error);
+    int failed = folder_fd < 0 ? -1 : host_manifest_read(&ours, place.host, folder_fd, &is_there, take_any, NULL, error);
+    if (folder_fd >= 0)
+        close(folder_fd);
+    if (!failed)
+        failed = read_there(stores, &ours, where, there, error);
+    host_manifest_fini(&ours);
+    free(place.path);
+    return failed;
 }
 
 /* --- the end of an upload --------------------------------------------------------------------------------------------------- */

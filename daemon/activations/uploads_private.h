@@ -24,6 +24,8 @@ struct host_uploads {
 
 /* upload_listener of the queue */
 int uploads_open_file(void *data, const struct upload_item *item, bool *is_done, struct error *error);
+int uploads_allow_manifest(void *data, struct stores *stores, const struct upload_item *item,
+                           const struct sink_upload *where, struct sink_document *there, struct error *error);
 void uploads_note_end(void *data, const struct upload_item *item, const struct error *failure);
 void uploads_forget_sent(struct host_uploads *uploads);
 

@@ -103,11 +103,32 @@ bool sink_may_pass(const struct error *error)
            error->code == ERROR_CANCELLED || error->code == ERROR_RESOURCE_EXHAUSTED;
 }
 
+bool sink_has_condition(const struct sink *sink)
+{
+    return sink->upload->if_version ? sink->upload->if_version[0] : !sink->upload->replaces;
+}
+
 int sink_fail_exists(const struct sink *sink, struct error *error)
 {
     char shown[REDACT_CHARS];
     redact(sink->upload->reference, shown, sizeof shown);
+    if (sink->upload->if_version)
+        return fail(error, ERROR_ABORTED, REASON(OBJECT_CHANGED), "%s was changed by somebody else meanwhile", shown);
     return fail(error, ERROR_ALREADY_EXISTS, "OBJECT_EXISTS", "%s is there already and holds something else", shown);
+}
+
+bool sink_is_refused(const struct error *error)
+{
+    return error->code == ERROR_ALREADY_EXISTS || error->kind == ERROR_KIND_OBJECT_CHANGED;
+}
+
+int sink_fail_conditions(const struct sink *sink, struct error *error)
+{
+    return fail(
+        error, ERROR_UNIMPLEMENTED, "NO_CONDITIONS",
+        "%s://%s: the store does not keep conditions of writes (If-None-Match, If-Match), without which two who write "
+        "at once are not told apart",
+        sink->ops->scheme, sink->bucket);
 }
 
 int sink_fail_gone(const struct sink *sink, struct error *error)

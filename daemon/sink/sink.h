@@ -5,7 +5,8 @@
  * order. Nothing is seen under the object's name before it is complete. Every part carries a checksum that the store compares;
  * when all is there the store's own checksum of the whole object is compared with what was sent, and an object that differs is
  * removed and sent again. Without `replaces` an object that is there is never touched: a store's condition refuses it
- * (if-none-match, generation 0), and so does a look before, for stores that do not know conditions. Whoever lost the answer to a
+ * (if-none-match, generation 0), and so does a look before, for stores that do not know conditions; `if_version` replaces one that
+ * is still what it was, in the same two ways. Whoever lost the answer to a
  * request that succeeded finds his own bytes there and is done.
  *
  * Blocks; any thread but the loop's. Memory: `parallel` parts at once. */
@@ -21,17 +22,25 @@
 #include "base/error.h"
 #include "source/stores.h"
 
-enum { SINK_MAX_PARALLEL = 16, SINK_MAX_PARTS = 10000, SINK_MAX_SESSION_CHARS = 8192, SINK_MAX_KEY_CHARS = 1024 };
+enum {
+    SINK_MAX_PARALLEL = 16,
+    SINK_MAX_PARTS = 10000,
+    SINK_MAX_SESSION_CHARS = 8192,
+    SINK_MAX_KEY_CHARS = 1024,
+    SINK_VERSION_CHARS = 128
+};
 
 struct sink_upload {
-    const char *reference; /* "gs://bucket/key", "s3://bucket/key", "disk:/path" */
-    int fd;                /* a regular file, read with pread() */
-    uint64_t bytes;        /* of it, all that is sent */
-    bool is_summed;        /* it is known what it must hold: a file that holds something else is not sent */
-    uint32_t crc32c;       /* then */
-    bool replaces;         /* also what is there already */
-    uint32_t parallel;     /* parts at once; 0 = eight */
-    uint64_t part_bytes;   /* at least; 0 = 8 MiB. The same for every call that goes on with a session */
+    const char *reference;  /* "gs://bucket/key", "s3://bucket/key", "disk:/path" */
+    int fd;                 /* a regular file, read with pread() */
+    uint64_t bytes;         /* of it, all that is sent */
+    bool is_summed;         /* it is known what it must hold: a file that holds something else is not sent */
+    uint32_t crc32c;        /* then */
+    bool replaces;          /* also what is there already */
+    const char *if_version; /* instead: exactly this version of it, as sink_document_read() told; NULL = not so */
+    bool needs_condition;   /* a look before does not do: UNIMPLEMENTED where the store says that it knows no conditions */
+    uint32_t parallel;      /* parts at once; 0 = eight */
+    uint64_t part_bytes;    /* at least; 0 = 8 MiB. The same for every call that goes on with a session */
     /* What an earlier call has begun, as its `keep` was told; NULL or "" = nothing. A secret: whoever has it can write. */
     const char *session;
     /* Optional. Told of what is begun, to be kept where only its owner reads it, and "" when there is nothing left to go on with.
@@ -52,7 +61,8 @@ struct sink_result {
     const char *proof;                  /* static: what of the store was compared, "crc32c", "etag", "read back" */
 };
 
-/* Reasons: ALREADY_EXISTS (another object has the name), FAILED_PRECONDITION SOURCE_CHANGED (the file is not what it was),
+/* Reasons: ALREADY_EXISTS (another object has the name), ABORTED (OBJECT_CHANGED: what was to be replaced is another version, or
+ * gone), FAILED_PRECONDITION SOURCE_CHANGED (the file is not what it was),
  * PERMISSION_DENIED, NOT_FOUND (no such bucket), UNAVAILABLE and DEADLINE_EXCEEDED (worth another call later, with the session).
  * stores may be NULL for disk:. */
 int sink_put(struct stores *stores, const struct sink_upload *upload, struct sink_result *result, struct error *error);

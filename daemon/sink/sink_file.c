@@ -77,9 +77,12 @@ static int file_look(struct sink *sink, struct sink_object *object, struct error
     return 0;
 }
 
-static int file_read_back(struct sink *sink, const struct sink_object *object, uint32_t *crc32c, struct error *error)
+static int file_read_back(struct sink *sink, const struct sink_object *object, void *bytes, uint32_t *crc32c,
+                          struct error *error)
 {
     (void)object;
+    if (bytes) /* a file has no version that a write could be tied to */
+        return sink_fail_conditions(sink, error);
     return sum_at(sink, sink->key, crc32c, error);
 }
 

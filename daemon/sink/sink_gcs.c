@@ -90,8 +90,12 @@ static int gcs_look(struct sink *sink, struct sink_object *object, struct error 
 /* "&ifGenerationMatch=0": only where there is none. */
 static char *upload_url(const struct sink *sink, const char *kind)
 {
-    char *name = url_encode(sink->key, strlen(sink->key), false);
-    char *query = memory_print("uploadType=%s&name=%s%s", kind, name, sink->upload->replaces ? "" : "&ifGenerationMatch=0");
+    const char *version = sink->upload->if_version ? sink->upload->if_version : "0";
+    char *name = url_encode(sink->key, strlen(sink->key), false), *generation = url_encode(version, strlen(version), false);
+    char *query =
+        memory_print("uploadType=%s&name=%s%s%s", kind, name, sink_has_condition(sink) ? "&ifGenerationMatch=" : "",
+                     sink_has_condition(sink) ? generation : "");
+    free(generation);
     char *url = gcs_client_upload_url(client_of(sink), sink->bucket, query);
     free(query);
     free(name);
@@ -323,7 +327,7 @@ static void note_stored(struct sink *sink)
 static int look_for_end(struct sink *sink, const struct sink_part *part, struct error *error)
 {
     struct sink_object object;
-    if (!part->is_last || sink->upload->replaces)
+    if (!part->is_last || sink->upload->replaces || sink->upload->if_version)
         return 0;
     if (gcs_look(sink, &object, error) == 0)
         return sink_fail_gone(sink, error);
@@ -388,10 +392,29 @@ static void gcs_drop(struct sink *sink, const struct sink_object *object)
     free(query);
 }
 
-static int gcs_read_back(struct sink *sink, const struct sink_object *object, uint32_t *crc32c, struct error *error)
+static int gcs_read_back(struct sink *sink, const struct sink_object *object, void *bytes, uint32_t *crc32c,
+                         struct error *error)
 {
-    (void)object, (void)crc32c;
-    return fail(error, ERROR_UNAVAILABLE, "NO_CHECKSUM", "the store tells no CRC-32C of %s", sink->bucket);
+    const struct http_store store = {.prepare = gcs_client_prepare, .judge = gcs_client_judge, .data = client_of(sink)};
+    char *query = memory_print("alt=media&generation=%s", object->version);
+    char *url = gcs_client_url(client_of(sink), sink->bucket, sink->key, query);
+    const struct iovec to = {bytes, (size_t)object->size_bytes};
+    uint64_t sum = 0;
+    const struct http_range range = {.store = &store,
+                                     .url = url,
+                                     .name = sink->key,
+                                     .iov = &to,
+                                     .n_iov = 1,
+                                     .object_bytes = object->size_bytes,
+                                     .uid = sink->upload->uid,
+                                     .cancel = sink->upload->cancel,
+                                     .checksum = CHECKSUM_CRC32C,
+                                     .checksum_value = &sum};
+    int status = object->size_bytes ? http_read_range(stores_http(sink->stores), &range, error) : 0;
+    *crc32c = (uint32_t)sum;
+    free(url);
+    free(query);
+    return status;
 }
 
 const struct sink_ops sink_gcs_ops = {

@@ -5,13 +5,13 @@
 #include "base/checksum.h"
 #include "sink/sink.h"
 
-enum { SINK_ETAG_CHARS = 128, SINK_MD5_BYTES = 16 };
+enum { SINK_ETAG_CHARS = SINK_VERSION_CHARS, SINK_MD5_BYTES = 16 };
 
 struct sink_object { /* what the store says of an object that is there */
     uint64_t size_bytes;
-    struct checksum checksum;      /* a CRC-32C of the whole, or kind CHECKSUM_NONE */
-    char etag[SINK_ETAG_CHARS];    /* quoted; "" = none, or not made of MD5 sums */
-    char version[SINK_ETAG_CHARS]; /* what names exactly this version; "" = nothing does */
+    struct checksum checksum;         /* a CRC-32C of the whole, or kind CHECKSUM_NONE */
+    char etag[SINK_ETAG_CHARS];       /* quoted; "" = none, or not made of MD5 sums */
+    char version[SINK_VERSION_CHARS]; /* what names exactly this version; "" = nothing does */
 };
 
 struct sink_part {
@@ -55,20 +55,21 @@ struct sink_ops {
     struct sink_limits limits;
     /* NOT_FOUND when there is none. */
     int (*look)(struct sink *sink, struct sink_object *object, struct error *error);
-    /* In one request. ALREADY_EXISTS by the store's condition. */
+    /* In one request. By the store's condition what sink_fail_exists() says. */
     int (*put_whole)(struct sink *sink, const struct sink_part *part, struct sink_object *made, struct error *error);
     int (*begin)(struct sink *sink, struct error *error); /* sets session */
     /* Fills stored[] from the session. UPLOAD_GONE (an error kind): the store does not know it any more. */
     int (*find_parts)(struct sink *sink, struct error *error);
     /* Fills stored[number]; may change session, where parts go in order. */
     int (*put_part)(struct sink *sink, const struct sink_part *part, struct error *error);
-    /* The object is there from now on. ALREADY_EXISTS, UPLOAD_GONE. `made` may lack what look() says. */
+    /* The object is there from now on. sink_fail_exists(), UPLOAD_GONE. `made` may lack what look() says. */
     int (*complete)(struct sink *sink, struct sink_object *made, struct error *error);
     void (*abort)(struct sink *sink); /* the session, as far as it can be */
     /* Removes exactly that version, which holds other bytes than were sent. */
     void (*drop)(struct sink *sink, const struct sink_object *object);
-    /* Reads all of it back. */
-    int (*read_back)(struct sink *sink, const struct sink_object *object, uint32_t *crc32c, struct error *error);
+    /* Reads all of that version back; bytes NULL = throws it away. */
+    int (*read_back)(struct sink *sink, const struct sink_object *object, void *bytes, uint32_t *crc32c,
+                     struct error *error);
 };
 
 extern const struct sink_ops sink_file_ops, sink_gcs_ops, sink_s3_ops;
@@ -77,8 +78,11 @@ const struct sink_ops *sink_find(const char *reference); /* NULL: no store that 
 /* Fills bucket and key of "gs://bucket/key". */
 int sink_parse(struct sink *sink, const char *reference, struct error *error);
 void sink_fini(struct sink *sink);
-int sink_fail_exists(const struct sink *sink, struct error *error); /* ALREADY_EXISTS */
-int sink_fail_gone(const struct sink *sink, struct error *error);   /* UPLOAD_GONE */
+bool sink_has_condition(const struct sink *sink);                       /* not everything may be replaced */
+int sink_fail_exists(const struct sink *sink, struct error *error);     /* ALREADY_EXISTS; with if_version ABORTED */
+bool sink_is_refused(const struct error *error);                        /* by that */
+int sink_fail_conditions(const struct sink *sink, struct error *error); /* UNIMPLEMENTED: the store knows none */
+int sink_fail_gone(const struct sink *sink, struct error *error);       /* UPLOAD_GONE */
 /* Waits before try number n (from 1), random up to a bound that doubles; CANCELLED. */
 int sink_pause(const struct sink *sink, uint32_t n, struct error *error);
 

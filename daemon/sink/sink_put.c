@@ -236,7 +236,7 @@ static int compare_sums(struct put *put, struct sink_object *object, bool *is_sa
     }
     if (match == SINK_UNKNOWN) {
         uint32_t crc = 0;
-        if (put->sink.ops->read_back(&put->sink, object, &crc, error) < 0)
+        if (put->sink.ops->read_back(&put->sink, object, NULL, &crc, error) < 0)
             return -1;
         put->result->proof = "read back";
         match = crc == sink_sum_crc32c(&put->sums) ? SINK_SAME : SINK_DIFFERENT;
@@ -245,19 +245,28 @@ static int compare_sums(struct put *put, struct sink_object *object, bool *is_sa
     return 0;
 }
 
+static bool may_replace(const struct put *put, const struct sink_object *object)
+{
+    const char *version = put->upload->if_version;
+    return version ? strcmp(version, object->version) == 0 : put->upload->replaces;
+}
+
 /* 1: the very bytes are there; 0: nothing is, or may be replaced. */
 static int look_before(struct put *put, struct error *error)
 {
     struct sink_object object = {0};
     bool is_same = false;
-    if (put->sink.ops->look(&put->sink, &object, error) < 0)
+    if (put->sink.ops->look(&put->sink, &object, error) < 0) {
+        if (error->code == ERROR_NOT_FOUND && put->upload->if_version)
+            return sink_fail_exists(&put->sink, error);
         return error->code == ERROR_NOT_FOUND ? 0 : -1;
+    }
     if (object.size_bytes == put->upload->bytes &&
         (sum_file(put, error) < 0 || compare_sums(put, &object, &is_same, error) < 0))
         return -1;
     if (is_same)
         return 1;
-    return put->upload->replaces ? 0 : sink_fail_exists(&put->sink, error);
+    return may_replace(put, &object) ? 0 : sink_fail_exists(&put->sink, error);
 }
 
 /* 1: there and right; 0: has to be done anew. */
@@ -277,7 +286,7 @@ static int one_round(struct put *put, struct error *error)
     if (status < 0) {
         if (error->kind == ERROR_KIND_UPLOAD_GONE)
             forget_session(put);
-        return error->kind == ERROR_KIND_UPLOAD_GONE || error->code == ERROR_ALREADY_EXISTS ? 0 : -1;
+        return error->kind == ERROR_KIND_UPLOAD_GONE || sink_is_refused(error) ? 0 : -1;
     }
     forget_session(put);
     if (compare_sums(put, &made, &is_same, error) < 0)

@@ -26,7 +26,7 @@ struct asked {                  /* one request */
     const void *body;
     size_t body_bytes;
     const struct sink_part *part; /* its checksum goes with the body */
-    bool is_conditional;          /* only where there is none */
+    bool is_conditional;          /* only where there is none, or still that version */
     bool with_checksums;
 };
 
@@ -86,7 +86,8 @@ static int ask_s3(const struct sink *sink, const struct asked *asked, struct htt
         print_base64(bytes, sizeof bytes, crc);
         signed_headers[request.n_signed_headers++] = (struct http_header){"x-amz-checksum-crc32c", crc};
     }
-    const struct http_header condition = {"If-None-Match", "*"};
+    const char *version = sink->upload->if_version;
+    const struct http_header condition = {version ? "If-Match" : "If-None-Match", version ? version : "*"};
     const struct http_store store = {.prepare = s3_client_prepare, .judge = s3_client_judge, .data = &request};
     const struct http_call call = {.store = &store,
                                    .method = asked->method,
@@ -134,8 +135,12 @@ static int fail_answer(const struct sink *sink, const struct http_reply *reply, 
 {
     char code[CODE_CHARS];
     code_of(reply, code);
-    if (reply->head.status == 412 || strcmp(code, "PreconditionFailed") == 0)
+    bool is_other = reply->head.status == 412 || strcmp(code, "PreconditionFailed") == 0 ||
+                    (sink->upload->if_version && strcmp(code, "NoSuchKey") == 0);
+    if (is_other)
         return sink_fail_exists(sink, error);
+    if (reply->head.status == 501 && sink->upload->needs_condition)
+        return sink_fail_conditions(sink, error);
     if (strcmp(code, "NoSuchUpload") == 0 || strcmp(code, "ConditionalRequestConflict") == 0)
         return sink_fail_gone(sink, error);
     if (is_good(reply))
@@ -188,7 +193,8 @@ static bool knows_no_condition(const struct http_reply *reply)
     return reply->head.status == 501;
 }
 
-/* A body that arrived damaged is sent again, a few times; so is one for a store that has no conditions, without. */
+/* A body that arrived damaged is sent again, a few times; so is one for a store that has no conditions, without, unless it needs
+ * one. */
 static int ask_again(const struct sink *sink, struct asked *asked, struct http_reply *reply, struct error *error)
 {
     enum { DAMAGED_TRIES = 3 };
@@ -198,7 +204,7 @@ static int ask_again(const struct sink *sink, struct asked *asked, struct http_r
             return -1;
         code_of(reply, code);
         bool is_damaged = is_damage(code);
-        bool has_none = asked->is_conditional && knows_no_condition(reply);
+        bool has_none = asked->is_conditional && knows_no_condition(reply) && !sink->upload->needs_condition;
         if (!has_none && (!is_damaged || n >= DAMAGED_TRIES))
             return 0;
         asked->is_conditional &= !has_none;
@@ -214,7 +220,7 @@ static int s3_put_whole(struct sink *sink, const struct sink_part *part, struct 
                           .body = part->bytes,
                           .body_bytes = part->count,
                           .part = part,
-                          .is_conditional = !sink->upload->replaces};
+                          .is_conditional = sink_has_condition(sink)};
     struct http_reply reply = {0};
     *made = (struct sink_object){.size_bytes = part->count};
     int status = ask_again(sink, &asked, &reply, error);
@@ -319,7 +325,7 @@ static int s3_complete(struct sink *sink, struct sink_object *made, struct error
     size_t count;
     char *id = encode_session(sink), *query = memory_print("uploadId=%s", id), *body = print_parts(sink, &count);
     struct asked asked = {
-        .method = "POST", .query = query, .body = body, .body_bytes = count, .is_conditional = !sink->upload->replaces};
+        .method = "POST", .query = query, .body = body, .body_bytes = count, .is_conditional = sink_has_condition(sink)};
     struct http_reply reply = {0};
     int status = ask_again(sink, &asked, &reply, error);
     if (status == 0 && (!is_good(&reply) || !s3_answer_is_complete(reply.body, reply.body_bytes)))
@@ -356,17 +362,18 @@ static void s3_drop(struct sink *sink, const struct sink_object *object)
     http_reply_clear(&reply);
 }
 
-static int s3_read_back(struct sink *sink, const struct sink_object *object, uint32_t *crc32c, struct error *error)
+static int s3_read_back(struct sink *sink, const struct sink_object *object, void *bytes, uint32_t *crc32c,
+                        struct error *error)
 {
     struct s3_request request = {.client = client_of(sink), .bucket = sink->bucket, .if_match = object->version};
     const struct http_store store = {.prepare = s3_client_prepare, .judge = s3_client_judge, .data = &request};
     char *url = s3_client_url(client_of(sink), sink->bucket, sink->key, NULL);
-    const struct iovec nowhere = {NULL, (size_t)object->size_bytes};
+    const struct iovec to = {bytes, (size_t)object->size_bytes};
     uint64_t sum = 0;
     const struct http_range range = {.store = &store,
                                      .url = url,
                                      .name = sink->key,
-                                     .iov = &nowhere,
+                                     .iov = &to,
                                      .n_iov = 1,
                                      .object_bytes = object->size_bytes,
                                      .uid = sink->upload->uid,

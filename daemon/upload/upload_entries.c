@@ -33,7 +33,9 @@ static void count_entry(struct entry *entry, uint64_t one)
 {
     struct upload_queue *queue = entry->queue;
     struct upload_counts *counts = &entry->group->counts;
-    if (entry->item.is_manifest || entry->state == ENTRY_GONE)
+    /* a manifest that waits is of its segments, which are counted; one that somebody else's keeps out needs somebody */
+    bool is_kept_out = entry->state == ENTRY_FAILED && entry->error && entry->error->code == ERROR_ALREADY_EXISTS;
+    if ((entry->item.is_manifest && !is_kept_out) || entry->state == ENTRY_GONE)
         return;
     if (entry->state == ENTRY_FAILED || entry->is_refused) {
         counts->failed += one;
@@ -62,9 +64,9 @@ void entry_set_refused(struct entry *entry, bool is_refused)
 void entry_fail(struct entry *entry, const struct error *error)
 {
     struct upload_counts *counts = &entry->group->counts;
-    entry_set_state(entry, ENTRY_FAILED);
     free(entry->error);
-    entry->error = memory_copy(error, sizeof *error);
+    entry->error = memory_copy(error, sizeof *error); /* it waits or is sent: no count rests on the one before */
+    entry_set_state(entry, ENTRY_FAILED);
     memcpy(counts->error, error->message, sizeof counts->error);
 }
 
@@ -199,7 +201,7 @@ int entries_write(struct upload_queue *queue, const char *state_dir, struct erro
         status = entry_log_added(&queue->log, entry, error);
         if (status == 0 && entry->session)
             status = entry_log_session(&queue->log, entry, false, error);
-        if (status == 0 && entry->error)
+        if (status == 0 && entry->error && entry->state == ENTRY_FAILED)
             status = entry_log_end(&queue->log, entry, entry->error, false, error);
     }
     status = status == 0 ? upload_log_replace(&queue->log, error) : status;

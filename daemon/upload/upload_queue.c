@@ -19,7 +19,7 @@
 #include "base/memory.h"
 #include "base/redact.h"
 #include "observe/log.h"
-#include "sink/sink.h"
+#include "sink/sink_document.h"
 #include "source/stores.h"
 #include "upload/upload_private.h"
 
@@ -103,6 +103,25 @@ static int open_file(const struct upload_queue *queue, const struct upload_item 
     return fd < 0 ? fail_errno(error, errno, "cannot open the file that is to be sent") : fd;
 }
 
+/* Whoever wrote meanwhile is not overwritten: it is asked again then. */
+static int send_manifest(struct upload_queue *queue, const struct upload_item *item, struct sink_upload *upload,
+                         struct sink_result *result, struct error *error)
+{
+    struct sink_document there = {0};
+    const struct upload_listener *listener = &queue->listener;
+    if (listener->allow && listener->allow(listener->data, queue->stores, item, upload, &there, error) < 0) {
+        sink_document_fini(&there);
+        return -1;
+    }
+    upload->replaces = there.bytes || !listener->allow;
+    upload->if_version = there.version[0] ? there.version : NULL;
+    int status = sink_put(queue->stores, upload, result, error);
+    sink_document_fini(&there);
+    if (status < 0 && !upload->replaces && error->code == ERROR_ALREADY_EXISTS)
+        return fail(error, ERROR_ABORTED, REASON(OBJECT_CHANGED), "another one has just appeared there");
+    return status;
+}
+
 static int send_entry(struct entry *entry, struct sink_result *result, struct error *error)
 {
     const struct upload_item *item = &entry->item;
@@ -118,18 +137,18 @@ static int send_entry(struct entry *entry, struct sink_result *result, struct er
         close(fd);
         return fail_errno(error, failure, "cannot look at the file that is to be sent");
     }
-    const struct sink_upload upload = {.reference = item->reference,
-                                       .fd = fd,
-                                       .bytes = item->is_manifest ? (uint64_t)found.st_size : item->bytes,
-                                       .is_summed = !item->is_manifest,
-                                       .crc32c = item->crc32c,
-                                       .replaces = item->is_manifest,
-                                       .session = item->is_manifest ? NULL : entry->session,
-                                       .keep = item->is_manifest ? NULL : keep_session,
-                                       .data = entry,
-                                       .cancel = &cancel,
-                                       .uid = item->uid};
-    int status = sink_put(entry->queue->stores, &upload, result, error);
+    struct sink_upload upload = {.reference = item->reference,
+                                 .fd = fd,
+                                 .bytes = item->is_manifest ? (uint64_t)found.st_size : item->bytes,
+                                 .is_summed = !item->is_manifest,
+                                 .crc32c = item->crc32c,
+                                 .session = item->is_manifest ? NULL : entry->session,
+                                 .keep = item->is_manifest ? NULL : keep_session,
+                                 .data = entry,
+                                 .cancel = &cancel,
+                                 .uid = item->uid};
+    int status = item->is_manifest ? send_manifest(entry->queue, item, &upload, result, error)
+                                   : sink_put(entry->queue->stores, &upload, result, error);
     close(fd);
     return status;
 }

@@ -21,6 +21,8 @@
 
 #include "base/error.h"
 
+struct sink_document;
+struct sink_upload;
 struct stores;
 struct upload_queue;
 
@@ -38,22 +40,22 @@ struct upload_item {  /* texts are copied */
     uint64_t bytes;        /* of the file; a file of another size or sum is not sent (failed, SOURCE_CHANGED) */
     uint32_t crc32c;       /* of the file */
     /* A document that describes the others of its group: it begins when none of them waits or is sent any more, and every ten
-     * seconds where that does not happen; replaces what is there, is sent as it is at that moment (bytes and crc32c mean nothing), and is in no count. Added again while it is being
+     * seconds where that does not happen; replaces what is there, as far as who listens allows, is sent as it is at that moment (bytes and crc32c mean nothing), and is counted only while somebody else's is in its place. Added again while it is being
      * sent, it is sent once more. */
     bool is_manifest;
     uid_t uid; /* who has it written */
 };
 
-struct upload_counts { /* of a group, manifests left out */
+struct upload_counts { /* of a group; manifests only where is_manifest says so */
     uint64_t pending, failed;
     char error[ERROR_MESSAGE_CHARS]; /* of the last one that failed, or, while some wait for another try, why; "" = none */
 };
 
-struct upload_totals { /* of all users, manifests left out */
+struct upload_totals { /* of all users, the same */
     uint64_t pending, failed, pending_bytes;
 };
 
-struct upload_listener { /* zeroed = nobody listens. Both on a thread of the queue, which may wait there and holds nothing */
+struct upload_listener { /* zeroed = nobody listens. All on a thread of the queue, which may wait there and holds nothing */
     /* An item is done, error NULL, or has failed for good: this is where a local copy is deleted. Called again after a restart
      * when the daemon died before it had returned, so it must bear that; after it has returned the entry of one that is done is
      * gone. Texts live during the call. */
@@ -61,6 +63,10 @@ struct upload_listener { /* zeroed = nobody listens. Both on a thread of the que
     /* Optional: opens an item's file, or a copy with what of a manifest is to be sent. -1 with *is_done: nothing is to be sent, such
      * as when the file was deleted because it is done, and the daemon died before that was noted. */
     int (*open)(void *data, const struct upload_item *item, bool *is_done, struct error *error);
+    /* Optional: reads what a manifest would replace (sink_document_read(), `where` being its place). 0: it may replace that
+     * version, and no other, or *there is as it was, because nothing is. The queue frees what is in it. */
+    int (*allow)(void *data, struct stores *stores, const struct upload_item *item, const struct sink_upload *where,
+                 struct sink_document *there, struct error *error);
     void *data;
 };
 

@@ -180,6 +180,44 @@ def test_the_manifest_there_lists_what_is_there_and_nothing_else(daemon, fake, a
     assert soon(lambda: len(entries(bucket(fake)["acts/host_003/manifest.json"])) == n)
 
 
+@pytest.mark.parametrize("listener, scheme", [("gcs", "gs"), ("s3", "s3")])
+def test_a_manifest_of_another_store_is_not_replaced_and_what_it_would_list_stays_here(daemon, fake, models, listener, scheme):  # noqa: F811
+    """Two stores with one place and one host number: the segments of the second that have a free name go there, and nothing else."""
+    first, second, there = models / "first", models / "second", "acts/host_003/manifest.json"
+    fill(daemon, first, range(6), upload=f"{scheme}://b/acts")
+    assert soon(lambda: uploads(daemon, first)["done"] == len(manifest(first)) and there in bucket(fake, listener))
+    assert soon(lambda: len(entries(bucket(fake, listener)[there])) == len(manifest(first)))
+    before = bucket(fake, listener)
+    fill(daemon, second, range(20, 34), upload=f"{scheme}://b/acts", keep_local=False)
+    n_taken, n = len(manifest(first)), len(manifest(second))
+    assert n > n_taken and soon(lambda: uploads(daemon, second)["failed"] == n_taken + 1 and uploads(daemon, second)["pending"] == 0)
+    assert {key: data for key, data in bucket(fake, listener).items() if key in before} == before
+    assert len(list((second / "host_003").glob("*.safetensors"))) == n and uploads(daemon, second)["done"] == n - n_taken
+    assert soon(lambda: re.search(r"event=upload_failed .*reason=MANIFEST_OF_ANOTHER_STORE .*again=false", daemon.log()))
+    daemon.kill()
+    daemon.start()  # what has failed is told by the next daemon, too
+    assert uploads(daemon, second)["failed"] >= 1 and f"{scheme}://b/acts/host_003/" in uploads(daemon, second)["error"]
+    fill(daemon, first, [50], upload=f"{scheme}://b/acts")  # whose place it is goes on, but for a name that the other one took
+    assert soon(lambda: uploads(daemon, first)["failed"] == 1 and uploads(daemon, first)["pending"] == 0)
+    fill(daemon, second, [], upload=f"{scheme}://b/other", keep_local=False)
+    assert soon(lambda: not list((second / "host_003").glob("*.safetensors")))
+    assert len(entries(bucket(fake, listener)["other/host_003/manifest.json"])) == n
+    assert soon(lambda: uploads(daemon, second) == {"pending": 0, "done": n, "failed": 0, "error": ""})
+
+
+@pytest.mark.parametrize("theirs", [b"theirs", b"{}" + b" " * (1 << 16), b'{"format": "tensorcast-activations", "version": 1, "host": 4, "segments": []}'])
+def test_what_is_no_manifest_of_the_host_is_left_alone_until_it_is_moved_away(daemon, fake, acts, theirs):  # noqa: F811
+    fake.world.put("gcs", "b/acts/host_003/manifest.json", theirs)
+    fill(daemon, acts, range(3), keep_local=False)
+    assert soon(lambda: uploads(daemon, acts)["failed"] == 1 and uploads(daemon, acts)["done"] == len(manifest(acts)))
+    assert bucket(fake)["acts/host_003/manifest.json"] == theirs and "manifest.json" in uploads(daemon, acts)["error"]
+    assert len(list((acts / "host_003").glob("*.safetensors"))) == len(manifest(acts))
+    fake.world.remove("gcs", "b/acts/host_003/manifest.json")
+    fill(daemon, acts, [], keep_local=False)
+    assert soon(lambda: not list((acts / "host_003").glob("*.safetensors")))
+    assert soon(lambda: uploads(daemon, acts) == {"pending": 0, "done": len(manifest(acts)), "failed": 0, "error": ""})
+
+
 def test_the_same_bytes_under_the_name_are_success(daemon, fake, acts):  # noqa: F811
     fill(daemon, acts, range(6), upload=None)
     first = acts / "host_003/segment_000001.safetensors"

@@ -97,6 +97,29 @@ def test_of_two_stores_with_one_place_each_object_is_of_one_and_nothing_is_lost(
     assert "is there already" in uploads(other)["error"]
 
 
+THEIRS = (b'{"format": "tensorcast-activations", "version": 1, "host": 3, "segments": [{"file": "segment_000077.safetensors", "bytes": 9, '
+          b'"sha256": "", "crc32c": "00000000", "samples": [1], "layers": [1]}]}')
+
+
+@pytest.mark.parametrize("has_one", [False, True])
+def test_a_manifest_that_another_store_writes_in_the_same_moment_is_not_overwritten(store, daemon, has_one):  # noqa: F811
+    one, there = daemon(), "a b/host_003/manifest.json"
+    fill(one, store.url, range(2 * has_one))
+    assert not has_one or soon(lambda: there in store.names() and not uploads(one)["pending"], 30)
+
+    def between(n, method, path, sent):
+        if method in ("PUT", "POST") and "manifest.json" in path and between.left:
+            between.left = False
+            store.put(there, THEIRS)
+
+    between.left = True
+    store.proxy.fault = between
+    fill(one, store.url, range(10, 14), keep_local=False)
+    assert soon(lambda: uploads(one)["failed"] == 1 and not uploads(one)["pending"], 30), uploads(one)
+    assert not between.left and store.get(there) == THEIRS and "segment_000077" in uploads(one)["error"]
+    assert len(names(one)) - 1 == uploads(one)["done"] == len(store.names()) - 1
+
+
 @pytest.mark.parametrize("store", ["gs"], indirect=True)
 def test_the_example_runs_from_the_data_set_to_the_probe(gs, daemon):  # noqa: F811
     one = daemon()
