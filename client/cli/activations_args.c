@@ -287,5 +287,6 @@ void activations_args_help(FILE *out)
             fprintf(out, "%*s%s\n", used < 30 ? 30 - used : 2, "", row->help);
         }
     }
-    fprintf(out, "\nA STORE is a folder, /data/acts or disk:/data/acts.\n");
+    fprintf(out, "\nA STORE is a folder, /data/acts or disk:/data/acts; for status, verify, merge and claim also "
+                 "gs://bucket/acts or\ns3://bucket/acts, with the credentials of whoever calls.\n");
 }

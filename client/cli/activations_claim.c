@@ -1,5 +1,5 @@
-/* Units of work: STORE/claims/unit_N says who has unit N until when, or that it is done. A claim appears whole by link(), which
- * fails where there is one; taking over one whose lease has passed happens under a lock of the folder. */
+/* Units of work on a disk: a claim appears whole by link(), which fails where there is one; taking over one whose lease has passed
+ * happens under a lock of the folder. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -11,31 +11,14 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "activation_claim.h"
 #include "activations_commands.h"
 #include "base/memory.h"
 #include "base/text.h"
 
-#define FOLDER "claims"
-enum { MAX_CLAIM_BYTES = 8192, NAME_CHARS = 48 };
+#define FOLDER ACTIVATION_CLAIMS
+enum { NAME_CHARS = ACTIVATION_CLAIM_NAME_CHARS };
 #define MAX_UNITS 100000000ull
-
-struct claim {
-    char owner[MAX_CLAIM_BYTES];
-    uint64_t until_ms; /* of the wall clock: other hosts are to read it */
-    bool is_done;
-};
-
-static uint64_t wall_clock_ms(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
-
-static void name_unit(uint64_t unit, char name[NAME_CHARS])
-{
-    snprintf(name, NAME_CHARS, "unit_%08" PRIu64, unit);
-}
 
 static int open_claims(const char *store, struct error *error)
 {
@@ -53,13 +36,10 @@ static int open_claims(const char *store, struct error *error)
 }
 
 /* -1 with errno. */
-static int read_claim(int folder, const char *name, struct claim *claim)
+static int read_claim(int folder, const char *name, struct activation_claim *claim)
 {
-    char text[MAX_CLAIM_BYTES];
-    struct arena arena = {0};
-    struct json json;
-    struct json_string key, owner = {0};
-    *claim = (struct claim){0};
+    char text[ACTIVATION_CLAIM_MAX_BYTES];
+    *claim = (struct activation_claim){0};
     int fd = openat(folder, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     ssize_t length = fd >= 0 ? read(fd, text, sizeof text) : -1;
     int failure = errno;
@@ -68,20 +48,7 @@ static int read_claim(int folder, const char *name, struct claim *claim)
     errno = failure;
     if (length < 0)
         return -1;
-    json_init(&json, text, (size_t)length, &arena);
-    if (json_begin_object(&json))
-        while (json_next_key(&json, &key)) {
-            if (json_string_is(&key, "owner"))
-                json_take_string(&json, &owner);
-            else if (json_string_is(&key, "until_ms"))
-                json_take_u64(&json, &claim->until_ms);
-            else if (json_string_is(&key, "done"))
-                claim->is_done = json_peek(&json) == JSON_TRUE, json_skip(&json);
-            else
-                json_skip(&json);
-        }
-    snprintf(claim->owner, sizeof claim->owner, "%.*s", (int)owner.length, owner.length ? owner.text : "");
-    arena_fini(&arena);
+    activation_claim_parse(text, (size_t)length, claim);
     return 0;
 }
 
@@ -89,18 +56,15 @@ static int read_claim(int folder, const char *name, struct claim *claim)
 static int write_claim(int folder, const struct activations_args *args, bool is_done, char fresh[NAME_CHARS],
                        struct error *error)
 {
-    struct json_writer json = {0};
-    json_write_open(&json, '{');
-    json_put_text(&json, "owner", args->owner);
-    json_put_u64(&json, "until_ms", wall_clock_ms() + args->lease_ms);
-    json_put_bool(&json, "done", is_done);
-    json_write_close(&json, '}');
+    size_t length;
+    char *text = activation_claim_print(args->owner, args->lease_ms, is_done, &length, error);
+    if (!text)
+        return -1;
     snprintf(fresh, NAME_CHARS, ".new-%ld-%" PRIx64, (long)getpid(), (uint64_t)random());
     int fd = openat(folder, fresh, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
-    bool is_written = fd >= 0 && json.length < MAX_CLAIM_BYTES &&
-                      write(fd, json.text, json.length) == (ssize_t)json.length && fsync(fd) == 0;
-    int failure = json.length < MAX_CLAIM_BYTES ? errno : ENAMETOOLONG;
-    free(json.text);
+    bool is_written = fd >= 0 && write(fd, text, length) == (ssize_t)length && fsync(fd) == 0;
+    int failure = errno;
+    free(text);
     if (fd >= 0)
         close(fd);
     if (is_written)
@@ -116,18 +80,14 @@ static bool *list_claimed(int folder, uint64_t n_units, struct error *error)
 {
     int fd = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *directory = fd >= 0 ? fdopendir(fd) : NULL;
-    char same[NAME_CHARS];
+    uint64_t unit;
     if (!directory) {
         fail_errno(error, errno, "cannot list " FOLDER);
         return NULL;
     }
     bool *claimed = memory_alloc_array(n_units + 1, sizeof *claimed);
     for (const struct dirent *entry; (entry = readdir(directory)) != NULL;) {
-        if (strncmp(entry->d_name, "unit_", 5) != 0)
-            continue;
-        uint64_t unit = strtoull(entry->d_name + 5, NULL, 10);
-        name_unit(unit, same);
-        if (unit < n_units && strcmp(same, entry->d_name) == 0)
+        if (activation_claim_parse_name(entry->d_name, &unit) && unit < n_units)
             claimed[unit] = true;
     }
     closedir(directory);
@@ -138,7 +98,7 @@ static bool *list_claimed(int folder, uint64_t n_units, struct error *error)
 static int link_claim(int folder, const char *fresh, uint64_t unit, struct error *error)
 {
     char name[NAME_CHARS];
-    name_unit(unit, name);
+    activation_claim_name(unit, name);
     if (linkat(folder, fresh, folder, name, 0) == 0)
         return fsync(folder) == 0 ? 1 : fail_errno(error, errno, "cannot write " FOLDER " to the disk");
     return errno == EEXIST ? 0 : fail_errno(error, errno, "cannot claim %s", name);
@@ -147,12 +107,12 @@ static int link_claim(int folder, const char *fresh, uint64_t unit, struct error
 /* Under the lock: nobody else takes over, and who has it may only say that it is done, which is seen here. */
 static int take_over(int folder, const char *fresh, uint64_t unit, struct error *error)
 {
-    struct claim claim;
+    struct activation_claim claim;
     char name[NAME_CHARS];
-    name_unit(unit, name);
+    activation_claim_name(unit, name);
     if (read_claim(folder, name, &claim) < 0)
         return errno == ENOENT ? 0 : fail_errno(error, errno, "cannot read %s", name);
-    if (claim.is_done || claim.until_ms > wall_clock_ms())
+    if (claim.is_done || claim.until_ms > activation_claim_now_ms())
         return 0;
     if (renameat(folder, fresh, folder, name) < 0)
         return fail_errno(error, errno, "cannot claim %s", name);
@@ -184,16 +144,13 @@ static int take_unit(int folder, const struct activations_args *args, uint64_t *
 
 static int finish_unit(int folder, const struct activations_args *args, struct error *error)
 {
-    struct claim claim;
-    char fresh[NAME_CHARS], name[NAME_CHARS], owner[TEXT_NAME_CHARS];
-    name_unit(args->done, name);
+    struct activation_claim claim;
+    char fresh[NAME_CHARS], name[NAME_CHARS];
+    activation_claim_name(args->done, name);
     flock(folder, LOCK_EX);
-    int failed = read_claim(folder, name, &claim) < 0
-                     ? fail(error, ERROR_NOT_FOUND, "NOT_CLAIMED", "unit %" PRIu64 " was claimed by nobody", args->done)
-                     : 0;
+    int failed = read_claim(folder, name, &claim) < 0 ? activation_claim_fail_nobody(args->done, error) : 0;
     if (!failed && strcmp(claim.owner, args->owner) != 0)
-        failed = fail(error, ERROR_FAILED_PRECONDITION, "NOT_THE_OWNER", "unit %" PRIu64 " is %s's: the lease had passed",
-                      args->done, text_escape(claim.owner, strlen(claim.owner), owner));
+        failed = activation_claim_fail_owner(&claim, args->done, error);
     if (!failed && !claim.is_done) {
         failed = write_claim(folder, args, true, fresh, error);
         if (!failed && renameat(folder, fresh, folder, name) < 0)
@@ -203,24 +160,30 @@ static int finish_unit(int folder, const struct activations_args *args, struct e
     return failed;
 }
 
+static int claim_on_disk(const struct activations_run *run, uint64_t *unit, struct error *error)
+{
+    const struct activations_args *args = run->args;
+    int folder = open_claims(run->path, error), taken = 1;
+    if (folder < 0)
+        return -1;
+    if (args->done == ACTIVATIONS_UNSET)
+        taken = take_unit(folder, args, unit, error);
+    else if (finish_unit(folder, args, error) < 0)
+        taken = -1;
+    close(folder);
+    return taken;
+}
+
 int activations_claim(struct activations_run *run, struct error *error)
 {
     const struct activations_args *args = run->args;
     uint64_t unit = args->done;
-    int taken = 1;
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
     srandom((unsigned)(now.tv_nsec ^ getpid()));
     if (args->units != ACTIVATIONS_UNSET && args->units > MAX_UNITS)
         return fail(error, ERROR_INVALID_ARGUMENT, "TOO_MANY_UNITS", "--units is at most %llu", MAX_UNITS);
-    int folder = open_claims(run->path, error);
-    if (folder < 0)
-        return -1;
-    if (args->done != ACTIVATIONS_UNSET)
-        taken = finish_unit(folder, args, error) < 0 ? -1 : 1;
-    else
-        taken = take_unit(folder, args, &unit, error);
-    close(folder);
+    int taken = run->bucket ? activations_claim_in_bucket(run, &unit, error) : claim_on_disk(run, &unit, error);
     if (taken < 0)
         return -1;
     if (args->json && taken)

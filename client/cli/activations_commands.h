@@ -1,5 +1,5 @@
-/* What `tensorcast activations` does, a function for each command. Each prints its result and returns 0, or -1. Folders are read
- * and written with the caller's own rights; what is appended goes through the daemon. */
+/* What `tensorcast activations` does, a function for each command. Each prints its result and returns 0, or -1. Folders and buckets
+ * are read and written with the caller's own rights and credentials; what is appended goes through the daemon. */
 #ifndef CLI_ACTIVATIONS_COMMANDS_H
 #define CLI_ACTIVATIONS_COMMANDS_H
 
@@ -7,10 +7,13 @@
 #include "base/json.h"
 #include "client/client.h"
 
+struct bucket_store;
+
 struct activations_run {
     const struct activations_args *args;
     struct tc_client *client; /* nothing is asked of it before the first call */
-    char *path;               /* of the store, absolute; of partition and estimate NULL */
+    char *path;               /* of the store, absolute; of one in a bucket its reference; of partition and estimate NULL */
+    struct bucket_store *bucket; /* NULL = a folder */
     struct arena arena;
 };
 
@@ -20,6 +23,7 @@ int activations_merge(struct activations_run *run, struct error *error);
 int activations_estimate(struct activations_run *run, struct error *error);
 int activations_partition(struct activations_run *run, struct error *error);
 int activations_claim(struct activations_run *run, struct error *error);
+int activations_claim_in_bucket(struct activations_run *run, uint64_t *unit, struct error *error); /* 1 = *unit is ours */
 int activations_import(struct activations_run *run, struct error *error);
 int activations_export(struct activations_run *run, struct error *error);
 

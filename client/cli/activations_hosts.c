@@ -10,12 +10,6 @@
 #include "base/memory.h"
 #include "base/text.h"
 
-struct sample_taker {
-    struct stored_host *host;
-    int (*take)(void *data, const struct stored_host *host, uint32_t sample, struct error *error);
-    void *data;
-};
-
 static int compare_hosts(const void *a, const void *b)
 {
     uint32_t first = ((const struct stored_host *)a)->host, second = ((const struct stored_host *)b)->host;
@@ -30,6 +24,14 @@ static int take_sample(void *data, uint32_t segment, uint32_t sample, struct err
     host->last_sample = host->n_samples && host->last_sample > sample ? host->last_sample : sample;
     host->n_samples++;
     return taker->take ? taker->take(taker->data, host, sample, error) : 0;
+}
+
+int stored_host_parse(struct stored_host *host, const char *text, size_t length, struct sample_taker *taker,
+                      struct error *error)
+{
+    taker->host = host;
+    host->has_manifest = true;
+    return host_manifest_parse(&host->manifest, host->host, text, length, take_sample, taker, error);
 }
 
 static int open_host(struct stored_host *host, int store_fd, struct sample_taker *taker, struct error *error)
@@ -61,6 +63,13 @@ static void list_hosts(struct stored_hosts *hosts, DIR *directory)
         qsort(hosts->list, hosts->n, sizeof *hosts->list, compare_hosts);
 }
 
+int stored_hosts_fail_none(const char *store, struct error *error)
+{
+    char text[TEXT_NAME_CHARS];
+    return fail(error, ERROR_NOT_FOUND, "NO_HOSTS", "%s is no store of activations: it has no folder host_NNN",
+                text_escape(store, strlen(store), text));
+}
+
 int stored_hosts_open(struct stored_hosts *hosts, const char *path,
                       int (*take)(void *data, const struct stored_host *host, uint32_t sample, struct error *error),
                       void *data, struct error *error)
@@ -77,8 +86,7 @@ int stored_hosts_open(struct stored_hosts *hosts, const char *path,
         failed = open_host(&hosts->list[i], dirfd(directory), &taker, error);
     closedir(directory);
     if (!failed && !hosts->n)
-        failed = fail(error, ERROR_NOT_FOUND, "NO_HOSTS", "%s is no store of activations: it has no folder host_NNN",
-                      text_escape(path, strlen(path), text));
+        failed = stored_hosts_fail_none(path, error);
     if (failed)
         stored_hosts_close(hosts);
     return failed;

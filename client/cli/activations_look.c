@@ -14,12 +14,21 @@
 #include "base/map.h"
 #include "base/memory.h"
 #include "base/text.h"
+#include "bucket_verify.h"
 #include "out_file.h"
 #include "tensorcast/daemon/v1/activation_store.pb-c.h"
 
 /* --- status --- */
 
 typedef Tensorcast__Daemon__V1__DescribeActivationsResponse description;
+
+static int open_hosts(struct activations_run *run, struct stored_hosts *hosts,
+                      int (*take)(void *data, const struct stored_host *host, uint32_t sample, struct error *error),
+                      void *data, struct error *error)
+{
+    return run->bucket ? bucket_store_hosts(run->bucket, hosts, take, data, error)
+                       : stored_hosts_open(hosts, run->path, take, data, error);
+}
 
 /* What the daemon knows beyond the folder. Without one, or where it does not write there, nothing. */
 static const description *ask_daemon(struct activations_run *run)
@@ -51,10 +60,22 @@ static void print_host(const struct stored_host *host, const Tensorcast__Daemon_
            text_people_bytes(host->bytes, bytes));
     if (host->n_samples)
         printf(", the last is %" PRIu32, host->last_sample);
-    if (uploads && uploads->pending + uploads->done + uploads->failed)
+    if (uploads->pending + uploads->done + uploads->failed)
         printf("; uploaded %" PRIu64 ", to come %" PRIu64 ", failed %" PRIu64 " %s", uploads->done, uploads->pending,
                uploads->failed, text_escape(uploads->error, strlen(uploads->error), error));
     printf("\n");
+}
+
+/* What lies in a bucket has been uploaded, whoever did it. */
+static void fill_uploads(const struct activations_run *run, const struct stored_host *host,
+                         const Tensorcast__Daemon__V1__ActivationHost *told,
+                         Tensorcast__Daemon__V1__ActivationUploads *uploads)
+{
+    tensorcast__daemon__v1__activation_uploads__init(uploads);
+    if (told && told->uploads)
+        *uploads = *told->uploads;
+    if (run->bucket)
+        uploads->done = host->manifest.n_segments;
 }
 
 static void write_host(struct json_writer *json, const struct stored_host *host,
@@ -70,10 +91,10 @@ static void write_host(struct json_writer *json, const struct stored_host *host,
     else
         json_put_text_or_null(json, "last_sample", "");
     json_put_open(json, "uploads", '{');
-    json_put_u64(json, "pending", uploads ? uploads->pending : 0);
-    json_put_u64(json, "done", uploads ? uploads->done : 0);
-    json_put_u64(json, "failed", uploads ? uploads->failed : 0);
-    json_put_text(json, "error", uploads ? uploads->error : "");
+    json_put_u64(json, "pending", uploads->pending);
+    json_put_u64(json, "done", uploads->done);
+    json_put_u64(json, "failed", uploads->failed);
+    json_put_text(json, "error", uploads->error);
     json_write_close(json, '}');
     json_write_close(json, '}');
 }
@@ -81,17 +102,18 @@ static void write_host(struct json_writer *json, const struct stored_host *host,
 int activations_status(struct activations_run *run, struct error *error)
 {
     struct stored_hosts hosts;
-    if (stored_hosts_open(&hosts, run->path, NULL, NULL, error) < 0)
+    if (open_hosts(run, &hosts, NULL, NULL, error) < 0)
         return -1;
-    const description *told = ask_daemon(run);
+    const description *told = run->bucket ? NULL : ask_daemon(run);
     struct json_writer json = {0};
     json_write_open(&json, '{');
     json_put_open(&json, "hosts", '[');
     for (size_t i = 0; i < hosts.n; i++) {
-        const Tensorcast__Daemon__V1__ActivationHost *known = find_told(told, hosts.list[i].host);
-        write_host(&json, &hosts.list[i], known ? known->uploads : NULL);
+        Tensorcast__Daemon__V1__ActivationUploads uploads;
+        fill_uploads(run, &hosts.list[i], find_told(told, hosts.list[i].host), &uploads);
+        write_host(&json, &hosts.list[i], &uploads);
         if (!run->args->json)
-            print_host(&hosts.list[i], known ? known->uploads : NULL);
+            print_host(&hosts.list[i], &uploads);
     }
     json_write_close(&json, ']');
     json_write_close(&json, '}');
@@ -168,6 +190,11 @@ static void count_damage(struct verified *verified, const struct error *error)
         verified->first = *error;
 }
 
+static void tell_damage(void *data, const struct error *error)
+{
+    count_damage(data, error);
+}
+
 static void verify_host(const struct stored_host *host, struct verified *verified)
 {
     struct error error;
@@ -185,12 +212,21 @@ int activations_verify(struct activations_run *run, struct error *error)
 {
     struct stored_hosts hosts;
     struct verified verified = {0};
-    if (stored_hosts_open(&hosts, run->path, NULL, NULL, error) < 0)
+    int failed = 0;
+    if (open_hosts(run, &hosts, NULL, NULL, error) < 0)
         return -1;
-    for (size_t i = 0; i < hosts.n; i++)
-        verify_host(&hosts.list[i], &verified);
+    for (size_t i = 0; i < hosts.n && !failed; i++) {
+        if (run->bucket)
+            failed = bucket_verify_host(run->bucket, &hosts.list[i], tell_damage, &verified, error);
+        else
+            verify_host(&hosts.list[i], &verified);
+        verified.segments += run->bucket ? hosts.list[i].manifest.n_segments : 0;
+        verified.bytes += run->bucket ? hosts.list[i].bytes : 0;
+    }
     size_t n_hosts = hosts.n;
     stored_hosts_close(&hosts);
+    if (failed)
+        return -1;
     if (verified.damaged) {
         *error = verified.first;
         return -1;
@@ -283,6 +319,19 @@ static void describe_merged(const struct stored_hosts *hosts, size_t n_samples, 
     json_write_close(json, '}');
 }
 
+/* The version that was there before the hosts were read: a merge of later hosts is not replaced by this one. */
+static int write_to_bucket(const struct bucket_store *store, const struct sink_document *before,
+                           const struct json_writer *json, struct error *error)
+{
+    const char *version = before->bytes ? before->version : NULL;
+    int written = bucket_store_write(store, ACTIVATION_MANIFEST, json->text, json->length, version, false, error);
+    return written > 0 ? 0
+           : written < 0
+               ? -1
+               : fail(error, ERROR_ABORTED, REASON(OBJECT_CHANGED),
+                      "%s/" ACTIVATION_MANIFEST " was written by somebody else meanwhile; merge again", store->reference);
+}
+
 static int write_merged(const char *folder, const struct json_writer *json, struct error *error)
 {
     struct out_file out;
@@ -302,13 +351,24 @@ int activations_merge(struct activations_run *run, struct error *error)
     struct stored_hosts hosts;
     struct merging merging = {0};
     struct json_writer json = {0};
-    int failed = stored_hosts_open(&hosts, run->path, collect_sample, &merging, error);
+    struct sink_document before = {0};
+    bool is_there;
+    int failed =
+        run->bucket ? bucket_store_read(run->bucket, ACTIVATION_MANIFEST, HOST_MANIFEST_MAX_BYTES, &before, &is_there, error)
+                    : 0;
     if (!failed)
-        failed = find_collision(&merging, error);
+        failed = open_hosts(run, &hosts, collect_sample, &merging, error);
+    if (failed) {
+        sink_document_fini(&before);
+        free(merging.list);
+        return -1;
+    }
+    failed = find_collision(&merging, error);
     if (!failed) {
         describe_merged(&hosts, merging.n, &json);
-        failed = write_merged(run->path, &json, error);
+        failed = run->bucket ? write_to_bucket(run->bucket, &before, &json, error) : write_merged(run->path, &json, error);
     }
+    sink_document_fini(&before);
     if (!failed && run->args->json)
         printf("{\"hosts\": %zu, \"samples\": %zu}\n", hosts.n, merging.n);
     else if (!failed && !run->args->quiet)

@@ -508,8 +508,11 @@ static int take_line(struct parse *parse, int argc, char **argv)
             status = wrong(parse, "there is no option '%s'", shown_value(word));
         if (status < 0)
             return -1;
-        if (parse->args->command == COMMAND_ACTIVATIONS) /* all that follows is its own */
-            return activations_args_parse(argc - at - 1, argv + at + 1, &parse->args->activations, parse->error);
+        if (parse->args->command == COMMAND_ACTIVATIONS) { /* all that follows is its own */
+            status = activations_args_parse(argc - at - 1, argv + at + 1, &parse->args->activations, parse->error);
+            parse->args->timeout_ms = parse->args->activations.timeout_ms;
+            return status;
+        }
     }
     return 0;
 }

@@ -10,6 +10,7 @@
 #include "base/dtype.h"
 #include "base/memory.h"
 #include "base/text.h"
+#include "bucket_store.h"
 #include "command.h"
 
 static int (*const commands[ACTIVATIONS_COMMANDS])(struct activations_run *run, struct error *error) = {
@@ -25,20 +26,43 @@ void activations_print(struct json_writer *json)
     free(json->text);
 }
 
+static bool works_in_buckets(enum activations_command command)
+{
+    return command == ACTIVATIONS_STATUS || command == ACTIVATIONS_VERIFY || command == ACTIVATIONS_MERGE ||
+           command == ACTIVATIONS_CLAIM;
+}
+
 static int find_store(struct activations_run *run, struct error *error)
 {
     const char *reference = client_reference(run->args->store, &run->arena, error);
     char text[TEXT_NAME_CHARS];
     if (!reference)
         return -1;
-    if (strncmp(reference, "disk:/", 6) != 0)
-        return fail(error, ERROR_UNIMPLEMENTED, "STORE_NOT_ON_DISK",
-                    "%s is no folder; the commands of 'activations' work on folders of this host",
+    bool is_on_disk = strncmp(reference, "disk:/", 6) == 0;
+    bool is_in_bucket = strncmp(reference, "gs://", 5) == 0 || strncmp(reference, "s3://", 5) == 0;
+    if (!is_on_disk && !(is_in_bucket && works_in_buckets(run->args->command)))
+        return fail(error, ERROR_UNIMPLEMENTED, "STORE_NOT_ON_DISK", "'activations %s' works on %s, which %s is not",
+                    activations_command_name(run->args->command),
+                    works_in_buckets(run->args->command) ? "folders of this host and on gs:// and s3://"
+                                                         : "folders of this host",
                     text_escape(reference, strlen(reference), text));
-    run->path = memory_copy_text(reference + strlen("disk:"));
+    run->path = memory_copy_text(reference + (is_on_disk ? strlen("disk:") : 0));
     for (size_t length = strlen(run->path); length > 1 && run->path[length - 1] == '/';)
         run->path[--length] = '\0';
     return 0;
+}
+
+static int run_in_bucket(struct activations_run *run, struct backend *backend, struct error *error)
+{
+    struct bucket_store store;
+    enum activations_command command = run->args->command;
+    bool may_write = command == ACTIVATIONS_MERGE || command == ACTIVATIONS_CLAIM;
+    int failed = bucket_store_open(&store, backend, run->path, may_write, error);
+    run->bucket = &store;
+    if (!failed)
+        failed = commands[command](run, error);
+    bucket_store_close(&store);
+    return failed ? backend_fail(backend, error) : 0;
 }
 
 int command_activations(struct backend *backend, struct error *error)
@@ -51,7 +75,9 @@ int command_activations(struct backend *backend, struct error *error)
     }
     bool has_store = args->activations.command != ACTIVATIONS_PARTITION && args->activations.command != ACTIVATIONS_ESTIMATE;
     int failed = has_store ? find_store(&run, error) : 0;
-    if (!failed) {
+    if (!failed && run.path && run.path[0] != '/') {
+        failed = run_in_bucket(&run, backend, error);
+    } else if (!failed) {
         struct tc_error problem = {0};
         run.client = tc_connect(args->activations.socket ? args->activations.socket : args->socket, &problem);
         failed = run.client ? commands[args->activations.command](&run, error)

@@ -162,10 +162,23 @@ static void add_texts(const struct part_header *header, const char *key, char br
     arena_fini(&arena);
 }
 
+char *segment_sum_entry(const struct part_header *header, const char *name, const struct segment_facts *facts,
+                        int (*take)(void *data, uint32_t sample, struct error *error), void *data, struct error *error)
+{
+    struct segment_contents contents = {0};
+    char *entry = NULL;
+    if (add_samples(header, name, &contents, take, data, error) == 0) {
+        add_texts(header, CONTENTS_INFO, '{', &contents.info);
+        add_texts(header, CONTENTS_NARROWED, '[', &contents.narrowed);
+        entry = contents_entry(&contents, facts);
+    }
+    contents_fini(&contents);
+    return entry;
+}
+
 char *segment_describe(int folder_fd, uint32_t number, struct segment_facts *facts,
                        int (*take)(void *data, uint32_t sample, struct error *error), void *data, struct error *error)
 {
-    struct segment_contents contents = {0};
     struct part_header *header = NULL;
     char name[ACTIVATION_NAME_CHARS], *entry = NULL;
     activation_segment_name(number, ACTIVATION_SEALED, name);
@@ -176,12 +189,8 @@ char *segment_describe(int folder_fd, uint32_t number, struct segment_facts *fac
         return NULL;
     }
     header = read_header(fd, name, error);
-    if (header && segment_sum(fd, name, facts, error) == 0 && add_samples(header, name, &contents, take, data, error) == 0) {
-        add_texts(header, CONTENTS_INFO, '{', &contents.info);
-        add_texts(header, CONTENTS_NARROWED, '[', &contents.narrowed);
-        entry = contents_entry(&contents, facts);
-    }
-    contents_fini(&contents);
+    if (header && segment_sum(fd, name, facts, error) == 0)
+        entry = segment_sum_entry(header, name, facts, take, data, error);
     part_header_unref(header);
     close(fd);
     return entry;

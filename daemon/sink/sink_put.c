@@ -318,6 +318,8 @@ static int open_sink(struct put *put, struct error *error)
     put->sink.upload = upload;
     if (sink_parse(&put->sink, upload->reference, error) < 0)
         return -1;
+    if (upload->needs_condition && !sink_has_condition(&put->sink)) /* the store gave no version */
+        return sink_fail_conditions(&put->sink, error);
     if (fstat(upload->fd, &put->before) < 0)
         return fail_errno(error, errno, "cannot look at the file that is sent");
     if (!S_ISREG(put->before.st_mode))

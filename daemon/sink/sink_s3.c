@@ -27,6 +27,7 @@ struct asked {                  /* one request */
     size_t body_bytes;
     const struct sink_part *part; /* its checksum goes with the body */
     bool is_conditional;          /* only where there is none, or still that version */
+    bool is_bare;                 /* which is named without its quotes */
     bool with_checksums;
 };
 
@@ -66,6 +67,14 @@ static const char *payload_hash(const char *url, const struct asked *asked, char
     return hex;
 }
 
+static const char *strip_quotes(const char *etag, char bare[SINK_VERSION_CHARS])
+{
+    size_t length = strlen(etag);
+    bool is_quoted = length >= 2 && etag[0] == '"' && etag[length - 1] == '"';
+    snprintf(bare, SINK_VERSION_CHARS, "%.*s", (int)(length - 2 * is_quoted), etag + is_quoted);
+    return bare;
+}
+
 /* Any status is an answer, what is worth a retry excepted. */
 static int ask_s3(const struct sink *sink, const struct asked *asked, struct http_reply *reply, struct error *error)
 {
@@ -86,7 +95,8 @@ static int ask_s3(const struct sink *sink, const struct asked *asked, struct htt
         print_base64(bytes, sizeof bytes, crc);
         signed_headers[request.n_signed_headers++] = (struct http_header){"x-amz-checksum-crc32c", crc};
     }
-    const char *version = sink->upload->if_version;
+    char bare[SINK_VERSION_CHARS];
+    const char *version = asked->is_bare ? strip_quotes(sink->upload->if_version, bare) : sink->upload->if_version;
     const struct http_header condition = {version ? "If-Match" : "If-None-Match", version ? version : "*"};
     const struct http_store store = {.prepare = s3_client_prepare, .judge = s3_client_judge, .data = &request};
     const struct http_call call = {.store = &store,
@@ -214,6 +224,31 @@ static int ask_again(const struct sink *sink, struct asked *asked, struct http_r
     }
 }
 
+static bool is_still(struct sink *sink)
+{
+    struct sink_object now;
+    struct error ignored; /* then what it answered stands */
+    return s3_look(sink, &now, &ignored) == 0 && strcmp(now.version, sink->upload->if_version) == 0;
+}
+
+/* Ceph's gateway compares If-Match with the ETag without its quotes. A version that is refused in both forms, and is what is there
+ * all the same, is a condition that the store does not keep. */
+static int ask_in_place(struct sink *sink, struct asked *asked, struct http_reply *reply, struct error *error)
+{
+    for (;;) {
+        if (ask_again(sink, asked, reply, error) < 0)
+            return -1;
+        bool is_refused = asked->is_conditional && sink->upload->if_version && reply->head.status == 412;
+        if (!is_refused || !is_still(sink))
+            return 0;
+        http_reply_clear(reply);
+        if (asked->is_bare && sink->upload->needs_condition)
+            return sink_fail_conditions(sink, error);
+        asked->is_conditional = !asked->is_bare;
+        asked->is_bare = true;
+    }
+}
+
 static int s3_put_whole(struct sink *sink, const struct sink_part *part, struct sink_object *made, struct error *error)
 {
     struct asked asked = {.method = "PUT",
@@ -223,7 +258,7 @@ static int s3_put_whole(struct sink *sink, const struct sink_part *part, struct 
                           .is_conditional = sink_has_condition(sink)};
     struct http_reply reply = {0};
     *made = (struct sink_object){.size_bytes = part->count};
-    int status = ask_again(sink, &asked, &reply, error);
+    int status = ask_in_place(sink, &asked, &reply, error);
     if (status == 0 && !is_good(&reply))
         status = fail_answer(sink, &reply, error);
     if (status == 0)
@@ -327,7 +362,7 @@ static int s3_complete(struct sink *sink, struct sink_object *made, struct error
     struct asked asked = {
         .method = "POST", .query = query, .body = body, .body_bytes = count, .is_conditional = sink_has_condition(sink)};
     struct http_reply reply = {0};
-    int status = ask_again(sink, &asked, &reply, error);
+    int status = ask_in_place(sink, &asked, &reply, error);
     if (status == 0 && (!is_good(&reply) || !s3_answer_is_complete(reply.body, reply.body_bytes)))
         status = fail_answer(sink, &reply, error);
     http_reply_clear(&reply);

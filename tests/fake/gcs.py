@@ -24,6 +24,7 @@ class Gcs:
     def __init__(self, world):
         self.world, self.url = world, ""
         self.needs_token, self.list_page, self.empty_pages, self.list_loop, self.repeat_items = False, 1000, 0, False, False
+        self.conditions = "kept"  # or "ignored", of what is written
 
     def handle(self, request):
         if self.needs_token and not (request.bearer and self.world.token_is_good(request.bearer)):
@@ -190,11 +191,13 @@ class Gcs:
 
     def _finish(self, asked, bucket, tree, data, content_type):
         key = tree.get("name") or asked["name"]
-        if (refused := self._precondition(asked, bucket.live(key))) is not None:
-            return refused
         crc = checksums.text(checksums.crc32c(data)) if "crc32c" in tree else None
         if crc and tree["crc32c"] != crc:
             return failure(400, "invalid", f"Provided CRC32C {tree['crc32c']} doesn't match calculated CRC32C {crc}.")
-        made = bucket.put(key, data, content_type=tree.get("contentType") or content_type or "application/octet-stream",
-                          content_encoding=tree.get("contentEncoding"))
+        with bucket.lock:
+            refused = self._precondition(asked, bucket.live(key)) if self.conditions == "kept" else None
+            if refused is not None:
+                return refused
+            made = bucket.put(key, data, content_type=tree.get("contentType") or content_type or "application/octet-stream",
+                              content_encoding=tree.get("contentEncoding"))
         return json_answer(200, self._about(bucket, key, made))

@@ -28,12 +28,14 @@ def xml(text, headers=()):
 
 class S3:
     """`anonymous`: unsigned requests may read. `redirect_regions`: a bucket of another region answers 301 with
-    x-amz-bucket-region, else 400 AuthorizationHeaderMalformed. `virtual_host`: the suffix that buckets stand before."""
+    x-amz-bucket-region, else 400 AuthorizationHeaderMalformed. `virtual_host`: the suffix that buckets stand before. `conditions`:
+    "kept", "bare" (If-Match without quotes, as Ceph's gateway has it), "broken" (If-Match is never met), "unknown" (501) or
+    "ignored" for If-Match and If-None-Match of what is written."""
 
     def __init__(self, world):
         self.world, self.virtual_host = world, "s3.localhost"
         self.anonymous, self.redirect_regions, self.checksums, self.list_page = False, False, True, 1000
-        self.empty_pages, self.list_loop, self.repeat_items = 0, False, False
+        self.empty_pages, self.list_loop, self.repeat_items, self.conditions = 0, False, False, "kept"
 
     def handle(self, request):
         host = request.host.rsplit(":", 1)[0]
@@ -199,10 +201,26 @@ class S3:
         except sigv4.Refused as refused:
             return failure(refused.status, refused.code, refused.message)
         encoding = request.headers.get("content-encoding", "").replace("aws-chunked", "").strip(",") or None
-        made = bucket.put(key, body, declared=declared, content_encoding=encoding,
-                          content_type=request.headers.get("content-type", "binary/octet-stream"))
+        with bucket.lock:
+            if (refused := self._precondition(request, bucket.live(key))) is not None:
+                return refused
+            made = bucket.put(key, body, declared=declared, content_encoding=encoding,
+                              content_type=request.headers.get("content-type", "binary/octet-stream"))
         headers = [("ETag", f'"{made.etag}"'), *((f"x-amz-checksum-{k}", v) for k, v in declared.items())]
         return Answer(200, b"", headers if not asked else headers)
+
+    def _precondition(self, request, made):
+        wanted, absent = request.headers.get("if-match"), request.headers.get("if-none-match")
+        if self.conditions == "ignored" or not (wanted or absent):
+            return None
+        if self.conditions == "unknown":
+            return failure(501, "NotImplemented", "A header you provided implies functionality that is not implemented")
+        if wanted and made is None:
+            return failure(404, "NoSuchKey", "The specified key does not exist.")
+        met = {"kept": f'"{made and made.etag}"', "bare": made and made.etag}.get(self.conditions)
+        if (absent == "*" and made is not None) or (wanted and wanted != met):
+            return failure(412, "PreconditionFailed", "At least one of the pre-conditions you specified did not hold")
+        return None
 
     def _multipart(self, request, bucket, key):
         asked, uploads = request.parameters, self.world.uploads
@@ -226,7 +244,10 @@ class S3:
         if request.method == "DELETE":
             del uploads[asked["uploadId"]]
             return Answer(204)
-        return self._complete(bucket, key, uploads.pop(asked["uploadId"]))
+        with bucket.lock:
+            if (refused := self._precondition(request, bucket.live(key))) is not None:
+                return refused
+            return self._complete(bucket, key, uploads.pop(asked["uploadId"]))
 
     @staticmethod
     def _complete(bucket, key, upload):

@@ -30,30 +30,43 @@ def gs(servers, monkeypatch):
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.urls["gcs"])
     bucket = storage.Client(project="p", credentials=AnonymousCredentials()).create_bucket(f"b{uuid.uuid4().hex}")
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", proxy.url)
-    yield SimpleNamespace(url=f"gs://{bucket.name}", proxy=proxy, get=lambda key: bucket.blob(key).download_as_bytes(),
+    yield SimpleNamespace(url=f"gs://{bucket.name}", name=server.name, proxy=proxy, get=lambda key: bucket.blob(key).download_as_bytes(),
                           names=lambda: {blob.name for blob in bucket.list_blobs()}, unfinished=list,
                           put=lambda key, data: bucket.blob(key).upload_from_string(data))
     proxy.close()
 
 
-@pytest.fixture
-def s3(servers, monkeypatch):
+def bucket_of(server, monkeypatch):
     import boto3
-    server = servers(real.seaweedfs)
     proxy, bucket = UploadProxy(urllib.parse.urlsplit(server.urls["s3"]).port), f"b{uuid.uuid4().hex}"
     for name, value in {"AWS_ACCESS_KEY_ID": server.keys[0], "AWS_SECRET_ACCESS_KEY": server.keys[1], "AWS_REGION": "us-east-1",
                         "AWS_ENDPOINT_URL": proxy.url}.items():
         monkeypatch.setenv(name, value)
     client = boto3.client("s3", endpoint_url=server.urls["s3"], region_name="us-east-1")
     client.create_bucket(Bucket=bucket)
-    yield SimpleNamespace(url=f"s3://{bucket}", proxy=proxy, get=lambda key: client.get_object(Bucket=bucket, Key=key)["Body"].read(),
+    yield SimpleNamespace(url=f"s3://{bucket}", name=server.name, proxy=proxy, get=lambda key: client.get_object(Bucket=bucket, Key=key)["Body"].read(),
                           names=lambda: {entry["Key"] for entry in client.list_objects_v2(Bucket=bucket).get("Contents", [])},
                           unfinished=lambda: client.list_multipart_uploads(Bucket=bucket).get("Uploads", []),
                           put=lambda key, data: client.put_object(Bucket=bucket, Key=key, Body=data))
     proxy.close()
 
 
-@pytest.fixture(params=["gs", "s3"])
+@pytest.fixture
+def s3(servers, monkeypatch):
+    yield from bucket_of(servers(real.seaweedfs), monkeypatch)
+
+
+@pytest.fixture
+def swift(servers, monkeypatch):
+    yield from bucket_of(servers(real.swift), monkeypatch)
+
+
+@pytest.fixture
+def ceph(servers, monkeypatch):
+    yield from bucket_of(servers(real.ceph, False), monkeypatch)
+
+
+@pytest.fixture(params=["gs", "s3", *(pytest.param(name, marks=pytest.mark.long) for name in ("swift", "ceph"))])
 def store(request):
     return request.getfixturevalue(request.param)
 

@@ -1,0 +1,190 @@
+#include "bucket_verify.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "activations/segment_sum.h"
+#include "base/crc.h"
+#include "base/memory.h"
+#include "base/metadata.h"
+#include "base/parallel.h"
+#include "resolve/safetensors.h"
+#include "source/stores.h"
+
+enum { SEGMENTS_AT_ONCE = 4, READ_BYTES = 8 << 20, LENGTH_BYTES = 8 };
+
+struct host_check {
+    const struct bucket_store *store;
+    const struct stored_host *host;
+    size_t *files; /* of each segment, in the store's source; SIZE_MAX = it is not there */
+    pthread_mutex_t lock;
+    void (*tell)(void *data, const struct error *error); /* under the lock */
+    void *data;
+};
+
+struct segment_check { /* what was read so far */
+    const struct manifest_segment *listed;
+    char name[ACTIVATION_NAME_CHARS]; /* of the file */
+    struct digest *digest;
+    uint64_t json_bytes;
+    char *json; /* of the header, as far as it was read */
+    struct segment_facts facts;
+};
+
+static void tell_of_segment(struct host_check *check, const char *name, const char *complaint)
+{
+    struct error error;
+    fail(&error, ERROR_DATA_LOSS, "SEGMENT_DAMAGED", "%s/%s %s", check->host->name, name, complaint);
+    pthread_mutex_lock(&check->lock);
+    check->tell(check->data, &error);
+    pthread_mutex_unlock(&check->lock);
+}
+
+/* The part of the header that is in this block. */
+static int take_header(struct segment_check *segment, uint64_t offset, const char *bytes, size_t count, struct error *error)
+{
+    if (offset == 0) {
+        unsigned char first[LENGTH_BYTES] = {0};
+        memcpy(first, bytes, count < sizeof first ? count : sizeof first);
+        if (safetensors_header_length(first, segment->facts.file_bytes, &segment->json_bytes, error) < 0)
+            return -1;
+        segment->json = metadata_alloc((size_t)segment->json_bytes, error);
+        if (!segment->json)
+            return -1;
+    }
+    uint64_t begin = offset < LENGTH_BYTES ? LENGTH_BYTES : offset, end = LENGTH_BYTES + segment->json_bytes;
+    end = end < offset + count ? end : offset + count;
+    if (begin < end)
+        memcpy(segment->json + (begin - LENGTH_BYTES), bytes + (begin - offset), (size_t)(end - begin));
+    return 0;
+}
+
+/* 0; -1: the store did not give it; 1: it is damaged, and *error says how. */
+static int read_segment(const struct host_check *check, struct segment_check *segment, size_t file, struct error *error)
+{
+    char *bytes = memory_alloc(READ_BYTES);
+    int status = 0;
+    for (uint64_t at = 0; at < segment->facts.file_bytes && !status;) {
+        uint64_t left = segment->facts.file_bytes - at;
+        const struct iovec to = {bytes, left < READ_BYTES ? (size_t)left : READ_BYTES};
+        struct source_read read = {
+            .file = file, .offset = at, .iov = &to, .n_iov = 1, .cancel = &check->store->backend->cancel, .uid = getuid()};
+        status = source_read(check->store->source, &read, error);
+        if (!status) {
+            segment->facts.crc32c = crc32c_update(segment->facts.crc32c, bytes, to.iov_len);
+            digest_add(segment->digest, bytes, to.iov_len);
+            status = take_header(segment, at, bytes, to.iov_len, error) < 0;
+        }
+        at += to.iov_len;
+    }
+    free(bytes);
+    return status;
+}
+
+static int take_any(void *data, uint32_t sample, struct error *error)
+{
+    (void)data;
+    (void)sample;
+    (void)error;
+    return 0;
+}
+
+/* The file tells everything that the manifest says of it. 1: it does not. */
+static int compare_entry(const struct segment_check *segment, struct error *error)
+{
+    const struct manifest_segment *listed = segment->listed;
+    struct part_header *header = safetensors_parse(segment->json, segment->json_bytes, segment->facts.file_bytes, error);
+    char *entry = header ? segment_sum_entry(header, segment->name, &segment->facts, take_any, NULL, error) : NULL;
+    bool is_same = entry && strlen(entry) == listed->text_bytes && memcmp(entry, listed->text, listed->text_bytes) == 0;
+    part_header_unref(header);
+    if (entry && !is_same)
+        fail(error, ERROR_DATA_LOSS, "SEGMENT_DAMAGED", "is not what the manifest describes: its bytes have changed");
+    free(entry);
+    return !is_same;
+}
+
+static int check_segment(const struct host_check *check, struct segment_check *segment, size_t file, struct error *error)
+{
+    unsigned char sum[DIGEST_BYTES];
+    segment->facts = (struct segment_facts){.number = segment->listed->number, .file_bytes = segment->listed->file_bytes};
+    segment->digest = digest_create();
+    int status = read_segment(check, segment, file, error);
+    digest_finish(segment->digest, sum);
+    digest_hex(sum, sizeof sum, segment->facts.sha256);
+    if (!status)
+        status = compare_entry(segment, error);
+    metadata_free(segment->json);
+    return status;
+}
+
+static int verify_segment(void *data, size_t i, struct error *error)
+{
+    struct host_check *check = data;
+    struct segment_check segment = {.listed = &check->host->manifest.segments[i]};
+    size_t file = check->files[i];
+    struct error damage = {0};
+    activation_segment_name(segment.listed->number, ACTIVATION_SEALED, segment.name);
+    if (file == SIZE_MAX) {
+        tell_of_segment(check, segment.name, "is gone");
+        return 0;
+    }
+    if (check->store->source->files[file].size_bytes != segment.listed->file_bytes) {
+        tell_of_segment(check, segment.name, "has not the size that it was sealed with");
+        return 0;
+    }
+    int status = check_segment(check, &segment, file, &damage);
+    if (status > 0)
+        tell_of_segment(check, segment.name, damage.message);
+    if (status < 0)
+        *error = damage;
+    return status < 0 ? error_prefix(error, "%s/%s", check->host->name, segment.name) : 0;
+}
+
+/* Before the first read: the source is everybody's then. */
+static int open_segments(struct host_check *check, struct error *error)
+{
+    const struct host_manifest *manifest = &check->host->manifest;
+    check->files = memory_alloc_array(manifest->n_segments + 1, sizeof *check->files);
+    for (size_t i = 0; i < manifest->n_segments; i++) {
+        char name[ACTIVATION_NAME_CHARS];
+        activation_segment_name(manifest->segments[i].number, ACTIVATION_SEALED, name);
+        char *path = memory_print("%s/%s", check->host->name, name);
+        bool is_there = bucket_store_has(check->store, path);
+        int failed = is_there ? source_add_file(check->store->source, path, &check->files[i], error) : 0;
+        check->files[i] = is_there ? check->files[i] : SIZE_MAX;
+        free(path);
+        if (failed)
+            return -1;
+    }
+    return 0;
+}
+
+static void tell_strangers(struct host_check *check)
+{
+    size_t length = strlen(check->host->name);
+    uint32_t number;
+    for (size_t i = 0; i < check->store->n_names; i++) {
+        const char *name = check->store->names[i];
+        if (strncmp(name, check->host->name, length) == 0 && name[length] == '/' &&
+            activation_parse_segment(name + length + 1, ACTIVATION_SEALED, &number) &&
+            !host_manifest_find(&check->host->manifest, number))
+            tell_of_segment(check, name + length + 1, "is not in the manifest, which is sent behind it");
+    }
+}
+
+int bucket_verify_host(const struct bucket_store *store, const struct stored_host *host,
+                       void (*tell_of)(void *data, const struct error *error), void *data, struct error *error)
+{
+    struct host_check check = {.store = store, .host = host, .tell = tell_of, .data = data};
+    pthread_mutex_init(&check.lock, NULL);
+    int failed = open_segments(&check, error);
+    if (!failed)
+        failed = parallel_run(host->manifest.n_segments, SEGMENTS_AT_ONCE, verify_segment, &check, error);
+    if (!failed)
+        tell_strangers(&check);
+    free(check.files);
+    pthread_mutex_destroy(&check.lock);
+    return failed;
+}
