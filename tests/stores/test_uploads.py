@@ -38,11 +38,13 @@ def gs(servers, monkeypatch):
 
 def bucket_of(server, monkeypatch):
     import boto3
+    from botocore.config import Config
     proxy, bucket = UploadProxy(urllib.parse.urlsplit(server.urls["s3"]).port), f"b{uuid.uuid4().hex}"
     for name, value in {"AWS_ACCESS_KEY_ID": server.keys[0], "AWS_SECRET_ACCESS_KEY": server.keys[1], "AWS_REGION": "us-east-1",
                         "AWS_ENDPOINT_URL": proxy.url}.items():
         monkeypatch.setenv(name, value)
-    client = boto3.client("s3", endpoint_url=server.urls["s3"], region_name="us-east-1")
+    client = boto3.client("s3", endpoint_url=server.urls["s3"], region_name="us-east-1", aws_access_key_id=server.keys[0],
+                          aws_secret_access_key=server.keys[1], config=Config(s3={"addressing_style": "path"}))
     client.create_bucket(Bucket=bucket)
     yield SimpleNamespace(url=f"s3://{bucket}", name=server.name, proxy=proxy, get=lambda key: client.get_object(Bucket=bucket, Key=key)["Body"].read(),
                           names=lambda: {entry["Key"] for entry in client.list_objects_v2(Bucket=bucket).get("Contents", [])},
