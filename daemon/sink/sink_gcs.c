@@ -261,11 +261,27 @@ static int take_answer(struct sink *sink, const struct http_reply *reply, struct
     return 0;
 }
 
+static const char *what_session_said(const struct error *error)
+{
+    switch (error->code) {
+    case ERROR_PERMISSION_DENIED:
+        return "the store refuses the credentials (401 or 403)";
+    case ERROR_NOT_FOUND:
+        return "the store does not find it, or its bucket (404)";
+    case ERROR_DEADLINE_EXCEEDED:
+        return "no answer in time";
+    case ERROR_CANCELLED:
+        return "cancelled";
+    default:
+        return error->kind == ERROR_KIND_UPLOAD_GONE ? "it is gone" : "no good answer";
+    }
+}
+
 /* A session's address stands in no message. */
 static int hide_session(struct error *error)
 {
     return fail(error, error->code, error->kind == ERROR_KIND_UPLOAD_GONE ? REASON(UPLOAD_GONE) : "UPLOAD_FAILED",
-                "an upload session: %s", error->kind == ERROR_KIND_UPLOAD_GONE ? "it is gone" : "no good answer");
+                "an upload session: %s", what_session_said(error));
 }
 
 static int send_range(struct sink *sink, const char *range, const void *bytes, size_t count, uint32_t max_tries,

@@ -33,7 +33,7 @@ struct sink_stored { /* a part as the store has it */
 
 struct sink_limits {
     uint64_t whole_bytes; /* up to here one request does */
-    uint64_t part_bytes;  /* least of a part but the last one; parts are multiples of it */
+    uint64_t part_bytes;  /* least of a part but the last one; parts are of whole MiB */
     bool in_order;        /* a part only after the one before */
     bool has_md5;
 };

@@ -86,7 +86,8 @@ static void lay_out(struct put *put)
     const struct sink_limits *limits = &sink->ops->limits;
     uint64_t bytes = put->upload->bytes, least = put->upload->part_bytes ? put->upload->part_bytes : DEFAULT_PART_BYTES;
     uint64_t most_parts = round_up(bytes / SINK_MAX_PARTS + 1, PART_STEP_BYTES);
-    sink->part_bytes = round_up(least > most_parts ? least : most_parts, limits->part_bytes);
+    least = least > limits->part_bytes ? least : limits->part_bytes;
+    sink->part_bytes = round_up(least > most_parts ? least : most_parts, PART_STEP_BYTES);
     bool is_whole = bytes <= limits->whole_bytes && bytes <= sink->part_bytes;
     sink->part_bytes = is_whole ? bytes : sink->part_bytes;
     sink->n_parts = is_whole ? 1 : (uint32_t)((bytes + sink->part_bytes - 1) / sink->part_bytes);
@@ -332,6 +333,12 @@ static int open_sink(struct put *put, struct error *error)
     return put->sink.ops == &sink_file_ops ? 0 : stores_check_reference(put->sink.stores, upload->reference, error);
 }
 
+/* Also once somebody has renewed the credentials, without which nothing could be aborted either. */
+static bool can_go_on(const struct error *error)
+{
+    return sink_may_pass(error) || error->code == ERROR_PERMISSION_DENIED;
+}
+
 int sink_put(struct stores *stores, const struct sink_upload *upload, struct sink_result *result, struct error *error)
 {
     struct put put = {.sink.stores = stores, .upload = upload, .result = result};
@@ -341,7 +348,7 @@ int sink_put(struct stores *stores, const struct sink_upload *upload, struct sin
     if (status == 0) {
         status = put_object(&put, error);
         struct error kept = *error;
-        if (status < 0 && (!upload->keep || !sink_may_pass(error)))
+        if (status < 0 && (!upload->keep || !can_go_on(error)))
             abort_session(&put);
         *error = kept;
         result->crc32c = status < 0 ? 0 : sink_sum_crc32c(&put.sums);

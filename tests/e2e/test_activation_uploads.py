@@ -196,7 +196,8 @@ def test_a_manifest_of_another_store_is_not_replaced_and_what_it_would_list_stay
     assert soon(lambda: re.search(r"event=upload_failed .*reason=MANIFEST_OF_ANOTHER_STORE .*again=false", daemon.log()))
     daemon.kill()
     daemon.start()  # what has failed is told by the next daemon, too
-    assert uploads(daemon, second)["failed"] >= 1 and f"{scheme}://b/acts/host_003/" in uploads(daemon, second)["error"]
+    assert soon(lambda: uploads(daemon, second)["failed"] == n_taken + 1)
+    assert f"{scheme}://b/acts/host_003/" in uploads(daemon, second)["error"]
     fill(daemon, first, [50], upload=f"{scheme}://b/acts")  # whose place it is goes on, but for a name that the other one took
     assert soon(lambda: uploads(daemon, first)["failed"] == 1 and uploads(daemon, first)["pending"] == 0)
     fill(daemon, second, [], upload=f"{scheme}://b/other", keep_local=False)

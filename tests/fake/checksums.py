@@ -1,4 +1,4 @@
-"""CRC-32C and CRC-64/NVME without third-party code: two bytes at a time, about 10 MB/s, or google-crc32c where that happens
+"""CRC-32C and CRC-64/NVME without third-party code: two bytes at a time, about 5 MB/s, or google-crc32c or NumPy where these happen
 to be installed. tests/stores/test_fake_with_official_clients.py holds the known answers and compares the two."""
 import base64
 import functools
@@ -10,6 +10,10 @@ try:
     import google_crc32c
 except ImportError:
     google_crc32c = None
+try:
+    import numpy
+except ImportError:
+    numpy = None
 
 CRC32C, CRC64NVME = 0x82F63B78, 0x9A6C9329AC4BC9B5  # reflected polynomials
 
@@ -25,8 +29,45 @@ def _table(polynomial):
     return table
 
 
+LANES, LEAST = 1024, 1 << 18
+
+
+@functools.lru_cache(maxsize=None)
+def _array(polynomial):
+    return numpy.array(_table(polynomial), numpy.uint64)
+
+
+@functools.lru_cache(maxsize=64)
+def _zeros(polynomial, words, width):
+    """What so many words of zeros make of each single bit of a CRC."""
+    table, crc = _array(polynomial), numpy.uint64(1) << numpy.arange(width, dtype=numpy.uint64)
+    for _ in range(words):
+        crc = table[crc & numpy.uint64(0xFFFF)] ^ (crc >> numpy.uint64(16))
+    return [int(value) for value in crc]
+
+
+def _lanes(view, polynomial, crc):
+    """The CRC of the beginning of the bytes, as LANES stretches side by side that are then joined; and how many bytes that was."""
+    table, words = _array(polynomial), len(view) // (2 * LANES)
+    lanes = numpy.frombuffer(view[:2 * LANES * words], "<u2").reshape(LANES, words).T.astype(numpy.uint64)
+    state = numpy.zeros(LANES, numpy.uint64)
+    state[0] = crc
+    for row in lanes:
+        state = table[(state ^ row) & numpy.uint64(0xFFFF)] ^ (state >> numpy.uint64(16))
+    columns, joined = _zeros(polynomial, words, polynomial.bit_length()), int(state[0])
+    for lane in state[1:]:
+        moved = int(lane)
+        for bit, column in enumerate(columns):
+            moved ^= column if joined >> bit & 1 else 0
+        joined = moved
+    return joined, 2 * LANES * words
+
+
 def _crc(data, polynomial, ones):
-    table, crc, view = _table(polynomial), ones, memoryview(data)
+    table, crc, view = _table(polynomial), ones, memoryview(data).cast("B")
+    if numpy is not None and len(view) >= LEAST:
+        crc, done = _lanes(view, polynomial, crc)
+        view = view[done:]
     even = len(view) & ~1
     words = view[:even].cast("H") if sys.byteorder == "little" else memoryview(view[:even]).cast("H")
     for word in words:

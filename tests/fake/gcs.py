@@ -178,6 +178,9 @@ class Gcs:
         upload = self.world.uploads.get(identifier)
         if upload is None:
             return failure(410, "gone", "The upload is over.")
+        if request.method == "DELETE":
+            del self.world.uploads[identifier]
+            return Answer(499)
         bounds = re.fullmatch(r"bytes (?:(\d+)-(\d+)|\*)/(\d+|\*)", request.headers.get("content-range", ""))
         if bounds and bounds[1] is not None and int(bounds[1]) <= len(upload["data"]):
             upload["data"][int(bounds[1]):] = request.body

@@ -244,6 +244,10 @@ class S3:
         if request.method == "DELETE":
             del uploads[asked["uploadId"]]
             return Answer(204)
+        if request.method == "GET":
+            inner = "".join("<Part>" + element("PartNumber", number) + element("ETag", f'"{hashlib.md5(part).hexdigest()}"') +
+                            element("Size", len(part)) + "</Part>" for number, part in sorted(upload["parts"].items()))
+            return xml(f"<ListPartsResult {SPACE}>{element('IsTruncated', 'false')}{inner}</ListPartsResult>")
         with bucket.lock:
             if (refused := self._precondition(request, bucket.live(key))) is not None:
                 return refused

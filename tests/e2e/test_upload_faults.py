@@ -1,0 +1,204 @@
+"""What goes wrong while a daemon's queue uploads a segment: nothing is lost, nothing is deleted before the store has it whole, what
+is wrong is said, and it goes on when that is put right. tests/stores does the same to real servers."""
+import os
+import subprocess
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import tensorcast_client as tc
+
+from stage import soon
+from store_scene import SECRET, aws_keys, bare, settings  # noqa: F401
+from stores_fixture import authority, fake, secure_fake  # noqa: F401
+from test_activation_uploads import bucket, files, manifest, uploads
+from test_store_credentials import issuing, no_keys, service_account  # noqa: F401
+
+LISTENERS = {"gs": "gcs", "s3": "s3"}
+SIZE = (8 << 20) + 4321  # two parts
+KEY = "acts/host_003/segment_000001.safetensors"
+
+
+@pytest.fixture(params=["gs", "s3"])
+def scheme(request):
+    return request.param
+
+
+@pytest.fixture
+def scene(start, models, fake, bare, aws_keys, scheme):  # noqa: F811
+    """make(environment=...) starts a daemon; fill() appends a sample that becomes one segment, which goes when it is uploaded."""
+    acts, listener = models / "acts", LISTENERS[scheme]
+    scene = SimpleNamespace(acts=acts, listener=listener, fake=fake, secrets=[SECRET, "upload_id=", "uploadId=", "Signature="])
+    fake.world.bucket(listener, "b")
+
+    def make(environment=(), at=fake, sections=None, **more):
+        sources = {"disk": {"trusted_roots": [str(models)]}, **settings(at, http={"max_tries": 1, **(sections or {}).pop("http", {})},
+                                                                          **(sections or {}))}
+        scene.daemon = start(running=False, sources=sources, activations={"roots": [str(models)]}, **more).start(environment=environment)
+        return scene.daemon
+
+    def fill(i=1):
+        client = tc.connect(scene.daemon.socket)
+        with client.activation_store(f"disk:{acts}", host=3, upload=f"{scheme}://b/acts", keep_local=False, segment_bytes="1GiB") as store:
+            if i:
+                store.append(i, {0: np.random.default_rng(i).integers(0, 255, SIZE, np.uint8)})
+        scene.whole = scene.whole or (acts / KEY.removeprefix("acts/")).read_bytes()
+
+    scene.make, scene.fill, scene.whole = make, fill, b""
+    scene.large = {"listener": listener, "method": "PUT", "path": r"upload_id=|partNumber="}
+    yield scene
+    log = scene.daemon.log()
+    assert not [secret for secret in scene.secrets if secret in log]
+
+
+def kept(scene):
+    """It is here, and what there is says the same."""
+    listed = {s["file"]: s.get("local", True) for s in manifest(scene.acts)}
+    return (scene.acts / KEY.removeprefix("acts/")).read_bytes() == scene.whole and listed["segment_000001.safetensors"]
+
+
+def arrived(scene, at=None):
+    """It is there, whole, and its manifest; nothing is left here or begun there."""
+    at = at or scene.fake
+    done = {"pending": 0, "done": 1, "failed": 0, "error": ""}
+    assert soon(lambda: uploads(scene.daemon, scene.acts) == done and not list(scene.acts.glob("*/*.safetensors")), 30), \
+        uploads(scene.daemon, scene.acts)
+    there = bucket(at, scene.listener)
+    assert there[KEY] == scene.whole and {**files(scene.acts), KEY: scene.whole}.keys() == there.keys()
+    assert not at.world.uploads
+
+
+def has_failed(scene, *words, failed=1):
+    told = lambda: uploads(scene.daemon, scene.acts)  # noqa: E731
+    assert soon(lambda: told()["failed"] == failed and not told()["pending"], 30), told()
+    assert all(word in told()["error"] for word in (f"://b/{KEY}", *words)), told()
+    assert kept(scene)
+
+
+def test_every_part_is_cut_off_once_and_the_last_answers_are_lost(scene):
+    scene.make()
+    cut = scene.fake.fault({"reset": True}, {**scene.large, **({"path": "partNumber=1&"} if scene.listener == "s3" else {})}, times=1)
+    late = scene.fake.fault({"truncate": 0, "reset": True}, {**scene.large, **({"path": "partNumber=2&"} if scene.listener == "s3" else {
+        "header": {"content-range": r"bytes 8388608-"}})})
+    lost = scene.fake.fault({"truncate": 0, "reset": True}, {"listener": scene.listener, "method": "POST", "path": r"uploadId=|uploadType=multipart"})
+    scene.fill()
+    arrived(scene)
+    assert cut.acted == late.acted == lost.acted == 1
+
+
+def test_a_bucket_that_vanishes_in_the_middle_is_said_and_gone_on_with_when_it_is_back(scene):
+    scene.make()
+    world = scene.fake.world
+    buckets = {"gcs": world.gcs, "s3": world.s3}[scene.listener]
+    gone = scene.fake.fault({"call": lambda: buckets.pop("b", None)}, scene.large, nth=2)
+    scene.fill()
+    has_failed(scene, "404", "make the bucket")
+    assert gone.acted == 1
+    world.bucket(scene.listener, "b")
+    world.uploads.clear()  # what was begun in a bucket goes with it
+    scene.fill(0)
+    arrived(scene)
+
+
+def test_a_session_that_the_store_has_forgotten_is_begun_anew(scene):
+    scene.make()
+    forgotten = scene.fake.fault({"call": scene.fake.world.uploads.clear}, scene.large, nth=2)
+    scene.fill()
+    arrived(scene)
+    assert forgotten.acted == 1
+
+
+def test_other_bytes_in_the_store_are_found_by_its_checksum_and_removed_and_the_file_stays(scene, monkeypatch):
+    scene.make()
+    made = scene.fake.world.bucket(scene.listener, "b")
+    put = made.put
+    monkeypatch.setattr(made, "put", lambda key, data, **about: put(key, bytes([data[0] ^ 1]) + data[1:] if key == KEY else data,
+                                                                    **{**about, "etag": None} if "etag" in about and key == KEY else about))
+    scene.fill()
+    has_failed(scene, "checksum")
+    assert KEY not in bucket(scene.fake, scene.listener)
+    monkeypatch.undo()
+    scene.fill(0)
+    arrived(scene)
+
+
+@pytest.mark.parametrize("scheme", ["gs"], indirect=True)
+def test_a_token_that_ends_in_the_middle_is_renewed_and_one_that_is_refused_waits_for_somebody(scene, tmp_path):
+    key, secret = service_account(scene.fake, tmp_path)
+    scene.secrets += [secret, "ya29.fake-secret"]
+    scene.fake.gcs.needs_token = True
+    scene.make({"GOOGLE_APPLICATION_CREDENTIALS": str(key)}, sections={"gcs": {"anonymous": False}})
+    ended = scene.fake.fault({"expire_tokens": True}, scene.large, nth=2)
+    refused = scene.fake.fault({"status": 401}, scene.large, nth=3, times=0)
+    scene.fill()
+    has_failed(scene, "refuses the credentials (401", "renew the credentials")
+    assert ended.acted == 1 and refused.acted
+    scene.fake.faults.clear()
+    arrived(scene)  # by itself, and what was there is not sent again
+    assert sum("bytes 0-" in entry["headers"].get("content-range", "") for entry in scene.fake.requests("gcs", method="PUT")) == 1
+
+
+@pytest.mark.parametrize("scheme", ["s3"], indirect=True)
+@pytest.mark.parametrize("issuing", ["instance"], indirect=True)
+def test_keys_that_end_in_the_middle_are_renewed_by_who_issues_them(scene, issuing):  # noqa: F811
+    scene.secrets += ["issuedsecret", "issuedsession"]
+    scene.make(issuing)
+    ended = scene.fake.fault({"expire_tokens": True}, scene.large, nth=2)
+    scene.fill()
+    arrived(scene)
+    assert ended.acted == 1 and scene.fake.world.issued == 2
+
+
+@pytest.mark.parametrize("scheme", ["s3"], indirect=True)
+def test_keys_that_have_ended_and_nobody_renews_are_said_and_the_file_waits(scene):
+    access, keys = scene.fake.world.issue_keys()
+    scene.secrets += [keys["secret"], keys["session"]]
+    scene.make({"AWS_ACCESS_KEY_ID": access, "AWS_SECRET_ACCESS_KEY": keys["secret"], "AWS_SESSION_TOKEN": keys["session"]})
+    ended = scene.fake.fault({"call": lambda: keys.update(expires=0)}, {"listener": "s3", "method": "POST", "path": "uploadId="})
+    scene.fill()
+    has_failed(scene, "renew the credentials")
+    keys["expires"] = scene.fake.world.now() + 3600
+    arrived(scene)
+    assert ended.acted == 1 and len([e for e in scene.fake.requests("s3", method="PUT") if "partNumber=" in e["query"]]) == 2
+
+
+def test_a_server_whose_authority_is_not_known_gets_nothing_and_everything_when_it_is(scene, secure_fake, authority, monkeypatch):  # noqa: F811
+    secure_fake.world.bucket(scene.listener, "b")
+    secure_fake.world.aws.update(scene.fake.world.aws)
+    daemon = scene.make(at=secure_fake)
+    scene.fill()
+    assert soon(lambda: "ertificate" in uploads(daemon, scene.acts)["error"]), uploads(daemon, scene.acts)
+    assert kept(scene) and not bucket(secure_fake, scene.listener)
+    daemon.stop()
+    daemon.start(environment={"SSL_CERT_FILE": str(authority / "ca.pem")})
+    arrived(scene, secure_fake)
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    folder = tmp_path / "small disk"
+    folder.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=128k", "none", folder], capture_output=True).returncode:
+        pytest.skip("mounting needs root")
+    yield folder
+    subprocess.run(["umount", "-l", folder], check=True)
+
+
+def test_a_state_disk_that_fills_keeps_what_is_sealed_until_there_is_room(scene, small_disk):
+    """What waits is on a disk without room for another line: nothing is lost, and what is queued goes on."""
+    daemon = scene.make(server={"state_dir": str(small_disk / "state")})
+    scene.fake.fault({"status": 503}, {"listener": scene.listener}, times=0)
+    scene.fill()
+    with open(small_disk / "filler", "wb", buffering=0) as file:
+        try:
+            while file.write(b"x"):
+                pass
+        except OSError:
+            pass
+    scene.fake.faults.clear()
+    told = lambda: uploads(daemon, scene.acts)  # noqa: E731
+    assert soon(lambda: "ENOSPC" in told()["error"] or not told()["pending"], 30), told()
+    if told()["pending"]:
+        assert kept(scene)
+    os.unlink(small_disk / "filler")
+    arrived(scene)
