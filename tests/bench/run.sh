@@ -2,7 +2,7 @@
 # Measures tensorcast beside the machine's ceilings and other loaders; `make bench` calls it. As root, on a quiet machine.
 # usage: run.sh BUILD_DIR [options of bench.py], run.sh BUILD_DIR --stores [options of stores_bench.py], run.sh BUILD_DIR
 # --groups [options of groups_bench.py], --shards [options of shards_bench.py], --variants [options of variants_bench.py],
-# --export [options of export_bench.py], --activations [options of activations_bench.py], --faces [options of faces_bench.py], --cold, --hot, --mapped or --into [options of ways_bench.py], or --vllm [options of
+# --export [options of export_bench.py], --activations [options of activations_bench.py], --uploads [options of uploads_bench.py], --faces [options of faces_bench.py], --cold, --hot, --mapped or --into [options of ways_bench.py], or --vllm [options of
 # tests/vllm/bench.py]; `make bench BENCH="--vllm ..."` passes them on. Without --write and --quick the table goes into docs/performance-tables.md.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -22,6 +22,7 @@ gcc "${flags[@]}" -shared -fPIC -o "$build/bench/libtouch.so" tests/bench/native
 gcc "${flags[@]}" -Iclient -o "$build/bench/worker" tests/bench/worker.c -L"$build/bench" -L"$build" -ltouch -ltensorcast \
   -Wl,-rpath,'$ORIGIN:$ORIGIN/..'
 gcc "${flags[@]}" -o "$build/bench/slow_store" tests/bench/slow_store.c -lpthread
+gcc "${flags[@]}" -o "$build/bench/upload" tests/bench/upload.c -lcurl
 gcc "${flags[@]}" -o "$build/bench/download" tests/bench/download.c -L"$build/bench" -ltouch -lcurl -lcrypto -Wl,-rpath,'$ORIGIN'
 copy=$(mktemp -d)
 trap 'rm -rf "$copy"' EXIT
@@ -30,7 +31,7 @@ rm -rf "$build/bench/python"
 "$builder" -m pip install --quiet --no-deps --no-build-isolation --target "$build/bench/python" "$copy/python"
 script=bench.py
 case "${1:-}" in
-  --stores | --groups | --shards | --variants | --export | --faces | --activations)
+  --stores | --groups | --shards | --variants | --export | --faces | --activations | --uploads)
     script=${1#--}_bench.py
     shift
     ;;
