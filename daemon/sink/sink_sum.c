@@ -8,21 +8,15 @@
 
 #include "base/crc.h"
 #include "base/digest.h"
+#include "sink/sink_md5.h"
 
 enum { MD5_HEX_CHARS = 2 * SINK_MD5_BYTES };
 
 void sink_sum_part(struct sink_sums *sums, struct sink_part *part, bool with_md5)
 {
     struct part_sum *sum = &sums->parts[part->number];
-    struct digest *digest = with_md5 ? digest_create_md5() : NULL;
     part->crc32c = crc32c_update(0, part->bytes, part->count);
-    part->has_md5 = digest != NULL;
-    if (digest) {
-        unsigned char value[DIGEST_BYTES];
-        digest_add(digest, part->bytes, part->count);
-        digest_finish(digest, value);
-        memcpy(part->md5, value, sizeof part->md5);
-    }
+    part->has_md5 = with_md5 && sink_md5(part->bytes, part->count, part->md5);
     sum->count = part->count;
     sum->crc32c = part->crc32c;
     sum->has_md5 = part->has_md5;

@@ -167,9 +167,11 @@ def main():
     g.at_least(f"{PUT} to {PLAIN}", 0.9, per_round(found, PLAIN, PUT, "seconds"))
     record = {"date": time.strftime("%Y-%m-%d"), "rounds": options.rounds, "bytes": options.size, "md5_s_per_gb": md5_s, "found": found}
     (options.build / "bench" / "uploads.json").write_text(json.dumps(record))
-    body = (f"Measured on {record['date']} with `bash tests/bench/run.sh build --uploads`: {machine.describe()}. {options.rounds} interleaved rounds of "
-            f"{options.size / GB:.1f} GB in parts of 8 MiB, {CONNECTIONS} at a time, out of and into a tmpfs, nginx and who sends on the same "
-            f"processors. {MD5}, which the parts of S3 need, takes {md5_s:.2f} s of CPU per GB.\n\n{g.table()}\n{table(found, options.size)}\n")
+    body = (f"Measured on {record['date']} with `bash tests/bench/run.sh build --uploads`: {machine.describe()}. "
+            f"{options.rounds} interleaved rounds of {options.size / GB:.1f} GB in parts of 8 MiB, {CONNECTIONS} at a "
+            "time, out of and into a tmpfs, nginx and who sends on the same processors. "
+            f"{MD5} by libcrypto, which the parts of S3 need, takes {md5_s:.2f} s of CPU per GB.\n\n"
+            f"{g.table()}\n{table(found, options.size)}\n")
     print(body)
     if options.write:
         whole_bench.write(options.write, body, BEGIN, END)

@@ -206,7 +206,8 @@ def test_a_manifest_of_another_store_is_not_replaced_and_what_it_would_list_stay
     assert soon(lambda: uploads(daemon, second) == {"pending": 0, "done": n, "failed": 0, "error": ""})
 
 
-@pytest.mark.parametrize("theirs", [b"theirs", b"{}" + b" " * (1 << 16), b'{"format": "tensorcast-activations", "version": 1, "host": 4, "segments": []}'])
+@pytest.mark.parametrize("theirs", [b"theirs", b"{}" + b" " * (1 << 16),
+                                    b'{"format": "tensorcast-activations", "version": 1, "host": 4, "segments": []}'])
 def test_what_is_no_manifest_of_the_host_is_left_alone_until_it_is_moved_away(daemon, fake, acts, theirs):  # noqa: F811
     fake.world.put("gcs", "b/acts/host_003/manifest.json", theirs)
     fill(daemon, acts, range(3), keep_local=False)

@@ -46,7 +46,8 @@ def bucket_of(server, monkeypatch):
     client = boto3.client("s3", endpoint_url=server.urls["s3"], region_name="us-east-1", aws_access_key_id=server.keys[0],
                           aws_secret_access_key=server.keys[1], config=Config(s3={"addressing_style": "path"}))
     client.create_bucket(Bucket=bucket)
-    yield SimpleNamespace(url=f"s3://{bucket}", name=server.name, proxy=proxy, get=lambda key: client.get_object(Bucket=bucket, Key=key)["Body"].read(),
+    yield SimpleNamespace(url=f"s3://{bucket}", name=server.name, proxy=proxy,
+                          get=lambda key: client.get_object(Bucket=bucket, Key=key)["Body"].read(),
                           names=lambda: {entry["Key"] for entry in client.list_objects_v2(Bucket=bucket).get("Contents", [])},
                           unfinished=lambda: client.list_multipart_uploads(Bucket=bucket).get("Uploads", []),
                           put=lambda key, data: client.put_object(Bucket=bucket, Key=key, Body=data))
