@@ -193,7 +193,8 @@ static void explain(const struct entry *entry, struct error *error)
 {
     char shown[REDACT_CHARS];
     redact(entry->item.reference, shown, sizeof shown);
-    error_prefix(error, "%s", shown);
+    if (!strstr(error->message, shown))
+        error_prefix(error, "%s", shown);
     error_append(error, "%s", advice(error));
 }
 
