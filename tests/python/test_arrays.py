@@ -14,6 +14,13 @@ WHOLE_BYTES = [name for name, bits in WIDTHS.items() if bits >= 8]
 REF = "disk:/models/m"
 
 
+@pytest.fixture(autouse=True, params=["as ever", "cut from tables"])
+def always_tables(request, monkeypatch):
+    """Few tensors are made one by one: here also as if they were many."""
+    if request.param == "cut from tables":
+        monkeypatch.setattr("tensorcast_client.maker._MANY", 0)
+
+
 def maker(framework):
     if framework == "numpy":
         return NumpyArrays
@@ -61,6 +68,8 @@ class Memory:
     def check(self, make):
         made = make(self.bytes, self.layout)
         together, single = made.all(), [made.one(index) for index in range(len(self.tensors))]
+        some = np.arange(0, len(self.tensors), 2)
+        assert [(bytes_of(tensor), tensor.shape) for tensor in made.all(some)] == [(bytes_of(t), t.shape) for t in single[::2]]
         for index, (dtype, shape) in enumerate(self.tensors):
             for tensor in (together[index], single[index]):
                 if WIDTHS[dtype] >= 8:
@@ -94,7 +103,7 @@ def test_random_layouts_come_out_right(framework, align):
 @pytest.mark.parametrize("shape", [[], [1], [5], [3, 16], [2, 2, 8], [3, 5]])
 def test_many_alike_are_cut_from_one_table(framework, n, shape):
     memory = Memory([("BF16", [i % 4 + 1, *shape[1:]] if shape else []) for i in range(n)])
-    stacks, rest = memory.layout.stacks()
+    stacks, rest = memory.layout.stacks(np.arange(len(memory.layout)))
     assert sum(len(stack.which) for stack in stacks) + len(rest) == n
     assert bool(stacks) == (n >= MIN_STACK) or shape == [3, 5]
     memory.check(maker(framework))
@@ -103,7 +112,7 @@ def test_many_alike_are_cut_from_one_table(framework, n, shape):
 @pytest.mark.parametrize("framework", ["numpy", "torch"])
 def test_mixed_neighbours_of_the_same_kind_are_still_tables(framework):
     memory = Memory([kind for i in range(50) for kind in [("BF16", [64, 32]), ("F32", []), ("F8_E4M3", [32, 64]), ("F32", [1])]])
-    stacks, rest = memory.layout.stacks()
+    stacks, rest = memory.layout.stacks(np.arange(len(memory.layout)))
     assert len(stacks) == 4 and not len(rest)
     memory.check(maker(framework))
 

@@ -6,14 +6,14 @@ import math
 import numpy as np
 
 from .dtypes import BITS, of_numpy
-from .layout import scatter
+from .maker import Maker
 
 
-class NumpyArrays:
+class NumpyArrays(Maker):
     """Makes the arrays of a layout. They are views of one array that keeps the buffer alive."""
 
     def __init__(self, buffer, layout, writable=False):
-        self._layout = layout
+        super().__init__(layout)
         self._bytes = np.empty(0, np.uint8)
         if len(buffer):
             self._bytes = np.frombuffer(buffer if writable else memoryview(buffer).toreadonly(), np.uint8)
@@ -36,16 +36,7 @@ class NumpyArrays:
         first = offset // dtype.itemsize
         return self._elements(dtype)[first:first + int(layout.elements[index])].reshape(shape)
 
-    def all(self):
-        """Every array, in view order."""
-        arrays = [None] * len(self._layout)
-        stacks, rest = self._layout.stacks()
-        for stack in stacks:
-            scatter(arrays, stack.which, self._cut(stack))
-        scatter(arrays, rest, [self.one(index) for index in rest.tolist()])
-        return arrays
-
-    def _cut(self, stack):
+    def cut(self, stack):
         row, rows = math.prod(stack.row_shape), int(stack.end_row[-1])
         table = self._elements(of_numpy(stack.number))[stack.first_element:][:rows * row].reshape(rows, *stack.row_shape)
         cut = [table[first:end] for first, end in zip(stack.first_row.tolist(), stack.end_row.tolist())]

@@ -89,4 +89,4 @@ class DlpackTensors:
 
     def all(self):
         """Every tensor, in view order."""
-        return [self.one(index) for index in range(len(self._layout))]
+        return list(map(self.one, range(len(self._layout))))

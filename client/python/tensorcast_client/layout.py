@@ -4,6 +4,7 @@ Whatever passes the check cannot make an array reach outside the memory.
 """
 from __future__ import annotations
 
+import functools
 from typing import NamedTuple
 
 import numpy as np
@@ -15,39 +16,41 @@ MAX_RANK = 64
 MIN_STACK = 8  # tensors; fewer are as fast one by one
 MAX_ELEMENTS = 1 << 56  # times 64 bits still fits into 64 bits
 
+_ODD = 0x9E3779B97F4A7C15
+
 
 class Dims:
     """A number for each dimension of many tensors, such as their strides, stored as a column of ranks and one of numbers."""
 
     def __init__(self, ranks, numbers):
-        self.ranks, self._numbers = ranks.astype(np.int64), numbers.astype(np.int64)
-        if int(self.ranks.sum()) != len(numbers) or (len(ranks) and int(self.ranks.max()) > MAX_RANK):
+        if int(ranks.sum()) != len(numbers) or (ranks > MAX_RANK).any():
             raise errors.bad_answer(f"{len(numbers)} dimensions for {len(ranks)} tensors")
+        self.ranks, self._numbers = ranks.astype(np.int64), numbers.astype(np.int64)
         self._first = np.cumsum(self.ranks) - self.ranks
 
     def __len__(self):
         return len(self.ranks)
 
     def __getitem__(self, index):
-        first = self._first[index]
-        return tuple(self._numbers[first:first + self.ranks[index]].tolist())
-
-    def by_rank(self):
-        """(indexes of the tensors of one rank, their numbers as a matrix), for each rank."""
-        for rank in np.unique(self.ranks).tolist():
-            which = np.flatnonzero(self.ranks == rank)
-            yield which, self._numbers[self._first[which][:, None] + np.arange(rank)]
+        first = int(self._first[index])
+        return tuple(self._numbers[first:first + int(self.ranks[index])].tolist())
 
     def of(self, which):
-        """Those of some of the tensors."""
+        """(indexes of the tensors of one rank, their numbers as a matrix), for each rank of some of the tensors."""
         ranks = self.ranks[which]
-        inside = np.arange(int(ranks.sum())) - np.repeat(np.cumsum(ranks) - ranks, ranks)
-        return type(self)(ranks, self._numbers[np.repeat(self._first[which], ranks) + inside])
+        for rank in used(ranks):
+            same = which[ranks == rank]
+            yield same, self._numbers[self._first[same][:, None] + np.arange(rank)]
+
+    @functools.cached_property
+    def by_rank(self):
+        """The same of all tensors, as a list."""
+        return list(self.of(np.arange(len(self))))
 
     def tolist(self):
         """All of them as tuples."""
         values = [()] * len(self)
-        for which, numbers in self.by_rank():
+        for which, numbers in self.by_rank:
             scatter(values, which, tuples(numbers))
         return values
 
@@ -58,12 +61,17 @@ class Shapes(Dims):
     def elements(self):
         """How many elements each tensor has."""
         counts = np.empty(len(self), np.int64)
-        for which, dims in self.by_rank():
-            about = np.prod(dims.astype(np.float64), axis=1)
+        for which, dims in self.by_rank:
+            about = np.prod(dims, axis=1, dtype=np.float64)
             if (dims < 0).any() or (about > MAX_ELEMENTS).any():
                 raise errors.bad_answer("a tensor has too many elements")
             counts[which] = np.prod(dims, axis=1)
         return counts
+
+
+def used(numbers):
+    """Which small numbers occur, ascending."""
+    return np.bincount(numbers).nonzero()[0].tolist()
 
 
 def tuples(matrix):
@@ -127,13 +135,13 @@ class Layout:
     def __len__(self):
         return len(self.dtypes)
 
-    def stacks(self):
-        """(stacks, indexes of the tensors that are in none)."""
+    def stacks(self, which):
+        """(stacks, indexes of the tensors that are in none), of some of the tensors."""
         stacks, rest = [], []
-        for which, dims in self.shapes.by_rank():
-            usable = self._aligned(which)
-            rest.append(which[~usable])
-            for stack in self._stacks_of(which[usable], dims[usable]):
+        for same, dims in self.shapes.of(which):
+            usable = self._aligned(same)
+            rest.append(same[~usable])
+            for stack in self._stacks_of(same[usable], dims[usable]):
                 (stacks if isinstance(stack, Stack) else rest).append(stack)
         return stacks, np.concatenate(rest) if rest else np.empty(0, np.int64)
 
@@ -165,8 +173,8 @@ def _groups(matrix):
     """Index arrays of equal rows, each ascending. Rows are told apart by a hash, then compared."""
     if not len(matrix):
         return
-    weights = np.random.default_rng(1).integers(1, 1 << 62, matrix.shape[1])
-    key = (matrix * weights).sum(axis=1)
+    weights = [pow(_ODD, power, 1 << 62) for power in range(1, matrix.shape[1] + 1)]  # importing numpy.random takes 5 ms
+    key = matrix @ np.array(weights)
     order = np.argsort(key, kind="stable")
     for group in np.split(order, np.flatnonzero(np.diff(key[order])) + 1):
         if (matrix[group] == matrix[group[:1]]).all():

@@ -9,7 +9,7 @@ import numpy as np
 
 from . import errors
 from .dtypes import BITS
-from .layout import Dims, Layout, scatter
+from .layout import Dims, Layout, scatter, used
 
 _FARTHEST = 1 << 60  # bytes; larger than any file
 
@@ -35,7 +35,7 @@ class FileLayout(Layout):
     def _measure(self):
         """(bytes from each tensor's first to behind its last, whether there is nothing else between them)."""
         spans, packed = self.sizes.copy(), np.ones(len(self), bool)
-        for (which, dims), (_, steps) in zip(self.shapes.by_rank(), self.strides.by_rank()):
+        for (which, dims), (_, steps) in zip(self.shapes.by_rank, self.strides.by_rank):
             width = (BITS[self.dtypes[which]] // np.uint64(8)).astype(np.int64)
             simple = (width == 0) | (self.sizes[which] == 0)  # below a byte: packed bytes, without strides
             moves = np.where(dims > 1, steps, 0)
@@ -46,22 +46,14 @@ class FileLayout(Layout):
             spans[which] = np.where(simple, self.sizes[which], ((dims - 1) * moves).sum(axis=1) + width)
         return spans, packed
 
-    def part(self, which):
-        """The layout of some of the tensors."""
-        part = object.__new__(FileLayout)
-        for name, column in vars(self).items():
-            is_column = isinstance(column, np.ndarray)
-            setattr(part, name, column[which] if is_column else column.of(which) if isinstance(column, Dims) else column)
-        return part
-
     def shared(self):
         """Which tensors have bytes that are another one's, too."""
         order = np.lexsort((self.offsets, self.files))
         order = order[self.sizes[order] > 0]
         first, end = self.offsets[order], self.offsets[order] + self.spans[order]
         shared = set()
-        for file in np.unique(self.files[order]).tolist():
-            here = np.flatnonzero(self.files[order] == file)
+        for file in used(self.files[order]):
+            here = (self.files[order] == file).nonzero()[0]
             behind = np.maximum.accumulate(end[here])
             shared.update(order[here[1:][first[here[1:]] < behind[:-1]]].tolist())
         return shared
@@ -72,7 +64,7 @@ class FileTensors:
 
     def __init__(self, make, buffers, layout, writable=False):
         self._make, self._buffers, self._layout = make, buffers or [b""], layout
-        self._makers, self._at = {}, np.zeros(len(layout), np.int64)
+        self._makers = {}
         # who writes to one tensor must not find the change in another: copied now, since later may be too late
         self._own = {index: _copy(self._make_one(index)) for index in layout.shared()} if writable else {}
 
@@ -82,21 +74,19 @@ class FileTensors:
     def all(self):
         """Every tensor, in view order."""
         tensors = [None] * len(self._layout)
-        for file in np.unique(self._layout.files).tolist():
-            scatter(tensors, np.flatnonzero(self._layout.files == file), self._maker(file).all())
+        for file in used(self._layout.files):
+            which = (self._layout.files == file).nonzero()[0]
+            scatter(tensors, which, self._maker(file).all(which))
         for index, tensor in self._own.items():
             tensors[index] = tensor
         return tensors
 
     def _make_one(self, index):
-        maker = self._maker(int(self._layout.files[index]))
-        return maker.one(int(self._at[index]))
+        return self._maker(int(self._layout.files[index])).one(index)
 
     def _maker(self, file):
         if file not in self._makers:
-            which = np.flatnonzero(self._layout.files == file)
-            self._at[which] = np.arange(len(which))
-            self._makers[file] = self._make(self._buffers[file], self._layout.part(which))
+            self._makers[file] = self._make(self._buffers[file], self._layout)
         return self._makers[file]
 
 

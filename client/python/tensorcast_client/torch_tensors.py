@@ -13,14 +13,15 @@ import torch
 
 from .cuda import DeviceMemory
 from .dtypes import BITS, of_torch
-from .layout import scatter
+from .maker import Maker
 
 
-class TorchTensors:
+class TorchTensors(Maker):
     """Makes the tensors of a layout. All share one storage, which keeps the buffer alive."""
 
     def __init__(self, buffer, layout):
-        self._layout, self._typed = layout, {}
+        super().__init__(layout)
+        self._typed = {}
         if isinstance(buffer, DeviceMemory):
             self._bytes = torch.from_dlpack(buffer)
         elif len(buffer):
@@ -43,16 +44,7 @@ class TorchTensors:
         first = offset * 8 // int(BITS[number])
         return self._elements(number)[first:first + int(layout.elements[index])].view(shape)
 
-    def all(self):
-        """Every tensor, in view order."""
-        tensors = [None] * len(self._layout)
-        stacks, rest = self._layout.stacks()
-        for stack in stacks:
-            scatter(tensors, stack.which, self._cut(stack))
-        scatter(tensors, rest, [self.one(index) for index in rest.tolist()])
-        return tensors
-
-    def _cut(self, stack):
+    def cut(self, stack):
         if stack.scalars:
             elements, make = self._elements(stack.number), torch.as_strided
             return [make(elements, (), (), first) for first in stack.first_row.tolist()]

@@ -14,6 +14,7 @@ Unknown fields are skipped, repeated scalars are accepted packed and unpacked, a
 """
 from __future__ import annotations
 
+import functools
 import struct
 from types import SimpleNamespace
 
@@ -99,11 +100,16 @@ def _varint(data, pos):
             raise DecodeError("a number is longer than ten bytes")
 
 
+_FEW = 512  # numbers; for more of them NumPy is worth its calls
+
+_varint_of = functools.lru_cache(4096)(varint)  # bounds, ranks and the like are the same again and again
+
+
 def pack(values):
     """Unsigned numbers as consecutive varints."""
+    if len(values) <= _FEW:
+        return b"".join(map(_varint_of, values.tolist() if isinstance(values, np.ndarray) else values))
     values = np.asarray(values, np.uint64)
-    if not len(values):
-        return b""
     lengths = np.ones(len(values), np.int64)
     for power in range(7, 64, 7):
         longer = values >= np.uint64(1 << power)
@@ -128,16 +134,18 @@ def unpack(data, start, stop):
         return raw.astype(np.uint64)
     if not final[-1]:
         raise DecodeError("a packed column ends within a number")
-    last = np.flatnonzero(final)
-    lengths = np.diff(last, prepend=-1)
+    end = final.nonzero()[0] + 1
+    first = np.empty_like(end)
+    first[0], first[1:] = 0, end[:-1]
+    lengths = end - first
     longest = int(lengths.max())
     if longest > 10:
         raise DecodeError("a number is longer than ten bytes")
-    first = last - lengths + 1
-    values = (raw[first] & 0x7F).astype(np.uint64)
+    low = raw & 0x7F
+    values = low[first].astype(np.uint64)
     for k in range(1, longest):
-        which = np.flatnonzero(lengths > k)
-        values[which] |= (raw[first[which] + k] & 0x7F).astype(np.uint64) << np.uint64(7 * k)
+        which = (lengths > k).nonzero()[0]
+        values[which] |= low[first[which] + k].astype(np.uint64) << np.uint64(7 * k)
     return values
 
 
@@ -151,11 +159,13 @@ def unzigzag(values):
     return (values >> np.uint64(1)).view(np.int64) ^ -(values & np.uint64(1)).view(np.int64)
 
 
+_NO_NUMBERS = {"uints": np.empty(0, np.uint64), "sints": np.empty(0, np.int64)}
+
+
 def _column(kind, chunks):
     if not chunks:
-        values = np.empty(0, np.uint64)
-    else:
-        values = chunks[0] if len(chunks) == 1 else np.concatenate(chunks)
+        return _NO_NUMBERS[kind]
+    values = chunks[0] if len(chunks) == 1 else np.concatenate(chunks)
     return unzigzag(values) if kind == "sints" else values
 
 
@@ -164,8 +174,14 @@ def _column(kind, chunks):
 _DOUBLE = struct.Struct("<d")
 
 
+@functools.lru_cache(64)
+def _heads(tag):
+    """What stands before a short string, by its length."""
+    return [(tag + bytes([size])).decode("latin-1") for size in range(128)]
+
+
 def _encode_strings(tag, parts, values):
-    heads = [(tag + bytes([size])).decode("latin-1") for size in range(128)]
+    heads = _heads(tag)
     try:
         text = "".join([heads[len(value)] + value for value in values])
     except IndexError:

@@ -28,9 +28,9 @@ class OwnStorageTensors(TorchTensors):
             return super().one(index)
         return torch.frombuffer(self._buffer, dtype=dtype, count=size * 8 // bits, offset=offset).view(shape)
 
-    def all(self):
-        """Every tensor, in view order."""
-        return [self.one(index) for index in range(len(self._layout))]
+    def all(self, which=None):
+        """Every tensor in view order, or those of some indexes: never cut from one table, which would be one storage."""
+        return list(map(self.one, range(len(self._layout)) if which is None else which.tolist()))
 
 
 def _packed(tensor, number, shape):
