@@ -58,7 +58,7 @@ static int slice_tensor(const struct building *building, const struct tc_view_it
     for (size_t d = 0; d < item->n_slices; d++)
         slices[d] = (struct slice){item->slices[d].start, item->slices[d].stop};
     const struct view_item view = {item->name, strlen(item->name), (uint32_t)item->n_slices, slices};
-    if (view_slices(&view, record, start, size, building->error) < 0)
+    if (view_slices(&view, false, record, start, size, building->error) < 0)
         return -1;
     tensor->start = start;
     tensor->shape = size;

@@ -56,6 +56,7 @@ static int decode_view(const Tensorcast__Daemon__V1__View *view, struct arena *a
     for (size_t i = 0; i < view->n_names; i++)
         items[i] = (struct view_item){.name = view->names[i], .name_length = strlen(view->names[i])};
     *spec = (struct view_spec){.whole = view->whole,
+                               .leading = view->leading,
                                .items = items,
                                .n_items = view->n_names,
                                .align_bytes = view->align_bytes,

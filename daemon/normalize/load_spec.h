@@ -45,7 +45,7 @@ struct slice {
 struct view_item {
     const char *name; /* bytes; length below */
     size_t name_length;
-    uint32_t n_slices; /* 0 = the whole tensor, else the tensor's rank */
+    uint32_t n_slices; /* 0 = the whole tensor, else the tensor's rank, or less in a leading view */
     const struct slice *slices;
 };
 
@@ -57,6 +57,7 @@ enum view_placement { PLACEMENT_PACKED, PLACEMENT_SOURCE, PLACEMENT_N };
 
 struct view_spec { /* a request's view before it meets the artifact */
     bool whole;    /* every tensor of the artifact, in its own order */
+    bool leading;  /* slices may be of the first dimensions only; those behind them are whole */
     const struct view_item *items;
     size_t n_items;
     uint64_t align_bytes; /* power of two, 1 .. 2 MiB, default 64; of PLACEMENT_SOURCE also 0 = the size of an element */

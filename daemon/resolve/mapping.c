@@ -205,6 +205,15 @@ static int place_tensor(struct mapping_builder *builder, size_t index, const str
     return 0;
 }
 
+static int cut_tensor(const struct mapping_builder *builder, const struct view_item *item,
+                      const struct tensor_record *record, const uint64_t **start, const uint64_t **size)
+{
+    uint64_t *dims = arena_try_array(&builder->mapping->arena, 2 * (size_t)record->rank, sizeof *dims, builder->error);
+    *start = dims;
+    *size = dims + record->rank;
+    return dims ? view_slices(item, builder->view->leading, record, dims, dims + record->rank, builder->error) : -1;
+}
+
 static int place_items(struct mapping_builder *builder)
 {
     char name[TEXT_NAME_CHARS];
@@ -220,11 +229,9 @@ static int place_items(struct mapping_builder *builder)
             return note_tensor(builder->error, item->name, item->name_length);
         }
         const struct tensor_record *record = &builder->artifact->tensors[found];
-        uint64_t *start = builder->dims, *size = start + record->rank;
-        if (item->n_slices && view_slices(item, record, start, size, builder->error) < 0)
-            return -1;
-        builder->dims += item->n_slices ? 2 * (size_t)record->rank : 0;
-        if (place_tensor(builder, i, record, item->n_slices ? start : zeros, item->n_slices ? size : record->shape) < 0)
+        const uint64_t *start = zeros, *size = record->shape;
+        if ((item->n_slices && cut_tensor(builder, item, record, &start, &size) < 0) ||
+            place_tensor(builder, i, record, start, size) < 0)
             return -1;
     }
     return 0;
@@ -313,14 +320,11 @@ static int emit_transfers(struct mapping_builder *builder)
 static int take_memory(struct mapping_builder *builder)
 {
     struct mapping *mapping = builder->mapping;
-    size_t n_known = builder->artifact->n_tensors, n_dims = 0;
-    for (size_t i = 0; !builder->view->whole && i < builder->view->n_items; i++)
-        n_dims += builder->view->items[i].n_slices > TENSOR_MAX_RANK ? 0 : 2 * (size_t)builder->view->items[i].n_slices;
+    size_t n_known = builder->artifact->n_tensors;
     mapping->tensors = arena_try_array(&mapping->arena, mapping->n_tensors, sizeof *mapping->tensors, builder->error);
-    builder->dims = arena_try_array(&mapping->arena, n_dims, sizeof *builder->dims, builder->error);
     builder->starts = metadata_array(mapping->n_tensors, sizeof *builder->starts, builder->error);
     builder->item_of_tensor = metadata_array(n_known, sizeof *builder->item_of_tensor, builder->error);
-    if (!mapping->tensors || !builder->dims || !builder->starts || !builder->item_of_tensor)
+    if (!mapping->tensors || !builder->starts || !builder->item_of_tensor)
         return -1;
     memset(builder->item_of_tensor, 0xFF, n_known * sizeof *builder->item_of_tensor);
     return 0;

@@ -12,7 +12,6 @@ struct mapping_builder {
     const struct view_spec *view;
     const struct artifact *artifact;
     uint32_t *item_of_tensor; /* artifact's tensor -> index in the view */
-    uint64_t *dims;           /* room for starts and sizes */
     const uint64_t **starts;  /* per item, rank numbers */
     uint64_t n_transfers;
     struct copy_choice choice; /* of pieces that are stored more than once */

@@ -21,11 +21,13 @@ void view_slice(const struct slice *slice, uint64_t extent, uint64_t *start, uin
     *start = *size ? first : 0;
 }
 
-int view_slices(const struct view_item *item, const struct tensor_record *record, uint64_t *start, uint64_t *size,
-                struct error *error)
+int view_slices(const struct view_item *item, bool leading, const struct tensor_record *record, uint64_t *start,
+                uint64_t *size, struct error *error)
 {
+    static const struct slice whole = {0, INT64_MAX};
     char text[TEXT_NAME_CHARS];
-    if (item->n_slices != record->rank) {
+    bool fits = item->n_slices == record->rank || (leading && item->n_slices < record->rank);
+    if (!fits) {
         fail(error, ERROR_INVALID_ARGUMENT, "WRONG_NUMBER_OF_SLICES",
              "tensor %s has %u dimensions, the view gives %u slice%s; give one per dimension",
              text_escape(record->name, record->name_length, text), record->rank, item->n_slices,
@@ -33,6 +35,6 @@ int view_slices(const struct view_item *item, const struct tensor_record *record
         return error_note(error, "tensor", "%.*s", (int)record->name_length, record->name);
     }
     for (uint32_t i = 0; i < record->rank; i++)
-        view_slice(&item->slices[i], record->shape[i], &start[i], &size[i]);
+        view_slice(i < item->n_slices ? &item->slices[i] : &whole, record->shape[i], &start[i], &size[i]);
     return 0;
 }

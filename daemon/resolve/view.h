@@ -11,8 +11,8 @@
 void view_slice(const struct slice *slice, uint64_t extent, uint64_t *start, uint64_t *size);
 
 /* Fills start[] and size[] with `rank` numbers each. INVALID_ARGUMENT naming the tensor unless there is one slice per
- * dimension. */
-int view_slices(const struct view_item *item, const struct tensor_record *record, uint64_t *start, uint64_t *size,
-                struct error *error);
+ * dimension; of a leading view there may be fewer. */
+int view_slices(const struct view_item *item, bool leading, const struct tensor_record *record, uint64_t *start,
+                uint64_t *size, struct error *error);
 
 #endif

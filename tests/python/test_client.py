@@ -124,6 +124,34 @@ def test_open_ends_go_open_over_the_wire(fake, client, tensors):
     assert (list(view.n_slices), list(view.starts), list(view.stops)) == ([0, 2], [0, 0], [OPEN_END, OPEN_END])
 
 
+def test_slices_of_named_tensors_need_one_call(fake, client, tensors):
+    with load(client, ["s", "w"], {"w": slice(1, 3)}) as got:
+        np.testing.assert_array_equal(got["w"].view(np.uint32), tensors["w"][1:3])
+    (request,) = fake.asked("Materialize")
+    view = request.load.view
+    assert not fake.asked("Resolve") and view.leading and (list(view.n_slices), list(view.starts)) == ([0, 1], [1])
+
+
+@pytest.mark.parametrize("chain", [[{"w": (-1, slice(1))}], [{"w": (1 << 40, slice(1))}], [{"w": slice(1, 5)}, {"w": slice(1)}]], ids=str)
+def test_what_needs_shapes_resolves_first(fake, client, tensors, chain):
+    view = client.artifact(REF).subset(["w"])
+    for slices in chain:
+        view = view.view(slices)
+    if chain == [{"w": (1 << 40, slice(1))}]:
+        with pytest.raises(ValueError, match=r"no dimension 1099511627776 in its shape \[6, 4\]"):
+            view.tensor_dict(framework="numpy")
+    else:
+        assert view.tensor_dict(framework="numpy")["w"].size
+    assert fake.requests[0][0] == "Resolve"
+
+
+def test_a_daemon_that_wants_every_dimension_gets_it(fake, client, tensors):
+    fake.knows_leading = False
+    with load(client, ["s", "w"], {"w": slice(1, 3)}) as got:
+        np.testing.assert_array_equal(got["w"].view(np.uint32), tensors["w"][1:3])
+    assert [list(request.load.view.n_slices) for request in fake.asked("Materialize")] == [[0, 1], [0, 2]]
+
+
 @pytest.mark.parametrize("slices", [
     {"w": (0, slice(0, 4, 2))}, {"w": (2, slice(0, 1))}, {"w": (-3, slice(0, 1))}, {"s": (0, slice(0, 1))},
     {"w": [(0, slice(0, 1)), (0, slice(0, 1))]}, {"w": [(0, slice(0, 1)), (-2, slice(0, 1))]}, {"w": (0, slice("a"))},

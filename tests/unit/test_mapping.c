@@ -102,6 +102,28 @@ static void impossible_views_are_refused_and_the_tensor_named(void **state)
     refuses(NULL, 0, ERROR_INVALID_ARGUMENT, "no tensor");
 }
 
+static void leading_slices_leave_the_dimensions_behind_them_whole(void **state)
+{
+    const struct view_item fewer[] = {ITEM("m", 1, {1, 3}), ITEM("cube", 2, all, {2, 5}), WHOLE("scalar")};
+    const struct view_item spelled[] = {ITEM("m", 2, {1, 3}, all), ITEM("cube", 3, all, {2, 5}, all), WHOLE("scalar")};
+    const struct view_item many = ITEM("m", 3, all, all, all);
+    struct view_spec view = {.items = fewer, .n_items = 3, .align_bytes = 64, .leading = true};
+    struct error error;
+    (void)state;
+    struct mapping *mapping = mapping_build(&view, artifact, &error), *same = build(spelled, 3, &error);
+    assert_non_null(mapping);
+    assert_memory_equal(mapping->tensors[1].shape, ((const uint64_t[]){4, 3, 5}), 3 * sizeof(uint64_t));
+    assert_int_equal(mapping->n_transfers, same->n_transfers);
+    for (size_t i = 0; i < same->n_transfers; i++)
+        assert_memory_equal(&mapping->transfers[i], &same->transfers[i], sizeof same->transfers[i]);
+    mapping_destroy(mapping);
+    mapping_destroy(same);
+    view.items = &many;
+    view.n_items = 1;
+    assert_null(mapping_build(&view, artifact, &error));
+    assert_string_equal(error.reason, "WRONG_NUMBER_OF_SLICES");
+}
+
 static void alignment_is_a_power_of_two_up_to_two_mebibytes(void **state)
 {
     static const uint64_t good[] = {1, 2, 64, VIEW_MAX_ALIGN}, bad[] = {0, 3, 65, VIEW_MAX_ALIGN * 2ull};
@@ -337,6 +359,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(impossible_views_are_refused_and_the_tensor_named),
+        cmocka_unit_test(leading_slices_leave_the_dimensions_behind_them_whole),
         cmocka_unit_test(alignment_is_a_power_of_two_up_to_two_mebibytes),
         cmocka_unit_test(jobs_are_named_by_their_geometry),
         cmocka_unit_test(a_whole_view_keeps_the_order_of_the_artifact),

@@ -20,7 +20,7 @@ ResolveResponse = Table(artifact=(1, "string"), identity=(2, "string"), files=(3
                         metadata_values=(23, "blobs"), metadata_left_out_bytes=(24, "uint"))
 
 View = Table(names=(1, "strings"), n_slices=(2, "uints"), starts=(3, "sints"), stops=(4, "sints"),
-             align_bytes=(5, "uint"), placement=(6, "uint"), whole=(7, "bool"))
+             align_bytes=(5, "uint"), placement=(6, "uint"), whole=(7, "bool"), leading=(8, "bool"))
 RetrievalPolicy = Table(executor=(1, "uint"), collective=(2, "uint"))
 CollectiveLoadGroup = Table(id=(1, "string"), rank=(2, "int"), world_size=(3, "int"), attempt=(4, "string"))
 ExecutionTopology = Table(group=(1, "message", CollectiveLoadGroup), source_locality=(2, "uint"),

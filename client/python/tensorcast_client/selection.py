@@ -1,7 +1,7 @@
 """What a view selects, and its form on the wire.
 
-Slices are kept as the user gave them. Only the wire form, which has one pair of bounds for every dimension of a sliced
-tensor, needs to know the tensor's rank, and only slices of slices need its shape.
+Slices are kept as the user gave them. The wire form has one pair of bounds for every dimension of a sliced tensor, up to the
+last one that is sliced; only dimensions that count from the end need the rank, and slices of slices the shape.
 """
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import NamedTuple, Optional
 from grpc import StatusCode
 
 from . import errors
+from .layout import MAX_RANK
 from .messages import OPEN_END
 
 MAX_ALIGN_BYTES = 2 << 20
@@ -94,7 +95,7 @@ def _bad(name, why):
 def to_wire(selection, facts):
     """(names in view order or None for the artifact's own, fields of the View message, None = the default one).
 
-    `facts` may be None when the selection has no slices: the daemon then judges the names."""
+    `facts` may be None when needs_facts() says so: the daemon then judges names and slices."""
     names, slices = selection.names, {name: steps for name, steps in selection.slices.items() if any(steps)}
     if slices and names is None:
         names = facts.names
@@ -107,22 +108,38 @@ def to_wire(selection, facts):
     fields["names"] = names
     if slices:
         fields.update(_slice_columns(names, slices, facts))
+        fields["leading"] = facts is None
     return names, fields
+
+
+def needs_facts(selection):
+    """Whether the wire form depends on what the artifact holds."""
+    slices = selection.slices.values()
+    return any(slices) and (selection.names is None or any(
+        len(rounds) > 1 or any(not 0 <= dim < MAX_RANK for dim, _ in rounds[0]) for rounds in slices))
 
 
 def _slice_columns(names, slices, facts):
     n_slices, starts, stops = [0] * len(names), [], []
     for name in slices.keys() - set(names):
         facts.shape(name)  # there is no such tensor
-    shapes = facts.shapes_of(slices)
+    shapes = facts.shapes_of(slices) if facts else {}
     for at, name in enumerate(names):
         if name in slices:
-            bounds = _bounds(name, slices[name], shapes[name])
+            bounds = _bounds(name, slices[name], shapes[name]) if facts else _leading_bounds(slices[name][0])
             n_slices[at] = len(bounds)
             for start, stop in bounds:
                 starts.append(start)
                 stops.append(stop)
     return {"n_slices": n_slices, "starts": starts, "stops": stops}
+
+
+def _leading_bounds(steps):
+    """One (start, stop) per dimension up to the last of them, of one round of slices."""
+    bounds = [(0, OPEN_END)] * (1 + max(dim for dim, _ in steps))
+    for dim, part in steps:
+        bounds[dim] = _given(part)
+    return bounds
 
 
 def _bounds(name, rounds, shape):

@@ -201,11 +201,11 @@ class View:
             result, *_ = fixed._load(options, clock, progress, device=device, lend=lend)
         return result
 
-    def _request(self, options, clock):
-        """(names or None, fields of LoadRequest)."""
+    def _request(self, options, clock, may_guess=False):
+        """(names or None, fields of LoadRequest). may_guess: the daemon may be asked at once where a wrong slice is found by it alone."""
         artifact, selected = self._artifact, self._selected
         facts = artifact.known_facts
-        if facts is None and selected.slices:
+        if facts is None and selected.slices and not (may_guess and not selection.needs_facts(selected)):
             facts = artifact.facts(clock, allow_missing_shards=options.allow_missing_shards)
         try:
             names, view = selection.to_wire(selected, facts)
@@ -240,22 +240,23 @@ class View:
         """(LoadResult, names, Layout message, buffer). lend: makes a context in which memory is lent to the daemon, with the fields
         that the request needs for it.
 
-        A request that was made of facts about an artifact which has changed since is made again, once."""
+        A request that was made of facts about an artifact which has changed since, or without knowing any, is made again, once."""
         client, artifact = self._client, self._artifact
         for attempt in (1, 2):
-            names, request = self._request(options, clock)
+            names, request = self._request(options, clock, may_guess=attempt == 1)
             if device:
                 request["device"] = device.uuid
             if device or lend:
                 request["memory"] = None
             facts = artifact.known_facts
+            is_guess = facts is None and bool(self._selected.slices)
             built_on_facts = facts is not None and (names is None or bool(self._selected.slices))
             try:
                 with lend() if lend else nullcontext({}) as fields:
                     result, buffer = materialize(client.channel, {**request, **fields}, clock, progress,
                                                  client.first_answer_timeout, writable, device)
             except errors.InvalidRequestError:
-                if attempt == 2 or not built_on_facts or artifact.facts(clock, True, options.allow_missing_shards) is facts:
+                if attempt == 2 or not (built_on_facts or is_guess) or artifact.facts(clock, True, options.allow_missing_shards) is facts:
                     raise
                 continue
             if not built_on_facts or facts.identity == result.report.identity:

@@ -51,8 +51,8 @@ class _ResidentView(View):
     def of(artifact):
         return _ResidentView(artifact.view().client, artifact, Selection())
 
-    def _request(self, options, clock):
-        names, request = super()._request(options, clock)
+    def _request(self, options, clock, may_guess=False):
+        names, request = super()._request(options, clock, may_guess)
         return names, {**request, "resident_only": True}
 
 
