@@ -1,16 +1,18 @@
 /* Runs of one file that lie close together are one span; rows that lie far apart are spans of their own. Spans are asked for in
  * pieces, since the kernel looks at every page of what it is asked: 6 ms for a GiB. A first pass counts the pieces; when they
- * are more than the questions, the second asks for every n-th. */
+ * are more than the questions, the second asks for every n-th. Of many pieces it asks for the beginnings: what is cached of a
+ * piece is mostly all or nothing. */
 #include "calibration/residency.h"
 
 #include "source/source.h"
 
-enum { MAX_QUESTIONS = 256, PIECE_BYTES = 1 << 20, NEAR_BYTES = 1 << 20, MAX_ROWS = 4 };
+enum { MAX_QUESTIONS = 256, PIECE_BYTES = 1 << 20, NEAR_BYTES = 1 << 20, MAX_ROWS = 4, MAX_ASKED_BYTES = 64 << 20 };
 
 struct sample {
     struct source *source;
     uint64_t asked_bytes, cached_bytes;
     uint64_t n_pieces, every; /* every 0 = only count */
+    uint64_t most_bytes;      /* of a piece that are asked for */
 };
 
 struct span {
@@ -25,7 +27,7 @@ static void ask(struct sample *sample, size_t file, struct span span)
         return;
     for (uint64_t i = (sample->every - first % sample->every) % sample->every; i < n; i += sample->every) {
         uint64_t offset = span.offset + i * PIECE_BYTES, left = span.end - offset;
-        uint64_t bytes = left < PIECE_BYTES ? left : PIECE_BYTES;
+        uint64_t bytes = left < sample->most_bytes ? left : sample->most_bytes;
         sample->asked_bytes += bytes;
         sample->cached_bytes += source_resident_bytes(sample->source, file, offset, bytes);
     }
@@ -66,6 +68,8 @@ double residency_cached_share(const struct mapping *mapping)
         for (size_t file = 0; file < source->n_files; file++)
             ask_file(&sample, mapping, file);
         sample.every = 1 + sample.n_pieces / MAX_QUESTIONS;
+        uint64_t n_asked = 1 + sample.n_pieces / sample.every;
+        sample.most_bytes = MAX_ASKED_BYTES / n_asked < PIECE_BYTES ? MAX_ASKED_BYTES / n_asked : PIECE_BYTES;
         sample.n_pieces = 0;
     }
     return sample.asked_bytes ? (double)sample.cached_bytes / (double)sample.asked_bytes : 0;

@@ -105,7 +105,20 @@ static void large_spans_are_sampled_evenly(void **state)
     double found = share(runs, 1, 0);
     assert_true(found > 0.24 && found < 0.26);
     assert_true(n_questions > 200 && n_questions <= 256);
-    assert_true(n_asked <= 256 * (uint64_t)MiB);
+    assert_true(n_asked > 60 * (uint64_t)MiB && n_asked <= 64 * (uint64_t)MiB);
+}
+
+static void of_few_pieces_every_byte_is_asked_for(void **state)
+{
+    struct transfer runs[] = {{.src_offset = 0, .row_bytes = 59 * (uint64_t)MiB},
+                              {.src_offset = 0, .row_bytes = 3 * MiB + 5}};
+    (void)state;
+    cached_below = 59 * (uint64_t)MiB - 1;
+    assert_true(share(runs, 1, 1) < 1);
+    assert_int_equal(n_asked, 62 * (uint64_t)MiB + 5);
+    runs[0] = (struct transfer){.row_bytes = 200 * (uint64_t)MiB};
+    share(runs, 1, 0);
+    assert_true(n_asked > 60 * (uint64_t)MiB && n_asked <= 64 * (uint64_t)MiB);
 }
 
 static void what_lies_between_distant_rows_is_not_asked_for(void **state)
@@ -136,6 +149,7 @@ int main(void)
         cmocka_unit_test_setup(neighbours_are_asked_for_together, set_up),
         cmocka_unit_test_setup(spans_beyond_the_number_of_questions_are_sampled_evenly, set_up),
         cmocka_unit_test_setup(large_spans_are_sampled_evenly, set_up),
+        cmocka_unit_test_setup(of_few_pieces_every_byte_is_asked_for, set_up),
         cmocka_unit_test_setup(what_lies_between_distant_rows_is_not_asked_for, set_up),
         cmocka_unit_test_setup(nothing_counts_as_cached_when_the_source_cannot_tell_or_nothing_is_needed, set_up),
     };
