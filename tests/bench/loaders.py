@@ -1,6 +1,7 @@
 """The contenders that run in Python. A loader gets a Job and returns {name: tensor}; one class each, nothing shared but
 the names. What differs between them is the point: views of a mapped file, copies, whole tensors that are cut afterwards,
 a streaming reader, the daemon."""
+import json
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -37,6 +38,16 @@ class Job:
 
     def is_whole(self):
         return self.ranks == 1 or self.share == 1
+
+
+def shapes_in(files):
+    """{name: shape} of the tensors in safetensors files, as they lie there."""
+    shapes = {}
+    for path in files:
+        with open(path, "rb") as file:
+            header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+        shapes.update({name: entry["shape"] for name, entry in header.items() if name != "__metadata__"})
+    return shapes
 
 
 class Views:
@@ -119,16 +130,18 @@ class Tensorcast:
     def connect(self, job):
         self.client = self.client_module.connect(f"unix:{job.socket}", timeout=60.0)
 
+        if not job.reference:  # a rank knows its model: names and shapes, before it loads
+            self.known = {name: job.cut(name, shape) for name, shape in shapes_in(job.files()).items()}
+
     def load(self, job):
         artifact = self.client.artifact(job.reference or f"disk:{job.folder}")
         if job.ranks == 1:
-            names, slices = list(artifact.tensor_names), {}
+            view = artifact.view()
         else:
-            shapes = {t["name"]: t["shape"] for t in artifact.describe()["tensors"]}
-            cuts = {name: job.cut(name, shape) for name, shape in shapes.items()}
-            names = list(shapes)
+            cuts = self.known if not job.reference else {t["name"]: job.cut(t["name"], t["shape"]) for t in artifact.describe()["tensors"]}
             slices = {name: (cut[0], slice(cut[1], cut[2])) for name, cut in cuts.items() if cut}
-        return artifact.subset(names).view(slices=slices).tensor_dict(device="cpu", framework="torch", options=self.options())
+            view = artifact.subset(list(cuts)).view(slices=slices)
+        return view.tensor_dict(device="cpu", framework="torch", options=self.options())
 
     def options(self):
         return self.client_module.Options(memory="copied")
