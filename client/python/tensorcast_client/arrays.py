@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 
-from .dtypes import BITS, of_numpy
+from .dtypes import WIDTHS, of_numpy
 from .maker import Maker
 
 
@@ -22,19 +22,19 @@ class NumpyArrays(Maker):
 
     def one(self, index):
         layout = self._layout
-        number, offset = int(layout.dtypes[index]), int(layout.offsets[index])
-        if BITS[number] < 8:
-            return self._bytes[offset:offset + int(layout.sizes[index])]
+        number, offset = layout.dtypes.item(index), layout.offsets.item(index)
+        if not WIDTHS[number]:
+            return self._bytes[offset:offset + layout.sizes.item(index)]
         dtype = of_numpy(number)
         shape = layout.shapes[index]
-        if not layout.packed[index]:
+        if not layout.packed.item(index):
             return np.ndarray(shape, dtype, self._bytes, offset, layout.strides[index])
-        if not layout.sizes[index]:
+        if not layout.sizes.item(index):
             return self._elements(dtype)[:0].reshape(shape)
         if offset % dtype.itemsize:
             return np.ndarray(shape, dtype, self._bytes, offset)
         first = offset // dtype.itemsize
-        return self._elements(dtype)[first:first + int(layout.elements[index])].reshape(shape)
+        return self._elements(dtype)[first:first + layout.elements.item(index)].reshape(shape)
 
     def cut(self, stack):
         row, rows = math.prod(stack.row_shape), int(stack.end_row[-1])

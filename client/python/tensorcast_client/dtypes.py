@@ -48,6 +48,7 @@ DTYPES = (
     DType("U64", 64, "uint64", "uint64"),
 )
 BITS = np.array([0, *(dtype.bits for dtype in DTYPES)], np.uint64)  # by proto number
+WIDTHS = tuple((BITS // 8).tolist())  # bytes of an element; 0 below one byte
 NAMES = ("", *(dtype.name for dtype in DTYPES))
 
 

@@ -32,8 +32,8 @@ class Dims:
         return len(self.ranks)
 
     def __getitem__(self, index):
-        first = int(self._first[index])
-        return tuple(self._numbers[first:first + int(self.ranks[index])].tolist())
+        first = self._first.item(index)
+        return tuple(self._numbers[first:first + self.ranks.item(index)].tolist())
 
     def of(self, which):
         """(indexes of the tensors of one rank, their numbers as a matrix), for each rank of some of the tensors."""

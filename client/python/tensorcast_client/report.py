@@ -3,9 +3,8 @@ from __future__ import annotations
 
 import math
 
-from .dtypes import BITS, NAMES
+from .dtypes import NAMES, WIDTHS
 
-_BYTES = (BITS // 8).tolist()  # of an element, by proto number
 _MEMORY = ("host_budget_bytes", "used_bytes", "staging_bytes", "extent_bytes", "pool_bytes", "kept_bytes", "cached_headers_bytes")
 
 
@@ -98,7 +97,7 @@ def load_into(report, targets, lending):
     """The whole object of a load into memory of this process: of each tensor in which region it lies, and where its first
     element is there."""
     tensors = [{"name": target.name, "dtype": NAMES[target.dtype], "shape": list(target.shape), "offset": offset,
-                "bytes": math.prod(target.shape) * _BYTES[target.dtype], "region": index}
+                "bytes": math.prod(target.shape) * WIDTHS[target.dtype], "region": index}
                for target, index, offset in zip(targets, lending.indexes, lending.offsets)]
     return {**plan(report), "tensors": tensors}
 
@@ -107,4 +106,4 @@ def _place(tensor, file, steps, number):
     """Where a tensor of a file lies. One without bytes lies nowhere, and elements below a byte have no strides."""
     if not tensor["bytes"]:
         return {}
-    return {"file": file, "strides": list(steps)} if BITS[number] >= 8 else {"file": file}
+    return {"file": file, "strides": list(steps)} if WIDTHS[number] else {"file": file}

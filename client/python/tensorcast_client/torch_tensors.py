@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from .cuda import DeviceMemory
-from .dtypes import BITS, of_torch
+from .dtypes import WIDTHS, of_torch
 from .maker import Maker
 
 
@@ -31,18 +31,18 @@ class TorchTensors(Maker):
 
     def one(self, index):
         layout = self._layout
-        number, offset, size = int(layout.dtypes[index]), int(layout.offsets[index]), int(layout.sizes[index])
-        if BITS[number] < 8:
+        number, offset, size = layout.dtypes.item(index), layout.offsets.item(index), layout.sizes.item(index)
+        width = WIDTHS[number]
+        if not width:
             return self._bytes[offset:offset + size]
         shape = layout.shapes[index]
-        if not layout.packed[index]:
+        if not layout.packed.item(index):
             return self._strided(number, shape, offset, layout.strides[index])
         if not size:
             return self._elements(number)[:0].reshape(shape)
-        if offset * 8 % int(BITS[number]):  # torch wants its elements aligned
+        if offset % width:  # torch wants its elements aligned
             return self._bytes[offset:offset + size].clone().view(of_torch(number)).reshape(shape)
-        first = offset * 8 // int(BITS[number])
-        return self._elements(number)[first:first + int(layout.elements[index])].view(shape)
+        return self._elements(number).as_strided(shape, _packed(shape), offset // width)  # two thirds of a slice's time and its view's
 
     def cut(self, stack):
         if stack.scalars:
@@ -57,7 +57,7 @@ class TorchTensors(Maker):
         return itertools.compress(table.split(pieces[kept].tolist()), wanted[kept].tolist())
 
     def _strided(self, number, shape, offset, strides):
-        width = int(BITS[number]) // 8
+        width = WIDTHS[number]
         if not any(step % width for step in (offset, *strides)):
             return self._elements(number).as_strided(shape, [step // width for step in strides], offset // width)
         elements = np.ndarray((*shape, width), np.uint8, self._bytes.numpy(), offset, (*strides, 1))
@@ -66,6 +66,14 @@ class TorchTensors(Maker):
     def _elements(self, number):
         """The whole memory as elements of one type."""
         if number not in self._typed:
-            usable = len(self._bytes) - len(self._bytes) % (int(BITS[number]) // 8)
+            usable = len(self._bytes) - len(self._bytes) % WIDTHS[number]
             self._typed[number] = self._bytes[:usable].view(of_torch(number))
         return self._typed[number]
+
+
+def _packed(shape):
+    """Strides in elements of what is C-contiguous."""
+    steps = [1] * len(shape)
+    for dim in range(len(shape) - 1, 0, -1):
+        steps[dim - 1] = steps[dim] * shape[dim]
+    return steps
