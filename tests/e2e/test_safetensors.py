@@ -197,6 +197,33 @@ def test_a_program_that_is_run_is_its_own(daemon, tmp_path):
     assert refused.returncode == 2 and "usage" in refused.stderr
 
 
+ENDS = {
+    "error": "def broken():\n    raise LookupError('mine')\nbroken()",
+    "interrupted": "import atexit\natexit.register(print, 'bye')\nraise KeyboardInterrupt",
+    "no Python": "def broken(:",
+    "own hook": "import sys\nsys.excepthook = lambda kind, error, where: print(kind, where.tb_frame.f_code.co_name)\n1 / 0",
+    "what it sees": "import sys, inspect\ndef mine(): pass\nprint(__file__, __builtins__, __cached__, sys.argv, sys.path[0], sys.excepthook)\n"
+                    "print(inspect.getsource(mine))\nsys.exit('no')",
+}
+
+
+@pytest.mark.parametrize("what", ENDS)
+@pytest.mark.parametrize("how", ["./main.py", "-", "-m main", "."])
+def test_a_program_is_run_as_the_interpreter_runs_it(daemon, tmp_path, how, what):
+    for name in ("main.py", "__main__.py"):
+        (tmp_path / name).write_text(ENDS[what])
+    typed = ENDS[what] if how == "-" else ""
+    plain, ours = (run(daemon, *start, *how.split(), "-x", cwd=tmp_path, input=typed, environment={"PYTHONSAFEPATH": ""})
+                   for start in ((), ("-m", "tensorcast_client", "run")))
+    assert (ours.returncode, ours.stdout, ours.stderr) == (plain.returncode, plain.stdout, plain.stderr)
+
+
+def test_run_explains_itself(daemon):
+    for arguments in (["run", "--help"], ["--help"]):
+        asked = run(daemon, "-m", "tensorcast_client", *arguments)
+        assert asked.returncode == 0 and asked.stdout.startswith("usage: python -m tensorcast_client run"), asked
+
+
 def test_the_example_reads_a_file(served, models):
     save(models / "x.safetensors", {"w": np.arange(12, dtype=np.float32).reshape(4, 3)})
     done = run(served, ROOT / "examples/safetensors_drop_in.py", models / "x.safetensors")
