@@ -15,7 +15,7 @@
 
 #define DEFAULT_SOCKET "/run/tensorcast/daemon.sock"
 
-enum { STATUS_WAIT_MS = 1000, WAIT_TEXT_CHARS = 240 };
+enum { STATUS_WAIT_MS = 1000 };
 
 int client_fail(struct tc_error *to, const struct error *from)
 {
@@ -57,13 +57,12 @@ static const Tensorcast__Daemon__V1__RequestStatus *find_request(const Tensorcas
     return found;
 }
 
-static int tell_wait(const struct wait *wait, const char *method)
+static int tell_wait(const struct wait *wait, const char *method, char told[WAIT_TOLD_CHARS])
 {
     Tensorcast__Daemon__V1__StatusRequest request = TENSORCAST__DAEMON__V1__STATUS_REQUEST__INIT;
     const struct wait short_wait = wait_begin(STATUS_WAIT_MS, wait->cancel);
     struct error ignored;
     struct arena arena;
-    char stage[sizeof "waiting for " + WAIT_TEXT_CHARS];
     arena_init(&arena, 0);
     request.own_requests_only = true;
     const Tensorcast__Daemon__V1__StatusResponse *status =
@@ -71,11 +70,11 @@ static int tell_wait(const struct wait *wait, const char *method)
                                      &tensorcast__daemon__v1__status_response__descriptor, &short_wait, &arena, &ignored);
     const Tensorcast__Daemon__V1__RequestStatus *row = find_request(status, method);
     bool is_told = row && !row->waiting_for[0] && row->total_bytes;
-    snprintf(stage, sizeof stage, "%s%.*s", is_told ? "" : "waiting for ", WAIT_TEXT_CHARS,
+    snprintf(told, WAIT_TOLD_CHARS, "%s%s", is_told ? "" : "waiting for ",
              is_told                      ? row->stage
              : row && row->waiting_for[0] ? row->waiting_for
                                           : "the daemon to answer");
-    int stop = wait->options->progress(wait->options->data, stage, row ? row->done_bytes : 0, row ? row->total_bytes : 0);
+    int stop = wait->options->progress(wait->options->data, told, row ? row->done_bytes : 0, row ? row->total_bytes : 0);
     arena_fini(&arena);
     return stop;
 }

@@ -103,7 +103,8 @@ struct call {
     grpc_status_code code;
     grpc_slice message;
     const char *method;
-    bool cancelled; /* by our caller */
+    char told[WAIT_TOLD_CHARS]; /* of what it waits for; "" = nothing yet */
+    bool cancelled;             /* by our caller */
 };
 
 static gpr_timespec deadline_of(const struct wait *wait)
@@ -160,7 +161,7 @@ static void tell_wait(struct call *call, uint64_t *next_ns)
     if (!call->wait->tell || call->cancelled || now_ns < *next_ns)
         return;
     *next_ns = now_ns + WAIT_TOLD_AGAIN_MS * (uint64_t)NS_PER_MS;
-    if (call->wait->tell(call->wait, call->method))
+    if (call->wait->tell(call->wait, call->method, call->told))
         cancel(call);
 }
 
@@ -287,6 +288,12 @@ static const char *cause_of(const char *message)
     return last && last[1] == ' ' ? last + 2 : message;
 }
 
+static int fail_deadline(const struct call *call, struct error *error)
+{
+    wait_deadline_exceeded(call->wait, error);
+    return call->told[0] ? error_append(error, "; %s", call->told) : -1;
+}
+
 /* The status as an error. Sets *dead when it is the connection that failed and not the daemon that answered. */
 static int judge_status(const struct rpc_client *client, const struct call *call, bool *dead, struct error *error)
 {
@@ -303,7 +310,7 @@ static int judge_status(const struct rpc_client *client, const struct call *call
     if (!reason[0])
         reason = error_code_name((enum error_code)call->code);
     if (call->code == GRPC_STATUS_DEADLINE_EXCEEDED && !from_daemon)
-        return wait_deadline_exceeded(call->wait, error);
+        return fail_deadline(call, error);
     if (call->code != GRPC_STATUS_UNAVAILABLE)
         fail(error, (enum error_code)call->code, reason, "%s", message);
     else if (from_daemon)

@@ -221,7 +221,7 @@ struct tc_options { /* all zero = defaults */
     uint64_t timeout_ms; /* 0 = none */
     /* Called on the calling thread, at most ten times a second and once at the end; non-zero cancels the load.
      * stage: "read", or "waiting for https://host to answer"; total_bytes is 0 while it is not known. Of what is no load (resolve,
-     * explain, prewarm, sidecars) it is called once a second, from the third second on. */
+     * explain, prewarm, sidecars) it is called twice a second, once half a second has passed. */
     int (*progress)(void *data, const char *stage, uint64_t done_bytes, uint64_t total_bytes);
     void *data;
     struct tc_cancel *cancel;         /* may be NULL */

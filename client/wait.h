@@ -8,17 +8,18 @@
 #include "base/error.h"
 #include "tensorcast.h"
 
+enum { WAIT_SLICE_MS = 20, WAIT_TOLD_MS = 500, WAIT_TOLD_AGAIN_MS = 400, WAIT_TOLD_CHARS = 256 };
+
 struct wait {
     uint64_t deadline_ns;           /* clock_now_ns() scale; UINT64_MAX = none */
     uint64_t timeout_ms;            /* it came from; for messages */
     const struct tc_cancel *cancel; /* may be NULL */
-    /* Of a call that is silent for WAIT_TOLD_MS, and then every WAIT_TOLD_AGAIN_MS; non-zero ends it. NULL = not at all. */
-    int (*tell)(const struct wait *wait, const char *method);
+    /* Of a call that is silent for WAIT_TOLD_MS, and then every WAIT_TOLD_AGAIN_MS; non-zero ends it. NULL = not at all.
+     * told: what was told, for the error should the deadline pass. */
+    int (*tell)(const struct wait *wait, const char *method, char told[WAIT_TOLD_CHARS]);
     struct tc_client *client; /* for `tell`, as are the options */
     const struct tc_options *options;
 };
-
-enum { WAIT_SLICE_MS = 20, WAIT_TOLD_MS = 2000, WAIT_TOLD_AGAIN_MS = 1000 };
 
 struct wait wait_begin(uint64_t timeout_ms, const struct tc_cancel *cancel); /* timeout_ms 0 = none */
 bool wait_is_cancelled(const struct wait *wait);

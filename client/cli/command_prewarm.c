@@ -54,6 +54,8 @@ static int prewarm_one(struct backend *backend, char **json, struct error *error
     arena_init(&arena, 0);
     const Tensorcast__Daemon__V1__PrewarmResponse *response = client_prewarm(
         served_client(backend), args->artifact, selection_view(&backend->selection), &options, flags, &arena, error);
+    if (response && response->report)
+        progress_finish(&backend->progress, response->report->view_bytes);
     progress_end(&backend->progress);
     if (response && args->json)
         *json = result_json(args, response);

@@ -389,6 +389,8 @@ def test_commands_without_a_stream_of_progress_say_what_they_wait_for_and_status
     rows = {row["method"]: row for row in daemon.status()["requests"]}
     assert set(rows) == set(commands) and all("503" in row["waiting_for"] and row["artifact"] == placed.reference for row in rows.values()), rows
     assert "waiting for " + fake.url("web") in daemon.cli.run("status").out
+    late = daemon.cli.run("inspect", placed.reference, "--timeout", "2s")
+    assert late.code == 124 and f"; waiting for {fake.url('web')}: the server answered 503" in late.err, late
     for client in clients.values():
         client.kill()
         client.communicate()
