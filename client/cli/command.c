@@ -2,7 +2,9 @@
 #include "command.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/standard_fds.h"
 #include "client/client.h"
@@ -11,7 +13,7 @@
 #include "interrupt.h"
 #include "out_file.h"
 
-enum { EXIT_DONE, EXIT_USAGE = 2 };
+enum { EXIT_DONE, EXIT_USAGE = 2, OUTPUT_BYTES = 256 << 10 };
 
 static int (*const commands[COMMAND_COUNT])(struct backend *backend, struct error *error) = {
     [COMMAND_INSPECT] = command_inspect,
@@ -75,6 +77,15 @@ static void tell_failure(const struct args *args, bool has_told, const struct er
     failure_print(error);
 }
 
+/* Of a write on the way the reason is gone by now; there is none as long as the buffer has room. */
+static int flush_output(struct error *error)
+{
+    bool has_failed = ferror(stdout);
+    if (fflush(stdout) == 0 && !has_failed)
+        return 0;
+    return fail_errno(error, has_failed ? EIO : errno, "cannot write to standard output");
+}
+
 static int run_command(struct args *args)
 {
     struct error error = {0};
@@ -82,8 +93,8 @@ static int run_command(struct args *args)
     int status = read_reference(args, &error);
     if (status == 0)
         status = perform(args, &has_told, &error);
-    if (status == 0 && (fflush(stdout) != 0 || ferror(stdout)))
-        status = fail_errno(&error, errno, "cannot write to standard output");
+    if (status == 0)
+        status = flush_output(&error);
     if (interrupt_seen())
         return INTERRUPT_EXIT_STATUS;
     if (status == 0)
@@ -94,10 +105,13 @@ static int run_command(struct args *args)
 
 int command_main(int argc, char **argv)
 {
+    static char output[OUTPUT_BYTES];
     struct args args;
     struct error error = {0};
     standard_fds_reserve();
     interrupt_install();
+    if (!isatty(STDOUT_FILENO))
+        setvbuf(stdout, output, _IOFBF, sizeof output);
     int status = EXIT_USAGE;
     if (args_parse(argc, argv, &args, &error) == 0)
         status = run_command(&args);
