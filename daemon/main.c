@@ -29,7 +29,7 @@ static const char usage[] =
     "  --check-config     read and check the file, start nothing; exit 0 or a message with file, line, column and key\n"
     "  --print-config     print every key with its effective value, as YAML\n"
     "  --print-config-docs  print docs/config.md\n"
-    "  --version, --help\n"
+    "  -V, --version; -h, --help\n"
     "\n"
     "Signals: SIGHUP reloads the configuration, SIGTERM and SIGINT drain and stop. See tensorcastd(8).\n";
 
@@ -57,10 +57,10 @@ static void parse_arguments(int argc, char **argv, struct arguments *arguments)
                                             {"check-config", no_argument, NULL, 'k'},
                                             {"print-config", no_argument, NULL, 'p'},
                                             {"print-config-docs", no_argument, NULL, PRINT_DOCS},
-                                            {"version", no_argument, NULL, 'v'},
+                                            {"version", no_argument, NULL, 'V'},
                                             {"help", no_argument, NULL, 'h'},
                                             {NULL, 0, NULL, 0}};
-    for (int option; (option = getopt_long(argc, argv, "c:h", options, NULL)) != -1;) {
+    for (int option; (option = getopt_long(argc, argv, "c:hV", options, NULL)) != -1;) {
         switch (option) {
         case 'c':
             arguments->config_path = optarg;
@@ -77,7 +77,7 @@ static void parse_arguments(int argc, char **argv, struct arguments *arguments)
         case PRINT_DOCS:
             config_print_markdown(stdout);
             exit(0);
-        case 'v':
+        case 'V':
             printf("tensorcastd %s\n", VERSION);
             exit(0);
         case 'h':

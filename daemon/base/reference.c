@@ -198,6 +198,8 @@ static const char *check_scheme(const char *text, size_t length, struct arena *a
     const char *rest = text + length;
     if (strcmp(scheme, "disk") == 0 && begins(rest, ":/"))
         rest = concatenate(arena, ":/", 2, rest + 1 + strspn(rest + 1, "/"));
+    else if (strcmp(scheme, "disk") != 0 && strcmp(scheme, "file") != 0)
+        rest = concatenate(arena, "://", 3, rest + 1 + strspn(rest + 1, "/"));
     return suggest(text, "there is no such kind of source", concatenate(arena, scheme, strlen(scheme), rest), error);
 }
 

@@ -45,7 +45,10 @@ def parse(reference: str | os.PathLike[str], folder: str | None = None, home: st
     if not colon or not scheme or "/" in scheme:
         raise _bare(reference)
     if nearest := _nearest_scheme(scheme):
-        rest = "/" + rest.lstrip("/") if nearest == "disk" and rest.startswith("/") else rest
+        if nearest not in ("disk", "file"):
+            rest = "//" + rest.lstrip("/")
+        elif nearest == "disk" and rest.startswith("/"):
+            rest = "/" + rest.lstrip("/")
         raise _suggestion(reference, "there is no such kind of source", f"{nearest}:{rest}")
     return reference
 
