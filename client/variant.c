@@ -168,11 +168,13 @@ static int inline_expectations(const struct variant_input *input, const char *na
 static int read_document(const struct variant_input *input, const char **name, struct arena *arena,
                          struct recipe_node *document, struct error *error)
 {
-    const struct builtin_recipe *builtin = input->recipe ? builtin_recipe_find(input->recipe) : NULL;
+    const struct builtin_recipe *builtin = input->recipe && !input->text ? builtin_recipe_find(input->recipe) : NULL;
     size_t length;
     *name = input->recipe ? input->recipe : "the recipe";
     if (!input->recipe)
         return recipe_node_parse(input->text, strlen(input->text), *name, arena, document, error);
+    if (input->text)
+        return recipe_yaml_parse(input->text, input->length, *name, arena, document, error);
     if (builtin)
         return recipe_yaml_parse(builtin->yaml, strlen(builtin->yaml), *name, arena, document, error);
     char *text = read_whole(input->recipe, &length, error);
@@ -263,14 +265,14 @@ static int ask_config(void *data, char **json, size_t *length, struct error *err
     return sidecar_bytes(question->client, question->artifact, "config.json", question->options, json, length, error);
 }
 
-static struct tc_variant *create(struct tc_client *client, const char *artifact, const struct tc_options *options,
-                                 struct variant_input *input, struct tc_error *error)
+struct tc_variant *variant_create(struct tc_client *client, const char *artifact, const struct tc_options *options,
+                                  struct variant_input input, struct tc_error *error)
 {
     struct error cause;
     struct config_question question = {client, artifact, options};
-    input->config = ask_config;
-    input->data = &question;
-    struct tc_variant *variant = variant_read(input, &cause);
+    input.config = ask_config;
+    input.data = &question;
+    struct tc_variant *variant = variant_read(&input, &cause);
     if (!variant)
         client_fail(error, &cause);
     return variant;
@@ -280,16 +282,16 @@ struct tc_variant *tc_variant_create(struct tc_client *client, const char *artif
                                      const struct tc_setting *settings, size_t n_settings, const struct tc_options *options,
                                      struct tc_error *error)
 {
-    struct variant_input input = {.recipe = recipe, .settings = settings, .n_settings = n_settings};
-    return create(client, artifact, options, &input, error);
+    const struct variant_input input = {.recipe = recipe, .settings = settings, .n_settings = n_settings};
+    return variant_create(client, artifact, options, input, error);
 }
 
 struct tc_variant *tc_variant_parse(struct tc_client *client, const char *artifact, const char *json,
                                     const struct tc_setting *settings, size_t n_settings, const struct tc_options *options,
                                     struct tc_error *error)
 {
-    struct variant_input input = {.text = json, .settings = settings, .n_settings = n_settings};
-    return create(client, artifact, options, &input, error);
+    const struct variant_input input = {.text = json, .settings = settings, .n_settings = n_settings};
+    return variant_create(client, artifact, options, input, error);
 }
 
 void tc_variant_release(struct tc_variant *variant)

@@ -15,8 +15,9 @@ struct tc_variant {
 };
 
 struct variant_input {
-    const char *recipe; /* a file, or the name of a built-in one; NULL: text is JSON */
-    const char *text;
+    const char *recipe; /* a file, or the name of a built-in one; with a text: its name. NULL: text is JSON */
+    const char *text;   /* with a name: YAML of that length; else JSON that ends with its NUL */
+    size_t length;
     const struct tc_setting *settings;
     size_t n_settings;
     /* The artifact's config.json, asked for at most once and only when a key is in no setting. 0 with text that the caller
@@ -29,6 +30,10 @@ enum { VARIANT_MAX_FILE_BYTES = 16 << 20 };
 
 /* NULL: INVALID_ARGUMENT naming file, line and step; or the file cannot be read. */
 struct tc_variant *variant_read(const struct variant_input *input, struct error *error);
+
+/* The same with the artifact's config.json, asked of the daemon; client NULL = without. */
+struct tc_variant *variant_create(struct tc_client *client, const char *artifact, const struct tc_options *options,
+                                  struct variant_input input, struct tc_error *error);
 
 /* Adds a step, as canonical JSON, behind the others; *variant NULL = it becomes the only one. */
 void variant_append(struct tc_variant **variant, const char *step);

@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "command_table.h"
 #include "export/export_layout.h"
+#include "read_file.h"
 
 #define wrong(error, ...) fail(error, ERROR_INVALID_ARGUMENT, "USAGE", __VA_ARGS__)
 
@@ -96,6 +97,21 @@ static int check_export(struct args *args, struct error *error)
     return check_ranks(args, error);
 }
 
+/* Standard input is one text. */
+static int check_standard_input(const struct args *args, struct error *error)
+{
+    const char *const files[] = {args->view.file, args->variant.recipe, args->export.mapping};
+    size_t n = 0;
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++)
+        n += files[i] && input_is_standard(files[i]);
+    if (n > 1)
+        return wrong(error, "standard input can be one of --view, --variant and --mapping");
+    if (args->command == COMMAND_PUT && args->artifact && input_is_standard(args->artifact))
+        return wrong(error,
+                     "'put' takes a file that it can read again, which standard input is not; a file of that name is ./-");
+    return 0;
+}
+
 static int check_variant(const struct args *args, struct error *error)
 {
     const struct variant_args *variant = &args->variant;
@@ -153,8 +169,8 @@ static int check_fetch(struct args *args, struct error *error)
 int args_check(struct args *args, struct error *error)
 {
     args->standalone |= args->command == COMMAND_PUT;
-    return check_inspect(args, error) < 0 || check_view(args, error) < 0 || check_variant(args, error) < 0 ||
-                   check_group(args, error) < 0 || check_fetch(args, error) < 0
+    return check_standard_input(args, error) < 0 || check_inspect(args, error) < 0 || check_view(args, error) < 0 ||
+                   check_variant(args, error) < 0 || check_group(args, error) < 0 || check_fetch(args, error) < 0
                ? -1
                : 0;
 }

@@ -1,12 +1,14 @@
 /* What both backends have in common: the choice, the deadline, and that an interrupted load is CANCELLED. */
 #include "backend.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/text.h"
 #include "client/cancel.h"
+#include "client/variant.h"
 #include "interrupt.h"
 #include "out_file.h"
 
@@ -45,6 +47,7 @@ void backend_destroy(struct backend *backend)
 {
     selection_fini(&backend->selection);
     tc_variant_release(backend->variant);
+    input_fini(&backend->standard_input);
     backend->ops->close(backend);
 }
 
@@ -107,9 +110,20 @@ int backend_fail(const struct backend *backend, struct error *error)
 
 int backend_read_variant(struct backend *backend, struct error *error)
 {
-    if (backend->args->variant.recipe)
-        backend->variant = backend->ops->read_variant(backend, error);
-    return backend->args->variant.recipe && !backend->variant ? -1 : 0;
+    const struct variant_args *args = &backend->args->variant;
+    struct variant_input input = {.recipe = args->recipe, .settings = args->settings, .n_settings = args->n_settings};
+    char *text = NULL;
+    if (!args->recipe)
+        return 0;
+    if (input_is_standard(args->recipe)) {
+        if (input_read(&backend->standard_input, args->recipe, VARIANT_MAX_FILE_BYTES, &text, &input.length, error) < 0)
+            return -1;
+        input.recipe = "standard input";
+        input.text = text;
+    }
+    backend->variant = backend->ops->read_variant(backend, &input, error);
+    free(text);
+    return backend->variant ? 0 : -1;
 }
 
 struct catalog *backend_resolve(struct backend *backend, int flags, struct error *error)

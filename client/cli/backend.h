@@ -15,6 +15,7 @@
 #include "client/file_set.h"
 #include "loaded.h"
 #include "progress.h"
+#include "read_file.h"
 #include "selection.h"
 
 struct backend;
@@ -25,6 +26,7 @@ struct sidecar_taker { /* is told of each file that was written */
 };
 
 struct checked;
+struct variant_input;
 
 struct backend_ops {
     const char *name;
@@ -41,7 +43,8 @@ struct backend_ops {
     int (*fetch_files)(struct backend *backend, const struct file_set *set, const bool *left_out,
                        const struct file_sink *sink, struct error *error);
     struct checked *(*verify)(struct backend *backend, bool with_manifest, struct error *error);
-    struct tc_variant *(*read_variant)(struct backend *backend, struct error *error); /* of the command line */
+    /* input: but for the artifact's config.json, which this asks for */
+    struct tc_variant *(*read_variant)(struct backend *backend, const struct variant_input *input, struct error *error);
     void (*release)(struct backend *backend, struct loaded *loaded);
     void (*close)(struct backend *backend);
 };
@@ -54,9 +57,10 @@ struct backend {
     struct cancel cancel;       /* the signal and --timeout, for what waits in this process */
     struct selection selection; /* see selection_build() */
     struct tc_variant *variant; /* NULL = the artifact as it is stored */
-    bool gives_stdout;          /* the result goes to standard output, for whoever reads it there */
-    bool has_told_failure;      /* by a command: the object that it printed holds the error */
-    void *state;                /* the backend's own */
+    struct input_text standard_input;
+    bool gives_stdout;     /* the result goes to standard output, for whoever reads it there */
+    bool has_told_failure; /* by a command: the object that it printed holds the error */
+    void *state;           /* the backend's own */
 };
 
 extern const struct backend_ops backend_served, backend_standalone;

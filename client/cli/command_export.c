@@ -69,7 +69,7 @@ static int read_mapping_file(struct command_run *run, const struct export_tensor
     if (!path)
         return 0;
     text_escape(path, strlen(path), shown);
-    if (read_file(path, MAX_MAPPING_BYTES, &text, &length, error) < 0)
+    if (input_read(&run->backend->standard_input, path, MAX_MAPPING_BYTES, &text, &length, error) < 0)
         return -1;
     *file_of = memory_alloc_array(n_tensors + 1, sizeof **file_of);
     int status = export_mapping_parse(text, length, tensors, n_tensors, &run->arena, *file_of, error);

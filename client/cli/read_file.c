@@ -45,3 +45,28 @@ int read_file(const char *path, size_t max_bytes, char **text, size_t *length, s
     *text = NULL;
     return -1;
 }
+
+bool input_is_standard(const char *path)
+{
+    return strcmp(path, "-") == 0;
+}
+
+int input_read(struct input_text *standard, const char *path, size_t max_bytes, char **text, size_t *length,
+               struct error *error)
+{
+    if (!input_is_standard(path))
+        return read_file(path, max_bytes, text, length, error);
+    *text = NULL;
+    if (!standard->text && read_stream(stdin, "standard input", max_bytes, &standard->text, &standard->length, error) < 0)
+        return -1;
+    *length = standard->length;
+    *text = memory_alloc(*length + 1);
+    memcpy(*text, standard->text, *length + 1);
+    return 0;
+}
+
+void input_fini(struct input_text *standard)
+{
+    free(standard->text);
+    *standard = (struct input_text){0};
+}

@@ -1,60 +1,28 @@
 #include "selection_build.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "base/memory.h"
 #include "base/text.h"
+#include "read_file.h"
 #include "view_file.h"
 
 enum { MAX_VIEW_FILE_BYTES = 256 << 20 };
 
-struct text {
-    char *bytes;
-    size_t count, capacity;
-};
-
-static int read_all(int fd, const char *shown, struct text *text, struct error *error)
-{
-    for (;;) {
-        if (text->capacity - text->count < 1 << 16) {
-            text->capacity = text->capacity ? text->capacity * 2 : 1 << 18;
-            text->bytes = memory_grow(text->bytes, text->capacity, 1);
-        }
-        ssize_t n = read(fd, text->bytes + text->count, text->capacity - text->count);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return fail_errno(error, errno, "cannot read view %s", shown);
-        if (n == 0)
-            return 0;
-        text->count += (size_t)n;
-        if (text->count > MAX_VIEW_FILE_BYTES)
-            return fail(error, ERROR_RESOURCE_EXHAUSTED, "VIEW_TOO_LARGE", "view %s is longer than %d MiB", shown,
-                        MAX_VIEW_FILE_BYTES >> 20);
-    }
-}
-
 static int from_view_file(struct backend *backend, struct error *error)
 {
-    char shown[TEXT_NAME_CHARS];
+    char shown[TEXT_NAME_CHARS], *text;
+    size_t length;
     struct selection *selection = &backend->selection;
-    struct text text = {0};
     struct view_file file = {0};
     const char *path = backend->args->view.file;
-    bool is_stdin = strcmp(path, "-") == 0;
-    text_escape(path, strlen(path), shown);
-    int fd = is_stdin ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
-    const char *what = is_stdin ? "from standard input" : shown;
-    int status = fd < 0 ? fail_errno(error, errno, "cannot read view %s", what) : read_all(fd, what, &text, error);
-    if (fd >= 0 && !is_stdin)
-        close(fd);
-    if (status == 0 && view_file_parse(text.bytes, text.count, &selection->arena, &file, error) < 0)
-        status = error_prefix(error, "view %s", what);
-    free(text.bytes);
+    const char *what = input_is_standard(path) ? "from standard input" : text_escape(path, strlen(path), shown);
+    int status = input_read(&backend->standard_input, path, MAX_VIEW_FILE_BYTES, &text, &length, error);
+    if (status == 0)
+        status = view_file_parse(text, length, &selection->arena, &file, error);
+    if (status < 0)
+        error_prefix(error, "view %s", what);
+    free(text);
     selection->view = file.view;
     selection->has_placement = file.has_placement;
     selection->placement = file.placement;

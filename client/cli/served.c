@@ -8,6 +8,7 @@
 #include "base/memory.h"
 #include "client/cancel.h"
 #include "client/client.h"
+#include "client/variant.h"
 #include "checked.h"
 #include "interrupt.h"
 
@@ -205,15 +206,14 @@ static struct checked *served_verify(struct backend *backend, bool with_manifest
     return NULL;
 }
 
-static struct tc_variant *served_read_variant(struct backend *backend, struct error *error)
+static struct tc_variant *served_read_variant(struct backend *backend, const struct variant_input *input,
+                                              struct error *error)
 {
-    const struct args *args = backend->args;
     struct tc_error cause;
     struct tc_options options;
     if (served_options(backend, &options, error) < 0)
         return NULL;
-    struct tc_variant *variant = tc_variant_create(served_client(backend), args->artifact, args->variant.recipe,
-                                                   args->variant.settings, args->variant.n_settings, &options, &cause);
+    struct tc_variant *variant = variant_create(served_client(backend), backend->args->artifact, &options, *input, &cause);
     if (!variant)
         served_fail(error, &cause);
     return variant;

@@ -338,14 +338,12 @@ static int read_config(void *data, char **json, size_t *length, struct error *er
     return backend_fail(state->backend, error);
 }
 
-static struct tc_variant *standalone_read_variant(struct backend *backend, struct error *error)
+static struct tc_variant *standalone_read_variant(struct backend *backend, const struct variant_input *given,
+                                                  struct error *error)
 {
-    const struct variant_args *args = &backend->args->variant;
-    const struct variant_input input = {.recipe = args->recipe,
-                                        .settings = args->settings,
-                                        .n_settings = args->n_settings,
-                                        .config = read_config,
-                                        .data = backend->state};
+    struct variant_input input = *given;
+    input.config = read_config;
+    input.data = backend->state;
     return variant_read(&input, error);
 }
 

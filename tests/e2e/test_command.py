@@ -244,6 +244,36 @@ def test_a_full_standard_output_is_an_error(alone, models, small, arguments):
         assert outcome.wait(20) == 1 and "standard output" in outcome.stderr.read()
 
 
+def test_a_long_result_on_a_full_standard_output_is_told_with_its_reason(alone, models):
+    checkpoints.write(models / "m", {f"{'long' * 50}.{n}": np.zeros(1, np.uint8) for n in range(200)})
+    with open("/dev/full", "w") as full:
+        outcome = alone.spawn("inspect", f"{models}/m", "--standalone", "--json", stdout=full)
+        assert outcome.wait(20) == 1 and "No space left on device" in outcome.stderr.read()
+
+
+RENAME = 'version: 1\nsteps:\n- rename: {"a.w": "x"}\n'
+ONE_TENSOR = '{"tensors": [{"name": "scalar"}]}'
+
+
+def test_a_file_that_is_a_dash_is_standard_input(alone, daemon, models, small, tmp_path):
+    for cli, more in ((daemon.cli, []), (alone, ["--standalone"])):
+        renamed = cli.json("inspect", f"{models}/m", "--variant", "-", "--tensor", "x", *more, stdin=RENAME)
+        assert [tensor["name"] for tensor in renamed["tensors"]] == ["x"]
+    shutil.copytree(models / "m", models / "n")
+    daemon.cli.ok("prewarm", f"{models}/m", f"{models}/n", "--view", "-", stdin=ONE_TENSOR)
+    assert {row["view_tensors"] for row in daemon.status()["replicas"]} == {1} and len(daemon.status()["replicas"]) == 2
+    wrong = daemon.cli.run("inspect", f"{models}/m", "--variant", "-", stdin=RENAME.replace("rename", "renam"))
+    assert wrong.code == 1 and "standard input:3: step 1: there is no step 'renam'" in wrong.err
+    both = daemon.cli.run("load", f"{models}/m", "--variant", "-", "--view", "-", stdin=RENAME)
+    assert both.code == 2 and "standard input can be one of" in both.err
+    names = alone.json("inspect", f"{models}/m", "--standalone")["tensors"]
+    mapping = json.dumps({"weight_map": {tensor["name"]: "one.safetensors" for tensor in names}})
+    alone.ok("export", f"{models}/m", "--out", tmp_path / "out", "--mapping", "-", stdin=mapping)
+    assert (tmp_path / "out/one.safetensors").is_file()
+    put = alone.run("put", "-", "gs://bucket/x", stdin="x")
+    assert put.code == 2 and "read again" in put.err
+
+
 @pytest.mark.parametrize("closed", [">&-", "<&- >&- 2>&-"])
 def test_a_closed_standard_output_is_an_error_and_nothing_else_gets_what_is_printed(daemon, models, small, tmp_path, closed):
     command = f'"{CLI}" load "disk:{models}/m" --json --out "{tmp_path}/o" {closed}'
@@ -322,6 +352,8 @@ def test_progress_for_programs_ends_with_everything_and_quiet_wins(alone, daemon
             assert not told or told[-1]["done_bytes"] == told[-1]["total_bytes"] == 112
             for quiet in (["--progress", "json", "--quiet"], ["--progress", "plain"], ["--progress", "none"]):
                 assert cli.ok(command, f"{models}/m", *more, *quiet).err == ""
+    prewarmed = daemon.cli.ok("prewarm", f"{models}/m", "--progress", "json").err.splitlines()
+    assert json.loads(prewarmed[-1])["stage"] == "done" and json.loads(prewarmed[-1])["done_bytes"] == 112
     assert "100%" in daemon.cli.ok("load", f"{models}/m", "--progress", "bar").err
     ranked = ["load", f"{models}/m", "--tp-size", "2", "--tp-rank", "1", "--tp-rule", "*=replicate", "--progress"]
     last = json.loads(daemon.cli.ok(*ranked, "json").err.splitlines()[-1])
