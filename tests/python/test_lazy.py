@@ -70,6 +70,10 @@ def test_an_artifact_is_a_mapping_of_lazy_tensors(fake, tensors):
     assert (art["w"].ndim, art["w"].size, art["w"].nbytes, len(art["w"])) == (3, 72, 288, 6)
     with pytest.raises(KeyError, match="nobody"):
         art["nobody"]
+    for wrong in (lambda: art["ww"], lambda: art.view().only(["ww"])):
+        with pytest.raises(KeyError, match="; did you mean w[?]"):
+            wrong()
+    assert {"has_align", "load_lent", "facts"}.isdisjoint([*dir(art), *dir(art.view())])
     assert art.get("nobody") is None
     with pytest.raises(TypeError):
         len(art["s"])

@@ -5,6 +5,7 @@ Python has a word for the case it is that, too: KeyError, ValueError, FileNotFou
 """
 from __future__ import annotations
 
+import difflib
 import errno
 from collections.abc import Mapping
 
@@ -16,6 +17,7 @@ from .wire import DecodeError
 DEADLINE_PASSED = "DEADLINE_PASSED"  # the caller's: it was not the daemon that gave up
 # reasons of a daemon that was not heard or not understood
 NOT_OF_THE_DAEMON = frozenset({DEADLINE_PASSED, "DAEMON_UNREACHABLE", "NO_ANSWER", "BAD_ANSWER"})
+_MOST_COMPARED = 2000  # names: comparing takes some 20 us each
 _DETAILS_KEY = "grpc-status-details-bin"
 _ERROR_INFO = "type.googleapis.com/google.rpc.ErrorInfo"
 
@@ -94,8 +96,11 @@ def invalid(message, reason="INVALID_REQUEST", **metadata):
     return make(StatusCode.INVALID_ARGUMENT, message, reason, metadata)
 
 
-def tensor_not_found(name, artifact):
-    return make(StatusCode.NOT_FOUND, f"tensor {name} is not in {artifact}", "TENSOR_NOT_FOUND", {"tensor": name})
+def tensor_not_found(name, artifact, names=()):
+    """names: those that there are, of which the nearest is told."""
+    nearest = difflib.get_close_matches(str(name), names if len(names) <= _MOST_COMPARED else (), 1)
+    better = f"; did you mean {nearest[0]}?" if nearest else ""
+    return make(StatusCode.NOT_FOUND, f"tensor {name} is not in {artifact}{better}", "TENSOR_NOT_FOUND", {"tensor": str(name)})
 
 
 def metadata_too_large(artifact, n_bytes):

@@ -42,7 +42,7 @@ class Facts:
 
     def shape(self, name):
         if name not in self.index:
-            raise errors.tensor_not_found(name, self.artifact)
+            raise errors.tensor_not_found(name, self.artifact, self.names)
         return self.shapes[self.index[name]]
 
     def shapes_of(self, names):
@@ -58,7 +58,7 @@ class Facts:
     def dtype_number(self, name):
         """The proto number of a tensor's dtype; see dtypes.py."""
         if name not in self.index:
-            raise errors.tensor_not_found(name, self.artifact)
+            raise errors.tensor_not_found(name, self.artifact, self.names)
         return int(self._dtypes[self.index[name]])
 
     def whole_in(self, file):

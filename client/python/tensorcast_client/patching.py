@@ -10,21 +10,27 @@ import sys
 from types import TracebackType
 
 _depth = 0  # contexts that are entered
+_n_calls = 0
+_calls: set[int] = set()  # those that did not become a context: they last until unpatch()
 _stand_in = None  # what modules hold instead of the official class while it is replaced
 
 
 class Patch:
-    """What patch() returns: undoes it when it is left as a context, if it is the outermost."""
+    """What patch() returns: undoes it when it is left as a context, if it is the outermost and nobody patched for good."""
+
+    def __init__(self, call: int):
+        self._call = call
 
     def __enter__(self) -> Patch:
         global _depth
+        _calls.discard(self._call)
         _depth += 1
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None) -> None:
         global _depth
         _depth = max(0, _depth - 1)
-        if not _depth:
+        if not _depth and not _calls:
             unpatch()
 
     def __repr__(self) -> str:
@@ -35,20 +41,24 @@ def patch() -> Patch:
     """Puts tensorcast_client.safetensors in place of the safetensors package, in this process and until unpatch().
 
     Modules that hold the official safe_open, or functions that use it, use the daemon from now on; copies in closures, default
-    arguments and instances stay what they are. As a context (`with tc.patch():`) it ends with the block."""
-    global _stand_in
+    arguments and instances stay what they are. As a context (`with tc.patch():`) it ends with the block, unless patch() was
+    called without one."""
+    global _stand_in, _n_calls
     if _stand_in is None:
         from .safetensors.handle import safe_open
         from .safetensors.official import official
         _stand_in = type(safe_open)("safe_open", (safe_open,), {"__doc__": safe_open.__doc__, "__module__": "safetensors"})
         _replace(official.safe_open, _stand_in)
-    return Patch()
+    _n_calls += 1
+    _calls.add(_n_calls)
+    return Patch(_n_calls)
 
 
 def unpatch() -> None:
     """Puts the official package back, however often patch() was called. Files that are open stay open."""
     global _stand_in, _depth
     replaced, _stand_in, _depth = _stand_in, None, 0
+    _calls.clear()
     if replaced is not None:
         from .safetensors.official import official
         _replace(replaced, official.safe_open)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import threading
-from collections.abc import ItemsView, Iterator, Mapping, ValuesView
+from collections.abc import ItemsView, Iterable, Iterator, Mapping, ValuesView
 from typing import TypeVar
 
 from . import errors, report, words
@@ -67,6 +67,9 @@ class Tensors(Mapping[str, T]):
         with self._lock:
             self._maker, self._made = None, {}
 
+    def __dir__(self) -> Iterable[str]:
+        return sorted(set(super().__dir__()) - {"alone"})
+
     def __enter__(self) -> Tensors[T]:
         return self
 
@@ -83,7 +86,7 @@ class Tensors(Mapping[str, T]):
         with self._lock:
             index = self._position(name)
             if index is None:
-                raise errors.tensor_not_found(name, f"this view of {self._report.artifact}")
+                raise errors.tensor_not_found(name, f"this view of {self._report.artifact}", self._names)
             self._check_open()
             if len(self._made) >= _SINGLES:
                 self._make_all()

@@ -32,6 +32,7 @@ OneSlice = Tuple[int, slice]  # (dimension, bounds)
 Slices = Mapping[str, Union[OneSlice, Sequence[OneSlice], slice]]
 Progress = Callable[[str, int, int], None]  # (stage, done bytes, total bytes)
 Framework = Literal["torch", "numpy", "dlpack"]
+_FOR_THE_PACKAGE = {"has_align", "load_lent"}  # not what users look for
 _LAYOUT_NAMES = b"\x0a"  # tag of Layout.names, the message's first field
 
 
@@ -40,6 +41,9 @@ class View:
 
     def __init__(self, client, artifact, selected):
         self._client, self._artifact, self._selected = client, artifact, selected
+
+    def __dir__(self) -> Iterable[str]:
+        return sorted(set(super().__dir__()) - _FOR_THE_PACKAGE)
 
     def __repr__(self):
         names, n_sliced = self._selected.names, len(self._selected.slices)
@@ -113,7 +117,7 @@ class View:
         names = selection.names_of(names)
         missing = set(names) - set(self.tensor_names)
         if missing:
-            raise errors.tensor_not_found(min(missing), f"this view of {shown(self._artifact.reference)}")
+            raise errors.tensor_not_found(min(missing), f"this view of {shown(self._artifact.reference)}", self.tensor_names)
         kept = set(names)
         slices = {name: steps for name, steps in self._selected.slices.items() if name in kept}
         return View(self._client, self._artifact, self._selected._replace(names=names, slices=slices))
