@@ -125,7 +125,7 @@ def _install():
     """Puts open_weights() where transformers looks for safe_open."""
     needed = importlib.import_module(_OPENERS[0])  # which imports the others as far as they are installed
     if not hasattr(needed, "safe_open"):
-        raise errors.make(StatusCode.UNIMPLEMENTED, f"{_OPENERS[0]} has no safe_open, by which transformers 5.0 to 5.23 open files; "
+        raise errors.make(StatusCode.UNIMPLEMENTED, f"{_OPENERS[0]} has no safe_open, by which transformers 5.0 to 5.24 open files; "
                           "tensorcast_client.torch.StateDict works with any version", "UNKNOWN_VERSION")
     for name in _OPENERS:
         official = getattr(sys.modules.get(name), "safe_open", None)
