@@ -118,7 +118,8 @@ class TensorcastLoader(BaseModelLoader):
                 check_reload(plan)
             else:
                 shapes = {source.name: source.shape for source in sources}
-                reload.remember(model, reload.Loaded(model_config.model, shapes, reload.filled_by(model, plan), config))
+                filled = reload.filled_by(model, plan)
+                reload.remember(model, reload.Loaded(model_config.model, shapes, filled, config, reload.views_in(model)))
             self._carry_out(model, plan, checkpoint, tell, start)
             if not check_reload and self._options.prewarm == "auto":
                 self._record(origin, plan)

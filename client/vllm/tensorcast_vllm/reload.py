@@ -46,6 +46,7 @@ class Loaded(NamedTuple):
     shapes: dict  # {checkpoint tensor: shape}
     filled: frozenset  # parameters and buffers that the load wrote to, as in checkpoint format
     config: object  # of the checkpoint, None when there was none
+    views: dict  # {name: the parameter whose bytes it was when they were loaded}, such as a convolution's weights in another shape
 
 
 def remember(model, loaded):
@@ -61,6 +62,16 @@ def filled_by(model, plan):
     """Names of the parameters and buffers that a plan writes to."""
     keys = set(plan.steps) | {key for key, _ in plan.written}
     return frozenset(_plain(name) for name, tensor in state_of(model) if key_of(tensor) in keys)
+
+
+def views_in(model):
+    """Loaded.views of a model that was loaded and not processed yet."""
+    owners, views = {}, {}
+    for name, tensor in state_of(model):
+        owner, of = owners.setdefault((key_of(tensor), tensor.storage_offset(), tensor.numel(), tensor.dtype), (_plain(name), tensor))
+        if of is not tensor and tensor.numel() and tensor.is_contiguous():
+            views[_plain(name)] = owner
+    return views
 
 
 def install(load_format):
@@ -106,9 +117,11 @@ def _replacing(original, load_format):
 
 def _is_spoiled_by_vllm(model):
     """Whether vLLM 0.32's own reload makes another model of this one, on a CPU: quantized kernels keep the address of scales whose
-    memory it frees, and experts are packed at the first time only."""
+    memory it frees, experts are packed at the first time only, and a buffer that was a view of what is packed keeps the old values."""
+    known = loaded_of(model)
     return (all(tensor.device.type == "cpu" for _, tensor in state_of(model))
-            and any(_is_quantized(layer) or hasattr(getattr(layer, "quant_method", None), "moe_kernel") for layer in model.modules()))
+            and (bool(known and known.views) or
+                 any(_is_quantized(layer) or hasattr(getattr(layer, "quant_method", None), "moe_kernel") for layer in model.modules())))
 
 
 def _is_quantized(layer):
@@ -181,6 +194,8 @@ class Opened:
         self._refuse(model)
         self._layers, self._written = {}, {}  # layer -> LayerReloadingInfo; layer -> names of its tensors that a plan writes to
         self._first, self._none = _first_names(model), _absent(model)
+        known = loaded_of(model)
+        self._views = known.views if known else {}
         self._parts.initialize_layerwise_reload(model)
         try:
             for layer in model.modules():
@@ -234,7 +249,7 @@ class Opened:
                 raise RuntimeError(f"{type(layer).__name__} has {', '.join(left[:_MAX_NAMED])}, which the checkpoint does not fill and "
                                    "of which only the processed value is left; start again")
         known = loaded_of(self._model)
-        before, now = ({self._first.get(name, name) for name in names}
+        before, now = ({self._views.get(name, self._first.get(name, name)) for name in names}
                        for names in (known.filled if known else (), filled_by(self._model, plan)))
         if known and before != now:
             other = sorted(before ^ now)
@@ -255,7 +270,7 @@ class Opened:
         """Makes the loaded values the model's. What was checked has been carried out, which may have given tensors other memory."""
         written = self._written
         self._check_shared(written)
-        changed, attention = set(), []
+        changed, attention, views = set(), [], self._new_views()
         try:
             for layer, names in written.items():
                 if self._parts.is_deferred_attention_layer(layer):
@@ -266,6 +281,8 @@ class Opened:
                 self._parts.place_kernel_tensors(layer, info)
                 info.reset()
             _put_back(self._none)
+            for (layer, name), value in views:
+                _tensors_of(layer)[name].data.copy_(value)
             for layer, names in written.items():
                 if not names and changed & {id(tensor) for tensor in _tensors_of(layer).values()}:
                     layer.quant_method.process_weights_after_loading(layer)  # a tied output layer has packed the old ones
@@ -274,6 +291,15 @@ class Opened:
         except BaseException as error:
             raise RuntimeError(f"the new weights were loaded, but not processed ({type(error).__name__}: {error}); the model is of no "
                                "use now: start again") from error
+
+    def _new_views(self):
+        """[((layer, name of its tensor), value)] of the tensors that are others' bytes: as those were loaded, since what is made of
+        them may have left the view behind."""
+        places = {_plain(f"{prefix}.{name}" if prefix else name): (layer, name)
+                  for prefix, layer in self._model.named_modules() for name in self._kernel(layer)}
+        views = [(places[view], places[owner]) for view, owner in self._views.items() if view in places and owner in places]
+        return [((layer, name), getattr(*owner).detach().clone().view(self._kernel(layer)[name].shape))
+                for (layer, name), owner in views if owner[1] in self._written.get(owner[0], ())]
 
     def _check_shared(self, written):
         """Tensors that share their memory in the model have to have one value, and what was made of them has to be renewable."""

@@ -142,6 +142,29 @@ def _phi3():
                    original_max_position_embeddings=256), model.tensors
 
 
+def _mamba2():
+    """A state space model, whose convolutions' weights are a buffer in another shape, too."""
+    model = _Model()
+    wide, groups, state = 2 * HIDDEN, 1, 16
+    channels = wide + 2 * groups * state
+    for layer in range(LAYERS):
+        prefix = f"backbone.layers.{layer}"
+        model.norm(f"{prefix}.norm.weight")
+        model.put(f"{prefix}.mixer.in_proj.weight", wide + channels + HEADS, HIDDEN)
+        model.put(f"{prefix}.mixer.out_proj.weight", HIDDEN, wide)
+        model.put(f"{prefix}.mixer.conv1d.weight", channels, 1, 4)
+        model.norm(f"{prefix}.mixer.conv1d.bias", channels)
+        model.norm(f"{prefix}.mixer.norm.weight", wide)
+        for name in ("A_log", "D", "dt_bias"):
+            model.norm(f"{prefix}.mixer.{name}", HEADS)
+    model.put("backbone.embeddings.weight", VOCAB, HIDDEN)
+    model.norm("backbone.norm_f.weight")
+    model.put("lm_head.weight", VOCAB, HIDDEN)
+    config = {"num_heads": HEADS, "head_dim": wide // HEADS, "state_size": state, "n_groups": groups, "conv_kernel": 4, "expand": 2,
+              "use_conv_bias": True, "use_bias": False, "layer_norm_epsilon": 1e-5, "pad_token_id": 0}
+    return _config("Mamba2ForCausalLM", "mamba2", **config), model.tensors
+
+
 FAMILIES = {
     "llama": _llama,
     "llama_mqa": lambda: _llama(kv_heads=1),
@@ -155,11 +178,14 @@ FAMILIES = {
 }
 
 
+RELOADED = {"mamba2": _mamba2}  # beside those, in the tests of reloads
+
+
 def write(folder, family, without=(), parts=3, of=lambda name, tensor: tensor, **settings):
     """Writes one checkpoint; returns its folder and the tensors. of(name, tensor): what a tensor becomes. settings: of config.json."""
     folder = Path(folder)
     folder.mkdir(parents=True)
-    config, tensors = FAMILIES[family]()
+    config, tensors = {**FAMILIES, **RELOADED}[family]()
     config.update(settings)
     tensors = {name: of(name, tensor).contiguous() for name, tensor in tensors.items() if name not in without}
     (folder / "config.json").write_text(json.dumps(config))

@@ -33,7 +33,7 @@ def folder():
 @pytest.fixture(scope="session")
 def models(folder):
     """{family: (folder, tensors)}; "broken" is a llama without its last norm."""
-    written = {family: checkpoints.write(folder / "models" / family, family) for family in checkpoints.FAMILIES}
+    written = {family: checkpoints.write(folder / "models" / family, family) for family in [*checkpoints.FAMILIES, *checkpoints.RELOADED]}
     written["broken"] = checkpoints.write(folder / "models" / "broken", "llama", without=["model.norm.weight"])
     return written
 
@@ -52,7 +52,7 @@ def new_models(folder, models):
     def write(name, family, **how):
         made[name] = str(checkpoints.write(folder / "models/new" / name, family, **{"of": other_value, **how})[0])
 
-    for family in checkpoints.FAMILIES:
+    for family in [*checkpoints.FAMILIES, *checkpoints.RELOADED]:
         write(family, family)
     write("other configuration", "llama", rope_theta=20000.0)
     write("incomplete", "llama", without=["model.layers.1.mlp.down_proj.weight"])

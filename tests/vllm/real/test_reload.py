@@ -3,8 +3,8 @@ import checkpoints
 import pytest
 
 SIZES = (1, 2)
-FAMILIES = {1: sorted(checkpoints.FAMILIES), 2: ["llama", "llama_int8", "llama_tied", "qwen3_moe"]}
-LAYERWISE, NOT_LAYERWISE = ("llama", "llama_tied"), ("llama_int8", "llama_fp8", "qwen3_moe")
+FAMILIES = {1: sorted([*checkpoints.FAMILIES, *checkpoints.RELOADED]), 2: ["llama", "llama_int8", "llama_tied", "qwen3_moe"]}
+LAYERWISE, NOT_LAYERWISE = ("llama", "llama_tied"), ("llama_int8", "llama_fp8", "qwen3_moe", "mamba2")
 REFUSED = {"incomplete": "lacks tensors that .*llama has: model.layers.1.mlp.down_proj.weight",
            "nothing there": "no folder .*nowhere", "nothing in the store": "cannot load gs://models/nowhere",
            "llama_mqa": "has other shapes than .*self_attn.k_proj.weight",
@@ -47,7 +47,7 @@ def test_a_reloaded_model_is_that_of_a_fresh_start(reports, name, size):
 
 @pytest.mark.parametrize("family", NOT_LAYERWISE)
 def test_a_model_is_not_given_to_a_reload_that_spoils_it(reports, family):
-    """vLLM's own, on a CPU: it frees scales whose address kernels have, and does not pack experts again."""
+    """vLLM's own, on a CPU: it frees scales whose address kernels have, does not pack experts again, and leaves views behind."""
     ((first, _, last),) = steps_of(reports, 1, f"layerwise {family}")
     assert "cannot reload this model on a CPU" in first["error"] and first["differ"] == [] and "error" in last
 
