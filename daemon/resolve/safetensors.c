@@ -40,9 +40,11 @@ struct reader {
     struct error *error;
 };
 
-/* What is often found where a safetensors file should be, by its first bytes, and what to do then. NULL = something else. */
-static const char *known_stranger(const unsigned char *first)
+/* What is often found where a safetensors file should be, by its first bytes, and what to do then. NULL = something else.
+ * is_length: as a length of a header they would be possible, so that two of them say nothing. */
+static const char *known_stranger(const unsigned char *first, bool is_length)
 {
+    enum { TELLING = 4 };
     static const struct {
         const char *magic;
         size_t length;
@@ -51,10 +53,17 @@ static const char *known_stranger(const unsigned char *first)
         {"version ", 8, "this is a Git LFS pointer, not the file that it stands for; run 'git lfs pull' in its repository"},
         {"PK\3\4", 4, "this is a zip archive, as torch.save writes; " SAFETENSORS_CONVERT_HINT},
         {"GGUF", 4, "this is a GGUF file, which is not read; take the safetensors files that it was made of"},
+        {"\x80\x02", 2, "this is a pickle, as torch.save wrote; " SAFETENSORS_CONVERT_HINT},
+        {"\x80\x04", 2, "this is a pickle; " SAFETENSORS_CONVERT_HINT},
+        {"\x1f\x8b", 2, "this is compressed by gzip; unpack it first"},
+        {"{\"", 2, "this is a JSON document; name the folder that it lies in, or a .safetensors file"},
+        {"{\n", 2, "this is a JSON document; name the folder that it lies in, or a .safetensors file"},
         {"<!DOCTYP", 8, "this is a web page, as a browser's download of a page that shows the file"},
+        {"<!doctyp", 8, "this is a web page, as a browser's download of a page that shows the file"},
+        {"<html", 5, "this is a web page, as a browser's download of a page that shows the file"},
     };
     for (size_t i = 0; i < sizeof strangers / sizeof strangers[0]; i++)
-        if (memcmp(first, strangers[i].magic, strangers[i].length) == 0)
+        if ((!is_length || strangers[i].length >= TELLING) && memcmp(first, strangers[i].magic, strangers[i].length) == 0)
             return strangers[i].text;
     return NULL;
 }
@@ -65,7 +74,7 @@ int safetensors_header_length(const unsigned char *first, uint64_t file_bytes, u
     for (int i = 7; i >= 0; i--)
         length = length << 8 | first[i];
     bool is_too_large = length > SAFETENSORS_MAX_HEADER_BYTES, is_beyond = length > file_bytes - 8;
-    const char *stranger = is_too_large || is_beyond ? known_stranger(first) : NULL;
+    const char *stranger = is_too_large || is_beyond ? known_stranger(first, !is_too_large) : NULL;
     if (stranger)
         return fail(error, ERROR_DATA_LOSS, "NOT_SAFETENSORS", "%s", stranger);
     if (is_too_large)

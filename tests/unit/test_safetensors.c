@@ -228,6 +228,12 @@ static void what_is_no_safetensors_file_is_called_by_its_name(void **state)
     static const char *const strangers[][2] = {{"version https://git-lfs", "git lfs pull"},
                                                {"PK\3\4\24\0\0\1", "torch.save"},
                                                {"GGUF\3\0\0\1", "GGUF"},
+                                               {"\x80\x02\x8a\nl\xfc\x9cl", "pickle"},
+                                               {"\x1f\x8b\b\bABCD", "gzip"},
+                                               {"{\n  \"metadata\": {", "JSON document"},
+                                               {"{\"weight_map\": {", "JSON document"},
+                                               {"<html><head>", "web page"},
+                                               {"<!doctype html>", "web page"},
                                                {"<!DOCTYPE html>", "web page"}};
     (void)state;
     for (size_t i = 0; i < sizeof strangers / sizeof strangers[0]; i++) {
@@ -238,6 +244,10 @@ static void what_is_no_safetensors_file_is_called_by_its_name(void **state)
         assert_string_equal(error.reason, "NOT_SAFETENSORS");
         assert_non_null(strstr(error.message, strangers[i][1]));
     }
+    struct error error;
+    uint64_t length;
+    assert_int_equal(safetensors_header_length((const unsigned char *)"\x80\x02\0\0\0\0\0\0", 100, &length, &error), -1);
+    assert_string_equal(error.reason, "INVALID_HEADER_LENGTH"); /* 640 bytes, of which the rest is missing */
 }
 
 int main(void)
