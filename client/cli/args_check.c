@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "command_table.h"
 #include "export/export_layout.h"
+#include "out_file.h"
 #include "read_file.h"
 
 #define wrong(error, ...) fail(error, ERROR_INVALID_ARGUMENT, "USAGE", __VA_ARGS__)
@@ -90,7 +91,7 @@ static int check_export(struct args *args, struct error *error)
     args->standalone = true;
     if (args->command == COMMAND_RESHARD)
         export->format = EXPORT_TOPOLOGY;
-    if (!args->output.path || strcmp(args->output.path, "-") == 0)
+    if (!args->output.path || out_file_is_stdout(args->output.path))
         return wrong(error, "'%s' needs --out DIR, a folder to write", command_table[args->command].name);
     if (export->mapping && export->max_file_bytes)
         return wrong(error, "--mapping says which file gets which tensor: --max-file-size cannot be added to it");

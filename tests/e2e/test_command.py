@@ -270,6 +270,8 @@ def test_a_file_that_is_a_dash_is_standard_input(alone, daemon, models, small, t
     mapping = json.dumps({"weight_map": {tensor["name"]: "one.safetensors" for tensor in names}})
     alone.ok("export", f"{models}/m", "--out", tmp_path / "out", "--mapping", "-", stdin=mapping)
     assert (tmp_path / "out/one.safetensors").is_file()
+    whole = alone.run("export", f"{models}/m", "--out", "/dev/stdout")
+    assert whole.code == 2 and "a folder to write" in whole.err
     put = alone.run("put", "-", "gs://bucket/x", stdin="x")
     assert put.code == 2 and "read again" in put.err
 
