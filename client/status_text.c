@@ -246,16 +246,16 @@ static void put_prewarms(FILE *out, const Tensorcast__Daemon__V1__StatusResponse
     }
 }
 
-static void put_folders(FILE *out, const Tensorcast__Daemon__V1__StatusResponse *status)
+static void put_folders(FILE *out, const Tensorcast__Daemon__V1__StatusResponse *status, size_t columns)
 {
     char size[TEXT_SIZE_CHARS], name[TEXT_NAME_CHARS], path[TEXT_NAME_CHARS];
+    size_t left = columns > 60 ? (columns - 16) / 2 : 0; /* for each of both names */
     if (status->n_folders)
         fprintf(out, "\nfolders\n");
     for (size_t i = 0; i < status->n_folders; i++) {
         const Tensorcast__Daemon__V1__FolderStatus *folder = status->folders[i];
-        fprintf(out, "  %10s  %s  %s\n", text_people_bytes(folder->bytes, size),
-                text_escape(folder->path, strlen(folder->path), path),
-                text_escape(folder->artifact, strlen(folder->artifact), name));
+        fprintf(out, "  %10s  %s  %s\n", text_people_bytes(folder->bytes, size), fit_name(folder->path, left, path),
+                fit_name(folder->artifact, left, name));
     }
 }
 
@@ -297,16 +297,23 @@ static void put_calibration(FILE *out, const Tensorcast__Daemon__V1__StatusRespo
     }
 }
 
-static void put_stores(FILE *out, const Tensorcast__Daemon__V1__StatusResponse *status)
+/* On a narrow terminal a row has its name below. */
+static void put_stores(FILE *out, const Tensorcast__Daemon__V1__StatusResponse *status, size_t columns)
 {
+    bool is_narrow = columns && columns < WIDE_COLUMNS;
     char name[TEXT_NAME_CHARS], received[TEXT_SIZE_CHARS];
     if (status->n_stores)
         fprintf(out, "\nstores  ms   each GB/s  all GB/s at once requests retries   received\n");
     for (size_t i = 0; i < status->n_stores; i++) {
         const Tensorcast__Daemon__V1__StoreStatus *row = status->stores[i];
-        fprintf(out, "  %8.1f  %9.3f %9.2f %7" PRIu32 " %8" PRIu64 " %7" PRIu64 " %10s  %s\n", (double)row->latency_us / 1e3,
+        fprintf(out, "  %8.1f  %9.3f %9.2f %7" PRIu32 " %8" PRIu64 " %7" PRIu64 " %10s%s%s\n", (double)row->latency_us / 1e3,
                 row->connection_gbps, row->total_gbps, row->parallel_requests, row->requests, row->retries,
-                text_people_bytes(row->received_bytes, received), text_escape(row->origin, strlen(row->origin), name));
+                text_people_bytes(row->received_bytes, received), is_narrow ? "\n           " : "  ",
+                fit_name(row->origin,
+                         is_narrow ? columns - 11
+                         : columns ? columns - 69
+                                   : 0,
+                         name));
     }
 }
 
@@ -323,11 +330,11 @@ char *status_text(const Tensorcast__Daemon__V1__StatusResponse *status, size_t c
     put_loads(out, status, columns);
     put_requests(out, status, columns);
     put_prewarms(out, status, columns);
-    put_folders(out, status);
+    put_folders(out, status, columns);
     put_uploads(out, status->uploads);
     put_users(out, status);
     put_calibration(out, status);
-    put_stores(out, status);
+    put_stores(out, status, columns);
     fclose(out);
     return text;
 }

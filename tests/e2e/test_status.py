@@ -9,6 +9,7 @@ import re
 import signal
 import struct
 import subprocess
+import tempfile
 import termios
 from pathlib import Path
 
@@ -126,6 +127,18 @@ def test_a_page_fits_the_terminal_largest_first_and_the_rest_is_counted(daemon, 
         assert rows[0].endswith("-23") and rows[1].endswith("-22") and "all 1 tensor " in rows[0], page
     whole = daemon.cli.ok("status").out  # a pipe gets all of it
     assert whole.count("disk:") == 24 and "so far  24 loads (0 resident), 0 failed" in whole
+
+
+def test_long_folders_fit_the_terminal_too(daemon, models):
+    name = "with-a-name-that-is-far-too-long-for-any-row-of-a-table-"
+    write(models / name, {"w": blob(1, 4096)})
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        daemon.cli.ok("folder", f"{models}/{name}", f"{folder}/{name}")
+        for columns in (80, 100, 132):
+            code, page = on_terminal(daemon, columns, "status")
+            assert code == 0 and max(map(len, page.splitlines())) <= columns and "/dev/shm/" in page, page
+        assert f"{folder}/{name}  disk:{models}/{name}" in daemon.cli.ok("status").out
+        daemon.cli.ok("release", f"{folder}/{name}")
 
 
 def test_parts_of_an_artifact_are_told_in_words(daemon, models):
