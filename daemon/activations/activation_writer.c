@@ -14,13 +14,13 @@
 #include "base/text.h"
 #include "observe/log.h"
 
-enum { POLL_MS = 20, LONGEST_OPEN_MS = 10000 };
+enum { LONGEST_OPEN_MS = 10000 };
 
 static const struct state_row rows[] = {
     [WRITER_WAITING] = {"waiting", STATE_BIT(WRITER_OPENING) | STATE_BIT(WRITER_CLOSED)},
     [WRITER_OPENING] = {"opening", STATE_BIT(WRITER_READY) | STATE_BIT(WRITER_CLOSED)},
     [WRITER_READY] = {"ready", STATE_BIT(WRITER_WORKING) | STATE_BIT(WRITER_CLOSING)},
-    [WRITER_WORKING] = {"working", STATE_BIT(WRITER_READY)},
+    [WRITER_WORKING] = {"working", STATE_BIT(WRITER_READY) | STATE_BIT(WRITER_CLOSING)},
     [WRITER_CLOSING] = {"closing", STATE_BIT(WRITER_CLOSED)},
     [WRITER_CLOSED] = {"closed", 0},
 };
@@ -34,32 +34,47 @@ static void set_state(struct activation_writer *writer, enum writer_state state)
 
 /* --- steps on helpers --------------------------------------------------------------------------------------------------- */
 
+static struct activation_writer *writer_of(struct loop_work *work)
+{
+    return (struct activation_writer *)((char *)work - offsetof(struct activation_writer, step.work));
+}
+
 static void run_step(struct loop_work *work)
 {
-    struct activation_writer *writer = (struct activation_writer *)((char *)work - offsetof(struct activation_writer, work));
+    struct activation_writer *writer = writer_of(work);
+    struct writer_step *step = &writer->step;
     struct metadata_account before = metadata_enter(writer->account);
-    struct writer_call *call = writer->call;
-    call->has_failed = writer->step(writer, &call->error) != 0;
+    step->has_failed = step->run(writer, &step->error) != 0;
     if (writer->folder)
-        call->resume = host_folder_resume(writer->folder);
+        step->resume = host_folder_resume(writer->folder);
     metadata_enter(before);
 }
 
-static void submit_step(struct activation_writer *writer, int (*step)(struct activation_writer *writer, struct error *error),
-                        void (*done)(struct loop_work *work))
+static void on_step(struct loop_work *work)
 {
-    writer->step = step;
-    writer->work = (struct loop_work){.do_work = run_step, .done = done, .pool = LOOP_DISK, .uid = writer->uid};
+    struct activation_writer *writer = writer_of(work);
+    const struct writer_step *step = &writer->step;
+    struct writer_call *call = writer->call;
+    if (call) {
+        call->has_failed = step->has_failed;
+        call->error = step->error;
+        call->resume = step->resume;
+        call->block_offset = step->block_offset;
+    }
+    step->done(writer);
+}
+
+void writer_submit(struct activation_writer *writer, int (*run)(struct activation_writer *writer, struct error *error),
+                   void (*done)(struct activation_writer *writer))
+{
+    writer->step.run = run;
+    writer->step.done = done;
+    writer->step.work = (struct loop_work){.do_work = run_step, .done = on_step, .pool = LOOP_DISK, .uid = writer->uid};
     /* the call itself was admitted; what it waits for is the disk */
-    loop_continue(writer->table->loop, &writer->work);
+    loop_continue(writer->table->loop, &writer->step.work);
 }
 
-static struct activation_writer *writer_of(struct loop_work *work)
-{
-    return (struct activation_writer *)((char *)work - offsetof(struct activation_writer, work));
-}
-
-static void answer_call(struct activation_writer *writer)
+void writer_answer(struct activation_writer *writer)
 {
     struct writer_call *call = writer->call;
     writer->call = NULL;
@@ -101,6 +116,8 @@ void writer_free(struct activation_writer *writer)
     device_region_close(writer->memory.region);
     quota_charge_end(&writer->descriptors);
     arena_fini(&writer->coming.arena);
+    if (writer->next_call.call)
+        arena_fini(&writer->next_call.part.arena); /* the daemon ends: nobody is answered */
     free(writer->path);
     free(writer->upload.reference);
     free(writer);
@@ -114,7 +131,7 @@ static void end_writer(struct activation_writer *writer)
         at = &(*at)->next;
     *at = writer->next;
     table_leave_host(writer);
-    answer_call(writer);
+    writer_answer(writer);
     writer_free(writer);
 }
 
@@ -143,15 +160,16 @@ static int close_folder(struct activation_writer *writer, struct error *error)
     return 0;
 }
 
-static void on_folder_closed(struct loop_work *work)
+static void on_folder_closed(struct activation_writer *writer)
 {
-    struct activation_writer *writer = writer_of(work);
     struct writer_call *call = writer->call;
     if (writer->seal.has_failed)
         fail_call(call, &writer->seal.error);
     if (call->has_failed)
         log_warn("activations_not_sealed", LOG_TEXT("store", writer->path), LOG_U64("host", writer->options.host),
                  LOG_TEXT("message", call->error.message));
+    else if (writer->lost.is_lost)
+        fail_call(call, &writer->lost.error);
     end_writer(writer);
 }
 
@@ -169,7 +187,7 @@ static void finish_closing(struct activation_writer *writer)
     for (size_t i = 0; i < writer->seal.n_queued; i++)
         segment_close(writer->seal.queue[i]);
     writer->seal.n_queued = 0;
-    submit_step(writer, close_folder, on_folder_closed);
+    writer_submit(writer, close_folder, on_folder_closed);
     if (has_failed) {
         writer->seal.has_failed = true;
         writer->seal.error = error;
@@ -177,8 +195,6 @@ static void finish_closing(struct activation_writer *writer)
 }
 
 /* --- sealing ------------------------------------------------------------------------------------------------------------ */
-
-static void try_append(void *data);
 
 static void run_seal(struct loop_work *work)
 {
@@ -198,7 +214,7 @@ static void run_seal(struct loop_work *work)
 
 static void on_sealed(struct loop_work *work);
 
-static void start_sealing(struct activation_writer *writer)
+void writer_start_sealing(struct activation_writer *writer)
 {
     struct writer_seal *seal = &writer->seal;
     if (seal->is_running || !seal->n_queued)
@@ -210,12 +226,12 @@ static void start_sealing(struct activation_writer *writer)
 }
 
 /* After a step, before the next one. */
-static void seal_full(struct activation_writer *writer)
+void writer_seal_full(struct activation_writer *writer)
 {
     struct segment_builder *full = host_folder_take_full(writer->folder);
     if (full)
         writer->seal.queue[writer->seal.n_queued++] = full;
-    start_sealing(writer);
+    writer_start_sealing(writer);
 }
 
 static void on_sealed(struct loop_work *work)
@@ -227,11 +243,11 @@ static void on_sealed(struct loop_work *work)
     if (!seal->has_failed)
         memmove(seal->queue, seal->queue + 1, --seal->n_queued * sizeof *seal->queue);
     if (!seal->has_failed && seal->n_queued)
-        start_sealing(writer);
+        writer_start_sealing(writer);
     if (writer->seal.is_last && !seal->is_running)
         finish_closing(writer);
     else if (writer->wait.is_blocked)
-        try_append(writer);
+        writer_try_append(writer);
 }
 
 /* --- ending by whatever ------------------------------------------------------------------------------------------------- */
@@ -241,41 +257,65 @@ static int finish_segment(struct activation_writer *writer, struct error *error)
     return host_folder_finish(writer->folder, error);
 }
 
-static void on_finished(struct loop_work *work)
+static void on_finished(struct activation_writer *writer)
 {
-    struct activation_writer *writer = writer_of(work);
     if (!writer->seal.is_running)
         writer->seal.has_failed = false; /* once more */
     writer->seal.is_last = true;
-    seal_full(writer);
+    writer_seal_full(writer);
     if (!writer->seal.is_running)
         finish_closing(writer);
 }
 
-static void begin_closing(struct activation_writer *writer, struct writer_call *call)
+void writer_begin_closing(struct activation_writer *writer, struct writer_call *call)
 {
     set_state(writer, WRITER_CLOSING);
     loop_watch_destroy(writer->memory.watch);
     writer->memory.watch = NULL;
     writer->call = call;
     writer_give_room_back(writer);
-    submit_step(writer, finish_segment, on_finished);
+    writer_submit(writer, finish_segment, on_finished);
 }
 
-static void get_ready(struct activation_writer *writer)
+void writer_begin_work(struct activation_writer *writer, struct writer_call *call)
 {
+    set_state(writer, WRITER_WORKING);
+    writer->call = call;
+}
+
+static void refuse_next(struct next_call *next)
+{
+    next->call->has_failed = true;
+    fail(&next->call->error, ERROR_UNAVAILABLE, "DAEMON_STOPPING",
+         "the writer ended while a call waited for the one before");
+    arena_fini(&next->part.arena);
+    next->call->done(next->call);
+}
+
+void writer_get_ready(struct activation_writer *writer)
+{
+    struct next_call next = writer->next_call;
+    writer->next_call = (struct next_call){0};
     set_state(writer, WRITER_READY);
     writer_count(writer);
-    answer_call(writer);
+    writer_answer(writer);
+    if (next.call && !writer->is_left) {
+        writer->part = next.part;
+        writer_begin_work(writer, next.call);
+        next.begin(writer);
+        return;
+    }
+    if (next.call)
+        refuse_next(&next);
     if (writer->is_left)
-        begin_closing(writer, own_call());
+        writer_begin_closing(writer, own_call());
 }
 
 void writer_leave(struct activation_writer *writer)
 {
     writer->is_left = true;
     if (writer->state == WRITER_READY)
-        begin_closing(writer, own_call());
+        writer_begin_closing(writer, own_call());
 }
 
 static void on_lease(void *data, int events)
@@ -329,9 +369,8 @@ static int open_folder(struct activation_writer *writer, struct error *error)
     return 0;
 }
 
-static void on_opened(struct loop_work *work)
+static void on_opened(struct activation_writer *writer)
 {
-    struct activation_writer *writer = writer_of(work);
     struct writer_call *call = writer->call;
     if (call->has_failed) {
         if (writer->is_recovery && call->error.code == ERROR_NOT_FOUND)
@@ -347,7 +386,7 @@ static void on_opened(struct loop_work *work)
     if (!writer->is_recovery)
         log_info("activations_opened", LOG_TEXT("store", writer->path), LOG_U64("host", writer->options.host),
                  LOG_U64("uid", writer->uid), LOG_U64("samples", call->resume.n_samples));
-    get_ready(writer);
+    writer_get_ready(writer);
 }
 
 static int fail_taken(const struct activation_writer *writer, struct error *error)
@@ -371,7 +410,7 @@ static void try_open(struct activation_writer *writer)
     if (!failed && !other && !writer->is_left) {
         loop_timer_stop(writer->wait.timer);
         set_state(writer, WRITER_OPENING);
-        submit_step(writer, open_folder, on_opened);
+        writer_submit(writer, open_folder, on_opened);
     } else if (failed || !is_going || is_late) {
         writer->call->has_failed = true;
         if (!failed)
@@ -386,7 +425,7 @@ static void on_timer(void *data)
     if (writer->state == WRITER_WAITING)
         try_open(writer);
     else if (writer->wait.is_blocked)
-        try_append(writer);
+        writer_try_append(writer);
 }
 
 static struct activation_writer *new_writer(struct activations *table, const char *path, uint32_t host, uid_t uid)
@@ -433,6 +472,7 @@ void activation_writer_open(struct activations *table, const struct writer_optio
     writer->account = options->account;
     set_upload(writer, &options->upload);
     writer->memory.region = options->region;
+    writer->memory.is_overlapped = options->is_overlapped;
     writer->call = call;
     writer->is_left = table->is_draining;
     writer->wait.until_ns = clock_now_ns() + (uint64_t)LONGEST_OPEN_MS * NS_PER_MS;
@@ -457,163 +497,5 @@ void writer_recover(struct activations *table, const struct known_host *host)
     writer->call = own_call();
     table_take_host(writer, &other, &ignored);
     set_state(writer, WRITER_OPENING);
-    submit_step(writer, open_folder, on_opened);
-}
-
-/* --- calls -------------------------------------------------------------------------------------------------------------- */
-
-const unsigned char *activation_writer_id(const struct activation_writer *writer)
-{
-    return writer->id;
-}
-
-static int append_bytes(struct activation_writer *writer, struct error *error)
-{
-    const struct append_part *part = &writer->part;
-    const char *memory = writer->memory.address;
-    if (part->offset == 0 && host_folder_begin(writer->folder, &writer->coming.sample, error) < 0)
-        return -1;
-    if (host_folder_write(writer->folder, memory + part->memory_offset, part->bytes, error) < 0)
-        return -1;
-    return part->offset + part->bytes == writer->coming.sample.bytes
-               ? host_folder_end(writer->folder, &writer->coming.sample, error)
-               : 0;
-}
-
-static void drop_sample(struct activation_writer *writer)
-{
-    writer->coming.is_begun = false;
-    writer_give_room_back(writer);
-    arena_fini(&writer->coming.arena);
-}
-
-static void on_appended(struct loop_work *work)
-{
-    struct activation_writer *writer = writer_of(work);
-    writer->coming.received_bytes += writer->part.bytes;
-    if (writer->call->has_failed || writer->coming.received_bytes == writer->coming.sample.bytes)
-        drop_sample(writer);
-    seal_full(writer);
-    get_ready(writer);
-}
-
-static void end_append(struct activation_writer *writer, const struct error *error)
-{
-    fail_call(writer->call, error);
-    drop_sample(writer);
-    get_ready(writer);
-}
-
-static void stop_waiting(struct activation_writer *writer)
-{
-    loop_timer_stop(writer->wait.timer);
-    writer->wait.is_blocked = false;
-}
-
-/* Until full segments are sealed, and the disk has room. */
-static void try_append(void *data)
-{
-    struct activation_writer *writer = data;
-    struct error error = {0};
-    bool is_sealing = writer->seal.n_queued >= MAX_FULL, has_failed = !writer->seal.is_running && writer->seal.has_failed;
-    if (has_failed)
-        error = writer->seal.error;
-    int room = is_sealing && has_failed ? -1 : is_sealing ? 0 : writer_find_room(writer, &error);
-    if (room == 0 && !writer->is_left && !writer->table->is_draining)
-        return; /* the timer, or the end of sealing */
-    stop_waiting(writer);
-    if (room > 0) {
-        submit_step(writer, append_bytes, on_appended);
-        return;
-    }
-    if (room == 0)
-        fail(&error, ERROR_UNAVAILABLE, "DAEMON_STOPPING", "the writer ended while a sample waited for room");
-    if (is_sealing) {
-        writer->seal.has_failed = false; /* the next call finds out whether there is room now */
-        start_sealing(writer);
-    }
-    end_append(writer, &error);
-}
-
-/* False: the call has been answered. */
-static bool begin_call(struct activation_writer *writer, struct writer_call *call)
-{
-    *call = (struct writer_call){.done = call->done};
-    if (writer->state == WRITER_READY && !writer->table->is_draining) {
-        set_state(writer, WRITER_WORKING);
-        writer->call = call;
-        return true;
-    }
-    call->has_failed = true;
-    fail(&call->error, ERROR_ABORTED, "WRITER_BUSY", "the writer has another call under way, or ends; one call at a time");
-    call->done(call);
-    return false;
-}
-
-static int check_part(const struct activation_writer *writer, const struct append_part *part, struct error *error)
-{
-    uint64_t memory_bytes = writer->memory.region->bytes, expected = writer->coming.received_bytes;
-    if (part->memory_offset > memory_bytes || part->bytes > memory_bytes - part->memory_offset)
-        return fail(error, ERROR_INVALID_ARGUMENT, "OUTSIDE_MEMORY",
-                    "%" PRIu64 " bytes at %" PRIu64 " are not inside of the %" PRIu64 " bytes of shared memory", part->bytes,
-                    part->memory_offset, memory_bytes);
-    if (!writer->coming.is_begun || part->offset != expected || part->bytes > writer->coming.sample.bytes - expected ||
-        (!part->bytes && writer->coming.sample.bytes))
-        return fail(error, ERROR_INVALID_ARGUMENT, "BAD_PART",
-                    "%" PRIu64 " bytes at %" PRIu64 " of a sample, of which %" PRIu64 " have come", part->bytes,
-                    part->offset, expected);
-    return 0;
-}
-
-void activation_writer_append(struct activation_writer *writer, struct append_part *part, struct writer_call *call)
-{
-    struct error error;
-    if (!begin_call(writer, call)) {
-        arena_fini(&part->arena);
-        return;
-    }
-    if (part->has_sample) {
-        drop_sample(writer); /* one that was not sent to its end */
-        writer->coming.sample = part->sample;
-        writer->coming.arena = part->arena;
-        writer->coming.is_begun = true;
-        writer->coming.received_bytes = 0;
-    }
-    writer->part = *part;
-    if (check_part(writer, part, &error) < 0) {
-        end_append(writer, &error);
-        return;
-    }
-    if (!part->has_sample) {
-        submit_step(writer, append_bytes, on_appended);
-        return;
-    }
-    writer->wait.is_blocked = true;
-    writer->wait.until_ns = clock_now_ns() + writer->table->limits.quota_timeout_ms * NS_PER_MS;
-    loop_timer_start(writer->wait.timer, POLL_MS, POLL_MS);
-    try_append(writer);
-}
-
-static int commit_folder(struct activation_writer *writer, struct error *error)
-{
-    return host_folder_commit(writer->folder, error);
-}
-
-static void on_committed(struct loop_work *work)
-{
-    get_ready(writer_of(work));
-}
-
-void activation_writer_commit(struct activation_writer *writer, struct writer_call *call)
-{
-    if (begin_call(writer, call))
-        submit_step(writer, commit_folder, on_committed);
-}
-
-void activation_writer_close(struct activation_writer *writer, struct writer_call *call)
-{
-    if (!begin_call(writer, call))
-        return;
-    set_state(writer, WRITER_READY);
-    begin_closing(writer, call);
+    writer_submit(writer, open_folder, on_opened);
 }

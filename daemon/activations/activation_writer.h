@@ -1,6 +1,6 @@
 /* Writers of activation stores, at most one per host folder, and what becomes of them.
  *
- *     waiting -> opening -> ready <-> working        one call at a time
+ *     waiting -> opening -> ready <-> working        one call at a time, and one that waits for it
  *        |          |         |         |
  *        |          +---------+---------+--> closing -> closed
  *        +--> closed: the folder has a writer that does not go
@@ -52,6 +52,7 @@ struct writer_call {                        /* `done` is set, the rest is filled
     bool has_failed;
     struct error error;
     struct host_resume resume;
+    uint32_t block_offset;            /* of an append, see the message */
     struct activation_writer *writer; /* of an open: the new one */
 };
 
@@ -61,7 +62,8 @@ struct writer_options {
     uint64_t segment_bytes;
     struct device_region *region; /* taken */
     uid_t uid;
-    bool is_member;                  /* of limits.shared_group */
+    bool is_member;     /* of limits.shared_group */
+    bool is_overlapped; /* appends are answered when nothing but the disk's failure keeps them from being written */
     struct metadata_account account; /* of the caller */
     struct known_upload upload;      /* copied */
 };

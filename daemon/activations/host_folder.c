@@ -146,10 +146,21 @@ int host_folder_begin(struct host_folder *folder, const struct sample *sample, s
     if (folder->open && segment_contents(folder->open)->n_samples && !has_room(folder, sample) &&
         roll_over(folder, error) < 0)
         return -1;
-    if (check_disk(folder, sample, error) < 0 || (!folder->open && begin_segment(folder, sample, error) < 0))
+    if (check_disk(folder, sample, error) < 0 || (!folder->open && begin_segment(folder, sample, error) < 0) ||
+        segment_reserve(folder->open, sample->bytes, error) < 0)
         return -1;
     count_open(folder);
     return 0;
+}
+
+bool host_folder_is_reserved(const struct host_folder *folder)
+{
+    return segment_is_reserved(folder->open);
+}
+
+uint32_t host_folder_block_offset(const struct host_folder *folder, uint64_t offset)
+{
+    return (uint32_t)((segment_data_end(folder->open) + offset) % SEGMENT_BLOCK_BYTES);
 }
 
 int host_folder_write(struct host_folder *folder, const void *bytes, uint64_t count, struct error *error)

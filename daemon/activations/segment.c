@@ -1,6 +1,7 @@
 /* Writing goes through the page cache, whose pages are sent to the disk as they come and waited for some way behind, so that
- * a commit finds little left to do and a writer has no more than WINDOW_BYTES of dirty pages. Large pieces that begin at a block
- * of memory and file go past it, straight from the client's memory: copying them into pages takes most of the time otherwise. */
+ * a commit finds little left to do and a writer has no more than WINDOW_BYTES of dirty pages. Large pieces that lie in blocks of
+ * memory as in those of the file go past it, straight from the client's memory: copying them into pages takes most of the time
+ * otherwise. Blocks that such a piece shares with its neighbours go through it. */
 #include "activations/segment.h"
 
 #include <endian.h>
@@ -19,7 +20,6 @@
 enum {
     STEP_BYTES = 8 << 20,
     MIN_DIRECT_BYTES = 256 << 10,
-    BLOCK_BYTES = 4096, /* of memory and file, for O_DIRECT: as much as any disk asks for */
     WINDOW_BYTES = 64 << 20,
     MIN_ROOM_BYTES = 4096, /* a block: data begins at one */
     MAX_ROOM_BYTES = 16 << 20,
@@ -275,9 +275,9 @@ static void send_to_disk(struct segment_builder *segment, uint64_t end)
  * told by the writes that follow. */
 static uint64_t write_past_cache(struct segment_builder *segment, const char *bytes, uint64_t count, uint64_t offset)
 {
-    uint64_t done = 0, whole = count / BLOCK_BYTES * BLOCK_BYTES;
+    uint64_t done = 0, whole = count / SEGMENT_BLOCK_BYTES * SEGMENT_BLOCK_BYTES;
     int flags = fcntl(segment->data_fd, F_GETFL);
-    if (!segment->is_direct || count < MIN_DIRECT_BYTES || (uintptr_t)bytes % BLOCK_BYTES || offset % BLOCK_BYTES)
+    if (!segment->is_direct || whole < MIN_DIRECT_BYTES)
         return 0;
     if (flags < 0 || fcntl(segment->data_fd, F_SETFL, flags | O_DIRECT) < 0) {
         segment->is_direct = false;
@@ -287,7 +287,7 @@ static uint64_t write_past_cache(struct segment_builder *segment, const char *by
         uint64_t left = whole - done;
         ssize_t written =
             pwrite(segment->data_fd, bytes + done, left < STEP_BYTES ? (size_t)left : STEP_BYTES, (off_t)(offset + done));
-        if (written <= 0 || written % BLOCK_BYTES)
+        if (written <= 0 || written % SEGMENT_BLOCK_BYTES)
             break;
         done += (uint64_t)written;
     }
@@ -295,17 +295,54 @@ static uint64_t write_past_cache(struct segment_builder *segment, const char *by
     return done;
 }
 
+uint64_t segment_data_end(const struct segment_builder *segment)
+{
+    return segment->room_bytes + segment->contents.data_bytes;
+}
+
+static uint64_t end_of(const struct segment_builder *segment)
+{
+    return segment_data_end(segment) + segment->partial_bytes;
+}
+
+/* Of small samples the pages of the cache are refused in time, and each would cost a change of the file system's own. */
+int segment_reserve(struct segment_builder *segment, uint64_t bytes, struct error *error)
+{
+    segment->is_reserved = false;
+    if (bytes < MIN_DIRECT_BYTES)
+        return 0;
+    uint64_t end = end_of(segment);
+    segment->is_reserved = fallocate(segment->data_fd, 0, (off_t)end, (off_t)bytes) == 0;
+    int failure = errno;
+    if (segment->is_reserved || failure == EOPNOTSUPP || failure == ENOSYS || failure == EINTR)
+        return 0;
+    if (ftruncate(segment->data_fd, (off_t)end) < 0) { /* what it got: it goes with the next sample else */
+    }
+    return segment_fail(segment, SEGMENT_OPEN, "make room in", failure, error);
+}
+
+bool segment_is_reserved(const struct segment_builder *segment)
+{
+    return segment->is_reserved;
+}
+
+/* The beginning, up to a block; what goes past the cache; the rest. */
 int segment_write(struct segment_builder *segment, const void *bytes, uint64_t count, struct error *error)
 {
-    uint64_t offset = segment->room_bytes + segment->contents.data_bytes + segment->partial_bytes;
+    const char *at = bytes;
+    uint64_t offset = end_of(segment), end = offset + count;
+    uint64_t head = (SEGMENT_BLOCK_BYTES - offset % SEGMENT_BLOCK_BYTES) % SEGMENT_BLOCK_BYTES;
     segment->partial_bytes += count; /* also of those that fail: some may have been written */
-    uint64_t written = write_past_cache(segment, bytes, count, offset);
-    bytes = (const char *)bytes + written;
-    offset += written;
-    count -= written;
-    if (segment_write_all(segment, segment->data_fd, SEGMENT_OPEN, bytes, count, offset, error) < 0)
+    if (head < count && ((uintptr_t)at + head) % SEGMENT_BLOCK_BYTES == 0) {
+        if (segment_write_all(segment, segment->data_fd, SEGMENT_OPEN, at, head, offset, error) < 0)
+            return -1;
+        head += write_past_cache(segment, at + head, count - head, offset + head);
+        at += head;
+        offset += head;
+    }
+    if (segment_write_all(segment, segment->data_fd, SEGMENT_OPEN, at, end - offset, offset, error) < 0)
         return -1;
-    send_to_disk(segment, offset + count);
+    send_to_disk(segment, end);
     return 0;
 }
 
@@ -318,16 +355,18 @@ int segment_add(struct segment_builder *segment, const struct sample *sample, st
         return -1;
     segment_journal_add(&segment->pending, sample, segment->contents.data_bytes);
     segment->partial_bytes = 0;
+    segment->is_reserved = false;
     return 0;
 }
 
 /* Its room on the disk is needed by others. What cannot be cut off is written over. */
 void segment_drop(struct segment_builder *segment)
 {
-    uint64_t end = segment->room_bytes + segment->contents.data_bytes;
-    if (!segment->partial_bytes)
+    uint64_t end = segment_data_end(segment);
+    if (!segment->partial_bytes && !segment->is_reserved)
         return;
     segment->partial_bytes = 0;
+    segment->is_reserved = false;
     if (ftruncate(segment->data_fd, (off_t)end) < 0)
         return;
     segment->started_bytes = segment->started_bytes < end ? segment->started_bytes : end;

@@ -16,6 +16,8 @@
 #define SEGMENT_JOURNAL ".journal"
 #define SEGMENT_COPY ".copy"
 
+enum { SEGMENT_BLOCK_BYTES = 4096 }; /* of memory and file, for O_DIRECT: as much as any disk asks for */
+
 struct segment_builder;
 
 /* folder_fd: of the host, borrowed for the segment's life. `first`: the sample that comes first; it says how much room the
@@ -34,6 +36,11 @@ uint64_t segment_disk_bytes(const struct segment_builder *segment);
 /* What a sample adds to the sealed file, header and data. */
 uint64_t segment_cost(const struct sample *sample);
 
+/* Takes the room of a sample that is coming from the disk, where that is worth it and the file system can: then no write of it
+ * fails for want of room, and segment_is_reserved(). RESOURCE_EXHAUSTED: the disk is full. */
+int segment_reserve(struct segment_builder *segment, uint64_t bytes, struct error *error);
+bool segment_is_reserved(const struct segment_builder *segment);
+uint64_t segment_data_end(const struct segment_builder *segment); /* in its file, of the samples that were added */
 /* Appends bytes of the sample that is coming. `bytes` may be memory that somebody else changes or takes away: then FAILED_
  * PRECONDITION, or whatever was there. RESOURCE_EXHAUSTED: the disk is full. After an error the sample is to be dropped. */
 int segment_write(struct segment_builder *segment, const void *bytes, uint64_t count, struct error *error);

@@ -15,6 +15,7 @@ struct segment_builder {
     bool is_broken;          /* the disk has refused bytes that the kernel then forgets: nothing more is believed */
     uint64_t room_bytes;     /* before the data, for the header */
     uint64_t partial_bytes;  /* of the sample that is coming, behind contents.data_bytes */
+    bool is_reserved;        /* the disk has taken room for all of it */
     uint64_t journal_bytes;  /* durable */
     uint64_t started_bytes, waited_bytes; /* of the file, whose writing has been begun, and has been waited for */
     struct segment_contents contents;

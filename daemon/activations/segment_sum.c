@@ -7,16 +7,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "activations/read_ahead.h"
 #include "base/crc.h"
 #include "base/memory.h"
 #include "base/metadata.h"
 #include "base/text.h"
 #include "resolve/safetensors.h"
-
-enum {
-    READ_BYTES = 512 << 10, /* stays in a cache between the read and both sums */
-    BLOCK_BYTES = 4096,     /* for O_DIRECT */
-};
 
 /* Exactly so many bytes, -1: an error, or the file ends before. */
 static int read_at(int fd, const char *name, void *bytes, size_t count, uint64_t offset, struct error *error)
@@ -37,43 +33,30 @@ static int read_at(int fd, const char *name, void *bytes, size_t count, uint64_t
     return 0;
 }
 
+struct sums {
+    struct digest *digest;
+    uint32_t crc32c;
+};
+
+static void add_to_sums(void *data, const void *bytes, size_t count)
+{
+    struct sums *sums = data;
+    sums->crc32c = crc32c_update(sums->crc32c, bytes, count);
+    digest_add(sums->digest, bytes, count);
+}
+
 int segment_sum(int fd, const char *name, struct segment_facts *facts, struct error *error)
 {
     struct stat status;
     unsigned char sum[DIGEST_BYTES];
     if (fstat(fd, &status) < 0)
         return fail_errno(error, errno, "cannot look at %s", name);
+    struct sums sums = {.digest = digest_create()};
     facts->file_bytes = (uint64_t)status.st_size;
-    facts->crc32c = 0;
-    unsigned char *memory = memory_alloc(READ_BYTES + BLOCK_BYTES);
-    unsigned char *buffer = memory + (BLOCK_BYTES - (uintptr_t)memory % BLOCK_BYTES);
-    struct digest *digest = digest_create();
-    int failed = 0, flags = fcntl(fd, F_GETFL);
-    fcntl(fd, F_SETFL, flags | O_DIRECT); /* what was written past the page cache need not come into it */
-    for (uint64_t at = 0; at < facts->file_bytes && !failed;) {
-        uint64_t left = facts->file_bytes - at;
-        ssize_t got = pread(fd, buffer, READ_BYTES, (off_t)at);
-        if (got < 0 && errno == EINVAL && fcntl(fd, F_GETFL) & O_DIRECT) {
-            fcntl(fd, F_SETFL, flags);
-            continue;
-        }
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got < 0)
-            failed = fail_errno(error, errno, "cannot read %s", name);
-        else if (got == 0)
-            failed = fail(error, ERROR_DATA_LOSS, "SEGMENT_CUT", "%s got shorter while it was read", name);
-        else {
-            size_t count = (uint64_t)got < left ? (size_t)got : (size_t)left;
-            facts->crc32c = crc32c_update(facts->crc32c, buffer, count);
-            digest_add(digest, buffer, count);
-            at += count;
-        }
-    }
-    fcntl(fd, F_SETFL, flags);
-    digest_finish(digest, sum);
+    int failed = read_ahead(fd, name, facts->file_bytes, add_to_sums, &sums, error);
+    facts->crc32c = sums.crc32c;
+    digest_finish(sums.digest, sum);
     digest_hex(sum, sizeof sum, facts->sha256);
-    free(memory);
     return failed;
 }
 

@@ -14,6 +14,7 @@ enum writer_state { WRITER_WAITING, WRITER_OPENING, WRITER_READY, WRITER_WORKING
 enum {
     MAX_FULL = 2, /* segments of a writer that are not sealed yet */
     MAX_RECOVERIES = 32,
+    POLL_MS = 20,
     WRITER_DESCRIPTORS = 10, /* its folder; segment and journal of the open and the full ones; what sealing opens */
 };
 
@@ -64,10 +65,33 @@ struct writer_wait {
     bool is_blocked; /* the call under way waits for room */
 };
 
+struct writer_step { /* what a helper does, and what came of it */
+    struct loop_work work;
+    int (*run)(struct activation_writer *writer, struct error *error);
+    void (*done)(struct activation_writer *writer);
+    struct loop_task accept; /* posted by an append that can be answered already */
+    bool has_failed;
+    struct error error;
+    struct host_resume resume;
+    uint32_t block_offset;
+};
+
+struct next_call { /* waits for a step whose call was answered early; call NULL = there is none */
+    struct writer_call *call;
+    void (*begin)(struct activation_writer *writer);
+    struct append_part part;
+};
+
+struct lost_sample { /* a write that failed after its call was answered: nothing is believed any more but what is durable */
+    bool is_lost;
+    struct error error;
+};
+
 struct writer_memory { /* of the client, out of which its samples are written */
     struct device_region *region;
     void *address;
     struct loop_watch *watch; /* of the region's connection */
+    bool is_overlapped;       /* a part is used until the next call is answered */
 };
 
 struct activation_writer {
@@ -87,10 +111,11 @@ struct activation_writer {
     struct host_folder *folder;
     struct known_upload upload; /* its own */
     struct writer_memory memory;
-    struct loop_work work;
-    int (*step)(struct activation_writer *writer, struct error *error); /* of work */
-    struct writer_call *call;                                           /* under way; NULL = none */
+    struct writer_step step;
+    struct writer_call *call; /* under way; NULL = none, or it was answered early */
     struct append_part part;
+    struct next_call next_call;
+    struct lost_sample lost;
     struct coming_sample coming;
     struct writer_wait wait;
     struct writer_seal seal;
@@ -104,6 +129,17 @@ void writer_count(struct activation_writer *writer); /* what it takes of the dis
 /* activation_table.c: the folder is this writer's. *other: whose it is now; -1: it never will be. */
 int table_take_host(struct activation_writer *writer, const struct activation_writer **other, struct error *error);
 void table_leave_host(struct activation_writer *writer);
+
+/* activation_writer.c: `run` on a helper, then `done` on the loop with what came of it in the call under way. */
+void writer_submit(struct activation_writer *writer, int (*run)(struct activation_writer *writer, struct error *error),
+                   void (*done)(struct activation_writer *writer));
+void writer_answer(struct activation_writer *writer);
+void writer_get_ready(struct activation_writer *writer); /* answers, and goes on with what waits */
+void writer_begin_work(struct activation_writer *writer, struct writer_call *call);
+void writer_begin_closing(struct activation_writer *writer, struct writer_call *call);
+void writer_seal_full(struct activation_writer *writer);
+void writer_start_sealing(struct activation_writer *writer);
+void writer_try_append(struct activation_writer *writer); /* writer_calls.c: what waits for room may go on */
 
 /* activation_writer.c: begins one for a folder that a crash may have left. */
 void writer_recover(struct activations *table, const struct known_host *host);

@@ -78,6 +78,7 @@ void method_activations_open(struct rpc_call *rpc, const ProtobufCMessage *messa
         .segment_bytes = request->segment_bytes ? request->segment_bytes : DEFAULT_SEGMENT_BYTES,
         .uid = rpc_call_uid(rpc),
         .is_member = rpc_call_is_of_group(rpc, api->shared_group),
+        .is_overlapped = request->overlapped,
         .account = rpc_call_account(rpc),
         .upload = {*request->upload ? memory_copy_text(request->upload) : NULL, rpc_call_uid(rpc), request->drop_local}};
     char *path = store_path_parse(request->store, &error);
@@ -117,6 +118,7 @@ static void answer_append(struct writer_call *done)
 {
     struct activation_call *call = (struct activation_call *)done;
     Tensorcast__Daemon__V1__AppendActivationsResponse response = TENSORCAST__DAEMON__V1__APPEND_ACTIVATIONS_RESPONSE__INIT;
+    response.block_offset = done->block_offset;
     if (done->has_failed)
         rpc_call_fail(call->rpc, &done->error);
     else

@@ -1,4 +1,5 @@
 """Activation stores: appended through shared memory, committed, sealed, read back; and killed at every moment."""
+import errno
 import os
 import random
 import signal
@@ -13,6 +14,7 @@ from tensorcast_client.activation_messages import SERVICE, AppendActivationsRequ
 from tensorcast_client.load import Clock
 
 from activation_scene import holds, same, sample, stored, told, writer
+from activation_steps import Stops
 from stage import soon
 
 
@@ -48,16 +50,53 @@ def test_samples_of_several_hosts_are_one_artifact_and_come_back_in_order(client
     assert all(list(layers) == [7] for _, layers in client.activation_store(str(acts)).samples(layers=[7]))
 
 
-def test_a_sample_larger_than_the_shared_memory_goes_through_it_in_parts(client, acts, monkeypatch):
+@pytest.mark.parametrize("memory_bytes", [4096, 8192, 40960])
+def test_a_sample_larger_than_the_shared_memory_goes_through_it_in_parts(client, acts, monkeypatch, memory_bytes):
+    """Small ones by the page cache; large ones past it, and answered before they are written."""
+    torch = pytest.importorskip("torch")
     original = activation_writer.ActivationWriter.__init__
-    monkeypatch.setattr(activation_writer.ActivationWriter, "__init__", lambda self, *a: original(self, *a[:-1], 4096))
+    monkeypatch.setattr(activation_writer.ActivationWriter, "__init__", lambda self, *a: original(self, *a[:-1], memory_bytes))
 
     def large(i):
-        return {1: np.random.default_rng(i).standard_normal((700, 9)).T, 2: np.arange(5000, dtype=np.int16), 3: np.zeros((0, 3), np.int8)}
+        dice, rows = np.random.default_rng(i), 700 + i % 3
+        whole = dice.integers(0, 1 << 30, (rows, 100), np.int32)
+        return {1: dice.standard_normal((rows, 9)).T, 2: np.arange(5000, dtype=np.int16), 3: np.zeros((0, 3), np.int8), 4: whole,
+                5: torch.from_numpy(whole)[::2, ::3], 6: whole.astype(">f4"), 7: np.arange(i, dtype=np.int8), 8: np.float64(i)}
 
-    fill(client, acts, range(3), make=large, segment_bytes="60KiB")
+    def native(i):
+        return {layer: np.asarray(array).astype(np.asarray(array).dtype.newbyteorder("=")) for layer, array in large(i).items()}
+
+    fill(client, acts, range(5), make=large, segment_bytes="1800KiB")
     found = stored(acts / "host_003")
-    assert all(same(found[i], large(i)) for i in range(3))
+    assert all(same(found[i], native(i)) for i in range(5))
+
+
+def test_a_write_that_fails_after_its_append_fails_all_that_follows_and_keeps_what_was_durable(start, models, acts, tmp_path):
+    stops = Stops(tmp_path)
+    daemon = start(running=False, activations={"roots": [str(models)]}).start(environment=stops.environment)
+
+    def make(i):
+        return {1: np.full(1 << 20, i, np.uint8)}
+
+    store = tc.connect(daemon.socket).activation_store(f"disk:{acts}", host=3)
+    for i in range(2):
+        store.append(i, make(i))
+    store.commit()
+    stops.at(("pwrite", ".open"), -errno.EIO, 1)
+    with pytest.raises(tc.TensorcastError, match="sample [2-5], whose append had returned") as caught:
+        for i in range(2, 30):
+            store.append(i, make(i))
+    for ask in (lambda: store.append(50, make(0)), store.commit, store.close):
+        with pytest.raises(tc.TensorcastError) as again:
+            ask()
+        assert str(again.value) == str(caught.value)
+    stops.off()
+    with tc.connect(daemon.socket).activation_store(f"disk:{acts}", host=3) as store:
+        first = store.resume["last_sample"] + 1
+        assert first >= 2
+        for i in range(first, 8):
+            store.append(i, make(i))
+    holds(acts / "host_003", range(8), make)
 
 
 def test_narrowed_floats_come_back_as_they_were_and_are_marked_in_the_file(client, acts):

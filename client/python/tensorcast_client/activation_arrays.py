@@ -98,8 +98,8 @@ def _any_set(halves, step=1 << 18):
 
 
 def pieces(source, limit, size):
-    """(piece, bytes) of an array of `size` bytes in C order, none of more than `limit` bytes. Pieces are views."""
-    if size <= limit:
+    """(piece, bytes) of an array of `size` bytes in C order. Pieces are views, contiguous or of no more than `limit` bytes."""
+    if size <= limit or _is_contiguous(source):
         yield source, size
         return
     row = size // source.shape[0]
@@ -113,7 +113,20 @@ def pieces(source, limit, size):
         yield part, row * part.shape[0]
 
 
-def copy_into(memory, offset, piece, number, size):
+def _is_contiguous(source):
+    return source.flags.c_contiguous if isinstance(source, np.ndarray) else source.is_contiguous()
+
+
+def cut(piece, size):
+    """The first `size` bytes of a piece, whole elements, and the rest, both as one dimension; copied where it is not contiguous."""
+    if isinstance(piece, np.ndarray):
+        flat, width = np.ascontiguousarray(piece).reshape(-1), piece.itemsize
+    else:
+        flat, width = piece.contiguous().reshape(-1), piece.element_size()
+    return flat[:size // width], flat[size // width:]
+
+
+def copy_into(memory, offset, piece, size):
     """Copies the elements of a piece, in C order, to memory[offset:offset + size], a NumPy array of bytes."""
     if not size:
         return

@@ -10,26 +10,31 @@ import numpy as np
 
 from . import activation_arrays as arrays
 from . import errors, host_region, region
-from .activation_messages import (SERVICE, ActivationsResume, AppendActivationsRequest, CloseActivationsRequest,
+from .activation_messages import (SERVICE, ActivationsResume, AppendActivationsRequest, AppendActivationsResponse, CloseActivationsRequest,
                                   CommitActivationsRequest, OpenActivationsRequest, OpenActivationsResponse)
 from .load import Clock
 from .wire import DecodeError
 
+_BLOCK_BYTES, _WIDEST_BYTES = 4096, 16  # of the disk; of an element
 _writers = weakref.WeakSet()
 
 
 class ActivationWriter:
-    """One writer; the daemon knows it by the connection that its memory was offered on. One thread at a time."""
+    """One writer; the daemon knows it by the connection that its memory was offered on. One thread at a time.
+
+    Parts of samples lie in one half of the memory and then in the other: the daemon writes one to the disk while the next is copied.
+    A half may be used again when the call behind the one that named it has returned."""
 
     def __init__(self, client, reference, host, segment_bytes, narrow, upload, keep_local, memory_bytes):
         self._client, self._narrow, self._id, self._lease = client, narrow, b"", None
         self._region = host_region.HostRegion(memory_bytes)
-        self._memory = self._region.array(np.uint8, (memory_bytes,))
+        self._memory, self._half_bytes = self._region.array(np.uint8, (memory_bytes,)), memory_bytes // 2
+        self._at = self._sent = self._part_bytes = 0  # where the coming part begins in the memory; what of its sample was sent; how long parts are
         offer = region.of_host(self._region.fd, memory_bytes)
         self._lease, token = region.offered(client, offer, Clock(client.timeout))
         try:
             request = OpenActivationsRequest.encode(store=reference, host=host, memory=token, segment_bytes=segment_bytes,
-                                                    upload=upload, drop_local=not keep_local)
+                                                    upload=upload, drop_local=not keep_local, overlapped=True)
             answer = self._ask("Open", request, OpenActivationsResponse)
         except BaseException:
             self._lease.close()
@@ -50,20 +55,38 @@ class ActivationWriter:
         columns = {"layers": [plane.layer for plane in planes], "dtypes": [plane.number for plane in planes],
                    "ranks": [len(plane.shape) for plane in planes], "dims": [n for plane in planes for n in plane.shape],
                    "narrowed": [at for at, plane in enumerate(planes) if plane.is_narrowed], "info": _text_of(sample, info)}
-        filled = sent = 0
+        self._sent, filled = 0, self._at
+        self._part_bytes = _even_part(sum(plane.bytes for plane in planes), self._half_bytes)
         for plane in planes:
-            for piece, size in arrays.pieces(plane.source, len(self._memory), plane.bytes):
-                if filled + size > len(self._memory):
-                    self._send(sample, columns, sent, filled)
-                    sent, filled = sent + filled, 0
-                arrays.copy_into(self._memory, filled, piece, plane.number, size)
-                filled += size
-        self._send(sample, columns, sent, filled)
+            for piece, size in arrays.pieces(plane.source, self._part_bytes, plane.bytes):
+                filled = self._take(sample, columns, piece, size, filled)
+        self._send(sample, columns, filled)
 
-    def _send(self, sample, columns, offset, size):
-        if offset:
+    def _take(self, sample, columns, piece, size, filled):
+        """Copies a piece behind what the memory has already. Parts end at a block of memory and file, where the next one begins."""
+        while size:
+            count = min(size, self._half() + self._part_bytes - filled)
+            head, piece = arrays.cut(piece, count) if count < size else (piece, None)
+            arrays.copy_into(self._memory, filled, head, count)
+            filled, size = filled + count, size - count
+            if size:
+                self._send(sample, columns, filled)
+                filled = self._at
+        return filled
+
+    def _half(self):
+        return 0 if self._at < self._half_bytes else self._half_bytes
+
+    def _send(self, sample, columns, end):
+        if self._sent:
             columns = {}
-        self._ask("Append", AppendActivationsRequest.encode(writer=self._id, sample=sample, offset=offset, bytes=size, **columns))
+        size = end - self._at
+        answer = self._ask("Append", AppendActivationsRequest.encode(writer=self._id, sample=sample, offset=self._sent,
+                                                                     memory_offset=self._at, bytes=size, **columns),
+                           AppendActivationsResponse)
+        self._sent += size
+        block_offset = answer.block_offset if answer.block_offset % _WIDEST_BYTES == 0 and self._half_bytes >= _BLOCK_BYTES else 0
+        self._at = self._half_bytes - self._half() + block_offset
 
     def commit(self):
         return self._ask("Commit", CommitActivationsRequest.encode(writer=self._id), ActivationsResume)
@@ -79,6 +102,14 @@ class ActivationWriter:
         if self._lease is not None:
             self._lease.close()
         self._lease = self._memory = self._region = None
+
+
+def _even_part(size, most):
+    """How long the parts are of a sample of so many bytes: none is much shorter than the others. Whole blocks."""
+    if most <= _BLOCK_BYTES:
+        return most
+    n_parts = -(-(size + _BLOCK_BYTES) // most)
+    return min(most, -(-(size + _BLOCK_BYTES) // (n_parts * _BLOCK_BYTES)) * _BLOCK_BYTES)
 
 
 def _text_of(sample, info):

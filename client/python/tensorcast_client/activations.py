@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)i?b?", re.I)
 _MAX_HOST = 99_999
-_MEMORY_BYTES = 32 << 20
+_MEMORY_BYTES = 64 << 20
 
 
 class ActivationStore:
@@ -76,7 +76,12 @@ class ActivationStore:
 
     def __exit__(self, kind, value, traceback) -> None:
         if kind is None and self._writer:
-            self.commit()
+            try:
+                self.commit()
+            except BaseException:
+                with contextlib.suppress(errors.TensorcastError):
+                    self.close()  # whatever it says, the host is free then
+                raise
             self.close()
             return
         with contextlib.suppress(errors.TensorcastError):  # the first error is the one to be told
