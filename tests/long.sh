@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # What takes hours: every fuzz target for an hour, chaos under both sanitizers, 20000 random layouts with variants, and 1000 crashes
-# each of activation stores: uploads whose daemon is killed, writers and daemons that are killed, and a machine without power.
+# each of activation stores: uploads whose daemon is killed, writers and daemons that are killed, at random and at every step, and a
+# machine without power.
 # usage: long.sh [FUZZ_SECONDS] [CHAOS_SECONDS]        default: 3600 for each target, 1800 for each sanitizer
 set -u
 cd "$(dirname "$0")/.." || exit 1
@@ -14,6 +15,7 @@ CHAIN_CASES=20000 PYTHONPATH=client/python "$python" -m pytest -q --timeout 3600
   tests/e2e/test_chain_ways.py || failed=1
 UPLOAD_CRASHES=1000 PYTHONPATH=client/python "$python" -m pytest -q --timeout 36000 tests/e2e/test_activation_uploads.py -k exactly_once || failed=1
 ACTIVATION_CRASHES=334 PYTHONPATH=client/python "$python" -m pytest -q --timeout 36000 tests/e2e/test_activations.py -k random_moment || failed=1
+ACTIVATION_STEPS=20 PYTHONPATH=client/python "$python" -m pytest -q --timeout 36000 tests/e2e/test_activation_steps.py || failed=1
 TENSORCAST_POWER_CUTS=1000 PYTHONPATH=client/python "$python" -m pytest -q --timeout 36000 tests/e2e/test_power_cuts.py || failed=1
 bash tests/fuzz/run.sh "$fuzz_seconds" || failed=1
 exit $failed

@@ -4,10 +4,12 @@ stop_at_step.c, preloaded into the daemon, stops it before a step; whoever is to
 import ctypes
 import multiprocessing
 import subprocess
+import time
 from pathlib import Path
 
 import numpy as np
 import tensorcast_client as tc
+from tensorcast_client.activation_messages import SERVICE, DescribeActivationsRequest, DescribeActivationsResponse
 
 import activation_scene
 
@@ -29,6 +31,15 @@ STEPS = {
     "the manifest to the disk": ("fsync", "manifest.json.new"),
     "the manifest's name": ("rename", "manifest.json"),
     "the journal goes": ("unlink", ".journal"),
+}
+
+# And what follows where a segment is uploaded and not kept.
+UPLOAD_STEPS = {
+    "where uploads go": ("rename", ".json"),
+    "a line of the queue": ("write", "uploads.log"),
+    "the queue to the disk": ("fdatasync", "uploads.log"),
+    "the manifest that says where a segment is": ("rename", "manifest.json"),
+    "the segment goes": ("unlink", ".safetensors"),
 }
 
 
@@ -72,18 +83,19 @@ def sample(i):
     return {**activation_scene.sample(i), **large}
 
 
-def _append(pipe, socket, reference, options):
+def _append(pipe, socket, reference, most, options):
     with tc.connect(socket).activation_store(reference, host=3, segment_bytes="16KiB", **options) as store:
         last = store.resume["last_sample"]
         pipe.send(("resume", -1 if last is None else last))
-        i = 0 if last is None else last + 1
-        while True:
+        first = i = 0 if last is None else last + 1
+        while i < first + most:
             store.append(i, sample(i))
             pipe.send(("appended", i))
             if i % 5 == 4:
                 store.commit()
                 pipe.send(("committed", i))
             i += 1
+        time.sleep(60)
 
 
 _processes = multiprocessing.get_context("forkserver")
@@ -91,14 +103,14 @@ _processes.set_forkserver_preload(["activation_steps", "tensorcast_client"])
 
 
 class Writer:
-    """A process that appends until it is killed, or its daemon is."""
+    """A process that appends `most` samples, and then waits, until it is killed or its daemon is."""
 
-    def __init__(self, socket, reference, **options):
+    def __init__(self, socket, reference, most=10**9, **options):
         self.pipe, other = _processes.Pipe(duplex=False)
-        self.process = _processes.Process(target=_append, args=(other, str(socket), reference, options), daemon=True)
+        self.process = _processes.Process(target=_append, args=(other, str(socket), reference, most, options), daemon=True)
         self.process.start()
         other.close()
-        self.last = {"resume": -1, "appended": -1, "committed": -1}
+        self.last = {"resume": None, "appended": -1, "committed": -1}  # resume None: it did not get that far
 
     def read(self, wait_s=0.0):
         """False: it has ended."""
@@ -117,6 +129,7 @@ class Writer:
         while self.read(0.01):
             pass
         self.pipe.close()
+        self.process.close()
         return self.last
 
 
@@ -129,3 +142,9 @@ def is_stopped(daemon):
 
 def is_settled(folder):
     return not folder.exists() or not any(p.suffix in (".open", ".journal", ".copy", ".new") for p in folder.iterdir())
+
+
+def has_writer(daemon, acts):
+    request = DescribeActivationsRequest.encode(store=f"disk:{acts}")
+    told = DescribeActivationsResponse.decode(tc.connect(daemon.socket).channel.call(f"{SERVICE}/Describe", request, 10))
+    return any(host.is_open for host in told.hosts)

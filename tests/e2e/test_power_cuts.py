@@ -5,10 +5,11 @@ it at once: no dirty page and no transaction that was not written gets to the de
 device had. What the device itself would lose, writes that it had taken but not flushed, is not lost here: a missing flush behind
 bytes that the kernel has sent already goes unseen.
 
-TENSORCAST_POWER_CUTS is how many (`make long`: 1000)."""
+TENSORCAST_POWER_CUTS is how many at random moments (`make long`: 1000); one of each step comes beside them."""
 import fcntl
 import os
 import random
+import signal
 import struct
 import subprocess
 import tempfile
@@ -16,23 +17,16 @@ import threading
 import time
 from pathlib import Path
 
-import numpy as np
 import pytest
 import tensorcast_client as tc
 
-import activation_scene
 from activation_scene import same, stored
+from activation_steps import STEPS, Stops, Writer, is_settled, is_stopped, sample
 from stage import soon
 
 CUTS = int(os.environ.get("TENSORCAST_POWER_CUTS", "8"))
 EXT4_IOC_SHUTDOWN = 0x8004587D
 NO_LOG_FLUSH = struct.pack("I", 2)
-
-
-def sample(i):
-    """Every sixth one is written past the page cache but for its end."""
-    large = {9: np.arange(i, i + (300 << 10) // 4 + i % 3, dtype=np.int32)} if i % 6 == 0 else {}
-    return {**activation_scene.sample(i), **large}
 
 
 class Disk:
@@ -53,8 +47,19 @@ class Disk:
         assert done.returncode == 0, (words, done.stderr)
 
     def mount(self):
+        assert soon(self.is_mounted_anew, 20), "the file system that was cut off does not go: another mount namespace has it"
+
+    def is_mounted_anew(self):
+        """False: it was mounted as the one that was cut off, which lives as long as another namespace has a copy of the mount."""
         self.run("mount", "-o", "loop", self.image, self.point)
         self.is_mounted = True
+        try:
+            with open(self.point / "probe", "w") as file:
+                os.fsync(file.fileno())
+        except OSError:
+            self.unmount()
+            return False
+        return True
 
     def cut(self):
         fd = os.open(self.point, os.O_RDONLY | os.O_DIRECTORY)
@@ -115,26 +120,26 @@ def append_until_cut(daemon, disk, acts, dice):
         return first, i - 1, committed
 
 
-def after_cut(daemon, disk):
-    """The same machine with power again."""
-    daemon.kill()
-    disk.unmount()
-    disk.mount()
-    daemon.start()
-
-
-def is_settled(folder):
-    return not folder.exists() or not any(p.suffix in (".open", ".journal", ".copy") for p in folder.iterdir())
-
-
-def test_a_machine_without_power_loses_nothing_committed_and_doubles_nothing(disk, start):
-    dice, committed = random.Random(os.urandom(8)), -1
+def on_disk(start, disk):
+    """A daemon, not started, whose state lies there, too."""
     (disk.point / "state").mkdir()
     os.sync()
     daemon = start(running=False, activations={"roots": [str(disk.point)]})
     daemon.tree["server"]["state_dir"] = str(disk.point / "state")
     daemon.configure(daemon.tree)
-    daemon.start()
+    return daemon
+
+
+def after_cut(daemon, disk, environment=()):
+    """The same machine with power again."""
+    daemon.kill()
+    disk.unmount()
+    disk.mount()
+    daemon.start(environment=environment)
+
+
+def test_a_machine_without_power_loses_nothing_committed_and_doubles_nothing(disk, start):
+    dice, committed, daemon = random.Random(os.urandom(8)), -1, on_disk(start, disk).start()
     for cut in range(CUTS):
         acts = disk.point / f"acts_{cut // 10}"
         if cut % 10 == 0:
@@ -153,3 +158,23 @@ def test_a_machine_without_power_loses_nothing_committed_and_doubles_nothing(dis
         assert committed < len(found) <= appended + 2  # and perhaps one that was not answered any more
         assert all(same(found[i], sample(i)) for i in found)
         committed = len(found) - 1  # they are sealed
+
+
+def test_a_machine_that_loses_its_power_at_any_step_loses_nothing_committed(disk, start, tmp_path):
+    dice, committed, acts, stops = random.Random(os.urandom(8)), -1, disk.point / "acts", Stops(tmp_path)
+    daemon = on_disk(start, disk).start(environment=stops.environment)
+    for name, step in STEPS.items():
+        stops.at(step, signal.SIGSTOP, dice.randrange(4))
+        writer = Writer(daemon.socket, f"disk:{acts}")
+        assert soon(lambda writer=writer: not writer.read(0.01) or is_stopped(daemon)) and stops.reached(), (name, writer.kill())
+        writer.read()
+        disk.cut()
+        told = writer.kill()
+        after_cut(daemon, disk, stops.environment)
+        assert told["resume"] in (None, committed), (name, told, committed)
+        assert soon(lambda: is_settled(acts / "host_003"), 5), (name, list((acts / "host_003").iterdir()), daemon.log()[-1500:], is_stopped(daemon))
+        found = stored(acts / "host_003") if (acts / "host_003/manifest.json").exists() else {}
+        assert sorted(found) == list(range(len(found))), name
+        assert max(committed, told["committed"]) < len(found) <= max(told["appended"], committed) + 2, (name, told, len(found))
+        assert all(same(found[i], sample(i)) for i in found), name
+        committed = len(found) - 1
