@@ -3,6 +3,7 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/activation_name.h"
 #include "base/dtype.h"
@@ -175,13 +176,25 @@ static int check_partition(const struct activations_args *args, struct error *er
     return 0;
 }
 
+bool activations_parse_dtype(const char *name, enum dtype *dtype)
+{
+    for (int i = 0; i < DTYPE_COUNT; i++) {
+        const char *torch = dtype_torch_name((enum dtype)i);
+        *dtype = (enum dtype)i;
+        if (strcasecmp(name, dtype_name(*dtype)) == 0 ||
+            (torch && (strcmp(name, torch) == 0 || strcmp(name, torch + strlen("torch.")) == 0)))
+            return true;
+    }
+    return false;
+}
+
 static int check_estimate(const struct activations_args *args, struct error *error)
 {
     enum dtype dtype;
     if (!is_set(args->layers) || !is_set(args->seq) || !is_set(args->hidden) || !is_set(args->samples))
         return wrong(error, "'activations estimate' needs --layers, --seq, --hidden and --samples");
-    if (args->dtype && !dtype_parse(args->dtype, strlen(args->dtype), &dtype))
-        return wrong(error, "--dtype is a type such as F32, BF16 or F8_E4M3, not '%s'", shown(args->dtype));
+    if (args->dtype && !activations_parse_dtype(args->dtype, &dtype))
+        return wrong(error, "--dtype is a type such as F32, BF16, F8_E4M3 or float32, not '%s'", shown(args->dtype));
     return args->ratio == 0 ? wrong(error, "--ratio is above 0") : 0;
 }
 

@@ -23,6 +23,7 @@ enum { NAME_CHARS = ACTIVATION_CLAIM_NAME_CHARS };
 static int open_claims(const char *store, struct error *error)
 {
     char *path = memory_print("%s/" FOLDER, store), text[TEXT_NAME_CHARS];
+    mkdir(store, 0777); /* work is claimed before anything is appended; where it cannot be made, the next one tells why */
     if (mkdir(path, 0777) < 0 && errno != EEXIST) {
         int failure = errno;
         free(path);

@@ -97,7 +97,7 @@ int activations_estimate(struct activations_run *run, struct error *error)
     enum dtype dtype = DTYPE_F32;
     uint64_t bits, each, bytes;
     if (args->dtype)
-        dtype_parse(args->dtype, strlen(args->dtype), &dtype);
+        activations_parse_dtype(args->dtype, &dtype);
     if (!checked_mul(args->layers, args->seq, &bits) || !checked_mul(bits, args->hidden, &bits) ||
         !checked_mul(bits, dtype_bits(dtype), &bits) ||
         !checked_mul(each = bits / 8 + (bits % 8 > 0), args->samples, &bytes))

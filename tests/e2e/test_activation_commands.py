@@ -114,3 +114,19 @@ def test_help_tells_of_every_command(daemon):
     out = daemon.cli.ok("activations", "--help").out
     assert all(f"  {name} " in out for name in ("status", "verify", "merge", "estimate", "partition", "claim", "import", "export"))
     assert "activations" in daemon.cli.ok("--help").out
+
+
+def test_a_failure_is_an_object_too(daemon, models):
+    told = json.loads(daemon.cli.run("activations", "status", models / "none", "--json").out)
+    assert told["error"]["code"] == "NOT_FOUND" and "none" in told["error"]["message"]
+
+
+@pytest.mark.parametrize("name, size", [("float32", 4), ("F32", 4), ("f32", 4), ("bfloat16", 2), ("torch.float16", 2), ("float8_e4m3fn", 1)])
+def test_element_types_are_called_as_anybody_calls_them(daemon, name, size):
+    told = daemon.cli.json("activations", "estimate", "--layers", 28, "--seq", 1024, "--hidden", 3584, "--samples", 1, "--dtype", name)
+    assert told["bytes_per_sample"] == 411041792 // 4 * size
+
+
+def test_work_is_claimed_before_anything_is_appended(daemon, acts):
+    assert daemon.cli.json("activations", "claim", acts, "--units", 2, "--owner", "me") == {"unit": 0}
+    assert daemon.cli.run("activations", "claim", acts / "a/b", "--units", 2, "--owner", "me").status == "NOT_FOUND"

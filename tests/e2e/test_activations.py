@@ -140,7 +140,7 @@ def test_what_dies_at_a_random_moment_loses_nothing_committed_and_doubles_nothin
         if crash % 10 == 0:
             acts, committed = acts.with_name(f"acts_{crash // 10}"), -1
         folder, process = acts / "host_003", Writer(daemon.socket, f"disk:{acts}")
-        assert soon(lambda process=process: process.read(0.01) and process.last["resume"] is not None)
+        assert soon(lambda process=process: process.read(0.01) and process.last["appended"] >= 0)
         time.sleep(dice.random() * .1)
         if victim != "writer":
             daemon.kill()
@@ -153,7 +153,7 @@ def test_what_dies_at_a_random_moment_loses_nothing_committed_and_doubles_nothin
         assert there == list(range(len(there)))
         assert max(committed, told["committed"]) < len(there) <= max(committed, told["appended"]) + 2
         committed = len(there) - 1
-    holds(folder, range(committed + 1), activation_steps.sample)
+    assert committed < 0 or holds(folder, range(committed + 1), activation_steps.sample) is None
 
 
 def test_a_stopped_daemon_seals_what_was_appended(client, daemon, acts):
@@ -284,3 +284,48 @@ def test_a_hung_up_child_does_not_keep_the_folder(client, acts):
     finally:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
+
+
+def test_a_store_is_named_as_every_reference_is(client, models, acts, monkeypatch):
+    monkeypatch.chdir(models)
+    for i, place in enumerate((acts, f"{acts}/", "./acts", f"file://{acts}", f"disk:{acts}")):
+        with client.activation_store(place, host=4) as store:
+            store.append(i, sample(i))
+        assert [n for n, _ in client.activation_store(place).samples() if n == i]
+    with pytest.raises(ValueError, match="hf"):
+        client.activation_store("hf://a/b", host=1)
+
+
+def test_a_store_whose_hosts_have_sealed_nothing_has_no_samples(client, models, acts):
+    client.activation_store(acts, host=3).close()
+    assert list(client.activation_store(acts).samples()) == []
+    with pytest.raises(FileNotFoundError):
+        list(client.activation_store(models / "none").samples())
+
+
+@pytest.mark.parametrize("options", [{"segment_bytes": "0"}, {"segment_bytes": 0}, {"segment_bytes": "much"}, {"narrow": "yes"}, {"host": -1},
+                                     {"host": 100_000}, {"host": "3"}, {"keep_local": False}])
+def test_options_that_make_no_sense_are_value_errors(client, acts, options):
+    with pytest.raises(ValueError):
+        client.activation_store(acts, **{"host": 3, **options})
+
+
+def test_a_text_that_is_no_utf_8_is_refused_and_the_next_sample_is_taken(client, acts):
+    with client.activation_store(acts, host=3) as store:
+        with pytest.raises(tc.InvalidRequestError, match="sample 1"):
+            store.append(1, sample(1), info={"text": "\ud800"})
+        store.append(1, sample(1), info={"text": "\u00e4\u202e"})
+    holds(acts / "host_003", [1])
+
+
+def test_a_with_that_cannot_commit_lets_go_of_the_host(start, models, acts, tmp_path):
+    stops = Stops(tmp_path)
+    daemon = start(running=False, activations={"roots": [str(models)]}).start(environment=stops.environment)
+    client = tc.connect(daemon.socket)
+    with pytest.raises(tc.TensorcastError, match="segment_000001"):
+        with client.activation_store(acts, host=3) as store:
+            store.append(1, sample(1))
+            stops.at(("fdatasync", ".open"), -errno.EIO)
+    stops.off()
+    fill(client, acts, [2])
+    assert 2 in stored(acts / "host_003")

@@ -57,14 +57,7 @@ def _plane(sample, layer, array, narrow):
         raise errors.invalid(f"sample {sample}: layer {layer!r} is no whole number", "BAD_LAYER") from None
     if not 0 <= layer <= MAX_LAYER:
         raise errors.invalid(f"sample {sample}: layer {layer}; layers are 0 to {MAX_LAYER}", "BAD_LAYER")
-    torch = sys.modules.get("torch")
-    if torch is not None and isinstance(array, torch.Tensor):
-        source, name = array.detach(), str(array.dtype).removeprefix("torch.")
-    elif hasattr(array, "dtype") and hasattr(array, "shape"):
-        source = np.asarray(array)
-        name = source.dtype.name
-    else:
-        raise errors.invalid(f"sample {sample}, layer {layer}: {type(array).__name__} is no array of NumPy, torch or JAX", "NO_ARRAY")
+    source, name = _elements(sample, layer, array)
     number = dtypes.number_of(name)
     if not number:
         raise errors.invalid(f"sample {sample}, layer {layer}: arrays of {name} cannot be stored", "BAD_DTYPE")
@@ -74,6 +67,26 @@ def _plane(sample, layer, array, narrow):
         source, number = narrowed, _BF16
     size = int(np.prod(shape, dtype=object)) * int(dtypes.BITS[number]) // 8
     return Plane(layer, number, shape, size, source, narrowed is not None)
+
+
+def _elements(sample, layer, array):
+    """(a NumPy array or a torch tensor, the name of its element type)."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(array, torch.Tensor):
+        if array.layout is not torch.strided or array.is_meta:
+            kind = "a tensor without data" if array.is_meta else f"a tensor of the layout {array.layout}"
+            raise errors.invalid(f"sample {sample}, layer {layer}: {kind} cannot be stored; it has to be dense", "NO_ARRAY")
+        return array.detach(), str(array.dtype).removeprefix("torch.")
+    if isinstance(array, np.ma.MaskedArray):
+        raise errors.invalid(f"sample {sample}, layer {layer}: masks are not stored; fill or drop what is masked", "NO_ARRAY")
+    if not hasattr(array, "dtype") or not hasattr(array, "shape"):
+        raise errors.invalid(f"sample {sample}, layer {layer}: {type(array).__name__} is no array of NumPy, torch or JAX", "NO_ARRAY")
+    try:
+        source = np.asarray(array)
+    except (TypeError, ValueError, NotImplementedError) as error:  # JAX: of traced arrays and keys
+        said = str(error).partition("\n")[0]
+        raise errors.invalid(f"sample {sample}, layer {layer}: its elements cannot be read: {said}", "NO_ARRAY") from None
+    return source, source.dtype.name
 
 
 def _narrowed(source):

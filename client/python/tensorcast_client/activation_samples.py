@@ -42,14 +42,15 @@ def _parts(client, reference):
         told = artifact.describe()
     except errors.ArtifactNotFoundError as error:
         told, missing = None, error
-    folders = [(names, _manifest(client, folder, names)) for folder, names in _folders(client, reference, told)]
+    found = _folders(client, reference, told)
+    folders = [(names, _manifest(client, folder, names)) for folder, names in found]
     segments = [segment for _, manifest in folders for segment in manifest.get("segments", ())]
     gone = [segment for here, manifest in folders for segment in manifest.get("segments", ())
             if segment.get("local") is False and segment["file"] not in here and not _SEGMENT.search(reference)]
     if told is not None:
         yield artifact, told, {name for segment in segments for name in segment.get("narrowed", ())}
-    elif not gone:
-        raise missing
+    elif not gone and (not found or missing.reason != "NO_CHECKPOINT"):
+        raise missing  # where there are hosts, none of them has sealed anything yet
     for segment in gone:
         yield _uploaded(client, segment)
 
@@ -114,7 +115,7 @@ def _batches(artifact, told, narrowed, wanted):
 def _load(artifact, batch):
     names = [name for _, planes in batch for _, name, _ in planes]
     tensors = artifact.subset(names).tensor_dict(framework="numpy")
-    return [(sample, {layer: _widened(tensors[name]) if narrowed else tensors[name] for layer, name, narrowed in planes})
+    return [(sample, {layer: _widened(tensors[name]) if narrowed else tensors[name] for layer, name, narrowed in sorted(planes)})
             for sample, planes in batch]
 
 

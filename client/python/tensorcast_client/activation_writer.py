@@ -118,7 +118,9 @@ def _text_of(sample, info):
     if not isinstance(info, dict):
         raise errors.invalid(f"sample {sample}: info is a dict, and not {type(info).__name__}", "BAD_INFO")
     try:
-        return json.dumps(info, ensure_ascii=False, allow_nan=False)
+        text = json.dumps(info, ensure_ascii=False, allow_nan=False)
+        text.encode()  # lone surrogates
+        return text
     except (TypeError, ValueError, RecursionError) as error:
         raise errors.invalid(f"sample {sample}: info cannot be written as JSON: {error}", "BAD_INFO") from None
 

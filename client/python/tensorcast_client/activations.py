@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import activation_arrays, activation_samples, errors
 from .activation_writer import ActivationWriter
+from .reference import parse as parse_reference
 
 if TYPE_CHECKING:
     from .client import Client
@@ -23,7 +24,7 @@ class ActivationStore:
 
     def __init__(self, client: Client, reference: str | os.PathLike[str], host: int | None, segment_bytes: int | str,
                  narrow: str | None, upload: str | None, keep_local: bool):
-        self._client, self.reference, self.host, self._writer = client, _reference(reference), _host_number(host), None
+        self._client, self.reference, self.host, self._writer = client, parse_reference(reference), _host_number(host), None
         if narrow not in (None, "none", "auto"):
             raise errors.invalid(f"narrow is {narrow!r}; it is None or 'auto'", "BAD_OPTION")
         if host is None:
@@ -92,11 +93,6 @@ class ActivationStore:
         return activation_samples.read(self._client, self.reference, layers)
 
 
-def _reference(reference):
-    text = os.fspath(reference)
-    return f"disk:{text}" if text.startswith("/") else text
-
-
 def _host_number(host):
     if host is None:
         return None
@@ -113,6 +109,7 @@ def _bytes_of(size):
     if isinstance(size, int) and not isinstance(size, bool) and size > 0:
         return size
     found = isinstance(size, str) and _SIZE.fullmatch(size.strip())
-    if not found:
+    number = int(float(found[1]) * (1 << 10 * ("", "k", "m", "g", "t").index(found[2].lower()))) if found else 0
+    if not number:
         raise errors.invalid(f"{size!r} is no size; write a number of bytes, or such as '1GiB'", "BAD_OPTION")
-    return int(float(found[1]) * (1 << 10 * ("", "k", "m", "g", "t").index(found[2].lower())))
+    return number
