@@ -4,15 +4,15 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdbool.h>
-#include <stdlib.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
-#include "base/memory.h"
+#include "device/huge_pages.h"
 
 enum {
     PIECE_BYTES = 512 << 10, /* stays in a cache between the read and what is done with it */
-    BLOCK_BYTES = 4096,      /* for O_DIRECT */
-    N_PIECES = 3,            /* one is used, one waits, one is read */
+    N_PIECES = 4,            /* one is used, one is read, the others wait */
+    MEMORY_BYTES = N_PIECES * PIECE_BYTES,
     STACK_BYTES = 256 << 10,
 };
 
@@ -20,8 +20,8 @@ struct reader {
     int fd, flags; /* as the descriptor was */
     const char *name;
     uint64_t file_bytes;
-    unsigned char *memory, *pieces; /* the second at a block of the first */
-    pthread_mutex_t lock;           /* of all that follows */
+    unsigned char *pieces; /* one behind the other, in huge pages: the device takes more of those at a time */
+    pthread_mutex_t lock;  /* of all that follows */
     pthread_cond_t changed;
     size_t counts[N_PIECES];
     uint64_t n_read, n_used; /* pieces; piece i lies in i % N_PIECES */
@@ -123,8 +123,9 @@ int read_ahead(int fd, const char *name, uint64_t file_bytes, void (*take)(void 
     struct reader reader = {.fd = fd, .flags = fcntl(fd, F_GETFL), .name = name, .file_bytes = file_bytes};
     pthread_attr_t attributes;
     pthread_t thread;
-    reader.memory = memory_alloc(N_PIECES * PIECE_BYTES + BLOCK_BYTES);
-    reader.pieces = reader.memory + (BLOCK_BYTES - (uintptr_t)reader.memory % BLOCK_BYTES);
+    reader.pieces = huge_pages_map(MEMORY_BYTES);
+    if (!reader.pieces)
+        return fail(error, ERROR_RESOURCE_EXHAUSTED, "NO_MEMORY", "there is no memory to read %s", name);
     pthread_mutex_init(&reader.lock, NULL);
     pthread_cond_init(&reader.changed, NULL);
     pthread_attr_init(&attributes);
@@ -141,7 +142,7 @@ int read_ahead(int fd, const char *name, uint64_t file_bytes, void (*take)(void 
     pthread_attr_destroy(&attributes);
     pthread_cond_destroy(&reader.changed);
     pthread_mutex_destroy(&reader.lock);
-    free(reader.memory);
+    munmap(reader.pieces, MEMORY_BYTES);
     if (reader.has_failed)
         *error = reader.error;
     return reader.has_failed ? -1 : 0;
