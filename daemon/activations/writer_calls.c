@@ -88,7 +88,8 @@ static void lose_sample(struct activation_writer *writer)
         return;
     writer->lost.is_lost = true;
     writer->lost.error = writer->step.error;
-    error_prefix(&writer->lost.error, "sample %" PRIu32 ", whose append had returned; open the store again to go on",
+    error_prefix(&writer->lost.error,
+                 "sample %" PRIu32 " was not written; open the store again and go on behind what it has",
                  writer->coming.sample.id);
 }
 

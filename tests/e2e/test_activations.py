@@ -84,7 +84,7 @@ def test_a_write_that_fails_after_its_append_fails_all_that_follows_and_keeps_wh
         store.append(i, make(i))
     store.commit()
     stops.at(("pwrite", ".open"), -errno.EIO, 1)
-    with pytest.raises(tc.TensorcastError, match="sample [2-5], whose append had returned") as caught:
+    with pytest.raises(tc.TensorcastError, match="sample [2-5] was not written") as caught:
         for i in range(2, 30):
             store.append(i, make(i))
     for ask in (lambda: store.append(50, make(0)), store.commit, store.close):
@@ -329,3 +329,25 @@ def test_a_with_that_cannot_commit_lets_go_of_the_host(start, models, acts, tmp_
     stops.off()
     fill(client, acts, [2])
     assert 2 in stored(acts / "host_003")
+
+
+def test_after_an_interrupt_no_byte_is_changed_that_the_daemon_may_still_read(client, acts, monkeypatch):
+    store = client.activation_store(acts, host=3)
+    ask = activation_writer.ActivationWriter._ask
+
+    def interrupted(*args):
+        ask(*args)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(activation_writer.ActivationWriter, "_ask", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        store.append(1, large(1))
+    monkeypatch.undo()
+    with pytest.raises(tc.TensorcastError, match="sample 1") as caught:
+        store.append(2, large(2))
+    assert caught.value.reason == "APPEND_INTERRUPTED"
+    store.close()
+    with client.activation_store(acts, host=3) as store:
+        assert store.resume["last_sample"] == 1
+        store.append(2, large(2))
+    holds(acts / "host_003", [1, 2], large)

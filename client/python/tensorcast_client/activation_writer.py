@@ -7,6 +7,7 @@ import os
 import weakref
 
 import numpy as np
+from grpc import StatusCode
 
 from . import activation_arrays as arrays
 from . import errors, host_region, region
@@ -29,6 +30,7 @@ class ActivationWriter:
         self._client, self._narrow, self._id, self._lease = client, narrow, b"", None
         self._region = host_region.HostRegion(memory_bytes)
         self._memory, self._half_bytes = self._region.array(np.uint8, (memory_bytes,)), memory_bytes // 2
+        self._interrupted = None  # a sample
         self._at = self._sent = self._part_bytes = 0  # where the coming part begins in the memory; what of its sample was sent; how long parts are
         offer = region.of_host(self._region.fd, memory_bytes)
         self._lease, token = region.offered(client, offer, Clock(client.timeout))
@@ -51,6 +53,9 @@ class ActivationWriter:
 
     def append(self, sample, layers, info):
         sample = arrays.sample_number(sample)
+        if self._interrupted is not None:
+            message = f"the append of sample {self._interrupted} was interrupted; close the store and open it again to see whether it is there"
+            raise errors.make(StatusCode.ABORTED, message, "APPEND_INTERRUPTED")
         planes = arrays.planes_of(sample, layers, self._narrow)
         columns = {"layers": [plane.layer for plane in planes], "dtypes": [plane.number for plane in planes],
                    "ranks": [len(plane.shape) for plane in planes], "dims": [n for plane in planes for n in plane.shape],
@@ -81,9 +86,15 @@ class ActivationWriter:
         if self._sent:
             columns = {}
         size = end - self._at
-        answer = self._ask("Append", AppendActivationsRequest.encode(writer=self._id, sample=sample, offset=self._sent,
-                                                                     memory_offset=self._at, bytes=size, **columns),
-                           AppendActivationsResponse)
+        request = AppendActivationsRequest.encode(writer=self._id, sample=sample, offset=self._sent, memory_offset=self._at, bytes=size,
+                                                  **columns)
+        self._interrupted = sample  # the daemon may go on reading what a call says that did not return, a KeyboardInterrupt
+        try:
+            answer = self._ask("Append", request, AppendActivationsResponse)
+        except errors.TensorcastError:
+            self._interrupted = None
+            raise
+        self._interrupted = None
         self._sent += size
         block_offset = answer.block_offset if answer.block_offset % _WIDEST_BYTES == 0 and self._half_bytes >= _BLOCK_BYTES else 0
         self._at = self._half_bytes - self._half() + block_offset
