@@ -4,6 +4,7 @@ import os
 import random
 import signal
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import ml_dtypes
 import numpy as np
@@ -351,3 +352,31 @@ def test_after_an_interrupt_no_byte_is_changed_that_the_daemon_may_still_read(cl
         assert store.resume["last_sample"] == 1
         store.append(2, large(2))
     holds(acts / "host_003", [1, 2], large)
+
+
+def test_threads_of_one_writer_take_turns(client, acts):
+    with client.activation_store(acts, host=3) as store, ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda i: store.append(i, sample(i)), range(64)))
+    holds(acts / "host_003", range(64))
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"format": "tensorcast-activations", "version": 1, "segments": [1]}',
+                                  '{"format": "tensorcast-activations", "version": 1, "segments": [{"file": 1, "bytes": 2}]}',
+                                  '{"format": "tensorcast-activations", "segments": [{"file": "a", "bytes": 2, "local": false}]}'])
+def test_a_damaged_manifest_is_data_loss_that_names_it(client, acts, text):
+    fill(client, acts, [1])
+    (acts / "host_003/manifest.json").write_text(text)
+    with pytest.raises(tc.TensorcastError, match="host_003/manifest.json is damaged") as caught:
+        list(client.activation_store(acts).samples())
+    assert caught.value.code.name == "DATA_LOSS"
+
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_samples_of_a_segment_that_is_gone_are_not_left_out_in_silence(client, acts, n):
+    for i in range(n):
+        fill(client, acts, [i])
+    (acts / "host_003/segment_000001.safetensors").unlink()
+    with pytest.raises(tc.TensorcastError, match="host_003/segment_000001.safetensors is gone"):
+        list(client.activation_store(acts).samples())
+    with pytest.raises(tc.TensorcastError, match="segment_000001"):
+        list(client.activation_store(acts / "host_003").samples())

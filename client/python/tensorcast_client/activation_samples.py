@@ -1,6 +1,7 @@
 """Samples of an activation store, read back through the daemon: some at a time, the next ones while these are used."""
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import time
@@ -47,12 +48,29 @@ def _parts(client, reference):
     segments = [segment for _, manifest in folders for segment in manifest.get("segments", ())]
     gone = [segment for here, manifest in folders for segment in manifest.get("segments", ())
             if segment.get("local") is False and segment["file"] not in here and not _SEGMENT.search(reference)]
+    _check_here(client, reference, folders, [folder for folder, _ in found])
     if told is not None:
         yield artifact, told, {name for segment in segments for name in segment.get("narrowed", ())}
     elif not gone and (not found or missing.reason != "NO_CHECKPOINT"):
-        raise missing  # where there are hosts, none of them has sealed anything yet
+        raise missing  # else there are hosts, and none of them has sealed anything yet
     for segment in gone:
         yield _uploaded(client, segment)
+
+
+def _check_here(client, reference, folders, names):
+    """What a manifest says is here, and is not, is lost, unless it came, or was uploaded and went, since the folder was listed."""
+    if _SEGMENT.search(reference):
+        return
+    for (here, manifest), folder in zip(folders, names):
+        lost = {segment["file"] for segment in manifest.get("segments", ()) if segment.get("local") is not False} - here
+        if not lost:
+            continue
+        with contextlib.suppress(errors.ArtifactNotFoundError):
+            lost -= {file["name"].rpartition("/")[2] for file in client.artifact(folder).describe()["files"]}
+        lost &= {segment["file"] for segment in (_read_manifest(client, folder) or {}).get("segments", ()) if segment.get("local") is not False}
+        if lost:
+            message = f"{folder}/{min(lost)} is gone, and the manifest says that it is here; put it back, or remove manifest.json as well"
+            raise errors.make(grpc.StatusCode.DATA_LOSS, message, "SEGMENT_GONE")
 
 
 def _uploaded(client, segment):
@@ -139,6 +157,22 @@ def _manifest(client, reference, here):
         time.sleep(0.05)
 
 
+def _checked(reference, text):
+    """A manifest of what this reads of it: it may come from a bucket, and from anybody."""
+    try:
+        manifest = json.loads(text)
+        segments = manifest["segments"]
+        whole = all(isinstance(s["file"], str) and isinstance(s["bytes"], int) and isinstance(s.get("uploaded", ""), str) and
+                    all(isinstance(name, str) for name in s.get("narrowed", ())) for s in segments)
+        if whole and manifest["format"] == "tensorcast-activations" and all("uploaded" in s for s in segments if s.get("local") is False):
+            return manifest
+        complaint = "it is no manifest of activations"
+    except (ValueError, TypeError, LookupError, RecursionError) as error:
+        complaint = error
+    message = f"{reference}/manifest.json is damaged: {complaint}; removed, it is made anew from the segments that are here"
+    raise errors.make(grpc.StatusCode.DATA_LOSS, message, "BAD_MANIFEST")
+
+
 def _read_manifest(client, reference):
     parts, call = [], client.channel.stream("FetchSidecars", FetchSidecarsRequest.encode(artifact=reference, names=["manifest.json"]), None)
     try:
@@ -146,13 +180,13 @@ def _read_manifest(client, reference):
             event = SidecarEvent.decode(data)
             if event.chunk is not None:
                 parts.append(event.chunk.data)
-        return json.loads(b"".join(parts))
+        return _checked(reference, b"".join(parts))
     except grpc.RpcError as error:
         error.__traceback__ = None
         if error.code() == grpc.StatusCode.NOT_FOUND:
             return None
         raise errors.from_rpc(error, client.socket_path) from None
-    except (DecodeError, ValueError) as error:
+    except DecodeError as error:
         raise errors.bad_answer(error) from None
     finally:
         call.cancel()

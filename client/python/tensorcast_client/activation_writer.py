@@ -4,6 +4,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import threading
 import weakref
 
 import numpy as np
@@ -21,7 +22,7 @@ _writers = weakref.WeakSet()
 
 
 class ActivationWriter:
-    """One writer; the daemon knows it by the connection that its memory was offered on. One thread at a time.
+    """One writer; the daemon knows it by the connection that its memory was offered on. Threads take turns.
 
     Parts of samples lie in one half of the memory and then in the other: the daemon writes one to the disk while the next is copied.
     A half may be used again when the call behind the one that named it has returned."""
@@ -30,6 +31,7 @@ class ActivationWriter:
         self._client, self._narrow, self._id, self._lease = client, narrow, b"", None
         self._region = host_region.HostRegion(memory_bytes)
         self._memory, self._half_bytes = self._region.array(np.uint8, (memory_bytes,)), memory_bytes // 2
+        self._turn = threading.Lock()
         self._interrupted = None  # a sample
         self._at = self._sent = self._part_bytes = 0  # where the coming part begins in the memory; what of its sample was sent; how long parts are
         offer = region.of_host(self._region.fd, memory_bytes)
@@ -52,6 +54,10 @@ class ActivationWriter:
             raise errors.bad_answer(error) from None
 
     def append(self, sample, layers, info):
+        with self._turn:
+            self._append(sample, layers, info)
+
+    def _append(self, sample, layers, info):
         sample = arrays.sample_number(sample)
         if self._interrupted is not None:
             message = f"the append of sample {self._interrupted} was interrupted; close the store and open it again to see whether it is there"
@@ -100,14 +106,16 @@ class ActivationWriter:
         self._at = self._half_bytes - self._half() + block_offset
 
     def commit(self):
-        return self._ask("Commit", CommitActivationsRequest.encode(writer=self._id), ActivationsResume)
+        with self._turn:
+            return self._ask("Commit", CommitActivationsRequest.encode(writer=self._id), ActivationsResume)
 
     def close(self):
         """Seals what was appended. The memory is let go of whatever the daemon says."""
-        try:
-            return self._ask("Close", CloseActivationsRequest.encode(writer=self._id), ActivationsResume)
-        finally:
-            self.abandon()
+        with self._turn:
+            try:
+                return self._ask("Close", CloseActivationsRequest.encode(writer=self._id), ActivationsResume)
+            finally:
+                self.abandon()
 
     def abandon(self):
         if self._lease is not None:
