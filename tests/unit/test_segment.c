@@ -115,11 +115,12 @@ static void room_of_a_sample_that_does_not_come_is_given_back(void **state)
 {
     struct segment_builder *segment;
     struct one one;
-    unsigned char *memory = calloc(1, MEMORY_BYTES);
+    static const unsigned char zeros[1 << 20];
+    unsigned char *memory = aligned_alloc(SEGMENT_BLOCK_BYTES, MEMORY_BYTES);
     (void)state;
     make_one(&one, 0, 1 << 20);
     assert_int_equal(segment_create(folder_fd, 1, 64 << 20, &one.sample, &segment, &error), 0);
-    append(segment, 0, 1 << 20, memory, memory + SEGMENT_BLOCK_BYTES, 0);
+    append(segment, 0, 1 << 20, zeros, memory, 0);
     uint64_t before = file_bytes("segment_000001.open");
     assert_int_equal(segment_reserve(segment, 8 << 20, &error), 0);
     assert_int_equal(file_bytes("segment_000001.open"), before + (8 << 20));
@@ -128,7 +129,7 @@ static void room_of_a_sample_that_does_not_come_is_given_back(void **state)
     assert_int_equal(segment_reserve(segment, (uint64_t)1 << 46, &error), -1);
     assert_int_equal(error.code, ERROR_RESOURCE_EXHAUSTED);
     assert_false(segment_is_reserved(segment));
-    append(segment, 1, 300 << 10, memory, memory + SEGMENT_BLOCK_BYTES, 0);
+    append(segment, 1, 300 << 10, zeros, memory, 0);
     segment_close(segment);
     free(memory);
 }
