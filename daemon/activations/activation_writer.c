@@ -283,13 +283,14 @@ void writer_begin_work(struct activation_writer *writer, struct writer_call *cal
     writer->call = call;
 }
 
-static void refuse_next(struct next_call *next)
+static void refuse_next(const struct activations *table, struct next_call *next)
 {
     next->call->has_failed = true;
     fail(&next->call->error, ERROR_UNAVAILABLE, "DAEMON_STOPPING",
          "the writer ended while a call waited for the one before");
     arena_fini(&next->part.arena);
-    next->call->done(next->call);
+    if (!table->is_stopped)
+        next->call->done(next->call);
 }
 
 void writer_get_ready(struct activation_writer *writer)
@@ -306,7 +307,7 @@ void writer_get_ready(struct activation_writer *writer)
         return;
     }
     if (next.call)
-        refuse_next(&next);
+        refuse_next(writer->table, &next);
     if (writer->is_left)
         writer_begin_closing(writer, own_call());
 }
