@@ -40,6 +40,7 @@ static void put_user(struct json_writer *writer, const Tensorcast__Daemon__V1__U
     json_put_u64(writer, "calls", user->calls);
     json_put_u64(writer, "groups", user->groups);
     json_put_u64(writer, "descriptors", user->descriptors);
+    json_put_u64(writer, "uploads", user->uploads);
     json_write_close(writer, '}');
 }
 

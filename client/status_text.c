@@ -274,14 +274,14 @@ static void put_users(FILE *out, const Tensorcast__Daemon__V1__StatusResponse *s
     char held[TEXT_SIZE_CHARS], kept[TEXT_SIZE_CHARS], loading[TEXT_SIZE_CHARS], metadata[TEXT_SIZE_CHARS],
         name[TEXT_NAME_CHARS];
     if (status->n_users)
-        fprintf(out, "\nusers         leased      kept   loading  metadata leases  conns  calls  files\n");
+        fprintf(out, "\nusers        leased     kept  loading metadata leases conns calls  files uploads\n");
     for (size_t i = 0; i < status->n_users; i++) {
         const Tensorcast__Daemon__V1__UserStatus *user = status->users[i];
-        fprintf(out, "  %-8s %9s %9s %9s %9s %6" PRIu64 " %6" PRIu64 " %6" PRIu64 " %6" PRIu64 "\n",
+        fprintf(out, "  %-8s %8s %8s %8s %8s %6" PRIu64 " %5" PRIu64 " %5" PRIu64 " %6" PRIu64 " %7" PRIu64 "\n",
                 user_name(user->uid, name), text_people_bytes(user->held_bytes, held),
                 text_people_bytes(user->kept_bytes, kept), text_people_bytes(user->loading_bytes, loading),
                 text_people_bytes(user->metadata_bytes, metadata), user->leases, user->connections, user->calls,
-                user->descriptors);
+                user->descriptors, user->uploads);
     }
 }
 

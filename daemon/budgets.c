@@ -8,6 +8,8 @@
 #include <string.h>
 #include <sys/resource.h>
 
+#include "upload/upload_queue.h"
+
 enum { MOST_HEADER_CACHE_BYTES = 256 << 20, MAX_GROUPS = 1024, MAX_CALLS = 4096 };
 enum { OWN_DESCRIPTORS = 224, MOST_RESERVED_DESCRIPTORS = 64, MOST_CONNECTIONS = 65536 };
 
@@ -110,4 +112,5 @@ void budgets_set_quotas(struct quota *quota, const struct config *config, const 
     quota_set_limits(quota, QUOTA_CALLS, MAX_CALLS, 0);
     quota_set_limits(quota, QUOTA_GROUPS, MAX_GROUPS, 0);
     quota_set_limits(quota, QUOTA_METADATA, budgets->metadata_bytes, 0);
+    quota_set_limits(quota, QUOTA_UPLOADS, UPLOAD_QUEUE_MAX, UPLOAD_QUEUE_MAX_OF_USER);
 }

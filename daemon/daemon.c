@@ -213,6 +213,7 @@ static int open_uploads(struct daemon *daemon, struct error *error)
     const struct config *config = daemon->api.services.config;
     const struct upload_options options = {.state_dir = config->server.state_dir,
                                            .stores = daemon->api.services.stores,
+                                           .quota = daemon->api.services.quota,
                                            .prefixes = config->upload_prefixes.list,
                                            .n_prefixes = config->upload_prefixes.n};
     return upload_queue_create(&options, &daemon->api.uploads, error);

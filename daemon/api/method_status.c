@@ -171,6 +171,7 @@ static void add_shares(void *data, const struct quota_user *shares)
     row->descriptors = shares->amounts[QUOTA_DESCRIPTORS];
     row->groups = shares->amounts[QUOTA_GROUPS];
     row->metadata_bytes = shares->amounts[QUOTA_METADATA];
+    row->uploads = shares->amounts[QUOTA_UPLOADS];
 }
 
 /* Most memory first. */

@@ -24,6 +24,8 @@ static const struct kind_text texts[QUOTA_KINDS] = {
     [QUOTA_METADATA] = {"metadata bytes", REASON(METADATA_EXCEEDED),
                         "send fewer or smaller requests at a time, or raise memory.metadata_budget"},
     [QUOTA_GROUPS] = {"groups", "GROUPS_EXCEEDED", "wait for groups to end before starting more", true},
+    [QUOTA_UPLOADS] = {"uploads", "TOO_MANY_UPLOADS",
+                       "wait until files are sent, and mend what keeps others from it: tensorcast activations status"},
 };
 
 struct user {
@@ -143,22 +145,29 @@ static int fail_full(const struct limits *limits, const struct quota_charge *cha
 }
 
 /* Under the lock. */
+static void count_amount(struct quota *quota, const struct quota_charge *charge, uint64_t amount)
+{
+    struct user **link = find_link(quota, charge->uid);
+    if (!*link) {
+        *link = memory_alloc(sizeof **link);
+        (*link)->has.uid = charge->uid;
+    }
+    (*link)->has.amounts[charge->kind] += amount;
+    quota->kinds[charge->kind].taken += amount;
+}
+
+/* Likewise. */
 static int take_amount(struct quota *quota, const struct quota_charge *charge, uint64_t amount, struct error *error)
 {
-    struct limits *limits = &quota->kinds[charge->kind];
-    struct user **link = find_link(quota, charge->uid), *user = *link;
+    const struct limits *limits = &quota->kinds[charge->kind];
+    const struct user *user = *find_link(quota, charge->uid);
     uint64_t own = user ? user->has.amounts[charge->kind] : 0;
     bool is_privileged = quota_is_privileged(charge->uid) && !texts[charge->kind].has_no_privilege;
     unsigned kept_percent = is_privileged ? 0 : quota->kept_percent;
     uint64_t limit = is_privileged || limits->limit < limits->reserve ? limits->limit : limits->limit - limits->reserve;
     if (is_over_hard_limit(limits, own, amount) || !quota_allows(kept_percent, limit, limits->taken, own, amount))
         return fail_full(limits, charge, own, amount, error);
-    if (!user) {
-        user = *link = memory_alloc(sizeof *user);
-        user->has.uid = charge->uid;
-    }
-    user->has.amounts[charge->kind] += amount;
-    limits->taken += amount;
+    count_amount(quota, charge, amount);
     return 0;
 }
 
@@ -185,6 +194,17 @@ int quota_charge_add(struct quota_charge *charge, uint64_t amount, struct error 
     if (!failed)
         charge->amount += amount;
     return failed;
+}
+
+void quota_charge_force(struct quota_charge *charge, uint64_t amount)
+{
+    struct quota *quota = charge->quota;
+    if (!quota || amount == 0)
+        return;
+    pthread_mutex_lock(&quota->lock);
+    count_amount(quota, charge, amount);
+    pthread_mutex_unlock(&quota->lock);
+    charge->amount += amount;
 }
 
 void quota_charge_subtract(struct quota_charge *charge, uint64_t amount)

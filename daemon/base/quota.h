@@ -27,6 +27,7 @@ enum quota_kind {
     QUOTA_DESCRIPTORS, /* open files of the daemon: of connections, leases, part files and memory */
     QUOTA_METADATA,    /* bytes of requests, headers, indexes, mappings and plans */
     QUOTA_GROUPS,      /* that are assembling or running */
+    QUOTA_UPLOADS,     /* files in the queue of uploads, also those that have failed */
     QUOTA_KINDS,
 };
 
@@ -53,6 +54,8 @@ struct quota_charge {    /* all zero: charges nothing, adds nothing */
 
 /* RESOURCE_EXHAUSTED with the kind's reason tells what the user has, what all have, and the limit; nothing changed then. */
 int quota_charge_add(struct quota_charge *charge, uint64_t amount, struct error *error);
+/* What is there already, whatever the limits say: nobody takes more until there is room again. */
+void quota_charge_force(struct quota_charge *charge, uint64_t amount);
 void quota_charge_subtract(struct quota_charge *charge, uint64_t amount); /* at most what it has */
 void quota_charge_end(struct quota_charge *charge);                       /* may be used again afterwards */
 

@@ -29,6 +29,18 @@ static struct group *group_of(struct upload_queue *queue, const char *name)
     return group;
 }
 
+static void leave_group(struct upload_queue *queue, struct group *group)
+{
+    struct group **link = &queue->groups;
+    if (--group->n_entries)
+        return;
+    while (*link != group)
+        link = &(*link)->next;
+    *link = group->next;
+    free(group->name);
+    free(group);
+}
+
 static void count_entry(struct entry *entry, uint64_t one)
 {
     struct upload_queue *queue = entry->queue;
@@ -64,6 +76,8 @@ void entry_set_refused(struct entry *entry, bool is_refused)
 void entry_fail(struct entry *entry, const struct error *error)
 {
     struct upload_counts *counts = &entry->group->counts;
+    if (!entry->error)
+        quota_charge_force(&entry->memory, sizeof *error);
     free(entry->error);
     entry->error = memory_copy(error, sizeof *error); /* it waits or is sent: no count rests on the one before */
     entry_set_state(entry, ENTRY_FAILED);
@@ -74,6 +88,7 @@ void entry_take_out(struct entry *entry)
 {
     struct upload_counts *counts = &entry->group->counts;
     entry_set_state(entry, ENTRY_GONE);
+    quota_charge_end(&entry->row);
     entry->queue->n_gone++;
     if (counts->failed == 0)
         counts->error[0] = '\0';
@@ -81,7 +96,7 @@ void entry_take_out(struct entry *entry)
 
 /* --- entries --- */
 
-uint64_t entry_hash(const char *reference)
+static uint64_t hash_of(const char *reference)
 {
     uint64_t hash = 14695981039346656037u; /* FNV-1a: a quick no, nothing rests on it */
     for (const char *c = reference; *c; c++)
@@ -102,35 +117,110 @@ static struct entry *find_entry(const struct upload_queue *queue, uint64_t id)
     return low < queue->n_entries && queue->entries[low]->id == id ? queue->entries[low] : NULL;
 }
 
-struct entry *entry_add(struct upload_queue *queue, uint64_t id, const struct upload_item *item)
+static struct entry **chain_of(struct upload_queue *queue, uint64_t hash)
+{
+    return &queue->chains[(hash >> 40) % UPLOAD_CHAINS];
+}
+
+struct entry *entry_find(struct upload_queue *queue, const struct upload_item *item)
+{
+    uint64_t hash = hash_of(item->reference);
+    struct entry *entry = *chain_of(queue, hash);
+    while (entry && (entry->hash != hash || entry->state == ENTRY_GONE ||
+                     strcmp(entry->item.reference, item->reference) != 0 || strcmp(entry->item.file, item->file) != 0))
+        entry = entry->chained;
+    return entry;
+}
+
+static int charge(struct quota_charge *charge, uint64_t amount, struct error *error)
+{
+    if (error)
+        return quota_charge_add(charge, amount, error);
+    quota_charge_force(charge, amount);
+    return 0;
+}
+
+/* Of a row as long as it waits; what a store's answers add to it is counted when it comes. */
+static int charge_user(struct entry *entry, uid_t uid, uint64_t bytes, struct error *error)
+{
+    struct quota *quota = entry->queue->quota;
+    struct quota_charge row = {.quota = quota, .kind = QUOTA_UPLOADS, .uid = uid};
+    struct quota_charge memory = {.quota = quota, .kind = QUOTA_METADATA, .uid = uid};
+    if (charge(&row, 1, error) < 0)
+        return -1;
+    if (charge(&memory, bytes, error) < 0) {
+        quota_charge_end(&row);
+        return -1;
+    }
+    quota_charge_end(&entry->row);
+    quota_charge_end(&entry->memory);
+    entry->row = row;
+    entry->memory = memory;
+    return 0;
+}
+
+int entry_set_user(struct entry *entry, uid_t uid, struct error *error)
+{
+    if (uid != entry->item.uid && charge_user(entry, uid, entry->memory.amount, error) < 0)
+        return -1;
+    entry->item.uid = uid;
+    return 0;
+}
+
+struct entry *entry_add(struct upload_queue *queue, uint64_t id, const struct upload_item *item, struct error *error)
 {
     struct entry *entry = memory_alloc(sizeof *entry);
     entry->queue = queue;
+    if (charge_user(entry, item->uid, sizeof *entry + strlen(item->file) + strlen(item->reference) + 2, error) < 0) {
+        free(entry);
+        return NULL;
+    }
     entry->id = id;
-    entry->hash = entry_hash(item->reference);
+    entry->hash = hash_of(item->reference);
     entry->item = *item;
     entry->item.file = memory_copy_text(item->file);
     entry->item.reference = memory_copy_text(item->reference);
     entry->group = group_of(queue, item->group);
+    entry->group->n_entries++;
     entry->item.group = entry->group->name;
     count_entry(entry, 1);
     ARRAY_RESERVE(queue->entries, queue->n_entries, queue->capacity);
     queue->entries[queue->n_entries++] = entry;
+    struct entry **chain = chain_of(queue, entry->hash);
+    entry->chained = *chain;
+    *chain = entry;
     queue->last_id = id > queue->last_id ? id : queue->last_id;
     return entry;
 }
 
+void entry_drop_last(struct upload_queue *queue)
+{
+    struct entry *entry = queue->entries[--queue->n_entries];
+    entry_set_state(entry, ENTRY_GONE);
+    entry_free(entry);
+}
+
 void entry_set_session(struct entry *entry, const char *session)
 {
+    size_t before = entry->session ? strlen(entry->session) : 0, bytes = strlen(session);
     if (entry->session)
-        explicit_bzero(entry->session, strlen(entry->session));
+        explicit_bzero(entry->session, before);
     free(entry->session);
-    entry->session = *session ? memory_copy_text(session) : NULL;
+    entry->session = bytes ? memory_copy_text(session) : NULL;
+    quota_charge_force(&entry->memory, bytes);
+    quota_charge_subtract(&entry->memory, before);
 }
 
 void entry_free(struct entry *entry)
 {
+    struct entry **link = chain_of(entry->queue, entry->hash);
+    while (*link != entry)
+        link = &(*link)->chained;
+    *link = entry->chained;
     entry_set_session(entry, "");
+    leave_group(entry->queue, entry->group);
+    quota_charge_end(&entry->row);
+    quota_charge_end(&entry->memory);
     memory_free_const(entry->item.file);
     memory_free_const(entry->item.reference);
     free(entry->error);
@@ -246,7 +336,7 @@ static void take_added(struct upload_queue *queue, char **fields)
                                      .file = fields[6],
                                      .reference = fields[7],
                                      .group = fields[8]};
-    entry_add(queue, id, &item);
+    entry_add(queue, id, &item, NULL);
 }
 
 /* A daemon that starts anew tries again what somebody may have put right: a bucket, a permission. */

@@ -5,13 +5,17 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "base/quota.h"
 #include "upload/upload_log.h"
 #include "upload/upload_queue.h"
 
 enum entry_state { ENTRY_WAITING, ENTRY_SENDING, ENTRY_FAILED, ENTRY_GONE };
 
-struct group {
+enum { UPLOAD_CHAINS = 4096 };
+
+struct group { /* as long as it has entries */
     char *name;
+    size_t n_entries;
     struct upload_counts counts;
     uint64_t manifest_ns; /* when a manifest was last begun, or the group was new */
     struct group *next;
@@ -19,6 +23,7 @@ struct group {
 
 struct entry {
     struct upload_queue *queue;
+    struct entry *chained;   /* the next one of its chain */
     uint64_t id, hash;       /* hash: of the reference */
     struct upload_item item; /* its texts are ours */
     struct group *group;
@@ -29,10 +34,12 @@ struct entry {
     uint32_t n_tries;
     uint64_t next_ns;    /* not before */
     struct error *error; /* of a failed one */
+    struct quota_charge row, memory;
 };
 
 struct upload_queue {
     struct stores *stores;
+    struct quota *quota; /* may be NULL */
     struct upload_listener listener;
     const char *const *prefixes;
     size_t n_prefixes;
@@ -42,6 +49,8 @@ struct upload_queue {
     uint64_t rewrite_lines; /* a log of so many is written anew */
     struct entry **entries; /* ascending by id */
     size_t n_entries, capacity, n_gone;
+    struct entry *chains[UPLOAD_CHAINS]; /* by the upper bits of their hash, which all letters reach; also what is gone */
+    struct entry *sending[UPLOAD_QUEUE_THREADS];
     struct group *groups;
     uint64_t last_id;
     uid_t last_uid; /* who was served last */
@@ -52,7 +61,12 @@ struct upload_queue {
 };
 
 /* All of them under the lock. */
-struct entry *entry_add(struct upload_queue *queue, uint64_t id, const struct upload_item *item);
+/* NULL when its user may have no more; without `error` it is there already and is counted whatever the quotas say. */
+struct entry *entry_add(struct upload_queue *queue, uint64_t id, const struct upload_item *item, struct error *error);
+/* The same file again, for this user from now on, who may have no more: -1. */
+int entry_set_user(struct entry *entry, uid_t uid, struct error *error);
+struct entry *entry_find(struct upload_queue *queue, const struct upload_item *item); /* NULL = none that is not gone */
+void entry_drop_last(struct upload_queue *queue);
 void entry_set_session(struct entry *entry, const char *session);
 /* Its group's counts follow. */
 void entry_set_state(struct entry *entry, enum entry_state state);
@@ -60,7 +74,6 @@ void entry_set_refused(struct entry *entry, bool is_refused);
 void entry_fail(struct entry *entry, const struct error *error);
 void entry_take_out(struct entry *entry); /* it is freed by the next entries_clear_gone() */
 void entry_free(struct entry *entry);
-uint64_t entry_hash(const char *reference);
 void entries_clear_gone(struct upload_queue *queue);
 
 /* Lines of the log. */

@@ -37,8 +37,8 @@ enum {
 static size_t count_sending(const struct upload_queue *queue, uid_t uid)
 {
     size_t n = 0;
-    for (size_t i = 0; i < queue->n_entries; i++)
-        n += queue->entries[i]->state == ENTRY_SENDING && queue->entries[i]->item.uid == uid;
+    for (size_t i = 0; i < UPLOAD_QUEUE_THREADS; i++)
+        n += queue->sending[i] && queue->sending[i]->item.uid == uid;
     return n;
 }
 
@@ -238,6 +238,10 @@ static void work_on(struct upload_queue *queue, struct entry *entry)
     struct error error = {0};
     struct sink_result result;
     uint64_t began_ns = clock_now_ns();
+    struct entry **thread = queue->sending;
+    while (*thread)
+        thread++;
+    *thread = entry;
     entry_set_state(entry, ENTRY_SENDING);
     entry->is_stale = false;
     entry->group->manifest_ns = entry->item.is_manifest ? began_ns : entry->group->manifest_ns;
@@ -257,6 +261,7 @@ static void work_on(struct upload_queue *queue, struct entry *entry)
         entry->next_ns = 0;
     } else
         end_entry(queue, entry, status < 0 ? &error : NULL);
+    *thread = NULL;
     entries_shorten_log(queue);
     pthread_cond_broadcast(&queue->changed);
 }
@@ -283,6 +288,7 @@ int upload_queue_create(const struct upload_options *options, struct upload_queu
 {
     struct upload_queue *queue = memory_alloc(sizeof *queue);
     queue->stores = options->stores;
+    queue->quota = options->quota;
     queue->listener = options->listener;
     queue->prefixes = options->prefixes;
     queue->n_prefixes = options->n_prefixes;
@@ -335,11 +341,6 @@ void upload_queue_destroy(struct upload_queue *queue)
     upload_queue_stop(queue);
     for (size_t i = 0; i < queue->n_entries; i++)
         entry_free(queue->entries[i]);
-    for (struct group *group = queue->groups, *next; group; group = next) {
-        next = group->next;
-        free(group->name);
-        free(group);
-    }
     free(queue->entries);
     upload_log_close(&queue->log);
     pthread_mutex_destroy(&queue->lock);
@@ -386,43 +387,22 @@ int upload_queue_check(struct upload_queue *queue, const char *reference, uid_t 
     return atomic_load(&queue->is_stopping) ? 0 : stores_check_reference(queue->stores, reference, error);
 }
 
-static struct entry *find_same(const struct upload_queue *queue, const struct upload_item *item)
-{
-    uint64_t hash = entry_hash(item->reference);
-    for (size_t i = 0; i < queue->n_entries; i++) {
-        struct entry *entry = queue->entries[i];
-        if (entry->hash == hash && entry->state != ENTRY_GONE && strcmp(entry->item.reference, item->reference) == 0 &&
-            strcmp(entry->item.file, item->file) == 0)
-            return entry;
-    }
-    return NULL;
-}
-
-static void add_again(struct entry *entry, const struct upload_item *item)
+static int add_again(struct entry *entry, const struct upload_item *item, struct error *error)
 {
     if (entry->state == ENTRY_SENDING) {
         entry->is_stale |= entry->item.is_manifest;
-        return;
+        return 0;
     }
+    if (entry_set_user(entry, item->uid, error) < 0)
+        return -1;
     entry_set_state(entry, ENTRY_GONE); /* out of the counts */
     entry->item.bytes = item->bytes;
     entry->item.crc32c = item->crc32c;
-    entry->item.uid = item->uid;
     entry->is_refused = false;
     entry->n_tries = 0;
     entry->next_ns = 0;
     entry_set_state(entry, ENTRY_WAITING);
-}
-
-static int check_room(const struct upload_queue *queue, uid_t uid, size_t n_more, struct error *error)
-{
-    size_t n_own = 0;
-    for (size_t i = 0; i < queue->n_entries; i++)
-        n_own += queue->entries[i]->item.uid == uid && queue->entries[i]->state != ENTRY_GONE;
-    if (queue->n_entries - queue->n_gone + n_more <= UPLOAD_QUEUE_MAX && n_own + n_more <= UPLOAD_QUEUE_MAX_OF_USER)
-        return 0;
-    return fail(error, ERROR_RESOURCE_EXHAUSTED, "TOO_MANY_UPLOADS",
-                "%zu uploads of user %u are waiting or have failed: no more are taken", n_own, (unsigned)uid);
+    return 0;
 }
 
 /* Of n at the end of the entries, whose lines may be in the log or not. */
@@ -431,10 +411,8 @@ static void take_back(struct upload_queue *queue, size_t n)
     struct error
         ignored; /* a line that is in it all the same is sent once more after the next start, which finds it there */
     for (; n > 0; n--) {
-        struct entry *entry = queue->entries[--queue->n_entries];
-        entry_log_end(&queue->log, entry, NULL, false, &ignored);
-        entry_set_state(entry, ENTRY_GONE);
-        entry_free(entry);
+        entry_log_end(&queue->log, queue->entries[queue->n_entries - 1], NULL, false, &ignored);
+        entry_drop_last(queue);
     }
 }
 
@@ -443,11 +421,13 @@ static int add_new(struct upload_queue *queue, const struct upload_item *items, 
     int status = 0;
     size_t n_before = queue->n_entries;
     for (size_t i = 0; i < n && status == 0; i++) {
-        struct entry *same = find_same(queue, &items[i]);
+        struct entry *same = entry_find(queue, &items[i]), *added = NULL;
+        if (!same)
+            added = entry_add(queue, queue->last_id + 1, &items[i], error);
         if (same)
-            add_again(same, &items[i]);
-        else if ((status = check_room(queue, items[i].uid, 1, error)) == 0)
-            status = entry_log_added(&queue->log, entry_add(queue, queue->last_id + 1, &items[i]), error);
+            status = add_again(same, &items[i], error);
+        else
+            status = added ? entry_log_added(&queue->log, added, error) : -1;
     }
     if (status == 0 && queue->n_entries > n_before)
         status = upload_log_sync(&queue->log, error);

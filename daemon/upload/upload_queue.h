@@ -11,6 +11,9 @@
  * that is gone, once more after the next start or when it is added again, unless the object is somebody else's or the file has
  * changed, for which only adding it again helps. What is refused counts as failed while it is tried, since it needs somebody.
  *
+ * Rows are counted by user (QUOTA_UPLOADS), and their memory is metadata of his. Those that the log has at a start are counted
+ * whatever the quotas say then.
+ *
  * Users take turns: the next file is of the user of whom the fewest are being sent. Threads of the queue's own do the work. */
 #ifndef UPLOAD_UPLOAD_QUEUE_H
 #define UPLOAD_UPLOAD_QUEUE_H
@@ -27,7 +30,7 @@ struct stores;
 struct upload_queue;
 
 enum {
-    UPLOAD_QUEUE_MAX = 200000,
+    UPLOAD_QUEUE_MAX = 200000, /* limits of QUOTA_UPLOADS */
     UPLOAD_QUEUE_MAX_OF_USER = 100000,
     UPLOAD_QUEUE_THREADS = 4,
     UPLOAD_QUEUE_THREADS_OF_USER = 3 /* silent servers and dead mounts of one user leave a thread to the others */
@@ -73,6 +76,7 @@ struct upload_listener { /* zeroed = nobody listens. All on a thread of the queu
 struct upload_options {
     const char *state_dir;
     struct stores *stores;       /* borrowed */
+    struct quota *quota;         /* borrowed; who has how many rows and bytes of them; may be NULL: nobody is counted */
     const char *const *prefixes; /* below which users other than root and the daemon's own may write; borrowed */
     size_t n_prefixes;
     struct upload_listener listener;
@@ -93,7 +97,7 @@ void upload_queue_destroy(struct upload_queue *queue); /* stops it; accepts NULL
 int upload_queue_check(struct upload_queue *queue, const char *reference, uid_t uid, struct error *error);
 
 /* All of them or none; durable when it returns 0. The same file to the same reference is not added twice: when it waits or has
- * failed, it is tried at once. RESOURCE_EXHAUSTED when too many wait; what upload_queue_check() says. Blocks (fdatasync): helpers. */
+ * failed, it is tried at once. RESOURCE_EXHAUSTED when its user may have no more; what upload_queue_check() says. Blocks (fdatasync): helpers. */
 int upload_queue_add(struct upload_queue *queue, const struct upload_item *items, size_t n_items, struct error *error);
 /* Takes out what of a group goes elsewhere than below a prefix, but for what is being sent. Blocks. */
 void upload_queue_leave(struct upload_queue *queue, const char *group, const char *prefix);

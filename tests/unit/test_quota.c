@@ -95,6 +95,22 @@ static void root_and_the_own_user_may_take_what_is_kept(void **state)
     quota_charge_end(&own);
 }
 
+static void what_is_there_already_is_counted_beyond_every_limit(void **state)
+{
+    struct quota_charge ann = charge_of(ANN);
+    struct error error;
+    (void)state;
+    quota_charge_force(&ann, 2 * LIMIT);
+    assert_int_equal(quota_taken(quota, QUOTA_LEASES), 2 * LIMIT);
+    struct quota_charge bob = charge_of(BOB);
+    assert_int_equal(quota_charge_add(&bob, 1, &error), -1);
+    assert_int_equal(quota_charge_add(&ann, 1, &error), -1);
+    quota_charge_subtract(&ann, 2 * LIMIT - 1);
+    assert_int_equal(quota_charge_add(&bob, 1, &error), 0);
+    quota_charge_end(&ann);
+    quota_charge_end(&bob);
+}
+
 static void leases_are_kept_for_others_by_root_too(void **state)
 {
     struct quota_charge root = charge_of(0), ann = charge_of(ANN);
@@ -276,6 +292,7 @@ int main(void)
         EACH(users_who_take_in_turn_end_with_equal_parts),
         EACH(root_and_the_own_user_may_take_what_is_kept),
         EACH(leases_are_kept_for_others_by_root_too),
+        EACH(what_is_there_already_is_counted_beyond_every_limit),
         EACH(a_reserve_is_for_root_and_the_own_user),
         EACH(a_hard_limit_holds_for_everybody),
         EACH(nothing_is_kept_when_nothing_is_to_be_kept),

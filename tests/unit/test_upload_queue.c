@@ -15,6 +15,7 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
+#include "base/quota.h"
 #include "config/config.h"
 #include "source/stores.h"
 #include "upload/upload_log.h"
@@ -22,6 +23,7 @@
 struct scene {
     char folder[64];
     struct stores *stores;
+    struct quota *quota;
     struct upload_queue *queue;
     struct error error;
 };
@@ -31,7 +33,7 @@ static const char *const prefixes[] = {"gs://open/acts", "s3://all"};
 static void open_queue(struct scene *scene)
 {
     const struct upload_options options = {
-        .state_dir = scene->folder, .stores = scene->stores, .prefixes = prefixes, .n_prefixes = 2};
+        .state_dir = scene->folder, .stores = scene->stores, .quota = scene->quota, .prefixes = prefixes, .n_prefixes = 2};
     assert_int_equal(upload_queue_create(&options, &scene->queue, &scene->error), 0);
 }
 
@@ -40,6 +42,8 @@ static void begin(struct scene *scene)
     *scene = (struct scene){.folder = "/tmp/tc-uploads-XXXXXX"};
     assert_non_null(mkdtemp(scene->folder));
     assert_int_equal(stores_create(config_defaults(), NULL, &scene->stores, &scene->error), 0);
+    scene->quota = quota_create();
+    quota_set_limits(scene->quota, QUOTA_UPLOADS, UPLOAD_QUEUE_MAX, UPLOAD_QUEUE_MAX_OF_USER);
     open_queue(scene);
 }
 
@@ -48,11 +52,14 @@ static void end(struct scene *scene)
     char *command = memory_print("rm -rf %s", scene->folder);
     upload_queue_destroy(scene->queue);
     stores_destroy(scene->stores);
+    for (enum quota_kind kind = 0; kind < QUOTA_KINDS; kind++)
+        assert_int_equal(quota_taken(scene->quota, kind), 0);
+    quota_destroy(scene->quota);
     assert_int_equal(system(command), 0);
     free(command);
 }
 
-static int add(struct scene *scene, const char *file, const char *reference, bool is_manifest)
+static int add_of(struct scene *scene, uid_t uid, const char *file, const char *reference, bool is_manifest)
 {
     const struct upload_item item = {.file = file,
                                      .reference = reference,
@@ -60,8 +67,13 @@ static int add(struct scene *scene, const char *file, const char *reference, boo
                                      .bytes = 7,
                                      .crc32c = 0xdeadbeef,
                                      .is_manifest = is_manifest,
-                                     .uid = 4242};
+                                     .uid = uid};
     return upload_queue_add(scene->queue, &item, 1, &scene->error);
+}
+
+static int add(struct scene *scene, const char *file, const char *reference, bool is_manifest)
+{
+    return add_of(scene, 4242, file, reference, is_manifest);
 }
 
 static struct upload_counts counts_of(struct scene *scene)
@@ -192,22 +204,100 @@ static void take_end(void *data, const struct upload_item *item, const struct er
     told->n_failed++;
 }
 
+/* As a daemon finds them that starts. */
+static void find_rows(struct scene *scene, uid_t uid, int first, int n)
+{
+    upload_queue_destroy(scene->queue);
+    char *path = memory_print("%s/uploads.log", scene->folder);
+    FILE *file = fopen(path, "ae");
+    for (int i = first; i < first + n; i++)
+        fprintf(file, "A %d %u 1 0 0 /a/%d s3://all/%d g\n", i, (unsigned)uid, i, i);
+    fclose(file);
+    free(path);
+    open_queue(scene);
+}
+
+/* Until the user may have no more. */
+static int add_all(struct scene *scene, uid_t uid)
+{
+    int n = 0, status = 0;
+    for (; status == 0; n++) {
+        char name[32];
+        snprintf(name, sizeof name, "s3://all/%u/%d", (unsigned)uid, n);
+        status = add_of(scene, uid, name + 4, name, false);
+    }
+    assert_int_equal(scene->error.code, ERROR_RESOURCE_EXHAUSTED);
+    return n - 1;
+}
+
 static void a_user_has_a_hundred_thousand_uploads_at_most(void **state)
 {
     struct scene scene;
     (void)state;
     begin(&scene);
-    upload_queue_destroy(scene.queue);
-    char *path = memory_print("%s/uploads.log", scene.folder);
-    FILE *file = fopen(path, "ae");
-    for (int i = 1; i < UPLOAD_QUEUE_MAX_OF_USER; i++)
-        fprintf(file, "A %d 4242 1 0 0 /a/%d s3://all/%d g\n", i, i, i);
-    fclose(file);
-    free(path);
-    open_queue(&scene);
+    find_rows(&scene, 4242, 1, UPLOAD_QUEUE_MAX_OF_USER - 1);
     assert_int_equal(add(&scene, "/acts/last", "s3://all/last", false), 0);
     assert_int_equal(add(&scene, "/acts/more", "s3://all/more", false), -1);
     assert_int_equal(scene.error.code, ERROR_RESOURCE_EXHAUSTED);
+    assert_string_equal(scene.error.reason, "TOO_MANY_UPLOADS");
+    assert_int_equal(add(&scene, "/acts/last", "s3://all/last", false), 0); /* it is there */
+    end(&scene);
+}
+
+static void two_users_with_all_they_may_have_leave_uploads_for_a_third_and_root(void **state)
+{
+    struct scene scene;
+    (void)state;
+    begin(&scene);
+    find_rows(&scene, 4242, 1, UPLOAD_QUEUE_MAX_OF_USER);
+    find_rows(&scene, 4243, UPLOAD_QUEUE_MAX_OF_USER + 1, 90000 - 5);
+    assert_int_equal(add_all(&scene, 4243), 5); /* nine times what is left */
+    assert_int_equal(add_of(&scene, 4244, "/acts/third", "s3://all/third", false), 0);
+    assert_int_equal(add_of(&scene, 0, "/acts/root", "s3://all/root", false), 0);
+    assert_int_equal(add(&scene, "/acts/more", "s3://all/more", false), -1);
+    end(&scene);
+}
+
+static void rows_are_metadata_of_their_user_until_they_are_gone(void **state)
+{
+    struct scene scene;
+    (void)state;
+    begin(&scene);
+    quota_set_limits(scene.quota, QUOTA_METADATA, 64 << 10, 0);
+    int n = add_all(&scene, 4242);
+    assert_in_range(n, 20, 400);
+    assert_string_equal(scene.error.reason, "METADATA_EXCEEDED");
+    assert_int_equal(quota_taken(scene.quota, QUOTA_UPLOADS), n); /* nothing of the one that was refused */
+    assert_int_equal(add_of(&scene, 4243, "/acts/other", "s3://all/other", false), 0);
+    for (int i = 0; i < 2; i++) { /* after a start, too, although it is more than he may have now */
+        upload_queue_destroy(scene.queue);
+        assert_int_equal(quota_taken(scene.quota, QUOTA_METADATA), 0);
+        quota_set_limits(scene.quota, QUOTA_METADATA, 10, 0);
+        open_queue(&scene);
+        assert_int_equal(counts_of(&scene).pending, n + 1);
+        assert_true(quota_taken(scene.quota, QUOTA_METADATA) > 50 << 10);
+    }
+    upload_queue_leave(scene.queue, "disk:/acts/host_003 %", "s3://all/4242");
+    assert_int_equal(counts_of(&scene).pending, n);
+    upload_queue_leave(scene.queue, "disk:/acts/host_003 %", "s3://elsewhere");
+    assert_int_equal(quota_taken(scene.quota, QUOTA_UPLOADS), 0);
+    assert_int_equal(quota_taken(scene.quota, QUOTA_METADATA), 0);
+    end(&scene);
+}
+
+static void whoever_adds_a_file_again_has_its_row(void **state)
+{
+    struct scene scene;
+    (void)state;
+    begin(&scene);
+    quota_set_limits(scene.quota, QUOTA_UPLOADS, 1000, 2);
+    assert_int_equal(add_of(&scene, 0, "/acts/a", "s3://all/a", false), 0);
+    assert_int_equal(add_of(&scene, 0, "/acts/b", "s3://all/b", false), 0);
+    assert_int_equal(add_of(&scene, 0, "/acts/c", "s3://all/c", false), -1);
+    assert_int_equal(add_of(&scene, 4242, "/acts/a", "s3://all/a", false), 0);
+    assert_int_equal(add_of(&scene, 0, "/acts/c", "s3://all/c", false), 0);
+    assert_int_equal(add_of(&scene, 0, "/acts/a", "s3://all/a", false), -1);
+    assert_int_equal(counts_of(&scene).pending, 3);
     end(&scene);
 }
 
@@ -332,6 +422,9 @@ int main(void)
         cmocka_unit_test(ends_in_the_log_are_counted_and_half_a_line_is_not),
         cmocka_unit_test(a_thousand_uploads_are_there_again),
         cmocka_unit_test(a_user_has_a_hundred_thousand_uploads_at_most),
+        cmocka_unit_test(two_users_with_all_they_may_have_leave_uploads_for_a_third_and_root),
+        cmocka_unit_test(rows_are_metadata_of_their_user_until_they_are_gone),
+        cmocka_unit_test(whoever_adds_a_file_again_has_its_row),
         cmocka_unit_test(a_log_of_what_has_ended_gets_shorter_by_itself),
         cmocka_unit_test(a_user_whose_files_hang_leaves_a_thread_to_the_others),
         cmocka_unit_test(a_file_that_is_gone_has_failed_and_whoever_listens_is_told),
