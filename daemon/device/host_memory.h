@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "base/error.h"
+#include "base/shared_memory.h"
 #include "device/device.h"
 #include "device/host_freer.h"
 #include "device/huge_pages.h"
@@ -25,12 +26,13 @@ struct host_memory {
     unsigned char *address;    /* 2 MiB aligned; readable, and writable until it is sealed */
     uint64_t bytes;
     enum huge_rung rung;
-    enum page_kind page_kind; /* known from seal() on */
-    unsigned char *chunks;    /* one state per HUGE_PAGE_BYTES, atomic: see host_memory.c */
-    uint64_t huge_bytes;      /* atomic: in chunks that are known to be huge */
-    struct host_freer *freer; /* of memory whose place this takes: no page before it is gone; NULL = of nothing */
-    uint64_t after;           /* what to wait for there */
-    pthread_mutex_t lock;     /* for waiting until another worker has backed a chunk */
+    enum page_kind page_kind;    /* known from seal() on */
+    unsigned char *chunks;       /* one state per HUGE_PAGE_BYTES, atomic: see host_memory.c */
+    uint64_t huge_bytes;         /* atomic: in chunks that are known to be huge */
+    struct host_freer *freer;    /* of memory whose place this takes: no page before it is gone; NULL = of nothing */
+    uint64_t after;              /* what to wait for there */
+    struct shared_memory shared; /* registered while it may be filled */
+    pthread_mutex_t lock;        /* for waiting until another worker has backed a chunk */
     pthread_cond_t backed;
 };
 
@@ -49,7 +51,7 @@ int host_memory_fix(struct host_memory *memory, uint64_t bytes, struct error *er
 /* Backs every chunk of [offset, offset + bytes), each exactly once; waits for those that another worker is at. */
 int host_memory_prepare(struct host_memory *memory, uint64_t offset, uint64_t bytes, struct error *error);
 enum page_kind host_memory_page_kind(const struct host_memory *memory); /* as far as it is backed */
-/* From here on it is never written again, not by us either. */
+/* From here on it is never written again, not by us either. UNAVAILABLE when a write to it was given up: it may still come. */
 int host_memory_seal(struct host_memory *memory, struct error *error);
 int host_memory_export_fd(const struct host_memory *memory, struct error *error);
 /* Of sealed memory: another open file description or a mapping of one is left, in any process or on its way to one. False

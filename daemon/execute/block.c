@@ -173,6 +173,9 @@ static void run_windows(struct worker *worker, const struct block_strategy *stra
     struct window *window = &worker->window;
     uint64_t window_bytes = strategy->choose_window_bytes(worker, block);
     for (uint64_t lo = block.lo; lo < block.hi; lo = window->range.hi) {
+        bool is_lost = worker->buffer && staging_is_lost(worker->buffer); /* by the window before */
+        if (is_lost && !worker_replace_buffer(worker))
+            return; /* all parts have failed */
         uint64_t limit = (lo / window_bytes + 1) * window_bytes;
         limit = limit < block.hi ? limit : block.hi;
         window->range = (struct range){lo, limit};

@@ -1,5 +1,6 @@
 /* Two lists of buffers, free and kept, newest first; see staging.h. Buffers are anonymous huge pages where there are any:
- * a device writes into one huge page 3 times faster than into 512 scattered small ones. */
+ * a device writes into one huge page 3 times faster than into 512 scattered small ones. Those that another process fills are
+ * a memfd (device/host_memory.h). */
 #include "execute/staging.h"
 
 #include <stdlib.h>
@@ -7,6 +8,7 @@
 
 #include "base/memory.h"
 #include "device/device.h"
+#include "device/host_memory.h"
 #include "device/huge_pages.h"
 
 void staging_init(struct staging *staging, uint64_t buffer_bytes, uint64_t budget_bytes)
@@ -33,14 +35,22 @@ static struct staging_buffer *create_buffer(struct staging *staging)
     return buffer;
 }
 
+static void free_memory(struct staging_buffer *buffer)
+{
+    uint64_t bytes = buffer->home->buffer_bytes;
+    if (buffer->pinned_by && !device_unpin(buffer->pinned_by, buffer->memory)) /* the memory goes, never the addresses */
+        madvise(buffer->memory, bytes, buffer->shared ? MADV_REMOVE : MADV_DONTNEED);
+    else if (buffer->shared)
+        host_memory_destroy(buffer->shared);
+    else
+        munmap(buffer->memory, bytes);
+}
+
 static void destroy_buffer(struct staging_buffer *buffer)
 {
     struct staging *staging = buffer->home;
     flight_land(&buffer->flight);
-    if (!buffer->pinned_by || device_unpin(buffer->pinned_by, buffer->memory))
-        munmap(buffer->memory, staging->buffer_bytes);
-    else
-        madvise(buffer->memory, staging->buffer_bytes, MADV_DONTNEED); /* gives up the memory, never the addresses */
+    free_memory(buffer);
     free(buffer);
     __atomic_sub_fetch(&staging->n_buffers, 1, __ATOMIC_RELAXED);
 }
@@ -99,6 +109,10 @@ struct staging_buffer *staging_take_sparing(struct staging *staging, bool (*need
 
 static void put_free(struct staging_buffer *buffer, uint64_t now_ns)
 {
+    if (staging_is_lost(buffer)) {
+        destroy_buffer(buffer);
+        return;
+    }
     buffer->used_ns = now_ns;
     buffer->next = buffer->home->free;
     buffer->home->free = buffer;
@@ -163,6 +177,35 @@ bool staging_expire(struct staging *staging, uint64_t before_ns)
     expire_list(&staging->free, before_ns);
     expire_list(&staging->kept, before_ns);
     return staging->free || staging->kept;
+}
+
+static struct host_memory *create_shared(uint64_t bytes)
+{
+    struct host_memory *shared = NULL;
+    struct error ignored;
+    if (bytes % HUGE_PAGE_BYTES == 0 && host_memory_create(bytes, &shared, &ignored) == 0 &&
+        host_memory_fix(shared, bytes, &ignored) == 0 && host_memory_prepare(shared, 0, bytes, &ignored) == 0)
+        return shared;
+    host_memory_destroy(shared);
+    return NULL;
+}
+
+void staging_share(struct staging_buffer *buffer)
+{
+    if (buffer->shared || buffer->cannot_share || buffer->pinned_by)
+        return;
+    struct host_memory *shared = create_shared(buffer->home->buffer_bytes);
+    buffer->cannot_share = !shared;
+    if (!shared)
+        return;
+    free_memory(buffer);
+    buffer->shared = shared;
+    buffer->memory = shared->address;
+}
+
+bool staging_is_lost(const struct staging_buffer *buffer)
+{
+    return buffer->shared && shared_memory_is_lost(&buffer->shared->shared);
 }
 
 void staging_pin(struct staging_buffer *buffer, struct device *device)

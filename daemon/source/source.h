@@ -76,6 +76,7 @@ struct source_caps {                  /* data the planner and the engine read; n
     bool tells_speed;           /* source_speed() says what reads cost; otherwise the calibration of device_id does */
     bool sums_on_the_way;       /* source_read.checksum is computed of what passes */
     bool lands_in_place;        /* reads need no staging, whatever is cached */
+    bool fills_shared_memory;   /* reads into large buffers of base/shared_memory.h cost a copy less than into others */
     bool has_folders;           /* what lies beside a single file belongs to it, and its folder can be opened */
 };
 /* What is true of every store behind HTTP, for initialisers. */

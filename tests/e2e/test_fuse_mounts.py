@@ -1,6 +1,7 @@
 """Files of FUSE mounts are opened and read by a process of their own, since a request that the mount's server does not answer
 cannot be ended, not even by SIGKILL: the daemon goes on, gives up and ends all the same. Root only."""
 import hashlib
+import json
 import os
 import signal
 import sys
@@ -132,6 +133,51 @@ def test_a_load_that_is_cancelled_while_its_read_hangs_gives_its_memory_back(sta
     assert soon(daemon.at_rest)
     mount.hangs = set()
     loads(daemon, models / "net/m1", 1)
+
+
+def lent_kib(pid):
+    """How much of our memory the process has mapped."""
+    lines = [line.split() for line in Path(f"/proc/{pid}/maps").read_text().splitlines() if "memfd:tensorcast-replica" in line]
+    return sum(int(end, 16) - int(begin, 16) for begin, end in (line[0].split("-") for line in lines)) >> 10
+
+
+@pytest.mark.parametrize("how", [[], ["--placement", "packed"]])
+def test_a_read_that_was_given_up_writes_late_into_memory_that_nobody_uses(start, models, mount, how):
+    daemon = start()
+    loads(daemon, models / "net/m0", 0)
+    helper, = helpers(daemon)
+    assert soon(lambda: lent_kib(helper) == 0)
+    for seed in (1, 2):
+        mount.hangs = {"late_read"}
+        load = daemon.cli.spawn("load", f"disk:{models}/net/m{seed}", *how)
+        assert mount.wait_for("read") and soon(lambda: lent_kib(helper))
+        load.kill()
+        load.communicate()
+        assert soon(daemon.at_rest)
+        assert lent_kib(helper) > 0  # it is still there
+        mount.hangs = set()
+        other = daemon.cli.spawn("load", f"disk:{models}/net/m3", "--digest", "--json", *how)
+        mount.answer_late(b"\xee")
+        out, err = other.communicate(timeout=60)
+        assert other.returncode == 0, err
+        assert digests(json.loads(out)) == {"w": digest(blob(3, SIZE))}
+        assert soon(lambda: lent_kib(helper) == 0)
+        assert digests(daemon.cli.json("load", f"disk:{models}/net/m{seed}", "--digest", *how)) == {"w": digest(blob(seed, SIZE))}
+        daemon.cli.ok("release", "--all")
+        mount.hung.clear()
+
+
+@pytest.mark.parametrize("how", [[], ["--placement", "packed"], ["--slice", f"w[4097:{SIZE - 4099}]"]])
+def test_bytes_are_right_whichever_memory_the_helper_fills(start, models, mount, how):
+    daemon = start()
+    whole = blob(0, SIZE)
+    expected = whole[4097:SIZE - 4099] if "--slice" in how else whole
+    for _ in range(2):
+        report = daemon.cli.json("load", f"disk:{models}/net/m0", "--digest", *how)
+        assert digests(report) == {"w": digest(expected)}
+        daemon.cli.ok("release", "--all")
+    helper, = helpers(daemon)
+    assert soon(lambda: lent_kib(helper) == 0)
 
 
 def test_a_mount_with_many_requests_that_were_given_up_refuses_more(start, models, mount):

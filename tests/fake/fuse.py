@@ -5,6 +5,7 @@
         files.hangs = {"read"}           # from now on these requests are never answered: any of NAMES, or "late_read"
         ...
         files.hung                       # the names of the requests that nobody has answered, in order
+        files.answer_late(b"\xee")       # answers the reads among them, with that byte
 
     with HungFiles(header, bytes_in_all) as files:    # one file, files.path, whose first bytes can be read
 
@@ -61,6 +62,7 @@ class HangingFiles:
     def __init__(self, folder, files):
         self.folder, self.hangs, self.hung, self.change = os.fsencode(str(folder)), set(), [], threading.Condition()
         self.spared = set()  # nodes for which nothing hangs
+        self.late = []  # (request, bytes) of the reads that hang
         self.nodes, self.children = {ROOT: None}, {ROOT: {}}  # id -> bytes, text (a link) or None (a folder); id -> name -> id
         for path, data in files.items():
             self.add(path, data)
@@ -116,6 +118,8 @@ class HangingFiles:
         if hangs and node not in self.spared:
             with self.change:
                 self.hung.append(NAMES[op])
+                if op == READ:
+                    self.late.append((unique, struct.unpack_from("<QQI", body)[2]))
                 self.change.notify_all()
             return
         data, error = self.handle(op, node, body)
@@ -177,6 +181,12 @@ class HangingFiles:
         return b"", 0
 
     do_releasedir = do_flush = do_release
+
+    def answer_late(self, byte):
+        with self.change:
+            late, self.late = self.late, []
+        for unique, size in late:
+            os.write(self.fd, struct.pack("<IiQ", 16 + size, 0, unique) + byte * size)
 
     def wait_for(self, what, seconds=30):
         with self.change:

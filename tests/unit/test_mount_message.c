@@ -29,6 +29,12 @@ static void a_read_stays_within_its_slot_and_texts_within_the_memory(void **stat
     struct mount_request read = {.op = MOUNT_READ, .slot = MOUNT_SLOTS - 1, .bytes = MOUNT_SLOT_BYTES};
     struct mount_request open = {.op = MOUNT_OPEN, .text_bytes = MOUNT_MEMORY_BYTES};
     struct mount_request glance = {.op = MOUNT_GLANCE, .bytes = MOUNT_SLOT_BYTES};
+    struct mount_request into = {.op = MOUNT_READ_INTO, .bytes = MOUNT_MAX_PLACE_BYTES};
+    assert_int_equal(mount_message_check_request(&into, sizeof into), 0);
+    into.bytes++;
+    assert_int_equal(mount_message_check_request(&into, sizeof into), -1);
+    into = (struct mount_request){.op = MOUNT_READ_INTO, .bytes = 1, .place = UINT64_MAX};
+    assert_int_equal(mount_message_check_request(&into, sizeof into), -1);
     (void)state;
     assert_int_equal(mount_message_check_request(&read, sizeof read), 0);
     read.bytes++;

@@ -20,7 +20,7 @@
 #include "source/disk/mounts.h"
 #include "source/disk/source_disk.h"
 
-enum { STACK_BYTES = 1 << 20, MAX_FDS = 2 };
+enum { STACK_BYTES = 1 << 20, MAX_FDS = 2, PLACE_ALIGNMENT = 2 << 20 };
 
 struct served { /* a source; in the list until it is closed, and alive as long as somebody works on it */
     struct served *next;
@@ -30,8 +30,8 @@ struct served { /* a source; in the list until it is closed, and alive as long a
     int references;
 };
 
-struct service { /* of a connection */
-    int fd;
+struct service {      /* of a connection */
+    int fd, place_fd; /* place_fd: came with the request; -1 = nothing did */
     unsigned char *memory;
     char **names; /* of a listing that is being told */
     size_t n_names, n_told;
@@ -216,19 +216,50 @@ static int add_file(struct service *service, const struct mount_request *request
     return failed;
 }
 
-/* With served->files read-locked, of a file that there is. */
-static int ask_file(struct service *service, const struct mount_request *request, struct source *source,
-                    struct mount_reply *reply, struct error *error)
+static int read_file(const struct mount_request *request, struct source *source, void *to, struct error *error)
 {
-    struct iovec iov = {service->memory + (size_t)request->slot * MOUNT_SLOT_BYTES, request->bytes};
+    struct iovec iov = {to, request->bytes};
     struct source_read read = {.file = request->file,
                                .offset = request->offset,
                                .iov = &iov,
                                .n_iov = 1,
                                .direct = request->is_direct && source->caps.direct_reads};
+    return source_read(source, &read, error);
+}
+
+/* Mapped for this read alone: memory that is written to elsewhere cannot be sealed, so what a read that never ends has here is
+ * handed out by nobody. Its size is sealed. At 2 MiB: it may be of huge pages. */
+static int read_into(const struct service *service, const struct mount_request *request, struct source *source,
+                     struct error *error)
+{
+    struct stat status;
+    uint64_t skip = request->place % PLACE_ALIGNMENT, mapped = skip + request->bytes;
+    mapped += -mapped % PLACE_ALIGNMENT;
+    if (service->place_fd < 0 || fstat(service->place_fd, &status) < 0 ||
+        (uint64_t)status.st_size < request->place + request->bytes)
+        return fail(error, ERROR_INTERNAL, "BAD_REQUEST", "a read into memory that is not there");
+    unsigned char *room = mmap(NULL, mapped + PLACE_ALIGNMENT, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0),
+                  *memory = room;
+    if (room != MAP_FAILED)
+        memory = mmap(room + (-(uintptr_t)room & (PLACE_ALIGNMENT - 1)), mapped, PROT_READ | PROT_WRITE,
+                      MAP_SHARED | MAP_FIXED, service->place_fd, (off_t)(request->place - skip));
+    int failed = memory == MAP_FAILED
+                     ? fail_errno(error, errno, "mapping %llu bytes to be read into", (unsigned long long)request->bytes)
+                     : read_file(request, source, memory + skip, error);
+    if (room != MAP_FAILED)
+        munmap(room, mapped + PLACE_ALIGNMENT);
+    return failed;
+}
+
+/* With served->files read-locked, of a file that there is. */
+static int ask_file(struct service *service, const struct mount_request *request, struct source *source,
+                    struct mount_reply *reply, struct error *error)
+{
     switch ((enum mount_op)request->op) {
     case MOUNT_READ:
-        return source_read(source, &read, error);
+        return read_file(request, source, service->memory + (size_t)request->slot * MOUNT_SLOT_BYTES, error);
+    case MOUNT_READ_INTO:
+        return read_into(service, request, source, error);
     case MOUNT_RESIDENT:
         reply->value = source_resident_bytes(source, request->file, request->offset, request->bytes);
         return 0;
@@ -264,6 +295,29 @@ static int ask_source(struct service *service, const struct mount_request *reque
     return failed;
 }
 
+/* --- packets ------------------------------------------------------------------------------------------------------ */
+
+/* The number of descriptors that came. */
+static int receive_packet(int fd, void *bytes, size_t size, int fds[MAX_FDS], ssize_t *n_bytes)
+{
+    union {
+        struct cmsghdr header;
+        char room[CMSG_SPACE(MAX_FDS * sizeof(int))];
+    } rights;
+    struct iovec iov = {bytes, size};
+    struct msghdr packet = {
+        .msg_iov = &iov, .msg_iovlen = 1, .msg_control = rights.room, .msg_controllen = sizeof rights.room};
+    do
+        *n_bytes = recvmsg(fd, &packet, MSG_CMSG_CLOEXEC);
+    while (*n_bytes < 0 && errno == EINTR);
+    const struct cmsghdr *header = *n_bytes > 0 ? CMSG_FIRSTHDR(&packet) : NULL;
+    if (!header || header->cmsg_type != SCM_RIGHTS)
+        return 0;
+    size_t n_fds = (header->cmsg_len - CMSG_LEN(0)) / sizeof *fds;
+    memcpy(fds, CMSG_DATA(header), n_fds * sizeof *fds);
+    return (int)n_fds;
+}
+
 /* --- connections -------------------------------------------------------------------------------------------------- */
 
 static int answer_request(struct service *service, const struct mount_request *request, struct mount_reply *reply)
@@ -283,20 +337,36 @@ static int answer_request(struct service *service, const struct mount_request *r
     }
 }
 
+static void close_place(struct service *service)
+{
+    if (service->place_fd >= 0)
+        close(service->place_fd);
+    service->place_fd = -1;
+}
+
+/* False at the end, and of what is no request. */
+static bool receive_request(struct service *service, struct mount_request *request)
+{
+    int fds[MAX_FDS];
+    ssize_t n_bytes;
+    int n_fds = receive_packet(service->fd, request, sizeof *request, fds, &n_bytes);
+    service->place_fd = n_fds > 0 ? fds[0] : -1;
+    for (int i = 1; i < n_fds; i++)
+        close(fds[i]);
+    return n_bytes > 0 && mount_message_check_request(request, (size_t)n_bytes) == 0;
+}
+
 static void *serve(void *argument)
 {
     struct service *service = argument;
     struct mount_request request;
-    for (;;) {
-        ssize_t n_bytes = recv(service->fd, &request, sizeof request, 0);
-        if (n_bytes < 0 && errno == EINTR)
-            continue;
-        if (n_bytes <= 0 || mount_message_check_request(&request, (size_t)n_bytes) < 0)
-            break;
+    while (receive_request(service, &request)) {
         struct mount_reply reply = {.number = request.number};
         reply.has_failed = answer_request(service, &request, &reply) < 0;
+        close_place(service);
         send(service->fd, &reply, reply.has_failed ? sizeof reply : MOUNT_REPLY_BYTES, MSG_NOSIGNAL);
     }
+    close_place(service);
     free_names(service);
     munmap(service->memory, MOUNT_MEMORY_BYTES);
     close(service->fd);
@@ -313,7 +383,7 @@ static void start_service(int fd, int memory_fd)
     bool is_large = fstat(memory_fd, &status) == 0 && status.st_size >= MOUNT_MEMORY_BYTES;
     void *memory = is_large ? mmap(NULL, MOUNT_MEMORY_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, memory_fd, 0) : MAP_FAILED;
     struct service *service = memory_alloc(sizeof *service);
-    *service = (struct service){.fd = fd, .memory = memory};
+    *service = (struct service){.fd = fd, .place_fd = -1, .memory = memory};
     pthread_attr_init(&attributes);
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
     pthread_attr_setstacksize(&attributes, STACK_BYTES);
@@ -328,30 +398,6 @@ static void start_service(int fd, int memory_fd)
 }
 
 /* --- control ------------------------------------------------------------------------------------------------------ */
-
-/* The number of descriptors that came, or -1 at the end. */
-static int receive_control(struct mount_control *message, int fds[MAX_FDS])
-{
-    union {
-        struct cmsghdr header;
-        char room[CMSG_SPACE(MAX_FDS * sizeof(int))];
-    } rights;
-    struct iovec iov = {message, sizeof *message};
-    struct msghdr packet = {
-        .msg_iov = &iov, .msg_iovlen = 1, .msg_control = rights.room, .msg_controllen = sizeof rights.room};
-    ssize_t n_bytes;
-    do
-        n_bytes = recvmsg(MOUNT_CHILD_SOCKET, &packet, MSG_CMSG_CLOEXEC);
-    while (n_bytes < 0 && errno == EINTR);
-    if (n_bytes != sizeof *message)
-        return -1;
-    const struct cmsghdr *header = CMSG_FIRSTHDR(&packet);
-    if (!header || header->cmsg_type != SCM_RIGHTS)
-        return 0;
-    size_t n_fds = (header->cmsg_len - CMSG_LEN(0)) / sizeof *fds;
-    memcpy(fds, CMSG_DATA(header), n_fds * sizeof *fds);
-    return (int)n_fds;
-}
 
 static void obey(const struct mount_control *message, const int *fds, int n_fds)
 {
@@ -372,6 +418,7 @@ void mount_child_run_if_asked(int argc, char **argv, const struct source_format 
     static const int ignored[] = {SIGTERM, SIGINT, SIGHUP, SIGPIPE}; /* the daemon gets them, too, and may be draining */
     struct mount_control message;
     int fds[MAX_FDS], n_fds;
+    ssize_t n_bytes;
     if (argc < 3 || strcmp(argv[1], MOUNT_CHILD_ARGUMENT) != 0) {
         mounts_leave_fuse(0);
         return;
@@ -384,7 +431,10 @@ void mount_child_run_if_asked(int argc, char **argv, const struct source_format 
     if (chdir("/") < 0)
         _exit(1);
     mounts_leave_fuse(strtoull(argv[2], NULL, 16));
-    while ((n_fds = receive_control(&message, fds)) >= 0)
+    for (;;) {
+        n_fds = receive_packet(MOUNT_CHILD_SOCKET, &message, sizeof message, fds, &n_bytes);
+        if (n_bytes != sizeof message)
+            _exit(0);
         obey(&message, fds, n_fds);
-    _exit(0);
+    }
 }

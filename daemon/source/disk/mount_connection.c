@@ -251,17 +251,34 @@ static int fail_broken(struct mount_connection *connection, struct error *error)
     return mount_process_fail(connection->process, error);
 }
 
-int mount_connection_send(struct mount_connection *connection, struct mount_request *request, struct error *error)
+int mount_connection_send_with(struct mount_connection *connection, struct mount_request *request, int fd,
+                               struct error *error)
 {
+    union {
+        struct cmsghdr header;
+        char room[CMSG_SPACE(sizeof fd)];
+    } rights = {.header = {.cmsg_len = CMSG_LEN(sizeof fd), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS}};
+    struct iovec iov = {request, sizeof *request};
+    struct msghdr packet = {.msg_iov = &iov, .msg_iovlen = 1};
     ssize_t sent;
     request->number = connection->n_sent;
+    if (fd >= 0) {
+        memcpy(CMSG_DATA(&rights.header), &fd, sizeof fd);
+        packet.msg_control = rights.room;
+        packet.msg_controllen = sizeof rights.room;
+    }
     do
-        sent = send(connection->fd, request, sizeof *request, MSG_NOSIGNAL | MSG_DONTWAIT);
+        sent = sendmsg(connection->fd, &packet, MSG_NOSIGNAL | MSG_DONTWAIT);
     while (sent < 0 && errno == EINTR);
     if (sent != sizeof *request)
         return fail_broken(connection, error);
     connection->n_sent++;
     return 0;
+}
+
+int mount_connection_send(struct mount_connection *connection, struct mount_request *request, struct error *error)
+{
+    return mount_connection_send_with(connection, request, -1, error);
 }
 
 struct ping {

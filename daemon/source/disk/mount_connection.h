@@ -25,6 +25,9 @@ void mount_connection_give(struct mount_connection *connection);
 unsigned char *mount_connection_memory(const struct mount_connection *connection);
 /* Fills in the number. At most MOUNT_SLOTS may be unanswered. */
 int mount_connection_send(struct mount_connection *connection, struct mount_request *request, struct error *error);
+/* The same with a descriptor, which is borrowed. */
+int mount_connection_send_with(struct mount_connection *connection, struct mount_request *request, int fd,
+                               struct error *error);
 /* The reply to the first request that is not answered yet; -1 also when that says that it has failed. */
 int mount_connection_receive(struct mount_connection *connection, struct mount_reply *reply, struct error *error);
 int mount_connection_ask(struct mount_connection *connection, struct mount_request *request, struct mount_reply *reply,

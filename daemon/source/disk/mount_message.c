@@ -17,6 +17,8 @@ int mount_message_check_request(const struct mount_request *request, size_t n_by
 {
     if (n_bytes != sizeof *request || request->op >= MOUNT_OPS || request->text_bytes > MOUNT_MEMORY_BYTES)
         return -1;
+    if (request->op == MOUNT_READ_INTO)
+        return request->bytes == 0 || request->bytes > MOUNT_MAX_PLACE_BYTES || request->place > INT64_MAX / 2 ? -1 : 0;
     bool tells_bytes = request->op == MOUNT_READ || request->op == MOUNT_GLANCE;
     return tells_bytes && (request->slot >= MOUNT_SLOTS || request->bytes > MOUNT_SLOT_BYTES) ? -1 : 0;
 }

@@ -16,7 +16,8 @@ enum {
     MOUNT_SLOTS = 4, /* reads in flight of one connection: one is copied out of its slot while the next one is made */
     MOUNT_SLOT_BYTES = 1 << 20, /* the largest request that the kernel sends to a FUSE server */
     MOUNT_MEMORY_BYTES = MOUNT_SLOTS * MOUNT_SLOT_BYTES,
-    MOUNT_MAX_TEXTS = 1 + 1024, /* a path, and the trusted roots */
+    MOUNT_MAX_PLACE_BYTES = 64 << 20, /* of one read into memory that goes along */
+    MOUNT_MAX_TEXTS = 1 + 1024,       /* a path, and the trusted roots */
 };
 
 enum mount_op {
@@ -25,6 +26,7 @@ enum mount_op {
     MOUNT_LIST_REST,       /* ... and the next ones, until one reply has is_last */
     MOUNT_OPEN_FILE,       /* text: name */
     MOUNT_READ,            /* into `slot` */
+    MOUNT_READ_INTO,       /* into the memory whose descriptor goes along, from `place` on */
     MOUNT_RESIDENT,        /* in `value` */
     MOUNT_CHECK_UNCHANGED, /* of `file` */
     MOUNT_CHECK_STILL,
@@ -35,7 +37,7 @@ enum mount_op {
 
 struct mount_request {
     uint32_t op, number;
-    uint64_t source, offset, bytes;
+    uint64_t source, offset, bytes, place;
     uint32_t file, slot;
     uint32_t text_bytes;  /* in the memory, from its beginning; each text ends with NUL */
     uint32_t is_direct;   /* of a read */

@@ -10,6 +10,7 @@
 #include "base/loop.h"
 #include "base/memory.h"
 #include "base/metadata.h"
+#include "base/shared_memory.h"
 #include "base/text.h"
 #include "source/disk/filesystem.h"
 #include "source/disk/mount_connection.h"
@@ -19,6 +20,7 @@ enum {
     MAX_MOUNTS = 8, /* that links connect */
     ENTRY_BYTES = 32,
     BUFFERED_PIECE_BYTES = 256 << 10,
+    WORTH_MAPPING_BYTES = 128 << 10, /* below, mapping and unmapping cost what a copy does */
     GLANCE_SECONDS = 10,
 };
 static const uint64_t SECOND_NS = 1000000000;
@@ -241,6 +243,7 @@ static int open_file(struct source_disk *disk, struct source_forward *twin, void
     wanted->opened->twin_file = (uint32_t)reply.value;
     reply.file.caps.direct_reads = reply.file.caps.direct_reads && reply.file.is_direct;
     filesystem_add_caps(&source->caps, source->n_files == 0, &reply.file.caps);
+    source->caps.fills_shared_memory = true;
     return 0;
 }
 
@@ -290,61 +293,121 @@ int source_forward_check(struct source_disk *disk, const struct source_disk_file
 
 /* --- reading ------------------------------------------------------------------------------------------------------ */
 
-/* What lies in the page cache is copied to its place while it is still in the cache of a processor; what is read past it
- * goes to a staging buffer, in the largest requests that the kernel makes of it. */
-static uint64_t piece_bytes(const struct source_read *read, uint64_t left)
-{
-    uint64_t most = read->direct ? MOUNT_SLOT_BYTES : BUFFERED_PIECE_BYTES;
-    return left < most ? left : most;
-}
-
-struct place { /* where the next bytes go */
-    const struct iovec *iov;
-    size_t done; /* of iov[0] */
+/* A piece is what one request reads: a buffer in memory that the process can map (base/shared_memory.h), which it fills itself,
+ * or what fits into a slot, which is copied from there. */
+struct piece {
+    const struct iovec *iov; /* where it begins ... */
+    size_t skip;             /* ... in that buffer */
+    uint64_t bytes;
+    struct shared_memory *shared; /* NULL = through a slot */
 };
 
-static void put_bytes(struct place *place, const unsigned char *bytes, size_t count, bool is_staged)
+struct pieces {
+    const struct source_read *read;
+    uint64_t alignment;      /* of offsets, of direct reads */
+    const struct iovec *iov; /* of the next one */
+    size_t skip;
+    uint64_t offset;                 /* in the file */
+    struct piece asked[MOUNT_SLOTS]; /* the last ones */
+    uint64_t n_asked, n_done;
+};
+
+static bool is_at_end(const struct pieces *pieces)
 {
-    while (count > 0) {
-        size_t room = place->iov->iov_len - place->done, n = count < room ? count : room;
-        unsigned char *to = (unsigned char *)place->iov->iov_base + place->done;
+    return pieces->iov == pieces->read->iov + pieces->read->n_iov;
+}
+
+static void go_on(struct pieces *pieces, uint64_t bytes)
+{
+    pieces->offset += bytes;
+    for (bytes += pieces->skip; !is_at_end(pieces) && bytes >= pieces->iov->iov_len; pieces->iov++)
+        bytes -= pieces->iov->iov_len;
+    pieces->skip = bytes;
+}
+
+/* Of a whole buffer at `offset` of the file. */
+static struct shared_memory *find_shared(const struct pieces *pieces, const struct iovec *iov, uint64_t offset)
+{
+    bool is_apart = !pieces->read->direct || (offset | iov->iov_len) % pieces->alignment == 0;
+    bool is_worth_it = iov->iov_len >= WORTH_MAPPING_BYTES && iov->iov_len <= MOUNT_MAX_PLACE_BYTES;
+    return is_apart && is_worth_it ? shared_memory_find(iov->iov_base, iov->iov_len) : NULL;
+}
+
+/* What lies in the page cache is copied to its place while it is still in the cache of a processor; what is read past it
+ * goes to a staging buffer, in the largest requests that the kernel makes of it. */
+static struct piece next_piece(struct pieces *pieces)
+{
+    uint64_t most = pieces->read->direct ? MOUNT_SLOT_BYTES : BUFFERED_PIECE_BYTES;
+    struct piece piece = {.iov = pieces->iov, .skip = pieces->skip};
+    piece.shared = piece.skip == 0 ? find_shared(pieces, piece.iov, pieces->offset) : NULL;
+    if (piece.shared) {
+        piece.bytes = piece.iov->iov_len;
+        go_on(pieces, piece.bytes);
+    }
+    while (!piece.shared && !is_at_end(pieces) && piece.bytes < most &&
+           (pieces->skip > 0 || !find_shared(pieces, pieces->iov, pieces->offset))) {
+        uint64_t rest = pieces->iov->iov_len - pieces->skip, room = most - piece.bytes, n = rest < room ? rest : room;
+        piece.bytes += n;
+        go_on(pieces, n);
+    }
+    return piece;
+}
+
+static int ask_piece(struct mount_connection *connection, struct mount_request *request, struct pieces *pieces,
+                     struct error *error)
+{
+    uint64_t slot = pieces->n_asked % MOUNT_SLOTS;
+    request->offset = pieces->offset;
+    struct piece piece = pieces->asked[slot] = next_piece(pieces);
+    request->op = piece.shared ? MOUNT_READ_INTO : MOUNT_READ;
+    request->slot = (uint32_t)slot;
+    request->bytes = piece.bytes;
+    request->place = piece.shared ? (uint64_t)((unsigned char *)piece.iov->iov_base - piece.shared->address) : 0;
+    pieces->n_asked++;
+    return mount_connection_send_with(connection, request, piece.shared ? piece.shared->fd : -1, error);
+}
+
+static void put_bytes(const struct piece *piece, const unsigned char *bytes, bool is_staged)
+{
+    const struct iovec *iov = piece->iov;
+    size_t skip = piece->skip;
+    for (uint64_t left = piece->bytes; left > 0; iov++, skip = 0) {
+        size_t room = iov->iov_len - skip, n = left < room ? left : room;
+        unsigned char *to = (unsigned char *)iov->iov_base + skip;
         if (n > 0 && is_staged)
             memcpy(to, bytes, n);
         else if (n > 0)
             copy_streaming(to, bytes, n);
         bytes += n;
-        count -= n;
-        place->done += n;
-        if (place->done == place->iov->iov_len) {
-            place->iov++;
-            place->done = 0;
-        }
+        left -= n;
     }
 }
 
-/* Piece by piece: while one is copied out of its slot, the process reads into the next ones. */
-static int read_pieces(struct mount_connection *connection, struct mount_request *request, const struct source_read *read,
-                       uint64_t total, struct error *error)
+/* While one piece is copied out of its slot, the process reads the next ones. */
+static int read_pieces(struct mount_connection *connection, struct mount_request *request, struct pieces *pieces,
+                       struct error *error)
 {
-    struct place place = {read->iov, 0};
     struct mount_reply reply;
-    uint64_t asked = 0, done = 0;
-    for (uint64_t n_asked = 0, n_done = 0; done < total; n_done++) {
-        for (; asked < total && n_asked - n_done < MOUNT_SLOTS; asked += request->bytes) {
-            request->slot = (uint32_t)(n_asked++ % MOUNT_SLOTS);
-            request->offset = read->offset + asked;
-            request->bytes = piece_bytes(read, total - asked);
-            if (mount_connection_send(connection, request, error) < 0)
+    while (!is_at_end(pieces) || pieces->n_done < pieces->n_asked) {
+        while (!is_at_end(pieces) && pieces->n_asked - pieces->n_done < MOUNT_SLOTS)
+            if (ask_piece(connection, request, pieces, error) < 0)
                 return -1;
-        }
         if (mount_connection_receive(connection, &reply, error) < 0)
             return -1;
-        const unsigned char *slot = mount_connection_memory(connection) + n_done % MOUNT_SLOTS * MOUNT_SLOT_BYTES;
-        uint64_t bytes = piece_bytes(read, total - done);
-        put_bytes(&place, slot, bytes, read->direct);
-        done += bytes;
+        uint64_t slot = pieces->n_done++ % MOUNT_SLOTS;
+        if (!pieces->asked[slot].shared)
+            put_bytes(&pieces->asked[slot], mount_connection_memory(connection) + slot * MOUNT_SLOT_BYTES,
+                      pieces->read->direct);
     }
     return 0;
+}
+
+/* The connection is given up, and the process may fill them at any time. */
+static void lose_memory(const struct pieces *pieces)
+{
+    for (uint64_t i = pieces->n_done; i < pieces->n_asked; i++)
+        if (pieces->asked[i % MOUNT_SLOTS].shared)
+            shared_memory_lose(pieces->asked[i % MOUNT_SLOTS].shared);
 }
 
 int source_forward_read(struct source_disk *disk, const struct source_disk_file *opened, const struct source_read *read,
@@ -352,17 +415,19 @@ int source_forward_read(struct source_disk *disk, const struct source_disk_file 
 {
     struct mount_wait wait = wait_of(disk);
     struct mount_request request = request_about(opened, MOUNT_READ);
-    uint64_t total = 0;
+    struct pieces pieces = {.read = read, .iov = read->iov, .offset = read->offset};
     request.is_direct = read->direct;
+    pieces.alignment = disk->base.caps.direct_offset_alignment ? disk->base.caps.direct_offset_alignment : 1;
+    go_on(&pieces, 0); /* leading empty buffers */
     wait.deadline_ns = 0;
     if (read->cancel) {
         wait.cancel = read->cancel;
         wait.uid = read->uid;
     }
-    for (int i = 0; i < read->n_iov; i++)
-        total += read->iov[i].iov_len;
     struct mount_connection *connection = mount_connection_take(opened->twin->process, &wait, error);
-    int failed = connection ? read_pieces(connection, &request, read, total, error) : -1;
+    int failed = connection ? read_pieces(connection, &request, &pieces, error) : -1;
+    if (failed)
+        lose_memory(&pieces);
     if (connection)
         mount_connection_give(connection);
     return failed;
