@@ -6,6 +6,7 @@
 
 #include "base/json.h"
 #include "base/memory.h"
+#include "base/text.h"
 #include "base/utf8.h"
 
 static void append_text(struct json_writer *writer, const char *text, size_t length)
@@ -69,7 +70,7 @@ void json_write_string(struct json_writer *writer, const char *text, size_t leng
         size_t plain = 0; /* how many bytes from here need no escape */
         while ((n = utf8_sequence(text + at + plain, length - at - plain)) != 0) {
             unsigned char c = (unsigned char)text[at + plain];
-            if (c < 0x20 || c == '"' || c == '\\')
+            if (c < 0x20 || c == 0x7F || c == '"' || c == '\\' || (n > 1 && text_is_disruptive(text + at + plain, n)))
                 break;
             plain += n;
         }
@@ -77,14 +78,16 @@ void json_write_string(struct json_writer *writer, const char *text, size_t leng
         at += plain;
         if (at == length)
             break;
-        char escape[8] = "\xEF\xBF\xBD"; /* for what is not UTF-8 */
+        char escape[TEXT_ESCAPE_CHARS] = "\xEF\xBF\xBD"; /* for what is not UTF-8 */
         const char *found = text[at] ? strchr(from, text[at]) : NULL;
         if (n && found)
             snprintf(escape, sizeof escape, "\\%c", to[found - from]);
+        else if (n > 1)
+            text_escape_char(text + at, n, escape);
         else if (n)
             snprintf(escape, sizeof escape, "\\u%04x", (unsigned char)text[at]);
         append_text(writer, escape, strlen(escape));
-        n = 1;
+        n = n ? n : 1;
     }
     append_text(writer, "\"", 1);
 }

@@ -203,9 +203,9 @@ static uint32_t decode_sequence(const char *text, size_t n)
     return value;
 }
 
-/* Characters that would change how a terminal or an editor shows what is around them. */
-static bool is_disruptive(uint32_t c)
+bool text_is_disruptive(const char *sequence, size_t n)
 {
+    uint32_t c = decode_sequence(sequence, n);
     return (c >= 0x80 && c < 0xA0)       /* C1 controls */
            || c == 0x2028 || c == 0x2029 /* line and paragraph separator */
            || (c >= 0x200E && c <= 0x200F) || (c >= 0x202A && c <= 0x202E) || (c >= 0x2066 && c <= 0x2069) /* bidi */
@@ -229,7 +229,7 @@ size_t text_escape_char(const char *text, size_t length, char out[TEXT_ESCAPE_CH
         snprintf(out, TEXT_ESCAPE_CHARS, "\\\\");
     else if (n == 0 || first < 0x20 || first == 0x7F)
         snprintf(out, TEXT_ESCAPE_CHARS, "\\x%02x", first);
-    else if (is_disruptive(decode_sequence(text, n)))
+    else if (text_is_disruptive(text, n))
         snprintf(out, TEXT_ESCAPE_CHARS, "\\u%04x", (unsigned)decode_sequence(text, n));
     else
         snprintf(out, TEXT_ESCAPE_CHARS, "%.*s", (int)n, text);

@@ -31,6 +31,10 @@ enum { TEXT_ESCAPE_CHARS = 12 };
  * '"' itself is the caller's business. */
 size_t text_escape_char(const char *text, size_t length, char out[TEXT_ESCAPE_CHARS]);
 
+/* Whether the character of that well-formed sequence of n bytes would change how a terminal or an editor shows what is around it:
+ * controls beyond ASCII, changes of direction, separators of lines. */
+bool text_is_disruptive(const char *sequence, size_t n);
+
 /* The candidate with the smallest edit distance (case ignored, the first of equals), or NULL when nothing is near. */
 const char *text_nearest(const char *word, const char *const *candidates, size_t n_candidates);
 

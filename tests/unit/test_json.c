@@ -278,6 +278,27 @@ static void the_arena_cap_bounds_escaped_strings(void **state)
     arena_fini(&arena);
 }
 
+/* Names come from files of strangers, and answers are read in terminals. */
+static void the_writer_escapes_what_would_change_how_text_is_shown(void **state)
+{
+    static const char name[] = "a\x7f\xc2\x9b"
+                               "31m\xe2\x80\xaegnp\xe2\x81\xa6\xe2\x80\xa8\xef\xbb\xbf\xc3\xa4\xf0\x9f\x98\x80";
+    struct json json;
+    struct arena arena;
+    struct json_string value;
+    struct json_writer writer = {0};
+    (void)state;
+    json_write_text(&writer, name);
+    assert_string_equal(writer.text, "\"a\\u007f\\u009b31m\\u202egnp\\u2066\\u2028\\ufeff\xc3\xa4\xf0\x9f\x98\x80\"");
+    arena_init(&arena, 0);
+    json_init(&json, writer.text, writer.length, &arena);
+    assert_true(json_take_string(&json, &value) && json_end(&json));
+    assert_int_equal(value.length, sizeof name - 1);
+    assert_memory_equal(value.text, name, value.length);
+    arena_fini(&arena);
+    free(writer.text);
+}
+
 static void the_writer_sets_commas_and_quotes(void **state)
 {
     struct json_writer writer = {0};
@@ -337,6 +358,7 @@ int main(void)
         cmocka_unit_test(errors_tell_the_place),
         cmocka_unit_test(the_arena_cap_bounds_escaped_strings),
         cmocka_unit_test(the_writer_sets_commas_and_quotes),
+        cmocka_unit_test(the_writer_escapes_what_would_change_how_text_is_shown),
         cmocka_unit_test(written_strings_are_read_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
