@@ -6,8 +6,12 @@
 
 #include "activations/uploads_private.h"
 #include "base/activation_name.h"
+#include "base/clock.h"
 #include "base/memory.h"
+#include "base/text.h"
 #include "sink/sink.h"
+
+static const uint64_t PATIENCE_NS = (uint64_t)60 * 1000000000;
 
 /* --- queueing --------------------------------------------------------------------------------------------------------------- */
 
@@ -146,11 +150,25 @@ void host_uploads_counts(struct host_uploads *uploads, const char *path, uint32_
 
 /* --- folders of writers --- */
 
+struct open_host *uploads_enter_host(struct host_uploads *uploads, const char *path, uint32_t host, struct error *error)
+{
+    char name[ACTIVATION_NAME_CHARS], shown[TEXT_NAME_CHARS];
+    struct open_host *at = open_hosts_enter(uploads->open, path, host, clock_now_ns() + PATIENCE_NS);
+    if (!at)
+        fail(error, ERROR_UNAVAILABLE, "NO_ANSWER",
+             "another request has been at %s of the store %s for a minute; see whether its disk answers",
+             activation_host_name(host, name), text_escape(path, strlen(path), shown));
+    return at;
+}
+
 int host_uploads_open(struct host_uploads *uploads, const struct host_folder_options *options, struct host_folder **folder,
                       struct error *error)
 {
-    struct open_host *at = open_hosts_enter(uploads->open, options->path, options->host);
-    int failed = host_folder_open(options, folder, error);
+    struct open_host *at = uploads_enter_host(uploads, options->path, options->host, error);
+    int failed = at ? 0 : -1;
+    if (failed)
+        return -1;
+    failed = host_folder_open(options, folder, error);
     if (!failed)
         at->folder = *folder;
     open_hosts_leave(uploads->open, at);
@@ -161,7 +179,7 @@ void host_uploads_close(struct host_uploads *uploads, const char *path, uint32_t
 {
     if (!folder)
         return;
-    struct open_host *at = open_hosts_enter(uploads->open, path, host);
+    struct open_host *at = open_hosts_enter(uploads->open, path, host, 0);
     at->folder = NULL;
     uploads->options.resized(uploads->options.data, path, host, host_folder_disk_bytes(folder));
     host_folder_close(folder);

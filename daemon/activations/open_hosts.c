@@ -4,7 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
+#include "base/condition.h"
 #include "base/memory.h"
+
+static const uint64_t LOOK_NS = (uint64_t)60 * 1000000000; /* of a wait without an end */
 
 struct open_hosts {
     pthread_mutex_t lock;
@@ -16,7 +20,7 @@ struct open_hosts *open_hosts_create(void)
 {
     struct open_hosts *hosts = memory_alloc(sizeof *hosts);
     pthread_mutex_init(&hosts->lock, NULL);
-    pthread_cond_init(&hosts->left, NULL);
+    condition_init(&hosts->left);
     return hosts;
 }
 
@@ -50,30 +54,39 @@ static struct open_host *find_or_add(struct open_hosts *hosts, const char *path,
     return at;
 }
 
-struct open_host *open_hosts_enter(struct open_hosts *hosts, const char *path, uint32_t host)
+static void go_out(struct open_hosts *hosts, struct open_host *at)
+{
+    struct open_host **link = &hosts->list;
+    if (--at->n_inside > 0 || at->folder)
+        return;
+    while (*link != at)
+        link = &(*link)->next;
+    *link = at->next;
+    free(at->path);
+    free(at);
+}
+
+struct open_host *open_hosts_enter(struct open_hosts *hosts, const char *path, uint32_t host, uint64_t until_ns)
 {
     pthread_mutex_lock(&hosts->lock);
     struct open_host *at = find_or_add(hosts, path, host);
     at->n_inside++;
-    while (at->is_taken)
-        pthread_cond_wait(&hosts->left, &hosts->lock);
-    at->is_taken = true;
+    while (at->is_taken && (!until_ns || clock_now_ns() < until_ns))
+        condition_wait_until(&hosts->left, &hosts->lock, until_ns ? until_ns : clock_now_ns() + LOOK_NS);
+    bool is_ours = !at->is_taken;
+    if (is_ours)
+        at->is_taken = true;
+    else
+        go_out(hosts, at);
     pthread_mutex_unlock(&hosts->lock);
-    return at;
+    return is_ours ? at : NULL;
 }
 
 void open_hosts_leave(struct open_hosts *hosts, struct open_host *at)
 {
-    struct open_host **link = &hosts->list;
     pthread_mutex_lock(&hosts->lock);
     at->is_taken = false;
-    if (--at->n_inside == 0 && !at->folder) {
-        while (*link != at)
-            link = &(*link)->next;
-        *link = at->next;
-        free(at->path);
-        free(at);
-    }
+    go_out(hosts, at);
     pthread_cond_broadcast(&hosts->left);
     pthread_mutex_unlock(&hosts->lock);
 }

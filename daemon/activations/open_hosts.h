@@ -21,7 +21,8 @@ struct open_host {
 struct open_hosts *open_hosts_create(void);
 void open_hosts_destroy(struct open_hosts *hosts); /* accepts NULL */
 
-struct open_host *open_hosts_enter(struct open_hosts *hosts, const char *path, uint32_t host);
+/* NULL when somebody else was at it until then, as on a disk that does not answer; until_ns 0 = waits however long that takes. */
+struct open_host *open_hosts_enter(struct open_hosts *hosts, const char *path, uint32_t host, uint64_t until_ns);
 void open_hosts_leave(struct open_hosts *hosts, struct open_host *at);
 
 #endif

@@ -311,7 +311,9 @@ static int note_folder(struct host_folder *folder, const struct place *place, co
 static int note(struct host_uploads *uploads, const struct place *place, const char *reference,
                 const struct sent_manifest *drops, struct error *error)
 {
-    struct open_host *at = open_hosts_enter(uploads->open, place->path, place->host);
+    struct open_host *at = uploads_enter_host(uploads, place->path, place->host, error);
+    if (!at)
+        return -1;
     const struct host_folder_options options = {
         .roots = roots_of(uploads), .path = place->path, .host = place->host, .must_exist = true};
     struct host_folder *folder = at->folder;

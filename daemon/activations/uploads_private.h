@@ -22,6 +22,9 @@ struct host_uploads {
     struct sent_manifest *sent;
 };
 
+/* As open_hosts_enter(), for a minute: NULL is UNAVAILABLE, NO_ANSWER. */
+struct open_host *uploads_enter_host(struct host_uploads *uploads, const char *path, uint32_t host, struct error *error);
+
 /* upload_listener of the queue */
 int uploads_open_file(void *data, const struct upload_item *item, bool *is_done, struct error *error);
 int uploads_allow_manifest(void *data, struct stores *stores, const struct upload_item *item,
