@@ -8,6 +8,8 @@
 #include <string.h>
 #include <sys/resource.h>
 
+#include "api/prewarms.h"
+#include "replica/folders.h"
 #include "upload/upload_queue.h"
 
 enum { MOST_HEADER_CACHE_BYTES = 256 << 20, MAX_GROUPS = 1024, MAX_CALLS = 4096 };
@@ -113,4 +115,6 @@ void budgets_set_quotas(struct quota *quota, const struct config *config, const 
     quota_set_limits(quota, QUOTA_GROUPS, MAX_GROUPS, 0);
     quota_set_limits(quota, QUOTA_METADATA, budgets->metadata_bytes, 0);
     quota_set_limits(quota, QUOTA_UPLOADS, UPLOAD_QUEUE_MAX, UPLOAD_QUEUE_MAX_OF_USER);
+    quota_set_limits(quota, QUOTA_PREWARMS, PREWARMS_MAX_RUNNING, PREWARMS_MAX_OF_A_USER);
+    quota_set_limits(quota, QUOTA_FOLDERS, FOLDERS_MAX, FOLDERS_MAX_PER_UID);
 }

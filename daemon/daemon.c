@@ -237,7 +237,8 @@ static int build_services(struct daemon *daemon, struct error *error)
     load_targets_add_gpus(services->targets, services->loop, config);
     warn_of_transport(config);
     daemon->api.loads = load_table_create(services);
-    daemon->api.folders = folders_create(services->targets->list[LOAD_TARGET_HOST].replicas, config->server.state_dir);
+    daemon->api.folders =
+        folders_create(services->targets->list[LOAD_TARGET_HOST].replicas, services->quota, config->server.state_dir);
     daemon->api.folder_watch = folder_watch_create(services->loop, daemon->api.folders);
     if (open_uploads(daemon, error) != 0)
         return -1;

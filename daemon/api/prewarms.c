@@ -32,6 +32,7 @@ struct row {
     struct artifact *resolved;
     struct ticket_input input;
     struct error error;
+    struct quota_charge turn; /* while a detached one runs */
 };
 
 struct prewarms {
@@ -92,6 +93,7 @@ static void on_ended(struct prewarm *prewarm, const struct load_result *result, 
     prewarm->ticket = NULL;
     artifact_unref(row->resolved);
     row->resolved = NULL;
+    quota_charge_end(&row->turn);
     row->state = error ? ROW_FAILED : ROW_DONE;
     if (!error)
         return;
@@ -147,21 +149,6 @@ static Tensorcast__Daemon__V1__LoadRequest *copy_request(const Tensorcast__Daemo
     return tensorcast__daemon__v1__load_request__unpack(&allocator, n_bytes, bytes);
 }
 
-static int check_numbers(const struct prewarms *prewarms, uid_t uid, struct error *error)
-{
-    size_t n = 0, n_own = 0;
-    for (const struct row *row = prewarms->newest; row; row = row->older) {
-        n += row->state == ROW_RUNNING;
-        n_own += row->state == ROW_RUNNING && row->prewarm.uid == uid;
-    }
-    if (n < PREWARMS_MAX_RUNNING && n_own < PREWARMS_MAX_OF_A_USER)
-        return 0;
-    return fail(error, ERROR_RESOURCE_EXHAUSTED, "TOO_MANY_PREWARMS",
-                "%zu detached prewarms are running, %zu of them for user %u; at most %d may, and %d for one user. "
-                "'tensorcast status' lists them",
-                n, n_own, (unsigned)uid, PREWARMS_MAX_RUNNING, PREWARMS_MAX_OF_A_USER);
-}
-
 int prewarms_detach(struct prewarms *prewarms, struct rpc_call *call, const Tensorcast__Daemon__V1__LoadRequest *load,
                     bool pin, struct error *error)
 {
@@ -171,17 +158,20 @@ int prewarms_detach(struct prewarms *prewarms, struct rpc_call *call, const Tens
                                  .shares_groups = rpc_call_is_of_group(call, api->shared_group)};
     if (prewarms->is_stopped)
         return fail(error, ERROR_UNAVAILABLE, "DAEMON_STOPPING", "the daemon is stopping");
-    if (check_numbers(prewarms, input.uid, error) != 0)
+    struct quota_charge turn = {.quota = api->services.quota, .kind = QUOTA_PREWARMS, .uid = input.uid};
+    if (quota_charge_add(&turn, 1, error) != 0)
         return -1;
     struct metadata_account before = metadata_enter(rpc_call_account(call));
     const Tensorcast__Daemon__V1__LoadRequest *copy = copy_request(load, &input.arena, error);
     int failed = !copy || codec_load_request(copy, &input.arena, &input.request, error) != 0;
     metadata_enter(before);
     if (failed) {
+        quota_charge_end(&turn);
         arena_fini(&input.arena);
         return -1;
     }
     struct row *row = add_row(prewarms, input.uid, load->artifact, pin);
+    row->turn = turn;
     prewarm_run(&row->prewarm, ticket_create(api->loads, &input));
     return 0;
 }

@@ -5,7 +5,11 @@
 
 #include "api/api.h"
 
-enum { PREWARMS_MAX_RUNNING = 256, PREWARMS_MAX_OF_A_USER = 64, PREWARMS_REMEMBERED = 32 };
+enum {
+    PREWARMS_MAX_RUNNING = 256,
+    PREWARMS_MAX_OF_A_USER = 64,
+    PREWARMS_REMEMBERED = 32
+}; /* the first two: limits of QUOTA_PREWARMS */
 
 struct prewarms;
 

@@ -26,6 +26,9 @@ static const struct kind_text texts[QUOTA_KINDS] = {
     [QUOTA_GROUPS] = {"groups", "GROUPS_EXCEEDED", "wait for groups to end before starting more", true},
     [QUOTA_UPLOADS] = {"uploads", "TOO_MANY_UPLOADS",
                        "wait until files are sent, and mend what keeps others from it: tensorcast activations status"},
+    [QUOTA_PREWARMS] = {"detached prewarms", "TOO_MANY_PREWARMS",
+                        "wait until some of those that run have ended; tensorcast status lists them"},
+    [QUOTA_FOLDERS] = {"folders", "TOO_MANY_FOLDERS", "release some: tensorcast release FOLDER"},
 };
 
 struct user {

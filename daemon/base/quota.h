@@ -28,6 +28,8 @@ enum quota_kind {
     QUOTA_METADATA,    /* bytes of requests, headers, indexes, mappings and plans */
     QUOTA_GROUPS,      /* that are assembling or running */
     QUOTA_UPLOADS,     /* files in the queue of uploads, also those that have failed */
+    QUOTA_PREWARMS,    /* that run and that no call waits for */
+    QUOTA_FOLDERS,     /* of artifacts, that are there or are being made */
     QUOTA_KINDS,
 };
 

@@ -10,22 +10,25 @@
 
 struct folders {
     struct replica_table *host;
+    struct quota *quota;
     char *state_dir;
     struct folder *list;
     struct folder_waiter *waiters;
     uint64_t last_copy;
 };
 
-struct folders *folders_create(struct replica_table *host, const char *state_dir)
+struct folders *folders_create(struct replica_table *host, struct quota *quota, const char *state_dir)
 {
     struct folders *folders = memory_alloc(sizeof *folders);
     folders->host = host;
+    folders->quota = quota;
     folders->state_dir = memory_copy_text(state_dir);
     return folders;
 }
 
 static void free_folder(struct folder *folder)
 {
+    quota_charge_end(&folder->row);
     free(folder->path);
     free(folder->artifact);
     free(folder->identity);
@@ -134,20 +137,6 @@ static int fail_other(const struct folder *folder, const struct folder_wish *wis
                 path, artifact, path);
 }
 
-static int check_number(const struct folders *folders, uid_t uid, struct error *error)
-{
-    size_t n = 0, n_of_user = 0;
-    for (const struct folder *folder = folders->list; folder; folder = folder->next) {
-        n++;
-        n_of_user += folder->uid == uid;
-    }
-    if (n < FOLDERS_MAX && n_of_user < FOLDERS_MAX_PER_UID)
-        return 0;
-    return fail(error, ERROR_RESOURCE_EXHAUSTED, "TOO_MANY_FOLDERS",
-                "there are %zu folders, %zu of them of user %u; at most %d and %d are kept: release some", n, n_of_user,
-                (unsigned)uid, FOLDERS_MAX, FOLDERS_MAX_PER_UID);
-}
-
 /* Of the same user and content, one that is there before one that is being made. */
 static const struct folder *find_copy(const struct folders *folders, const struct folder_wish *wish)
 {
@@ -158,7 +147,12 @@ static const struct folder *find_copy(const struct folders *folders, const struc
     return found;
 }
 
-static struct folder *add(struct folders *folders, const struct folder_wish *wish, uint64_t copy)
+static struct quota_charge charge_of(const struct folders *folders, uid_t uid)
+{
+    return (struct quota_charge){.quota = folders->quota, .kind = QUOTA_FOLDERS, .uid = uid};
+}
+
+static struct folder *add(struct folders *folders, const struct folder_wish *wish, uint64_t copy, struct quota_charge row)
 {
     struct folder *folder = memory_alloc(sizeof *folder);
     *folder = (struct folder){.next = folders->list,
@@ -168,7 +162,8 @@ static struct folder *add(struct folders *folders, const struct folder_wish *wis
                               .uid = wish->uid,
                               .bytes = wish->bytes,
                               .copy = copy,
-                              .is_open = true};
+                              .is_open = true,
+                              .row = row};
     folders->list = folder;
     return folder;
 }
@@ -192,10 +187,14 @@ int folders_begin(struct folders *folders, const struct folder_wish *wish, enum 
     *turn = *other ? ((*other)->is_confirmed ? FOLDER_SHARE : FOLDER_WAIT) : FOLDER_MAKE;
     if (*turn == FOLDER_WAIT)
         return 0;
-    if (check_number(folders, wish->uid, error) < 0 ||
-        (*turn == FOLDER_MAKE && replica_reserve(folders->host, wish->uid, wish->bytes, error) < 0))
+    struct quota_charge row = charge_of(folders, wish->uid);
+    if (quota_charge_add(&row, 1, error) < 0)
         return -1;
-    *folder = add(folders, wish, *other ? (*other)->copy : ++folders->last_copy);
+    if (*turn == FOLDER_MAKE && replica_reserve(folders->host, wish->uid, wish->bytes, error) < 0) {
+        quota_charge_end(&row);
+        return -1;
+    }
+    *folder = add(folders, wish, *other ? (*other)->copy : ++folders->last_copy, row);
     return 0;
 }
 
@@ -214,6 +213,8 @@ void folders_restore(struct folders *folders, const struct folder *record)
     struct folder *folder = memory_alloc(sizeof *folder);
     *folder = *record;
     folder->is_kept = true;
+    folder->row = charge_of(folders, folder->uid);
+    quota_charge_force(&folder->row, 1);
     if (!has_copy(folders, folder->copy))
         replica_reserve_anyway(folders->host, folder->uid, folder->bytes);
     folders->last_copy = folder->copy > folders->last_copy ? folder->copy : folders->last_copy;

@@ -16,9 +16,10 @@
 
 #include "base/error.h"
 #include "base/loop.h"
+#include "base/quota.h"
 #include "replica/replica.h"
 
-enum { FOLDERS_MAX = 4096, FOLDERS_MAX_PER_UID = 1024 };
+enum { FOLDERS_MAX = 4096, FOLDERS_MAX_PER_UID = 1024 }; /* limits of QUOTA_FOLDERS */
 
 struct folder {
     struct folder *next;
@@ -32,11 +33,13 @@ struct folder {
     bool is_confirmed; /* it has its name */
     bool is_seen;      /* this process, or one before, has found it: it is not in another mount namespace */
     unsigned n_missed; /* how many times in a row it was not found */
+    struct quota_charge row;
 };
 
 struct folders;
 
-struct folders *folders_create(struct replica_table *host, const char *state_dir);
+/* quota: counts them (QUOTA_FOLDERS); NULL = nobody does. */
+struct folders *folders_create(struct replica_table *host, struct quota *quota, const char *state_dir);
 void folders_destroy(struct folders *folders); /* accepts NULL; the records stay */
 
 enum folder_turn { FOLDER_WAIT, FOLDER_THERE, FOLDER_SHARE, FOLDER_MAKE };

@@ -312,6 +312,24 @@ def rank(daemon, artifact, uid, number, gid=None):
                  "--source-locality", "shared_source", "--collective", "required", gid=gid)
 
 
+def test_four_users_with_all_they_may_run_leave_prewarms_to_a_fifth_and_root(open_to_all):
+    daemon = open_to_all()
+    with socket.create_server(("127.0.0.1", 0), backlog=500) as silent:
+        url, took = f"http://127.0.0.1:{silent.getsockname()[1]}/m.safetensors", {}
+        for uid in (70001, 70002, 70003, 70004, 70005, 0):
+            took[uid] = 0
+            with wire(daemon, uid) as spoken:
+                with pytest.raises(grpc.RpcError) as refused:
+                    for i in range(65):
+                        load = spoken.load_request(f"{url}?{uid}-{i}")
+                        spoken.call("Prewarm", spoken.message("PrewarmRequest", load=load, detach=True))
+                        took[uid] += 1
+            assert refused.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+            assert f"user {uid} has {took[uid]} detached prewarms" in refused.value.details()
+        assert [took[uid] for uid in (70001, 70002, 70003)] == [64] * 3 and 50 <= took[70004] < 64, took
+        assert took[70005] > 0 and took[0] > 0, took
+
+
 def test_nobody_can_take_a_rank_of_another_users_group(open_to_all, models):
     artifact = write(models, "m", 4 * MiB)
     daemon = open_to_all(engine=COLLECTIVE)

@@ -32,7 +32,7 @@ static int set_up(void **state)
     model_dir_create(state_dir);
     loop = loop_create();
     host = replica_table_create(loop, REPLICA_MEMORY_HOST, &(struct replica_limits){1000, LONG_MS, 0});
-    folders = folders_create(host, state_dir);
+    folders = folders_create(host, NULL, state_dir);
     return 0;
 }
 

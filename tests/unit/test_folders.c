@@ -16,6 +16,7 @@ enum { A = 70001, B = 70002, LONG_MS = 600000 };
 struct scene {
     struct loop *loop;
     struct replica_table *host;
+    struct quota *quota;
     struct folders *folders;
     struct folder *folder;
     const struct folder *other;
@@ -28,7 +29,9 @@ static int set_up(void **state)
     struct scene *scene = test_calloc(1, sizeof *scene);
     scene->loop = loop_create();
     scene->host = replica_table_create(scene->loop, REPLICA_MEMORY_HOST, &(struct replica_limits){100 * MIB, LONG_MS, 0});
-    scene->folders = folders_create(scene->host, "/nowhere");
+    scene->quota = quota_create();
+    quota_set_limits(scene->quota, QUOTA_FOLDERS, FOLDERS_MAX, FOLDERS_MAX_PER_UID);
+    scene->folders = folders_create(scene->host, scene->quota, "/nowhere");
     *state = scene;
     return 0;
 }
@@ -37,6 +40,8 @@ static int tear_down(void **state)
 {
     struct scene *scene = *state;
     folders_destroy(scene->folders);
+    assert_int_equal(quota_taken(scene->quota, QUOTA_FOLDERS), 0);
+    quota_destroy(scene->quota);
     replica_table_destroy(scene->host);
     loop_destroy(scene->loop);
     test_free(scene);
@@ -238,12 +243,22 @@ static void a_user_has_1024_folders_and_not_one_more(void **state)
     begin(scene, B, "/shm/more", "x", FOLDER_MAKE);
 }
 
-static void all_users_have_4096_folders_and_not_one_more(void **state)
+static void users_with_all_they_may_have_leave_folders_for_others_and_root(void **state)
 {
     struct scene *scene = *state;
-    for (uid_t uid = A; uid < A + FOLDERS_MAX / FOLDERS_MAX_PER_UID; uid++)
+    char path[32] = "";
+    int n = 0;
+    for (uid_t uid = A; uid < A + FOLDERS_MAX / FOLDERS_MAX_PER_UID - 1; uid++)
         fill(scene, uid, FOLDERS_MAX_PER_UID);
-    assert_refused(scene, A + 9, "/shm/more", "x", ERROR_RESOURCE_EXHAUSTED);
+    begin(scene, A + 8, "/shm/first", "x", FOLDER_MAKE);
+    keep(scene, scene->folder);
+    do
+        snprintf(path, sizeof path, "/shm/last/%d", n);
+    while (ask(scene, A + 8, path, "x", false) == 0 && ++n < FOLDERS_MAX);
+    assert_string_equal(scene->error.reason, "TOO_MANY_FOLDERS");
+    assert_in_range(n, FOLDERS_MAX_PER_UID * 8 / 10, FOLDERS_MAX_PER_UID * 9 / 10);
+    begin(scene, A + 9, "/shm/more", "x", FOLDER_MAKE);
+    begin(scene, 0, "/shm/root", "x", FOLDER_MAKE);
 }
 
 int main(void)
@@ -262,7 +277,7 @@ int main(void)
         TEST(what_a_record_tells_is_charged_whatever_the_budget_is),
         TEST(paths_are_absolute_and_plain),
         TEST(a_user_has_1024_folders_and_not_one_more),
-        TEST(all_users_have_4096_folders_and_not_one_more),
+        TEST(users_with_all_they_may_have_leave_folders_for_others_and_root),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
