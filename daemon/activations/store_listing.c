@@ -79,7 +79,7 @@ int store_list_hosts(const struct store_roots *roots, const char *path, struct l
 {
     *hosts = NULL;
     *n_hosts = 0;
-    int store_fd = store_path_open(roots, path, false, error);
+    int store_fd = store_path_open_listed(roots, path, error);
     int failed = store_fd < 0 ? -1 : list_names(store_fd, hosts, n_hosts, error);
     for (size_t i = 0; i < *n_hosts && !failed; i++)
         failed = read_host(store_fd, &(*hosts)[i], error);

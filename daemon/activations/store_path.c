@@ -74,7 +74,7 @@ int store_path_open_below(int folder_fd, const char *name, bool create, struct e
 
 static int open_or_make(const struct trusted_roots *trusted, char *path, bool create, int depth, struct error *error)
 {
-    int path_fd = trusted_path_open(trusted, path, error);
+    int path_fd = trusted_path_open_plain(trusted, path, error);
     if (path_fd >= 0)
         return open_folder(path_fd, path, error);
     char *slash = strrchr(path, '/');
@@ -90,6 +90,18 @@ static int open_or_make(const struct trusted_roots *trusted, char *path, bool cr
     return fd;
 }
 
+static int fail_opening(const char *path, const struct store_roots *roots, struct error *error)
+{
+    if (error->kind == ERROR_KIND_OUTSIDE_TRUSTED_ROOTS)
+        return fail_outside(path, roots, error);
+    if (error->kind == ERROR_KIND_FUSE_MOUNT)
+        return fail(
+            error, ERROR_FAILED_PRECONDITION, "STORE_ON_FUSE",
+            "the store is on a FUSE mount, whose server decides what is durable; choose a folder of a file system of "
+            "this kernel");
+    return -1;
+}
+
 int store_path_open(const struct store_roots *roots, const char *path, bool create, struct error *error)
 {
     struct trusted_roots trusted;
@@ -100,12 +112,17 @@ int store_path_open(const struct store_roots *roots, const char *path, bool crea
     int fd = open_or_make(&trusted, copy, create, 0, error);
     trusted_roots_fini(&trusted);
     free(copy);
-    if (fd < 0 && error->kind == ERROR_KIND_OUTSIDE_TRUSTED_ROOTS)
+    return fd >= 0 ? fd : fail_opening(path, roots, error);
+}
+
+int store_path_open_listed(const struct store_roots *roots, const char *path, struct error *error)
+{
+    struct trusted_roots trusted;
+    if (!roots->n)
         return fail_outside(path, roots, error);
-    if (fd < 0 && error->kind == ERROR_KIND_FUSE_MOUNT)
-        return fail(
-            error, ERROR_FAILED_PRECONDITION, "STORE_ON_FUSE",
-            "the store is on a FUSE mount, whose server decides what is durable; choose a folder of a file system of "
-            "this kernel");
-    return fd;
+    trusted_roots_init(&trusted, roots->list, roots->n);
+    int fd = trusted_path_open(&trusted, path, error);
+    trusted_roots_fini(&trusted);
+    fd = fd >= 0 ? open_folder(fd, path, error) : -1;
+    return fd >= 0 ? fd : fail_opening(path, roots, error);
 }

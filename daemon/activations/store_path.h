@@ -16,8 +16,10 @@ struct store_roots { /* borrowed from the configuration */
 /* The path of "disk:/data/acts", without a slash at its end; malloced. NULL: INVALID_ARGUMENT. */
 char *store_path_parse(const char *reference, struct error *error);
 /* A descriptor of the folder, for openat() and fsync(), or -1: PERMISSION_DENIED outside of the roots, NOT_FOUND when it is
- * missing and not to be made. */
+ * missing and not to be made, FAILED_PRECONDITION when a link leads there: whose a store is, its path says. */
 int store_path_open(const struct store_roots *roots, const char *path, bool create, struct error *error);
+/* To look at, wherever below the roots links lead. */
+int store_path_open_listed(const struct store_roots *roots, const char *path, struct error *error);
 /* A folder in another one, not a link. */
 int store_path_open_below(int folder_fd, const char *name, bool create, struct error *error);
 

@@ -422,3 +422,29 @@ def test_a_user_with_all_writers_he_can_get_leaves_descriptors_to_others(stores,
     for writer in writers:
         writer.close()
     append(ANN, "hers", 199)
+
+
+def test_a_link_of_another_user_leads_into_nobodys_store(stores):
+    daemon, acts, append = stores()
+    acts.chmod(0o1777)  # as a folder for everybody's runs
+    append(ANN, "hers", 3)
+    with acting_as(BOB):
+        os.symlink("hers", acts / "his")
+        os.symlink(acts, acts / "all")
+    for store, host in (("his", 3), ("his", 4), ("all/hers", 3), ("all/hers/host_003", 1), ("his/host_003", 5)):
+        with pytest.raises((PermissionError, tc.TensorcastError), match=f"user {ANN}'s|leads through a link"):
+            append(BOB, store, host)
+    with acting_as(BOB):
+        (acts / "b").mkdir()
+    append(BOB, "b/own", 3)
+    with acting_as(BOB):
+        (acts / "b/own").rename(acts / "b/was")  # his folder: the next daemon will look after "b/own"
+        os.symlink("../hers", acts / "b/own")
+    daemon.stop()
+    daemon.start()
+    with pytest.raises(tc.TensorcastError, match="leads through a link"):
+        append(BOB, "b/own", 3)
+    append(ANN, "hers", 3)
+    assert sorted(p.name for p in (acts / "hers").iterdir()) == ["host_003"]
+    assert sorted(p.name for p in (acts / "hers/host_003").iterdir()) == [
+        "manifest.json", *(f"segment_00000{i}.safetensors" for i in (1, 2))]

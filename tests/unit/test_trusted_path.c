@@ -108,6 +108,36 @@ static void links_inside_the_roots_are_followed(void **state)
     opens("missing/../a/model/f", "a/model/f");
 }
 
+static void a_plain_path_leads_through_no_link_but_the_root(void **state)
+{
+    static const struct {
+        const char *name;
+        enum error_code code;
+    } rows[] = {{"a/model", ERROR_OK},
+                {"alias/model", ERROR_OK},
+                {"alias", ERROR_OK},
+                {"b", ERROR_OK},
+                {"a/snapshot/f", ERROR_FAILED_PRECONDITION},
+                {"a/to-b", ERROR_FAILED_PRECONDITION},
+                {"a/to-b/f", ERROR_FAILED_PRECONDITION},
+                {"b/absolute-alias/f", ERROR_FAILED_PRECONDITION},
+                {"a/dangling", ERROR_FAILED_PRECONDITION},
+                {"a/out", ERROR_PERMISSION_DENIED},
+                {"a/missing", ERROR_NOT_FOUND},
+                {"outside", ERROR_PERMISSION_DENIED}};
+    char path[MODEL_PATH_CHARS];
+    struct error error;
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        int fd = trusted_path_open_plain(&roots, model_dir_path(base, rows[i].name, path), &error);
+        assert_int_equal(fd < 0 ? error.code : ERROR_OK, rows[i].code);
+        if (rows[i].code == ERROR_FAILED_PRECONDITION)
+            assert_string_equal(error.reason, "LINK_IN_PATH");
+        if (fd >= 0)
+            close(fd);
+    }
+}
+
 static void whatever_leads_outside_is_denied_whether_it_exists_or_not(void **state)
 {
     static const char *const names[] = {
@@ -293,6 +323,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(both_names_of_a_root_are_trusted),
         cmocka_unit_test(links_inside_the_roots_are_followed),
+        cmocka_unit_test(a_plain_path_leads_through_no_link_but_the_root),
         cmocka_unit_test(whatever_leads_outside_is_denied_whether_it_exists_or_not),
         cmocka_unit_test(what_is_missing_inside_is_not_found),
         cmocka_unit_test(a_cycle_of_links_ends),

@@ -419,21 +419,31 @@ static int step(struct walk *walk, struct error *error)
     return is_dots(name, length, 2) ? go_up(walk, error) : go_down(walk, name, error);
 }
 
+static int begin_walk(struct walk *walk, const struct trusted_roots *roots, const char *path, struct error *error)
+{
+    walk->roots = roots;
+    walk->path = path;
+    walk->depth = 0;
+    walk->n_links = 0;
+    char none[] = "";
+    return path[0] == '/' ? enter_root(walk, "", path, error) : fail_outside(walk, none, error);
+}
+
+/* Everything below the root at once; -1 with errno, ELOOP for a link. */
+static int open_at_once(const struct walk *walk)
+{
+    const struct open_how how = {.flags = O_PATH | O_CLOEXEC, .resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS};
+    const char *rest = walk->rest + strspn(walk->rest, "/");
+    return (int)syscall(SYS_openat2, walk->fds[0], *rest ? rest : ".", &how, sizeof how);
+}
+
 int trusted_path_open(const struct trusted_roots *roots, const char *path, struct error *error)
 {
     struct walk walk;
-    walk.roots = roots;
-    walk.path = path;
-    walk.depth = 0;
-    walk.n_links = 0;
-    if ((path[0] == '/' ? enter_root(&walk, "", path, error) : fail_outside(&walk, NULL, error)) < 0)
+    if (begin_walk(&walk, roots, path, error) < 0)
         return -1;
-    /* Everything below the root at once; -1 also for much that is allowed. Links may lead to another file system, and that
-     * is looked at before. */
-    const struct open_how how = {.flags = O_PATH | O_CLOEXEC, .resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS};
-    const char *rest = walk.rest + strspn(walk.rest, "/");
-    int fd = (int)syscall(SYS_openat2, walk.fds[0], *rest ? rest : ".", &how, sizeof how);
-    if (fd < 0) {
+    int fd = open_at_once(&walk);
+    if (fd < 0) { /* which is much that is allowed. Links may lead to another file system, and that is looked at before */
         /* step by step; the descriptor or -1 */
         int failed = 0;
         while (!failed && walk.rest[0])
@@ -442,4 +452,26 @@ int trusted_path_open(const struct trusted_roots *roots, const char *path, struc
     }
     leave_directories(&walk, 0);
     return fd;
+}
+
+int trusted_path_open_plain(const struct trusted_roots *roots, const char *path, struct error *error)
+{
+    char name[TEXT_NAME_CHARS];
+    struct walk walk;
+    if (begin_walk(&walk, roots, path, error) < 0)
+        return -1;
+    int fd = open_at_once(&walk);
+    bool is_link = fd < 0 && errno == ELOOP;
+    if (fd < 0 && !is_link)
+        fail_path(&walk, errno, error);
+    leave_directories(&walk, 0);
+    if (!is_link)
+        return fd;
+    int led_to = trusted_path_open(roots, path, error);
+    if (led_to < 0 && error->code != ERROR_NOT_FOUND) /* out of the roots, for one */
+        return -1;
+    if (led_to >= 0)
+        close(led_to);
+    return fail(error, ERROR_FAILED_PRECONDITION, "LINK_IN_PATH", "%s leads through a link; name the folder itself",
+                text_escape(path, strlen(path), name));
 }

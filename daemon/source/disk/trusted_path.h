@@ -38,6 +38,9 @@ void trusted_roots_describe(const struct trusted_roots *roots, char *text, size_
  * to a mount that is left to another process (mounts_check()). Messages name `path`. */
 int trusted_path_open(const struct trusted_roots *roots, const char *path, struct error *error);
 
+/* The same where no link leads there: FAILED_PRECONDITION, LINK_IN_PATH, when one does. Roots themselves may be links. */
+int trusted_path_open_plain(const struct trusted_roots *roots, const char *path, struct error *error);
+
 /* The absolute path as text, without "//", "." and ".."; the root is "". malloced. */
 char *trusted_path_normalize(const char *path);
 
