@@ -9,6 +9,7 @@
 #include <sys/resource.h>
 
 #include "api/prewarms.h"
+#include "device/host_region.h"
 #include "replica/folders.h"
 #include "upload/upload_queue.h"
 
@@ -117,4 +118,5 @@ void budgets_set_quotas(struct quota *quota, const struct config *config, const 
     quota_set_limits(quota, QUOTA_UPLOADS, UPLOAD_QUEUE_MAX, UPLOAD_QUEUE_MAX_OF_USER);
     quota_set_limits(quota, QUOTA_PREWARMS, PREWARMS_MAX_RUNNING, PREWARMS_MAX_OF_A_USER);
     quota_set_limits(quota, QUOTA_FOLDERS, FOLDERS_MAX, FOLDERS_MAX_PER_UID);
+    quota_set_limits(quota, QUOTA_LENT, HOST_REGIONS_MAX_BYTES, 0);
 }

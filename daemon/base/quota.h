@@ -30,6 +30,7 @@ enum quota_kind {
     QUOTA_UPLOADS,     /* files in the queue of uploads, also those that have failed */
     QUOTA_PREWARMS,    /* that run and that no call waits for */
     QUOTA_FOLDERS,     /* of artifacts, that are there or are being made */
+    QUOTA_LENT,        /* bytes of addresses that clients' memory takes here while it is filled */
     QUOTA_KINDS,
 };
 

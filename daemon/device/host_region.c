@@ -23,8 +23,8 @@ enum { HUGETLBFS_TYPE = 0x958458f6, UNMAP_BYTES = 512 << 20 };
 
 /* A memfd without pages may have any size, and addresses are 128 TiB for all loads together. */
 #define MAX_LOAD_BYTES ((uint64_t)4 << 40)
-#define MAX_ALL_BYTES ((uint64_t)64 << 40)
-static uint64_t reserved_bytes; /* atomic: addresses of all loads now */
+/* A load counts as many addresses at least, so that nobody has all guards while he has not all addresses. */
+#define LEAST_COUNTED_BYTES (HOST_REGIONS_MAX_BYTES / BUS_GUARD_MAX)
 
 /* --- what a client offers ------------------------------------------------------------------------------------------- */
 
@@ -74,6 +74,7 @@ int host_region_check(struct device_region *region, struct error *error)
 struct host_regions {
     unsigned char *range; /* with room to spare: `address` is the first multiple of HUGE_PAGE_BYTES in it */
     uint64_t range_bytes;
+    struct quota_charge addresses; /* of the range */
     unsigned char *address;
     struct bus_guard *guard;
     size_t n;
@@ -91,9 +92,9 @@ static int reserve_range(struct host_regions *regions, uint64_t end, struct erro
         return fail(error, ERROR_INVALID_ARGUMENT, "REGION_TOO_LARGE",
                     "the client's memory takes %" PRIu64 " bytes, one load may have at most %" PRIu64, end, MAX_LOAD_BYTES);
     regions->range_bytes = bytes + HUGE_PAGE_BYTES;
-    if (__atomic_add_fetch(&reserved_bytes, regions->range_bytes, __ATOMIC_RELAXED) > MAX_ALL_BYTES)
-        return fail(error, ERROR_RESOURCE_EXHAUSTED, "TOO_MANY_REGIONS",
-                    "memory of clients that is being filled takes more than %" PRIu64 " bytes of addresses", MAX_ALL_BYTES);
+    uint64_t counted = regions->range_bytes > LEAST_COUNTED_BYTES ? regions->range_bytes : LEAST_COUNTED_BYTES;
+    if (quota_charge_add(&regions->addresses, counted, error) < 0)
+        return -1;
     void *range = mmap(NULL, regions->range_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (range == MAP_FAILED)
         return fail_errno(error, errno, "reserving addresses for %" PRIu64 " bytes of a client's memory", end);
@@ -124,6 +125,7 @@ int host_regions_open(const struct device_region *list, struct host_regions **op
         if (!checked_add(region->base, region->bytes, &end))
             end = UINT64_MAX;
     struct host_regions *regions = memory_alloc(sizeof *regions + n * sizeof *regions->list);
+    regions->addresses = (struct quota_charge){.quota = list->descriptors.quota, .kind = QUOTA_LENT, .uid = list->owner};
     int failed = reserve_range(regions, end, error);
     for (const struct device_region *region = list; region && !failed; region = region->next)
         failed = map_region(regions, region, error);
@@ -198,6 +200,6 @@ void host_regions_close(struct host_regions *regions)
         uint64_t left = regions->range_bytes - offset;
         munmap(regions->range + offset, left < UNMAP_BYTES ? left : UNMAP_BYTES);
     }
-    __atomic_sub_fetch(&reserved_bytes, regions->range_bytes, __ATOMIC_RELAXED);
+    quota_charge_end(&regions->addresses);
     free(regions);
 }

@@ -17,6 +17,9 @@
  * memfd, can shrink, cannot be written to or is empty. Touches no file but a memfd, so it never waits for anybody. */
 int host_region_check(struct device_region *region, struct error *error);
 
+/* Limit of QUOTA_LENT: of all loads together, whose addresses are 128 TiB with everything else. */
+#define HOST_REGIONS_MAX_BYTES ((uint64_t)64 << 40)
+
 struct host_regions;
 
 /* Maps all of the list, borrowed, which ends at or behind `bytes`. Nothing is written. */

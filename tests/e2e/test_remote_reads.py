@@ -101,6 +101,26 @@ def test_progress_counts_bytes_that_have_come_before_any_request_is_whole(held):
     assert soon(daemon.at_rest)
 
 
+def test_what_is_kept_of_a_store_for_other_ranks_is_told_beside_the_staging_memory(store_daemon, fake):  # noqa: F811
+    """While one request of a rank's columns stops, the others' blocks are kept for ranks that want the other columns."""
+    placed = place(fake, "http", {"w": blob(7, 64 * MiB).reshape(4096, 16384)})
+    placed.fault({"stall": {"after": MiB, "seconds": 0}}, times=0, match={"range": r"^bytes=[3-9]\d{7}"})
+    daemon = store_daemon(http={"request_size": "4MiB", "stall_timeout": "10m"}, memory={"staging_budget": "16MiB", "extent_cache": "64MiB"})
+    command = daemon.cli.spawn("load", placed.reference, "--slice", "w[:, 0:4096]")
+    seen = []
+
+    def look():
+        memory = daemon.cli.json("status")["memory"]
+        seen.append((memory["extent_bytes"], memory["staging_bytes"]))
+        return memory["extent_bytes"] >= 4 * MiB
+
+    assert soon(look), seen
+    assert all(extents <= 64 * MiB and staging <= 16 * MiB for extents, staging in seen), seen
+    assert re.search(r"staging  +[1-9]\S* MiB extents", daemon.cli.ok("status").out)
+    command.kill()
+    command.communicate()
+
+
 def read_until(terminal, pattern, seconds=60):
     """What was drawn until the pattern came, or for so long."""
     shown, end = b"", time.monotonic() + seconds

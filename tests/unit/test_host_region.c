@@ -8,9 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "device/bus_guard.h"
 #include "device/device.h"
 #include "device/host_region.h"
 #include "device/huge_pages.h"
@@ -214,25 +216,71 @@ static void a_region_that_is_too_small_elsewhere_or_too_large_is_refused(void **
     close(larger);
 }
 
-static void regions_have_the_addresses_of_a_little_less_than_sixteen_of_the_largest(void **state)
+static struct device_region *of_user(struct device_region *region, struct quota *quota, uid_t uid)
+{
+    region->descriptors.quota = quota;
+    region->owner = uid;
+    return region;
+}
+
+static void a_user_with_all_the_addresses_he_can_get_leaves_some_to_others_and_root(void **state)
 {
     struct device *device = device_host_create(0);
-    int large = memfd(4 * TIB, F_SEAL_SHRINK);
+    int large = memfd(4 * TIB, F_SEAL_SHRINK), small = memfd(4096, F_SEAL_SHRINK);
+    struct quota *quota = quota_create();
     struct segment *segment, *all[15];
     struct error error;
     (void)state;
 #ifdef __SANITIZE_THREAD__
     skip(); /* leaves mappings less than 2 TiB of addresses */
 #endif
-    for (size_t i = 0; i < 15; i++)
-        assert_int_equal(device_adopt(device, 4096, region_of(large, 0, NULL), &all[i], &error), 0);
-    assert_adopt_fails(device, 4096, region_of(large, 0, NULL), "TOO_MANY_REGIONS");
+    quota_set_limits(quota, QUOTA_LENT, HOST_REGIONS_MAX_BYTES, 0);
+    for (size_t i = 0; i < 14; i++)
+        assert_int_equal(device_adopt(device, 4096, of_user(region_of(large, 0, NULL), quota, 70001), &all[i], &error), 0);
+    assert_adopt_fails(device, 4096, of_user(region_of(large, 0, NULL), quota, 70001), "TOO_MANY_REGIONS");
+    assert_int_equal(device_adopt(device, 4096, of_user(region_of(small, 0, NULL), quota, 70002), &segment, &error), 0);
+    segment_unref(segment);
+    assert_int_equal(device_adopt(device, 4096, of_user(region_of(large, 0, NULL), quota, 0), &all[14], &error), 0);
+    assert_adopt_fails(device, 4096, of_user(region_of(large, 0, NULL), quota, 0), "TOO_MANY_REGIONS");
     for (size_t i = 0; i < 15; i++)
         segment_unref(all[i]);
-    assert_int_equal(device_adopt(device, 4096, region_of(large, 0, NULL), &segment, &error), 0);
+    assert_int_equal(device_adopt(device, 4096, of_user(region_of(large, 0, NULL), quota, 70001), &segment, &error), 0);
     segment_unref(segment);
     device_destroy(device);
+    assert_int_equal(quota_taken(quota, QUOTA_LENT), 0);
+    quota_destroy(quota);
     close(large);
+    close(small);
+}
+
+static void a_user_with_all_the_loads_he_can_have_leaves_some_to_others(void **state)
+{
+    static struct segment *all[BUS_GUARD_MAX];
+    struct device *device = device_host_create(0);
+    int small = memfd(4096, F_SEAL_SHRINK);
+    struct quota *quota = quota_create();
+    struct segment *segment;
+    struct rlimit files;
+    struct error error;
+    size_t n = 0;
+    (void)state;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &files), 0);
+    if (files.rlim_max < 2 * BUS_GUARD_MAX)
+        skip();
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &(struct rlimit){files.rlim_max, files.rlim_max}), 0);
+    quota_set_limits(quota, QUOTA_LENT, HOST_REGIONS_MAX_BYTES, 0);
+    while (n < BUS_GUARD_MAX &&
+           device_adopt(device, 4096, of_user(region_of(small, 0, NULL), quota, 70001), &all[n], &error) == 0)
+        n++;
+    assert_in_range(n, BUS_GUARD_MAX * 8 / 10, BUS_GUARD_MAX * 9 / 10);
+    assert_int_equal(device_adopt(device, 4096, of_user(region_of(small, 0, NULL), quota, 70002), &segment, &error), 0);
+    segment_unref(segment);
+    while (n > 0)
+        segment_unref(all[--n]);
+    device_destroy(device);
+    assert_int_equal(quota_taken(quota, QUOTA_LENT), 0);
+    quota_destroy(quota);
+    close(small);
 }
 
 static void reserved_huge_pages_are_taken_where_there_are_some(void **state)
@@ -266,7 +314,8 @@ int main(void)
         cmocka_unit_test(holes_are_filled_again),
         cmocka_unit_test(what_was_sealed_since_it_was_looked_at_is_an_error),
         cmocka_unit_test(a_region_that_is_too_small_elsewhere_or_too_large_is_refused),
-        cmocka_unit_test(regions_have_the_addresses_of_a_little_less_than_sixteen_of_the_largest),
+        cmocka_unit_test(a_user_with_all_the_addresses_he_can_get_leaves_some_to_others_and_root),
+        cmocka_unit_test(a_user_with_all_the_loads_he_can_have_leaves_some_to_others),
         cmocka_unit_test(reserved_huge_pages_are_taken_where_there_are_some),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
