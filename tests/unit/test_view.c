@@ -57,7 +57,7 @@ static void there_is_one_slice_per_dimension(void **state)
     (void)state;
     for (uint32_t n = 1; n <= 3; n++) {
         struct view_item item = {.name = "some.w", .name_length = 6, .n_slices = n, .slices = slices};
-        int failed = view_slices(&item, &record, start, size, &error);
+        int failed = view_slices(&item, false, &record, start, size, &error);
         assert_int_equal(failed, n == 2 ? 0 : -1);
         if (failed) {
             assert_int_equal(error.code, ERROR_INVALID_ARGUMENT);
@@ -65,8 +65,24 @@ static void there_is_one_slice_per_dimension(void **state)
         }
     }
     struct view_item item = {.n_slices = 2, .slices = slices};
-    assert_int_equal(view_slices(&item, &record, start, size, &error), 0);
+    assert_int_equal(view_slices(&item, false, &record, start, size, &error), 0);
     assert_true(start[0] == 1 && size[0] == 2 && start[1] == 4 && size[1] == 2);
+}
+
+static void a_leading_view_takes_the_other_dimensions_whole(void **state)
+{
+    static const uint64_t shape[] = {4, 6};
+    static const struct slice slices[] = {{1, 3}, {-2, INT64_MAX}, {0, 1}};
+    struct tensor_record record = {.name = "some.w", .name_length = 6, .rank = 2, .shape = shape};
+    uint64_t start[3], size[3];
+    struct error error;
+    (void)state;
+    struct view_item item = {.name = "some.w", .name_length = 6, .n_slices = 1, .slices = slices};
+    assert_int_equal(view_slices(&item, true, &record, start, size, &error), 0);
+    assert_true(start[0] == 1 && size[0] == 2 && start[1] == 0 && size[1] == 6);
+    item.n_slices = 3;
+    assert_int_equal(view_slices(&item, true, &record, start, size, &error), -1);
+    assert_int_equal(error.code, ERROR_INVALID_ARGUMENT);
 }
 
 int main(void)
@@ -74,6 +90,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bounds_are_clipped_as_numpy_clips_them),
         cmocka_unit_test(there_is_one_slice_per_dimension),
+        cmocka_unit_test(a_leading_view_takes_the_other_dimensions_whole),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
