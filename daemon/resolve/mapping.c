@@ -209,9 +209,11 @@ static int cut_tensor(const struct mapping_builder *builder, const struct view_i
                       const struct tensor_record *record, const uint64_t **start, const uint64_t **size)
 {
     uint64_t *dims = arena_try_array(&builder->mapping->arena, 2 * (size_t)record->rank, sizeof *dims, builder->error);
+    if (!dims)
+        return -1;
     *start = dims;
     *size = dims + record->rank;
-    return dims ? view_slices(item, builder->view->leading, record, dims, dims + record->rank, builder->error) : -1;
+    return view_slices(item, builder->view->leading, record, dims, dims + record->rank, builder->error);
 }
 
 static int place_items(struct mapping_builder *builder)
