@@ -9,9 +9,10 @@
 # A stage prints its runners' closing lines and how long it took; the whole output is in build/test-logs/STAGE. All stages
 # run even when one fails, except that nothing is tested when the build fails. Exit 0 only when every stage passed.
 #
-# Everything runs in two lanes at once, because end-to-end tests mostly wait for daemons: the second lane builds and runs what
-# computes (sanitizers, coverage, lint) with the low priority NICE. What measures memory or time runs alone at the end. (A real
-# vLLM has 6 GB of packages, kept between runs.) A skipped test is listed with its reason. TENSORCAST_TORCH=0 leaves torch and vLLM out.
+# Everything runs in two lanes at once, because end-to-end tests mostly wait for daemons: the second lane begins with the
+# sanitizers and has the low priority NICE; the rest is done by whichever lane is free. What measures memory or time runs alone at
+# the end. (A real vLLM has 6 GB of packages, kept between runs.) A skipped test is listed with its reason. TENSORCAST_TORCH=0 leaves
+# torch and vLLM out.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 logs=build/test-logs
@@ -121,6 +122,19 @@ installed() { # what stages install that come later
   [ "${TENSORCAST_TORCH:-1}" = 0 ] || { bash tests/vllm/setup.sh; bash tests/faces/setup.sh; }
 } >"$logs/more_setup" 2>&1
 
+# What runs whichever lane is free, in this order, and the stage of the other lane that has to come first, if one has.
+either=(python_tests:client asan_e2e:asan stores:client tsan_e2e:tsan vllm_plan:client faces:client jax_tests:client lint:)
+either_lane() {
+  local entry name
+  for entry in "${either[@]}"; do
+    name=${entry%%:*}
+    [ "$name" != faces ] || [ "${TENSORCAST_TORCH:-1}" != 0 ] || continue
+    mkdir "$logs/.taken.$name" 2>/dev/null || continue
+    [ -z "${entry#*:}" ] || after "${entry#*:}"
+    lane "$name"
+  done
+}
+
 second_lane() {
   lane asan
   after coverage # which finds out what has threads
@@ -128,19 +142,9 @@ second_lane() {
   either_lane
 }
 
-# Done by whichever lane comes to it first.
-either_lane() {
-  local name
-  for name in asan_e2e lint tsan_e2e; do
-    mkdir "$logs/.taken.$name" 2>/dev/null || continue
-    case $name in *_e2e) after "${name%_e2e}" ;; esac # has built what it runs
-    lane "$name"
-  done
-}
-
 everything() {
-  local front=(rules coverage numpy client python_tests jax_tests vllm_plan e2e stores)
-  [ "${TENSORCAST_TORCH:-1}" = 0 ] || front+=(faces vllm)
+  local front=(client rules coverage numpy e2e)
+  [ "${TENSORCAST_TORCH:-1}" = 0 ] || front+=(vllm)
   background installed
   background second_lane
   local second_lane=$!
