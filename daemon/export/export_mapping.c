@@ -101,6 +101,9 @@ int export_mapping_parse(const char *text, size_t length, const struct export_te
     for (size_t i = 0; i < n_tensors; i++)
         map_add(&reader.by_name, tensors[i].record->name, tensors[i].record->name_length, (uint32_t)i);
     int status = read_mapping(&reader);
+    if (status == 0 && n_tensors == 0)
+        status = fail(error, ERROR_INVALID_ARGUMENT, "BAD_MAPPING",
+                      "mapping: there is no tensor to name, so no file would be written; leave --mapping out");
     for (size_t i = 0; status == 0 && i < n_tensors; i++)
         if (!file_of[i])
             status = fail_tensor_of_mapping(

@@ -304,3 +304,33 @@ def test_variants_are_written_however_the_output_is_cut(alone, models, tmp_path)
     found = whole(tmp_path / "bf")
     assert found["experts"].tobytes() == made["experts"][1:3, :, 5:9].astype(ml_dtypes.bfloat16).tobytes()
     assert found["kk"].tobytes() == made["kk"].tobytes()
+
+
+def test_a_mapping_names_the_file_of_every_tensor(alone, models, tmp_path):
+    arrays = {name: np.arange(n, dtype=np.float32) for n, name in enumerate("abc", 1)}
+    (models / "m").mkdir()
+    save_file(arrays, models / "m/model.safetensors")
+    files = {"a": "one.safetensors", "b": "two.safetensors", "c": "one.safetensors"}
+    mapping = tmp_path / "mapping.json"
+    mapping.write_text(json.dumps({"weight_map": files}))
+    alone.ok("export", models / "m", "--out", tmp_path / "out", "--mapping", mapping)
+    for name in set(files.values()):
+        assert {k: v.tolist() for k, v in checkpoints.read_back(tmp_path / "out" / name).items()} == \
+            {k: arrays[k].tolist() for k in files if files[k] == name}
+    assert json.loads((tmp_path / "out/model.safetensors.index.json").read_text())["weight_map"] == files
+    for wrong, word in ({"a": "one.safetensors"}, "'b' is missing"), ({**files, "d": "one.safetensors"}, "'d'"), \
+            ({**files, "a": "../one.safetensors"}, "one.safetensors"):
+        mapping.write_text(json.dumps({"weight_map": wrong}))
+        failed = alone.run("export", models / "m", "--out", tmp_path / "no", "--mapping", mapping)
+        assert failed.code == 1 and "INVALID_ARGUMENT" in failed.err and word in failed.err, failed
+        assert not (tmp_path / "no").exists()
+
+
+def test_of_no_tensor_a_mapping_makes_no_index_that_nobody_can_read(alone, models, tmp_path):
+    (models / "m").mkdir()
+    save_file({}, models / "m/model.safetensors")
+    (tmp_path / "mapping.json").write_text('{"weight_map": {}}')
+    failed = alone.run("export", models / "m", "--out", tmp_path / "out", "--mapping", tmp_path / "mapping.json")
+    assert failed.code == 1 and "INVALID_ARGUMENT" in failed.err and "no tensor to name" in failed.err and not (tmp_path / "out").exists()
+    alone.ok("export", models / "m", "--out", tmp_path / "out")
+    assert alone.json("inspect", "--standalone", tmp_path / "out")["tensors"] == []
