@@ -138,6 +138,26 @@ int sink_fail_gone(const struct sink *sink, struct error *error)
     return fail(error, ERROR_UNAVAILABLE, REASON(UPLOAD_GONE), "%s: the store has forgotten what was begun", shown);
 }
 
+int sink_read_url(const struct sink *sink, const struct http_store *store, const char *url, const struct sink_object *object,
+                  void *bytes, uint32_t *crc32c, struct error *error)
+{
+    const struct iovec to = {bytes, (size_t)object->size_bytes};
+    uint64_t sum = 0;
+    const struct http_range range = {.store = store,
+                                     .url = url,
+                                     .name = sink->key,
+                                     .iov = &to,
+                                     .n_iov = 1,
+                                     .object_bytes = object->size_bytes,
+                                     .uid = sink->upload->uid,
+                                     .cancel = sink->upload->cancel,
+                                     .checksum = CHECKSUM_CRC32C,
+                                     .checksum_value = &sum};
+    int status = object->size_bytes ? http_read_range(stores_http(sink->stores), &range, error) : 0;
+    *crc32c = (uint32_t)sum;
+    return status;
+}
+
 int sink_pause(const struct sink *sink, uint32_t n, struct error *error)
 {
     uint64_t left_ms = http_backoff_ns((uint64_t)FIRST_PAUSE_MS * 1000000, n) / 1000000 + 1;

@@ -78,6 +78,10 @@ const struct sink_ops *sink_find(const char *reference); /* NULL: no store that 
 /* Fills bucket and key of "gs://bucket/key". */
 int sink_parse(struct sink *sink, const char *reference, struct error *error);
 void sink_fini(struct sink *sink);
+struct http_store;
+/* read_back of a store that is asked by HTTP: all of that version from `url`, as `store` asks. */
+int sink_read_url(const struct sink *sink, const struct http_store *store, const char *url, const struct sink_object *object,
+                  void *bytes, uint32_t *crc32c, struct error *error);
 bool sink_has_condition(const struct sink *sink);                       /* not everything may be replaced */
 int sink_fail_exists(const struct sink *sink, struct error *error);     /* ALREADY_EXISTS; with if_version ABORTED */
 bool sink_is_refused(const struct error *error);                        /* by that */

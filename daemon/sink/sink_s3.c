@@ -403,20 +403,7 @@ static int s3_read_back(struct sink *sink, const struct sink_object *object, voi
     struct s3_request request = {.client = client_of(sink), .bucket = sink->bucket, .if_match = object->version};
     const struct http_store store = {.prepare = s3_client_prepare, .judge = s3_client_judge, .data = &request};
     char *url = s3_client_url(client_of(sink), sink->bucket, sink->key, NULL);
-    const struct iovec to = {bytes, (size_t)object->size_bytes};
-    uint64_t sum = 0;
-    const struct http_range range = {.store = &store,
-                                     .url = url,
-                                     .name = sink->key,
-                                     .iov = &to,
-                                     .n_iov = 1,
-                                     .object_bytes = object->size_bytes,
-                                     .uid = sink->upload->uid,
-                                     .cancel = sink->upload->cancel,
-                                     .checksum = CHECKSUM_CRC32C,
-                                     .checksum_value = &sum};
-    int status = object->size_bytes ? http_read_range(stores_http(sink->stores), &range, error) : 0;
-    *crc32c = (uint32_t)sum;
+    int status = sink_read_url(sink, &store, url, object, bytes, crc32c, error);
     free(url);
     return status;
 }
