@@ -47,11 +47,12 @@ static void bounds_are_clipped_as_numpy_clips_them(void **state)
     }
 }
 
+static const uint64_t shape[] = {4, 6};
+static const struct slice slices[] = {{1, 3}, {-2, INT64_MAX}, {0, 1}};
+static const struct tensor_record record = {.name = "some.w", .name_length = 6, .rank = 2, .shape = shape};
+
 static void there_is_one_slice_per_dimension(void **state)
 {
-    static const uint64_t shape[] = {4, 6};
-    static const struct slice slices[] = {{1, 3}, {-2, INT64_MAX}, {0, 1}};
-    struct tensor_record record = {.name = "some.w", .name_length = 6, .rank = 2, .shape = shape};
     uint64_t start[3], size[3];
     struct error error;
     (void)state;
@@ -71,9 +72,6 @@ static void there_is_one_slice_per_dimension(void **state)
 
 static void a_leading_view_takes_the_other_dimensions_whole(void **state)
 {
-    static const uint64_t shape[] = {4, 6};
-    static const struct slice slices[] = {{1, 3}, {-2, INT64_MAX}, {0, 1}};
-    struct tensor_record record = {.name = "some.w", .name_length = 6, .rank = 2, .shape = shape};
     uint64_t start[3], size[3];
     struct error error;
     (void)state;
