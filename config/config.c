@@ -308,8 +308,8 @@ static ssize_t read_all(int fd, char *text, size_t room)
     return (ssize_t)n_read;
 }
 
-struct config *config_load_over(const char *path, const char *name, const struct config_default *defaults, size_t n_defaults,
-                                struct error *error)
+struct config *config_load(const char *path, const char *name, const struct config_default *defaults, size_t n_defaults,
+                           struct error *error)
 {
     enum { ROOM = CONFIG_YAML_MAX_BYTES + 1 };
     char shown[TEXT_NAME_CHARS];
@@ -327,11 +327,6 @@ struct config *config_load_over(const char *path, const char *name, const struct
         close(fd);
     free(text);
     return config;
-}
-
-struct config *config_load(const char *path, struct error *error)
-{
-    return config_load_over(path, path, NULL, 0, error);
 }
 
 static const struct config *defaults;

@@ -130,19 +130,17 @@ struct config {
 };
 
 /* Reads, checks and fills in every default. Returns NULL on error. */
-struct config *config_load(const char *path, struct error *error);
 struct config *config_parse(const char *text, size_t length, const char *path, struct error *error);
 struct config_default;
-/* The same with other defaults for some keys; path NULL = there is no file, and `name` stands for it in messages. */
-struct config *config_load_over(const char *path, const char *name, const struct config_default *defaults, size_t n_defaults,
-                                struct error *error);
+/* From a file, with other defaults for some keys; path NULL = there is no file, and `name` stands for it in messages. */
+struct config *config_load(const char *path, const char *name, const struct config_default *defaults, size_t n_defaults,
+                           struct error *error);
 void config_destroy(const struct config *config);
 
 /* Valid YAML with every key, its effective value and, as a comment, where it came from: "default" (equal to it, wherever it
- * was written), "derived", or "from the configuration file". Read again, it prints the same. */
-void config_print(const struct config *config, FILE *out);
-/* The same where --user has defaults of its own, which are in `users`; NULL = it has none. */
-void config_print_over(const struct config *config, const struct config *users, FILE *out);
+ * was written), "derived", or "from the configuration file". Read again, it prints the same. Where --user has defaults of its
+ * own, these are in `users`; NULL = it has none. */
+void config_print(const struct config *config, const struct config *users, FILE *out);
 /* From the same table: docs/config.md, docs/man/store_daemon_config.yaml.5, config/store_daemon_config.yaml. */
 void config_print_markdown(FILE *out);
 void config_print_man(FILE *out);

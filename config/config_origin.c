@@ -113,16 +113,16 @@ const char *config_origin_name(const struct config_origin *origin)
 
 struct config *config_origin_load(const struct config_origin *origin, struct error *error)
 {
-    return config_load_over(origin->path, config_origin_name(origin), origin->defaults, origin->n_defaults, error);
+    return config_load(origin->path, config_origin_name(origin), origin->defaults, origin->n_defaults, error);
 }
 
 void config_origin_print(const struct config_origin *origin, const struct config *config, FILE *out)
 {
     struct error ignored;
     struct config *users =
-        origin->is_users ? config_load_over(NULL, config_origin_name(origin), origin->defaults, origin->n_defaults, &ignored)
+        origin->is_users ? config_load(NULL, config_origin_name(origin), origin->defaults, origin->n_defaults, &ignored)
                          : NULL;
-    config_print_over(config, users, out);
+    config_print(config, users, out);
     config_destroy(users);
 }
 

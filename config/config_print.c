@@ -59,12 +59,7 @@ static void print_origin(const struct config_key *key, const struct config *conf
     fputc('\n', out);
 }
 
-void config_print(const struct config *config, FILE *out)
-{
-    config_print_over(config, NULL, out);
-}
-
-void config_print_over(const struct config *config, const struct config *users, FILE *out)
+void config_print(const struct config *config, const struct config *users, FILE *out)
 {
     const char *before = NULL;
     for (size_t i = 0; i < schema_n_keys; i++) {

@@ -34,7 +34,6 @@ struct export_shard {
     size_t n_texts, texts_capacity;
     struct arena arena; /* of the texts */
     char (*keys)[16];
-    size_t keys_capacity;
 };
 
 /* --- pickle -------------------------------------------------------------------------------------------------------------- */

@@ -362,8 +362,3 @@ int host_folder_drop_local(struct host_folder *folder, const uint32_t *numbers, 
     pthread_mutex_unlock(&folder->manifest_lock);
     return failed;
 }
-
-int host_folder_fd(const struct host_folder *folder)
-{
-    return folder->fd;
-}

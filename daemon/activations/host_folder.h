@@ -81,6 +81,4 @@ int host_folder_forget_uploads(struct host_folder *folder, struct error *error);
 /* Removes the files of those of the segments that were uploaded; before that the manifest says so, durably. */
 int host_folder_drop_local(struct host_folder *folder, const uint32_t *numbers, size_t n, struct error *error);
 
-int host_folder_fd(const struct host_folder *folder); /* borrowed */
-
 #endif

@@ -149,7 +149,6 @@ static void judge_files(struct crew *crew)
     size_t n_again = 0;
     for (size_t i = 0; i < crew->n_lanes; i++) {
         struct scrub_lane *lane = &crew->lanes[i];
-        lane->file->was_read = true;
         if (scrub_lane_judge(crew->scrub, lane)) {
             lane->file->healed = crew->is_second;
             scrub_lane_fini(lane);

@@ -23,7 +23,7 @@ struct scrub_file {
     uint32_t *blocks;                        /* CRC-32C of block after block; NULL = not summed */
     uint64_t n_blocks;
     unsigned by, by_manifest; /* what matched, bits of checksum_kind */
-    bool was_read, healed;    /* healed: it matched when it was read again */
+    bool healed;              /* healed: it matched when it was read again */
     struct error error;       /* code ERROR_OK unless it is damaged */
 };
 

@@ -391,21 +391,6 @@ int index_replicate(struct index_work *work, const struct index_array *in, uint6
     return index_finish(&list, shape, out);
 }
 
-int index_set_operation(struct index_work *work, const struct index_array *in,
-                        uint32_t (*operation)(void *data, const struct index_map *map), void *data, struct index_array *out)
-{
-    struct index_map *maps = arena_try_array(work->arena, in->n_maps, sizeof *maps, work->error);
-    if (!maps)
-        return -1;
-    for (size_t i = 0; i < in->n_maps; i++) {
-        maps[i] = in->maps[i];
-        maps[i].operation = operation(data, &in->maps[i]);
-    }
-    *out = *in;
-    out->maps = maps;
-    return 0;
-}
-
 /* --- shuffling --- */
 
 enum { MAX_GATHER_WORK = 1 << 26 }; /* clips; beyond it a shuffle of a tensor of many parts would take minutes */

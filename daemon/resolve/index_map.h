@@ -83,8 +83,6 @@ int index_gather(struct index_work *work, const struct index_array *in, uint32_t
                  struct index_array *out);
 /* n times, along a new first dimension. */
 int index_replicate(struct index_work *work, const struct index_array *in, uint64_t n, struct index_array *out);
-int index_set_operation(struct index_work *work, const struct index_array *in,
-                        uint32_t (*operation)(void *data, const struct index_map *map), void *data, struct index_array *out);
 
 /* --- taking maps apart --- */
 

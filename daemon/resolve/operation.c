@@ -6,14 +6,6 @@
 
 enum { PIECE_ELEMENTS = 512, ELEMENT_BYTES = 8 };
 
-const char *operation_name(const struct operation *operation)
-{
-    for (uint32_t i = 0; i < operation->n_steps; i++)
-        if (operation->steps[i].grid)
-            return "dequantize";
-    return operation->n_steps ? "cast" : "copy";
-}
-
 /* Elements `first` and on of the stored box, which may begin and end within its rows. */
 static void dequantize(const struct operation_step *step, enum dtype from, unsigned char *dst, const unsigned char *src,
                        uint64_t first, size_t n_elements)

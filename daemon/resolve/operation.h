@@ -63,8 +63,6 @@ static inline uint64_t operation_dst_bytes(const struct operation *operation, ui
     return src_bytes / operation->from_bytes * operation->to_bytes;
 }
 
-const char *operation_name(const struct operation *operation); /* "copy" (no steps), "cast", "dequantize" */
-
 /* Applies all steps to elements that follow each other in the file from `file_offset` on. Neither side has to be aligned, and
  * they do not overlap. Vectorised; a chain goes through a small buffer on the stack. */
 void operation_apply(const struct operation *operation, void *dst, const void *src, uint64_t file_offset, size_t n_elements);

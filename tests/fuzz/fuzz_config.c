@@ -15,7 +15,7 @@ static char *printed(const struct config *config, size_t *length)
 {
     char *text;
     FILE *out = open_memstream(&text, length);
-    config_print(config, out);
+    config_print(config, NULL, out);
     fclose(out);
     return text;
 }

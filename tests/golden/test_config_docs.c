@@ -86,7 +86,7 @@ static void the_sample_is_a_good_configuration_of_defaults(void **state)
     struct error error;
     const char *differing = NULL;
     (void)state;
-    const struct config *config = config_load("config/store_daemon_config.yaml", &error);
+    const struct config *config = config_load("config/store_daemon_config.yaml", NULL, NULL, 0, &error);
     if (!config)
         fail_msg("%s", error.message);
     config_compare(config_defaults(), config, note_key, &differing);

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/support/operation_name.h"
 #include "tests/support/variant_scene.h"
 
 #include <cmocka.h>

@@ -10,6 +10,7 @@
 
 #include "base/memory.h"
 #include "resolve/mapping.h"
+#include "tests/support/operation_name.h"
 #include "tests/support/pieces.h"
 
 enum { WORD_CHARS = 1000 };

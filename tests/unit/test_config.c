@@ -44,7 +44,7 @@ static char *printed(const struct config *config)
     char *text;
     size_t length;
     FILE *out = open_memstream(&text, &length);
-    config_print(config, out);
+    config_print(config, NULL, out);
     fclose(out);
     return text;
 }
@@ -435,7 +435,7 @@ static void a_file_of_one_mebibyte_is_read_and_one_byte_more_is_refused(void **s
         FILE *file = fd >= 0 ? fdopen(fd, "w") : fopen(path, "w");
         assert_int_equal(fwrite(text, 1, length, file), length);
         fclose(file);
-        const struct config *config = config_load(path, &error);
+        const struct config *config = config_load(path, path, NULL, 0, &error);
         assert_int_equal(config != NULL, length == LIMIT);
         if (!config)
             assert_string_equal(error.reason, "CONFIG_TOO_LARGE");
@@ -449,10 +449,10 @@ static void a_file_that_cannot_be_read_is_named(void **state)
 {
     struct error error;
     (void)state;
-    assert_null(config_load("/nowhere/store.yaml", &error));
+    assert_null(config_load("/nowhere/store.yaml", NULL, NULL, 0, &error));
     assert_int_equal(error.code, ERROR_NOT_FOUND);
     assert_non_null(strstr(error.message, "/nowhere/store.yaml"));
-    assert_null(config_load("/tmp", &error));
+    assert_null(config_load("/tmp", NULL, NULL, 0, &error));
     assert_non_null(strstr(error.message, "/tmp"));
 }
 
@@ -596,7 +596,7 @@ static void prewarm_is_a_list_of_artifacts_with_options(void **state)
     char *printed;
     size_t length;
     FILE *out = open_memstream(&printed, &length);
-    config_print(config, out);
+    config_print(config, NULL, out);
     fclose(out);
     assert_non_null(strstr(printed,
                            "prewarm: [{artifact: \"disk:/models/a\", pin: true}, {artifact: \"gs://b/c\", tp_size: 4, "

@@ -9,6 +9,7 @@
 
 #include "resolve/mapping.h"
 #include "source/source_memory.h"
+#include "tests/support/operation_name.h"
 #include "tests/support/variant_scene.h"
 
 #include <cmocka.h>

@@ -9,18 +9,6 @@
 
 #include <cmocka.h> /* last: it makes a macro of fail */
 
-static void an_operation_is_named_by_its_steps(void **state)
-{
-    struct scale_grid grid = {.block_rows = 1, .block_columns = 1};
-    struct operation operation = {.from_bytes = 1, .to_bytes = 1};
-    (void)state;
-    assert_string_equal(operation_name(&operation), "copy");
-    operation.steps[operation.n_steps++] = (struct operation_step){.to = DTYPE_F32};
-    assert_string_equal(operation_name(&operation), "cast");
-    operation.steps[0].grid = &grid;
-    assert_string_equal(operation_name(&operation), "dequantize");
-}
-
 static void bytes_of_the_replica_are_counted_in_elements(void **state)
 {
     const struct operation widens = {.from_bytes = 1, .to_bytes = 4}, narrows = {.from_bytes = 8, .to_bytes = 2};
@@ -99,7 +87,6 @@ static void a_scale_is_found_by_where_the_element_is_stored(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_operation_is_named_by_its_steps),
         cmocka_unit_test(a_chain_of_casts_is_applied_in_its_order),
         cmocka_unit_test(a_scale_is_found_by_where_the_element_is_stored),
         cmocka_unit_test(bytes_of_the_replica_are_counted_in_elements),
