@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file_io.h"
 #include "base/text.h"
 
 enum { MAX_ATTEMPTS = 1000 };
@@ -46,17 +47,7 @@ int folder_writer_begin(struct folder_writer *writer, const char *name, struct e
 
 int folder_writer_add(struct folder_writer *writer, const void *bytes, size_t count, struct error *error)
 {
-    const char *at = bytes;
-    while (count) {
-        ssize_t written = write(writer->fd, at, count);
-        if (written < 0 && errno != EINTR)
-            return fail_file(writer, writer->name, error);
-        if (written > 0) {
-            at += written;
-            count -= (size_t)written;
-        }
-    }
-    return 0;
+    return file_io_write(writer->fd, bytes, count) < 0 ? fail_file(writer, writer->name, error) : 0;
 }
 
 int folder_writer_commit(struct folder_writer *writer, struct error *error)

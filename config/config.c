@@ -12,6 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/file_io.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include "config/config_origin.h"
@@ -292,22 +293,6 @@ struct config *config_parse(const char *text, size_t length, const char *path, s
 }
 
 /* Reads at most one byte more than a configuration may have. Returns the count or -1 with errno. */
-static ssize_t read_all(int fd, char *text, size_t room)
-{
-    size_t n_read = 0;
-    while (n_read < room) {
-        ssize_t n = read(fd, text + n_read, room - n_read);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return -1;
-        if (n == 0)
-            break;
-        n_read += (size_t)n;
-    }
-    return (ssize_t)n_read;
-}
-
 struct config *config_load(const char *path, const char *name, const struct config_default *defaults, size_t n_defaults,
                            struct error *error)
 {
@@ -317,7 +302,7 @@ struct config *config_load(const char *path, const char *name, const struct conf
         return parse_over("", 0, name, defaults, n_defaults, error);
     char *text = memory_alloc(ROOM);
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
-    ssize_t length = fd < 0 ? -1 : read_all(fd, text, ROOM);
+    ssize_t length = fd < 0 ? -1 : file_io_read(fd, text, ROOM);
     struct config *config = NULL;
     if (length < 0)
         fail_errno(error, errno, "cannot read the configuration %s", text_escape(path, strlen(path), shown));

@@ -12,6 +12,7 @@
 #include "activations_commands.h"
 #include "activations_gzip.h"
 #include "activations_hosts.h"
+#include "base/file_io.h"
 #include "base/map.h"
 #include "base/memory.h"
 #include "base/text.h"
@@ -115,18 +116,11 @@ static int put_dtype(struct export_shard *shard, const struct stored_tensor *ten
 
 static int read_piece(const struct export_shard *shard, void *bytes, size_t count, uint64_t offset, struct error *error)
 {
-    char *at = bytes;
-    while (count) {
-        ssize_t n = pread(shard->fd, at, count, (off_t)offset);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return n ? fail_errno(error, errno, "cannot read %s", shard->name)
-                     : fail(error, ERROR_DATA_LOSS, "SEGMENT_CUT", "%s got shorter while it was read", shard->name);
-        at += n;
-        offset += (uint64_t)n;
-        count -= (size_t)n;
-    }
+    ssize_t n = file_io_read_at(shard->fd, bytes, count, offset);
+    if (n < 0)
+        return fail_errno(error, errno, "cannot read %s", shard->name);
+    if ((size_t)n < count)
+        return fail(error, ERROR_DATA_LOSS, "SEGMENT_CUT", "%s got shorter while it was read", shard->name);
     return 0;
 }
 

@@ -10,6 +10,7 @@
 #include <unistd.h>
 #include <zlib.h>
 
+#include "base/file_io.h"
 #include "base/memory.h"
 #include "base/text.h"
 
@@ -28,15 +29,8 @@ static int write_out(struct unpacking *unpacking, const unsigned char *bytes, si
     unpacking->written += count;
     if (unpacking->written > MAX_SHARD_BYTES)
         return fail(error, ERROR_RESOURCE_EXHAUSTED, "SHARD_TOO_LARGE", "%s holds more than 64 GiB", unpacking->shown);
-    while (count) {
-        ssize_t n = write(unpacking->out, bytes, count);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return fail_errno(error, errno, "cannot unpack %s into a temporary file", unpacking->shown);
-        bytes += n;
-        count -= (size_t)n;
-    }
+    if (file_io_write(unpacking->out, bytes, count) < 0)
+        return fail_errno(error, errno, "cannot unpack %s into a temporary file", unpacking->shown);
     return 0;
 }
 

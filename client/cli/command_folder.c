@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/digest.h"
+#include "base/file_io.h"
 #include "base/json.h"
 #include "base/memory.h"
 #include "base/redact.h"
@@ -114,15 +115,8 @@ static int begin_file(void *data, size_t file, struct error *error)
 static int put_bytes(void *data, size_t file, const void *bytes, size_t count, struct error *error)
 {
     struct making *making = data;
-    const char *at = bytes;
-    int fd = file_of(making, file)->fd;
-    while (count) {
-        ssize_t n = write(fd, at, count);
-        if (n < 0 && errno != EINTR)
-            return fail_errno(error, errno, "cannot write %.200s of the folder", making->fetched.set.files[file].name);
-        at += n > 0 ? n : 0;
-        count -= n > 0 ? (size_t)n : 0;
-    }
+    if (file_io_write(file_of(making, file)->fd, bytes, count) < 0)
+        return fail_errno(error, errno, "cannot write %.200s of the folder", making->fetched.set.files[file].name);
     return 0;
 }
 

@@ -8,6 +8,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file_io.h"
+
 /* /dev/stdout, /dev/fd/1, a link to them, the file that the shell redirects to. Not /dev/null, which keeps nothing apart. */
 bool out_file_is_stdout(const char *path)
 {
@@ -138,16 +140,8 @@ int out_file_check(const char *path, struct error *error)
 
 int out_file_write(struct out_file *out, const void *bytes, size_t count, struct error *error)
 {
-    const char *at = bytes;
-    while (count) {
-        ssize_t written = write(out->fd, at, count);
-        if (written < 0 && errno != EINTR)
-            return fail_errno(error, errno, "cannot write %s", out->shown);
-        if (written > 0) {
-            at += written;
-            count -= (size_t)written;
-        }
-    }
+    if (file_io_write(out->fd, bytes, count) < 0)
+        return fail_errno(error, errno, "cannot write %s", out->shown);
     return 0;
 }
 

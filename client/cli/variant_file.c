@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/file_io.h"
 #include "base/memory.h"
 #include "interrupt.h"
 #include "safetensors_writer.h"
@@ -47,14 +48,8 @@ void variant_file_fini(struct variant_file *file)
 
 static int write_bytes(int fd, const void *bytes, uint64_t count, struct error *error)
 {
-    const char *at = bytes;
-    while (count) {
-        ssize_t n = write(fd, at, count);
-        if (n < 0 && errno != EINTR)
-            return fail_errno(error, errno, "cannot write the folder's file");
-        at += n > 0 ? n : 0;
-        count -= n > 0 ? (uint64_t)n : 0;
-    }
+    if (file_io_write(fd, bytes, count) < 0)
+        return fail_errno(error, errno, "cannot write the folder's file");
     return 0;
 }
 

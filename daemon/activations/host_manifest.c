@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/activation_name.h"
+#include "base/file_io.h"
 #include "base/json.h"
 #include "base/memory.h"
 #include "base/metadata.h"
@@ -322,18 +323,13 @@ static char *read_text(int fd, size_t *length, struct error *error)
     }
     *length = (size_t)status.st_size;
     text = metadata_alloc(*length + 1, error);
-    for (size_t got = 0; text && got < *length;) {
-        ssize_t n = pread(fd, text + got, *length - got, (off_t)got);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0) {
-            fail_errno(error, errno, "cannot read " ACTIVATION_MANIFEST);
-            metadata_free(text);
-            return NULL;
-        }
-        *length = n ? *length : got;
-        got += (size_t)n;
+    ssize_t got = text ? file_io_read_at(fd, text, *length, 0) : 0;
+    if (got < 0) {
+        fail_errno(error, errno, "cannot read " ACTIVATION_MANIFEST);
+        metadata_free(text);
+        return NULL;
     }
+    *length = (size_t)got;
     return text;
 }
 

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "activations/segment_private.h"
+#include "base/file_io.h"
 #include "base/memory.h"
 #include "base/metadata.h"
 
@@ -36,21 +37,12 @@ int segment_fail(const struct segment_builder *segment, const char *suffix, cons
 int segment_write_all(const struct segment_builder *segment, int fd, const char *suffix, const void *bytes, uint64_t count,
                       uint64_t offset, struct error *error)
 {
-    const char *at = bytes;
-    while (count) {
-        ssize_t written = pwrite(fd, at, count < STEP_BYTES ? (size_t)count : STEP_BYTES, (off_t)offset);
-        if (written < 0 && errno == EINTR)
-            continue;
-        if (written < 0 && errno == EFAULT)
-            return fail(error, ERROR_FAILED_PRECONDITION, "MEMORY_TAKEN_AWAY",
-                        "pages of the client's memory were taken away while they were read");
-        if (written <= 0)
-            return segment_fail(segment, suffix, "write", written < 0 ? errno : ENOSPC, error);
-        at += written;
-        offset += (uint64_t)written;
-        count -= (uint64_t)written;
-    }
-    return 0;
+    if (file_io_write_at(fd, bytes, count, offset) == 0)
+        return 0;
+    if (errno == EFAULT)
+        return fail(error, ERROR_FAILED_PRECONDITION, "MEMORY_TAKEN_AWAY",
+                    "pages of the client's memory were taken away while they were read");
+    return segment_fail(segment, suffix, "write", errno, error);
 }
 
 /* --- beginning ---------------------------------------------------------------------------------------------------------- */
@@ -147,16 +139,13 @@ static unsigned char *read_journal(const struct segment_builder *segment, size_t
     }
     *count = (size_t)status.st_size;
     bytes = metadata_alloc(*count + 1, error);
-    for (size_t got = 0; bytes && got < *count;) {
-        ssize_t n = pread(segment->journal_fd, bytes + got, *count - got, (off_t)got);
-        if (n < 0 && errno != EINTR) {
-            segment_fail(segment, SEGMENT_JOURNAL, "read", errno, error);
-            metadata_free(bytes);
-            return NULL;
-        }
-        *count = n == 0 ? got : *count;
-        got += n > 0 ? (size_t)n : 0;
+    ssize_t got = bytes ? file_io_read_at(segment->journal_fd, bytes, *count, 0) : 0;
+    if (got < 0) {
+        segment_fail(segment, SEGMENT_JOURNAL, "read", errno, error);
+        metadata_free(bytes);
+        return NULL;
     }
+    *count = (size_t)got;
     return bytes;
 }
 

@@ -9,6 +9,7 @@
 
 #include "activations/read_ahead.h"
 #include "base/crc.h"
+#include "base/file_io.h"
 #include "base/memory.h"
 #include "base/metadata.h"
 #include "base/text.h"
@@ -17,19 +18,11 @@
 /* Exactly so many bytes, -1: an error, or the file ends before. */
 static int read_at(int fd, const char *name, void *bytes, size_t count, uint64_t offset, struct error *error)
 {
-    char *at = bytes;
-    while (count) {
-        ssize_t got = pread(fd, at, count, (off_t)offset);
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got < 0)
-            return fail_errno(error, errno, "cannot read %s", name);
-        if (got == 0)
-            return fail(error, ERROR_DATA_LOSS, "SEGMENT_CUT", "%s got shorter while it was read", name);
-        at += got;
-        offset += (uint64_t)got;
-        count -= (size_t)got;
-    }
+    ssize_t got = file_io_read_at(fd, bytes, count, offset);
+    if (got < 0)
+        return fail_errno(error, errno, "cannot read %s", name);
+    if ((size_t)got < count)
+        return fail(error, ERROR_DATA_LOSS, "SEGMENT_CUT", "%s got shorter while it was read", name);
     return 0;
 }
 

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/arena.h"
+#include "base/file_io.h"
 #include "base/json.h"
 #include "base/memory.h"
 
@@ -99,20 +100,6 @@ static bool take_file(struct json *json, struct calibrated *devices, size_t *n_d
     return json_end(json) && (version == FILE_VERSION || json_fail(json, "unknown version"));
 }
 
-static ssize_t read_all(int fd, char *bytes, size_t size)
-{
-    size_t length = 0;
-    while (length < size) {
-        ssize_t n = read(fd, bytes + length, size - length);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return n < 0 ? -1 : (ssize_t)length;
-        length += (size_t)n;
-    }
-    return (ssize_t)length;
-}
-
 static int parse(const char *path, const char *bytes, size_t length, struct calibrated *devices, size_t *n_devices,
                  struct error *error)
 {
@@ -138,7 +125,7 @@ int calibration_file_read(const char *path, struct calibrated devices[CALIBRATIO
     if (fd < 0)
         return errno == ENOENT ? 0 : fail_errno(error, errno, "cannot open %s", path);
     char *bytes = memory_alloc(MAX_FILE_BYTES + 1);
-    ssize_t length = read_all(fd, bytes, MAX_FILE_BYTES + 1);
+    ssize_t length = file_io_read(fd, bytes, MAX_FILE_BYTES + 1);
     int rc;
     if (length < 0)
         rc = fail_errno(error, errno, "cannot read %s", path);
@@ -180,20 +167,6 @@ static char *format(const struct calibrated *devices, size_t n_devices, size_t *
     return writer.text;
 }
 
-static int write_all(int fd, const char *text, size_t length)
-{
-    while (length) {
-        ssize_t n = write(fd, text, length);
-        if (n < 0 && errno != EINTR)
-            return -1;
-        if (n > 0) {
-            text += n;
-            length -= (size_t)n;
-        }
-    }
-    return fsync(fd);
-}
-
 int calibration_file_write(const char *path, const struct calibrated *devices, size_t n_devices, struct error *error)
 {
     char beside[MAX_PATH_BYTES];
@@ -204,7 +177,7 @@ int calibration_file_write(const char *path, const struct calibrated *devices, s
         return fail_errno(error, errno, "cannot create %s", beside);
     size_t length;
     char *text = format(devices, n_devices, &length);
-    int failure = write_all(fd, text, length) ? errno : 0;
+    int failure = file_io_write(fd, text, length) < 0 || fsync(fd) < 0 ? errno : 0;
     free(text);
     if (close(fd) && !failure)
         failure = errno;

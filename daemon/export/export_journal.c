@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/crc.h"
+#include "base/file_io.h"
 #include "base/memory.h"
 
 enum { HEAD_BYTES = DIGEST_HEX_CHARS + 1 }; /* the fingerprint and a line feed */
@@ -23,17 +24,7 @@ static uint32_t record_check(const struct export_journal *journal, const struct 
 
 static int write_journal(int fd, const void *bytes, size_t count, struct error *error)
 {
-    const char *at = bytes;
-    while (count) {
-        ssize_t written = write(fd, at, count);
-        if (written < 0 && errno == EINTR)
-            continue;
-        if (written < 0)
-            return fail_journal(error);
-        at += written;
-        count -= (size_t)written;
-    }
-    return fdatasync(fd) < 0 ? fail_journal(error) : 0;
+    return file_io_write(fd, bytes, count) < 0 || fdatasync(fd) < 0 ? fail_journal(error) : 0;
 }
 
 static void mark_done(struct export_journal *journal, const struct journal_record *record)

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/arena.h"
+#include "base/file_io.h"
 #include "base/json.h"
 #include "base/memory.h"
 #include "observe/log.h"
@@ -54,15 +55,7 @@ static char *print_record(const struct folder *folder)
 static int write_text(const char *path, const char *text)
 {
     int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
-    size_t left = strlen(text);
-    while (fd >= 0 && left) {
-        ssize_t n = write(fd, text, left);
-        if (n < 0 && errno != EINTR)
-            break;
-        text += n > 0 ? n : 0;
-        left -= n > 0 ? (size_t)n : 0;
-    }
-    int failed = fd < 0 || left || fsync(fd) < 0 ? -1 : 0, cause = errno;
+    int failed = fd < 0 || file_io_write(fd, text, strlen(text)) < 0 || fsync(fd) < 0 ? -1 : 0, cause = errno;
     if (fd >= 0)
         close(fd);
     errno = cause;

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "base/digest.h"
+#include "base/file_io.h"
 #include "base/memory.h"
 #include "base/metadata.h"
 #include "base/text.h"
@@ -153,26 +154,12 @@ void header_store_close(struct header_store *store)
 
 /* --- reading --- */
 
-static bool read_all(int fd, void *bytes, uint64_t n_bytes)
-{
-    for (char *at = bytes; n_bytes;) {
-        ssize_t n = read(fd, at, n_bytes);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return false;
-        at += n;
-        n_bytes -= (uint64_t)n;
-    }
-    return true;
-}
-
 /* The document, or NULL when anything about the file is not as it was written. */
 static char *read_record(int fd, enum header_kind kind, const struct source_identity *identity, struct record *record)
 {
     struct stat status;
     unsigned char sum[DIGEST_BYTES];
-    if (fstat(fd, &status) < 0 || !S_ISREG(status.st_mode) || !read_all(fd, record, sizeof *record))
+    if (fstat(fd, &status) < 0 || !S_ISREG(status.st_mode) || file_io_read(fd, record, sizeof *record) != sizeof *record)
         return NULL;
     if (memcmp(record->magic, MAGIC, MAGIC_BYTES) != 0 || record->kind != kind ||
         memcmp(&record->identity, identity, sizeof *identity) != 0 ||
@@ -182,7 +169,7 @@ static char *read_record(int fd, enum header_kind kind, const struct source_iden
     char *bytes = metadata_alloc(record->n_bytes, &error);
     if (!bytes)
         return NULL;
-    if (read_all(fd, bytes, record->n_bytes)) {
+    if (file_io_read(fd, bytes, record->n_bytes) == (ssize_t)record->n_bytes) {
         checksum(record, bytes, sum);
         if (memcmp(sum, record->checksum, sizeof sum) == 0)
             return bytes;
@@ -213,27 +200,13 @@ bool header_store_find(struct header_store *store, enum header_kind kind, const 
 
 /* --- writing --- */
 
-static bool write_all(int fd, const void *bytes, uint64_t n_bytes)
-{
-    for (const char *at = bytes; n_bytes;) {
-        ssize_t n = write(fd, at, n_bytes);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return false;
-        at += n;
-        n_bytes -= (uint64_t)n;
-    }
-    return true;
-}
-
 static bool write_file(const struct header_store *store, const char *temporary, const char *name,
                        const struct record *record, const char *bytes)
 {
     int fd = openat(store->directory_fd, temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0)
         return false;
-    bool written = write_all(fd, record, sizeof *record) && write_all(fd, bytes, record->n_bytes);
+    bool written = file_io_write(fd, record, sizeof *record) == 0 && file_io_write(fd, bytes, record->n_bytes) == 0;
     written = close(fd) == 0 && written;
     if (written && renameat(store->directory_fd, temporary, store->directory_fd, name) == 0)
         return true;

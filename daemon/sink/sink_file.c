@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/crc.h"
+#include "base/file_io.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include "sink/sink_ops.h"
@@ -58,8 +59,8 @@ static int sum_at(const struct sink *sink, const char *path, uint32_t *crc32c, s
     char *bytes = memory_alloc(READ_BYTES);
     ssize_t n = fd < 0 ? -1 : 0;
     *crc32c = 0;
-    while (fd >= 0 && ((n = read(fd, bytes, READ_BYTES)) > 0 || (n < 0 && errno == EINTR)))
-        *crc32c = n > 0 ? crc32c_update(*crc32c, bytes, (size_t)n) : *crc32c;
+    while (fd >= 0 && (n = file_io_read(fd, bytes, READ_BYTES)) > 0)
+        *crc32c = crc32c_update(*crc32c, bytes, (size_t)n);
     int failure = n < 0 ? errno : 0;
     free(bytes);
     if (fd >= 0)
@@ -88,12 +89,8 @@ static int file_read_back(struct sink *sink, const struct sink_object *object, v
 
 static int write_at(const struct sink *sink, int fd, const struct sink_part *part, struct error *error)
 {
-    for (size_t done = 0; done < part->count;) {
-        ssize_t n = pwrite(fd, (const char *)part->bytes + done, part->count - done, (off_t)(part->offset + done));
-        if (n < 0 && errno != EINTR)
-            return fail_file(sink, errno, "write", error);
-        done += n > 0 ? (size_t)n : 0;
-    }
+    if (file_io_write_at(fd, part->bytes, part->count, part->offset) < 0)
+        return fail_file(sink, errno, "write", error);
     return 0;
 }
 

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/memory.h"
+#include "base/file_io.h"
 #include "base/parallel.h"
 #include "base/redact.h"
 #include "sink/sink.h"
@@ -44,14 +45,11 @@ static int fail_changed(const struct put *put, struct error *error)
 
 static int read_part(const struct put *put, uint64_t offset, char *bytes, size_t count, struct error *error)
 {
-    for (size_t done = 0; done < count;) {
-        ssize_t n = pread(put->upload->fd, bytes + done, count - done, (off_t)(offset + done));
-        if (n == 0)
-            return fail_changed(put, error);
-        if (n < 0 && errno != EINTR)
-            return fail_errno(error, errno, "cannot read the file that is sent");
-        done += n > 0 ? (size_t)n : 0;
-    }
+    ssize_t n = file_io_read_at(put->upload->fd, bytes, count, offset);
+    if (n < 0)
+        return fail_errno(error, errno, "cannot read the file that is sent");
+    if ((size_t)n < count)
+        return fail_changed(put, error);
     return 0;
 }
 

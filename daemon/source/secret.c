@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/file_io.h"
 #include "base/memory.h"
 
 void secret_free(char *secret)
@@ -28,20 +29,13 @@ bool secret_fits_header(const char *text)
 char *secret_read_file(const char *path, size_t max_bytes, size_t *length)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t got = 1;
     *length = 0;
     if (fd < 0)
         return NULL;
     char *text = memory_alloc(max_bytes + 2);
-    while (got != 0 && *length <= max_bytes) {
-        got = read(fd, text + *length, max_bytes + 1 - *length);
-        if (got < 0 && errno != EINTR)
-            break;
-        *length += got > 0 ? (size_t)got : 0;
-    }
+    ssize_t got = file_io_read(fd, text, max_bytes + 1);
     close(fd);
-    text[*length] = '\0';
-    if (got < 0)
-        *length = SIZE_MAX;
+    *length = got < 0 ? SIZE_MAX : (size_t)got;
+    text[got < 0 ? 0 : got] = '\0';
     return text;
 }

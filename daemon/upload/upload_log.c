@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file_io.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include "base/url.h"
@@ -35,14 +36,10 @@ static int read_whole(int fd, char **text, size_t *length, struct error *error)
         return fail(error, ERROR_DATA_LOSS, "BAD_UPLOAD_LOG",
                     "%s in the state folder cannot be read or is larger than a GiB", name);
     *text = memory_alloc((size_t)found.st_size + 1);
-    for (*length = 0; *length < (size_t)found.st_size;) {
-        ssize_t n = read(fd, *text + *length, (size_t)found.st_size - *length);
-        if (n < 0 && errno != EINTR)
-            return fail_errno(error, errno, "cannot read %s in the state folder", name);
-        if (n == 0)
-            break;
-        *length += n > 0 ? (size_t)n : 0;
-    }
+    ssize_t got = file_io_read(fd, *text, (size_t)found.st_size);
+    if (got < 0)
+        return fail_errno(error, errno, "cannot read %s in the state folder", name);
+    *length = (size_t)got;
     return 0;
 }
 

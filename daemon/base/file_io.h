@@ -1,0 +1,17 @@
+/* Reads and writes that go on after signals and short counts, so that a caller has two outcomes instead of four.
+ * On -1 errno says why, and how much was moved before that is not known. Any thread. */
+#ifndef BASE_FILE_IO_H
+#define BASE_FILE_IO_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+/* How many bytes came: `count`, or less where the file ends. */
+ssize_t file_io_read(int fd, void *bytes, size_t count);
+ssize_t file_io_read_at(int fd, void *bytes, size_t count, uint64_t offset);
+/* 0 when all of it was taken. */
+int file_io_write(int fd, const void *bytes, size_t count);
+int file_io_write_at(int fd, const void *bytes, size_t count, uint64_t offset);
+
+#endif

@@ -1,0 +1,146 @@
+/* What is read or written in pieces is whole for the caller, signals or not. */
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/file_io.h"
+
+#include <cmocka.h> /* last: it makes a macro of fail */
+
+enum { COUNT = 1 << 20, PIECE = 3001 }; /* more than a pipe holds */
+
+static void on_signal(int number)
+{
+    (void)number;
+}
+
+struct other_end {
+    pthread_t thread, main;
+    int fd;
+    unsigned char *bytes;
+};
+
+/* Takes what the pipe has, a little at a time, and interrupts the writer in between. */
+static void *take_in_pieces(void *data)
+{
+    struct other_end *end = data;
+    ssize_t n = 0;
+    for (size_t at = 0; at < COUNT && (n = read(end->fd, end->bytes + at, COUNT - at < PIECE ? COUNT - at : PIECE)) > 0;
+         at += (size_t)n)
+        pthread_kill(end->main, SIGUSR1);
+    return NULL;
+}
+
+static void *give_in_pieces(void *data)
+{
+    struct other_end *end = data;
+    ssize_t n = 0;
+    for (size_t at = 0; at < COUNT && (n = write(end->fd, end->bytes + at, COUNT - at < PIECE ? COUNT - at : PIECE)) > 0;
+         at += (size_t)n)
+        pthread_kill(end->main, SIGUSR1);
+    close(end->fd);
+    return NULL;
+}
+
+static unsigned char *make_bytes(void)
+{
+    unsigned char *bytes = malloc(COUNT);
+    for (size_t i = 0; i < COUNT; i++)
+        bytes[i] = (unsigned char)(i * 2654435761u >> 11);
+    return bytes;
+}
+
+static void interrupt_calls(void)
+{
+    struct sigaction action = {.sa_handler = on_signal}; /* no SA_RESTART */
+    assert_return_code(sigaction(SIGUSR1, &action, NULL), errno);
+}
+
+static void a_pipe_that_takes_a_little_and_signals_gets_all(void **state)
+{
+    int ends[2];
+    unsigned char *bytes = make_bytes();
+    struct other_end end = {.main = pthread_self(), .bytes = calloc(1, COUNT)};
+    (void)state;
+    interrupt_calls();
+    assert_return_code(pipe(ends), errno);
+    end.fd = ends[0];
+    assert_int_equal(pthread_create(&end.thread, NULL, take_in_pieces, &end), 0);
+    assert_return_code(file_io_write(ends[1], bytes, COUNT), errno);
+    pthread_join(end.thread, NULL);
+    assert_memory_equal(end.bytes, bytes, COUNT);
+    close(ends[0]);
+    close(ends[1]);
+    free(end.bytes);
+    free(bytes);
+}
+
+static void what_comes_in_pieces_is_read_up_to_the_end(void **state)
+{
+    int ends[2];
+    unsigned char *bytes = make_bytes(), *read = calloc(1, COUNT + 9);
+    struct other_end end = {.main = pthread_self(), .bytes = bytes};
+    (void)state;
+    interrupt_calls();
+    assert_return_code(pipe(ends), errno);
+    end.fd = ends[1];
+    assert_int_equal(pthread_create(&end.thread, NULL, give_in_pieces, &end), 0);
+    assert_int_equal(file_io_read(ends[0], read, COUNT + 9), COUNT); /* the file ends before */
+    pthread_join(end.thread, NULL);
+    assert_memory_equal(read, bytes, COUNT);
+    close(ends[0]);
+    free(read);
+    free(bytes);
+}
+
+static void offsets_do_not_move_the_descriptor(void **state)
+{
+    char found[8] = "";
+    int fd = memfd_create("file_io", MFD_CLOEXEC);
+    (void)state;
+    assert_return_code(file_io_write(fd, "abc", 3), errno);
+    assert_return_code(file_io_write_at(fd, "xyz", 3, 10), errno);
+    assert_int_equal(lseek(fd, 0, SEEK_CUR), 3);
+    assert_int_equal(file_io_read_at(fd, found, 2, 11), 2);
+    assert_memory_equal(found, "yz", 2);
+    assert_int_equal(file_io_read_at(fd, found, 8, 11), 2);
+    assert_int_equal(file_io_read_at(fd, found, 8, 13), 0);
+    assert_int_equal(lseek(fd, 0, SEEK_CUR), 3);
+    assert_int_equal(file_io_read_at(fd, found, 8, UINT64_MAX), -1); /* not where it stands */
+    assert_int_equal(errno, EINVAL);
+    assert_int_equal(file_io_write_at(fd, found, 8, UINT64_MAX), -1);
+    close(fd);
+}
+
+static void errno_says_why(void **state)
+{
+    char byte = 0;
+    int full = open("/dev/full", O_WRONLY | O_CLOEXEC);
+    (void)state;
+    assert_int_equal(file_io_write(full, &byte, 1), -1);
+    assert_int_equal(errno, ENOSPC);
+    assert_int_equal(file_io_read(full, &byte, 1), -1);
+    assert_int_equal(errno, EBADF);
+    assert_return_code(file_io_write(full, &byte, 0), errno);
+    close(full);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_pipe_that_takes_a_little_and_signals_gets_all),
+        cmocka_unit_test(what_comes_in_pieces_is_read_up_to_the_end),
+        cmocka_unit_test(offsets_do_not_move_the_descriptor),
+        cmocka_unit_test(errno_says_why),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
