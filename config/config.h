@@ -48,84 +48,101 @@ struct config_prewarm {         /* what is loaded from the start on */
     bool pin;
 };
 
+struct config_list {
+    const char *const *items;
+    size_t n_items;
+};
+
+struct config_server {
+    const char *socket_path;
+    const char *handoff_socket_path; /* "" in the file: derived, here always filled in */
+    uint64_t socket_mode;            /* 0660 */
+    const char *socket_group;        /* "" = leave */
+    const char *state_dir;
+    uint64_t max_connections_per_uid;
+    uint64_t max_message_bytes; /* max_message_size */
+    uint64_t shutdown_grace_ms; /* shutdown_grace */
+};
+
+struct config_logging {
+    uint64_t level;  /* enum log_level */
+    uint64_t format; /* enum log_format */
+    const char *file;
+};
+
+struct config_memory {
+    uint64_t host_budget_bytes; /* 0 = auto: half of what the cgroup or the host has, found at start */
+    uint64_t staging_budget_bytes;
+    uint64_t extent_cache_bytes; /* 0 = auto, of the host budget */
+    uint64_t replica_idle_ttl_ms;
+    uint64_t metadata_budget_bytes;     /* 0 = auto: a quarter of the host budget within bounds */
+    uint64_t pool_budget_bytes;         /* memory prepared for the next load; default 0 */
+    uint64_t locked_pages_budget_bytes; /* of the page cache, kept by prewarm; default 0 */
+};
+
+struct config_limits {
+    uint64_t kept_for_others_percent; /* see base/quota.h */
+    const char *shared_group;         /* "" = none */
+};
+
+struct config_http { /* of every object store */
+    uint64_t max_connections, max_host_connections, request_bytes, max_tries;
+    uint64_t connect_timeout_ms, first_byte_timeout_ms, stall_timeout_ms, progress_timeout_ms;
+    uint64_t hedge_after_ms, hedge_percent; /* 0 percent = none */
+    const char *ca_file;
+    bool allow_plain;
+};
+
 enum { CONFIG_STORES_BYTES = 1024 };
 
-struct config {
+struct config_sources {
     struct {
-        const char *socket_path;
-        const char *handoff_socket_path; /* "" in the file: derived, here always filled in */
-        uint64_t socket_mode;            /* 0660 */
-        const char *socket_group;        /* "" = leave */
-        const char *state_dir;
-        uint64_t max_connections_per_uid;
-        uint64_t max_message_bytes; /* max_message_size */
-        uint64_t shutdown_grace_ms; /* shutdown_grace */
-    } server;
-    struct {
-        uint64_t level;  /* enum log_level */
-        uint64_t format; /* enum log_format */
-        const char *file;
-    } logging;
-    struct {
-        uint64_t host_budget_bytes; /* 0 = auto: half of what the cgroup or the host has, found at start */
-        uint64_t staging_budget_bytes;
-        uint64_t extent_cache_bytes; /* 0 = auto, of the host budget */
-        uint64_t replica_idle_ttl_ms;
-        uint64_t metadata_budget_bytes;     /* 0 = auto: a quarter of the host budget within bounds */
-        uint64_t pool_budget_bytes;         /* memory prepared for the next load; default 0 */
-        uint64_t locked_pages_budget_bytes; /* of the page cache, kept by prewarm; default 0 */
-    } memory;
-    struct {
-        uint64_t kept_for_others_percent; /* see base/quota.h */
-        const char *shared_group;         /* "" = none */
-    } limits;
-    struct {
-        const char *const *trusted_roots;
-        size_t n_trusted_roots;
+        struct config_list trusted_roots, immutable_roots;
     } disk;
-    struct { /* sources.disk.immutable_roots */
-        const char *const *roots;
-        size_t n_roots;
-    } immutable;
-    enum verify_policy verify; /* sources.verify */
-    struct {                   /* sources.trusted_urls */
-        const char *const *urls;
-        size_t n_urls; /* 0 = all */
-    } trusted;
-    struct { /* of every object store */
-        uint64_t max_connections, max_host_connections, request_bytes, max_tries;
-        uint64_t connect_timeout_ms, first_byte_timeout_ms, stall_timeout_ms, progress_timeout_ms;
-        uint64_t hedge_after_ms, hedge_percent; /* 0 percent = none */
-        const char *ca_file;
-        bool allow_plain;
-    } http;
+    enum verify_policy verify;
+    struct config_list trusted_urls; /* none = all */
+    struct config_http http;
     _Alignas(max_align_t) char stores[CONFIG_STORES_BYTES]; /* their sections: schema_section() */
-    struct {                                                /* activations.roots */
-        const char *const *list;
-        size_t n;
-    } activation_roots;
-    struct {
-        uint64_t disk_quota_bytes; /* 0 = none */
-        uint64_t quota_timeout_ms;
-    } activations;
-    struct { /* uploads.prefixes */
-        const char *const *list;
-        size_t n;
-    } upload_prefixes;
-    struct {
-        const char *plugin_folder;    /* "" = the installation's */
-        uint64_t memory_budget_bytes; /* of each GPU; 0 = auto: nine tenths of what it has */
-    } devices;
-    struct {
-        uint64_t io_threads;                            /* 0 = auto */
-        enum collective_transport collective_transport; /* AUTO: the quickest that there is */
-        struct materialization_strategy strategy;
-    } engine;
-    struct { /* as a list of texts first: each entry as YAML, canonical */
-        const char *const *texts;
-        size_t n;
-        const struct config_prewarm *entries;
-    } prewarm;
+};
+
+struct config_activations {
+    struct config_list roots;
+    uint64_t disk_quota_bytes; /* 0 = none */
+    uint64_t quota_timeout_ms;
+};
+
+struct config_uploads {
+    struct config_list prefixes;
+};
+
+struct config_devices {
+    const char *plugin_folder;    /* "" = the installation's */
+    uint64_t memory_budget_bytes; /* of each GPU; 0 = auto: nine tenths of what it has */
+};
+
+struct config_engine {
+    uint64_t io_threads;                            /* 0 = auto */
+    enum collective_transport collective_transport; /* AUTO: the quickest that there is */
+    struct materialization_strategy strategy;
+};
+
+struct config_prewarms {
+    struct config_list texts; /* each entry as YAML, canonical; what the schema knows of it */
+    const struct config_prewarm *entries;
+};
+
+/* Its members are the sections of the file, theirs the keys. */
+struct config {
+    struct config_server server;
+    struct config_logging logging;
+    struct config_memory memory;
+    struct config_limits limits;
+    struct config_sources sources;
+    struct config_activations activations;
+    struct config_uploads uploads;
+    struct config_devices devices;
+    struct config_engine engine;
+    struct config_prewarms prewarm;
     void *internal; /* arena and origins */
 };
 

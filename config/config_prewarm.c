@@ -197,9 +197,9 @@ int config_prewarm_read(struct config_yaml *yaml, struct arena *arena, struct co
     struct config_prewarm *entries = arena_array(arena, CONFIG_PREWARM_MAX, sizeof *entries);
     const char **texts = arena_array(arena, CONFIG_PREWARM_MAX, sizeof *texts);
     config->prewarm.entries = entries;
-    config->prewarm.texts = texts;
+    config->prewarm.texts.items = texts;
     for (;;) {
-        size_t n = config->prewarm.n;
+        size_t n = config->prewarm.texts.n_items;
         struct reading reading = {.yaml = yaml, .arena = arena, .error = error};
         if (read_next(&reading) < 0)
             return -1;
@@ -212,6 +212,6 @@ int config_prewarm_read(struct config_yaml *yaml, struct arena *arena, struct co
         if (read_entry(&reading) < 0)
             return -1;
         texts[n] = entries[n].text = canonical_text(&entries[n], arena);
-        config->prewarm.n++;
+        config->prewarm.texts.n_items++;
     }
 }

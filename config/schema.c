@@ -100,54 +100,54 @@ static const struct config_key keys_before_stores[] = {
      .help = "Unix group whose members may join each other's load groups: they have one name space of group ids, and append "
              "to each other's activation stores. Empty: nobody shares."},
 
-    {"sources.disk.trusted_roots", CONFIG_ROOTS, FIELD(disk), .fallback = "/models", .reloadable = true,
+    {"sources.disk.trusted_roots", CONFIG_ROOTS, FIELD(sources.disk.trusted_roots), .fallback = "/models", .reloadable = true,
      .help = "Folders that artifacts may be loaded from; symbolic links cannot lead out of them. None may lie inside another. "
              "An empty list trusts nothing."},
-    {"sources.disk.immutable_roots", CONFIG_ROOTS, FIELD(immutable), .fallback = "", .reloadable = true,
+    {"sources.disk.immutable_roots", CONFIG_ROOTS, FIELD(sources.disk.immutable_roots), .fallback = "", .reloadable = true,
      .help = "Folders of which you say that no file below them is ever changed, cut or written again: what really lies there is handed "
              "out as the file's own pages where a client can take them (docs/mapped.md). A file that is changed all the same "
              "changes the weights of running clients, and one that is cut ends them by SIGBUS."},
 
-    {"sources.verify", CONFIG_ENUM, FIELD(verify), .fallback = "auto", .names = verify_names, .reloadable = true,
+    {"sources.verify", CONFIG_ENUM, FIELD(sources.verify), .fallback = "auto", .names = verify_names, .reloadable = true,
      .help = "Whether what was read is checked before anybody sees it, against the checksums that the store gives or a manifest "
              "(docs/manifest.md). auto: whenever there is something to check against. required: a load that cannot be verified in "
              "full fails. none: never."},
-    {"sources.trusted_urls", CONFIG_PREFIXES, FIELD(trusted), .fallback = "",
+    {"sources.trusted_urls", CONFIG_PREFIXES, FIELD(sources.trusted_urls), .fallback = "",
      .help = "Beginnings of references, up to a slash or the end of a name: nothing else is loaded from object stores, nor from "
              "where servers of https:// references redirect to. Empty: everything that the daemon's credentials may read."},
-    {"sources.http.max_connections", CONFIG_INTEGER, FIELD(http.max_connections), .fallback = "64", .min = 1, .max = 1024,
+    {"sources.http.max_connections", CONFIG_INTEGER, FIELD(sources.http.max_connections), .fallback = "64", .min = 1, .max = 1024,
      .help = "Requests to all object stores that may be in flight at a time. Users and servers share them fairly; one user alone "
              "gets seven eighths (docs/http.md)."},
-    {"sources.http.max_host_connections", CONFIG_INTEGER, FIELD(http.max_host_connections), .fallback = "32", .min = 1,
+    {"sources.http.max_host_connections", CONFIG_INTEGER, FIELD(sources.http.max_host_connections), .fallback = "32", .min = 1,
      .max = 1024,
      .help = "Requests to one server that may be in flight at a time. How many are worth it is learned and stays below."},
-    {"sources.http.request_size", CONFIG_SIZE, FIELD(http.request_bytes), .fallback = "16MiB", .min = MIB(1), .max = GIB(1),
+    {"sources.http.request_size", CONFIG_SIZE, FIELD(sources.http.request_bytes), .fallback = "16MiB", .min = MIB(1), .max = GIB(1),
      .help = "What one request of a large read asks for."},
-    {"sources.http.max_tries", CONFIG_INTEGER, FIELD(http.max_tries), .fallback = "8", .min = 1, .max = 100,
+    {"sources.http.max_tries", CONFIG_INTEGER, FIELD(sources.http.max_tries), .fallback = "8", .min = 1, .max = 100,
      .help = "How often one request is tried before the load fails."},
-    {"sources.http.connect_timeout", CONFIG_DURATION, FIELD(http.connect_timeout_ms), .fallback = "5s", .min = 1,
+    {"sources.http.connect_timeout", CONFIG_DURATION, FIELD(sources.http.connect_timeout_ms), .fallback = "5s", .min = 1,
      .max = HOURS_MS(1), .help = "How long connecting to a server may take."},
-    {"sources.http.first_byte_timeout", CONFIG_DURATION, FIELD(http.first_byte_timeout_ms), .fallback = "30s", .min = 1,
+    {"sources.http.first_byte_timeout", CONFIG_DURATION, FIELD(sources.http.first_byte_timeout_ms), .fallback = "30s", .min = 1,
      .max = HOURS_MS(1), .help = "How long a server may take to begin its answer."},
-    {"sources.http.stall_timeout", CONFIG_DURATION, FIELD(http.stall_timeout_ms), .fallback = "5s", .min = 1,
+    {"sources.http.stall_timeout", CONFIG_DURATION, FIELD(sources.http.stall_timeout_ms), .fallback = "5s", .min = 1,
      .max = HOURS_MS(1),
      .help = "How long an answer may pause. Then the connection is dropped and the rest asked for on another one."},
-    {"sources.http.progress_timeout", CONFIG_DURATION, FIELD(http.progress_timeout_ms), .fallback = "2m", .min = 1,
+    {"sources.http.progress_timeout", CONFIG_DURATION, FIELD(sources.http.progress_timeout_ms), .fallback = "2m", .min = 1,
      .max = HOURS_MS(24), .help = "How long a request may go without a single byte, all its tries and waits together."},
-    {"sources.http.hedge_after", CONFIG_DURATION, FIELD(http.hedge_after_ms), .fallback = "1500ms", .min = 1,
+    {"sources.http.hedge_after", CONFIG_DURATION, FIELD(sources.http.hedge_after_ms), .fallback = "1500ms", .min = 1,
      .max = HOURS_MS(1),
      .help = "When a server is slow to begin an answer for this long, the same is asked once more on another connection."},
-    {"sources.http.hedge_percent", CONFIG_INTEGER, FIELD(http.hedge_percent), .fallback = "5", .max = 100,
+    {"sources.http.hedge_percent", CONFIG_INTEGER, FIELD(sources.http.hedge_percent), .fallback = "5", .max = 100,
      .help = "Of all requests, how many may be asked a second time for being slow. 0: none."},
-    {"sources.http.ca_file", CONFIG_PATH, FIELD(http.ca_file), .fallback = "", .may_be_empty = true,
+    {"sources.http.ca_file", CONFIG_PATH, FIELD(sources.http.ca_file), .fallback = "", .may_be_empty = true,
      .help = "Certificates that servers must be signed by. Empty: SSL_CERT_FILE, CURL_CA_BUNDLE, AWS_CA_BUNDLE or "
              "REQUESTS_CA_BUNDLE, then the system's."},
-    {"sources.http.allow_plain", CONFIG_BOOL, FIELD(http.allow_plain), .fallback = "false",
+    {"sources.http.allow_plain", CONFIG_BOOL, FIELD(sources.http.allow_plain), .fallback = "false",
      .help = "Lets http:// be used to other hosts than this one. What arrives that way may have been changed on the way."},
 };
 
 static const struct config_key keys_after_stores[] = {
-    {"activations.roots", CONFIG_ROOTS, FIELD(activation_roots), .fallback = "", .reloadable = true,
+    {"activations.roots", CONFIG_ROOTS, FIELD(activations.roots), .fallback = "", .reloadable = true,
      .help = "Folders that stores of activations may be written below (docs/activations.md); symbolic links cannot lead out of them. "
              "The daemon writes nowhere else. Who may connect may append to any store there. An empty list: none are written."},
     {"activations.disk_quota", CONFIG_SIZE, FIELD(activations.disk_quota_bytes), .fallback = "0", .max = LARGEST_SIZE,
@@ -156,7 +156,7 @@ static const struct config_key keys_after_stores[] = {
              "refused. Users share it as they share memory (limits.kept_for_others). 0: no limit but the disk's."},
     {"activations.quota_timeout", CONFIG_DURATION, FIELD(activations.quota_timeout_ms), .fallback = "30s", .max = HOURS_MS(24),
      .reloadable = true, .help = "How long a sample waits for room before it is refused."},
-    {"uploads.prefixes", CONFIG_PREFIXES, FIELD(upload_prefixes), .fallback = "", .reloadable = true,
+    {"uploads.prefixes", CONFIG_PREFIXES, FIELD(uploads.prefixes), .fallback = "", .reloadable = true,
      .help = "Beginnings of references that users may have the daemon write to with its credentials (docs/uploads.md): gs:// and s3://, "
              "up to a slash or the end of a name. Root and the daemon's own user need no entry. An empty list: nobody else's files "
              "are uploaded."},
@@ -178,8 +178,7 @@ static const struct config_key keys_after_stores[] = {
      .help = "Lets the local batched executor be chosen: whole extents in file order, equal slices read once."},
     {"engine.materialization_strategy.enable_tensor_aware_mapped_executor", CONFIG_BOOL,
      STRATEGY(enable_tensor_aware_mapped_executor), .fallback = "true", .reloadable = true,
-     .help = "Lets loads into memory of the client use executors that know tensors instead of bytes. This version has no such "
-             "loads."},
+     .help = "Accepted, and changes nothing: loads into memory of the client (docs/into.md) are planned as all others are."},
     {"engine.materialization_strategy.allow_mixed_execution", CONFIG_BOOL, STRATEGY(allow_mixed_execution),
      .fallback = "true",
      .reloadable = true,
@@ -232,7 +231,7 @@ static const struct config_key keys_after_stores[] = {
      .help = "Asks object stores for every slice by itself, in as many requests as it has rows, as old loaders did. For "
              "comparison and for going back only."},
 
-    {"prewarm", CONFIG_PREWARMS, FIELD(prewarm), .fallback = "", .reloadable = true,
+    {"prewarm", CONFIG_PREWARMS, FIELD(prewarm.texts), .fallback = "", .reloadable = true,
      .help = "What is loaded after the start and after each reload, so that it is in memory before anybody asks: artifact (a "
              "reference, or an absolute path); tp_size and tp_rank, the part of one tensor-parallel rank by the usual names; "
              "tensors, names or patterns; pin, so that it stays until the entry leaves this list. What cannot be loaded is logged "
@@ -254,11 +253,11 @@ static void add_keys(const struct config_key *added, size_t n_added, size_t base
     }
 }
 
-/* Sections lie one behind the other in config->stores. */
+/* Sections lie one behind the other in config->sources.stores. */
 static size_t section_base(const struct config_section *section)
 {
     const struct config_section *at;
-    size_t base = offsetof(struct config, stores);
+    size_t base = offsetof(struct config, sources.stores);
     for (size_t i = 0; (at = schema_store_section(i)) != section; i++)
         base += (at->bytes + _Alignof(max_align_t) - 1) / _Alignof(max_align_t) * _Alignof(max_align_t);
     return base;
@@ -275,7 +274,7 @@ __attribute__((constructor)) static void assemble_keys(void)
     add_keys(keys_before_stores, sizeof keys_before_stores / sizeof keys_before_stores[0], 0);
     for (size_t i = 0; (section = schema_store_section(i)) != NULL; i++)
         add_keys(section->keys, section->n_keys, section_base(section));
-    assert(section_base(NULL) <= offsetof(struct config, stores) + CONFIG_STORES_BYTES);
+    assert(section_base(NULL) <= offsetof(struct config, sources.stores) + CONFIG_STORES_BYTES);
     add_keys(keys_after_stores, sizeof keys_after_stores / sizeof keys_after_stores[0], 0);
 }
 

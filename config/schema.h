@@ -9,6 +9,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "config/config.h"
+
 enum config_type {
     CONFIG_BOOL,         /* bool */
     CONFIG_INTEGER,      /* uint64_t */
@@ -22,13 +24,8 @@ enum config_type {
     CONFIG_PATH,         /* const char *, absolute */
     CONFIG_SOCKET_PATH,  /* the same, and fits into sockaddr_un */
     CONFIG_ROOTS,        /* struct config_list: absolute paths, none inside another */
-    CONFIG_PREWARMS,     /* the member prewarm of struct config, which begins as a struct config_list */
+    CONFIG_PREWARMS,     /* struct config_list: entries as YAML; what they say is beside it, see struct config_prewarms */
     CONFIG_PREFIXES,     /* struct config_list: beginnings of references, "gs://models"; its default is the empty list */
-};
-
-struct config_list { /* as in struct config */
-    const char *const *items;
-    size_t n_items;
 };
 
 struct config_key {
@@ -60,7 +57,6 @@ extern size_t schema_n_keys;
 
 /* The sections of all stores, in order; NULL behind the last. In daemon/source/store.c, from the table of stores. */
 const struct config_section *schema_store_section(size_t index);
-struct config;
 /* The struct of that section in a configuration. */
 const void *schema_section(const struct config *config, const struct config_section *section);
 

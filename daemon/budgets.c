@@ -97,7 +97,7 @@ static void set_descriptor_quotas(struct quota *quota, const struct config *conf
 {
     struct rlimit limit;
     uint64_t all = getrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_cur : OWN_DESCRIPTORS;
-    uint64_t own = OWN_DESCRIPTORS + config->http.max_connections;
+    uint64_t own = OWN_DESCRIPTORS + config->sources.http.max_connections;
     uint64_t shared = all / 2 > own ? all - own : all / 2, connections = shared / 6;
     uint64_t reserve = shared / 8 < MOST_RESERVED_DESCRIPTORS ? shared / 8 : MOST_RESERVED_DESCRIPTORS;
     connections = connections < MOST_CONNECTIONS ? connections : MOST_CONNECTIONS;

@@ -52,11 +52,12 @@ static void keep_config(struct daemon *daemon, const struct config *config)
 static void configure_activations(const struct daemon *daemon)
 {
     const struct config *config = daemon->api.services.config;
-    activations_configure(daemon->api.activations,
-                          &(struct activation_limits){.roots = {config->activation_roots.list, config->activation_roots.n},
-                                                      .disk_quota_bytes = config->activations.disk_quota_bytes,
-                                                      .quota_timeout_ms = config->activations.quota_timeout_ms,
-                                                      .kept_percent = (unsigned)config->limits.kept_for_others_percent});
+    activations_configure(
+        daemon->api.activations,
+        &(struct activation_limits){.roots = {config->activations.roots.items, config->activations.roots.n_items},
+                                    .disk_quota_bytes = config->activations.disk_quota_bytes,
+                                    .quota_timeout_ms = config->activations.quota_timeout_ms,
+                                    .kept_percent = (unsigned)config->limits.kept_for_others_percent});
 }
 
 /* --- start -------------------------------------------------------------------------------------------------------- */
@@ -192,7 +193,7 @@ static int open_stores(struct daemon *daemon, struct error *error)
     daemon->ends_requests = (struct cancel){is_grace_over, daemon};
     if (stores_create(config, &daemon->ends_requests, &daemon->api.services.stores, error) != 0)
         return -1;
-    if (config->activation_roots.n || config->upload_prefixes.n)
+    if (config->activations.roots.n_items || config->uploads.prefixes.n_items)
         stores_allow_writing(daemon->api.services.stores);
     stores_describe(daemon->api.services.stores, log_store, NULL);
     return 0;
@@ -214,8 +215,8 @@ static int open_uploads(struct daemon *daemon, struct error *error)
     const struct upload_options options = {.state_dir = config->server.state_dir,
                                            .stores = daemon->api.services.stores,
                                            .quota = daemon->api.services.quota,
-                                           .prefixes = config->upload_prefixes.list,
-                                           .n_prefixes = config->upload_prefixes.n};
+                                           .prefixes = config->uploads.prefixes.items,
+                                           .n_prefixes = config->uploads.prefixes.n_items};
     return upload_queue_create(&options, &daemon->api.uploads, error);
 }
 
@@ -365,7 +366,7 @@ static void apply_config(struct daemon *daemon, struct config *fresh)
     keep_config(daemon, fresh);
     share_out(daemon);
     configure_activations(daemon);
-    upload_queue_set_prefixes(daemon->api.uploads, fresh->upload_prefixes.list, fresh->upload_prefixes.n);
+    upload_queue_set_prefixes(daemon->api.uploads, fresh->uploads.prefixes.items, fresh->uploads.prefixes.n_items);
     handoff_set_limits(daemon->api.handoff, fresh->server.max_connections_per_uid);
     load_targets_configure(daemon->api.services.targets, fresh, daemon->budgets.host_bytes);
     warn_of_transport(fresh);

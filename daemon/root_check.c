@@ -36,10 +36,10 @@ void root_check_start(const struct config *config)
     pthread_t thread;
     pthread_attr_t attributes;
     struct roots *roots = memory_alloc(sizeof *roots);
-    roots->n_paths = config->disk.n_trusted_roots;
+    roots->n_paths = config->sources.disk.trusted_roots.n_items;
     roots->paths = memory_alloc_array(roots->n_paths + 1, sizeof *roots->paths);
     for (size_t i = 0; i < roots->n_paths; i++)
-        roots->paths[i] = memory_copy_text(config->disk.trusted_roots[i]);
+        roots->paths[i] = memory_copy_text(config->sources.disk.trusted_roots.items[i]);
     pthread_attr_init(&attributes);
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
     if (pthread_create(&thread, &attributes, look_for_roots, roots) != 0)
@@ -50,7 +50,8 @@ void root_check_start(const struct config *config)
 void root_check_print(const struct config *config, FILE *out)
 {
     struct stat status;
-    for (size_t i = 0; i < config->disk.n_trusted_roots; i++)
-        if (stat(config->disk.trusted_roots[i], &status) != 0)
-            fprintf(out, "warning: sources.disk.trusted_roots: %s cannot be found: %m\n", config->disk.trusted_roots[i]);
+    for (size_t i = 0; i < config->sources.disk.trusted_roots.n_items; i++)
+        if (stat(config->sources.disk.trusted_roots.items[i], &status) != 0)
+            fprintf(out, "warning: sources.disk.trusted_roots: %s cannot be found: %m\n",
+                    config->sources.disk.trusted_roots.items[i]);
 }

@@ -256,7 +256,7 @@ void method_activations_describe(struct rpc_call *rpc, const ProtobufCMessage *m
     struct describe_job *describe = memory_alloc(sizeof *describe);
     describe->path = path;
     describe->roots =
-        (struct store_roots){api->services.config->activation_roots.list, api->services.config->activation_roots.n};
+        (struct store_roots){api->services.config->activations.roots.items, api->services.config->activations.roots.n_items};
     api_job_init(&describe->job, api, rpc, request->store, destroy_describe);
     api_job_run(&describe->job, list_store, answer_describe);
 }

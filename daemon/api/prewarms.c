@@ -253,9 +253,9 @@ static bool is_listed(const void *data, const char *label)
 {
     const struct config *config = data;
     size_t i = 0;
-    while (i < config->prewarm.n && strcmp(config->prewarm.entries[i].text, label) != 0)
+    while (i < config->prewarm.texts.n_items && strcmp(config->prewarm.entries[i].text, label) != 0)
         i++;
-    return i < config->prewarm.n;
+    return i < config->prewarm.texts.n_items;
 }
 
 static bool is_running(const struct prewarms *prewarms, const char *label)
@@ -276,7 +276,7 @@ void prewarms_configure(struct prewarms *prewarms, const struct config *config)
             cancel_row(row);
     for (size_t i = 0; i < targets->n; i++)
         user_pins_remove_labels(targets->list[i].replicas, is_listed, config);
-    for (size_t i = 0; i < config->prewarm.n; i++)
+    for (size_t i = 0; i < config->prewarm.texts.n_items; i++)
         if (!is_running(prewarms, config->prewarm.entries[i].text))
             start_entry(prewarms, &config->prewarm.entries[i]);
 }

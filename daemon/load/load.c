@@ -72,7 +72,7 @@ struct load *load_create(struct load_table *table, struct preparation *prep, str
                                     .key = replica_key_of(prep->mapping, prep->target.device),
                                     .mapping = prep->mapping,
                                     .plan = prep->plan},
-                          .verify = prep->config->verify,
+                          .verify = prep->config->sources.verify,
                           .is_of_group = prepare_is_of_group(prep),
                           .started_ns = clock_now_ns()};
     memcpy(load->id, prep->member.holder, sizeof load->id);

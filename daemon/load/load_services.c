@@ -30,10 +30,10 @@ void load_services_close(struct load_services *services)
 struct source_options load_services_source_options(const struct load_services *services, const struct config *config,
                                                    uid_t uid, const struct cancel *cancel)
 {
-    return (struct source_options){.trusted_roots = config->disk.trusted_roots,
-                                   .n_trusted_roots = config->disk.n_trusted_roots,
-                                   .immutable_roots = config->immutable.roots,
-                                   .n_immutable_roots = config->immutable.n_roots,
+    return (struct source_options){.trusted_roots = config->sources.disk.trusted_roots.items,
+                                   .n_trusted_roots = config->sources.disk.trusted_roots.n_items,
+                                   .immutable_roots = config->sources.disk.immutable_roots.items,
+                                   .n_immutable_roots = config->sources.disk.immutable_roots.n_items,
                                    .allow_relative = services->of_one_user,
                                    .stores = services->stores,
                                    .cancel = cancel,

@@ -151,7 +151,7 @@ void prepare_plan_with(struct preparation *prep, const struct plan_facts *facts)
 
 static int check_verification(const struct preparation *prep, struct error *error)
 {
-    if (prep->config->verify != VERIFY_REQUIRED)
+    if (prep->config->sources.verify != VERIFY_REQUIRED)
         return 0;
     return fail(error, ERROR_FAILED_PRECONDITION, "VERIFICATION_REQUIRED",
                 "sources.verify is required, and pages of files are handed out before anybody has read them");
@@ -197,7 +197,7 @@ static int choose_memory(struct preparation *prep)
 static int read_scales(struct preparation *prep, const struct cancel *cancel)
 {
     const struct scales_options options = {
-        .cancel = cancel, .uid = prep->uid, .verifies = prep->config->verify != VERIFY_NONE};
+        .cancel = cancel, .uid = prep->uid, .verifies = prep->config->sources.verify != VERIFY_NONE};
     return prep->goal == GOAL_PLAN ? 0 : scales_read(prep->mapping, &options, &prep->error);
 }
 

@@ -249,7 +249,7 @@ static struct replica *find_replica(const struct preparation *prep)
     struct replica_key key = replica_key_of(prep->mapping, prep->target.device);
     bool is_alone = prep->is_lent || prep->spec.memory == MEMORY_MAPPED;
     struct replica *replica = is_alone ? NULL : replica_find(prep->target.replicas, &key);
-    bool will_do = replica && (prep->config->verify != VERIFY_REQUIRED || replica->verdict.status == VERIFIED_ALL);
+    bool will_do = replica && (prep->config->sources.verify != VERIFY_REQUIRED || replica->verdict.status == VERIFIED_ALL);
     return will_do ? replica : NULL;
 }
 
@@ -394,12 +394,13 @@ static void serve_ticket(struct ticket *ticket, struct replica *replica, enum lo
 static void serve_files(struct ticket *ticket)
 {
     struct preparation *prep = &ticket->prep;
-    struct replica parts = {.uid = prep->uid,
-                            .key = replica_key_of(prep->mapping, prep->target.device),
-                            .mapping = prep->mapping,
-                            .plan = prep->plan,
-                            .files = prep->files,
-                            .verdict = {.status = prep->config->verify == VERIFY_NONE ? VERIFIED_OFF : VERIFIED_NOTHING}};
+    struct replica parts = {
+        .uid = prep->uid,
+        .key = replica_key_of(prep->mapping, prep->target.device),
+        .mapping = prep->mapping,
+        .plan = prep->plan,
+        .files = prep->files,
+        .verdict = {.status = prep->config->sources.verify == VERIFY_NONE ? VERIFIED_OFF : VERIFIED_NOTHING}};
     snprintf(parts.verdict.reason, sizeof parts.verdict.reason,
              "mapped: pages of the files are handed out before anybody has read them");
     struct replica *replica = replica_add(prep->target.replicas, &parts);

@@ -98,16 +98,16 @@ static void fill_settings(struct stores *stores, const struct config *config)
 static int start_engine(struct stores *stores, const struct config *config, struct error *error)
 {
     const struct http_engine_options options = {
-        .max_connections = (uint32_t)config->http.max_connections,
-        .max_host_connections = (uint32_t)config->http.max_host_connections,
-        .max_tries = (uint32_t)config->http.max_tries,
-        .connect_timeout_ms = config->http.connect_timeout_ms,
-        .first_byte_timeout_ms = config->http.first_byte_timeout_ms,
-        .stall_timeout_ms = config->http.stall_timeout_ms,
-        .progress_timeout_ms = config->http.progress_timeout_ms,
-        .hedge_after_ms = config->http.hedge_after_ms,
-        .hedge_percent = config->http.hedge_percent ? (uint32_t)config->http.hedge_percent : NO_HEDGING,
-        .ca_file = config->http.ca_file,
+        .max_connections = (uint32_t)config->sources.http.max_connections,
+        .max_host_connections = (uint32_t)config->sources.http.max_host_connections,
+        .max_tries = (uint32_t)config->sources.http.max_tries,
+        .connect_timeout_ms = config->sources.http.connect_timeout_ms,
+        .first_byte_timeout_ms = config->sources.http.first_byte_timeout_ms,
+        .stall_timeout_ms = config->sources.http.stall_timeout_ms,
+        .progress_timeout_ms = config->sources.http.progress_timeout_ms,
+        .hedge_after_ms = config->sources.http.hedge_after_ms,
+        .hedge_percent = config->sources.http.hedge_percent ? (uint32_t)config->sources.http.hedge_percent : NO_HEDGING,
+        .ca_file = config->sources.http.ca_file,
         .fence = stores->fence,
     };
     return http_engine_create(&options, &stores->http, error);
@@ -118,18 +118,19 @@ static int start_engine(struct stores *stores, const struct config *config, stru
 int stores_create(const struct config *config, const struct cancel *cancel, struct stores **stores, struct error *error)
 {
     struct stores *made = memory_alloc(sizeof *made);
-    uint64_t parallel_requests = config->http.max_host_connections;
+    uint64_t parallel_requests = config->sources.http.max_host_connections;
     arena_init(&made->arena, 0);
     pthread_mutex_init(&made->lock, NULL);
     made->cancel = cancel;
-    made->request_bytes = config->http.request_bytes;
+    made->request_bytes = config->sources.http.request_bytes;
     fill_settings(made, config);
-    const char **trusted_urls = arena_array(&made->arena, config->trusted.n_urls, sizeof *trusted_urls);
-    for (size_t i = 0; i < config->trusted.n_urls; i++)
-        trusted_urls[i] = arena_text(&made->arena, config->trusted.urls[i], strlen(config->trusted.urls[i]));
-    made->fence.allow_plain = config->http.allow_plain;
+    const char **trusted_urls = arena_array(&made->arena, config->sources.trusted_urls.n_items, sizeof *trusted_urls);
+    for (size_t i = 0; i < config->sources.trusted_urls.n_items; i++)
+        trusted_urls[i] =
+            arena_text(&made->arena, config->sources.trusted_urls.items[i], strlen(config->sources.trusted_urls.items[i]));
+    made->fence.allow_plain = config->sources.http.allow_plain;
     made->fence.trusted_urls = trusted_urls;
-    made->fence.n_trusted_urls = config->trusted.n_urls;
+    made->fence.n_trusted_urls = config->sources.trusted_urls.n_items;
     if (environment_number("LEVANTER_FSSPEC_MAX_CONCURRENT_CHUNKS", MAX_CONNECTIONS, &parallel_requests, error) < 0 ||
         start_engine(made, config, error) < 0) {
         stores_destroy(made);

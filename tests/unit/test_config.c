@@ -94,8 +94,8 @@ static void the_defaults_are_those_of_the_documents(void **state)
     assert_int_equal(config->memory.extent_cache_bytes, 0);
     assert_int_equal(config->memory.replica_idle_ttl_ms, 600000);
     assert_int_equal(config->memory.pool_budget_bytes, 0);
-    assert_int_equal(config->disk.n_trusted_roots, 1);
-    assert_string_equal(config->disk.trusted_roots[0], "/models");
+    assert_int_equal(config->sources.disk.trusted_roots.n_items, 1);
+    assert_string_equal(config->sources.disk.trusted_roots.items[0], "/models");
     assert_int_equal(config->engine.io_threads, 0);
     assert_int_equal(config->engine.collective_transport, COLLECTIVE_TRANSPORT_AUTO);
     assert_true(strategy->enable_local_batched_disk_load && strategy->enable_tensor_aware_mapped_executor);
@@ -500,16 +500,16 @@ static void trusted_roots_are_absolute_tidy_and_apart(void **state)
     const struct config *config =
         parse("sources:\n  disk:\n    trusted_roots:\n      - /a//b/./c/\n      - /a/b/cd\n      - \"/x y\"\n");
     (void)state;
-    assert_int_equal(config->disk.n_trusted_roots, 3);
-    assert_string_equal(config->disk.trusted_roots[0], "/a/b/c");
-    assert_string_equal(config->disk.trusted_roots[1], "/a/b/cd");
-    assert_string_equal(config->disk.trusted_roots[2], "/x y");
+    assert_int_equal(config->sources.disk.trusted_roots.n_items, 3);
+    assert_string_equal(config->sources.disk.trusted_roots.items[0], "/a/b/c");
+    assert_string_equal(config->sources.disk.trusted_roots.items[1], "/a/b/cd");
+    assert_string_equal(config->sources.disk.trusted_roots.items[2], "/x y");
     config_destroy(config);
     config = parse("sources: { disk: { trusted_roots: [] } }");
-    assert_int_equal(config->disk.n_trusted_roots, 0);
+    assert_int_equal(config->sources.disk.trusted_roots.n_items, 0);
     config_destroy(config);
     config = parse("sources: { disk: { trusted_roots: [//] } }");
-    assert_string_equal(config->disk.trusted_roots[0], "/");
+    assert_string_equal(config->sources.disk.trusted_roots.items[0], "/");
     config_destroy(config);
 }
 
@@ -588,7 +588,7 @@ static void prewarm_is_a_list_of_artifacts_with_options(void **state)
                       "  - artifact: gs://b/c\n    tp_rank: 1\n    tp_size: 4\n    tensors: [\"x.*\", y]\n",
                       &error);
     assert_non_null(config);
-    assert_int_equal(config->prewarm.n, 2);
+    assert_int_equal(config->prewarm.texts.n_items, 2);
     assert_string_equal(config->prewarm.entries[0].artifact, "disk:/models/a");
     assert_true(config->prewarm.entries[0].pin);
     assert_int_equal(config->prewarm.entries[1].tp_size, 4);

@@ -122,7 +122,7 @@ static void nothing_is_handed_out_unread_where_verification_is_required(void **s
 {
     struct scene *scene = *state;
     struct preparation *prep = &scene->prep;
-    scene->stage.config.verify = VERIFY_REQUIRED;
+    scene->stage.config.sources.verify = VERIFY_REQUIRED;
     scene->request.memory = MEMORY_MAPPED;
     prepare_resolve(prep, &scene->request, NULL, NULL);
     prepare_plan(prep, NULL);
