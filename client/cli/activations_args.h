@@ -22,6 +22,22 @@ enum activations_command {
     ACTIVATIONS_COMMANDS
 };
 
+struct partition_args {
+    uint64_t machines, machine, hosts, host; /* host: of import, too */
+    int is_flat;                             /* --order */
+};
+
+struct estimate_args {
+    uint64_t layers, seq, hidden, samples;
+    const char *dtype;
+    double price, ratio; /* below 0 = not given */
+};
+
+struct claim_args {
+    uint64_t units, done, lease_ms;
+    const char *owner;
+};
+
 struct activations_args { /* numbers that were not given are ACTIVATIONS_UNSET */
     enum activations_command command;
     bool help, json, quiet;
@@ -30,13 +46,10 @@ struct activations_args { /* numbers that were not given are ACTIVATIONS_UNSET *
     const char *store;     /* or the FILE of partition; NULL = of estimate */
     const char **operands; /* the words without options, the store first; the list is owned */
     size_t n_operands;
-    uint64_t machines, machine, hosts, host; /* partition; host of import, too */
-    bool is_flat;                            /* --order */
-    uint64_t layers, seq, hidden, samples;   /* estimate */
-    const char *dtype;
-    double price, ratio; /* below 0 = not given */
-    uint64_t units, done, lease_ms;
-    const char *owner, *out;
+    struct partition_args partition;
+    struct estimate_args estimate;
+    struct claim_args claim;
+    const char *out; /* of export */
 };
 #define ACTIVATIONS_UNSET UINT64_MAX
 

@@ -58,7 +58,7 @@ static int write_claim(int folder, const struct activations_args *args, bool is_
                        struct error *error)
 {
     size_t length;
-    char *text = activation_claim_print(args->owner, args->lease_ms, is_done, &length, error);
+    char *text = activation_claim_print(args->claim.owner, args->claim.lease_ms, is_done, &length, error);
     if (!text)
         return -1;
     snprintf(fresh, NAME_CHARS, ".new-%ld-%" PRIx64, (long)getpid(), (uint64_t)random());
@@ -123,17 +123,17 @@ static int take_over(int folder, const char *fresh, uint64_t unit, struct error 
 static int take_unit(int folder, const struct activations_args *args, uint64_t *unit, struct error *error)
 {
     char fresh[NAME_CHARS];
-    bool *claimed = list_claimed(folder, args->units, error);
+    bool *claimed = list_claimed(folder, args->claim.units, error);
     if (!claimed || write_claim(folder, args, false, fresh, error) < 0) {
         free(claimed);
         return -1;
     }
     int taken = 0;
-    for (*unit = 0; *unit < args->units && !taken; ++*unit)
+    for (*unit = 0; *unit < args->claim.units && !taken; ++*unit)
         taken = claimed[*unit] ? 0 : link_claim(folder, fresh, *unit, error);
     if (!taken) {
         flock(folder, LOCK_EX); /* on a file system without it the moment between reading and renaming is not guarded */
-        for (*unit = 0; *unit < args->units && !taken; ++*unit)
+        for (*unit = 0; *unit < args->claim.units && !taken; ++*unit)
             taken = take_over(folder, fresh, *unit, error);
         flock(folder, LOCK_UN);
     }
@@ -147,11 +147,11 @@ static int finish_unit(int folder, const struct activations_args *args, struct e
 {
     struct activation_claim claim;
     char fresh[NAME_CHARS], name[NAME_CHARS];
-    activation_claim_name(args->done, name);
+    activation_claim_name(args->claim.done, name);
     flock(folder, LOCK_EX);
-    int failed = read_claim(folder, name, &claim) < 0 ? activation_claim_fail_nobody(args->done, error) : 0;
-    if (!failed && strcmp(claim.owner, args->owner) != 0)
-        failed = activation_claim_fail_owner(&claim, args->done, error);
+    int failed = read_claim(folder, name, &claim) < 0 ? activation_claim_fail_nobody(args->claim.done, error) : 0;
+    if (!failed && strcmp(claim.owner, args->claim.owner) != 0)
+        failed = activation_claim_fail_owner(&claim, args->claim.done, error);
     if (!failed && !claim.is_done) {
         failed = write_claim(folder, args, true, fresh, error);
         if (!failed && renameat(folder, fresh, folder, name) < 0)
@@ -167,7 +167,7 @@ static int claim_on_disk(const struct activations_run *run, uint64_t *unit, stru
     int folder = open_claims(run->path, error), taken = 1;
     if (folder < 0)
         return -1;
-    if (args->done == ACTIVATIONS_UNSET)
+    if (args->claim.done == ACTIVATIONS_UNSET)
         taken = take_unit(folder, args, unit, error);
     else if (finish_unit(folder, args, error) < 0)
         taken = -1;
@@ -178,11 +178,11 @@ static int claim_on_disk(const struct activations_run *run, uint64_t *unit, stru
 int activations_claim(struct activations_run *run, struct error *error)
 {
     const struct activations_args *args = run->args;
-    uint64_t unit = args->done;
+    uint64_t unit = args->claim.done;
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
     srandom((unsigned)(now.tv_nsec ^ getpid()));
-    if (args->units != ACTIVATIONS_UNSET && args->units > MAX_UNITS)
+    if (args->claim.units != ACTIVATIONS_UNSET && args->claim.units > MAX_UNITS)
         return fail(error, ERROR_INVALID_ARGUMENT, "TOO_MANY_UNITS", "--units is at most %llu", MAX_UNITS);
     int taken = run->bucket ? activations_claim_in_bucket(run, &unit, error) : claim_on_disk(run, &unit, error);
     if (taken < 0)

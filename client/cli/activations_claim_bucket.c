@@ -58,7 +58,7 @@ static int write_claim(const struct activations_run *run, uint64_t unit, bool is
 {
     char name[2 * ACTIVATION_CLAIM_NAME_CHARS];
     size_t length;
-    char *text = activation_claim_print(run->args->owner, run->args->lease_ms, is_done, &length, error);
+    char *text = activation_claim_print(run->args->claim.owner, run->args->claim.lease_ms, is_done, &length, error);
     name_claim(unit, name);
     int written = text ? bucket_store_write(run->bucket, name, text, length, version, true, error) : -1;
     free(text);
@@ -110,8 +110,8 @@ static int take_over(const struct activations_run *run, uint64_t *unit, struct e
     struct looking *looking = memory_alloc(sizeof *looking);
     int taken = 0;
     looking->run = run;
-    for (looking->first = 0; looking->first < run->args->units && !taken; looking->first += UNITS_A_ROUND) {
-        uint64_t left = run->args->units - looking->first;
+    for (looking->first = 0; looking->first < run->args->claim.units && !taken; looking->first += UNITS_A_ROUND) {
+        uint64_t left = run->args->claim.units - looking->first;
         size_t n = left < UNITS_A_ROUND ? (size_t)left : UNITS_A_ROUND;
         taken = parallel_run(n, READS_AT_ONCE, look_at_lease, looking, error) < 0 ? -1 : 0;
         for (size_t i = 0; i < n && !taken; i++) {
@@ -128,10 +128,10 @@ static int take_unit(const struct activations_run *run, uint64_t *unit, struct e
     int taken = 0;
     if (check_conditions(run->bucket, error) < 0)
         return -1;
-    bool *claimed = list_claimed(run->bucket, run->args->units, error);
+    bool *claimed = list_claimed(run->bucket, run->args->claim.units, error);
     if (!claimed)
         return -1;
-    for (uint64_t i = 0; i < run->args->units && !taken; i++) {
+    for (uint64_t i = 0; i < run->args->claim.units && !taken; i++) {
         *unit = i;
         taken = claimed[i] ? 0 : write_claim(run, i, false, NULL, error);
     }
@@ -147,12 +147,12 @@ static int finish_read(const struct activations_run *run, struct error *error)
     struct activation_claim claim;
     char version[SINK_VERSION_CHARS];
     bool is_there;
-    uint64_t unit = run->args->done;
+    uint64_t unit = run->args->claim.done;
     if (read_claim(run, unit, &claim, version, &is_there, error) < 0)
         return -1;
     if (!is_there)
         return activation_claim_fail_nobody(unit, error);
-    if (strcmp(claim.owner, run->args->owner) != 0)
+    if (strcmp(claim.owner, run->args->claim.owner) != 0)
         return activation_claim_fail_owner(&claim, unit, error);
     return claim.is_done ? 1 : write_claim(run, unit, true, version, error);
 }
@@ -160,7 +160,7 @@ static int finish_read(const struct activations_run *run, struct error *error)
 int activations_claim_in_bucket(struct activations_run *run, uint64_t *unit, struct error *error)
 {
     int done = 0;
-    if (run->args->done == ACTIVATIONS_UNSET)
+    if (run->args->claim.done == ACTIVATIONS_UNSET)
         return take_unit(run, unit, error);
     for (int n = 0; n < DONE_TRIES && !done; n++)
         done = finish_read(run, error);

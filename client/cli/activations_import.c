@@ -322,7 +322,7 @@ static int import_samples(struct import *import, struct activations_run *run, st
 {
     struct error late;
     char *store = memory_print("disk:%s", run->path);
-    int failed = sample_writer_open(run->client, store, (uint32_t)run->args->host, 0, &import->writer, error);
+    int failed = sample_writer_open(run->client, store, (uint32_t)run->args->partition.host, 0, &import->writer, error);
     free(store);
     if (failed)
         return -1;

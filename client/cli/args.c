@@ -1,17 +1,12 @@
 /* The option table, and the parser that walks argv once. */
 #include "args.h"
 
-#include <inttypes.h>
-#include <math.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/memory.h"
 #include "base/text.h"
 #include "base/dtype.h"
 #include "args_check.h"
-#include "args_options.h"
 #include "command_table.h"
 #include "completion.h"
 #include "config/executor.h"
@@ -22,23 +17,21 @@ enum { DEFAULT_EXPORT_MEMORY_BYTES = 256 << 20 };
 
 struct parse {
     struct args *args;
-    size_t selector_capacity;
-    size_t artifact_capacity, rule_capacity, spec_capacity, placement_capacity, setting_capacity;
-    bool *seen; /* per row of option_table, for the check against the command */
+    bool *seen; /* per row of args_options, for the check against the command */
     struct error *error;
 };
 
-static int take_tensor(struct parse *parse, const char *value);
-static int take_slice(struct parse *parse, const char *value);
-static int take_rule(struct parse *parse, const char *value);
-static int take_setting(struct parse *parse, const char *value);
-static int take_spec(struct parse *parse, const char *value);
-static int take_placements(struct parse *parse, const char *value);
-static int take_chunk(struct parse *parse, const char *value);
-static int take_file_limit(struct parse *parse, const char *value);
-static int take_dtype(struct parse *parse, const char *value);
-static int take_input(struct parse *parse, const char *value);
-static int take_watch(struct parse *parse, const char *value);
+static int take_tensor(void *data, const char *value, struct error *error);
+static int take_slice(void *data, const char *value, struct error *error);
+static int take_rule(void *data, const char *value, struct error *error);
+static int take_setting(void *data, const char *value, struct error *error);
+static int take_spec(void *data, const char *value, struct error *error);
+static int take_placements(void *data, const char *value, struct error *error);
+static int take_chunk(void *data, const char *value, struct error *error);
+static int take_file_limit(void *data, const char *value, struct error *error);
+static int take_dtype(void *data, const char *value, struct error *error);
+static int take_input(void *data, const char *value, struct error *error);
+static int take_watch(void *data, const char *value, struct error *error);
 
 static const char *const memories[] = {
     [TC_MEMORY_COPIED] = "copied", [TC_MEMORY_AUTO] = "auto", [TC_MEMORY_MAPPED] = "mapped", NULL};
@@ -54,7 +47,7 @@ static const char *const ways_of_uneven[] = {
 static const char *const indexes[] = {"source", "canonical", NULL};
 
 #define AT(member) offsetof(struct args, member)
-const struct option_row option_table[] = {
+static const struct option_row rows[] = {
     {"socket", "PATH", "the daemon's socket (else $TENSORCAST_SOCKET, then the system's, then your own)", OPTIONS_GLOBAL,
      OPTION_TEXT, AT(socket), NULL, NULL},
     {"json", NULL, "print one JSON object and nothing else", OPTIONS_GLOBAL, OPTION_FLAG, AT(json), NULL, NULL},
@@ -152,7 +145,7 @@ const struct option_row option_table[] = {
      AT(export.resume), NULL, NULL},
     {"verify", NULL, "read back what was written, and compare", OPTIONS_EXPORT, OPTION_FLAG, AT(export.verify), NULL, NULL},
     {"memory", "HOW", "auto, copied or mapped: the files' own pages; of an export: the most that the process takes, 256MiB",
-     OPTIONS_STRATEGY | OPTIONS_EXPORT, OPTION_TEXT, AT(memory), NULL, NULL},
+     OPTIONS_STRATEGY | OPTIONS_EXPORT, OPTION_TEXT, AT(load.memory_text), NULL, NULL},
     {"watch", "SECONDS", "print it again and again, so often; 0.5 is twice a second", OPTIONS_STATUS, OPTION_CALL, 0, NULL,
      take_watch},
     {"detach", NULL, "do not wait for it: 'tensorcast status' tells what becomes of it", OPTIONS_PREWARM, OPTION_FLAG,
@@ -162,102 +155,78 @@ const struct option_row option_table[] = {
     {"all", NULL, "release: every artifact; fetch: tensors and sidecars", OPTIONS_RELEASE | OPTIONS_FETCH, OPTION_FLAG,
      AT(all), NULL, NULL},
 };
-enum { N_OPTIONS = sizeof option_table / sizeof option_table[0] };
-const size_t args_n_options = N_OPTIONS;
+enum { N_OPTIONS = sizeof rows / sizeof rows[0] };
+const struct option_table args_options = {rows, N_OPTIONS};
 
 /* --- values --- */
 
-__attribute__((format(printf, 2, 3))) static int wrong(struct parse *parse, const char *format, ...)
+static int take_tensor(void *data, const char *value, struct error *error)
 {
-    char message[sizeof parse->error->message];
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(message, sizeof message, format, arguments);
-    va_end(arguments);
-    return fail(parse->error, ERROR_INVALID_ARGUMENT, "USAGE", "%s", message);
-}
-
-/* A value for a message. One at a time. */
-static const char *shown_value(const char *value)
-{
-    static _Thread_local char text[TEXT_NAME_CHARS];
-    return text_escape(value, strlen(value), text);
-}
-
-static struct selector *add_selector(struct parse *parse)
-{
-    struct view_args *view = &parse->args->view;
-    ARRAY_RESERVE(view->selectors, view->n_selectors, parse->selector_capacity);
-    view->selectors[view->n_selectors] = (struct selector){0};
-    return &view->selectors[view->n_selectors++];
-}
-
-static int take_tensor(struct parse *parse, const char *value)
-{
-    add_selector(parse)->glob = value;
+    struct view_args *view = &((struct args *)data)->view;
+    (void)error;
+    view->selectors[view->n_selectors++].glob = value;
     return 0;
 }
 
-static int take_slice(struct parse *parse, const char *value)
+static int take_slice(void *data, const char *value, struct error *error)
 {
-    return slice_text_parse(value, &parse->args->arena, &add_selector(parse)->slice, parse->error);
+    struct args *args = data;
+    return slice_text_parse(value, &args->arena, &args->view.selectors[args->view.n_selectors++].slice, error);
 }
 
-static int take_rule(struct parse *parse, const char *value)
+static int take_rule(void *data, const char *value, struct error *error)
 {
-    struct view_args *view = &parse->args->view;
-    ARRAY_RESERVE(view->rules, view->tp.n_rules, parse->rule_capacity);
-    view->tp.rules = view->rules;
-    return tp_rule_parse(value, &parse->args->arena, &view->rules[view->tp.n_rules++], parse->error);
+    struct args *args = data;
+    return tp_rule_parse(value, &args->arena, &args->view.rules[args->view.tp.n_rules++], error);
 }
 
-static int take_setting(struct parse *parse, const char *value)
+static int take_setting(void *data, const char *value, struct error *error)
 {
-    struct variant_args *variant = &parse->args->variant;
+    struct args *args = data;
+    struct variant_args *variant = &args->variant;
     const char *equals = strchr(value, '=');
     if (!equals || equals == value)
-        return wrong(parse, "--set is KEY=VALUE, not '%s'", shown_value(value));
-    const char *key = arena_text(&parse->args->arena, value, (size_t)(equals - value));
+        return usage_error(error, "--set is KEY=VALUE, not '%s'", option_shown(value));
+    const char *key = arena_text(&args->arena, value, (size_t)(equals - value));
     for (size_t i = 0; i < variant->n_settings; i++)
         if (strcmp(variant->settings[i].key, key) == 0)
-            return wrong(parse, "--set gives %s twice", shown_value(key));
-    ARRAY_RESERVE(variant->settings, variant->n_settings, parse->setting_capacity);
+            return usage_error(error, "--set gives %s twice", option_shown(key));
     variant->settings[variant->n_settings++] = (struct tc_setting){key, equals + 1};
     return 0;
 }
 
-static int take_spec(struct parse *parse, const char *value)
+static int take_spec(void *data, const char *value, struct error *error)
 {
-    struct view_args *view = &parse->args->view;
-    ARRAY_RESERVE(view->specs, view->mesh.n_specs, parse->spec_capacity);
+    struct view_args *view = &((struct args *)data)->view;
+    (void)error;
     view->specs[view->mesh.n_specs++] = value;
     return 0;
 }
 
-static int take_placements(struct parse *parse, const char *value)
+static int take_placements(void *data, const char *value, struct error *error)
 {
-    struct view_args *view = &parse->args->view;
-    ARRAY_RESERVE(view->placements, view->mesh.n_placements, parse->placement_capacity);
+    struct view_args *view = &((struct args *)data)->view;
+    (void)error;
     view->placements[view->mesh.n_placements++] = value;
     return 0;
 }
 
-static int take_chunk(struct parse *parse, const char *value)
+static int take_chunk(void *data, const char *value, struct error *error)
 {
-    uint64_t *bytes = &parse->args->plan.chunk_bytes;
+    uint64_t *bytes = &((struct args *)data)->plan.chunk_bytes;
     return text_parse_bytes(value, bytes) == 0 && *bytes > 0
                ? 0
-               : wrong(parse, "--chunk-bytes is a size above 0 such as 2GB or 512MiB, not '%s'", shown_value(value));
+               : usage_error(error, "--chunk-bytes is a size above 0 such as 2GB or 512MiB, not '%s'", option_shown(value));
 }
 
 /* Sizes of files as the hub's tools take them: KB, MB, GB are powers of 1000; KiB, MiB, GiB of 1024. */
-static int take_file_limit(struct parse *parse, const char *value)
+static int take_file_limit(void *data, const char *value, struct error *error)
 {
     static const struct {
         const char *unit;
         double bytes;
     } units[] = {{"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12}};
-    uint64_t *bytes = &parse->args->export.max_file_bytes;
+    uint64_t *bytes = &((struct args *)data)->export.max_file_bytes;
     char *end;
     double number = strtod(value, &end);
     bool is_size = text_parse_bytes(value, bytes) == 0;
@@ -266,133 +235,50 @@ static int take_file_limit(struct parse *parse, const char *value)
     for (size_t i = 0; is_size && i < sizeof units / sizeof units[0]; i++)
         if (strcasecmp(end, units[i].unit) == 0)
             *bytes = (uint64_t)(number * units[i].bytes);
-    return is_size && *bytes > 0
-               ? 0
-               : wrong(parse, "--max-file-size is a size above 0 such as 5GB or 512MiB, not '%s'", shown_value(value));
+    return is_size && *bytes > 0 ? 0
+                                 : usage_error(error, "--max-file-size is a size above 0 such as 5GB or 512MiB, not '%s'",
+                                               option_shown(value));
 }
 
-static int take_dtype(struct parse *parse, const char *value)
+static int take_dtype(void *data, const char *value, struct error *error)
 {
     enum dtype dtype;
-    parse->args->export.dtype = value;
+    ((struct args *)data)->export.dtype = value;
     return dtype_parse(value, strlen(value), &dtype)
                ? 0
-               : wrong(parse, "--dtype is a type such as BF16, F16 or F32, not '%s'", shown_value(value));
+               : usage_error(error, "--dtype is a type such as BF16, F16 or F32, not '%s'", option_shown(value));
 }
 
 /* A folder as the earlier tool takes it, or a reference. */
-static int take_input(struct parse *parse, const char *value)
+static int take_input(void *data, const char *value, struct error *error)
 {
-    struct args *args = parse->args;
+    struct args *args = data;
     bool is_reference = strstr(value, "://") || strncmp(value, "disk:", 5) == 0;
     size_t length = strlen(value);
     char *reference = arena_alloc(&args->arena, length + sizeof "disk:");
     if (args->artifact)
-        return wrong(parse, "the artifact is given twice: %s", shown_value(value));
+        return usage_error(error, "the artifact is given twice: %s", option_shown(value));
     snprintf(reference, length + sizeof "disk:", "%s%s", is_reference ? "" : "disk:", value);
     args->artifact = reference;
-    return *value ? 0 : wrong(parse, "--input-dir needs a folder");
+    return *value ? 0 : usage_error(error, "--input-dir needs a folder");
 }
 
-/* A duration, or a plain number of seconds. */
-static bool parse_time(const char *value, uint64_t *duration_ms)
+static int take_watch(void *data, const char *value, struct error *error)
 {
-    char *end;
-    if (text_parse_duration_ms(value, duration_ms) == 0)
-        return true;
-    if (*value < '0' || *value > '9')
-        return false;
-    double seconds = strtod(value, &end);
-    if (*end || strspn(value, "0123456789.") != strlen(value) || seconds > 1e9)
-        return false;
-    *duration_ms = (uint64_t)ceil(seconds * 1000);
-    return true;
-}
-
-static int take_watch(struct parse *parse, const char *value)
-{
-    uint64_t *every_ms = &parse->args->watch_ms;
-    return parse_time(value, every_ms) && *every_ms > 0
+    uint64_t *every_ms = &((struct args *)data)->output.watch_ms;
+    return option_parse_time(value, every_ms) && *every_ms > 0
                ? 0
-               : wrong(parse, "--watch is a time above 0 such as 1, 0.5 or 10s, not '%s'", shown_value(value));
-}
-
-static bool parse_count(const char *value, int64_t *count)
-{
-    if (!*value || strspn(value, "0123456789") != strlen(value) || strlen(value) > 9)
-        return false;
-    *count = atoll(value);
-    return true;
-}
-
-static int take_choice(struct parse *parse, const struct option_row *row, const char *value, int *choice)
-{
-    char list[128] = "";
-    for (*choice = 0; row->choices[*choice]; ++*choice) {
-        if (strcmp(row->choices[*choice], value) == 0)
-            return 0;
-        size_t used = strlen(list);
-        snprintf(list + used, sizeof list - used, "%s%s", used ? ", " : "", row->choices[*choice]);
-    }
-    return wrong(parse, "--%s is one of %s, not '%s'", row->name, list, shown_value(value));
-}
-
-static int take_value(struct parse *parse, const struct option_row *row, const char *value)
-{
-    char *place = (char *)parse->args + row->offset;
-    switch (row->kind) {
-    case OPTION_FLAG:
-        *(bool *)place = true;
-        return 0;
-    case OPTION_TEXT:
-        *(const char **)place = value;
-        return *value ? 0 : wrong(parse, "--%s needs a value that is not empty: --%s %s", row->name, row->name, row->value);
-    case OPTION_DURATION:
-        return parse_time(value, (uint64_t *)place)
-                   ? 0
-                   : wrong(parse, "--%s is a time such as 1.5, 30s or 250ms, not '%s'", row->name, shown_value(value));
-    case OPTION_COUNT:
-        return parse_count(value, (int64_t *)place)
-                   ? 0
-                   : wrong(parse, "--%s is a whole number from 0, not '%s'", row->name, shown_value(value));
-    case OPTION_CHOICE:
-        return take_choice(parse, row, value, (int *)place);
-    case OPTION_CALL:
-        break;
-    }
-    return row->take(parse, value);
+               : usage_error(error, "--watch is a time above 0 such as 1, 0.5 or 10s, not '%s'", option_shown(value));
 }
 
 /* --- words --- */
 
-/* argv[*at] is "--name", "--name=value" or "--name", "value". */
-static int take_option(struct parse *parse, int argc, char **argv, int *at)
+static int take_option(struct parse *parse, int argc, char *const *argv, int *at)
 {
-    const char *name = argv[*at] + 2, *equals = strchr(name, '=');
-    size_t length = equals ? (size_t)(equals - name) : strlen(name);
-    const struct option_row *row = NULL;
-    const char *names[N_OPTIONS];
-    for (size_t i = 0; i < N_OPTIONS; i++) {
-        names[i] = option_table[i].name;
-        if (strlen(names[i]) == length && memcmp(names[i], name, length) == 0)
-            row = &option_table[i];
-    }
-    if (!row) {
-        char escaped[TEXT_NAME_CHARS];
-        const char *nearest = text_nearest(arena_text(&parse->args->arena, name, length), names, N_OPTIONS);
-        return wrong(parse, "there is no option --%s%s%s%s", text_escape(name, length, escaped),
-                     nearest ? "; did you mean --" : "", nearest ? nearest : "", nearest ? "?" : "");
-    }
-    const char *value = equals ? equals + 1 : NULL;
-    if (row->kind == OPTION_FLAG && value)
-        return wrong(parse, "--%s takes no value", row->name);
-    if (row->kind != OPTION_FLAG && !value) {
-        if (*at + 1 == argc)
-            return wrong(parse, "--%s needs a value: --%s %s", row->name, row->name, row->value);
-        value = argv[++*at];
-    }
-    parse->seen[row - option_table] = true;
-    return take_value(parse, row, value);
+    const struct option_row *row = options_take(&args_options, argc, argv, at, parse->args, parse->args, parse->error);
+    if (row)
+        parse->seen[row - rows] = true;
+    return row ? 0 : -1;
 }
 
 /* What other tools call the same. */
@@ -421,19 +307,20 @@ static int take_command(struct parse *parse, const char *word)
             return 0;
         }
     const char *nearest = text_nearest(word, names, COMMAND_COUNT);
-    return wrong(parse, "there is no command '%s'%s%s%s", shown_value(word), nearest ? "; did you mean '" : "",
-                 nearest ? nearest : "", nearest ? "'?" : "");
+    return usage_error(parse->error, "there is no command '%s'%s%s%s", option_shown(word), nearest ? "; did you mean '" : "",
+                       nearest ? nearest : "", nearest ? "'?" : "");
 }
 
 static int take_shell(struct parse *parse, const char *word)
 {
     if (parse->args->shell)
-        return wrong(parse, "'%s' is one word too many", shown_value(word));
+        return usage_error(parse->error, "'%s' is one word too many", option_shown(word));
     for (const char *const *shell = completion_shells; *shell; shell++)
         if (strcmp(*shell, word) == 0)
             parse->args->shell = *shell;
-    return parse->args->shell ? 0
-                              : wrong(parse, "there is completion for bash, zsh and fish, not for '%s'", shown_value(word));
+    return parse->args->shell
+               ? 0
+               : usage_error(parse->error, "there is completion for bash, zsh and fish, not for '%s'", option_shown(word));
 }
 
 static int take_word(struct parse *parse, const char *word)
@@ -453,7 +340,6 @@ static int take_word(struct parse *parse, const char *word)
         return take_shell(parse, word);
     bool takes_folder = args->command == COMMAND_FETCH || args->command == COMMAND_FOLDER;
     if (args->artifact && command_table[args->command].takes_several) {
-        ARRAY_RESERVE(args->more_artifacts, args->n_more_artifacts, parse->artifact_capacity);
         args->more_artifacts[args->n_more_artifacts++] = word;
         return 0;
     }
@@ -466,7 +352,7 @@ static int take_word(struct parse *parse, const char *word)
         return 0;
     }
     if (args->artifact || !command_table[args->command].takes_artifact)
-        return wrong(parse, "'%s' is one word too many", shown_value(word));
+        return usage_error(parse->error, "'%s' is one word too many", option_shown(word));
     args->artifact = word;
     if (args->command == COMMAND_RELEASE && strchr("/.~", word[0])) /* a path may be that of a folder */
         args->fetch.folder = word;
@@ -501,13 +387,13 @@ static int take_line(struct parse *parse, int argc, char **argv)
         else if (strcmp(word, "-q") == 0)
             status = take_option(parse, 1, (char *[]){"--quiet"}, &(int){0});
         else if (strcmp(word, "-v") == 0)
-            status = wrong(parse, "there is no option -v; -V prints the version");
+            status = usage_error(parse->error, "there is no option -v; -V prints the version");
         else if (strcmp(word, "-o") == 0 || strcmp(word, "-t") == 0)
             status = take_short_option(parse, argc, argv, &at);
         else if (word[1] == '-')
             status = take_option(parse, argc, argv, &at);
         else
-            status = wrong(parse, "there is no option '%s'", shown_value(word));
+            status = usage_error(parse->error, "there is no option '%s'", option_shown(word));
         if (status < 0)
             return -1;
         if (parse->args->command == COMMAND_ACTIVATIONS) { /* all that follows is its own */
@@ -526,32 +412,32 @@ static int check_command(struct parse *parse)
     const struct args *args = parse->args;
     const struct command_row *row = &command_table[args->command];
     for (size_t i = 0; i < N_OPTIONS; i++) {
-        if (parse->seen[i] && !((row->options | OPTIONS_GLOBAL) & option_table[i].groups))
-            return wrong(parse, "'%s' has no option --%s", row->name, option_table[i].name);
+        if (parse->seen[i] && !((row->options | OPTIONS_GLOBAL) & rows[i].groups))
+            return usage_error(parse->error, "'%s' has no option --%s", row->name, rows[i].name);
     }
     bool takes_all = row->options & OPTIONS_RELEASE;
     if (takes_all && !args->artifact == !args->all)
-        return wrong(parse, "'%s' takes either an artifact or --all", row->name);
+        return usage_error(parse->error, "'%s' takes either an artifact or --all", row->name);
     if (args->command == COMMAND_PUT && !args->output.path)
-        return wrong(parse, "'put' needs a file or folder and where to, such as gs://bucket/name");
+        return usage_error(parse->error, "'put' needs a file or folder and where to, such as gs://bucket/name");
     if (row->takes_artifact && !args->artifact && (!args->all || !takes_all))
-        return wrong(parse, "'%s' needs an artifact, such as /models/llama or hf://org/model", row->name);
+        return usage_error(parse->error, "'%s' needs an artifact, such as /models/llama or hf://org/model", row->name);
     if (args->command == COMMAND_COMPLETION && !args->shell)
-        return wrong(parse, "'completion' needs a shell: bash, zsh or fish");
+        return usage_error(parse->error, "'completion' needs a shell: bash, zsh or fish");
     if (args->command == COMMAND_PLAN && !args->plan.compat)
-        return wrong(parse, "'plan' needs --compat; how a view would be loaded here is what 'explain' shows");
+        return usage_error(parse->error, "'plan' needs --compat; how a view would be loaded here is what 'explain' shows");
     return 0;
 }
 
 static int check_memory_limit(struct parse *parse)
 {
     uint64_t *bytes = &parse->args->export.memory_bytes;
-    const char *value = parse->args->memory;
+    const char *value = parse->args->load.memory_text;
     *bytes = DEFAULT_EXPORT_MEMORY_BYTES;
     return !value || (text_parse_bytes(value, bytes) == 0 && *bytes >= EXPORT_MIN_MEMORY_BYTES)
                ? 0
-               : wrong(parse, "--memory is a size from %dMiB such as 256MiB, not '%s'", EXPORT_MIN_MEMORY_BYTES >> 20,
-                       shown_value(value));
+               : usage_error(parse->error, "--memory is a size from %dMiB such as 256MiB, not '%s'",
+                             EXPORT_MIN_MEMORY_BYTES >> 20, option_shown(value));
 }
 
 /* --memory means one thing to load and another one to export. */
@@ -563,14 +449,27 @@ static int check_memory(struct parse *parse)
         return check_memory_limit(parse);
     bool is_copied = args->standalone || (args->load.device && strcmp(args->load.device, "cpu") != 0);
     args->load.memory = TC_MEMORY_AUTO;
-    if (args->memory && take_choice(parse, &row, args->memory, &args->load.memory) < 0)
+    if (args->load.memory_text && option_take_choice(&row, args->load.memory_text, &args->load.memory, parse->error) < 0)
         return -1;
     if (is_copied && args->load.memory == TC_MEMORY_MAPPED)
-        return wrong(parse, "--memory mapped is for loads that the daemon makes in host memory: leave out --%s",
-                     args->standalone ? "standalone" : "device");
+        return usage_error(parse->error, "--memory mapped is for loads that the daemon makes in host memory: leave out --%s",
+                           args->standalone ? "standalone" : "device");
     if (is_copied)
         args->load.memory = TC_MEMORY_COPIED;
     return 0;
+}
+
+/* Each word of the line is at most one of each. */
+static void make_room(struct args *args, size_t n_words)
+{
+    struct view_args *view = &args->view;
+    args->more_artifacts = arena_array(&args->arena, n_words, sizeof *args->more_artifacts);
+    args->variant.settings = arena_array(&args->arena, n_words, sizeof *args->variant.settings);
+    view->selectors = arena_array(&args->arena, n_words, sizeof *view->selectors);
+    view->rules = arena_array(&args->arena, n_words, sizeof *view->rules);
+    view->tp.rules = view->rules;
+    view->specs = arena_array(&args->arena, n_words, sizeof *view->specs);
+    view->placements = arena_array(&args->arena, n_words, sizeof *view->placements);
 }
 
 int args_parse(int argc, char **argv, struct args *args, struct error *error)
@@ -582,23 +481,18 @@ int args_parse(int argc, char **argv, struct args *args, struct error *error)
                           .view.mesh = {.mesh_rank = ARGS_UNSET, .best_effort = ARGS_UNSET},
                           .load = {.rank = ARGS_UNSET, .world_size = ARGS_UNSET, .placement = PLACEMENT_UNSET},
                           .output.index = INDEX_NONE};
+    make_room(args, (size_t)argc);
     if (take_line(&parse, argc, argv) < 0)
         return -1;
     if (args->help || args->version)
         return 0;
     if (args->command < 0)
-        return wrong(&parse, "a command is needed");
+        return usage_error(error, "a command is needed");
     return check_command(&parse) < 0 || args_check(args, error) < 0 || check_memory(&parse) < 0 ? -1 : 0;
 }
 
 void args_fini(struct args *args)
 {
-    free(args->more_artifacts);
-    free(args->view.selectors);
-    free(args->view.rules);
-    free(args->variant.settings);
-    free(args->view.specs);
-    free(args->view.placements);
     activations_args_fini(&args->activations);
     arena_fini(&args->arena);
 }

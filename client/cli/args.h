@@ -15,6 +15,7 @@
 #include "client/sharding.h"
 #include "activations_args.h"
 #include "export_args.h"
+#include "options.h"
 #include "progress.h"
 #include "slice_text.h"
 #include "tensorcast.h"
@@ -53,6 +54,7 @@ struct load_args {                             /* how to load it */
     const char *group, *source_sharing_domain;
     int placement;            /* the library's enum; PLACEMENT_UNSET */
     const char *device;       /* NULL = host memory */
+    const char *memory_text;  /* what --memory says, which means another thing to export; NULL = nothing */
     int memory;               /* enum tc_memory */
     int64_t rank, world_size; /* of `plan`, too */
 };
@@ -63,6 +65,7 @@ struct output_args {
     uint64_t hold_ms;
     int index; /* enum index_kind */
     bool summary, names;
+    uint64_t watch_ms; /* of `status`: so often; 0 = once */
 };
 
 enum fetch_kind { FETCH_SIDECARS, FETCH_TENSORS, FETCH_ALL };
@@ -87,14 +90,12 @@ struct args {
     bool help, version, json, quiet, standalone, allow_missing_shards;
     const char *socket;
     uint64_t timeout_ms; /* 0 = none */
-    uint64_t watch_ms;   /* of `status`: so often; 0 = once */
     int progress;        /* enum progress_kind */
     const char *artifact;
     const char *shell;           /* of completion */
     const char **more_artifacts; /* of a command that takes several */
     size_t n_more_artifacts;
-    const char *memory; /* what --memory says, which means one thing to load and another one to export; NULL = nothing */
-    bool all;           /* instead of an artifact */
+    bool all; /* instead of an artifact */
     struct view_args view;
     struct variant_args variant;
     struct load_args load;
@@ -106,6 +107,8 @@ struct args {
     struct activations_args activations;
     struct arena arena;
 };
+
+extern const struct option_table args_options;
 
 /* argv[0] is skipped. When it fails, the message says what is wrong and args->command tells whose help to offer. */
 int args_parse(int argc, char **argv, struct args *args, struct error *error);

@@ -3,7 +3,6 @@
 
 #include <string.h>
 
-#include "args_options.h"
 #include "command_table.h"
 
 static const struct {
@@ -76,25 +75,13 @@ static void print_examples(int command, FILE *out)
     }
 }
 
-static void print_options(enum option_group group, const char *heading, FILE *out)
-{
-    fprintf(out, "\n%s:\n", heading);
-    for (size_t i = 0; i < args_n_options; i++) {
-        const struct option_row *row = &option_table[i];
-        if (!(row->groups & group))
-            continue;
-        int used = fprintf(out, "  --%s%s%s", row->name, row->value ? " " : "", row->value ? row->value : "");
-        fprintf(out, "%*s%s\n", used < 30 ? 30 - used : 2, "", row->help);
-    }
-}
-
 static void print_general_help(FILE *out)
 {
     fprintf(out, "tensorcast - tensors of a checkpoint from the loader daemon of this host\n\n"
                  "Usage: tensorcast COMMAND [ARTIFACT] [OPTION]...\n\nCommands:\n");
     for (int i = 0; i < COMMAND_COUNT; i++)
         fprintf(out, "  %-10s %s\n", command_table[i].name, command_table[i].summary);
-    print_options(OPTIONS_GLOBAL, "Global options, before or after the command", out);
+    options_print(&args_options, OPTIONS_GLOBAL, "Global options, before or after the command", out);
     fprintf(out, "\nAn ARTIFACT is a path (/..., ./..., ~/...) of a directory with safetensors files or of one, or the same "
                  "in a store:\n"
                  "gs://BUCKET/PATH, s3://BUCKET/PATH, hf://OWNER/NAME, https://HOST/PATH.\n"
@@ -113,7 +100,7 @@ void args_print_help(int command, FILE *out)
             row->summary, row->details);
     for (size_t i = 0; i < sizeof headings / sizeof headings[0]; i++) {
         if ((row->options | OPTIONS_GLOBAL) & headings[i].group)
-            print_options(headings[i].group, headings[i].heading, out);
+            options_print(&args_options, headings[i].group, headings[i].heading, out);
     }
     print_examples(command, out);
 }

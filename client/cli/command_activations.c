@@ -96,21 +96,21 @@ int activations_estimate(struct activations_run *run, struct error *error)
     const struct activations_args *args = run->args;
     enum dtype dtype = DTYPE_F32;
     uint64_t bits, each, bytes;
-    if (args->dtype)
-        activations_parse_dtype(args->dtype, &dtype);
-    if (!checked_mul(args->layers, args->seq, &bits) || !checked_mul(bits, args->hidden, &bits) ||
+    if (args->estimate.dtype)
+        activations_parse_dtype(args->estimate.dtype, &dtype);
+    if (!checked_mul(args->estimate.layers, args->estimate.seq, &bits) || !checked_mul(bits, args->estimate.hidden, &bits) ||
         !checked_mul(bits, dtype_bits(dtype), &bits) ||
-        !checked_mul(each = bits / 8 + (bits % 8 > 0), args->samples, &bytes))
+        !checked_mul(each = bits / 8 + (bits % 8 > 0), args->estimate.samples, &bytes))
         return fail(error, ERROR_INVALID_ARGUMENT, "TOO_LARGE", "that is more than 2^64 bytes");
-    double ratio = args->ratio > 0 ? args->ratio : 1, stored = (double)bytes / ratio;
+    double ratio = args->estimate.ratio > 0 ? args->estimate.ratio : 1, stored = (double)bytes / ratio;
     bool is_whole = ratio == (double)(uint64_t)ratio;
     uint64_t stored_bytes = is_whole ? bytes / (uint64_t)ratio : (uint64_t)stored;
     if (!args->json) {
         char of_sample[TEXT_SIZE_CHARS], of_all[TEXT_SIZE_CHARS], on_disk[TEXT_SIZE_CHARS];
         printf("%s a sample, %s in all, %s stored", text_people_bytes(each, of_sample), text_people_bytes(bytes, of_all),
                text_people_bytes(stored_bytes, on_disk));
-        if (args->price >= 0)
-            printf(", %.2f a month", stored / 1e9 * args->price);
+        if (args->estimate.price >= 0)
+            printf(", %.2f a month", stored / 1e9 * args->estimate.price);
         printf("\n");
         return 0;
     }
@@ -119,9 +119,9 @@ int activations_estimate(struct activations_run *run, struct error *error)
     json_put_u64(&json, "bytes_per_sample", each);
     json_put_u64(&json, "bytes", bytes);
     json_put_u64(&json, "stored_bytes", stored_bytes);
-    if (args->price >= 0) {
+    if (args->estimate.price >= 0) {
         char price[64];
-        int length = snprintf(price, sizeof price, "%.10g", stored / 1e9 * args->price);
+        int length = snprintf(price, sizeof price, "%.10g", stored / 1e9 * args->estimate.price);
         json_write_key(&json, "price_per_month");
         json_write_json(&json, price, (size_t)length);
     } else {
@@ -137,9 +137,11 @@ int activations_estimate(struct activations_run *run, struct error *error)
 /* Of line n, from 0. */
 static bool is_mine(const struct activations_args *args, uint64_t n)
 {
-    if (args->is_flat)
-        return n % (args->machines * args->hosts) == args->machine * args->hosts + args->host;
-    return n % args->machines == args->machine && n / args->machines % args->hosts == args->host;
+    if (args->partition.is_flat)
+        return n % (args->partition.machines * args->partition.hosts) ==
+               args->partition.machine * args->partition.hosts + args->partition.host;
+    return n % args->partition.machines == args->partition.machine &&
+           n / args->partition.machines % args->partition.hosts == args->partition.host;
 }
 
 int activations_partition(struct activations_run *run, struct error *error)

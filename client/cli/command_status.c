@@ -49,7 +49,7 @@ static void widen_pipe(void)
 
 int command_status(struct backend *backend, struct error *error)
 {
-    uint64_t every_ms = backend->args->watch_ms;
+    uint64_t every_ms = backend->args->output.watch_ms;
     const struct timespec pause = {(time_t)(every_ms / 1000), (long)(every_ms % 1000) * 1000000};
     if (every_ms)
         widen_pipe();

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "activations_args.h"
-#include "args_options.h"
+#include "args.h"
 #include "command_table.h"
 #include "tensorcast.h"
 
@@ -81,8 +81,8 @@ static void print_commands(FILE *out, const char *between)
 static void print_bash_values(FILE *out)
 {
     const char *between = "";
-    for (size_t i = 0; i < args_n_options; i++) {
-        const struct option_row *option = &option_table[i];
+    for (size_t i = 0; i < args_options.n_rows; i++) {
+        const struct option_row *option = &args_options.rows[i];
         if (!has_values(option))
             continue;
         fprintf(out, "        --%s) COMPREPLY=($(compgen -W \"", option->name);
@@ -90,16 +90,16 @@ static void print_bash_values(FILE *out)
         fprintf(out, "\" -- \"$word\")%s); return ;;\n", is_file(option) ? " $(compgen -f -- \"$word\")" : "");
     }
     fputs("        ", out);
-    for (size_t i = 0; i < args_n_options; i++)
-        if (is_file(&option_table[i]) && !has_values(&option_table[i])) {
-            fprintf(out, "%s--%s", between, option_table[i].name);
+    for (size_t i = 0; i < args_options.n_rows; i++)
+        if (is_file(&args_options.rows[i]) && !has_values(&args_options.rows[i])) {
+            fprintf(out, "%s--%s", between, args_options.rows[i].name);
             between = " | ";
         }
     fputs(" | -o) COMPREPLY=($(compgen -f -- \"$word\")); return ;;\n        ", out);
-    for (size_t i = 0; i < args_n_options; i++)
-        if (option_table[i].value && !is_file(&option_table[i]) && !has_values(&option_table[i]) &&
-            !is_tensor(&option_table[i]))
-            fprintf(out, "--%s | ", option_table[i].name);
+    for (size_t i = 0; i < args_options.n_rows; i++)
+        if (args_options.rows[i].value && !is_file(&args_options.rows[i]) && !has_values(&args_options.rows[i]) &&
+            !is_tensor(&args_options.rows[i]))
+            fprintf(out, "--%s | ", args_options.rows[i].name);
     fputs("-t) return ;;\n", out);
 }
 
@@ -122,17 +122,17 @@ static void print_bash(FILE *out)
     fputs("    esac\n    for ((i = 1; i < COMP_CWORD; i++)); do\n        case ${COMP_WORDS[i]} in\n            ", out);
     print_commands(out, " | ");
     fputs(") command=${COMP_WORDS[i]}; break ;;\n        esac\n    done\n    options=\"", out);
-    for (size_t i = 0; i < args_n_options; i++)
-        if (option_table[i].groups & OPTIONS_GLOBAL)
-            fprintf(out, "--%s ", option_table[i].name);
+    for (size_t i = 0; i < args_options.n_rows; i++)
+        if (args_options.rows[i].groups & OPTIONS_GLOBAL)
+            fprintf(out, "--%s ", args_options.rows[i].name);
     fputs("\"\n    case $command in\n        \"\") options+=\" ", out);
     print_commands(out, " ");
     fputs(" help\" ;;\n", out);
     for (int i = 0; i < COMMAND_COUNT; i++) {
         fprintf(out, "        %s) options+=\"", command_table[i].name);
-        for (size_t k = 0; k < args_n_options; k++)
-            if (takes_option(&command_table[i], &option_table[k]))
-                fprintf(out, " --%s", option_table[k].name);
+        for (size_t k = 0; k < args_options.n_rows; k++)
+            if (takes_option(&command_table[i], &args_options.rows[k]))
+                fprintf(out, " --%s", args_options.rows[k].name);
         fputs(has_words(i) ? " " : "", out);
         print_words(i, out);
         fprintf(out, "%s%s\" ;;\n", command_table[i].takes_artifact ? " " : "",
@@ -187,9 +187,9 @@ static void print_zsh_option(const struct option_row *option, FILE *out)
 
 static void print_zsh_options(const struct command_row *command, FILE *out)
 {
-    for (size_t k = 0; k < args_n_options; k++)
-        if ((option_table[k].groups & OPTIONS_GLOBAL) || (command && takes_option(command, &option_table[k])))
-            print_zsh_option(&option_table[k], out);
+    for (size_t k = 0; k < args_options.n_rows; k++)
+        if ((args_options.rows[k].groups & OPTIONS_GLOBAL) || (command && takes_option(command, &args_options.rows[k])))
+            print_zsh_option(&args_options.rows[k], out);
 }
 
 static void print_zsh(FILE *out)
@@ -283,8 +283,8 @@ static void print_fish(FILE *out)
         print_words(i, out);
         fputs("'\n", out);
     }
-    for (size_t i = 0; i < args_n_options; i++)
-        print_fish_option(&option_table[i], out);
+    for (size_t i = 0; i < args_options.n_rows; i++)
+        print_fish_option(&args_options.rows[i], out);
 }
 
 void completion_print(const char *shell, FILE *out)
