@@ -75,20 +75,24 @@ static void *take_room(struct pickle *pickle, size_t count, size_t size)
     return room;
 }
 
-/* An array of pointers that has room for one more. */
-static bool reserve_items(struct pickle *pickle, struct value ***items, size_t n, size_t *capacity)
+/* The list, or a larger one when it is full; NULL. */
+static void *make_room(struct pickle *pickle, void *list, size_t n, size_t *capacity, size_t size)
 {
     if (n < *capacity)
-        return true;
+        return list;
     size_t wanted = *capacity ? 2 * *capacity : 4;
-    struct value **larger = take_room(pickle, wanted, sizeof(struct value *));
-    if (!larger)
-        return false;
-    if (n)
-        memcpy(larger, *items, n * sizeof *larger);
-    *items = larger;
-    *capacity = wanted;
-    return true;
+    void *larger = take_room(pickle, wanted, size);
+    if (larger && n)
+        memcpy(larger, list, n * size);
+    *capacity = larger ? wanted : *capacity;
+    return larger;
+}
+
+static bool reserve_items(struct pickle *pickle, struct value ***items, size_t n, size_t *capacity)
+{
+    struct value **room = make_room(pickle, *items, n, capacity, sizeof *room);
+    *items = room ? room : *items;
+    return room;
 }
 
 static struct value *new_value(struct pickle *pickle, enum value_kind kind)
@@ -132,16 +136,10 @@ static struct value *top(struct pickle *pickle, enum value_kind kind)
 
 static bool push_mark(struct pickle *pickle)
 {
-    if (pickle->n_marks == pickle->marks_capacity) {
-        size_t wanted = pickle->marks_capacity ? 2 * pickle->marks_capacity : 16;
-        size_t *larger = take_room(pickle, wanted, sizeof *larger);
-        if (!larger)
-            return false;
-        if (pickle->n_marks)
-            memcpy(larger, pickle->marks, pickle->n_marks * sizeof *larger);
-        pickle->marks = larger;
-        pickle->marks_capacity = wanted;
-    }
+    size_t *marks = make_room(pickle, pickle->marks, pickle->n_marks, &pickle->marks_capacity, sizeof *marks);
+    if (!marks)
+        return false;
+    pickle->marks = marks;
     pickle->marks[pickle->n_marks++] = pickle->n_stack;
     return true;
 }
@@ -220,29 +218,21 @@ static bool push_number(struct pickle *pickle, enum value_kind kind, int64_t num
     return push(pickle, value);
 }
 
-static bool push_unsigned(struct pickle *pickle, size_t n_bytes)
+/* Of no bytes, too: zero. */
+static bool push_integer(struct pickle *pickle, size_t n_bytes, bool is_signed)
 {
+    unsigned unused_bits = is_signed && n_bytes ? 64 - 8 * (unsigned)n_bytes : 0;
     uint64_t number;
-    return take_number(pickle, n_bytes, &number) && push_number(pickle, VALUE_INTEGER, (int64_t)number);
-}
-
-static bool push_signed(struct pickle *pickle)
-{
-    uint64_t number;
-    return take_number(pickle, 4, &number) && push_number(pickle, VALUE_INTEGER, (int32_t)number);
+    return take_number(pickle, n_bytes, &number) &&
+           push_number(pickle, VALUE_INTEGER, (int64_t)(number << unused_bits) >> unused_bits);
 }
 
 static bool push_long(struct pickle *pickle)
 {
-    uint64_t n_bytes, number;
+    uint64_t n_bytes;
     if (!take_number(pickle, 1, &n_bytes))
         return false;
-    if (n_bytes > 8)
-        return damaged(pickle, "a number has more than 64 bits");
-    if (!take_number(pickle, (size_t)n_bytes, &number))
-        return false;
-    unsigned unused_bits = 64 - 8 * (unsigned)n_bytes;
-    return push_number(pickle, VALUE_INTEGER, n_bytes ? (int64_t)(number << unused_bits) >> unused_bits : 0);
+    return n_bytes > 8 ? damaged(pickle, "a number has more than 64 bits") : push_integer(pickle, (size_t)n_bytes, true);
 }
 
 static bool push_span(struct pickle *pickle, enum value_kind kind, size_t length_bytes)
@@ -322,13 +312,10 @@ static bool push_global(struct pickle *pickle)
 
 static const struct {
     char code[3];
-    unsigned char bytes;
     enum dtype dtype;
-} dtypes[] = {
-    {"b1", 1, DTYPE_BOOL}, {"i1", 1, DTYPE_I8},  {"u1", 1, DTYPE_U8},  {"i2", 2, DTYPE_I16}, {"u2", 2, DTYPE_U16},
-    {"f2", 2, DTYPE_F16},  {"i4", 4, DTYPE_I32}, {"u4", 4, DTYPE_U32}, {"f4", 4, DTYPE_F32}, {"c8", 8, DTYPE_C64},
-    {"f8", 8, DTYPE_F64},  {"i8", 8, DTYPE_I64}, {"u8", 8, DTYPE_U64},
-};
+} dtypes[] = {{"b1", DTYPE_BOOL}, {"i1", DTYPE_I8},  {"u1", DTYPE_U8},  {"i2", DTYPE_I16}, {"u2", DTYPE_U16},
+              {"f2", DTYPE_F16},  {"i4", DTYPE_I32}, {"u4", DTYPE_U32}, {"f4", DTYPE_F32}, {"c8", DTYPE_C64},
+              {"f8", DTYPE_F64},  {"i8", DTYPE_I64}, {"u8", DTYPE_U64}};
 
 static bool is_tuple(const struct value *value, size_t n_items)
 {
@@ -455,9 +442,9 @@ static bool run_instruction(struct pickle *pickle, unsigned char opcode)
     case 'N': return push_number(pickle, VALUE_NONE, 0);
     case 0x88: return push_number(pickle, VALUE_BOOL, 1);
     case 0x89: return push_number(pickle, VALUE_BOOL, 0);
-    case 'J': return push_signed(pickle);
-    case 'K': return push_unsigned(pickle, 1);
-    case 'M': return push_unsigned(pickle, 2);
+    case 'J': return push_integer(pickle, 4, true);
+    case 'K': return push_integer(pickle, 1, false);
+    case 'M': return push_integer(pickle, 2, false);
     case 0x8a: return push_long(pickle);
     case 'X': return push_span(pickle, VALUE_TEXT, 4);
     case 0x8c: return push_span(pickle, VALUE_TEXT, 1);
@@ -591,9 +578,7 @@ static bool read_shard(struct pickle *pickle, const struct value *shard,
             /* one list may be there under many layers: no more is looked at than was written out */
             if (++n_entries > (size_t)(pickle->end - pickle->start) / MIN_ENTRY_BYTES)
                 return damaged(pickle, "the pickle repeats its entries");
-            if (!read_entry(pickle, list->items[k], &entry))
-                return false;
-            if (take(data, &entry, pickle->error) < 0)
+            if (!read_entry(pickle, list->items[k], &entry) || take(data, &entry, pickle->error) < 0)
                 return false;
         }
     }
