@@ -85,9 +85,9 @@ int discovery_need_document(struct discovery *discovery, struct lookup *lookup, 
     const char *name = is_topology ? TOPOLOGY_NAME : discovery->format->index_name;
     if (discovery->index || discovery->topology || !source)
         return 0;
-    if (document_read(lookup, source, 0, is_topology ? TOPOLOGY_MAX_BYTES : SHARD_INDEX_MAX_BYTES,
-                      is_topology ? "MALFORMED_TOPOLOGY" : "MALFORMED_INDEX", is_topology ? "a topology" : "an index", text,
-                      error) < 0)
+    static const struct document_kind topology = {"a topology", TOPOLOGY_MAX_BYTES, "MALFORMED_TOPOLOGY"},
+                                      index = {"an index", SHARD_INDEX_MAX_BYTES, "MALFORMED_INDEX"};
+    if (document_read(lookup, source, 0, is_topology ? &topology : &index, text, error) < 0)
         return document_prefix(error, name);
     if (is_topology)
         discovery->topology = topology_parse(text->text, text->bytes, error);
@@ -388,9 +388,10 @@ char *discover_manifest_name(const struct source *source)
 
 static struct manifest *read_manifest(struct source *source, size_t file, const struct lookup *lookup, struct error *error)
 {
+    static const struct document_kind kind = {"a manifest", MANIFEST_MAX_BYTES, "MALFORMED_MANIFEST"};
     struct lookup uncounted = *lookup;
     struct document text;
-    if (document_read(&uncounted, source, file, MANIFEST_MAX_BYTES, "MALFORMED_MANIFEST", "a manifest", &text, error) < 0)
+    if (document_read(&uncounted, source, file, &kind, &text, error) < 0)
         return NULL;
     struct manifest *manifest = manifest_parse(text.text, text.bytes, error);
     if (manifest)

@@ -26,15 +26,15 @@ int lookup_read(struct lookup *lookup, struct source *source, size_t file, uint6
     return count ? source_read_bytes(source, file, offset, bytes, count, error) : 0;
 }
 
-int document_read(struct lookup *lookup, struct source *source, size_t file, uint64_t max_bytes, const char *reason,
-                  const char *what, struct document *document, struct error *error)
+int document_read(struct lookup *lookup, struct source *source, size_t file, const struct document_kind *kind,
+                  struct document *document, struct error *error)
 {
     const struct source_file *part = &source->files[file];
     struct header_cache *cache = lookup_cache(lookup, source, file);
     *document = (struct document){.bytes = part->size_bytes};
-    if (document->bytes > max_bytes)
-        return fail(error, ERROR_DATA_LOSS, reason, "%llu bytes are too many for %s", (unsigned long long)document->bytes,
-                    what);
+    if (document->bytes > kind->max_bytes)
+        return fail(error, ERROR_DATA_LOSS, kind->reason, "%llu bytes are too many for %s",
+                    (unsigned long long)document->bytes, kind->what);
     document->is_cached =
         cache && !lookup->fresh && header_cache_find_index(cache, &part->identity, &document->text, &document->bytes);
     if (document->is_cached)

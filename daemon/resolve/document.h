@@ -27,9 +27,15 @@ struct document {
     bool is_cached;
 };
 
-/* A larger one is DATA_LOSS with `reason`; `what` is "an index". The caller frees. */
-int document_read(struct lookup *lookup, struct source *source, size_t file, uint64_t max_bytes, const char *reason,
-                  const char *what, struct document *document, struct error *error);
+struct document_kind {
+    const char *what; /* "an index" */
+    uint64_t max_bytes;
+    const char *reason; /* of a larger one, which is DATA_LOSS */
+};
+
+/* The caller frees. */
+int document_read(struct lookup *lookup, struct source *source, size_t file, const struct document_kind *kind,
+                  struct document *document, struct error *error);
 /* For the next time: after it was found to be sound. */
 void document_keep(const struct lookup *lookup, const struct source *source, size_t file, const struct document *document);
 void document_free(struct document *document);

@@ -48,7 +48,8 @@ static int tear_down(void **state)
 static int read_at_most(uint64_t bytes)
 {
     document_free(&scene.document);
-    return document_read(&scene.lookup, scene.source, 0, bytes, "TOO_LARGE", "a document", &scene.document, &scene.error);
+    const struct document_kind kind = {"a document", bytes, "TOO_LARGE"};
+    return document_read(&scene.lookup, scene.source, 0, &kind, &scene.document, &scene.error);
 }
 
 static void a_document_is_read_whole_and_counted(void **state)

@@ -82,21 +82,16 @@ static int fail_answer(const struct http_reply *reply, const struct aws_role *ro
                 "STS refused the role %s: HTTP %d %s %s", arn, reply->head.status, code, message);
 }
 
-static int post(const struct aws_sts *sts, const struct aws_role *role, const struct form *form,
-                const struct http_header *headers, size_t n_headers, const char *url, struct aws_keys *keys,
-                struct error *error)
+/* call: where to, its headers and body. */
+static int post_form(const struct aws_sts *sts, const struct aws_role *role, struct http_call call, struct aws_keys *keys,
+                     struct error *error)
 {
-    const struct http_call call = {.method = "POST",
-                                   .url = url,
-                                   .headers = headers,
-                                   .n_headers = n_headers,
-                                   .body = form->text,
-                                   .body_bytes = form->length,
-                                   .max_reply_bytes = MAX_ANSWER_BYTES,
-                                   .accept_any_status = true,
-                                   .timeout_ms = TIMEOUT_MS,
-                                   .cancel = sts->cancel};
     struct http_reply reply = {0};
+    call.method = "POST";
+    call.max_reply_bytes = MAX_ANSWER_BYTES;
+    call.accept_any_status = true;
+    call.timeout_ms = TIMEOUT_MS;
+    call.cancel = sts->cancel;
     if (http_fetch(sts->http, &call, &reply, error) < 0)
         return error_prefix(error, "STS");
     int failed = reply.head.status == 200 ? aws_keys_parse_xml(reply.body, reply.body_bytes, keys, error)
@@ -132,7 +127,12 @@ static int post_signed(const struct aws_sts *sts, const struct aws_role *role, c
                                           {"X-Amz-Date", signature.date},
                                           {"Authorization", signature.authorization},
                                           {"X-Amz-Security-Token", with->session_token}};
-    int failed = post(sts, role, form, headers, with->session_token ? 4 : 3, url, keys, error);
+    const struct http_call call = {.url = url,
+                                   .headers = headers,
+                                   .n_headers = with->session_token ? 4 : 3,
+                                   .body = form->text,
+                                   .body_bytes = form->length};
+    int failed = post_form(sts, role, call, keys, error);
     free(signature.authorization);
     free(url);
     return failed;
@@ -184,7 +184,9 @@ int aws_sts_assume_role_with_web_identity(const struct aws_sts *sts, const struc
     form_close(&form);
     secret_free(token);
     char *url = endpoint_url(sts);
-    int failed = post(sts, role, &form, &type, 1, url, keys, error);
+    const struct http_call call = {
+        .url = url, .headers = &type, .n_headers = 1, .body = form.text, .body_bytes = form.length};
+    int failed = post_form(sts, role, call, keys, error);
     free(url);
     secret_free(form.text);
     return failed;
