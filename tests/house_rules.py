@@ -5,12 +5,13 @@ Exceptions are rows of tests/house_rules.txt, `RULE PLACE reason`; one that is n
 """
 import re
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 MOST_MEMBERS = 25
-OF_A_LOAD = ("execute", "load", "api", "rpc", "plan", "resolve", "activations", "sink", "upload")  # no struct of these grows into a blackboard
+MOST_PARAMETERS = 7
+MOST_LINES = {"function": 60, ".c": 600, ".h": 355}  # the longest header is the library's
 MIRRORED = ("plan", "execute", "replica", "resolve", "load")  # every file of these has a test of its own name
 
 
@@ -58,12 +59,58 @@ def members(body):
 
 def check_members(sources):
     for path, text in sources.items():
-        if path.parts[0] != "daemon" or path.parts[1] not in OF_A_LOAD:
-            continue
         for found in re.finditer(r"\bstruct\s+(\w+)\s*\{", text):
             count = members(text[found.end():closing_brace(text, found.end() - 1) - 1])
             if count > MOST_MEMBERS:
                 yield f"{path}:{found[1]}", line_of(text, found.start()), f"struct {found[1]} has {count} members"
+
+
+def parameters(text):
+    """How many parameters stand between the parentheses."""
+    flat = re.sub(r"\([^()]*\)", "", re.sub(r"\([^()]*\)", "", text)).strip()
+    return 0 if flat in ("", "void") else 1 + flat.count(",")
+
+
+def functions(text):
+    """(name, parameters, first line, last line, whether other files see it) of each function that is defined."""
+    for found in re.finditer(r"^(?!typedef|struct \w+ \{|enum|union)([a-zA-Z_][\w *]*?[ *])(\w+)\(([^;{}]*)\)\n\{\n", text, re.M):
+        end = text.find("\n}", found.end())
+        yield found[2], parameters(found[3]), line_of(text, found.start()), line_of(text, end) + 1, not re.match("static|int main", found[0])
+
+
+def check_sizes(sources):
+    """Functions and files that one cannot see at once, and functions that take too much."""
+    for path, text in sources.items():
+        if (n_lines := text.count("\n")) > MOST_LINES[path.suffix]:
+            yield path, n_lines, f"has {n_lines} lines"
+        for name, n_parameters, first, last, _ in functions(text):
+            if last - first + 1 > MOST_LINES["function"]:
+                yield f"{path}:{name}", first, f"{name}() has {last - first + 1} lines"
+            if n_parameters > MOST_PARAMETERS:
+                yield f"{path}:{name}", first, f"{name}() has {n_parameters} parameters"
+
+
+def check_unused(sources):
+    """A function that others may call is called somewhere outside the tests; text that a macro pastes together does not count."""
+    words = Counter(word for text in sources.values() for word in re.findall(r"\b[a-z]\w+", text))
+    for path, text in sources.items():
+        if path.suffix != ".c":
+            continue
+        for name, _, first, _, is_public in functions(text):
+            declared = len(re.findall(rf"\b{name}\b", sources.get(path.with_suffix(".h"), "")))
+            if is_public and not name.startswith("tc_") and words[name] <= 1 + min(declared, 1):
+                yield f"{path}:{name}", first, f"nobody but tests calls {name}()"
+
+
+def check_states(sources):
+    """What is called a state changes by a setter that asks the table of transitions."""
+    for path, text in sources.items():
+        near = text + "".join(other for header, other in sources.items() if header.suffix == ".h" and header.parent == path.parent)
+        if path.parts[0] != "daemon" or not re.search(r"enum \w*(state|stage) \w+;", near):
+            continue
+        for found in re.finditer(r"->(state|stage) = (?!&|\(|memory_)[^=][^;\n]*;", text):
+            if "state_check(" not in text[max(0, found.start() - 200):found.start()]:
+                yield path, line_of(text, found.start()), f"{found[0]} without state_check()"
 
 
 def check_static_names(sources):
@@ -185,6 +232,9 @@ def check_ways(sources):
 
 RULES = {
     "members": check_members,
+    "sizes": check_sizes,
+    "unused": check_unused,
+    "states": check_states,
     "static-names": check_static_names,
     "file-cycles": check_file_cycles,
     "folder-cycles": check_folder_cycles,

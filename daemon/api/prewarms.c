@@ -11,6 +11,7 @@
 #include "api/prewarm_view.h"
 #include "base/clock.h"
 #include "base/memory.h"
+#include "base/state.h"
 #include "base/text.h"
 #include "observe/log.h"
 #include "replica/user_pins.h"
@@ -86,6 +87,16 @@ static void drop_old(struct prewarms *prewarms)
     }
 }
 
+static void set_row_state(struct row *row, enum row_state state)
+{
+    static const struct state_row states[] = {[ROW_RUNNING] = {"running", STATE_BIT(ROW_DONE) | STATE_BIT(ROW_FAILED)},
+                                              [ROW_DONE] = {"done", 0},
+                                              [ROW_FAILED] = {"failed", 0}};
+    static const struct state_machine machine = {"prewarm", states, 3};
+    state_check(&machine, row->state, state);
+    row->state = state;
+}
+
 static void on_ended(struct prewarm *prewarm, const struct load_result *result, const struct error *error)
 {
     struct row *row = (struct row *)prewarm;
@@ -94,7 +105,7 @@ static void on_ended(struct prewarm *prewarm, const struct load_result *result, 
     artifact_unref(row->resolved);
     row->resolved = NULL;
     quota_charge_end(&row->turn);
-    row->state = error ? ROW_FAILED : ROW_DONE;
+    set_row_state(row, error ? ROW_FAILED : ROW_DONE);
     if (!error)
         return;
     row->message = memory_print("%s: %s", error_code_name(error->code), error->message);

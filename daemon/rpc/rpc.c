@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "base/state.h"
 #include "observe/log.h"
 #include "rpc/rpc_internal.h"
 
@@ -76,7 +77,13 @@ static bool was_not_told(const struct rpc_call *call)
 
 static void set_server_state(struct rpc_server *server, enum rpc_state state)
 {
+    static const struct state_row states[] = {
+        [RPC_STARTING] = {"starting", STATE_BIT(RPC_SERVING) | STATE_BIT(RPC_DRAINING)},
+        [RPC_SERVING] = {"serving", STATE_BIT(RPC_DRAINING)},
+        [RPC_DRAINING] = {"draining", 0}};
+    static const struct state_machine machine = {"server", states, 3};
     struct rpc_call *call;
+    state_check(&machine, server->state, state);
     server->state = state;
     while ((call = find_call(server, was_not_told))) {
         call->state_told = state;

@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
+#include "base/state.h"
 #include "base/user_group.h"
 #include "observe/log.h"
 #include "rpc/rpc_decode.h"
@@ -18,14 +19,15 @@ enum {
 
 static void set_state(struct rpc_call *call, enum rpc_call_state state)
 {
-    static const unsigned next[] = {
-        [RPC_CALL_RECEIVING] = 1u << RPC_CALL_DECODING | 1u << RPC_CALL_RUNNING | 1u << RPC_CALL_ENDED,
-        [RPC_CALL_DECODING] = 1u << RPC_CALL_RUNNING | 1u << RPC_CALL_ENDED,
-        [RPC_CALL_RUNNING] = 1u << RPC_CALL_RECEIVING | 1u << RPC_CALL_ENDED,
-        [RPC_CALL_ENDED] = 0,
+    static const struct state_row states[] = {
+        [RPC_CALL_RECEIVING] = {"receiving",
+                                STATE_BIT(RPC_CALL_DECODING) | STATE_BIT(RPC_CALL_RUNNING) | STATE_BIT(RPC_CALL_ENDED)},
+        [RPC_CALL_DECODING] = {"decoding", STATE_BIT(RPC_CALL_RUNNING) | STATE_BIT(RPC_CALL_ENDED)},
+        [RPC_CALL_RUNNING] = {"running", STATE_BIT(RPC_CALL_RECEIVING) | STATE_BIT(RPC_CALL_ENDED)},
+        [RPC_CALL_ENDED] = {"ended", 0},
     };
-    if (!(next[call->state] >> state & 1))
-        abort();
+    static const struct state_machine machine = {"call", states, 4};
+    state_check(&machine, call->state, state);
     call->state = state;
 }
 

@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/condition.h"
 #include "base/memory.h"
+#include "base/state.h"
 
 enum {
     MAX_CONNECTIONS = 64, /* of one process; a user has at most as many as are left for others */
@@ -38,6 +39,16 @@ struct mount_connection {
     uint32_t n_sent, n_answered;
     bool is_broken;
 };
+
+static void set_state(struct mount_connection *connection, enum connection_state state)
+{
+    static const struct state_row states[] = {[IDLE] = {"idle", STATE_BIT(BUSY)},
+                                              [BUSY] = {"busy", STATE_BIT(IDLE) | STATE_BIT(GIVEN_UP)},
+                                              [GIVEN_UP] = {"given up", 0}};
+    static const struct state_machine machine = {"connection of a mount", states, 3};
+    state_check(&machine, connection->state, state);
+    connection->state = state;
+}
 
 /* --- making and closing: under the process's lock ------------------------------------------------------------------- */
 
@@ -211,7 +222,7 @@ struct mount_connection *mount_connection_take(struct mount_process *process, co
             condition_wait_until(&process->returned, &process->lock, clock_now_ns() + LOOK_MS * (uint64_t)NS_PER_MS);
     }
     if (taken) {
-        taken->state = BUSY;
+        set_state(taken, BUSY);
         taken->uid = wait->uid;
         taken->wait = wait;
     }
@@ -225,7 +236,7 @@ void mount_connection_give(struct mount_connection *connection)
     bool is_in_order = !connection->is_broken && connection->n_sent == connection->n_answered;
     unsigned char *memory = is_in_order ? NULL : connection->memory;
     pthread_mutex_lock(&process->lock);
-    connection->state = is_in_order ? IDLE : GIVEN_UP;
+    set_state(connection, is_in_order ? IDLE : GIVEN_UP);
     connection->wait = NULL;
     if (!is_in_order) {
         connection->memory = NULL;
