@@ -7,6 +7,8 @@
 #include <string.h>
 #include <sys/un.h>
 
+#include "base/text.h"
+
 static_assert(CONFIG_SOCKET_PATH_MAX + 1 == sizeof(((struct sockaddr_un *)NULL)->sun_path), "what a socket address holds");
 
 char *config_path_tidy(const char *path, struct arena *arena)
@@ -45,6 +47,6 @@ bool config_path_has_parent(const char *path)
 void config_path_derive_handoff(const char *socket_path, char out[CONFIG_DERIVED_CHARS])
 {
     size_t length = strlen(socket_path);
-    bool has_suffix = length > 5 && strcmp(socket_path + length - 5, ".sock") == 0;
+    bool has_suffix = text_ends_with(socket_path, length, ".sock");
     snprintf(out, CONFIG_DERIVED_CHARS, "%.*s.handoff", (int)(has_suffix ? length - 5 : length), socket_path);
 }

@@ -52,9 +52,8 @@ struct import {
 static bool is_shard(const char *name)
 {
     size_t length = strlen(name);
-    bool has_ending =
-        (length > 4 && strcmp(name + length - 4, ".pkl") == 0) || (length > 7 && strcmp(name + length - 7, ".pkl.gz") == 0);
-    return has_ending && strncmp(name, "shard_", 6) == 0;
+    return strncmp(name, "shard_", 6) == 0 &&
+           (text_ends_with(name, length, ".pkl") || text_ends_with(name, length, ".pkl.gz"));
 }
 
 static void add_shard(struct import *import, char *path)

@@ -152,8 +152,7 @@ static void take_sidecar(void *data, const char *name, uint64_t bytes)
 
 static bool is_manifest(const char *name)
 {
-    size_t length = strlen(name), suffix = strlen(MANIFEST_SUFFIX);
-    return strcmp(name, "topology.json") == 0 || (length > suffix && strcmp(name + length - suffix, MANIFEST_SUFFIX) == 0);
+    return strcmp(name, "topology.json") == 0 || text_ends_with(name, strlen(name), MANIFEST_SUFFIX);
 }
 
 /* What says how the source's files lie, or sums their bytes, is not true of the new ones. */

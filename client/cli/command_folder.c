@@ -44,12 +44,6 @@ struct making {
 
 /* --- what belongs in it --- */
 
-static bool ends_with(const char *text, const char *ending)
-{
-    size_t length = strlen(text), n = strlen(ending);
-    return length >= n && strcmp(text + length - n, ending) == 0;
-}
-
 static void identify_folder(struct making *making)
 {
     const struct tc_variant *variant = making->backend->variant;
@@ -71,7 +65,8 @@ static void add_files(struct making *making)
     bool is_variant = making->backend->variant != NULL;
     making->files = memory_alloc_array(set->n_files + 2, sizeof *making->files);
     for (size_t i = 0; i < set->n_files; i++) {
-        making->fetched.was_there[i] = is_variant && ends_with(set->files[i].name, MANIFEST_ENDING);
+        making->fetched.was_there[i] =
+            is_variant && text_ends_with(set->files[i].name, strlen(set->files[i].name), MANIFEST_ENDING);
         if (making->fetched.was_there[i])
             continue;
         making->files[making->n_files++] = (struct tmpfs_file){set->files[i].name, set->files[i].bytes, -1};

@@ -14,8 +14,7 @@
 
 static bool ends_with(const char *text, const char *end)
 {
-    size_t length = strlen(text), count = strlen(end);
-    return length >= count && strcmp(text + length - count, end) == 0;
+    return text_ends_with(text, strlen(text), end);
 }
 
 /* Where loads look: beside the part files, in the folder of a single one. The caller frees. */

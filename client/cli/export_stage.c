@@ -10,25 +10,13 @@
 #include <unistd.h>
 
 #include "base/digest.h"
+#include "base/file_io.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include "sink/sink.h"
 #include "upload_files.h"
 
 enum { OPEN_FOLDERS = 16 };
-
-static int make_folders(const char *path, struct error *error)
-{
-    char *part = memory_copy_text(path), shown[TEXT_NAME_CHARS];
-    int failure = 0;
-    for (char *slash = strchr(part + 1, '/'); slash && !failure; slash = strchr(slash + 1, '/')) {
-        *slash = '\0';
-        failure = mkdir(part, 0700) == 0 || errno == EEXIST ? 0 : errno;
-        *slash = '/';
-    }
-    free(part);
-    return failure ? fail_errno(error, failure, "cannot make the folder of %s", text_escape(path, strlen(path), shown)) : 0;
-}
 
 int export_stage_open(struct export_stage *stage, const char *out, struct error *error)
 {
@@ -54,7 +42,10 @@ int export_stage_open(struct export_stage *stage, const char *out, struct error 
     else
         return fail(error, ERROR_FAILED_PRECONDITION, "NO_HOME",
                     "an export to a store is written to this disk first: set XDG_CACHE_HOME or HOME");
-    return make_folders(stage->path, error);
+    char shown[TEXT_NAME_CHARS];
+    return file_io_make_folders(stage->path, 0700) < 0 ? fail_errno(error, errno, "cannot make the folder of %s",
+                                                                    text_escape(stage->path, strlen(stage->path), shown))
+                                                       : 0;
 }
 
 static int remove_entry(const char *path, const struct stat *found, int kind, struct FTW *place)

@@ -46,31 +46,12 @@ static int fail_reference(const char *reference, struct error *error)
     return -1;
 }
 
-/* Nothing that leads elsewhere. */
-static bool is_plain_path(const char *path)
-{
-    for (;; path++) {
-        size_t length = strcspn(path, "/");
-        if (length == 0 || (length <= 2 && strncmp(path, "..", length) == 0))
-            return false;
-        path += length;
-        if (!*path)
-            return true;
-    }
-}
-
 static size_t revision_length(const char *text)
 {
     size_t length = strcspn(text, "/");
     for (int part = 0; strncmp(text, "refs/", 5) == 0 && part < 2 && text[length] == '/'; part++)
         length += 1 + strcspn(text + length + 1, "/");
     return length;
-}
-
-static bool is_part_name(const char *name)
-{
-    size_t length = strlen(name), suffix = strlen(".safetensors");
-    return length > suffix && strcmp(name + length - suffix, ".safetensors") == 0;
 }
 
 static void decode_slashes(char *text)
@@ -99,12 +80,12 @@ static int parse_reference(const char *reference, struct hub_cache *cache, struc
     decode_slashes(cache->revision);
     end += has_revision ? 1 + length : 0;
     cache->below = memory_copy_text(*end ? end + 1 : "");
-    if (is_part_name(cache->below)) { /* one file, of its folder */
+    if (text_ends_with(cache->below, strlen(cache->below), ".safetensors")) { /* one file, of its folder */
         char *slash = strrchr(cache->below, '/');
         *(slash ? slash : cache->below) = '\0';
     }
-    return !is_plain_path(cache->repository) || strchr(cache->repository, '\\') || !is_plain_path(cache->revision) ||
-                   (*cache->below && !is_plain_path(cache->below))
+    return !text_is_plain_path(cache->repository) || strchr(cache->repository, '\\') ||
+                   !text_is_plain_path(cache->revision) || (*cache->below && !text_is_plain_path(cache->below))
                ? fail_reference(reference, error)
                : 0;
 }

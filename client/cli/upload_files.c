@@ -200,8 +200,7 @@ static int put_file(struct file_sending *one, int fd, struct error *error)
 
 static bool is_document(const char *name)
 {
-    size_t length = strlen(name);
-    return length > 5 && strcmp(name + length - 5, ".json") == 0;
+    return text_ends_with(name, strlen(name), ".json");
 }
 
 static int send_file(void *data, size_t i, struct error *error)

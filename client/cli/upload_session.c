@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/digest.h"
+#include "base/file_io.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include "sink/sink.h"
@@ -52,26 +53,12 @@ char *upload_session_read(const struct upload_session *session)
     return memory_copy_text("");
 }
 
-static int make_folders(const char *path)
-{
-    char *part = memory_copy_text(path);
-    int failure = 0;
-    for (char *slash = strchr(part + 1, '/'); slash && !failure; slash = strchr(slash + 1, '/')) {
-        *slash = '\0';
-        failure = mkdir(part, 0700) == 0 || errno == EEXIST ? 0 : errno;
-        *slash = '/';
-    }
-    free(part);
-    return failure;
-}
-
 static int write_text(const char *path, const char *text, bool is_durable)
 {
-    size_t length = strlen(text);
     int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
     int failure =
-        fd < 0 || fchmod(fd, 0600) < 0 || write(fd, text, length) != (ssize_t)length || (is_durable && fsync(fd) < 0) ? errno
-                                                                                                                      : 0;
+        fd < 0 || fchmod(fd, 0600) < 0 || file_io_write(fd, text, strlen(text)) < 0 || (is_durable && fsync(fd) < 0) ? errno
+                                                                                                                     : 0;
     if (fd >= 0)
         close(fd);
     return failure;
@@ -87,7 +74,7 @@ int upload_session_write(const struct upload_session *session, const char *text,
                    ? 0
                    : fail_errno(error, errno, "cannot forget an upload that is over");
     char *beside = memory_print("%s.new", session->path);
-    int failure = make_folders(session->path);
+    int failure = file_io_make_folders(session->path, 0700) < 0 ? errno : 0;
     if (!failure)
         failure = write_text(beside, text, is_durable);
     if (!failure && rename(beside, session->path) < 0)

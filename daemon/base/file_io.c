@@ -2,7 +2,12 @@
 #include "base/file_io.h"
 
 #include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
+
+#include "base/memory.h"
 
 /* offset: NULL = where the descriptor stands */
 static ssize_t read_from(int fd, char *bytes, size_t count, const uint64_t *offset)
@@ -52,4 +57,18 @@ int file_io_write(int fd, const void *bytes, size_t count)
 int file_io_write_at(int fd, const void *bytes, size_t count, uint64_t offset)
 {
     return write_to(fd, bytes, count, &offset);
+}
+
+int file_io_make_folders(const char *path, mode_t mode)
+{
+    char *part = memory_copy_text(path);
+    int failure = 0;
+    for (char *slash = strchr(part + (*part != 0), '/'); slash && !failure; slash = strchr(slash + 1, '/')) {
+        *slash = '\0';
+        failure = mkdir(part, mode) == 0 || errno == EEXIST ? 0 : errno;
+        *slash = '/';
+    }
+    free(part);
+    errno = failure;
+    return failure ? -1 : 0;
 }

@@ -14,4 +14,7 @@ ssize_t file_io_read_at(int fd, void *bytes, size_t count, uint64_t offset);
 int file_io_write(int fd, const void *bytes, size_t count);
 int file_io_write_at(int fd, const void *bytes, size_t count, uint64_t offset);
 
+/* mkdir -p of the folders that are named before a slash of `path`: for a folder itself, with one behind it. */
+int file_io_make_folders(const char *path, mode_t mode);
+
 #endif

@@ -28,23 +28,14 @@ const char *const sidecar_well_known_names[] = {"config.json",
                                                 "quantize_config.json",
                                                 NULL};
 
-static bool ends_with(const char *name, size_t length, const char *ending)
-{
-    size_t n = strlen(ending);
-    return length > n && memcmp(name + length - n, ending, n) == 0;
-}
-
 bool sidecar_name_is_valid(const char *name)
 {
     size_t length = strlen(name);
-    if (length == 0 || length > SIDECAR_MAX_NAME_BYTES || name[0] == '.' || !text_is_utf8(name, length) ||
-        ends_with(name, length, INDEX_ENDING) || strcmp(name, TOPOLOGY_NAME) == 0)
+    if (length > SIDECAR_MAX_NAME_BYTES || !text_is_plain_name(name, length) || text_ends_with(name, length, INDEX_ENDING) ||
+        strcmp(name, TOPOLOGY_NAME) == 0)
         return false;
-    for (size_t i = 0; i < length; i++)
-        if ((unsigned char)name[i] < 0x20 || name[i] == 0x7f || name[i] == '/' || name[i] == '\\')
-            return false;
     for (size_t i = 0; i < sizeof endings / sizeof endings[0]; i++)
-        if (ends_with(name, length, endings[i]))
+        if (text_ends_with(name, length, endings[i]))
             return true;
     return false;
 }

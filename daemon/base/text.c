@@ -379,3 +379,39 @@ bool text_glob(const char *pattern, const char *name, size_t name_length)
         }
     }
 }
+
+bool text_ends_with(const char *text, size_t length, const char *ending)
+{
+    size_t n = strlen(ending);
+    return length >= n && memcmp(text + length - n, ending, n) == 0;
+}
+
+bool text_is_one_of(const char *text, const char *const *words, size_t n_words)
+{
+    for (size_t i = 0; i < n_words; i++)
+        if (strcmp(words[i], text) == 0)
+            return true;
+    return false;
+}
+
+bool text_is_plain_path(const char *path)
+{
+    for (;; path++) {
+        size_t length = strcspn(path, "/");
+        if (length == 0 || (length <= 2 && strncmp(path, "..", length) == 0))
+            return false;
+        path += length;
+        if (!*path)
+            return true;
+    }
+}
+
+bool text_is_plain_name(const char *name, size_t length)
+{
+    if (length == 0 || name[0] == '.' || !text_is_utf8(name, length))
+        return false;
+    for (size_t i = 0; i < length; i++)
+        if ((unsigned char)name[i] < 0x20 || name[i] == 0x7f || name[i] == '/' || name[i] == '\\')
+            return false;
+    return true;
+}

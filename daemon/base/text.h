@@ -38,6 +38,12 @@ bool text_is_disruptive(const char *sequence, size_t n);
 /* The candidate with the smallest edit distance (case ignored, the first of equals), or NULL when nothing is near. */
 const char *text_nearest(const char *word, const char *const *candidates, size_t n_candidates);
 
+bool text_ends_with(const char *text, size_t length, const char *ending);
+bool text_is_one_of(const char *text, const char *const *words, size_t n_words);
+bool text_is_plain_path(const char *path); /* "a/b": no part of it is empty, "." or "..", so it leads nowhere else */
+/* Of a file that nobody hides: UTF-8 without controls and slashes of either kind, not empty. */
+bool text_is_plain_name(const char *name, size_t length);
+
 bool text_is_utf8(const char *text, size_t length); /* as RFC 3629: no surrogates, no overlong forms */
 
 /* The value of a hexadecimal digit in either case, or -1. */

@@ -27,15 +27,8 @@ static int fail_tensor_of_mapping(struct mapping_reader *reader, const struct js
 
 static bool is_file_name(const struct json_string *file)
 {
-    size_t suffix = strlen(SAFETENSORS_SUFFIX);
-    if (file->length <= suffix || file->length > MAX_FILE_NAME_BYTES || file->text[0] == '.' ||
-        !text_is_utf8(file->text, file->length) ||
-        memcmp(file->text + file->length - suffix, SAFETENSORS_SUFFIX, suffix) != 0)
-        return false;
-    for (size_t i = 0; i < file->length; i++)
-        if ((unsigned char)file->text[i] < 0x20 || file->text[i] == 0x7f || file->text[i] == '/' || file->text[i] == '\\')
-            return false;
-    return true;
+    return file->length <= MAX_FILE_NAME_BYTES && text_is_plain_name(file->text, file->length) &&
+           text_ends_with(file->text, file->length, SAFETENSORS_SUFFIX);
 }
 
 static int take_pair(struct mapping_reader *reader, const struct json_string *tensor)

@@ -102,16 +102,7 @@ static void tell_waiters(struct folders *folders)
 static bool is_absolute(const char *path)
 {
     size_t length = strlen(path);
-    if (path[0] != '/' || length < 2 || length >= PATH_MAX || path[length - 1] == '/' || !text_is_utf8(path, length))
-        return false;
-    for (const char *part = path + 1;; part++) {
-        size_t n = strcspn(part, "/");
-        if (n == 0 || (n <= 2 && strncmp(part, "..", n) == 0))
-            return false;
-        part += n;
-        if (!*part)
-            return true;
-    }
+    return path[0] == '/' && length < PATH_MAX && text_is_plain_path(path + 1) && text_is_utf8(path, length);
 }
 
 static int check_wish(const struct folder_wish *wish, struct error *error)

@@ -248,10 +248,9 @@ static void describe_strangers(char *const *names, size_t n_names, char *text, s
     char shown[TEXT_NAME_CHARS];
     text[0] = '\0';
     for (size_t k = 0; k < sizeof strangers / sizeof strangers[0]; k++) {
-        size_t n_suffix = strlen(strangers[k].suffix);
         for (size_t i = 0; i < n_names; i++) {
             size_t length = strlen(names[i]);
-            if (length <= n_suffix || strcmp(names[i] + length - n_suffix, strangers[k].suffix) != 0)
+            if (!text_ends_with(names[i], length, strangers[k].suffix))
                 continue;
             snprintf(text, room, "; it holds %s: %s", text_escape(names[i], length, shown), strangers[k].remedy);
             return;

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 
 #include "base/memory.h"
+#include "base/text.h"
 #include "resolve/dcp.h"
 #include "resolve/safetensors.h"
 #include "resolve/shard_index.h"
@@ -15,8 +16,7 @@
 
 static bool is_part(const char *name)
 {
-    size_t length = strlen(name), suffix = strlen(SAFETENSORS_SUFFIX);
-    return length >= suffix && strcmp(name + length - suffix, SAFETENSORS_SUFFIX) == 0;
+    return text_ends_with(name, strlen(name), SAFETENSORS_SUFFIX);
 }
 
 /* Its size, or -1 where there is no such file. */

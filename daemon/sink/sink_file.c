@@ -30,19 +30,6 @@ static char *path_beside(const struct sink *sink)
     return memory_print("%.*s.%s%s", (int)(name - sink->key), sink->key, name, beside);
 }
 
-static int make_folders(const struct sink *sink, struct error *error)
-{
-    char *path = memory_copy_text(sink->key);
-    int failure = 0;
-    for (char *slash = strchr(path + 1, '/'); slash && !failure; slash = strchr(slash + 1, '/')) {
-        *slash = '\0';
-        failure = mkdir(path, 0755) == 0 || errno == EEXIST ? 0 : errno;
-        *slash = '/';
-    }
-    free(path);
-    return failure ? fail_file(sink, failure, "make the folder of", error) : 0;
-}
-
 static int sync_folder(const struct sink *sink, struct error *error)
 {
     char *path = memory_print("%.*s", (int)(strrchr(sink->key, '/') - sink->key + 1), sink->key);
@@ -106,7 +93,9 @@ static int file_begin(struct sink *sink, struct error *error)
 {
     char *path = path_beside(sink);
     int fd = -1;
-    if (make_folders(sink, error) == 0) {
+    if (file_io_make_folders(sink->key, 0755) < 0) {
+        fail_file(sink, errno, "make the folder of", error);
+    } else {
         unlink(path); /* of somebody who died, and whose session is lost */
         fd = open_beside(sink, O_CREAT | O_EXCL, error);
     }

@@ -12,6 +12,7 @@
 
 #include "base/digest.h"
 #include "base/memory.h"
+#include "base/text.h"
 #include "base/url.h"
 #include "sink/s3_answer.h"
 #include "sink/sink_ops.h"
@@ -133,11 +134,7 @@ static bool is_good(const struct http_reply *reply)
 static bool is_damage(const char *code)
 {
     static const char *const codes[] = {"BadDigest", "InvalidDigest", "XAmzContentSHA256Mismatch", "MalformedXML"};
-    for (size_t i = 0; i < sizeof codes / sizeof codes[0]; i++) {
-        if (strcmp(code, codes[i]) == 0)
-            return true;
-    }
-    return false;
+    return text_is_one_of(code, codes, sizeof codes / sizeof codes[0]);
 }
 
 /* What the answer means, when it is not good; also a 200 that holds an <Error>. */

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "variant/mt19937.h"
+#include "base/text.h"
 #include "variant/steps.h"
 
 /* Rows of a head in pairs (2i, 2i + 1) or in halves (i, i + hd/2): (heads, pairs, 2, ..) and (heads, 2, pairs, ..). */
@@ -39,20 +40,20 @@ int step_permute_rope(struct tensor_set *set)
 
 /* --- experts -------------------------------------------------------------------------------------------------------- */
 
-static bool ends_with(const struct set_tensor *tensor, const char *end)
+static bool is_named(const struct set_tensor *tensor, const char *end, const char *longer_end)
 {
-    size_t length = strlen(end);
-    return tensor->name_length >= length && memcmp(tensor->name + tensor->name_length - length, end, length) == 0;
+    return text_ends_with(tensor->name, tensor->name_length, end) ||
+           text_ends_with(tensor->name, tensor->name_length, longer_end);
 }
 
 /* w1, w2 or w3; 0 = none of them. */
 static int which_weight(const struct set_tensor *tensor)
 {
-    if (ends_with(tensor, "w1") || ends_with(tensor, "w1.weight"))
+    if (is_named(tensor, "w1", "w1.weight"))
         return 1;
-    if (ends_with(tensor, "w2") || ends_with(tensor, "w2.weight"))
+    if (is_named(tensor, "w2", "w2.weight"))
         return 2;
-    return ends_with(tensor, "w3") || ends_with(tensor, "w3.weight") ? 3 : 0;
+    return is_named(tensor, "w3", "w3.weight") ? 3 : 0;
 }
 
 struct experts { /* of one tensor: n_groups of them hold all of its inner dimension, replicated */

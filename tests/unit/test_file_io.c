@@ -7,9 +7,11 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/file_io.h"
@@ -134,6 +136,27 @@ static void errno_says_why(void **state)
     close(full);
 }
 
+static void folders_are_made_up_to_the_last_slash(void **state)
+{
+    char root[] = "/tmp/file_io.XXXXXX", path[64];
+    struct stat status;
+    (void)state;
+    assert_non_null(mkdtemp(root));
+    snprintf(path, sizeof path, "%s/a/b/file", root);
+    assert_return_code(file_io_make_folders(path, 0700), errno);
+    assert_return_code(file_io_make_folders(path, 0700), errno);
+    assert_int_equal(stat(path, &status), -1);
+    *strrchr(path, '/') = '\0';
+    assert_return_code(stat(path, &status), errno);
+    assert_int_equal(status.st_mode & 0777, 0700);
+    assert_int_equal(file_io_make_folders("/proc/none/file", 0700), -1);
+    assert_int_equal(errno, ENOENT);
+    rmdir(path);
+    *strrchr(path, '/') = '\0';
+    rmdir(path);
+    rmdir(root);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -141,6 +164,7 @@ int main(void)
         cmocka_unit_test(what_comes_in_pieces_is_read_up_to_the_end),
         cmocka_unit_test(offsets_do_not_move_the_descriptor),
         cmocka_unit_test(errno_says_why),
+        cmocka_unit_test(folders_are_made_up_to_the_last_slash),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

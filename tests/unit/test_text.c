@@ -434,9 +434,35 @@ static void percents_are_decoded_or_refused(void **state)
         assert_false(text_percent_decode(strcpy(text, wrong[i])));
 }
 
+static void an_ending_may_be_all_there_is(void **state)
+{
+    static const char *const words[] = {"ab", "cd"};
+    (void)state;
+    assert_true(text_ends_with("a.json", 6, ".json") && text_ends_with(".json", 5, ".json"));
+    assert_false(text_ends_with("json", 4, ".json") || text_ends_with("a.jsonx", 7, ".json"));
+    assert_true(text_ends_with("a.jsonx", 6, ".json")); /* as long as is said */
+    assert_true(text_is_one_of("cd", words, 2));
+    assert_false(text_is_one_of("c", words, 2) || text_is_one_of("cd", words, 1));
+}
+
+static void a_plain_path_or_name_leads_nowhere_else(void **state)
+{
+    static const char *const bad[] = {"", "/a", "a/", "a//b", ".", "..", "a/..", "../a", "a/./b"};
+    (void)state;
+    assert_true(text_is_plain_path("a/b.c/...") && text_is_plain_path(".a"));
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        assert_false(text_is_plain_path(bad[i]));
+    assert_true(text_is_plain_name("a b.json", 8));
+    assert_false(text_is_plain_name("", 0) || text_is_plain_name(".a", 2) || text_is_plain_name("a/b", 3) ||
+                 text_is_plain_name("a\\b", 3) || text_is_plain_name("a\n", 2) || text_is_plain_name("a\x7f", 2) ||
+                 text_is_plain_name("a\xff", 2));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_ending_may_be_all_there_is),
+        cmocka_unit_test(a_plain_path_or_name_leads_nowhere_else),
         cmocka_unit_test(hexadecimal_digits_are_those_22_and_no_other_byte),
         cmocka_unit_test(sizes_are_powers_of_1024_in_every_spelling),
         cmocka_unit_test(what_is_no_size_or_too_large_is_refused),

@@ -6,6 +6,7 @@
 
 #include "base/memory.h"
 #include "base/redact.h"
+#include "base/text.h"
 #include "base/url.h"
 #include "source/gcs/gcp_credentials.h"
 #include "source/gcs/gcs_answer.h"
@@ -118,11 +119,7 @@ int gcs_client_prepare(void *data, struct http_attempt *attempt, struct error *e
 static bool is_rate_limit(const char *reason)
 {
     static const char *const reasons[] = {"rateLimitExceeded", "userRateLimitExceeded", "quotaExceeded"};
-    for (size_t i = 0; i < sizeof reasons / sizeof reasons[0]; i++) {
-        if (strcmp(reasons[i], reason) == 0)
-            return true;
-    }
-    return false;
+    return text_is_one_of(reason, reasons, sizeof reasons / sizeof reasons[0]);
 }
 
 enum http_verdict gcs_client_judge(void *data, const struct http_reply *reply, struct error *error)

@@ -47,18 +47,6 @@ static size_t revision_length(const char *text)
     return length;
 }
 
-static bool is_plain_path(const char *path)
-{
-    for (;; path++) {
-        size_t length = strcspn(path, "/");
-        if (length == 0 || (length <= 2 && strncmp(path, "..", length) == 0))
-            return false;
-        path += length;
-        if (!*path)
-            return true;
-    }
-}
-
 /* A branch's own slashes may be written %2F, as the hub's client wants them, to tell them from that before the path. */
 static char *copy_revision(const char *text, size_t length)
 {
@@ -94,7 +82,7 @@ static int parse_reference(struct source_hf *hf, const char *path, struct error 
     size_t revision = *end == '@' ? revision_length(end + 1) : 0;
     hf->revision = *end == '@' ? copy_revision(end + 1, revision) : memory_copy_text("main");
     end += *end == '@' ? 1 + revision : 0;
-    if (!is_plain_path(hf->revision) || (*end == '/' && !is_plain_path(end + 1)))
+    if (!text_is_plain_path(hf->revision) || (*end == '/' && !text_is_plain_path(end + 1)))
         return source_fail_reference(&hf->objects.base, expected, error);
     const char *below = *end ? end + 1 : "", *slash = strrchr(below, '/');
     hf->objects.base.is_single_file = source_is_part(&hf->objects.base, below);

@@ -33,11 +33,7 @@ static uint64_t number(const char *name, uint64_t max, uint64_t fallback)
 static bool is_local(const struct url *url)
 {
     static const char *const hosts[] = {"169.254.170.2", "169.254.170.23", "[fd00:ec2::23]"};
-    for (size_t i = 0; i < sizeof hosts / sizeof hosts[0]; i++) {
-        if (strcmp(hosts[i], url->host) == 0)
-            return true;
-    }
-    return url_is_this_host(url);
+    return text_is_one_of(url->host, hosts, sizeof hosts / sizeof hosts[0]) || url_is_this_host(url);
 }
 
 static int check_container_url(const char *url, struct error *error)
