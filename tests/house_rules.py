@@ -211,10 +211,16 @@ def check_tests(sources):
 
 
 def check_readmes(sources):
-    folders = {path.parent for path in sources if path.parts[0] == "daemon"} | {Path("client"), Path("config")}
-    for folder in sorted(folders):
-        if not (ROOT / folder / "README.md").exists():
+    """Every folder has a README, which names each of its files; `command_*` names all that begin so."""
+    for folder in sorted({path.parent for path in sources}):
+        if not (readme := ROOT / folder / "README.md").exists():
             yield folder, 1, "has no README.md"
+            continue
+        names = set(re.findall(r"\w+\*?", readme.read_text()))
+        begins = tuple(name[:-1] for name in names if name.endswith("*"))
+        for path in (path for path in sources if path.parent == folder and path.suffix == ".c"):
+            if path.stem not in names and not path.stem.startswith(begins):
+                yield path, 1, f"is not in {folder}/README.md"
 
 
 def check_ways(sources):
