@@ -1,7 +1,6 @@
-/* Reads /proc/meminfo, walks up the cgroup v2 tree from /proc/self/cgroup ("0::/path"), and divides. */
+/* Reads /proc/meminfo, walks up the tree of cgroup v2, and divides. */
 #include "budgets.h"
 
-#include <inttypes.h>
 #include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -9,6 +8,7 @@
 #include <sys/resource.h>
 
 #include "api/prewarms.h"
+#include "base/kernel_text.h"
 #include "device/host_region.h"
 #include "replica/folders.h"
 #include "upload/upload_queue.h"
@@ -35,57 +35,20 @@ struct budgets budgets_of(const struct config *config, uint64_t memory_limit_byt
 
 /* --- the memory limit ----------------------------------------------------------------------------------------------- */
 
-static uint64_t total_memory_bytes(void)
-{
-    uint64_t kib = 0;
-    char line[256];
-    FILE *file = fopen("/proc/meminfo", "re");
-    while (file && fgets(line, sizeof line, file)) {
-        if (sscanf(line, "MemTotal: %" SCNu64 " kB", &kib) == 1)
-            break;
-    }
-    if (file)
-        fclose(file);
-    return kib << 10;
-}
-
-/* UINT64_MAX when there is no limit ("max") or no such file. */
-static uint64_t limit_of_cgroup(const char *cgroup)
-{
-    char path[PATH_MAX + 64];
-    uint64_t bytes = UINT64_MAX;
-    snprintf(path, sizeof path, "/sys/fs/cgroup%s/memory.max", cgroup);
-    FILE *file = fopen(path, "re");
-    if (!file)
-        return UINT64_MAX;
-    if (fscanf(file, "%" SCNu64, &bytes) != 1)
-        bytes = UINT64_MAX;
-    fclose(file);
-    return bytes;
-}
-
 uint64_t budgets_memory_limit_bytes(void)
 {
-    uint64_t limit = total_memory_bytes();
-    char cgroup[PATH_MAX] = "";
-    char line[PATH_MAX + 16];
-    FILE *file = fopen("/proc/self/cgroup", "re");
-    while (file && fgets(line, sizeof line, file)) {
-        if (strncmp(line, "0::", 3) == 0) {
-            line[strcspn(line, "\n")] = '\0';
-            snprintf(cgroup, sizeof cgroup, "%s", line + 3);
-        }
+    static const char *const total[] = {"MemTotal:", NULL};
+    uint64_t limit = kernel_text_sum("/proc/meminfo", total) << 10;
+    char group[PATH_MAX] = "", path[PATH_MAX + 64], *slash = group;
+    kernel_text_cgroup("", group, sizeof group);
+    while (slash) {
+        snprintf(path, sizeof path, "/sys/fs/cgroup%s/memory.max", group);
+        limit = smaller(limit, kernel_text_number(path));
+        slash = strrchr(group, '/');
+        if (slash)
+            *slash = '\0';
     }
-    if (file)
-        fclose(file);
-    while (true) {
-        uint64_t here = limit_of_cgroup(cgroup);
-        limit = here < limit ? here : limit;
-        char *slash = strrchr(cgroup, '/');
-        if (!slash)
-            return limit;
-        *slash = '\0';
-    }
+    return limit;
 }
 
 /* --- quotas --------------------------------------------------------------------------------------------------------- */

@@ -14,6 +14,7 @@
 
 #include "base/clock.h"
 #include "base/json.h"
+#include "base/kernel_text.h"
 #include "base/memory.h"
 #include "base/redact.h"
 #include "base/text.h"
@@ -205,14 +206,8 @@ static void put_files(const struct command_run *run, struct json_writer *json)
 /* Of this program: getrusage() would also tell of whoever started it, whose memory it was until exec(). */
 static uint64_t peak_memory_bytes(void)
 {
-    unsigned long long kib = 0;
-    char line[128];
-    FILE *status = fopen("/proc/self/status", "re");
-    while (status && fgets(line, sizeof line, status) && sscanf(line, "VmHWM: %llu kB", &kib) != 1)
-        continue;
-    if (status)
-        fclose(status);
-    return (uint64_t)kib << 10;
+    static const char *const names[] = {"VmHWM:", NULL};
+    return kernel_text_sum("/proc/self/status", names) << 10;
 }
 
 static double milliseconds(uint64_t ns)

@@ -16,6 +16,7 @@
 
 #include "base/memory.h"
 #include "base/redact.h"
+#include "base/reference.h"
 #include "base/text.h"
 #include "client/folder_writer.h"
 #include "fetch_files.h"
@@ -46,25 +47,6 @@ static int fail_reference(const char *reference, struct error *error)
     return -1;
 }
 
-static size_t revision_length(const char *text)
-{
-    size_t length = strcspn(text, "/");
-    for (int part = 0; strncmp(text, "refs/", 5) == 0 && part < 2 && text[length] == '/'; part++)
-        length += 1 + strcspn(text + length + 1, "/");
-    return length;
-}
-
-static void decode_slashes(char *text)
-{
-    char *to = text;
-    for (const char *from = text; *from; to++) {
-        bool escaped = strncasecmp(from, "%2f", 3) == 0;
-        *to = escaped ? '/' : *from;
-        from += escaped ? 3 : 1;
-    }
-    *to = '\0';
-}
-
 /* The daemon has checked what a repository may be called; here it must not leave the cache. */
 static int parse_reference(const char *reference, struct hub_cache *cache, struct error *error)
 {
@@ -74,11 +56,7 @@ static int parse_reference(const char *reference, struct hub_cache *cache, struc
     if (*end == '/')
         end += 1 + strcspn(end + 1, "/@");
     cache->repository = memory_print("%.*s", (int)(end - at), at);
-    bool has_revision = *end == '@';
-    size_t length = has_revision ? revision_length(end + 1) : 0;
-    cache->revision = has_revision ? memory_print("%.*s", (int)length, end + 1) : memory_copy_text("main");
-    decode_slashes(cache->revision);
-    end += has_revision ? 1 + length : 0;
+    cache->revision = *end == '@' ? (end++, reference_take_hub_revision(&end)) : memory_copy_text("main");
     cache->below = memory_copy_text(*end ? end + 1 : "");
     if (text_ends_with(cache->below, strlen(cache->below), ".safetensors")) { /* one file, of its folder */
         char *slash = strrchr(cache->below, '/');

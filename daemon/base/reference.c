@@ -7,6 +7,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/memory.h"
 #include "base/redact.h"
 #include "base/text.h"
 
@@ -241,4 +242,18 @@ const char *reference_parse(const char *text, const struct reference_base *base,
     if (text[length] != ':' || length == 0)
         return fail_bare(text, arena, error);
     return check_scheme(text, length, arena, error);
+}
+
+char *reference_take_hub_revision(const char **at)
+{
+    const char *from = *at, *end = from + strcspn(from, "/");
+    for (int part = 0; strncmp(from, "refs/", 5) == 0 && part < 2 && *end == '/'; part++)
+        end += 1 + strcspn(end + 1, "/");
+    char *revision = memory_alloc((size_t)(end - from) + 1), *to = revision;
+    for (*at = end; from < end; to++) {
+        bool is_escaped = strncasecmp(from, "%2f", 3) == 0 && end - from >= 3;
+        *to = is_escaped ? '/' : *from;
+        from += is_escaped ? 3 : 1;
+    }
+    return revision;
 }

@@ -90,9 +90,33 @@ static void only_what_begins_with_dots_is_relative(void **state)
                  reference_is_relative("...") || reference_is_relative("disk:./x"));
 }
 
+static void a_revision_of_the_hub_ends_before_the_path(void **state)
+{
+    static const struct {
+        const char *text, *revision, *rest;
+    } cases[] = {{"main", "main", ""},
+                 {"main/sub/file", "main", "/sub/file"},
+                 {"refs/pr/7", "refs/pr/7", ""},
+                 {"refs/pr/7/sub", "refs/pr/7", "/sub"},
+                 {"refs", "refs", ""},
+                 {"a%2Fb%2fc/sub", "a/b/c", "/sub"},
+                 {"a%2", "a%2", ""},
+                 {"/sub", "", "/sub"},
+                 {"", "", ""}};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const char *at = cases[i].text;
+        char *revision = reference_take_hub_revision(&at);
+        assert_string_equal(revision, cases[i].revision);
+        assert_string_equal(at, cases[i].rest);
+        free(revision);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_revision_of_the_hub_ends_before_the_path),
         cmocka_unit_test(every_line_of_the_table_holds),
         cmocka_unit_test(what_is_not_known_is_not_guessed),
         cmocka_unit_test(only_what_begins_with_dots_is_relative),

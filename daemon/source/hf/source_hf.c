@@ -12,6 +12,7 @@
 
 #include "base/memory.h"
 #include "base/redact.h"
+#include "base/reference.h"
 #include "base/text.h"
 #include "observe/log.h"
 #include "source/redirect.h"
@@ -36,30 +37,6 @@ static bool is_name(const char *text, size_t length)
            !memmem(text, length, "--", 2);
 }
 
-/* "refs/pr/7" has slashes of its own; any other revision ends at the first. */
-static size_t revision_length(const char *text)
-{
-    size_t length = strcspn(text, "/");
-    if (strncmp(text, "refs/", 5) != 0)
-        return length;
-    for (int part = 0; part < 2 && text[length] == '/'; part++)
-        length += 1 + strcspn(text + length + 1, "/");
-    return length;
-}
-
-/* A branch's own slashes may be written %2F, as the hub's client wants them, to tell them from that before the path. */
-static char *copy_revision(const char *text, size_t length)
-{
-    char *copy = copy_part(text, length), *to = copy;
-    for (const char *from = copy; *from; to++) {
-        bool escaped = strncasecmp(from, "%2f", 3) == 0;
-        *to = escaped ? '/' : *from;
-        from += escaped ? 3 : 1;
-    }
-    *to = '\0';
-    return copy;
-}
-
 static int parse_reference(struct source_hf *hf, const char *path, struct error *error)
 {
     static const char expected[] = "a repository looks like hf://org/model, hf://org/model@revision or "
@@ -79,9 +56,7 @@ static int parse_reference(struct source_hf *hf, const char *path, struct error 
                                      error);
     }
     hf->repository = copy_part(org, (size_t)(end - org));
-    size_t revision = *end == '@' ? revision_length(end + 1) : 0;
-    hf->revision = *end == '@' ? copy_revision(end + 1, revision) : memory_copy_text("main");
-    end += *end == '@' ? 1 + revision : 0;
+    hf->revision = *end == '@' ? (end++, reference_take_hub_revision(&end)) : memory_copy_text("main");
     if (!text_is_plain_path(hf->revision) || (*end == '/' && !text_is_plain_path(end + 1)))
         return source_fail_reference(&hf->objects.base, expected, error);
     const char *below = *end ? end + 1 : "", *slash = strrchr(below, '/');
