@@ -53,17 +53,6 @@ char *upload_session_read(const struct upload_session *session)
     return memory_copy_text("");
 }
 
-static int write_text(const char *path, const char *text, bool is_durable)
-{
-    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
-    int failure =
-        fd < 0 || fchmod(fd, 0600) < 0 || file_io_write(fd, text, strlen(text)) < 0 || (is_durable && fsync(fd) < 0) ? errno
-                                                                                                                     : 0;
-    if (fd >= 0)
-        close(fd);
-    return failure;
-}
-
 int upload_session_write(const struct upload_session *session, const char *text, bool is_durable, struct error *error)
 {
     char shown[TEXT_NAME_CHARS];
@@ -73,14 +62,9 @@ int upload_session_write(const struct upload_session *session, const char *text,
         return unlink(session->path) == 0 || errno == ENOENT
                    ? 0
                    : fail_errno(error, errno, "cannot forget an upload that is over");
-    char *beside = memory_print("%s.new", session->path);
-    int failure = file_io_make_folders(session->path, 0700) < 0 ? errno : 0;
-    if (!failure)
-        failure = write_text(beside, text, is_durable);
-    if (!failure && rename(beside, session->path) < 0)
-        failure = errno;
-    free(beside);
-    return failure ? fail_errno(error, failure, "cannot keep what was begun for --resume in %s",
-                                text_escape(session->path, strlen(session->path), shown))
-                   : 0;
+    bool is_kept = file_io_make_folders(session->path, 0700) == 0 &&
+                   file_io_replace(AT_FDCWD, session->path, text, strlen(text), is_durable) == 0;
+    return !is_kept ? fail_errno(error, errno, "cannot keep what was begun for --resume in %s",
+                                 text_escape(session->path, strlen(session->path), shown))
+                    : 0;
 }

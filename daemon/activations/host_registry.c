@@ -11,6 +11,7 @@
 
 #include "base/activation_name.h"
 #include "base/digest.h"
+#include "base/file_io.h"
 #include "base/json.h"
 #include "base/memory.h"
 
@@ -59,20 +60,14 @@ static char *describe_host(const struct known_host *host, size_t *length)
 /* Replaced by one rename: a crash leaves the old file or the new one. */
 int host_registry_add(const char *state_dir, const struct known_host *host, struct error *error)
 {
-    char name[NAME_CHARS], fresh[NAME_CHARS + 4];
+    char name[NAME_CHARS];
     size_t length;
-    int folder = open_registry(state_dir), fd = -1;
+    int folder = open_registry(state_dir);
     name_file(host, name);
-    snprintf(fresh, sizeof fresh, "%s.new", name);
-    if (folder >= 0)
-        fd = openat(folder, fresh, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
     char *text = describe_host(host, &length);
-    bool is_written = fd >= 0 && write(fd, text, length) == (ssize_t)length && fsync(fd) == 0 &&
-                      renameat(folder, fresh, folder, name) == 0 && fsync(folder) == 0;
+    bool is_written = folder >= 0 && file_io_replace(folder, name, text, length, true) == 0 && fsync(folder) == 0;
     int failure = errno;
     free(text);
-    if (fd >= 0)
-        close(fd);
     if (folder >= 0)
         close(folder);
     return is_written ? 0 : fail_errno(error, failure, "cannot remember the store in %s/" FOLDER, state_dir);

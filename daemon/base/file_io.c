@@ -2,6 +2,8 @@
 #include "base/file_io.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -69,6 +71,24 @@ int file_io_make_folders(const char *path, mode_t mode)
         *slash = '/';
     }
     free(part);
+    errno = failure;
+    return failure ? -1 : 0;
+}
+
+int file_io_replace(int folder_fd, const char *name, const void *bytes, size_t count, bool is_durable)
+{
+    char *fresh = memory_print("%s.new", name);
+    int fd = openat(folder_fd, fresh, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+    bool is_written =
+        fd >= 0 && fchmod(fd, 0600) == 0 && file_io_write(fd, bytes, count) == 0 && (!is_durable || fsync(fd) == 0);
+    int failure = is_written ? 0 : errno;
+    if (fd >= 0 && close(fd) < 0 && !failure)
+        failure = errno;
+    if (!failure && renameat(folder_fd, fresh, folder_fd, name) < 0)
+        failure = errno;
+    if (failure && fd >= 0)
+        unlinkat(folder_fd, fresh, 0);
+    free(fresh);
     errno = failure;
     return failure ? -1 : 0;
 }

@@ -3,6 +3,7 @@
 #ifndef BASE_FILE_IO_H
 #define BASE_FILE_IO_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -16,5 +17,9 @@ int file_io_write_at(int fd, const void *bytes, size_t count, uint64_t offset);
 
 /* mkdir -p of the folders that are named before a slash of `path`: for a folder itself, with one behind it. */
 int file_io_make_folders(const char *path, mode_t mode);
+
+/* The file of that name in the folder (AT_FDCWD: by its path), of this user alone: a crash leaves the old one or the new one,
+ * which is written beside it as "NAME.new" and, when is_durable, is on the disk before it gets the name. */
+int file_io_replace(int folder_fd, const char *name, const void *bytes, size_t count, bool is_durable);
 
 #endif

@@ -14,7 +14,7 @@
 #include "base/json.h"
 #include "base/memory.h"
 
-enum { FILE_VERSION = 1, MAX_FILE_BYTES = 64 << 10, ARENA_CAP_BYTES = 64 << 10, MAX_PATH_BYTES = 4096 };
+enum { FILE_VERSION = 1, MAX_FILE_BYTES = 64 << 10, ARENA_CAP_BYTES = 64 << 10 };
 
 /* From a fast processor to a slow network, with room. */
 const struct calibration_range calibration_request_ns = {.least = 10, .most = 1e9};
@@ -169,22 +169,9 @@ static char *format(const struct calibrated *devices, size_t n_devices, size_t *
 
 int calibration_file_write(const char *path, const struct calibrated *devices, size_t n_devices, struct error *error)
 {
-    char beside[MAX_PATH_BYTES];
-    if ((size_t)snprintf(beside, sizeof beside, "%s.new", path) >= sizeof beside)
-        return fail(error, ERROR_INVALID_ARGUMENT, "PATH_TOO_LONG", "the path of %s is too long", path);
-    int fd = open(beside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (fd < 0)
-        return fail_errno(error, errno, "cannot create %s", beside);
     size_t length;
     char *text = format(devices, n_devices, &length);
-    int failure = file_io_write(fd, text, length) < 0 || fsync(fd) < 0 ? errno : 0;
+    int failure = file_io_replace(AT_FDCWD, path, text, length, true) < 0 ? errno : 0;
     free(text);
-    if (close(fd) && !failure)
-        failure = errno;
-    if (!failure && rename(beside, path))
-        failure = errno;
-    if (!failure)
-        return 0;
-    unlink(beside);
-    return fail_errno(error, failure, "cannot write %s", path);
+    return failure ? fail_errno(error, failure, "cannot write %s", path) : 0;
 }

@@ -26,9 +26,9 @@ static char *folder_of_records(const char *state_dir)
     return memory_print("%s/folders", state_dir);
 }
 
-static char *path_of(const char *state_dir, uint64_t device, uint64_t inode, const char *ending)
+static char *path_of(const char *state_dir, uint64_t device, uint64_t inode)
 {
-    return memory_print("%s/folders/%" PRIx64 "-%" PRIx64 ".json%s", state_dir, device, inode, ending);
+    return memory_print("%s/folders/%" PRIx64 "-%" PRIx64 ".json", state_dir, device, inode);
 }
 
 /* --- writing --- */
@@ -52,16 +52,6 @@ static char *print_record(const struct folder *folder)
     return json.text;
 }
 
-static int write_text(const char *path, const char *text)
-{
-    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
-    int failed = fd < 0 || file_io_write(fd, text, strlen(text)) < 0 || fsync(fd) < 0 ? -1 : 0, cause = errno;
-    if (fd >= 0)
-        close(fd);
-    errno = cause;
-    return failed;
-}
-
 static int sync_folder(const char *path)
 {
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -75,22 +65,20 @@ static int sync_folder(const char *path)
 int folder_record_write(const char *state_dir, const struct folder *folder, struct error *error)
 {
     char *records = folder_of_records(state_dir), *text = print_record(folder);
-    char *path = path_of(state_dir, folder->device, folder->inode, "");
-    char *beside = path_of(state_dir, folder->device, folder->inode, ".new");
+    char *path = path_of(state_dir, folder->device, folder->inode);
     int failed = 0;
-    if ((mkdir(records, 0700) < 0 && errno != EEXIST) || write_text(beside, text) < 0 || rename(beside, path) < 0 ||
+    if ((mkdir(records, 0700) < 0 && errno != EEXIST) || file_io_replace(AT_FDCWD, path, text, strlen(text), true) < 0 ||
         sync_folder(records) < 0)
         failed = fail_errno(error, errno, "cannot write %s", path);
     free(records);
     free(text);
     free(path);
-    free(beside);
     return failed;
 }
 
 void folder_record_remove(const char *state_dir, uint64_t device, uint64_t inode)
 {
-    char *path = path_of(state_dir, device, inode, "");
+    char *path = path_of(state_dir, device, inode);
     unlink(path);
     free(path);
 }

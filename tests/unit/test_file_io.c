@@ -157,6 +157,34 @@ static void folders_are_made_up_to_the_last_slash(void **state)
     rmdir(root);
 }
 
+static void a_file_is_replaced_whole_or_not_at_all(void **state)
+{
+    char root[] = "/tmp/file_io.XXXXXX", path[64], found[8];
+    struct stat status;
+    (void)state;
+    assert_non_null(mkdtemp(root));
+    int folder = open(root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    snprintf(path, sizeof path, "%s/f", root);
+    assert_return_code(file_io_replace(AT_FDCWD, path, "old", 3, true), errno);
+    assert_return_code(file_io_replace(folder, "f", "fresh", 5, false), errno);
+    assert_return_code(fstatat(folder, "f", &status, 0), errno);
+    assert_int_equal(status.st_mode & 0777, 0600);
+    int fd = openat(folder, "f", O_RDONLY | O_CLOEXEC);
+    assert_int_equal(file_io_read(fd, found, sizeof found), 5);
+    assert_memory_equal(found, "fresh", 5);
+    close(fd);
+    assert_return_code(mkdirat(folder, "d", 0700), errno);
+    assert_int_equal(file_io_replace(folder, "d", "x", 1, false), -1);
+    assert_int_equal(errno, EISDIR);
+    assert_int_equal(faccessat(folder, "d.new", F_OK, 0), -1); /* nothing is left */
+    assert_int_equal(file_io_replace(AT_FDCWD, "/proc/none/f", "x", 1, true), -1);
+    assert_int_equal(errno, ENOENT);
+    unlinkat(folder, "f", 0);
+    unlinkat(folder, "d", AT_REMOVEDIR);
+    close(folder);
+    rmdir(root);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -165,6 +193,7 @@ int main(void)
         cmocka_unit_test(offsets_do_not_move_the_descriptor),
         cmocka_unit_test(errno_says_why),
         cmocka_unit_test(folders_are_made_up_to_the_last_slash),
+        cmocka_unit_test(a_file_is_replaced_whole_or_not_at_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
