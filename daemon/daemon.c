@@ -17,6 +17,7 @@
 #include "base/clock.h"
 #include "base/foreign_fd.h"
 #include "base/memory.h"
+#include "base/process.h"
 #include "base/text.h"
 #include "base/user_group.h"
 #include "budgets.h"
@@ -260,16 +261,6 @@ static void log_ready(const struct daemon *daemon)
              LOG_MS("start_ms", clock_now_ns() - daemon->api.started_ns));
 }
 
-/* Replicas, part files and connections all cost descriptors, and the usual limit is for programs that use select(). */
-static void allow_descriptors(void)
-{
-    struct rlimit limit;
-    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
-        limit.rlim_cur = limit.rlim_max;
-        setrlimit(RLIMIT_NOFILE, &limit);
-    }
-}
-
 /* Descriptors that come all the same are closed on threads of their own, however long that takes. */
 static void warn_of_foreign_descriptors(void)
 {
@@ -305,7 +296,7 @@ int daemon_start(struct daemon *daemon, const struct config_origin *origin, cons
     keep_config(daemon, config);
     signal(SIGPIPE, SIG_IGN);
     mask_signals(SIG_BLOCK); /* of all threads that are made from here on */
-    allow_descriptors();
+    process_allow_descriptors();
     prctl(PR_SET_DUMPABLE, 0); /* nobody but root may write to our memory through /proc/PID/mem */
     if (log_open(config->logging.file, (enum log_level)config->logging.level, (enum log_format)config->logging.format,
                  error) != 0)

@@ -4,13 +4,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/digest.h"
 #include "base/file_io.h"
 #include "base/json.h"
 #include "base/memory.h"
+#include "base/process.h"
 #include "base/redact.h"
 #include "base/text.h"
 #include "client/client.h"
@@ -123,19 +123,9 @@ static int end_file(void *data, size_t file, struct error *error)
     return 0; /* it gets its name with all others */
 }
 
-/* A descriptor for each file. */
-static void allow_descriptors(void)
-{
-    struct rlimit limit;
-    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
-        limit.rlim_cur = limit.rlim_max;
-        setrlimit(RLIMIT_NOFILE, &limit);
-    }
-}
-
 static int write_files(struct making *making, struct error *error)
 {
-    allow_descriptors();
+    process_allow_descriptors(); /* one for each file */
     if (tmpfs_folder_check_room(&making->folder, making->total_bytes, error) < 0 ||
         fetch_bytes(making->backend, &making->fetched, &(struct file_sink){begin_file, put_bytes, end_file, making}, error) <
             0)

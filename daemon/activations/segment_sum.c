@@ -113,7 +113,7 @@ static int add_samples(const struct part_header *header, const char *name, struc
     int failed = tensors ? 0 : -1;
     for (size_t i = 0; i < header->n_tensors && !failed; i += sample.n_tensors)
         failed = collect_sample(header, i, name, tensors, &sample, error) < 0 ||
-                         contents_add(contents, &sample, error) < 0 || take(data, sample.id, error) < 0
+                         contents_add(contents, &sample, error) < 0 || (take && take(data, sample.id, error) < 0)
                      ? -1
                      : 0;
     metadata_free(tensors);

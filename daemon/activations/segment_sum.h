@@ -9,7 +9,7 @@ int segment_sum(int fd, const char *name, struct segment_facts *facts, struct er
 
 struct part_header;
 
-/* The entry for the manifest of a sealed segment, by its header and what its bytes came to; malloced. `take` is told of each sample.
+/* The entry for the manifest of a sealed segment, by its header and what its bytes came to; malloced. `take`, unless NULL, is told of each sample.
  * NULL: DATA_LOSS when it is no segment, or what take() said. */
 char *segment_sum_entry(const struct part_header *header, const char *name, const struct segment_facts *facts,
                         int (*take)(void *data, uint32_t sample, struct error *error), void *data, struct error *error);

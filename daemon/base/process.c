@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 /* The beginning of /proc/PID/NAME as text. */
@@ -38,4 +39,13 @@ char *process_cgroup(pid_t pid, char out[PROCESS_CGROUP_CHARS])
     memcpy(out, line ? line : "", length);
     out[length] = '\0';
     return out;
+}
+
+void process_allow_descriptors(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
+        limit.rlim_cur = limit.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &limit);
+    }
 }

@@ -1,4 +1,4 @@
-/* What /proc says of another process. A process that has ended, or that this one cannot see (another PID namespace: pid 0),
+/* What /proc says of another process, and how many descriptors this one may have. A process that has ended, or that this one cannot see (another PID namespace: pid 0),
  * gives "". Never waits. Any thread. */
 #ifndef BASE_PROCESS_H
 #define BASE_PROCESS_H
@@ -11,5 +11,9 @@ enum { PROCESS_COMMAND_CHARS = 64, PROCESS_CGROUP_CHARS = 512 };
 char *process_command(pid_t pid, char out[PROCESS_COMMAND_CHARS]);
 /* Its path in the unified hierarchy, such as /system.slice/vllm.service; it names a unit, a container or a pod. */
 char *process_cgroup(pid_t pid, char out[PROCESS_CGROUP_CHARS]);
+
+/* As many as the hard limit says: replicas, files and connections cost one each, and the usual limit is for programs that use
+ * select(). */
+void process_allow_descriptors(void);
 
 #endif
