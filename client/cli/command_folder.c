@@ -201,8 +201,9 @@ static int find_it(struct making *making, const Tensorcast__Daemon__V1__FolderSt
 {
     const struct tmpfs_id id = id_of(row);
     int fd = tmpfs_folder_find(row->path, &id, making->files, making->n_files, error);
+    uid_t owner;
     if (fd < 0) {
-        making->is_again = !tmpfs_folder_exists(&making->folder) && tell_gone(making);
+        making->is_again = !tmpfs_folder_exists(&making->folder, &owner) && tell_gone(making);
         return -1;
     }
     close(fd);
@@ -210,9 +211,13 @@ static int find_it(struct making *making, const Tensorcast__Daemon__V1__FolderSt
     return 0;
 }
 
-static int fail_exists(const struct making *making, struct error *error)
+static int fail_exists(const struct making *making, uid_t owner, struct error *error)
 {
     char text[TEXT_NAME_CHARS];
+    if (owner != geteuid())
+        return fail(error, ERROR_PERMISSION_DENIED, "FOLDER_OF_ANOTHER_USER",
+                    "%s is there already and belongs to user %u, who may change it; name another folder",
+                    text_escape(making->folder.path, strlen(making->folder.path), text), (unsigned)owner);
     return fail(error, ERROR_ALREADY_EXISTS, "FOLDER_EXISTS",
                 "%s is there already, and is no folder that this daemon knows of; name another one, or remove it",
                 text_escape(making->folder.path, strlen(making->folder.path), text));
@@ -245,6 +250,7 @@ static int on_turn(void *data, ProtobufCMessage *answer, struct arena *arena, st
 {
     const folder_event *event = (const folder_event *)answer;
     struct making *making = data;
+    uid_t owner;
     (void)arena;
     bool is_there = event->turn == TENSORCAST__DAEMON__V1__FOLDER_TURN__FOLDER_TURN_THERE;
     bool is_shared = event->turn == TENSORCAST__DAEMON__V1__FOLDER_TURN__FOLDER_TURN_SHARE;
@@ -252,8 +258,8 @@ static int on_turn(void *data, ProtobufCMessage *answer, struct arena *arena, st
         return fail(error, ERROR_INTERNAL, "BAD_ANSWER", "the daemon's answer to MakeFolder makes no sense");
     if (is_there)
         return find_it(making, event->folder, error);
-    if (tmpfs_folder_exists(&making->folder))
-        return fail_exists(making, error);
+    if (tmpfs_folder_exists(&making->folder, &owner))
+        return fail_exists(making, owner, error);
     if ((is_shared ? share_it(making, event->folder, error) : make_it(making, error)) < 0)
         return -1;
     return fail(error, ERROR_CANCELLED, "DONE", "it is made");

@@ -112,10 +112,12 @@ void tmpfs_folder_close(struct tmpfs_folder *folder)
     folder->parent_fd = -1;
 }
 
-bool tmpfs_folder_exists(const struct tmpfs_folder *folder)
+bool tmpfs_folder_exists(const struct tmpfs_folder *folder, uid_t *owner)
 {
     struct stat status;
-    return fstatat(folder->parent_fd, folder->name, &status, AT_SYMLINK_NOFOLLOW) == 0;
+    bool exists = fstatat(folder->parent_fd, folder->name, &status, AT_SYMLINK_NOFOLLOW) == 0;
+    *owner = exists ? status.st_uid : 0;
+    return exists;
 }
 
 int tmpfs_folder_check_room(const struct tmpfs_folder *folder, uint64_t bytes, struct error *error)

@@ -37,7 +37,7 @@ struct tmpfs_id { /* of a folder that was made */
 int tmpfs_folder_open(struct tmpfs_folder *folder, const char *path, struct error *error);
 void tmpfs_folder_close(struct tmpfs_folder *folder); /* also after a failed open */
 
-bool tmpfs_folder_exists(const struct tmpfs_folder *folder);
+bool tmpfs_folder_exists(const struct tmpfs_folder *folder, uid_t *owner); /* owner: of what is there */
 /* RESOURCE_EXHAUSTED when the file system has no room for so much. */
 int tmpfs_folder_check_room(const struct tmpfs_folder *folder, uint64_t bytes, struct error *error);
 int tmpfs_folder_new_file(const struct tmpfs_folder *folder, int *fd, struct error *error);

@@ -41,7 +41,7 @@ static void on_left(void *data)
 {
     struct making *making = data;
     struct folders *folders = making->api->folders;
-    struct folder *folder = making->path ? folders_find(folders, making->path) : NULL;
+    struct folder *folder = making->path ? folders_find(folders, rpc_call_uid(making->call), making->path) : NULL;
     folders_wait_no_more(folders, &making->waiter);
     if (folder && folder->is_kept) {
         folder->is_open = false;
@@ -150,8 +150,8 @@ static int write_record(struct api_job *job)
 
 static struct folder *find_own(const struct api *api, struct rpc_call *call, const char *path, struct error *error)
 {
-    struct folder *folder = folders_find(api->folders, path);
-    if (folder && folder->uid == rpc_call_uid(call))
+    struct folder *folder = folders_find(api->folders, rpc_call_uid(call), path);
+    if (folder)
         return folder;
     fail(error, ERROR_NOT_FOUND, "NO_SUCH_FOLDER", "nobody is making that folder");
     return NULL;
@@ -165,7 +165,7 @@ static void on_recorded(struct api_job *job)
     struct error error;
     struct folder *folder = find_own(job->api, job->call, record->path, &error);
     if (!folder || folder->is_kept || folder->copy != record->copy) { /* its call has ended meanwhile */
-        folder_record_remove(keeping->state_dir, record->device, record->inode);
+        folder_record_remove(keeping->state_dir, record->uid, record->device, record->inode);
         fail(&error, ERROR_ABORTED, "FOLDER_GIVEN_UP", "the call that made the folder has ended");
         rpc_call_fail(job->call, &error);
         api_job_end(job);

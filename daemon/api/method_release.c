@@ -10,8 +10,8 @@ static void release_folder(struct rpc_call *call, const Tensorcast__Daemon__V1__
 {
     Tensorcast__Daemon__V1__ReleaseResponse response = TENSORCAST__DAEMON__V1__RELEASE_RESPONSE__INIT;
     Tensorcast__Daemon__V1__FolderStatus row = TENSORCAST__DAEMON__V1__FOLDER_STATUS__INIT;
-    struct folder *folder = folders_find(api->folders, request->folder);
     uid_t uid = rpc_call_uid(call);
+    struct folder *folder = folders_find_for(api->folders, uid, request->folder);
     struct error error;
     if (folder && folder->is_kept && folder->uid != uid && uid != 0) {
         fail(&error, ERROR_PERMISSION_DENIED, "FOLDER_OF_ANOTHER_USER", "the folder was made by user %u",

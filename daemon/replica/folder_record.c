@@ -26,9 +26,9 @@ static char *folder_of_records(const char *state_dir)
     return memory_print("%s/folders", state_dir);
 }
 
-static char *path_of(const char *state_dir, uint64_t device, uint64_t inode)
+static char *path_of(const char *state_dir, uid_t uid, uint64_t device, uint64_t inode)
 {
-    return memory_print("%s/folders/%" PRIx64 "-%" PRIx64 ".json", state_dir, device, inode);
+    return memory_print("%s/folders/%u-%" PRIx64 "-%" PRIx64 ".json", state_dir, (unsigned)uid, device, inode);
 }
 
 /* --- writing --- */
@@ -65,7 +65,7 @@ static int sync_folder(const char *path)
 int folder_record_write(const char *state_dir, const struct folder *folder, struct error *error)
 {
     char *records = folder_of_records(state_dir), *text = print_record(folder);
-    char *path = path_of(state_dir, folder->device, folder->inode);
+    char *path = path_of(state_dir, folder->uid, folder->device, folder->inode);
     int failed = 0;
     if ((mkdir(records, 0700) < 0 && errno != EEXIST) || file_io_replace(AT_FDCWD, path, text, strlen(text), true) < 0 ||
         sync_folder(records) < 0)
@@ -76,9 +76,9 @@ int folder_record_write(const char *state_dir, const struct folder *folder, stru
     return failed;
 }
 
-void folder_record_remove(const char *state_dir, uint64_t device, uint64_t inode)
+void folder_record_remove(const char *state_dir, uid_t uid, uint64_t device, uint64_t inode)
 {
-    char *path = path_of(state_dir, device, inode);
+    char *path = path_of(state_dir, uid, device, inode);
     unlink(path);
     free(path);
 }

@@ -19,6 +19,7 @@ enum sight { SIGHT_NONE, SIGHT_THERE, SIGHT_GONE };
 
 struct look {
     char *path;
+    uid_t uid;
     uint64_t device, inode;
     enum sight sight;
 };
@@ -43,7 +44,8 @@ struct folder_watch {
 static void add_look(struct user_look *user, const struct folder *folder)
 {
     ARRAY_RESERVE(user->looks, user->n_looks, user->look_room);
-    user->looks[user->n_looks++] = (struct look){memory_copy_text(folder->path), folder->device, folder->inode, SIGHT_NONE};
+    user->looks[user->n_looks++] =
+        (struct look){memory_copy_text(folder->path), folder->uid, folder->device, folder->inode, SIGHT_NONE};
 }
 
 static void clear_looks(struct user_look *user)
@@ -87,8 +89,8 @@ static void look_at_paths(struct loop_work *work)
 static void remove_records(struct loop_work *work)
 {
     struct user_look *user = (struct user_look *)work;
-    for (size_t i = 0; i < user->n_looks; i++)
-        folder_record_remove(folders_state_dir(user->watch->folders), user->looks[i].device, user->looks[i].inode);
+    for (const struct look *at = user->looks; at < user->looks + user->n_looks; at++)
+        folder_record_remove(folders_state_dir(user->watch->folders), at->uid, at->device, at->inode);
 }
 
 /* A client that is still at it is not judged. What cannot be seen is believed to be there. */
@@ -107,7 +109,7 @@ static bool judge(struct folder_watch *watch, const struct user_look *user)
     bool is_missing_some = false;
     for (size_t i = 0; i < user->n_looks; i++) {
         const struct look *at = &user->looks[i];
-        struct folder *folder = folders_find(watch->folders, at->path);
+        struct folder *folder = folders_find(watch->folders, at->uid, at->path);
         bool is_same = folder && folder->is_kept && folder->device == at->device && folder->inode == at->inode;
         if (is_same && is_given_up(watch->folders, folder, at->sight)) {
             log_info("folder_gone", LOG_TEXT("path", folder->path), LOG_TEXT("artifact", folder->artifact));

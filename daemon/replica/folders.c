@@ -57,12 +57,23 @@ const char *folders_state_dir(const struct folders *folders)
     return folders->state_dir;
 }
 
-struct folder *folders_find(const struct folders *folders, const char *path)
+struct folder *folders_find(const struct folders *folders, uid_t uid, const char *path)
 {
     struct folder *folder = folders->list;
-    while (folder && strcmp(folder->path, path) != 0)
+    while (folder && (folder->uid != uid || strcmp(folder->path, path) != 0))
         folder = folder->next;
     return folder;
+}
+
+struct folder *folders_find_for(const struct folders *folders, uid_t uid, const char *path)
+{
+    struct folder *found = folders_find(folders, uid, path);
+    if (found || uid != 0)
+        return found ? found : folders_find(folders, 0, path);
+    for (struct folder *folder = folders->list; folder; folder = folder->next)
+        if (strcmp(folder->path, path) == 0 && (!found || folder->is_seen))
+            found = folder;
+    return found;
 }
 
 /* --- waiting --- */
@@ -115,14 +126,11 @@ static int check_wish(const struct folder_wish *wish, struct error *error)
     return 0;
 }
 
-static int fail_other(const struct folder *folder, const struct folder_wish *wish, struct error *error)
+static int fail_other(const struct folder *folder, struct error *error)
 {
     char path[TEXT_NAME_CHARS], artifact[TEXT_NAME_CHARS];
     text_escape(folder->path, strlen(folder->path), path);
     text_escape(folder->artifact, strlen(folder->artifact), artifact);
-    if (folder->uid != wish->uid && folder->uid != 0)
-        return fail(error, ERROR_PERMISSION_DENIED, "FOLDER_OF_ANOTHER_USER",
-                    "%s was made by user %u, who may change it; name another folder", path, (unsigned)folder->uid);
     return fail(error, ERROR_FAILED_PRECONDITION, "FOLDER_OF_ANOTHER_STATE",
                 "%s holds %s as it was when the folder was made, which is not what is asked for now; tensorcast release %s",
                 path, artifact, path);
@@ -164,15 +172,13 @@ int folders_begin(struct folders *folders, const struct folder_wish *wish, enum 
 {
     if (check_wish(wish, error) < 0)
         return -1;
-    *folder = folders_find(folders, wish->path);
+    *folder = folders_find(folders, wish->uid, wish->path);
+    *folder = *folder ? *folder : folders_find(folders, 0, wish->path);
     *other = NULL;
     if (*folder) {
-        bool is_for_him = (*folder)->uid == wish->uid || (*folder)->uid == 0;
-        bool is_same = is_for_him && strcmp((*folder)->identity, wish->identity) == 0;
-        if (!is_for_him) /* who would never be done must not keep others waiting */
-            return fail_other(*folder, wish, error);
+        bool is_same = strcmp((*folder)->identity, wish->identity) == 0;
         *turn = (*folder)->is_confirmed ? FOLDER_THERE : FOLDER_WAIT;
-        return is_same || *turn == FOLDER_WAIT ? 0 : fail_other(*folder, wish, error);
+        return is_same || *turn == FOLDER_WAIT ? 0 : fail_other(*folder, error);
     }
     *other = wish->alone ? NULL : find_copy(folders, wish);
     *turn = *other ? ((*other)->is_confirmed ? FOLDER_SHARE : FOLDER_WAIT) : FOLDER_MAKE;

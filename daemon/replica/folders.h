@@ -4,9 +4,12 @@
  *     begin -> being made --keep--> recorded --confirm--> there -> dropped: released, or nobody finds it any more
  *                  +--------------------+-- the client's call ends before, and it is not found --> dropped
  *
+ * A path is one user's claim and says nothing to others: which of two users gets it is the file system's to decide, by the rename
+ * that each tries with his own rights, and not who asked here first. Only what root has made is there for everybody.
+ *
  * Folders with the same identity that one user has made share their files' memory, which is charged once. Who asks for a path,
- * or a copy, that is just being made, waits for what becomes of that, unless another user makes it. Records in the state
- * directory outlive the daemon (folder_record.h). Loop thread only. */
+ * or a copy, that he, or root, is just making, waits for what becomes of that. Records in the state directory outlive the daemon
+ * (folder_record.h). Loop thread only. */
 #ifndef REPLICA_FOLDERS_H
 #define REPLICA_FOLDERS_H
 
@@ -51,13 +54,15 @@ struct folder_wish { /* texts are copied */
     bool alone; /* shares with no other */
 };
 
-/* *folder: THERE the one there is, SHARE and MAKE a new one; *other: whose files are to be shared. -1: the path is no good or
- * belongs to another user or another state of an artifact, the budget or the number of folders does not allow it. */
+/* *folder: THERE the one there is, SHARE and MAKE a new one; *other: whose files are to be shared. -1: the path is no good
+ * or belongs to another state of an artifact, the budget or the number of folders does not allow it. */
 int folders_begin(struct folders *folders, const struct folder_wish *wish, enum folder_turn *turn, struct folder **folder,
                   const struct folder **other, struct error *error);
 /* As read from a record: kept, and charged whatever the budget is, but not confirmed. Takes the texts. */
 void folders_restore(struct folders *folders, const struct folder *record);
-struct folder *folders_find(const struct folders *folders, const char *path); /* NULL = none of that path */
+struct folder *folders_find(const struct folders *folders, uid_t uid, const char *path); /* NULL = he claims none */
+/* For whom is asked: his own, else root's; for root, else anybody's, one that was seen there before one that is only claimed. */
+struct folder *folders_find_for(const struct folders *folders, uid_t uid, const char *path);
 /* It was recorded, and will be complete under its path in a moment, unless its client dies. */
 void folders_keep(struct folders *folders, struct folder *folder);
 /* It is: its client says so, or it was seen. Only then it is there for others. */

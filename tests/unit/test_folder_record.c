@@ -90,8 +90,22 @@ static void what_was_written_is_read(void **state)
     assert_int_equal(back.last.stamp_ns, 5);
     assert_true(back.last.is_seen);
     drop_texts(&back);
-    folder_record_remove(folder, example.device, example.inode);
+    folder_record_remove(folder, example.uid, example.device, example.inode);
     assert_int_equal(read_all().n, 0);
+}
+
+static void a_record_is_its_user_s_whatever_folder_another_one_names(void **state)
+{
+    struct folder other = example;
+    (void)state;
+    other.uid = 1001;
+    assert_int_equal(folder_record_write(folder, &example, &error), 0);
+    assert_int_equal(folder_record_write(folder, &other, &error), 0);
+    folder_record_remove(folder, other.uid, other.device, other.inode);
+    struct read_back back = read_all();
+    assert_int_equal(back.n, 1);
+    assert_int_equal(back.last.uid, example.uid);
+    drop_texts(&back);
 }
 
 static void a_folder_without_records_has_none(void **state)
@@ -154,6 +168,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(what_was_written_is_read, make, drop),
+        cmocka_unit_test_setup_teardown(a_record_is_its_user_s_whatever_folder_another_one_names, make, drop),
         cmocka_unit_test_setup_teardown(a_folder_without_records_has_none, make, drop),
         cmocka_unit_test_setup_teardown(what_is_damaged_is_removed, make, drop),
         cmocka_unit_test_setup_teardown(a_record_longer_than_64_kib_is_not_believed, make, drop),

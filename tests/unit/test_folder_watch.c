@@ -54,7 +54,7 @@ static int tear_down(void **state)
 static void on_poll(void *data)
 {
     (void)data;
-    if (!folders_find(folders, waited_for))
+    if (!folders_find(folders, 0, waited_for))
         loop_stop(loop);
 }
 
@@ -72,7 +72,7 @@ static void wait_until_given_up(const char *path)
     loop_timer_start(poll, POLL_MS, POLL_MS);
     loop_timer_start(patience, PATIENCE_MS, 0);
     loop_run(loop);
-    assert_null(folders_find(folders, path));
+    assert_null(folders_find(folders, 0, path));
 }
 
 /* As an earlier daemon has left it. */
@@ -108,7 +108,7 @@ static void folders_of_an_earlier_daemon_are_charged_while_they_are_there(void *
     folder_watch_now(watch);
     wait_until_given_up(gone);
     assert_int_equal(replica_used_bytes(host), 100);
-    assert_non_null(folders_find(folders, here));
+    assert_non_null(folders_find(folders, 0, here));
 }
 
 static void another_folder_of_the_same_path_is_not_it(void **state)
@@ -140,8 +140,8 @@ static void a_dropped_folder_loses_its_record(void **state)
     record("a", true, path);
     record("z", false, last);
     watch = folder_watch_create(loop, folders);
-    folder_watch_drop(watch, folders_find(folders, path));
-    assert_null(folders_find(folders, path));
+    folder_watch_drop(watch, folders_find(folders, 0, path));
+    assert_null(folders_find(folders, 0, path));
     wait_until_given_up(last); /* two looks later */
     folder_record_read_all(state_dir, take_none, &n);
     assert_in_range(n, 0, 1); /* of the last one */

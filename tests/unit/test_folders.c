@@ -125,16 +125,37 @@ static void users_share_nothing(void **state)
     keep(scene, begin(scene, A, "/shm/a", "x", FOLDER_MAKE));
     keep(scene, begin(scene, B, "/shm/b", "x", FOLDER_MAKE));
     assert_used(scene, 20);
-    assert_refused(scene, B, "/shm/a", "x", ERROR_PERMISSION_DENIED);
-    assert_refused(scene, 0, "/shm/a", "x", ERROR_PERMISSION_DENIED);
 }
 
-static void nobody_waits_for_what_another_user_does_not_finish(void **state)
+static void a_path_that_another_user_claims_is_free_for_all_others(void **state)
 {
     struct scene *scene = *state;
-    begin(scene, A, "/dev/shm/m", "id", FOLDER_MAKE);
-    assert_refused(scene, B, "/dev/shm/m", "id", ERROR_PERMISSION_DENIED);
+    struct folder *claimed = begin(scene, A, "/dev/shm/m", "id", FOLDER_MAKE);
     begin(scene, A, "/dev/shm/m", "id", FOLDER_WAIT);
+    struct folder *of_b = begin(scene, B, "/dev/shm/m", "id", FOLDER_MAKE);
+    keep(scene, claimed);
+    begin(scene, B, "/dev/shm/m", "id", FOLDER_WAIT); /* for his own */
+    begin(scene, A + 8, "/dev/shm/m", "other", FOLDER_MAKE);
+    keep(scene, begin(scene, 0, "/dev/shm/m", "id", FOLDER_MAKE));
+    assert_ptr_equal(folders_find(scene->folders, B, "/dev/shm/m"), of_b);
+    folders_drop(scene->folders, of_b);
+    begin(scene, B, "/dev/shm/m", "id", FOLDER_THERE); /* root's */
+    assert_int_equal(scene->folder->uid, 0);
+}
+
+static void whose_folder_is_meant_by_a_path(void **state)
+{
+    struct scene *scene = *state;
+    struct folder *seen = begin(scene, A, "/shm/m", "x", FOLDER_MAKE);
+    struct folder *claimed = begin(scene, B, "/shm/m", "x", FOLDER_MAKE);
+    seen->is_seen = true;
+    assert_ptr_equal(folders_find_for(scene->folders, A, "/shm/m"), seen);
+    assert_ptr_equal(folders_find_for(scene->folders, B, "/shm/m"), claimed);
+    assert_ptr_equal(folders_find_for(scene->folders, 0, "/shm/m"), seen);
+    assert_null(folders_find_for(scene->folders, A + 8, "/shm/m"));
+    struct folder *of_root = begin(scene, 0, "/shm/m", "x", FOLDER_MAKE);
+    assert_ptr_equal(folders_find_for(scene->folders, 0, "/shm/m"), of_root);
+    assert_ptr_equal(folders_find_for(scene->folders, A + 8, "/shm/m"), of_root);
 }
 
 static void a_folder_of_root_is_there_for_everybody(void **state)
@@ -161,7 +182,7 @@ static void what_does_not_fit_the_budget_is_refused(void **state)
         begin(scene, A, path, path, FOLDER_MAKE);
     }
     assert_refused(scene, A, "/shm/more", "more", ERROR_RESOURCE_EXHAUSTED);
-    assert_null(folders_find(scene->folders, "/shm/more"));
+    assert_null(folders_find(scene->folders, A, "/shm/more"));
     assert_used(scene, 100);
 }
 
@@ -208,10 +229,10 @@ static void what_a_record_tells_is_charged_whatever_the_budget_is(void **state)
     folders_restore(scene->folders, &record);
     assert_used(scene, 1000);
     begin(scene, A, "/shm/b", "x", FOLDER_WAIT); /* until it was found */
-    folders_confirm(scene->folders, folders_find(scene->folders, "/shm/a"));
+    folders_confirm(scene->folders, folders_find(scene->folders, A, "/shm/a"));
     begin(scene, A, "/shm/b", "x", FOLDER_SHARE);
     assert_int_equal(scene->folder->copy, 7);
-    folders_drop(scene->folders, folders_find(scene->folders, "/shm/a"));
+    folders_drop(scene->folders, folders_find(scene->folders, A, "/shm/a"));
     assert_used(scene, 1000);
 }
 
@@ -269,7 +290,8 @@ int main(void)
         TEST(folders_of_the_same_content_share_one_charge_until_the_last_goes),
         TEST(one_that_cannot_share_is_charged_by_itself),
         TEST(users_share_nothing),
-        TEST(nobody_waits_for_what_another_user_does_not_finish),
+        TEST(a_path_that_another_user_claims_is_free_for_all_others),
+        TEST(whose_folder_is_meant_by_a_path),
         TEST(a_folder_of_root_is_there_for_everybody),
         TEST(another_state_of_the_artifact_is_not_the_old_one),
         TEST(what_does_not_fit_the_budget_is_refused),

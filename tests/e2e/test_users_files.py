@@ -1,0 +1,90 @@
+"""What names, folders and files of one user can do to another, and to root: two users and root, run as such (see test_users.py)."""
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+
+import checkpoints
+from stage import MiB, acting_as, soon
+from test_users import ANN, BOB, command, open_to_all, pytestmark, wire, write  # noqa: F401
+
+
+@pytest.fixture
+def shm():
+    """Anybody may make something in it, and remove what is his own, as in /dev/shm."""
+    folder = Path(tempfile.mkdtemp(prefix="tc-users-", dir="/dev/shm"))
+    folder.chmod(0o1777)
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+# --- folders on tmpfs ------------------------------------------------------------------------------------------------
+
+
+def claim(spoken, path):
+    """As a client that asks for a folder and then does nothing."""
+    making = spoken.call("MakeFolder", spoken.message("MakeFolderRequest", path=str(path), artifact="disk:/x", identity=path.name))
+    next(making)
+    return making
+
+
+def keep(spoken, path, **words):
+    """Says that it is made, whatever is there."""
+    for is_there in (False, True):
+        spoken.call("KeepFolder", spoken.message("KeepFolderRequest", path=str(path), is_there=is_there, **words))
+
+
+@pytest.mark.parametrize("how", ["asks and waits", "says that it was made"])
+def test_a_path_that_a_user_claims_is_anothers_whom_the_file_system_lets(open_to_all, models, shm, how):
+    artifact, daemon = write(models, "m", MiB), open_to_all()
+    with wire(daemon, ANN) as anns:
+        calls = [claim(anns, shm / name) for name in ("bobs", "roots", "model")]
+        if how == "says that it was made":
+            for name in ("bobs", "roots", "model"):
+                keep(anns, shm / name, device=1, inode=2, stamp_ns=3)
+        for uid, name in ((BOB, "bobs"), (0, "roots")):
+            made = command(daemon, uid, "folder", artifact, shm / name)
+            assert made.code == 0 and (shm / name).stat().st_uid == uid, made
+            assert "is there" in command(daemon, uid, "folder", artifact, shm / name).out
+            assert command(daemon, uid, "release", shm / name).code == 0 and not (shm / name).exists()
+        (shm / "model").mkdir()  # root's model, which a release names by its path
+        checkpoints.write(shm / "model", {"w": checkpoints.blob(1, 4096)})
+        seen = command(daemon, BOB, "release", shm / "model")
+        assert seen.status == "NOT_FOUND", seen
+        for call in calls:
+            call.cancel()
+
+
+def test_a_folder_that_is_another_users_is_refused_by_who_is_there_and_not_by_who_asked(open_to_all, models, shm):
+    artifact, daemon = write(models, "m", MiB), open_to_all()
+    assert command(daemon, ANN, "folder", artifact, shm / "hers").code == 0
+    with acting_as(ANN):
+        (shm / "made").mkdir()
+    for uid in (BOB, 0):
+        for name in ("hers", "made"):
+            seen = command(daemon, uid, "folder", artifact, shm / name)
+            assert seen.status == "PERMISSION_DENIED" and f"user {ANN}" in seen.err, seen
+    used = daemon.status()["memory"]["used_bytes"]
+    assert MiB <= used < 2 * MiB  # of hers alone
+    assert command(daemon, BOB, "release", shm / "hers").status == "NOT_FOUND"
+    assert command(daemon, 0, "release", shm / "hers").code == 0
+
+
+def test_nobody_can_make_the_daemon_forget_a_folder_of_another_user(open_to_all, models, shm):
+    """A record is of a user's folder, and device and inode are what he says they are."""
+    artifact, daemon = write(models, "m", MiB), open_to_all()
+    assert command(daemon, BOB, "folder", artifact, shm / "his").code == 0
+    there = os.stat(shm / "his")
+    with wire(daemon, ANN) as anns:
+        for path in (shm / "his", shm / "hers"):
+            call = claim(anns, path)
+            keep(anns, path, device=there.st_dev, inode=there.st_ino, stamp_ns=1)
+            call.cancel()
+            anns.call("Release", anns.message("ReleaseRequest", folder=str(path), folder_is_gone=True))
+    assert soon(lambda: [row["uid"] for row in daemon.status()["folders"]] == [BOB])
+    daemon.stop()
+    daemon.start()
+    assert [(row["path"], row["uid"]) for row in daemon.status()["folders"]] == [(str(shm / "his"), BOB)]
+    assert "is there" in command(daemon, BOB, "folder", artifact, shm / "his").out
