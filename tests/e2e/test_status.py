@@ -84,6 +84,22 @@ def test_an_idle_replica_has_no_holders(daemon, models):
     assert re.search(r" 0 leases +\S+ +idle +\d+ s ", page) and "held" not in page
 
 
+def test_a_held_replica_is_not_called_idle(daemon, models):
+    """"1 lease ... idle 0 s" was what it said. Also of one that was idle before, and by whatever width."""
+    write(models / "m", {"w": blob(1, MiB)})
+    daemon.cli.ok("load", f"disk:{models}/m")
+    assert soon(lambda: daemon.status()["replicas"][0]["idle_s"] > 0)
+    holder = daemon.cli.spawn("load", f"disk:{models}/m", "--hold", "600")
+    assert soon(lambda: daemon.status()["leases"] == 1)
+    for page in (daemon.cli.ok("status").out, *(on_terminal(daemon, columns, "status")[1] for columns in (60, 80, 132))):
+        assert re.search(r"MiB +1 lease +(\S+ +)?held +all 1 tensor ", page) and "idle" not in page, page
+    assert daemon.status()["replicas"][0]["idle_s"] == 0
+    holder.kill()
+    holder.communicate()
+    assert soon(lambda: daemon.status()["replicas"][0]["idle_s"] > 0)
+    assert re.search(r"MiB +0 leases +\S+ +idle \d+ s ", daemon.cli.ok("status").out)
+
+
 def test_release_tells_what_is_in_use(daemon, models, holders):
     said = daemon.cli.ok("release", "--all").out
     assert re.fullmatch(r"released 0 replicas, 0 B; 1 is in use \(2(\.0+)? MiB\), 'tensorcast status' lists by whom\n", said), said
