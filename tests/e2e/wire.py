@@ -7,15 +7,15 @@ SERVICE = "tensorcast.daemon.v1.StoreDaemon"
 
 
 class Wire:
-    def __init__(self, channel):
+    def __init__(self, channel, service=SERVICE):
         self.channel = channel
         ask = reflection_pb2_grpc.ServerReflectionStub(channel).ServerReflectionInfo
-        request = reflection_pb2.ServerReflectionRequest(file_containing_symbol=SERVICE)
+        request = reflection_pb2.ServerReflectionRequest(file_containing_symbol=service)
         (answer,) = ask(iter([request]), timeout=10)
         self.pool = descriptor_pool.DescriptorPool()
         files = [descriptor_pb2.FileDescriptorProto.FromString(f) for f in answer.file_descriptor_response.file_descriptor_proto]
         self.add_in_order(files)
-        self.service = self.pool.FindServiceByName(SERVICE)
+        self.service = self.pool.FindServiceByName(service)
 
     def add_in_order(self, files):
         """A file can be added once the files it imports are there."""
@@ -32,7 +32,7 @@ class Wire:
         described = self.service.methods_by_name[method]
         answer = message_factory.GetMessageClass(described.output_type)
         kind = self.channel.unary_stream if described.server_streaming else self.channel.unary_unary
-        stub = kind(f"/{SERVICE}/{method}", request_serializer=lambda m: m.SerializeToString(),
+        stub = kind(f"/{self.service.full_name}/{method}", request_serializer=lambda m: m.SerializeToString(),
                     response_deserializer=answer.FromString)
         return stub(request, timeout=timeout)
 
