@@ -1,14 +1,18 @@
 """What names, folders and files of one user can do to another, and to root: two users and root, run as such (see test_users.py)."""
 import os
 import shutil
+import socket
 import tempfile
 from pathlib import Path
 
+import grpc
 import pytest
 
 import checkpoints
 from stage import MiB, acting_as, soon
-from test_users import ANN, BOB, command, open_to_all, pytestmark, wire, write  # noqa: F401
+from test_users import ANN, BOB, OPEN, command, connections, open_to_all, pytestmark, wire, write  # noqa: F401
+
+MAPPED = 3  # MemoryPreference
 
 
 @pytest.fixture
@@ -88,3 +92,41 @@ def test_nobody_can_make_the_daemon_forget_a_folder_of_another_user(open_to_all,
     daemon.start()
     assert [(row["path"], row["uid"]) for row in daemon.status()["folders"]] == [(str(shm / "his"), BOB)]
     assert "is there" in command(daemon, BOB, "folder", artifact, shm / "his").out
+
+
+# --- files' own pages ------------------------------------------------------------------------------------------------
+
+
+def test_descriptors_that_a_user_does_not_receive_keep_nobody_elses_from_being_sent(start, models):
+    """The kernel counts what lies in sockets against the daemon's user, and sends nothing for it beyond its limit of open files: so
+    there must not be more of them than the daemon charges their client with, for the files that a lease keeps open."""
+    checkpoints.write(models / "many", *({f"w{i}": checkpoints.blob(i, 4096)} for i in range(40)))
+    artifact = write(models, "m", MiB)
+    daemon = start(running=False, limits={"nofile": (1000, 1000)}, server=OPEN,
+                   sources={"disk": {"trusted_roots": [str(models)], "immutable_roots": [str(models / "many")]}})
+    for path in models.rglob("*.safetensors"):
+        path.chmod(0o644)
+    daemon.start(user="nobody")
+    daemon.folder.chmod(0o755)
+    waiting, refused = [], ""
+    with wire(daemon, ANN) as anns:
+        for _ in range(30):
+            load = anns.load_request(f"disk:{models / 'many'}")
+            load.memory = MAPPED
+            try:
+                (result,) = [event.result for event in anns.call("Materialize", anns.message("MaterializeRequest", load=load))
+                             if event.WhichOneof("event") == "result"]
+            except grpc.RpcError as error:
+                refused = error.details()
+                break
+            (sock,) = connections(daemon, ANN, 1, daemon.handoff, socket.SOCK_SEQPACKET)
+            sock.send(result.handoff_token)
+            waiting.append(sock)
+        assert "descriptors" in refused and len(waiting) > 3, (refused, len(waiting))
+        for uid in (BOB, 0):
+            seen = command(daemon, uid, "load", artifact)
+            assert seen.code == 0, seen
+        assert "event=handoff_failed" not in daemon.log()
+        for sock in waiting:
+            sock.close()
+        assert soon(lambda: command(daemon, ANN, "load", f"disk:{models / 'many'}", "--memory", "mapped").code == 0)
