@@ -84,6 +84,20 @@ static int add_user_defaults(struct config_origin *origin, struct error *error)
     return 0;
 }
 
+/* HOME may still be another user's, after su or sudo -E. A file that is named on the line is the operator's word. */
+static int check_owner(const char *path, struct error *error)
+{
+    struct stat status;
+    bool is_foreign =
+        stat(path, &status) == 0 && ((status.st_uid != geteuid() && status.st_uid != 0) || (status.st_mode & S_IWOTH));
+    return is_foreign
+               ? fail(error, ERROR_FAILED_PRECONDITION, "FOREIGN_CONFIG",
+                      "%s can be changed by another user (it is user %u's, mode %04o): set HOME to your own (sudo -H), "
+                      "or name it with --config",
+                      path, (unsigned)status.st_uid, (unsigned)(status.st_mode & 07777))
+               : 0;
+}
+
 int config_origin_init(struct config_origin *origin, const char *path, bool is_users, struct error *error)
 {
     *origin = (struct config_origin){.is_users = is_users};
@@ -96,6 +110,8 @@ int config_origin_init(struct config_origin *origin, const char *path, bool is_u
         free(origin->path);
         origin->path = NULL;
     }
+    if (is_users && !path && origin->path && check_owner(origin->path, error) != 0)
+        return -1;
     return is_users ? add_user_defaults(origin, error) : 0;
 }
 

@@ -26,6 +26,7 @@
 #include "resolve/header_cache.h"
 #include "root_check.h"
 #include "source/stores.h"
+#include "state_dir.h"
 #include "supervisor.h"
 #include "transport/transport.h"
 #include "upload/upload_queue.h"
@@ -62,24 +63,6 @@ static void configure_activations(const struct daemon *daemon)
 }
 
 /* --- start -------------------------------------------------------------------------------------------------------- */
-
-/* mkdir -p; the mode is the last one's. */
-static int make_folder(const char *path, mode_t mode, const char *key, struct error *error)
-{
-    char *part = memory_copy_text(path);
-    int result = 0;
-    for (char *slash = part + 1; result == 0 && slash;) {
-        slash = strchr(slash, '/');
-        if (slash)
-            *slash = '\0';
-        if (mkdir(part, slash ? 0755 : mode) != 0 && errno != EEXIST)
-            result = fail_errno(error, errno, "%s: cannot make the folder %s", key, part);
-        if (slash)
-            *slash++ = '/';
-    }
-    free(part);
-    return result;
-}
 
 /* The last folder of a socket's path. Whoever mistypes a path is told, and gets no tree of folders, which root could make
  * anywhere. */
@@ -225,7 +208,7 @@ static int build_services(struct daemon *daemon, struct error *error)
 {
     struct load_services *services = &daemon->api.services;
     const struct config *config = services->config;
-    if (make_folder(config->server.state_dir, 0700, "server.state_dir", error) != 0 ||
+    if (state_dir_make(config->server.state_dir, error) != 0 ||
         header_cache_create(config->server.state_dir, daemon->budgets.header_cache_bytes, &services->headers, error) != 0)
         return -1;
     quota_set_reclaim(services->quota, QUOTA_METADATA, forget_headers, services->headers);

@@ -115,6 +115,25 @@ def test_what_is_missing_or_wrong_on_the_line_is_named(own, tmp_path):
     assert done.returncode == 1 and "tensorcast is no folder" in done.stderr, done
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to give files to another user")
+def test_what_another_user_could_change_is_not_believed(own):
+    """As with `sudo -E`: HOME is somebody else's, and so is what lies there."""
+    file, state = own.home / ".config/tensorcast/store_daemon_config.yaml", own.home / ".local/state/tensorcast"
+    for folder in (file.parent, state):
+        folder.mkdir(parents=True)
+    file.write_text("server: {socket_mode: '0666'}\n")
+    for path, why in ((file, "FOREIGN_CONFIG"), (state, "FOREIGN_STATE_DIR"), (state.parent, "FOREIGN_STATE_DIR")):
+        os.chown(path, 70001, 70001)
+        done = own.run(DAEMON, "--user")
+        assert done.returncode == 1 and str(path) in done.stderr and "user 70001" in done.stderr, (why, done)
+        os.chown(path, 0, 0)
+    file.chmod(0o666)
+    assert own.run(DAEMON, "--user").returncode == 1
+    assert own.run(DAEMON, "--user", "--print-config", "-c", file).returncode == 0
+    file.chmod(0o644)
+    own.start()
+
+
 def test_home_within_the_hubs_cache_is_one_root(own):
     told = yaml.safe_load(own.run(DAEMON, "--user", "--print-config", HF_HUB_CACHE=str(own.home.parent)).stdout)
     assert told["sources"]["disk"]["trusted_roots"] == [str(own.home.parent)]

@@ -1,0 +1,56 @@
+#include "state_dir.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/memory.h"
+
+#define KEY "server.state_dir"
+enum { MODE = 0700, MODE_ABOVE = 0755 };
+
+static int make_folder(const char *path, mode_t mode, struct error *error)
+{
+    return mkdir(path, mode) == 0 || errno == EEXIST ? 0
+                                                     : fail_errno(error, errno, "%s: cannot make the folder %s", KEY, path);
+}
+
+/* In a folder with the sticky bit, as /tmp, each entry is its owner's, but for the owner of the folder. */
+static int check_folder(const char *path, bool is_above, struct error *error)
+{
+    struct stat status;
+    if (stat(path, &status) < 0)
+        return fail_errno(error, errno, "%s: cannot look at the folder %s", KEY, path);
+    bool is_sticky = is_above && (status.st_mode & S_ISVTX);
+    bool is_own = status.st_uid == geteuid() || status.st_uid == 0 || is_sticky;
+    if (is_own && (is_sticky || !(status.st_mode & S_IWOTH)))
+        return 0;
+    return fail(error, ERROR_FAILED_PRECONDITION, "FOREIGN_STATE_DIR",
+                is_own
+                    ? "%s: everybody may write to %s, and what is there is believed; take that away (chmod o-w), or name "
+                      "another folder"
+                    : "%s: %s belongs to user %u, who could change what is believed there; name another folder, or set HOME "
+                      "to your own (sudo -H)",
+                KEY, path, (unsigned)status.st_uid);
+}
+
+int state_dir_make(const char *path, struct error *error)
+{
+    char *part = memory_copy_text(path), *last = strrchr(part, '/');
+    int result = 0;
+    for (char *slash = strchr(part + 1, '/'); slash && result == 0; slash = strchr(slash + 1, '/')) {
+        *slash = '\0';
+        result = make_folder(part, MODE_ABOVE, error);
+        *slash = '/';
+    }
+    if (result == 0)
+        result = make_folder(path, MODE, error);
+    *(last ? last : part) = '\0';
+    if (result == 0 && *part)
+        result = check_folder(part, true, error);
+    free(part);
+    return result == 0 ? check_folder(path, false, error) : -1;
+}
