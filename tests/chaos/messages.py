@@ -6,6 +6,7 @@ Fails on INTERNAL or UNKNOWN, on a right request that is refused or gets other b
 come to rest, and on an exit status that is not 0.
 """
 import collections
+import contextlib
 import fcntl
 import json
 import os
@@ -25,7 +26,7 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent / "e2e"), str(HERE)]
 import checkpoints  # noqa: E402
 from stage import Daemon, MiB, soon  # noqa: E402
-from wire import SERVICE, Wire  # noqa: E402
+from wire import Wire  # noqa: E402
 
 ACTIVATIONS = "tensorcast.daemon.v1.ActivationStore"
 NEVER = ("INTERNAL", "UNKNOWN")
@@ -45,6 +46,8 @@ class Sender:
                                         "gs://b/k", "s3://b/k", "hf:///", "disk:/etc", "{}"], maxlen=60)
         self.tokens = collections.deque([b"", b"\0" * 32, b'{"version":1,"steps":[{"rename":{"a":"z"}}]}', b"[]",
                                          b'[{"cast":{"tensors":["*"],"dtype":"F16"}}]'], maxlen=20)
+        self.offers, self.writers = collections.deque(maxlen=4), collections.deque([b"w"], maxlen=4)
+        self.store, self.samples = f"disk:{folder}/acts/s{os.getuid()}-{seed}", 0
         self.connect()
 
     def connect(self):
@@ -76,23 +79,61 @@ class Sender:
 
     def fill(self, message, share):
         for field in message.DESCRIPTOR.fields:
-            if self.rng.random() > share and field.name not in ("artifact", "store", "load"):
+            is_needed = share >= 0.05 and field.name in ("artifact", "store", "load")
+            if self.rng.random() >= share and not is_needed:
                 continue
             is_many = hasattr(getattr(message, field.name), "append")
             for _ in range(self.rng.choice([1, 1, 2, 3, 40]) if is_many else 1):
                 if field.message_type:
-                    self.fill(getattr(message, field.name).add() if is_many else getattr(message, field.name), share * 0.7)
+                    within = getattr(message, field.name).add() if is_many else getattr(message, field.name)
+                    within.SetInParent()
+                    self.fill(within, share * 0.7)
                 elif is_many:
                     getattr(message, field.name).append(self.value(field))
                 else:
                     setattr(message, field.name, self.value(field))
-            if field.message_type and not is_many:
-                getattr(message, field.name).SetInParent()
+
+    # --- messages that are right but for a field or none ---
+
+    def opens(self, request):
+        request.store, request.host, request.memory = self.store, self.rng.randrange(3), self.offers.pop()
+
+    def appends(self, request):
+        self.samples += 1
+        request.writer, request.sample, request.bytes = self.rng.choice(self.writers), self.samples, 24
+        for column, values in (("layers", [1, 4]), ("dtypes", [17, 17]), ("ranks", [1, 2]), ("dims", [2, 2, 2])):
+            getattr(request, column).extend(values)
+
+    def closes(self, request):
+        request.writer = self.rng.choice(self.writers)
+
+    def loads(self, request):
+        load, targets = request.load, request.load.targets
+        load.artifact = self.artifacts[0]
+        load.view.names.extend(["b", "w"])
+        if self.rng.random() < 0.5:
+            targets.regions.append(self.offers.pop())
+            for column, values in (("dtypes", [5, 5]), ("ranks", [2, 1]), ("dims", [64, 64, 70000]), ("region_indexes", [0, 0]),
+                                   ("offsets", [self.rng.choice([0, 64]), 8192]), ("strides", [self.rng.choice([64, 65, -64]), 1, 1])):
+                getattr(targets, column).extend(values)
+        load.memory = self.rng.randrange(4)
+
+    RIGHT = {"Open": opens, "Append": appends, "Commit": closes, "Close": closes, "Materialize": loads}
+
+    def make(self, request, name):
+        share = self.rng.choice([0.05, 0.15, 0.5])
+        if name in self.RIGHT and self.rng.random() < 0.7:
+            with contextlib.suppress(IndexError):  # no memory was offered
+                self.RIGHT[name](self, request)
+                share = self.rng.choice([0, 0, 0.02])
+        self.fill(request, share)
 
     # --- deeds ---
 
     def learn(self, answer):
         for field, value in answer.ListFields():
+            if field.name == "writer":
+                self.writers.append(value)
             if field.type == field.TYPE_BYTES and not hasattr(value, "append"):
                 self.tokens.append(value)
             elif field.type == field.TYPE_STRING and not hasattr(value, "append") and self.rng.random() < 0.1:
@@ -105,7 +146,7 @@ class Sender:
         method = self.rng.choice(wire.service.methods)
         self.doing = method.name
         request = wire.message(method.input_type.name)
-        self.fill(request, self.rng.choice([0.05, 0.15, 0.5]))
+        self.make(request, method.name)
         answer = wire.call(method.name, request, timeout=self.rng.choice([0.02, 0.3, 3]))
         for part in answer if method.server_streaming else [answer]:
             self.learn(part)
@@ -115,12 +156,12 @@ class Sender:
             answer.cancel()
 
     def descriptor(self):
-        make = self.rng.choice(["memfd", "sealed", "file", "pipe", "socket", "folder"])
+        make = self.rng.choice(["memfd", "sealed", "sealed", "sealed", "file", "pipe", "socket", "folder"])
         if make in ("memfd", "sealed"):
             fd = os.memfd_create("m", os.MFD_ALLOW_SEALING)
-            os.ftruncate(fd, self.rng.choice([0, 1, 4096, MiB, 1 << 40]))
+            os.ftruncate(fd, self.rng.choice([0, 1, 4096, MiB, MiB, MiB, 1 << 40]))
             if make == "sealed":
-                fcntl.fcntl(fd, fcntl.F_ADD_SEALS, self.rng.choice([2, 2, 2, 6, 8]))
+                fcntl.fcntl(fd, fcntl.F_ADD_SEALS, self.rng.choice([2, 2, 2, 2, 2, 6, 8]))
             return [fd]
         if make == "pipe":
             return list(os.pipe())
@@ -143,6 +184,8 @@ class Sender:
             for fd in received:
                 os.close(fd)
             self.tokens.append(got[:32])
+            if message == offer and len(got) == 32 and not received:
+                self.offers.append(got)
         finally:
             for fd in fds:
                 os.close(fd)
