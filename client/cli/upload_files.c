@@ -16,6 +16,7 @@
 #include "base/parallel.h"
 #include "base/text.h"
 #include "config/config.h"
+#include "followed_link.h"
 #include "interrupt.h"
 #include "source/secret.h"
 #include "source/stores.h"
@@ -50,8 +51,8 @@ static int fail_path(const char *path, int error_number, struct error *error)
     return fail_errno(error, error_number, "cannot read %s", text_escape(path, strlen(path), shown));
 }
 
-static int add_file(struct upload_files *upload, const char *path, const char *name, char *reference, uint64_t bytes,
-                    struct error *error)
+static int add_file(struct upload_files *upload, const char *path, const char *name, char *reference,
+                    const struct stat *found, struct error *error)
 {
     if (upload->n_files >= UPLOAD_FILES_MAX || sink_check_reference(reference, error) < 0) {
         free(reference);
@@ -60,13 +61,18 @@ static int add_file(struct upload_files *upload, const char *path, const char *n
                    : fail(error, ERROR_RESOURCE_EXHAUSTED, "TOO_MANY_FILES", "the folder has more than a million files");
     }
     ARRAY_RESERVE(upload->files, upload->n_files, upload->capacity);
-    upload->files[upload->n_files++] = (struct uploaded_file){
-        .name = memory_copy_text(name), .path = memory_copy_text(path), .reference = reference, .bytes = bytes};
-    upload->total_bytes += bytes;
+    upload->files[upload->n_files++] = (struct uploaded_file){.name = memory_copy_text(name),
+                                                              .path = memory_copy_text(path),
+                                                              .reference = reference,
+                                                              .bytes = (uint64_t)found->st_size,
+                                                              .device = (uint64_t)found->st_dev,
+                                                              .inode = (uint64_t)found->st_ino};
+    upload->total_bytes += (uint64_t)found->st_size;
     return 0;
 }
 
-struct place { /* a folder of the walk */
+struct place { /* a folder of the walk, open: another one may have its path at any time */
+    int fd;
     const char *path, *reference, *name;
     int depth;
 };
@@ -78,13 +84,18 @@ static int add_entry(struct upload_files *upload, const struct place *place, con
     char shown[TEXT_NAME_CHARS], *path = memory_print("%s/%s", place->path, entry->d_name);
     char *name = *place->name ? memory_print("%s/%s", place->name, entry->d_name) : memory_copy_text(entry->d_name);
     char *reference = sink_join(place->reference, entry->d_name);
-    struct stat found, target;
-    int status = lstat(path, &found) < 0 || stat(path, &target) < 0 ? fail_path(path, errno, error) : 0;
-    if (status == 0 && S_ISREG(target.st_mode)) {
-        status = add_file(upload, path, name, reference, (uint64_t)target.st_size, error);
+    struct stat found;
+    int status = followed_link_stat(place->fd, entry->d_name, path, &found, error);
+    int folder_fd = status == 0 && S_ISDIR(found.st_mode)
+                        ? openat(place->fd, entry->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
+                        : -1;
+    if (status == 0 && S_ISREG(found.st_mode)) {
+        status = add_file(upload, path, name, reference, &found, error);
         reference = NULL;
-    } else if (status == 0 && S_ISDIR(found.st_mode)) {
-        status = add_folder(upload, &(struct place){path, reference, name, place->depth + 1}, error);
+    } else if (folder_fd >= 0) {
+        status = add_folder(upload, &(struct place){folder_fd, path, reference, name, place->depth + 1}, error);
+    } else if (status == 0 && S_ISDIR(found.st_mode) && errno != ENOTDIR && errno != ELOOP) {
+        status = fail_path(path, errno, error);
     } else if (status == 0)
         status = fail(error, ERROR_INVALID_ARGUMENT, REASON(NOT_A_REGULAR_FILE), "%s is neither a file nor a folder",
                       text_escape(path, strlen(path), shown));
@@ -94,11 +105,14 @@ static int add_entry(struct upload_files *upload, const struct place *place, con
     return status;
 }
 
+/* Closes its descriptor. */
 static int add_folder(struct upload_files *upload, const struct place *place, struct error *error)
 {
-    if (place->depth > UPLOAD_FILES_MAX_DEPTH)
+    if (place->depth > UPLOAD_FILES_MAX_DEPTH) {
+        close(place->fd);
         return fail(error, ERROR_INVALID_ARGUMENT, "TOO_DEEP", "the folder has more than %d levels", UPLOAD_FILES_MAX_DEPTH);
-    DIR *folder = opendir(place->path);
+    }
+    DIR *folder = fdopendir(place->fd);
     const struct dirent *entry;
     int status = folder ? 0 : fail_path(place->path, errno, error);
     while (status == 0 && (errno = 0, entry = readdir(folder))) {
@@ -127,13 +141,16 @@ int upload_files_find(struct upload_files *upload, const char *path, const char 
     if (S_ISREG(found.st_mode)) {
         const char *name = strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
         bool is_folder = length > 0 && reference[length - 1] == '/';
-        return add_file(upload, real, name, is_folder ? sink_join(reference, name) : memory_copy_text(reference),
-                        (uint64_t)found.st_size, error);
+        return add_file(upload, real, name, is_folder ? sink_join(reference, name) : memory_copy_text(reference), &found,
+                        error);
     }
     if (!S_ISDIR(found.st_mode))
         return fail(error, ERROR_INVALID_ARGUMENT, REASON(NOT_A_REGULAR_FILE), "%s is neither a file nor a folder",
                     text_escape(path, strlen(path), shown));
-    if (add_folder(upload, &(struct place){real, reference, "", 0}, error) < 0)
+    int folder_fd = open(real, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (folder_fd < 0)
+        return fail_path(path, errno, error);
+    if (add_folder(upload, &(struct place){folder_fd, real, reference, "", 0}, error) < 0)
         return -1;
     if (upload->n_files == 0)
         return fail(error, ERROR_NOT_FOUND, "EMPTY_FOLDER", "%s has no files", text_escape(path, strlen(path), shown));
@@ -203,6 +220,24 @@ static bool is_document(const char *name)
     return text_ends_with(name, strlen(name), ".json");
 }
 
+static int open_found(const struct uploaded_file *file, struct error *error)
+{
+    char shown[TEXT_NAME_CHARS];
+    struct stat status;
+    int fd = open(file->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0 || fstat(fd, &status) < 0) {
+        fail_path(file->path, errno, error);
+    } else if ((uint64_t)status.st_dev != file->device || (uint64_t)status.st_ino != file->inode) {
+        fail(error, ERROR_FAILED_PRECONDITION, "FILE_REPLACED", "%s was replaced while it was being uploaded; try again",
+             text_escape(file->path, strlen(file->path), shown));
+    } else {
+        return fd;
+    }
+    if (fd >= 0)
+        close(fd);
+    return -1;
+}
+
 static int send_file(void *data, size_t i, struct error *error)
 {
     struct sending *all = data;
@@ -211,9 +246,9 @@ static int send_file(void *data, size_t i, struct error *error)
     bool is_one_of_these = is_document(one.file->name) == all->documents;
     if (!is_one_of_these)
         return 0;
-    int fd = open(one.file->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    int fd = open_found(one.file, error);
     if (fd < 0)
-        return fail_path(one.file->path, errno, error);
+        return -1;
     upload_session_open(&one.session, one.file->path, one.file->bytes, one.file->reference);
     int status = put_file(&one, fd, error);
     upload_session_close(&one.session);

@@ -2,6 +2,8 @@
 import os
 import shutil
 import socket
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -9,7 +11,7 @@ import grpc
 import pytest
 
 import checkpoints
-from stage import MiB, acting_as, soon
+from stage import MiB, Tensorcast, acting_as, soon
 from test_users import ANN, BOB, OPEN, command, connections, open_to_all, pytestmark, wire, write  # noqa: F401
 
 MAPPED = 3  # MemoryPreference
@@ -130,3 +132,68 @@ def test_descriptors_that_a_user_does_not_receive_keep_nobody_elses_from_being_s
         for sock in waiting:
             sock.close()
         assert soon(lambda: command(daemon, ANN, "load", f"disk:{models / 'many'}", "--memory", "mapped").code == 0)
+
+
+# --- put -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def hers():
+    """A folder of hers in one that others can reach, and beside it what root alone may read."""
+    top = Path(tempfile.mkdtemp(prefix="tc8-put-", dir="/tmp"))
+    top.chmod(0o755)
+    (top / "secret").mkdir(mode=0o700)
+    (top / "secret" / "key").write_bytes(b"secret " * 100)
+    (top / "run").mkdir()
+    (top / "run" / "a.bin").write_bytes(b"hers " * 140)
+    for path in (top / "run", top / "run" / "a.bin"):
+        os.chown(path, ANN, ANN)
+    yield top
+    shutil.rmtree(top)
+
+
+PUT = Tensorcast("/nowhere")
+
+
+def test_what_another_user_links_to_is_not_copied_out_for_root(hers):
+    with acting_as(ANN):
+        os.symlink("a.bin", hers / "run" / "own")  # a link of hers to a file of hers, as in a cache
+        os.symlink("own", hers / "run" / "chain")
+    os.symlink(hers / "secret" / "key", hers / "run" / "of root")  # whoever runs the command may link what he likes
+    PUT.ok("put", hers / "run", f"disk:{hers}/copy")
+    assert {path.name: path.read_bytes()[:4] for path in (hers / "copy").iterdir()} == {
+        "a.bin": b"hers", "own": b"hers", "chain": b"hers", "of root": b"secr"}
+    for target in (hers / "secret" / "key", "../secret/key", "elsewhere/key"):
+        with acting_as(ANN):
+            (hers / "run" / "link").unlink(missing_ok=True)
+            (hers / "run" / "elsewhere").unlink(missing_ok=True)
+            if target == "elsewhere/key":
+                os.symlink("../secret", hers / "run" / "elsewhere")
+            os.symlink(target, hers / "run" / "link")
+        seen = PUT.run("put", hers / "run", f"disk:{hers}/copy2")
+        assert seen.status in ("PERMISSION_DENIED", "INVALID_ARGUMENT") and not (hers / "copy2").exists(), seen
+
+
+def test_what_another_user_exchanges_meanwhile_is_not_copied_out_either(hers):
+    """Files and folders for links and back, as fast as she can."""
+    flip = ("import ctypes, os, sys\nlibc = ctypes.CDLL(None)\nos.chdir(sys.argv[1])\n"
+            "while True:\n for a, b in ((b'f', b'f2'), (b'd', b'd2')): libc.renameat2(-100, a, -100, b, 2)")
+    with acting_as(ANN):
+        (hers / "run" / "d").mkdir()
+        for name in ("f", "d/key"):
+            (hers / "run" / name).write_bytes(b"hers " * 140)
+        os.symlink("../secret/key", hers / "run" / "f2")
+        os.symlink("../secret", hers / "run" / "d2")
+    busy = subprocess.Popen(["setpriv", f"--reuid={ANN}", f"--regid={ANN}", "--clear-groups", sys.executable, "-I", "-c", flip,
+                             str(hers / "run")], cwd="/")
+    try:
+        codes = set()
+        for i in range(60):
+            codes.add(PUT.run("put", hers / "run", f"disk:{hers}/copy{i}").status)
+            copied = [path for path in hers.glob(f"copy{i}/**/*") if path.is_file()]
+            assert all(path.read_bytes().startswith(b"hers") for path in copied), copied
+        assert busy.poll() is None and codes <= {None, "PERMISSION_DENIED", "INVALID_ARGUMENT", "FAILED_PRECONDITION", "NOT_FOUND"}, codes
+        assert codes & {"PERMISSION_DENIED", "INVALID_ARGUMENT"}, codes
+    finally:
+        busy.kill()
+        busy.wait()

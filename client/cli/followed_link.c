@@ -1,0 +1,104 @@
+#include "followed_link.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/text.h"
+
+enum { MAX_LINKS = 40 /* as the kernel */, REST_CHARS = 2 * PATH_MAX };
+
+struct walk {
+    int folder_fd;         /* where it is */
+    char rest[REST_CHARS]; /* still to be walked */
+    int n_links;
+    bool has_stranger; /* some of the links are of a user who is neither this one nor root */
+    uid_t stranger;
+};
+
+static void enter(struct walk *walk, int fd)
+{
+    close(walk->folder_fd);
+    walk->folder_fd = fd;
+}
+
+/* Cuts the first component off the rest. "" at the end. */
+static void take_component(struct walk *walk, char name[NAME_MAX + 2])
+{
+    size_t skipped = strspn(walk->rest, "/"), length = strcspn(walk->rest + skipped, "/");
+    size_t taken = length <= NAME_MAX ? length : NAME_MAX + 1; /* which is refused as too long */
+    memcpy(name, walk->rest + skipped, taken);
+    name[taken] = '\0';
+    memmove(walk->rest, walk->rest + skipped + length, strlen(walk->rest + skipped + length) + 1);
+}
+
+/* `fd`: the link. 0, or an errno: EPERM for a second stranger. */
+static int follow(struct walk *walk, int fd, const struct stat *link)
+{
+    char target[REST_CHARS];
+    ssize_t length = readlinkat(fd, "", target, PATH_MAX);
+    bool is_strange = link->st_uid != geteuid() && link->st_uid != 0;
+    if (length < 0)
+        return errno;
+    if (++walk->n_links > MAX_LINKS)
+        return ELOOP;
+    if (is_strange && walk->has_stranger && walk->stranger != link->st_uid)
+        return EPERM;
+    if (is_strange)
+        walk->stranger = link->st_uid;
+    walk->has_stranger = walk->has_stranger || is_strange;
+    if (snprintf(target + length, sizeof target - (size_t)length, "/%s", walk->rest) >= PATH_MAX)
+        return ENAMETOOLONG;
+    snprintf(walk->rest, sizeof walk->rest, "%s", target);
+    if (target[0] == '/')
+        enter(walk, open("/", O_PATH | O_DIRECTORY | O_CLOEXEC));
+    return 0;
+}
+
+/* One component. 1 = it was the last one, and *found is it; 0 = there is more; else a negative errno. */
+static int walk_component(struct walk *walk, struct stat *found)
+{
+    char name[NAME_MAX + 2];
+    take_component(walk, name);
+    if (!*name) /* behind a link that ends with a slash */
+        return fstat(walk->folder_fd, found) < 0 ? -errno : 1;
+    int fd = openat(walk->folder_fd, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0 || fstat(fd, found) < 0) {
+        int cause = errno;
+        if (fd >= 0)
+            close(fd);
+        return -cause;
+    }
+    if (S_ISLNK(found->st_mode)) {
+        int cause = follow(walk, fd, found);
+        close(fd);
+        return -cause;
+    }
+    enter(walk, fd);
+    return walk->rest[strspn(walk->rest, "/")] ? 0 : 1;
+}
+
+int followed_link_stat(int folder_fd, const char *name, const char *shown, struct stat *found, struct error *error)
+{
+    struct walk walk = {.folder_fd = openat(folder_fd, ".", O_PATH | O_DIRECTORY | O_CLOEXEC)};
+    char text[TEXT_NAME_CHARS];
+    int at = walk.folder_fd < 0 ? -errno : 0;
+    snprintf(walk.rest, sizeof walk.rest, "%s", name);
+    while (at == 0)
+        at = walk_component(&walk, found);
+    if (walk.folder_fd >= 0)
+        close(walk.folder_fd);
+    text_escape(shown, strlen(shown), text);
+    bool is_foreign = at == -EPERM || (at == 1 && walk.has_stranger && found->st_uid != walk.stranger);
+    if (is_foreign)
+        return fail(
+            error, ERROR_PERMISSION_DENIED, "FOREIGN_LINK",
+            "%s is a link that user %u has made, to what is not his own; who made it might not be allowed to read that: "
+            "put the file itself there, or make the link yourself",
+            text, (unsigned)walk.stranger);
+    return at < 0 ? fail_errno(error, -at, "cannot look at %s", text) : 0;
+}
