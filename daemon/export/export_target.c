@@ -174,6 +174,21 @@ void export_target_discard(struct export_target *target)
 
 /* --- working --- */
 
+/* In a folder for everybody, as /tmp, its name can be guessed, and who has made it could change what is written into it, or have
+ * left half an export there that --resume would believe. */
+static int check_owner(const struct export_target *target, struct error *error)
+{
+    struct stat status;
+    if (fstat(target->work_fd, &status) < 0)
+        return fail_target(target, "look at the folder beside", error);
+    if (status.st_uid == geteuid() && !(status.st_mode & (S_IWGRP | S_IWOTH)))
+        return 0;
+    return fail(
+        error, ERROR_FAILED_PRECONDITION, "FOREIGN_WORK_FOLDER",
+        "%s, in which %s is made, is there already and can be changed by others (it is user %u's, mode %04o); remove it",
+        target->work_name, target->shown, (unsigned)status.st_uid, (unsigned)(status.st_mode & 07777));
+}
+
 /* Whoever had the lock before may have removed the file: then it is made again. */
 static int lock_journal(struct export_target *target, struct error *error)
 {
@@ -184,6 +199,10 @@ static int lock_journal(struct export_target *target, struct error *error)
     target->work_fd = openat(target->parent_fd, target->work_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (target->work_fd < 0)
         return fail_target(target, "open the folder beside", error);
+    if (check_owner(target, error) < 0) {
+        close_fd(&target->work_fd); /* nothing in it is ours to remove */
+        return -1;
+    }
     close_fd(&target->journal_fd);
     target->journal_fd = openat(target->work_fd, "journal", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (target->journal_fd < 0)

@@ -197,3 +197,22 @@ def test_what_another_user_exchanges_meanwhile_is_not_copied_out_either(hers):
     finally:
         busy.kill()
         busy.wait()
+
+
+# --- exports ---------------------------------------------------------------------------------------------------------
+
+
+def test_half_an_export_that_another_user_left_is_not_gone_on_with(open_to_all, models, shm):
+    """Her folder beside the target, with a journal that says that all is written: the same export of hers, and other bytes."""
+    artifact, daemon = write(models, "m", MiB), open_to_all()
+    (models / "m" / "model.safetensors").chmod(0o644)  # an export reads with the rights of whoever runs it
+    assert command(daemon, ANN, "export", artifact, "--out", shm / "hers").code == 0
+    with acting_as(ANN):
+        (shm / ".root.exporting").mkdir()
+        (shm / "hers").rename(shm / ".root.exporting" / "content")
+        (shm / ".root.exporting").chmod(0o755)
+        (shm / ".root.exporting" / "journal").write_bytes(b"")
+    for options in ([], ["--resume"], ["--force"]):
+        seen = command(daemon, 0, "export", artifact, "--out", shm / "root", *options)
+        assert seen.status == "FAILED_PRECONDITION" and f"user {ANN}" in seen.err and not (shm / "root").exists(), seen
+    assert sorted(path.name for path in (shm / ".root.exporting").iterdir()) == ["content", "journal"]

@@ -161,6 +161,31 @@ static void trees_of_130_levels_are_left_and_of_100_removed(void **state)
     }
 }
 
+static void a_folder_beside_that_others_could_change_is_not_worked_in(void **state)
+{
+    struct export_target target;
+    char journal[128];
+    struct stat status;
+    (void)state;
+    snprintf(journal, sizeof journal, "%s/journal", work);
+    for (int by_owner = 0; by_owner <= (geteuid() == 0); by_owner++) {
+        assert_int_equal(mkdir(work, 0700), 0);
+        if (by_owner)
+            assert_int_equal(chown(work, 70001, 70001), 0);
+        else
+            assert_int_equal(chmod(work, 0777), 0);
+        assert_int_equal(export_target_open(&target, out, false, &error), 0);
+        assert_int_equal(export_target_begin(&target, &error), -1);
+        assert_string_equal(error.reason, "FOREIGN_WORK_FOLDER");
+        assert_int_equal(stat(journal, &status), -1);
+        export_target_discard(&target); /* leaves nothing open */
+        export_target_close(&target);
+        rmdir(work);
+    }
+    target = begin(false);
+    assert_published(&target);
+}
+
 static void a_target_within_or_around_the_source_meets_it(void **state)
 {
     struct export_target target;
@@ -249,6 +274,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(two_exports_to_one_folder_are_refused, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(a_file_or_a_missing_parent_is_refused, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(trees_of_130_levels_are_left_and_of_100_removed, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(a_folder_beside_that_others_could_change_is_not_worked_in, make_folder,
+                                        remove_folder),
         cmocka_unit_test_setup_teardown(a_target_within_or_around_the_source_meets_it, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(a_journal_is_read_again, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(another_export_or_none_to_resume_begins_anew, make_folder, remove_folder),
