@@ -20,6 +20,7 @@
 #include "base/text.h"
 #include "client/folder_writer.h"
 #include "fetch_files.h"
+#include "followed_link.h"
 
 enum { COMMIT_CHARS = 40, SHA256_CHARS = 64, MAX_ATTEMPTS = 100 };
 
@@ -28,8 +29,10 @@ struct hub_cache {
     char *repository; /* "org/name" */
     char *revision;   /* "main" */
     char *below;      /* of the repository: the folder that is fetched, "" = all of it */
-    char *folder;     /* models--org--name, absolute */
+    char *top;        /* of all repositories: the user's word */
+    char *folder;     /* models--org--name in it */
     char *blobs, *snapshot;
+    int top_fd, blobs_fd, snapshot_fd;
     char commit[COMMIT_CHARS + 1];
     struct folder_writer *writers; /* one per file */
 };
@@ -152,35 +155,63 @@ static int make_folders(const char *path, struct error *error)
     return failed;
 }
 
+/* A folder below the top, through no link that another user has made to what is not his: the caches of a host are often everybody's,
+ * and what is fetched there by root would land where he likes. */
+static int open_folder(const struct hub_cache *cache, const char *path, struct error *error)
+{
+    char text[TEXT_NAME_CHARS];
+    struct stat found, opened;
+    if (followed_link_stat(cache->top_fd, path + strlen(cache->top), path, &found, error) < 0)
+        return -1;
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0 || fstat(fd, &opened) < 0)
+        fail_path(path, error);
+    else if (opened.st_dev != found.st_dev || opened.st_ino != found.st_ino)
+        fail(error, ERROR_ABORTED, "FOLDER_REPLACED", "%s was replaced by another folder meanwhile",
+             text_escape(path, strlen(path), text));
+    else
+        return fd;
+    if (fd >= 0)
+        close(fd);
+    return -1;
+}
+
+/* folder_writer_open(), of the folder that was opened before. */
+static int open_writer(struct folder_writer *writer, const char *path, int opened_fd, struct error *error)
+{
+    struct stat before, now;
+    if (folder_writer_open(writer, path, error) < 0)
+        return -1;
+    if (fstat(opened_fd, &before) == 0 && fstat(writer->folder_fd, &now) == 0 && before.st_dev == now.st_dev &&
+        before.st_ino == now.st_ino)
+        return 0;
+    return fail(error, ERROR_ABORTED, "FOLDER_REPLACED", "a folder of the cache was replaced by another one meanwhile");
+}
+
 static int make_link(const struct hub_cache *cache, size_t file, struct error *error)
 {
     const struct set_file *of = &cache->set->files[file];
-    char target[PATH_MAX] = "../..", old[PATH_MAX], *path = memory_print("%s/%s", cache->snapshot, of->name);
+    char target[PATH_MAX] = "../..", old[PATH_MAX], temporary[64];
     size_t used = strlen(target);
     for (const char *at = *cache->below ? cache->below : NULL; at && used < sizeof target - 200; at = strchr(at + 1, '/'))
         used += (size_t)snprintf(target + used, sizeof target - used, "/..");
     snprintf(target + used, sizeof target - used, "/blobs/%s", etag_of(of));
-    ssize_t length = readlink(path, old, sizeof old - 1);
-    if (length >= 0 && (size_t)length == strlen(target) && memcmp(old, target, (size_t)length) == 0) {
-        free(path);
+    ssize_t length = readlinkat(cache->snapshot_fd, of->name, old, sizeof old - 1);
+    if (length >= 0 && (size_t)length == strlen(target) && memcmp(old, target, (size_t)length) == 0)
         return 0;
-    }
     int failed = -1;
     errno = EEXIST;
     for (int attempt = 0; failed && attempt < MAX_ATTEMPTS && errno == EEXIST; attempt++) {
-        char *temporary = memory_print("%s/.tensorcast-%d-%zu-%d", cache->snapshot, (int)getpid(), file, attempt);
-        failed = symlink(target, temporary);
-        if (!failed && (failed = rename(temporary, path))) {
+        snprintf(temporary, sizeof temporary, ".tensorcast-%d-%zu-%d", (int)getpid(), file, attempt);
+        failed = symlinkat(target, cache->snapshot_fd, temporary);
+        if (!failed && (failed = renameat(cache->snapshot_fd, temporary, cache->snapshot_fd, of->name))) {
             int cause = errno;
-            unlink(temporary);
+            unlinkat(cache->snapshot_fd, temporary, 0);
             errno = cause;
             attempt = MAX_ATTEMPTS;
         }
-        free(temporary);
     }
-    failed = failed ? fail_path(path, error) : 0;
-    free(path);
-    return failed;
+    return failed ? fail_path(cache->snapshot, error) : 0;
 }
 
 /* refs/NAME, which may have slashes, as a file that appears whole. */
@@ -191,11 +222,14 @@ static int write_ref(const struct hub_cache *cache, struct error *error)
     const char *slash = strrchr(cache->revision, '/'), *name = slash ? slash + 1 : cache->revision;
     char *folder = memory_print("%s/refs/%.*s", cache->folder, (int)(name - cache->revision), cache->revision);
     struct folder_writer writer = {.folder_fd = -1, .fd = -1};
-    int failed = make_folders(folder, error) < 0 || folder_writer_open(&writer, folder, error) < 0 ||
+    int folder_fd = make_folders(folder, error) < 0 ? -1 : open_folder(cache, folder, error);
+    int failed = folder_fd < 0 || open_writer(&writer, folder, folder_fd, error) < 0 ||
                  folder_writer_begin(&writer, name, error) < 0 ||
                  folder_writer_add(&writer, cache->commit, COMMIT_CHARS, error) < 0 ||
                  folder_writer_commit(&writer, error) < 0;
     folder_writer_close(&writer);
+    if (folder_fd >= 0)
+        close(folder_fd);
     free(folder);
     return failed ? -1 : 0;
 }
@@ -205,18 +239,15 @@ static int write_ref(const struct hub_cache *cache, struct error *error)
 static bool has_blob(const struct hub_cache *cache, size_t file)
 {
     struct stat status;
-    char *path = memory_print("%s/%s", cache->blobs, etag_of(&cache->set->files[file]));
-    bool has =
-        stat(path, &status) == 0 && S_ISREG(status.st_mode) && (uint64_t)status.st_size == cache->set->files[file].bytes;
-    free(path);
-    return has;
+    return fstatat(cache->blobs_fd, etag_of(&cache->set->files[file]), &status, 0) == 0 && S_ISREG(status.st_mode) &&
+           (uint64_t)status.st_size == cache->set->files[file].bytes;
 }
 
 static int begin_blob(void *data, size_t file, struct error *error)
 {
     struct hub_cache *cache = data;
     struct folder_writer *writer = &cache->writers[file];
-    return folder_writer_open(writer, cache->blobs, error) < 0 ||
+    return open_writer(writer, cache->blobs, cache->blobs_fd, error) < 0 ||
                    folder_writer_begin(writer, etag_of(&cache->set->files[file]), error) < 0
                ? -1
                : 0;
@@ -246,6 +277,13 @@ static int fill_cache(struct backend *backend, struct hub_cache *cache, struct f
     fetched->folder = memory_copy_text(cache->snapshot);
     if (make_folders(cache->blobs, error) < 0 || make_folders(cache->snapshot, error) < 0)
         return -1;
+    cache->top_fd = open(cache->top, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (cache->top_fd < 0)
+        return fail_path(cache->top, error);
+    cache->blobs_fd = open_folder(cache, cache->blobs, error);
+    cache->snapshot_fd = cache->blobs_fd < 0 ? -1 : open_folder(cache, cache->snapshot, error);
+    if (cache->snapshot_fd < 0)
+        return -1;
     for (size_t i = 0; i < n_files; i++) {
         fetched->was_there[i] = has_blob(cache, i);
         if (fetched->was_there[i] && make_link(cache, i, error) < 0)
@@ -262,18 +300,21 @@ static int fill_cache(struct backend *backend, struct hub_cache *cache, struct f
 
 int fetch_into_hub_cache(struct backend *backend, struct fetched *fetched, struct error *error)
 {
-    struct hub_cache cache = {.set = &fetched->set};
+    struct hub_cache cache = {.set = &fetched->set, .top_fd = -1, .blobs_fd = -1, .snapshot_fd = -1};
     int failed =
         parse_reference(backend->args->artifact, &cache, error) < 0 || fetch_list(backend, true, fetched, error) < 0;
     if (!failed) {
-        char *top = cache_folder();
-        cache.folder = repository_folder(top, cache.repository);
-        free(top);
+        cache.top = cache_folder();
+        cache.folder = repository_folder(cache.top, cache.repository);
         failed = fill_cache(backend, &cache, fetched, error) < 0;
     }
     free(cache.repository);
     free(cache.revision);
     free(cache.below);
+    for (const int *fd = (const int[]){cache.top_fd, cache.blobs_fd, cache.snapshot_fd, -2}; *fd != -2; fd++)
+        if (*fd >= 0)
+            close(*fd);
+    free(cache.top);
     free(cache.folder);
     free(cache.blobs);
     free(cache.snapshot);

@@ -110,6 +110,25 @@ def test_content_that_is_not_the_hub_s_gets_no_name(hub, fake, weights, tmp_path
     assert not [p for p in (top / "snapshots").rglob("*") if p.name == name]
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to make links of another user")
+@pytest.mark.parametrize("where", ["", "blobs", "snapshots", "snapshots/COMMIT", "refs"])
+def test_links_of_another_user_lead_nothing_out_of_a_cache_of_many(hub, fake, weights, tmp_path, where):  # noqa: F811
+    """Who can write into the cache of all would choose where root puts files of his repository: into /etc/sudoers.d, say."""
+    repository, commit = tmp_path / "home/hub/models--org--model", fake.world.repository("org/model").commit
+    link, elsewhere = repository / where.replace("COMMIT", commit), tmp_path / "elsewhere"
+    (elsewhere / "refs").mkdir(parents=True)
+    (elsewhere / "config.json").write_text("mine")
+    link.parent.mkdir(parents=True, exist_ok=True)
+    link.symlink_to(elsewhere)
+    os.chown(link, 70001, 70001, follow_symlinks=False)
+    done = hub.run("fetch", "hf://org/model", "--all", "--hub-cache")
+    assert (done.code, done.status) == (1, "PERMISSION_DENIED") and "user 70001" in done.err, done
+    assert not [path for path in elsewhere.rglob("*") if path.is_symlink() or path.is_file() and path.name != "config.json"]
+    assert (elsewhere / "config.json").read_text() == "mine"
+    os.chown(link, 0, 0, follow_symlinks=False)  # one's own link is one's own business
+    assert hub.ok("fetch", "hf://org/model", "--all", "--hub-cache")
+
+
 def test_a_reference_that_leaves_the_cache_is_refused(hub, weights, tmp_path):  # noqa: F811
     for reference in ["hf://org/model@../../x", "hf://org/model@main/../sub", "hf://org/..", "https://host/org/model"]:
         done = hub.run("fetch", reference, "--all", "--hub-cache")
