@@ -16,6 +16,8 @@
 #include "observe/log.h"
 #include "replica/user_pins.h"
 
+enum { DROPPED_FOR_ONE = 4 }; /* more may have ended at once; they go with the next */
+
 enum row_state { ROW_RUNNING, ROW_DONE, ROW_FAILED };
 
 struct row {
@@ -74,17 +76,33 @@ bool prewarms_are_idle(const struct prewarms *prewarms)
     return row == NULL;
 }
 
-static void drop_old(struct prewarms *prewarms)
+static size_t count_ended(const struct prewarms *prewarms, uid_t uid)
 {
-    size_t n_ended = 0;
-    for (struct row **link = &prewarms->newest, *row; (row = *link);) {
-        if (row->state != ROW_RUNNING && ++n_ended >= PREWARMS_REMEMBERED) {
-            *link = row->older;
-            free_row(row);
-        } else {
-            link = &row->older;
+    size_t n = 0;
+    for (const struct row *row = prewarms->newest; row; row = row->older)
+        n += row->state != ROW_RUNNING && row->prewarm.uid == uid;
+    return n;
+}
+
+/* The oldest of who has most of them goes, so that nobody's failures push out those of another user. False: there is room. */
+static bool drop_oldest(struct prewarms *prewarms)
+{
+    size_t n_ended = 0, most = 0;
+    struct row **oldest = NULL;
+    for (struct row **link = &prewarms->newest; *link; link = &(*link)->older) {
+        size_t n = (*link)->state != ROW_RUNNING ? count_ended(prewarms, (*link)->prewarm.uid) : 0;
+        n_ended += n > 0;
+        if (n && n >= most) {
+            most = n;
+            oldest = link;
         }
     }
+    if (n_ended < PREWARMS_REMEMBERED)
+        return false;
+    struct row *row = *oldest;
+    *oldest = row->older;
+    free_row(row);
+    return true;
 }
 
 static void set_row_state(struct row *row, enum row_state state)
@@ -116,7 +134,8 @@ static void on_ended(struct prewarm *prewarm, const struct load_result *result, 
 
 static struct row *add_row(struct prewarms *prewarms, uid_t uid, const char *reference, bool pin)
 {
-    drop_old(prewarms);
+    for (int i = 0; i < DROPPED_FOR_ONE && drop_oldest(prewarms); i++)
+        continue;
     struct row *row = memory_alloc(sizeof *row);
     row->prewarm = (struct prewarm){.api = prewarms->api, .uid = uid, .pin = pin, .ended = on_ended};
     row->all = prewarms;

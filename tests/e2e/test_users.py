@@ -330,6 +330,27 @@ def test_four_users_with_all_they_may_run_leave_prewarms_to_a_fifth_and_root(ope
         assert took[70005] > 0 and took[0] > 0, took
 
 
+def test_what_became_of_a_users_prewarm_is_told_whatever_another_one_has_asked_for_since(open_to_all, models):
+    daemon = open_to_all()
+
+    def prewarm(uid, name):
+        with wire(daemon, uid) as spoken:
+            for i in range(50) if uid == ANN else (0,):
+                load = spoken.load_request(f"disk:{models}/{name}-{i}")
+                spoken.call("Prewarm", spoken.message("PrewarmRequest", load=load, detach=True))
+
+    def ended():
+        return [(row["uid"], row["artifact"]) for row in daemon.status()["prewarms"] if row["state"] == "failed"]
+
+    prewarm(BOB, "his")
+    assert soon(lambda: ended() == [(BOB, f"disk:{models}/his-0")])
+    prewarm(ANN, "hers")
+    assert soon(lambda: all(row["state"] == "failed" for row in daemon.status()["prewarms"]))
+    prewarm(BOB, "later")
+    assert soon(lambda: (BOB, f"disk:{models}/later-0") in ended())
+    assert (BOB, f"disk:{models}/his-0") in ended() and (ANN, f"disk:{models}/hers-49") in ended(), ended()
+
+
 def test_nobody_can_take_a_rank_of_another_users_group(open_to_all, models):
     artifact = write(models, "m", 4 * MiB)
     daemon = open_to_all(engine=COLLECTIVE)
