@@ -29,6 +29,7 @@ struct folders *folders_create(struct replica_table *host, struct quota *quota, 
 static void free_folder(struct folder *folder)
 {
     quota_charge_end(&folder->row);
+    quota_charge_end(&folder->texts);
     free(folder->path);
     free(folder->artifact);
     free(folder->identity);
@@ -146,12 +147,31 @@ static const struct folder *find_copy(const struct folders *folders, const struc
     return found;
 }
 
-static struct quota_charge charge_of(const struct folders *folders, uid_t uid)
+static struct quota_charge charge_of(const struct folders *folders, enum quota_kind kind, uid_t uid)
 {
-    return (struct quota_charge){.quota = folders->quota, .kind = QUOTA_FOLDERS, .uid = uid};
+    return (struct quota_charge){.quota = folders->quota, .kind = kind, .uid = uid};
 }
 
-static struct folder *add(struct folders *folders, const struct folder_wish *wish, uint64_t copy, struct quota_charge row)
+static uint64_t text_bytes(const char *path, const char *artifact, const char *identity)
+{
+    return sizeof(struct folder) + strlen(path) + strlen(artifact) + strlen(identity) + 3;
+}
+
+/* Nothing stays charged when it fails. */
+static int charge_wish(const struct folders *folders, const struct folder_wish *wish, struct folder *charged,
+                       struct error *error)
+{
+    charged->row = charge_of(folders, QUOTA_FOLDERS, wish->uid);
+    charged->texts = charge_of(folders, QUOTA_METADATA, wish->uid);
+    if (quota_charge_add(&charged->row, 1, error) == 0 &&
+        quota_charge_add(&charged->texts, text_bytes(wish->path, wish->artifact, wish->identity), error) == 0)
+        return 0;
+    quota_charge_end(&charged->row);
+    return -1;
+}
+
+static struct folder *add(struct folders *folders, const struct folder_wish *wish, uint64_t copy,
+                          const struct folder *charged)
 {
     struct folder *folder = memory_alloc(sizeof *folder);
     *folder = (struct folder){.next = folders->list,
@@ -162,7 +182,8 @@ static struct folder *add(struct folders *folders, const struct folder_wish *wis
                               .bytes = wish->bytes,
                               .copy = copy,
                               .is_open = true,
-                              .row = row};
+                              .row = charged->row,
+                              .texts = charged->texts};
     folders->list = folder;
     return folder;
 }
@@ -184,14 +205,15 @@ int folders_begin(struct folders *folders, const struct folder_wish *wish, enum 
     *turn = *other ? ((*other)->is_confirmed ? FOLDER_SHARE : FOLDER_WAIT) : FOLDER_MAKE;
     if (*turn == FOLDER_WAIT)
         return 0;
-    struct quota_charge row = charge_of(folders, wish->uid);
-    if (quota_charge_add(&row, 1, error) < 0)
+    struct folder charged;
+    if (charge_wish(folders, wish, &charged, error) < 0)
         return -1;
     if (*turn == FOLDER_MAKE && replica_reserve(folders->host, wish->uid, wish->bytes, error) < 0) {
-        quota_charge_end(&row);
+        quota_charge_end(&charged.row);
+        quota_charge_end(&charged.texts);
         return -1;
     }
-    *folder = add(folders, wish, *other ? (*other)->copy : ++folders->last_copy, row);
+    *folder = add(folders, wish, *other ? (*other)->copy : ++folders->last_copy, &charged);
     return 0;
 }
 
@@ -210,8 +232,10 @@ void folders_restore(struct folders *folders, const struct folder *record)
     struct folder *folder = memory_alloc(sizeof *folder);
     *folder = *record;
     folder->is_kept = true;
-    folder->row = charge_of(folders, folder->uid);
+    folder->row = charge_of(folders, QUOTA_FOLDERS, folder->uid);
+    folder->texts = charge_of(folders, QUOTA_METADATA, folder->uid);
     quota_charge_force(&folder->row, 1);
+    quota_charge_force(&folder->texts, text_bytes(folder->path, folder->artifact, folder->identity));
     if (!has_copy(folders, folder->copy))
         replica_reserve_anyway(folders->host, folder->uid, folder->bytes);
     folders->last_copy = folder->copy > folders->last_copy ? folder->copy : folders->last_copy;

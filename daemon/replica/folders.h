@@ -36,12 +36,12 @@ struct folder {
     bool is_confirmed; /* it has its name */
     bool is_seen;      /* this process, or one before, has found it: it is not in another mount namespace */
     unsigned n_missed; /* how many times in a row it was not found */
-    struct quota_charge row;
+    struct quota_charge row, texts; /* texts: QUOTA_METADATA */
 };
 
 struct folders;
 
-/* quota: counts them (QUOTA_FOLDERS); NULL = nobody does. */
+/* quota: counts them (QUOTA_FOLDERS) and their texts; NULL = nobody does. */
 struct folders *folders_create(struct replica_table *host, struct quota *quota, const char *state_dir);
 void folders_destroy(struct folders *folders); /* accepts NULL; the records stay */
 

@@ -6,12 +6,13 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
 
 #define MIB ((uint64_t)1 << 20)
-enum { A = 70001, B = 70002, LONG_MS = 600000 };
+enum { A = 70001, B = 70002, LONG_MS = 600000, METADATA_BYTES = 8 << 20 };
 
 struct scene {
     struct loop *loop;
@@ -31,6 +32,7 @@ static int set_up(void **state)
     scene->host = replica_table_create(scene->loop, REPLICA_MEMORY_HOST, &(struct replica_limits){100 * MIB, LONG_MS, 0});
     scene->quota = quota_create();
     quota_set_limits(scene->quota, QUOTA_FOLDERS, FOLDERS_MAX, FOLDERS_MAX_PER_UID);
+    quota_set_limits(scene->quota, QUOTA_METADATA, METADATA_BYTES, 0);
     scene->folders = folders_create(scene->host, scene->quota, "/nowhere");
     *state = scene;
     return 0;
@@ -41,6 +43,7 @@ static int tear_down(void **state)
     struct scene *scene = *state;
     folders_destroy(scene->folders);
     assert_int_equal(quota_taken(scene->quota, QUOTA_FOLDERS), 0);
+    assert_int_equal(quota_taken(scene->quota, QUOTA_METADATA), 0);
     quota_destroy(scene->quota);
     replica_table_destroy(scene->host);
     loop_destroy(scene->loop);
@@ -244,6 +247,28 @@ static void paths_are_absolute_and_plain(void **state)
         assert_refused(scene, A, paths[i], "x", ERROR_INVALID_ARGUMENT);
 }
 
+static void texts_of_folders_are_metadata_of_their_user(void **state)
+{
+    struct scene *scene = *state;
+    char path[64], *artifact = malloc(4000);
+    int n = 0;
+    quota_set_limits(scene->quota, QUOTA_METADATA, 100 * 4096, 0);
+    memset(artifact, 'x', 3999);
+    artifact[3999] = '\0';
+    do {
+        const struct folder_wish wish = {.path = path, .artifact = artifact, .identity = path, .uid = A};
+        snprintf(path, sizeof path, "/shm/%d", n);
+        if (folders_begin(scene->folders, &wish, &scene->turn, &scene->folder, &scene->other, &scene->error) < 0)
+            break;
+        assert_in_range(quota_taken(scene->quota, QUOTA_METADATA), 4000 * (n + 1), 4400 * (n + 1));
+    } while (++n < 100);
+    assert_string_equal(scene->error.reason, "METADATA_EXCEEDED");
+    assert_int_equal(quota_taken(scene->quota, QUOTA_FOLDERS), n);
+    assert_in_range(n, 60, 99);
+    begin(scene, B, "/shm/more", "x", FOLDER_MAKE);
+    free(artifact);
+}
+
 static void fill(struct scene *scene, uid_t uid, int n)
 {
     char path[32];
@@ -298,6 +323,7 @@ int main(void)
         TEST(who_wants_what_is_being_made_waits_for_it),
         TEST(what_a_record_tells_is_charged_whatever_the_budget_is),
         TEST(paths_are_absolute_and_plain),
+        TEST(texts_of_folders_are_metadata_of_their_user),
         TEST(a_user_has_1024_folders_and_not_one_more),
         TEST(users_with_all_they_may_have_leave_folders_for_others_and_root),
     };
