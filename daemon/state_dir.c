@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/memory.h"
+#include "observe/log.h"
 
 #define KEY "server.state_dir"
 enum { MODE = 0700, MODE_ABOVE = 0755 };
@@ -25,16 +26,18 @@ static int check_folder(const char *path, bool is_above, struct error *error)
     if (stat(path, &status) < 0)
         return fail_errno(error, errno, "%s: cannot look at the folder %s", KEY, path);
     bool is_sticky = is_above && (status.st_mode & S_ISVTX);
-    bool is_own = status.st_uid == geteuid() || status.st_uid == 0 || is_sticky;
-    if (is_own && (is_sticky || !(status.st_mode & S_IWOTH)))
+    if (!is_sticky && (status.st_mode & S_IWOTH))
+        log_warn("state_dir_open_to_all", LOG_TEXT("folder", path),
+                 LOG_TEXT("message",
+                          "everybody may write to server.state_dir, or put another folder in its place, and what is "
+                          "there is believed; chmod o-w, unless it is a volume that only this container sees"));
+    if (status.st_uid == geteuid() || status.st_uid == 0 || is_sticky)
         return 0;
-    return fail(error, ERROR_FAILED_PRECONDITION, "FOREIGN_STATE_DIR",
-                is_own
-                    ? "%s: everybody may write to %s, and what is there is believed; take that away (chmod o-w), or name "
-                      "another folder"
-                    : "%s: %s belongs to user %u, who could change what is believed there; name another folder, or set HOME "
-                      "to your own (sudo -H)",
-                KEY, path, (unsigned)status.st_uid);
+    return fail(
+        error, ERROR_FAILED_PRECONDITION, "FOREIGN_STATE_DIR",
+        "%s: %s belongs to user %u, who could change what is believed there; name another folder, or set HOME to your "
+        "own (sudo -H)",
+        KEY, path, (unsigned)status.st_uid);
 }
 
 int state_dir_make(const char *path, struct error *error)

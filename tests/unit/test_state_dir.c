@@ -5,10 +5,12 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "observe/log.h"
 #include "tests/support/model_dir.h"
 
 #include <cmocka.h>
@@ -54,20 +56,37 @@ static void what_is_missing_is_made_for_this_user_alone(void **state)
     assert_int_equal(state_dir_make(path, &error), 0); /* again */
 }
 
-static void a_folder_that_everybody_may_write_to_is_refused(void **state)
+/* What a file got from the log since the last time. */
+static bool was_warned(FILE *log)
 {
+    char text[4096];
+    size_t length = fread(text, 1, sizeof text - 1, log);
+    text[length] = '\0';
+    clearerr(log);
+    return strstr(text, "event=state_dir_open_to_all") != NULL;
+}
+
+static void that_everybody_may_write_to_it_is_told(void **state)
+{
+    static const struct {
+        mode_t above, own;
+        bool is_told;
+    } cases[] = {{0755, 0700, false}, {0755, 0770, false}, {0755, 0777, true},
+                 {0755, 01777, true}, {0777, 0700, true},  {01777, 0700, false}};
+    char log_path[MODEL_PATH_CHARS];
     (void)state;
+    assert_int_equal(log_open(model_dir_path(root, "log", log_path), LOG_WARN, LOG_LOGFMT, &error), 0);
+    FILE *log = fopen(log_path, "r");
+    assert_non_null(log);
     assert_int_equal(state_dir_make(path, &error), 0);
-    assert_int_equal(chmod(path, 0777), 0);
-    assert_refused("chmod o-w");
-    assert_int_equal(chmod(path, 01777), 0); /* others could not remove, but add */
-    assert_refused("chmod o-w");
-    assert_int_equal(chmod(path, 0770), 0); /* a group is the operator's choice */
-    assert_int_equal(state_dir_make(path, &error), 0);
-    assert_int_equal(chmod(above, 0777), 0);
-    assert_refused(above);
-    assert_int_equal(chmod(above, 01777), 0); /* as /tmp */
-    assert_int_equal(state_dir_make(path, &error), 0);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        assert_int_equal(chmod(above, cases[i].above), 0);
+        assert_int_equal(chmod(path, cases[i].own), 0);
+        assert_int_equal(state_dir_make(path, &error), 0);
+        assert_int_equal(was_warned(log), cases[i].is_told);
+    }
+    fclose(log);
+    assert_int_equal(log_open("", LOG_WARN, LOG_LOGFMT, &error), 0);
 }
 
 static void a_folder_of_another_user_is_refused_and_so_is_one_within(void **state)
@@ -97,7 +116,7 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
         TEST(what_is_missing_is_made_for_this_user_alone),
-        TEST(a_folder_that_everybody_may_write_to_is_refused),
+        TEST(that_everybody_may_write_to_it_is_told),
         TEST(a_folder_of_another_user_is_refused_and_so_is_one_within),
         TEST(what_cannot_be_made_is_named),
     };
