@@ -32,10 +32,10 @@ struct folder {
     uint64_t copy;                    /* folders with the same number share their memory */
     uint64_t device, inode, stamp_ns; /* of a kept one, see FolderStatus in store_daemon.proto */
     bool is_kept;
-    bool is_open;      /* its client's call is */
-    bool is_confirmed; /* it has its name */
-    bool is_seen;      /* this process, or one before, has found it: it is not in another mount namespace */
-    unsigned n_missed; /* how many times in a row it was not found */
+    bool is_open;                   /* its client's call is */
+    bool is_confirmed;              /* it has its name */
+    bool is_seen;                   /* this process, or one before, has found it: it is not in another mount namespace */
+    unsigned n_missed;              /* how many times in a row it was not found */
     struct quota_charge row, texts; /* texts: QUOTA_METADATA */
 };
 
