@@ -210,6 +210,17 @@ static uint64_t peak_memory_bytes(void)
     return kernel_text_sum("/proc/self/status", names) << 10;
 }
 
+/* With the names of a load's report. */
+static void put_verdict(const struct verdict *verdict, struct json_writer *json)
+{
+    json_put_open(json, "verified", '{');
+    json_put_text(json, "status", verified_name(verdict->status));
+    json_put_text(json, "by", verdict->by);
+    json_put_u64(json, "bytes", verdict->bytes);
+    json_put_text(json, "reason", verdict->reason);
+    json_write_close(json, '}');
+}
+
 static double milliseconds(uint64_t ns)
 {
     return (double)ns / 1e6;
@@ -231,6 +242,7 @@ static void print_json(const struct command_run *run)
     json_put_u64(&json, "written", run->counts.written_bytes);
     json_put_u64(&json, "resumed", run->counts.resumed_bytes);
     json_write_close(&json, '}');
+    put_verdict(&run->counts.source, &json);
     json_put_open(&json, "ms", '{');
     json_put_double(&json, "resolve", milliseconds(run->resolve_ns));
     json_put_double(&json, "write", milliseconds(run->counts.write_ns));
@@ -263,6 +275,10 @@ static void print_summary(const struct command_run *run)
            run->stage.path ? shown : run->target.shown, pace_text_duration(seconds, time),
            pace_text_speed(seconds > 0 ? (double)bytes / seconds : 0, speed),
            text_people_bytes(peak_memory_bytes(), memory));
+    const struct verdict *source = &run->counts.source;
+    if (source->by[0])
+        printf("  source    %s by %s%s%s\n", verified_name(source->status), source->by, source->reason[0] ? ": " : "",
+               source->reason);
 }
 
 /* --- the call --- */
@@ -312,7 +328,7 @@ static int write_target(struct command_run *run, struct error *error)
         (interrupt_seen() || export_target_publish(&run->target, error) == 0))
         return 0;
     export_target_explain(&run->target, export_layout_bytes(run->layout), error);
-    if (run->counts.written_bytes + run->counts.resumed_bytes == 0)
+    if (run->counts.written_bytes + run->counts.resumed_bytes == 0 || run->counts.is_void)
         export_target_discard(&run->target);
     return -1;
 }

@@ -176,9 +176,10 @@ static int write_window(struct destination *destination, uint64_t offset, const 
 static int write_to_files(struct destination *destination, const struct mapping *mapping, struct error *error)
 {
     struct destination_file *window = (struct destination_file *)destination;
-    (void)mapping;
     struct collection all = {.window = window};
     window->sum = 0;
+    if (window->on_whole)
+        window->on_whole(window, mapping);
     for (size_t i = 0; i < window->n_puts; i++)
         if (write_put(&all, &window->puts[i], error) < 0)
             return -1;
@@ -190,4 +191,5 @@ static const struct destination_ops file_ops = {.name = "file", .write = write_w
 void destination_file_init(struct destination_file *window, void *address)
 {
     window->destination = (struct destination){.ops = &file_ops, .address = address, .has_ending = true};
+    window->on_whole = NULL;
 }

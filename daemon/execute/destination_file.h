@@ -32,11 +32,13 @@ struct destination_file {
     size_t n_puts;
     unsigned char *scratch; /* for rows that are short, or not at the alignment of their place; page-aligned ... */
     uint64_t scratch_bytes; /* ... of at least two blocks, a multiple of one */
+    /* May be NULL: sees the bytes before they are written. */
+    void (*on_whole)(struct destination_file *window, const struct mapping *mapping);
     bool wants_sum;
     uint32_t sum; /* then, after finish(): CRC-32C of the puts' bytes, one put after the other */
 };
 
-/* Fills in the row; address, files, puts and scratch are the caller's. */
+/* Fills in the row, for nobody to see the bytes; files, puts, scratch and sums are the caller's. */
 void destination_file_init(struct destination_file *window, void *address);
 
 static inline uint64_t file_put_bytes(const struct file_put *put)

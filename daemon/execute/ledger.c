@@ -90,3 +90,44 @@ struct ledger_sum ledger_sum(struct ledger *ledger, uint64_t prefix_bytes, uint6
     sum.missing_bytes += file_bytes > at ? file_bytes - at : 0;
     return sum;
 }
+
+/* Index of the first range, in order, that begins at `offset` or behind it. */
+static size_t find_range(struct ledger *ledger, uint64_t offset)
+{
+    settle_block(ledger);
+    size_t first = 0, end = ledger->n_ranges;
+    while (first < end) {
+        size_t middle = first + (end - first) / 2;
+        if (ledger->ranges[middle].offset < offset)
+            first = middle + 1;
+        else
+            end = middle;
+    }
+    return first;
+}
+
+bool ledger_find_gap(struct ledger *ledger, uint64_t from, uint64_t end, uint64_t *lo, uint64_t *hi)
+{
+    size_t i = find_range(ledger, from);
+    const struct ledger_range *before = i ? &ledger->ranges[i - 1] : NULL;
+    *lo = before && before->offset + before->bytes > from ? before->offset + before->bytes : from;
+    for (; i < ledger->n_ranges && ledger->ranges[i].offset <= *lo; i++)
+        if (ledger->ranges[i].offset + ledger->ranges[i].bytes > *lo)
+            *lo = ledger->ranges[i].offset + ledger->ranges[i].bytes;
+    *hi = i < ledger->n_ranges && ledger->ranges[i].offset < end ? ledger->ranges[i].offset : end;
+    return *lo < end;
+}
+
+bool ledger_sum_part(struct ledger *ledger, uint64_t lo, uint64_t hi, uint64_t *crc)
+{
+    size_t first = find_range(ledger, lo);
+    *crc = 0;
+    for (; lo < hi; first++) {
+        const struct ledger_range *range = &ledger->ranges[first];
+        if (first == ledger->n_ranges || range->offset != lo || range->bytes > hi - lo || range->disputed)
+            return false;
+        *crc = crc_combine(ledger->kind, *crc, range->crc, range->bytes);
+        lo += range->bytes;
+    }
+    return true;
+}

@@ -43,5 +43,9 @@ void ledger_correct(struct ledger *ledger, uint64_t offset, uint64_t bytes, uint
 
 /* Sorts, then sums the file from its prefix, which somebody else has read, to its end. */
 struct ledger_sum ledger_sum(struct ledger *ledger, uint64_t prefix_bytes, uint64_t prefix_crc, uint64_t file_bytes);
+/* The first bytes of [from, end) that are in no range; false when there are none. Sorts, too. */
+bool ledger_find_gap(struct ledger *ledger, uint64_t from, uint64_t end, uint64_t *lo, uint64_t *hi);
+/* The sum of [lo, hi) where ranges that are in no dispute tile it; false when none do. Sorts, too. */
+bool ledger_sum_part(struct ledger *ledger, uint64_t lo, uint64_t hi, uint64_t *crc);
 
 #endif

@@ -19,6 +19,7 @@
 #include "export/export_files.h"
 #include "export/export_journal.h"
 #include "export/export_units.h"
+#include "integrity/tally.h"
 #include "plan/plan.h"
 
 enum {
@@ -74,6 +75,7 @@ struct exporting {
     struct export_sizes sizes;
     struct loop *loop;
     struct engine *engine;
+    struct tally *tally;
     struct calibration *calibration;
     struct export_files files;
     struct export_journal journal;
@@ -241,6 +243,12 @@ static void end_run(struct window *window)
 
 static void on_run_done(struct run *run, void *data, const struct error *error);
 
+static void tally_window(struct destination_file *output, const struct mapping *mapping)
+{
+    struct window *window = (struct window *)output;
+    tally_add(window->all->tally, mapping, output->destination.address);
+}
+
 /* The largest put lies in memory as in its file, so that it can be written without another copy. */
 static void place_window(struct window *window)
 {
@@ -257,6 +265,7 @@ static void place_window(struct window *window)
     window->output.n_puts = unit->n_puts;
     window->output.scratch = window->memory;
     window->output.scratch_bytes = sizes->scratch_bytes;
+    window->output.on_whole = tally_window;
     window->output.wants_sum = window->all->job->verify;
 }
 
@@ -459,16 +468,20 @@ static int open_engine(struct exporting *all, struct error *error)
     return engine_create(&options, &all->engine, error);
 }
 
-/* Units that are not on the disk as they were written are not done: --resume starts over. */
+/* Units that are not on the disk as they were written, or were damaged when they were read, are not done: --resume starts
+ * over. */
 static int verify_outcome(struct exporting *all, struct error *error)
 {
     const struct export_amounts amounts = {.unit_bytes = all->sizes.unit_bytes, .total_bytes = all->total_bytes};
     char fingerprint[DIGEST_HEX_CHARS + 1];
     struct error ignored;
-    int status = export_check(all->job, &amounts, &all->journal, error);
+    int status = tally_judge(all->tally, all->counts->resumed_bytes, &all->counts->source, error);
+    if (status == 0 && all->job->verify)
+        status = export_check(all->job, &amounts, &all->journal, error);
     if (status < 0 && error->code == ERROR_DATA_LOSS) {
         find_fingerprint(all, fingerprint);
         export_journal_restart(&all->journal, fingerprint, &ignored);
+        all->counts->is_void = true;
     }
     return status;
 }
@@ -482,7 +495,7 @@ static int check_outcome(struct exporting *all, struct error *error)
     if (!export_files_are_there(job->target->content_fd, job->layout))
         return fail(error, ERROR_ABORTED, "OUTPUT_CHANGED",
                     "somebody else has changed the files of %s while they were written", job->target->shown);
-    int status = job->verify ? verify_outcome(all, error) : 0;
+    int status = verify_outcome(all, error);
     all->counts->verify_ns = clock_now_ns() - before_ns;
     return status;
 }
@@ -494,7 +507,9 @@ int export_run(const struct export_job *job, struct export_counts *counts, struc
     uint32_t n_units;
     all.loop = loop_create();
     all.units = (struct export_units){.layout = job->layout, .unit_bytes = all.sizes.unit_bytes};
-    int status = count_units(&all, &n_units, error);
+    int status = tally_create(job->artifact, &all.tally, error);
+    if (status == 0)
+        status = count_units(&all, &n_units, error);
     if (status == 0 && (open_journal(&all, n_units, error) < 0 ||
                         export_files_open(&all.files, job->target->content_fd, job->target->shown, job->layout, error) < 0 ||
                         map_windows(&all, error) < 0 || open_engine(&all, error) < 0 || run_windows(&all, error) < 0))
@@ -507,6 +522,7 @@ int export_run(const struct export_job *job, struct export_counts *counts, struc
     if (all.calibration)
         calibration_destroy(all.calibration);
     loop_destroy(all.loop);
+    tally_destroy(all.tally);
     unmap_windows(&all);
     export_files_close(&all.files);
     export_journal_close(&all.journal);

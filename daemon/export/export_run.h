@@ -1,6 +1,7 @@
 /* Carries an export out: every unit is a run of the engine whose destination is a window of the output files
  * (execute/destination_file.h), several of them at once, so that reading and writing overlap. What is written is made durable
- * every second and noted in the journal; --verify reads everything back and compares.
+ * every second and noted in the journal; --verify reads everything back and compares. What is read is held against the
+ * source's checksums on its way (integrity/tally.h).
  *
  * Memory: windows and staging together stay below the bound, whatever the size of files and tensors. Blocks; runs a loop of
  * its own on the caller's thread. */
@@ -11,6 +12,7 @@
 #include "config/config.h"
 #include "export/export_layout.h"
 #include "export/export_target.h"
+#include "integrity/verify.h"
 
 enum { EXPORT_MIN_MEMORY_BYTES = 16 << 20 };
 
@@ -33,6 +35,8 @@ struct export_counts {
     uint64_t document_bytes;
     uint64_t resumed_bytes; /* of units that were done already */
     uint64_t write_ns, verify_ns;
+    bool is_void;          /* after an error: what was written is wrong, and nothing of it can be resumed */
+    struct verdict source; /* whether what was read is what the source's checksums say */
 };
 
 /* Writes the files into the target's content; they are durable when it returns 0. After an error the content is what a later

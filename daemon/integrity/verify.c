@@ -53,23 +53,23 @@ bool verify_is_cancelled(struct verify_file *file)
 
 /* --- one file --- */
 
-static int check_size(struct verify_file *file)
+int verify_check_size(const struct source_file *part, const struct manifest_file *manifest, struct error *error)
 {
     char name[TEXT_NAME_CHARS];
-    if (!file->manifest || file->manifest->bytes == file->part->size_bytes)
+    if (!manifest || manifest->bytes == part->size_bytes)
         return 0;
-    return fail(
-        &file->error, ERROR_DATA_LOSS, "MANIFEST_DISAGREES",
-        "%s has %" PRIu64 " bytes, by its manifest %" PRIu64 ": the file is damaged, or the manifest is an old one; make a "
-        "new one with `tensorcast manifest` or remove it",
-        text_escape(file->part->name, strlen(file->part->name), name), file->part->size_bytes, file->manifest->bytes);
+    return fail(error, ERROR_DATA_LOSS, "MANIFEST_DISAGREES",
+                "%s has %" PRIu64 " bytes, by its manifest %" PRIu64
+                ": the file is damaged, or the manifest is an old one; make a "
+                "new one with `tensorcast manifest` or remove it",
+                text_escape(part->name, strlen(part->name), name), part->size_bytes, manifest->bytes);
 }
 
 static int verify_file(void *files, size_t i, struct error *error)
 {
     struct verify_file *file = (struct verify_file *)files + i;
     static enum check (*const ways[])(struct verify_file *) = {verify_ledger, verify_whole_file, verify_by_manifest};
-    enum check result = check_size(file) ? CHECK_FAILED : CHECK_CANNOT;
+    enum check result = verify_check_size(file->part, file->manifest, &file->error) ? CHECK_FAILED : CHECK_CANNOT;
     for (size_t way = 0; way < sizeof ways / sizeof *ways && result == CHECK_CANNOT; way++)
         if (!verify_is_cancelled(file))
             result = ways[way](file);

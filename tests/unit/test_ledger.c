@@ -150,6 +150,44 @@ static void a_ledger_of_no_kind_stays_empty(void **state)
     ledger_fini(&ledger);
 }
 
+static void a_part_is_summed_where_ranges_tile_it(void **state)
+{
+    struct ledger ledger = {.kind = KIND};
+    uint64_t crc;
+    (void)state;
+    add(&ledger, 300, 500);
+    add(&ledger, 200, 300);
+    add(&ledger, 600, FILE_BYTES);
+    assert_true(ledger_sum_part(&ledger, 200, 500, &crc));
+    assert_int_equal(crc, crc_of(200, 500));
+    assert_true(ledger_sum_part(&ledger, 300, 300, &crc));
+    assert_int_equal(crc, 0);
+    assert_false(ledger_sum_part(&ledger, 200, 499, &crc));
+    assert_false(ledger_sum_part(&ledger, 201, 500, &crc));
+    assert_false(ledger_sum_part(&ledger, 200, 600, &crc));
+    assert_false(ledger_sum_part(&ledger, 600, FILE_BYTES + 1, &crc));
+    ledger_add(&ledger, 300, 200, 77);
+    assert_false(ledger_sum_part(&ledger, 200, 500, &crc)); /* in dispute */
+    ledger_fini(&ledger);
+}
+
+static void gaps_are_found_one_after_the_other(void **state)
+{
+    struct ledger ledger = {.kind = KIND};
+    uint64_t lo, hi;
+    (void)state;
+    assert_true(ledger_find_gap(&ledger, 100, FILE_BYTES, &lo, &hi) && lo == 100 && hi == FILE_BYTES);
+    add(&ledger, 0, 250);
+    add(&ledger, 100, 200);
+    add(&ledger, 300, 400);
+    add(&ledger, 400, 500);
+    assert_true(ledger_find_gap(&ledger, 100, FILE_BYTES, &lo, &hi) && lo == 250 && hi == 300);
+    assert_true(ledger_find_gap(&ledger, hi, FILE_BYTES, &lo, &hi) && lo == 500 && hi == FILE_BYTES);
+    assert_false(ledger_find_gap(&ledger, hi, FILE_BYTES, &lo, &hi));
+    assert_false(ledger_find_gap(&ledger, 300, 450, &lo, &hi));
+    ledger_fini(&ledger);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -161,6 +199,8 @@ int main(void)
         cmocka_unit_test(equal_ranges_with_other_sums_are_in_dispute),
         cmocka_unit_test(ranges_with_other_edges_overlap),
         cmocka_unit_test(a_correction_replaces_the_sum_and_leaves_a_dispute),
+        cmocka_unit_test(a_part_is_summed_where_ranges_tile_it),
+        cmocka_unit_test(gaps_are_found_one_after_the_other),
         cmocka_unit_test(a_ledger_of_no_kind_stays_empty),
     };
     return cmocka_run_group_tests(tests, make_file, NULL);
