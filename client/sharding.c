@@ -68,6 +68,12 @@ static int place_device(const struct tc_sharding_options *options, struct shardi
         return fail(error, ERROR_INVALID_ARGUMENT, "BAD_SHARDING",
                     "best effort over %" PRId64 " devices on a mesh of %" PRIu64 " (%s): give the mesh's number, or no mesh",
                     options->best_effort, n_devices, mesh_text(&sharding->mesh, mesh));
+    if (n_devices > 1 && sharding->kind == SHARDING_BEST_EFFORT && mesh_find(&sharding->mesh, "data", 4) < 0)
+        return fail(
+            error, ERROR_INVALID_ARGUMENT, "BAD_SHARDING",
+            "best effort on a mesh splits by its axis 'data', and %s has none: every device would hold everything; name "
+            "an axis so, give no mesh, or give specs",
+            mesh_text(&sharding->mesh, mesh));
     sharding->n_devices = n_devices ? n_devices : (uint64_t)options->best_effort;
     if (options->mesh_rank < 0 || (uint64_t)options->mesh_rank >= sharding->n_devices)
         return fail(error, ERROR_INVALID_ARGUMENT, "BAD_SHARDING",

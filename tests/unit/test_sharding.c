@@ -122,7 +122,8 @@ static void best_effort_on_a_mesh_splits_one_dimension_over_its_data_axis(void *
     assert_string_equal(BEST_EFFORT("data=8", 8, 1, 2, 4), "whole");
     assert_string_equal(BEST_EFFORT("data=8", 8, 1, 1, 8), ": 1:2");
     assert_string_equal(BEST_EFFORT("data=4,model=8", 32, 9, 16, 16), ": 4:8"); /* device 9 = (1, 1) */
-    assert_string_equal(BEST_EFFORT("replica=2,model=4", 8, 5, 8, 8), "whole");
+    assert_string_equal(BEST_EFFORT("replica=1,model=1", 1, 0, 8, 8), "whole");
+    assert_string_equal(BEST_EFFORT("replica=2,model=4", 8, 5, 8, 8), "BAD_SHARDING"); /* every device would hold it all */
     assert_string_equal(by("data=4", NULL, NULL, 4, 3, 0, NULL), "whole");
     assert_string_equal(BEST_EFFORT("data=4,model=8", 4, 0, 8, 8), "BAD_SHARDING");
     assert_non_null(strstr(error.message, "32"));

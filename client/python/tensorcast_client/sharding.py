@@ -238,7 +238,7 @@ def best_effort_dimension(shape, n_data):
 def _apply_best_effort(n_devices, rank, mesh, shape):
     block = [(0, extent) for extent in shape]
     if mesh:
-        parts = mesh.axes.get("data", 1)
+        parts = mesh.axes.get("data", 1)  # without one there is one device
         dim = best_effort_dimension(shape, parts)
         if dim is not None:
             share = shape[dim] // parts
@@ -270,6 +270,9 @@ class Sharding:
             if self.mesh and n_devices != self.mesh.n_devices:
                 raise _bad(f"best effort over {n_devices} devices on a mesh of {self.mesh.n_devices} ({self.mesh}): give the "
                            "mesh's number, or no mesh")
+            if self.mesh and n_devices > 1 and "data" not in self.mesh.axes:
+                raise _bad(f"best effort on a mesh splits by its axis 'data', and {self.mesh} has none: every device would hold "
+                           "everything; name an axis so, give no mesh, or give a spec")
             if not 1 <= n_devices <= MAX_DEVICES:
                 raise _bad(f"best effort is over 1 to {MAX_DEVICES} devices, not {n_devices}")
             _check_rank(mesh_rank, n_devices)
