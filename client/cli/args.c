@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/reference.h"
 #include "base/text.h"
 #include "base/dtype.h"
 #include "args_check.h"
@@ -249,16 +250,17 @@ static int take_dtype(void *data, const char *value, struct error *error)
                : usage_error(error, "--dtype is a type such as BF16, F16 or F32, not '%s'", option_shown(value));
 }
 
-/* A folder as the earlier tool takes it, or a reference. */
+/* A folder as the earlier tool takes it, or a reference: only a plain name is not what it is elsewhere. */
 static int take_input(void *data, const char *value, struct error *error)
 {
     struct args *args = data;
-    bool is_reference = strstr(value, "://") || strncmp(value, "disk:", 5) == 0;
-    size_t length = strlen(value);
-    char *reference = arena_alloc(&args->arena, length + sizeof "disk:");
+    bool is_reference = strstr(value, "://") || strncmp(value, "disk:", 5) == 0 || strncmp(value, "~/", 2) == 0 ||
+                        value[0] == '/' || reference_is_relative(value);
+    size_t room = strlen(value) + sizeof "./";
+    char *reference = arena_alloc(&args->arena, room);
     if (args->artifact)
         return usage_error(error, "the artifact is given twice: %s", option_shown(value));
-    snprintf(reference, length + sizeof "disk:", "%s%s", is_reference ? "" : "disk:", value);
+    snprintf(reference, room, "%s%s", is_reference ? "" : "./", value);
     args->artifact = reference;
     return *value ? 0 : usage_error(error, "--input-dir needs a folder");
 }

@@ -41,6 +41,10 @@ static int find_path(struct export_target *target, const char *path, struct erro
         const char *name = slash ? slash + 1 : copy, *parent = slash == copy ? "/" : slash ? copy : ".";
         if (errno != ENOENT || !*name || strcmp(name, ".") == 0 || strcmp(name, "..") == 0 || strlen(name) > NAME_MAX)
             return fail_target(target, "write to", error);
+        struct stat link;
+        if (lstat(copy, &link) == 0)
+            return fail(error, ERROR_FAILED_PRECONDITION, "TARGET_IS_NO_FOLDER", "%s is a link to what is not there",
+                        target->shown);
         strcpy(target->name, name);
         if (slash)
             *slash = '\0';

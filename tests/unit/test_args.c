@@ -252,7 +252,9 @@ static void an_export_says_what_for_whom_and_within_which_bounds(void **state)
     assert_taken("export|disk:/m|--out|o|--max-file-size|1.5MiB|--memory|16MiB");
     assert_int_equal(args.export.max_file_bytes, 3 << 19);
     assert_taken("fuse|--input-dir|/m|-o|o");
-    assert_string_equal(args.artifact, "disk:/m");
+    assert_string_equal(args.artifact, "/m");
+    assert_taken("fuse|--input-dir|a:b|-o|o");
+    assert_string_equal(args.artifact, "./a:b"); /* a plain name is a folder here */
     assert_taken("reshard|--input-dir|https://h/m|--output-dir|o|-t|3");
     assert_string_equal(args.artifact, "https://h/m");
     assert_refused("export|disk:/m", "--out");

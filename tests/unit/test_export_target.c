@@ -137,6 +137,11 @@ static void a_file_or_a_missing_parent_is_refused(void **state)
     assert_int_equal(export_target_open(&target, out, true, &error), -1);
     assert_int_equal(error.code, ERROR_FAILED_PRECONDITION);
     export_target_close(&target);
+    strcat(out, ".link");
+    assert_int_equal(symlink("nowhere", out), 0);
+    assert_int_equal(export_target_open(&target, out, true, &error), -1);
+    assert_string_equal(error.reason, "TARGET_IS_NO_FOLDER");
+    export_target_close(&target);
     strcat(out, ".d/x/y");
     assert_int_equal(export_target_open(&target, out, false, &error), -1);
     assert_int_equal(error.code, ERROR_NOT_FOUND);
