@@ -35,6 +35,25 @@ def test_settings_of_a_recipe_are_a_dictionary(model, tmp_path):
     assert load_file(tmp_path / "out/model.safetensors")["w"].shape == (4, 12)
 
 
+def test_a_recipe_a_mapping_and_a_view_are_files_or_dicts(model, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "expected.json").write_text(json.dumps({"v": {"dtype": "F32", "shape": [8, 6]}, "n": {"dtype": "I64", "shape": [3]}}))
+    recipe = {"version": 1, "steps": [{"rename": {"w": "${new}"}}, {"expect": "expected.json"}]}
+    tc.export(model, "out", variant=recipe, set={"new": "v"}, mapping={"weight_map": {"v": "a.safetensors", "n": "b.safetensors"}})
+    assert load_file("out/a.safetensors")["v"].shape == (8, 6) and list(load_file("out/b.safetensors")) == ["n"]
+    tc.export(model, "part", view={"tensors": [{"name": "w", "slices": [[0, 2], [0, None]]}]})
+    assert load_file("part/model.safetensors")["w"].shape == (2, 6)
+    with pytest.raises(ValueError, match="step 1"):
+        tc.export(model, "no", variant={"version": 1, "steps": [{"cast": {"tensors": ["w"], "dtype": "I8"}}]})
+    with pytest.raises(ValueError, match="variant is no JSON"):
+        tc.export(model, "no", variant={"version": 1, "steps": [{"drop": {1, 2}}]})
+
+
+def test_progress_true_shows_a_bar(model, tmp_path, capfd):
+    tc.export(model, tmp_path / "out", progress=True)
+    assert "export" in capfd.readouterr().err
+
+
 def test_progress_is_told_on_the_callers_thread_and_ends_with_everything(model, tmp_path):
     calls = []
     tc.export(model, tmp_path / "out", progress=lambda *args: calls.append(args))

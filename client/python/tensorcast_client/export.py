@@ -1,6 +1,7 @@
 """Writing an artifact anew, in another layout: the command `tensorcast export`, with its options as keywords."""
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -12,21 +13,52 @@ from typing import Any
 
 from grpc import StatusCode
 
-from . import errors
+from . import errors, progress_bar
 from .reference import parse
 
 Progress = Callable[[str, int, int], object]
+_DOCUMENTS = ("variant", "mapping", "view")  # options that name a file, of which a mapping is the content
 
 
-def export(reference: str | os.PathLike[str], out: str | os.PathLike, progress: Progress | None = None, **options: Any) -> dict:
+def export(reference: str | os.PathLike[str], out: str | os.PathLike, progress: Progress | bool | None = None,
+           **options: Any) -> dict:
     """Runs `tensorcast export REFERENCE --out OUT` and returns the object of its --json.
 
     Options are the command's with underscores: format="topology", world_size=8, uneven="ceil", force=True; those that can be
-    repeated are lists (tp_rule=["*.weight=1"]), and set={"KEY": value} is one --set for each key. progress(stage, done_bytes,
-    total_bytes) is called on this thread, several times a second; what it raises ends the export.
+    repeated are lists (tp_rule=["*.weight=1"]), and set={"KEY": value} is one --set for each key. variant, mapping and view
+    are paths, or dicts of what would be in the file. progress(stage, done_bytes, total_bytes) is called on this thread, several
+    times a second; what it raises ends the export. True shows a bar.
     """
-    words = [_command(), "export", parse(reference), "--out", os.fspath(out), "--json", *_words(options)]
-    words += ["--progress", "json"] if progress else []
+    with contextlib.ExitStack() as stack:
+        if progress is True:
+            progress = stack.enter_context(contextlib.closing(progress_bar.bar()))
+        if any(isinstance(options.get(name), Mapping) for name in _DOCUMENTS):
+            options = _written(options, stack.enter_context(tempfile.TemporaryDirectory(prefix="tensorcast-export-")))
+        words = [_command(), "export", parse(reference), "--out", os.fspath(out), "--json", *_words(options)]
+        return _run(words + (["--progress", "json"] if progress else []), progress)
+
+
+def _written(options, folder):
+    """Dicts that stand for files are in some."""
+    paths = {name: Path(folder, f"{name}.json") for name in _DOCUMENTS if isinstance(options.get(name), Mapping)}
+    for name, path in paths.items():
+        try:
+            path.write_text(json.dumps(_with_paths(options[name]) if name == "variant" else options[name]))
+        except (TypeError, ValueError) as error:
+            raise errors.invalid(f"{name} is no JSON: {error}", "USAGE") from None
+    return {**options, **paths}
+
+
+def _with_paths(recipe):
+    """A path in a dict begins where this program is, not where the file happens to be that the dict is written to."""
+    steps = recipe.get("steps")
+    if not isinstance(steps, list):
+        return recipe
+    return {**recipe, "steps": [{**step, "expect": os.path.abspath(step["expect"])}
+                                if isinstance(step, Mapping) and isinstance(step.get("expect"), str) else step for step in steps]}
+
+
+def _run(words, progress):
     with tempfile.TemporaryFile() as result:
         process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=result, stderr=subprocess.PIPE)
         try:
