@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "base/json_mold.h"
 #include "base/memory.h"
 #include "base/metadata.h"
 #include "base/text.h"
@@ -16,6 +17,7 @@ struct reader {
     struct json json;
     struct dcp_info *info;
     size_t entry_capacity, n_numbers, number_capacity;
+    struct json_mold mold; /* of the last entry that was parsed */
     struct error *error;
 };
 
@@ -28,9 +30,18 @@ static int fail_json(struct reader *reader)
                 json_error(&reader->json, text));
 }
 
-static int read_offsets(struct reader *reader, struct dcp_entry *entry)
+static int keep_offset(struct reader *reader, struct dcp_entry *entry, uint64_t offset)
 {
     struct dcp_info *info = reader->info;
+    if (METADATA_RESERVE(info->numbers, reader->n_numbers, reader->number_capacity, reader->error) < 0)
+        return -1;
+    info->numbers[reader->n_numbers++] = offset;
+    entry->rank++;
+    return 0;
+}
+
+static int read_offsets(struct reader *reader, struct dcp_entry *entry)
+{
     uint64_t offset;
     entry->offsets_at = reader->n_numbers;
     if (json_begin_array(&reader->json)) {
@@ -39,24 +50,37 @@ static int read_offsets(struct reader *reader, struct dcp_entry *entry)
                 json_fail(&reader->json, "more than 64 offsets");
                 break;
             }
-            if (METADATA_RESERVE(info->numbers, reader->n_numbers, reader->number_capacity, reader->error) < 0)
+            if (keep_offset(reader, entry, offset) < 0)
                 return -1;
-            info->numbers[reader->n_numbers++] = offset;
-            entry->rank++;
         }
     }
     return json_ok(&reader->json) ? 0 : fail_json(reader);
+}
+
+/* The entry is written like the one before. */
+static int keep_molded(struct reader *reader, struct dcp_entry *entry, const uint64_t *offsets)
+{
+    entry->offsets_at = reader->n_numbers;
+    for (size_t i = 0; i < reader->mold.n_numbers; i++)
+        if (keep_offset(reader, entry, offsets[i]) < 0)
+            return -1;
+    return 0;
 }
 
 static int read_entry(struct reader *reader, struct dcp_entry *entry)
 {
     struct json *json = &reader->json;
     struct json_string key;
-    bool seen = false;
+    uint64_t molded[JSON_MOLD_MAX_NUMBERS];
+    bool seen = false, has_others = false;
+    if (json_mold_take(&reader->mold, json, molded))
+        return keep_molded(reader, entry, molded);
     if (!json_begin_object(json))
         return fail_json(reader);
+    const char *text = json->at - 1;
     while (json_next_key(json, &key)) {
         if (!json_string_is(&key, "saved_offsets")) {
+            has_others = true;
             json_skip(json);
             continue;
         }
@@ -68,7 +92,11 @@ static int read_entry(struct reader *reader, struct dcp_entry *entry)
     }
     if (json_ok(json) && !seen)
         json_fail(json, "a tensor needs saved_offsets");
-    return json_ok(json) ? 0 : fail_json(reader);
+    if (!json_ok(json))
+        return fail_json(reader);
+    json_mold_set(&reader->mold, text, (size_t)(json->at - text));
+    reader->mold.is_set = reader->mold.is_set && !has_others && reader->mold.n_numbers == entry->rank;
+    return 0;
 }
 
 static int read_document(struct reader *reader)

@@ -10,6 +10,7 @@
 #include "base/checked.h"
 #include "base/crc.h"
 #include "base/json.h"
+#include "base/json_mold.h"
 #include "base/map.h"
 #include "base/memory.h"
 #include "base/metadata.h"
@@ -26,8 +27,17 @@ struct entry {
     uint64_t start, end; /* in the data section */
 };
 
+enum { N_MOLDS = 4 }; /* weights, norms, another type or two */
+
+struct entry_mold { /* dtype, then shape, then data_offsets, as an entry before had them */
+    struct json_mold text;
+    enum dtype dtype;
+};
+
 struct reader {
     struct json json;
+    struct entry_mold molds[N_MOLDS];
+    unsigned last_mold;
     struct part_header *names_of; /* whose texts the entries' names have become; NULL = the JSON's or those of `escaped` */
     struct arena escaped;         /* strings that had escapes */
     struct entry *entries;
@@ -173,6 +183,44 @@ static int read_offsets(struct reader *reader, struct entry *entry)
     return json_ok(json) ? 0 : fail_entry(reader, entry);
 }
 
+/* 1 = it is written like an entry before, 0 = it is not, -1 = no memory. */
+static int take_molded(struct reader *reader, struct entry *entry)
+{
+    uint64_t numbers[JSON_MOLD_MAX_NUMBERS];
+    const struct entry_mold *mold = NULL;
+    for (unsigned i = 0; i < N_MOLDS && !mold; i++) {
+        unsigned at = (reader->last_mold + N_MOLDS - i) % N_MOLDS;
+        if (json_mold_take(&reader->molds[at].text, &reader->json, numbers))
+            mold = &reader->molds[at];
+    }
+    if (!mold)
+        return 0;
+    entry->dtype = mold->dtype;
+    entry->shape_at = reader->n_dims;
+    entry->rank = mold->text.n_numbers - 2u;
+    for (uint32_t i = 0; i < entry->rank; i++) {
+        if (METADATA_RESERVE(reader->dims, reader->n_dims, reader->dim_capacity, reader->error) < 0)
+            return -1;
+        reader->dims[reader->n_dims++] = numbers[i];
+    }
+    entry->start = numbers[entry->rank];
+    entry->end = numbers[entry->rank + 1];
+    return 1;
+}
+
+/* Where the numbers of its text are those of its fields, and come in this order. */
+static void remember_mold(struct reader *reader, const struct entry *entry, const char *text, bool is_in_order)
+{
+    if (!is_in_order)
+        return;
+    reader->last_mold = (reader->last_mold + 1) % N_MOLDS;
+    struct entry_mold *mold = &reader->molds[reader->last_mold];
+    mold->dtype = entry->dtype;
+    json_mold_set(&mold->text, text, (size_t)(reader->json.at - text));
+    if (mold->text.n_numbers != entry->rank + 2)
+        mold->text.is_set = false;
+}
+
 static int read_entry(struct reader *reader, struct entry *entry)
 {
     static const struct {
@@ -182,14 +230,20 @@ static int read_entry(struct reader *reader, struct entry *entry)
     enum { N_FIELDS = sizeof fields / sizeof fields[0] };
     struct json_string key;
     unsigned seen = 0;
+    bool is_in_order = true;
+    int molded = take_molded(reader, entry);
+    if (molded)
+        return molded < 0 ? -1 : 0;
     if (!json_begin_object(&reader->json))
         return fail_entry(reader, entry);
+    const char *text = reader->json.at - 1;
     while (json_next_key(&reader->json, &key)) {
         unsigned i = 0;
         while (i < N_FIELDS && !json_string_is(&key, fields[i].key))
             i++;
         if (i < N_FIELDS && seen & 1u << i)
             json_fail(&reader->json, "dtype, shape or data_offsets occurs twice");
+        is_in_order = is_in_order && i < N_FIELDS && 1u << i > seen;
         seen |= 1u << i;
         if (i == N_FIELDS)
             json_skip(&reader->json); /* the reference ignores what it does not know */
@@ -198,7 +252,10 @@ static int read_entry(struct reader *reader, struct entry *entry)
     }
     if (json_ok(&reader->json) && (seen & ((1u << N_FIELDS) - 1)) != (1u << N_FIELDS) - 1)
         json_fail(&reader->json, "dtype, shape or data_offsets is missing");
-    return json_ok(&reader->json) ? 0 : fail_entry(reader, entry);
+    if (!json_ok(&reader->json))
+        return fail_entry(reader, entry);
+    remember_mold(reader, entry, text, is_in_order);
+    return 0;
 }
 
 static int read_header(struct reader *reader)

@@ -7,6 +7,7 @@
 
 #include "base/checked.h"
 #include "base/json.h"
+#include "base/json_mold.h"
 #include "base/map.h"
 #include "base/memory.h"
 #include "base/metadata.h"
@@ -17,6 +18,8 @@ struct reader {
     struct json json;
     struct topology *topology;
     size_t file_capacity, tensor_capacity, chunk_capacity, number_capacity;
+    struct json_mold chunk_mold; /* of the last chunk that was parsed: offsets, sizes, file */
+    uint8_t mold_rank;           /* its offsets, and as many sizes */
     struct error *error;
 };
 
@@ -65,15 +68,15 @@ static int read_numbers(struct reader *reader, struct numbers *numbers)
     return json_ok(&reader->json) ? 0 : fail_json(reader);
 }
 
-static int keep_numbers(struct reader *reader, const struct numbers *numbers)
+static int keep_numbers(struct reader *reader, const uint64_t *list, size_t count)
 {
     struct topology *topology = reader->topology;
-    while (reader->number_capacity - topology->n_numbers < numbers->count)
+    while (reader->number_capacity - topology->n_numbers < count)
         if (metadata_reserve((void **)&topology->numbers, &reader->number_capacity, sizeof *topology->numbers,
                              reader->error) < 0)
             return -1;
-    memcpy(&topology->numbers[topology->n_numbers], numbers->list, numbers->count * sizeof *numbers->list);
-    topology->n_numbers += numbers->count;
+    memcpy(&topology->numbers[topology->n_numbers], list, count * sizeof *list);
+    topology->n_numbers += count;
     return 0;
 }
 
@@ -91,12 +94,17 @@ static struct topology_chunk *add_chunk(struct reader *reader)
 }
 
 /* What is no index of any file becomes one that none has. */
+static uint32_t file_index(uint64_t file)
+{
+    return file < UINT32_MAX ? (uint32_t)file : UINT32_MAX;
+}
+
 static bool take_file(struct reader *reader, struct topology_chunk *chunk)
 {
     uint64_t file;
     if (!json_take_u64(&reader->json, &file))
         return false;
-    chunk->file = file < UINT32_MAX ? (uint32_t)file : UINT32_MAX;
+    chunk->file = file_index(file);
     return true;
 }
 
@@ -106,7 +114,29 @@ static int keep_box(struct reader *reader, struct topology_chunk *chunk, const s
     chunk->box_at = reader->topology->n_numbers;
     chunk->n_offsets = (uint8_t)offsets->count;
     chunk->n_sizes = (uint8_t)sizes->count;
-    return keep_numbers(reader, offsets) < 0 ? -1 : keep_numbers(reader, sizes);
+    return keep_numbers(reader, offsets->list, offsets->count) < 0 ? -1 : keep_numbers(reader, sizes->list, sizes->count);
+}
+
+/* The chunk is written like the one before. */
+static int keep_molded(struct reader *reader, struct topology_chunk *chunk, const uint64_t *numbers)
+{
+    size_t n = 2 * (size_t)reader->mold_rank;
+    chunk->box_at = reader->topology->n_numbers;
+    chunk->n_offsets = chunk->n_sizes = reader->mold_rank;
+    chunk->file = file_index(numbers[n]);
+    return keep_numbers(reader, numbers, n);
+}
+
+/* Where the numbers of its text are those of the fields, and come in this order. */
+static void remember_mold(struct reader *reader, const char *text, const struct numbers *offsets,
+                          const struct numbers *sizes, bool is_in_order)
+{
+    reader->mold_rank = (uint8_t)offsets->count;
+    reader->chunk_mold.is_set = false;
+    if (is_in_order && offsets->count == sizes->count)
+        json_mold_set(&reader->chunk_mold, text, (size_t)(reader->json.at - text));
+    if (reader->chunk_mold.n_numbers != 2 * offsets->count + 1)
+        reader->chunk_mold.is_set = false;
 }
 
 static int read_chunk(struct reader *reader)
@@ -116,11 +146,16 @@ static int read_chunk(struct reader *reader)
     struct json *json = &reader->json;
     struct numbers offsets, sizes;
     struct json_string key;
+    uint64_t molded[JSON_MOLD_MAX_NUMBERS];
     unsigned seen = 0;
+    bool is_in_order = true;
     if (!chunk)
         return -1;
+    if (json_mold_take(&reader->chunk_mold, json, molded))
+        return keep_molded(reader, chunk, molded);
     if (!json_begin_object(json))
         return fail_json(reader);
+    const char *text = json->at - 1;
     while (json_next_key(json, &key)) {
         unsigned field = json_string_is(&key, "offsets")          ? OFFSETS
                          : json_string_is(&key, "shape")          ? SHAPE
@@ -128,6 +163,7 @@ static int read_chunk(struct reader *reader)
                                                                   : 0;
         if (seen & field)
             json_fail(json, "offsets, shape or filename_index occurs twice");
+        is_in_order = is_in_order && field > seen;
         seen |= field;
         if (field == 0)
             json_skip(json);
@@ -138,7 +174,10 @@ static int read_chunk(struct reader *reader)
     }
     if (json_ok(json) && seen != ALL)
         json_fail(json, "a chunk needs offsets, shape and filename_index");
-    return json_ok(json) ? keep_box(reader, chunk, &offsets, &sizes) : fail_json(reader);
+    if (!json_ok(json))
+        return fail_json(reader);
+    remember_mold(reader, text, &offsets, &sizes, is_in_order);
+    return keep_box(reader, chunk, &offsets, &sizes);
 }
 
 /* --- the fields of a tensor --- */
@@ -172,7 +211,7 @@ static int read_shape(struct reader *reader, struct fields *fields)
         return -1;
     tensor->shape_at = reader->topology->n_numbers;
     tensor->rank = shape.count;
-    return shape.count <= TENSOR_MAX_RANK ? keep_numbers(reader, &shape)
+    return shape.count <= TENSOR_MAX_RANK ? keep_numbers(reader, shape.list, shape.count)
                                           : fail_tensor(reader, tensor, "more than 64 dimensions");
 }
 

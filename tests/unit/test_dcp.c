@@ -36,6 +36,28 @@ static void offsets_are_found_by_name(void **state)
     dcp_info_destroy(info);
 }
 
+/* What is written as the entry before is not parsed, and must come to the same. */
+static void each_entry_may_be_written_otherwise(void **state)
+{
+    static const char json[] = "{\"a\": {\"saved_offsets\": [2, 0]}, \"b\": {\"saved_offsets\": [3, 1]}, "
+                               "\"c\": {\"saved_offsets\": [4, 1, 5]}, \"d\": {\"saved_offsets\": [5, 1], \"n\": 6}, "
+                               "\"e\": {\"saved_offsets\": [6, 1], \"n\": 7}, \"f\":{\"saved_offsets\":[7,1]}, "
+                               "\"g\":{\"saved_offsets\":[]},\"h\":{\"saved_offsets\":[]},\"i\":{\"saved_offsets\":[8,1]}}";
+    static const uint32_t ranks[] = {2, 2, 3, 2, 2, 2, 0, 0, 2};
+    struct error error;
+    uint64_t next = 2;
+    (void)state;
+    struct dcp_info *info = dcp_info_parse(json, strlen(json), &error);
+    assert_non_null(info);
+    for (size_t i = 0; i < sizeof ranks / sizeof *ranks; i++) {
+        const struct dcp_entry *entry = find(info, (char[]){(char)('a' + i), '\0'});
+        assert_true(entry && entry->rank == ranks[i]);
+        if (entry->rank)
+            assert_int_equal(info->numbers[entry->offsets_at], next++);
+    }
+    dcp_info_destroy(info);
+}
+
 static void what_dcp_does_not_write_is_refused(void **state)
 {
     static const char *const broken[] = {
@@ -191,6 +213,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(offsets_are_found_by_name),
+        cmocka_unit_test(each_entry_may_be_written_otherwise),
         cmocka_unit_test(what_dcp_does_not_write_is_refused),
         cmocka_unit_test(a_name_that_occurs_twice_is_found_out),
         cmocka_unit_test(numbers_without_a_gap_are_complete),

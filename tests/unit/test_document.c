@@ -3,8 +3,10 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "resolve/document.h"
 #include "source/source_memory.h"
 
@@ -61,6 +63,24 @@ static void a_document_is_read_whole_and_counted(void **state)
     assert_int_equal(scene.lookup.bytes_read, 8);
 }
 
+static void a_large_document_is_read_in_pieces_that_join(void **state)
+{
+    enum { BYTES = (70 << 20) + 3 };
+    char *text = memory_alloc(BYTES);
+    size_t file;
+    (void)state;
+    for (size_t i = 0; i < BYTES; i += 64)
+        memcpy(text + i, &i, BYTES - i < sizeof i ? BYTES - i : sizeof i);
+    source_memory_put("document", "large.json", text, BYTES);
+    assert_int_equal(source_add_file(scene.source, "large.json", &file, &scene.error), 0);
+    assert_int_equal(
+        document_read(&scene.lookup, scene.source, file, BYTES, "TOO_LARGE", "a document", &scene.document, &scene.error),
+        0);
+    assert_int_equal(scene.lookup.bytes_read, BYTES);
+    assert_int_equal(memcmp(scene.document.text, text, BYTES), 0);
+    free(text);
+}
+
 static void one_byte_too_many_is_refused_before_it_is_read(void **state)
 {
     (void)state;
@@ -97,6 +117,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(a_document_is_read_whole_and_counted),
+        TEST(a_large_document_is_read_in_pieces_that_join),
         TEST(one_byte_too_many_is_refused_before_it_is_read),
         TEST(a_file_that_may_change_unseen_has_no_cache),
         TEST(an_error_names_the_file_once),

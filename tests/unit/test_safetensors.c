@@ -177,6 +177,53 @@ static void tensors_come_in_the_order_of_their_bytes(void **state)
     part_header_unref(NULL);
 }
 
+/* What is written as an entry before is not parsed, and must come to the same. */
+static void each_entry_may_be_written_otherwise(void **state)
+{
+    static const struct {
+        const char *form; /* of begin, end */
+        enum dtype dtype;
+        uint32_t rank;
+    } forms[] = {
+        {"{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[%d,%d]}", DTYPE_U8, 1},
+        {"{\"dtype\":\"I8\",\"shape\":[4],\"data_offsets\":[%d,%d]}", DTYPE_I8, 1},
+        {"{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[%d,%d]}", DTYPE_F32, 0},
+        {"{\"dtype\":\"U8\",\"shape\":[2,2],\"data_offsets\":[%d,%d]}", DTYPE_U8, 2},
+        {"{\"shape\":[2,1],\"dtype\":\"BF16\",\"data_offsets\":[%d,%d]}", DTYPE_BF16, 2},
+        {"{\"data_offsets\":[%d,%d],\"dtype\":\"F16\",\"shape\":[1,2]}", DTYPE_F16, 2},
+        {" {\"dtype\": \"F16\", \"x\": 3, \"shape\": [1, 2], \"data_offsets\": [%d, %d]}", DTYPE_F16, 2},
+        {"{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[%d,%d],\"note\":\"12\"}", DTYPE_U8, 1},
+    };
+    enum { N_FORMS = sizeof forms / sizeof *forms, N_TENSORS = 40 };
+    char text[8192];
+    int chosen[N_TENSORS];
+    struct error error;
+    (void)state;
+    srand(3);
+    for (int round = 0; round < 300; round++) {
+        int used = sprintf(text, "{");
+        for (int i = 0, form = 0; i < N_TENSORS; i++) {
+            form = chosen[i] = rand() % 2 ? form : rand() % N_FORMS;
+            used += sprintf(text + used, "%s\"t%d\":", i ? "," : "", i);
+            used += sprintf(text + used, forms[form].form, 4 * i, 4 * i + 4);
+        }
+        used += sprintf(text + used, "}");
+        struct part_header *header = safetensors_parse(text, (uint64_t)used, 8 + (uint64_t)used + 4 * N_TENSORS, &error);
+        if (!header)
+            fail_msg("%s: %s", error.message, text);
+        for (int i = 0; i < N_TENSORS; i++) {
+            const struct stored_tensor *tensor = &header->tensors[i];
+            uint64_t elements = 1;
+            for (uint32_t d = 0; d < tensor->rank; d++)
+                elements *= tensor->shape[d];
+            assert_true(tensor->dtype == forms[chosen[i]].dtype && tensor->rank == forms[chosen[i]].rank);
+            assert_true(tensor->bytes == 4 && elements * dtype_bits(tensor->dtype) == 32);
+            assert_true(tensor->offset == header->data_offset + 4 * (uint64_t)i);
+        }
+        part_header_unref(header);
+    }
+}
+
 static void the_length_field_is_held_against_limit_and_file(void **state)
 {
     const uint64_t limit = SAFETENSORS_MAX_HEADER_BYTES;
@@ -258,6 +305,7 @@ int main(void)
         cmocka_unit_test(unusual_but_legal_headers_are_read),
         cmocka_unit_test(what_a_file_says_of_itself_is_kept),
         cmocka_unit_test(tensors_come_in_the_order_of_their_bytes),
+        cmocka_unit_test(each_entry_may_be_written_otherwise),
         cmocka_unit_test(the_length_field_is_held_against_limit_and_file),
         cmocka_unit_test(the_largest_rank_is_allowed),
     };

@@ -73,6 +73,44 @@ static void fields_come_in_any_order_and_unknown_ones_are_skipped(void **state)
     topology_destroy(topology);
 }
 
+/* What is written as the chunk before is not parsed, and must come to the same. */
+static void each_chunk_may_be_written_otherwise(void **state)
+{
+    static const char *const forms[] = {
+        "{\"offsets\":[%d],\"shape\":[1],\"filename_index\":%d}",
+        "{\"shape\":[1],\"offsets\":[%d],\"filename_index\":%d}",
+        " {\"offsets\": [%d], \"shape\": [1], \"filename_index\": %d}",
+        "{\"n\":7,\"offsets\":[%d],\"shape\":[1],\"filename_index\":%d}",
+        "{\"offsets\":[%d],\"n\":{\"shape\":[9]},\"shape\":[1],\"filename_index\":%d}",
+        "{\"offsets\":[%d],\"shape\":[1],\"filename_index\":%d,\"v\":\"2\"}",
+    };
+    enum { N_FORMS = sizeof forms / sizeof *forms, N_CHUNKS = 60 };
+    char text[8192];
+    (void)state;
+    srand(3);
+    for (int round = 0; round < 200; round++) {
+        int used = sprintf(
+            text, "{\"tensors\":{\"w\":{\"type\":\"Distributed\",\"shape\":[%d],\"dtype\":\"U8\",\"chunks\":[", N_CHUNKS);
+        for (int i = 0, form = 0; i < N_CHUNKS; i++) {
+            form = rand() % 3 ? form : rand() % N_FORMS;
+            used += sprintf(text + used, "%s", i ? "," : "");
+            used += sprintf(text + used, forms[form], i, N_CHUNKS - 1 - i);
+        }
+        used += sprintf(text + used, "]}},\"world_size\":%d,\"filenames\":[", N_CHUNKS);
+        for (int i = 0; i < N_CHUNKS; i++)
+            used += sprintf(text + used, "%s\"f%d\"", i ? "," : "", i);
+        strcpy(text + used, "]}");
+        struct topology *topology = accept(text);
+        for (uint32_t i = 0; i < N_CHUNKS; i++) { /* by file */
+            const struct topology_chunk *chunk = &topology->chunks[topology->tensors[0].first_chunk + i];
+            const uint64_t box[] = {N_CHUNKS - 1 - i, 1};
+            assert_true(chunk->file == i && chunk->n_offsets == 1 && chunk->n_sizes == 1);
+            assert_memory_equal(&topology->numbers[chunk->box_at], box, sizeof box);
+        }
+        topology_destroy(topology);
+    }
+}
+
 static void a_shared_tensor_says_its_files_in_three_ways(void **state)
 {
     (void)state;
@@ -213,6 +251,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(boxes_shapes_and_files_are_read),
         cmocka_unit_test(fields_come_in_any_order_and_unknown_ones_are_skipped),
+        cmocka_unit_test(each_chunk_may_be_written_otherwise),
         cmocka_unit_test(a_shared_tensor_says_its_files_in_three_ways),
         cmocka_unit_test(an_empty_topology_is_one),
         cmocka_unit_test(what_is_malformed_is_refused),
