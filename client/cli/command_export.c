@@ -330,6 +330,8 @@ static int write_target(struct command_run *run, struct error *error)
     export_target_explain(&run->target, export_layout_bytes(run->layout), error);
     if (run->counts.written_bytes + run->counts.resumed_bytes == 0 || run->counts.is_void)
         export_target_discard(&run->target);
+    else if (interrupt_seen() && !run->args->quiet)
+        fprintf(stderr, "tensorcast: interrupted; the same command with --resume goes on with what was written\n");
     return -1;
 }
 

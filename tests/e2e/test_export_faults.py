@@ -195,9 +195,10 @@ def test_a_signal_leaves_what_resume_needs_and_nothing_else(alone, models, tmp_p
     process = alone.spawn("export", f"disk:{models}/big", "--out", out)
     assert soon(lambda: (work / "content/model.safetensors").exists())
     process.send_signal(number)
-    process.communicate()
+    err = process.communicate()[1]
     if process.returncode == 130 and not out.exists():
         assert os.listdir(tmp_path) in ([".out.exporting"], [])  # nothing was durable yet
+        assert ("--resume" in err) == bool(os.listdir(tmp_path)), err
     else:
         assert process.returncode in (0, 130) and out.exists()  # it was quicker
         shutil.rmtree(out)
