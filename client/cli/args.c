@@ -1,6 +1,7 @@
 /* The option table, and the parser that walks argv once. */
 #include "args.h"
 
+#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -241,11 +242,17 @@ static int take_file_limit(void *data, const char *value, struct error *error)
                                                option_shown(value));
 }
 
+/* In either case. */
 static int take_dtype(void *data, const char *value, struct error *error)
 {
+    struct args *args = data;
     enum dtype dtype;
-    ((struct args *)data)->export.dtype = value;
-    return dtype_parse(value, strlen(value), &dtype)
+    size_t length = strlen(value);
+    char *name = arena_text(&args->arena, value, length);
+    for (size_t i = 0; i < length; i++)
+        name[i] = (char)toupper((unsigned char)name[i]);
+    args->export.dtype = name;
+    return dtype_parse(name, length, &dtype)
                ? 0
                : usage_error(error, "--dtype is a type such as BF16, F16 or F32, not '%s'", option_shown(value));
 }
