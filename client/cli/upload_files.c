@@ -22,7 +22,8 @@
 #include "source/stores.h"
 #include "upload_session.h"
 
-enum { FILES_AT_ONCE = 4, PARTS_AT_ONCE = 8 };
+/* One file alone has twice the parts, so that some are read and summed while others are sent. */
+enum { FILES_AT_ONCE = 4, PARTS_AT_ONCE = 8, PARTS_OF_ONE_FILE = 16 };
 
 struct sending { /* what the threads share */
     struct upload_files *upload;
@@ -201,7 +202,7 @@ static int put_file(struct file_sending *one, int fd, struct error *error)
                                      .fd = fd,
                                      .bytes = file->bytes,
                                      .replaces = upload->force,
-                                     .parallel = PARTS_AT_ONCE,
+                                     .parallel = upload->n_files == 1 ? PARTS_OF_ONE_FILE : PARTS_AT_ONCE,
                                      .session = upload->resume ? begun : NULL,
                                      .keep = one->session.path ? keep_begun : NULL,
                                      .progress = take_progress,

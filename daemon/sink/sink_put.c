@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <pthread.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -21,7 +22,7 @@
 #include "sink/sink_ops.h"
 #include "sink/sink_sum.h"
 
-enum { ROUNDS = 3, DEFAULT_PARALLEL = 8, DEFAULT_PART_BYTES = 8 << 20, PART_STEP_BYTES = 1 << 20 };
+enum { ROUNDS = 3, DEFAULT_PARALLEL = 8, DEFAULT_PART_BYTES = 8 << 20, PART_STEP_BYTES = 1 << 20, HUGE_PAGE = 2 << 20 };
 
 struct put {
     struct sink sink;
@@ -29,8 +30,14 @@ struct put {
     struct sink_result *result;
     struct sink_sums sums;
     struct stat before;   /* of the file, when it was opened here */
-    pthread_mutex_t lock; /* of the counts */
+    pthread_mutex_t lock; /* of the counts, and of ... */
     uint64_t done_bytes;
+    struct part_memory *spare; /* ... these */
+};
+
+/* Of a part; kept for the next one, whose bytes then go into pages that are there already. */
+struct part_memory {
+    struct part_memory *next;
 };
 
 /* --- the file --- */
@@ -142,9 +149,46 @@ static void count_part(struct put *put, uint64_t count, bool is_sent)
     pthread_mutex_unlock(&put->lock);
 }
 
+/* All parts' memory is of one size. NULL: there is none. */
+static char *take_memory(struct put *put)
+{
+    pthread_mutex_lock(&put->lock);
+    struct part_memory *memory = put->spare;
+    put->spare = memory ? memory->next : NULL;
+    pthread_mutex_unlock(&put->lock);
+    size_t room = (size_t)put->sink.part_bytes;
+    room = room > sizeof *memory ? room : sizeof *memory;
+    if (memory || room < HUGE_PAGE)
+        return memory ? (char *)memory : malloc(room);
+    memory = aligned_alloc(HUGE_PAGE, (room + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE);
+    if (memory)
+        madvise(memory, room, MADV_HUGEPAGE); /* a kernel without them refuses, and nothing is lost */
+    return (char *)memory;
+}
+
+static void give_memory(struct put *put, char *bytes)
+{
+    struct part_memory *memory = (struct part_memory *)bytes;
+    if (!memory)
+        return;
+    pthread_mutex_lock(&put->lock);
+    memory->next = put->spare;
+    put->spare = memory;
+    pthread_mutex_unlock(&put->lock);
+}
+
+static void free_memory(struct put *put)
+{
+    while (put->spare) {
+        struct part_memory *memory = put->spare;
+        put->spare = memory->next;
+        free(memory);
+    }
+}
+
 static int load_part(struct put *put, struct sink_part *part, char **bytes, struct error *error)
 {
-    *bytes = malloc(part->count ? part->count : 1);
+    *bytes = take_memory(put);
     if (!*bytes)
         return fail(error, ERROR_RESOURCE_EXHAUSTED, "NO_MEMORY", "no memory for a part of %zu bytes", part->count);
     part->bytes = *bytes;
@@ -173,7 +217,7 @@ static int send_part(void *data, size_t i, struct error *error)
         if (status == 0)
             count_part(put, part.count, !is_there);
     }
-    free(bytes);
+    give_memory(put, bytes);
     return status;
 }
 
@@ -201,7 +245,7 @@ static int send_whole(struct put *put, struct sink_object *made, struct error *e
         status = put->sink.ops->put_whole(&put->sink, &part, made, error);
     else
         status = -1;
-    free(bytes);
+    give_memory(put, bytes);
     if (status == 0)
         count_part(put, part.count, true);
     return status;
@@ -215,7 +259,7 @@ static int sum_file(struct put *put, struct error *error)
         struct sink_part part = part_of(put, i);
         char *bytes;
         int status = load_part(put, &part, &bytes, error);
-        free(bytes);
+        give_memory(put, bytes);
         if (status < 0)
             return -1;
         if (cancel_is_set(put->upload->cancel))
@@ -351,6 +395,7 @@ int sink_put(struct stores *stores, const struct sink_upload *upload, struct sin
         *error = kept;
         result->crc32c = status < 0 ? 0 : sink_sum_crc32c(&put.sums);
     }
+    free_memory(&put);
     free(put.sums.parts);
     sink_fini(&put.sink);
     pthread_mutex_destroy(&put.lock);
