@@ -222,6 +222,6 @@ void activations_args_help(FILE *out)
     }
     for (int i = 0; i <= ACTIVATIONS_COMMANDS; i++)
         options_print(&options, 1 << i, i == ACTIVATIONS_COMMANDS ? "All of them" : commands[i].name, out);
-    fprintf(out, "\nA STORE is a folder, /data/acts or disk:/data/acts; for status, verify, merge and claim also "
-                 "gs://bucket/acts or\ns3://bucket/acts, with the credentials of whoever calls.\n");
+    fprintf(out, "\nA STORE is a folder, /data/acts or disk:/data/acts; for all but import also gs://bucket/acts or\n"
+                 "s3://bucket/acts, with the credentials of whoever calls. A SHARD or DIR of import may lie there, too.\n");
 }

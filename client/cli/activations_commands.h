@@ -5,6 +5,7 @@
 
 #include "activations_args.h"
 #include "base/json.h"
+#include "bucket_objects.h"
 #include "client/client.h"
 
 struct bucket_store;
@@ -13,7 +14,8 @@ struct activations_run {
     const struct activations_args *args;
     struct tc_client *client; /* nothing is asked of it before the first call */
     char *path;               /* of the store, absolute; of one in a bucket its reference; of partition and estimate NULL */
-    struct bucket_store *bucket; /* NULL = a folder */
+    struct bucket_store *bucket;   /* NULL = a folder */
+    struct bucket_objects objects; /* shards and segments that lie in buckets */
     struct arena arena;
 };
 

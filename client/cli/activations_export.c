@@ -16,8 +16,10 @@
 #include "base/map.h"
 #include "base/memory.h"
 #include "base/text.h"
+#include "bucket_store.h"
 #include "out_file.h"
 #include "resolve/safetensors.h"
+#include "upload_files.h"
 
 enum { CHUNK_BYTES = 1 << 20 };
 
@@ -326,15 +328,44 @@ static void end_shard(struct export_shard *shard, struct part_header *header)
         close(shard->fd);
 }
 
-static int export_segment(const struct stored_host *host, const struct manifest_segment *segment, const char *path,
-                          size_t id, struct json_writer *json, uint64_t *n_arrays, struct error *error)
+/* Of a segment that lies in a bucket, malloced: in that of the store, or where it was uploaded to. NULL: it is here. */
+static char *find_object(const struct activations_run *run, const struct stored_host *host,
+                         const struct manifest_segment *segment, const char *name)
+{
+    if (run->bucket)
+        return memory_print("%s/%s/%s", run->bucket->reference, host->name, name);
+    return segment->is_local || !segment->uploaded ? NULL : memory_copy_text(segment->uploaded);
+}
+
+/* What comes from a bucket is held against the manifest: nobody else has done so since it was uploaded. */
+static int open_segment(struct activations_run *run, const struct stored_host *host, const struct manifest_segment *segment,
+                        const char *name, struct error *error)
+{
+    uint32_t crc32c = segment->crc32c;
+    int fd;
+    char *object = find_object(run, host, segment, name);
+    if (object)
+        bucket_objects_fetch(&run->objects, object, &fd, &crc32c, error);
+    else if ((fd = openat(host->fd, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK)) < 0)
+        fail_errno(error, errno, "cannot open %s/%s", host->name, name);
+    free(object);
+    if (fd < 0 || crc32c == segment->crc32c)
+        return fd;
+    close(fd);
+    return fail(error, ERROR_DATA_LOSS, "SEGMENT_DAMAGED", "%s is not what the manifest describes: its bytes have changed",
+                name);
+}
+
+static int export_segment(struct activations_run *run, const struct stored_host *host,
+                          const struct manifest_segment *segment, const char *path, size_t id, struct json_writer *json,
+                          uint64_t *n_arrays, struct error *error)
 {
     struct export_shard shard = {0};
     char name[ACTIVATION_NAME_CHARS];
     shard.name = activation_segment_name(segment->number, ACTIVATION_SEALED, name);
-    shard.fd = openat(host->fd, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    shard.fd = open_segment(run, host, segment, name, error);
     if (shard.fd < 0)
-        return fail_errno(error, errno, "cannot open %s/%s", host->name, name);
+        return error_prefix(error, "%s", host->name);
     struct part_header *header = read_head(&shard, error);
     shard.header = header;
     int failed = header ? list_tensors(&shard, error) : -1;
@@ -383,12 +414,12 @@ static int write_metadata(const char *folder, const struct stored_host *host, si
     return failed;
 }
 
-static int export_host(const struct stored_host *host, const char *out, size_t *n_shards, struct error *error)
+static int export_host(struct activations_run *run, const struct stored_host *host, size_t *n_shards, struct error *error)
 {
     struct json_writer shards = {0};
     uint64_t n_arrays = 0;
     size_t n = 0;
-    char *folder = memory_print("%s/%s", out, host->name), shown[TEXT_NAME_CHARS];
+    char *folder = memory_print("%s/%s", run->args->out, host->name), shown[TEXT_NAME_CHARS];
     int failed = mkdir(folder, 0777) == 0 ? 0 : errno;
     text_escape(folder, strlen(folder), shown);
     if (failed == EEXIST)
@@ -396,14 +427,8 @@ static int export_host(const struct stored_host *host, const char *out, size_t *
     else if (failed)
         failed = fail_errno(error, failed, "cannot make %s", shown);
     for (size_t i = 0; i < host->manifest.n_segments && !failed; i++) {
-        if (!host->manifest.segments[i].is_local) {
-            failed = fail(error, ERROR_FAILED_PRECONDITION, "SEGMENT_NOT_HERE",
-                          "%s: segment %" PRIu32 " was uploaded and deleted here; fetch it first", host->name,
-                          host->manifest.segments[i].number);
-            break;
-        }
         char *path = memory_print("%s/shard_%04zu.pkl.gz", folder, n + 1);
-        failed = export_segment(host, &host->manifest.segments[i], path, n + 1, &shards, &n_arrays, error);
+        failed = export_segment(run, host, &host->manifest.segments[i], path, n + 1, &shards, &n_arrays, error);
         n += !failed;
         free(path);
     }
@@ -421,13 +446,17 @@ int activations_export(struct activations_run *run, struct error *error)
     const char *out = run->args->out;
     char shown[TEXT_NAME_CHARS];
     size_t n_shards = 0;
-    if (stored_hosts_open(&hosts, run->path, NULL, NULL, error) < 0)
+    if (upload_files_is_reference(out))
+        return fail(error, ERROR_UNIMPLEMENTED, "OUT_NOT_ON_DISK",
+                    "shards are written into a folder of this host; send that with 'tensorcast put'");
+    if ((run->bucket ? bucket_store_hosts(run->bucket, &hosts, NULL, NULL, error)
+                     : stored_hosts_open(&hosts, run->path, NULL, NULL, error)) < 0)
         return -1;
     int failed = mkdir(out, 0777) < 0 && errno != EEXIST
                      ? fail_errno(error, errno, "cannot make %s", text_escape(out, strlen(out), shown))
                      : 0;
     for (size_t i = 0; i < hosts.n && !failed; i++)
-        failed = export_host(&hosts.list[i], out, &n_shards, error);
+        failed = export_host(run, &hosts.list[i], &n_shards, error);
     if (!failed && run->args->json)
         printf("{\"hosts\": %zu, \"shards\": %zu}\n", hosts.n, n_shards);
     else if (!failed && !run->args->quiet)

@@ -97,7 +97,7 @@ static int inflate_all(struct unpacking *unpacking, ssize_t n, struct error *err
     return at_end ? 0 : fail_archive(unpacking, "it ends too early", error);
 }
 
-static int open_nameless(struct error *error)
+int nameless_file_open(struct error *error)
 {
     const char *folder = getenv("TMPDIR");
     char path[4096];
@@ -123,34 +123,45 @@ static int map_text(const struct unpacking *unpacking, struct shard_text *text, 
     return 0;
 }
 
-int shard_text_open(const char *path, struct shard_text *text, struct error *error)
+int shard_text_unpack(int fd, const char *path, struct shard_text *text, struct error *error)
 {
     struct unpacking *unpacking = memory_alloc(sizeof *unpacking);
     char shown[TEXT_NAME_CHARS];
-    struct stat status;
     *text = (struct shard_text){0};
     unpacking->shown = text_escape(path, strlen(path), shown);
-    unpacking->out = -1;
-    unpacking->in = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    int failed =
-        unpacking->in < 0 || fstat(unpacking->in, &status) < 0 ? fail_errno(error, errno, "cannot open %s", shown) : 0;
-    if (!failed && !S_ISREG(status.st_mode))
-        failed = fail(error, ERROR_INVALID_ARGUMENT, REASON(NOT_A_REGULAR_FILE), "%s is no regular file", shown);
-    if (!failed)
-        failed = (unpacking->out = open_nameless(error)) < 0 ? -1 : 0;
-    ssize_t n = failed ? -1 : read_in(unpacking, error);
+    unpacking->in = fd;
+    unpacking->out = nameless_file_open(error);
+    int failed = 0;
+    ssize_t n = unpacking->out < 0 ? -1 : read_in(unpacking, error);
     bool is_gzip = n >= 2 && unpacking->input[0] == 0x1f && unpacking->input[1] == 0x8b;
     if (n >= 0)
         failed = (is_gzip ? inflate_all(unpacking, n, error) : copy_plain(unpacking, n, error)) < 0 ||
                  map_text(unpacking, text, error) < 0;
     else
         failed = -1;
-    if (unpacking->in >= 0)
-        close(unpacking->in);
+    close(unpacking->in);
     if (unpacking->out >= 0)
         close(unpacking->out);
     free(unpacking);
     return failed ? -1 : 0;
+}
+
+int shard_text_open(const char *path, struct shard_text *text, struct error *error)
+{
+    char shown[TEXT_NAME_CHARS];
+    struct stat status;
+    *text = (struct shard_text){0};
+    text_escape(path, strlen(path), shown);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0)
+        return fail_errno(error, errno, "cannot open %s", shown);
+    int failed = fstat(fd, &status) < 0 ? fail_errno(error, errno, "cannot look at %s", shown) : 0;
+    if (!failed && !S_ISREG(status.st_mode))
+        failed = fail(error, ERROR_INVALID_ARGUMENT, REASON(NOT_A_REGULAR_FILE), "%s is no regular file", shown);
+    if (!failed)
+        return shard_text_unpack(fd, path, text, error);
+    close(fd);
+    return -1;
 }
 
 void shard_text_close(struct shard_text *text)

@@ -16,7 +16,11 @@ struct shard_text {
 /* DATA_LOSS naming the file when it is no whole archive, or its checksum is wrong; RESOURCE_EXHAUSTED when what is in it does
  * not fit into $TMPDIR. */
 int shard_text_open(const char *path, struct shard_text *text, struct error *error);
+/* The same of a file that is open, which is closed; `path` is for messages. */
+int shard_text_unpack(int fd, const char *path, struct shard_text *text, struct error *error);
 void shard_text_close(struct shard_text *text); /* accepts a zeroed one */
+
+int nameless_file_open(struct error *error); /* in $TMPDIR; gone when it is closed */
 
 struct gzip_out;
 

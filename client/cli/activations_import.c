@@ -10,15 +10,17 @@
 #include "activations/pickle_shard.h"
 #include "activations_commands.h"
 #include "activations_gzip.h"
+#include "bucket_objects.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include "client/sample_writer.h"
 #include "read_file.h"
+#include "upload_files.h"
 
 enum { MAX_SHARDS = 1 << 20, MAX_METADATA_BYTES = 64 << 20 };
 
 struct import_shard {
-    char *path;
+    char *path;             /* or the reference of an object */
     struct shard_text text; /* while one of its samples is still to come */
     struct held_entry {
         struct pickle_entry entry;
@@ -45,6 +47,7 @@ struct import {
     struct metadata {
         uint64_t shards, samples;
     } told; /* of metadata.json; 0 = nothing */
+    struct bucket_objects *objects;
 };
 
 /* --- which files -------------------------------------------------------------------------------------------------------- */
@@ -67,33 +70,61 @@ static int compare_paths(const void *a, const void *b)
     return strcmp(((const struct import_shard *)a)->path, ((const struct import_shard *)b)->path);
 }
 
+static void add_metadata(struct import *import, const char *text, size_t length)
+{
+    struct arena arena = {0};
+    struct json json;
+    struct json_string key;
+    struct metadata told = {0};
+    json_init(&json, text, length, &arena);
+    if (json_begin_object(&json))
+        while (json_next_key(&json, &key)) {
+            bool is_number = json_peek(&json) == JSON_NUMBER;
+            if (is_number && json_string_is(&key, "total_shards"))
+                json_take_u64(&json, &told.shards);
+            else if (is_number && json_string_is(&key, "total_unique_samples"))
+                json_take_u64(&json, &told.samples);
+            else
+                json_skip(&json);
+        }
+    import->told.shards += told.shards;
+    import->told.samples += told.samples;
+    arena_fini(&arena);
+}
+
+/* What it says is only compared: one that cannot be read says nothing. */
 static void read_metadata(struct import *import, const char *folder)
 {
     char *path = memory_print("%s/metadata.json", folder), *text = NULL;
     size_t length;
     struct error ignored;
-    struct arena arena = {0};
-    struct json json;
-    struct json_string key;
-    struct metadata told = {0};
-    if (read_file(path, MAX_METADATA_BYTES, &text, &length, &ignored) == 0) {
-        json_init(&json, text, length, &arena);
-        if (json_begin_object(&json))
-            while (json_next_key(&json, &key)) {
-                bool is_number = json_peek(&json) == JSON_NUMBER;
-                if (is_number && json_string_is(&key, "total_shards"))
-                    json_take_u64(&json, &told.shards);
-                else if (is_number && json_string_is(&key, "total_unique_samples"))
-                    json_take_u64(&json, &told.samples);
-                else
-                    json_skip(&json);
-            }
-        import->told.shards += told.shards;
-        import->told.samples += told.samples;
-        arena_fini(&arena);
-    }
+    if (read_file(path, MAX_METADATA_BYTES, &text, &length, &ignored) == 0)
+        add_metadata(import, text, length);
     free(text);
     free(path);
+}
+
+static void fetch_metadata(struct import *import, const char *folder)
+{
+    char *reference = memory_print("%s/metadata.json", folder);
+    struct sink_document document = {0};
+    struct error ignored;
+    if (bucket_objects_read(import->objects, reference, MAX_METADATA_BYTES, &document, &ignored) == 0)
+        add_metadata(import, document.bytes, document.count);
+    sink_document_fini(&document);
+    free(reference);
+}
+
+static int fail_none(const char *folder, struct error *error)
+{
+    char shown[TEXT_NAME_CHARS];
+    return fail(error, ERROR_NOT_FOUND, "NO_SHARDS", "%s holds no shard_*.pkl and no shard_*.pkl.gz",
+                text_escape(folder, strlen(folder), shown));
+}
+
+static void sort_shards(struct import *import, size_t first)
+{
+    qsort(import->shards + first, import->n_shards - first, sizeof *import->shards, compare_paths);
 }
 
 static int list_folder(struct import *import, const char *folder, struct error *error)
@@ -108,11 +139,44 @@ static int list_folder(struct import *import, const char *folder, struct error *
             add_shard(import, memory_print("%s/%s", folder, entry->d_name));
     closedir(directory);
     if (import->n_shards == first)
-        return fail(error, ERROR_NOT_FOUND, "NO_SHARDS", "%s holds no shard_*.pkl and no shard_*.pkl.gz",
-                    text_escape(folder, strlen(folder), shown));
-    qsort(import->shards + first, import->n_shards - first, sizeof *import->shards, compare_paths);
+        return fail_none(folder, error);
+    sort_shards(import, first);
     read_metadata(import, folder);
     return 0;
+}
+
+static int list_bucket_folder(struct import *import, const char *folder, struct error *error)
+{
+    size_t first = import->n_shards, n_names = 0;
+    char **names = NULL;
+    int failed = bucket_objects_list(import->objects, folder, &names, &n_names, error);
+    for (size_t i = 0; i < n_names; i++) {
+        if (is_shard(names[i]) && import->n_shards < MAX_SHARDS)
+            add_shard(import, memory_print("%s/%s", folder, names[i]));
+        free(names[i]);
+    }
+    free(names);
+    if (failed || import->n_shards == first)
+        return failed ? failed : fail_none(folder, error);
+    sort_shards(import, first);
+    fetch_metadata(import, folder);
+    return 0;
+}
+
+/* A shard or a folder of them, by its name. */
+static int list_in_bucket(struct import *import, const char *reference, struct error *error)
+{
+    size_t length = strlen(reference);
+    while (length > strlen("gs://") && reference[length - 1] == '/')
+        length--;
+    char *bare = memory_print("%.*s", (int)length, reference);
+    bool is_one = is_shard(strrchr(bare, '/') + 1);
+    int failed = is_one ? 0 : list_bucket_folder(import, bare, error);
+    if (is_one)
+        add_shard(import, bare);
+    else
+        free(bare);
+    return failed;
 }
 
 static int list_shards(struct import *import, const struct activations_args *args, struct error *error)
@@ -121,6 +185,11 @@ static int list_shards(struct import *import, const struct activations_args *arg
     char shown[TEXT_NAME_CHARS];
     for (size_t i = 1; i < args->n_operands; i++) {
         const char *path = args->operands[i];
+        if (upload_files_is_reference(path)) {
+            if (list_in_bucket(import, path, error) < 0)
+                return -1;
+            continue;
+        }
         if (stat(path, &status) < 0)
             return fail_errno(error, errno, "cannot find %s", text_escape(path, strlen(path), shown));
         if (!S_ISDIR(status.st_mode))
@@ -155,13 +224,28 @@ static int hold_entry(void *data, const struct pickle_entry *entry, struct error
     return 0;
 }
 
+/* Both times that it is read: all of them at once may be more than this disk holds. */
+static int open_shard(const struct import *import, struct import_shard *shard, struct error *error)
+{
+    char shown[TEXT_NAME_CHARS];
+    uint32_t crc32c;
+    int fd;
+    if (cancel_is_set(&import->objects->backend->cancel))
+        return fail(error, ERROR_CANCELLED, "CANCELLED", "cancelled");
+    if (!upload_files_is_reference(shard->path))
+        return shard_text_open(shard->path, &shard->text, error);
+    if (bucket_objects_fetch(import->objects, shard->path, &fd, &crc32c, error) < 0)
+        return error_prefix(error, "%s", text_escape(shard->path, strlen(shard->path), shown));
+    return shard_text_unpack(fd, shard->path, &shard->text, error);
+}
+
 static int read_shard(struct import *import, uint32_t index,
                       int (*take)(void *data, const struct pickle_entry *entry, struct error *error), struct error *error)
 {
     struct import_shard *shard = &import->shards[index];
     char shown[TEXT_NAME_CHARS];
     import->reading = index;
-    if (shard_text_open(shard->path, &shard->text, error) < 0)
+    if (open_shard(import, shard, error) < 0)
         return -1;
     if (pickle_shard_read(shard->text.bytes, shard->text.count, take, import, error) == 0)
         return 0;
@@ -335,7 +419,7 @@ static int import_samples(struct import *import, struct activations_run *run, st
 
 int activations_import(struct activations_run *run, struct error *error)
 {
-    struct import import = {0};
+    struct import import = {.objects = &run->objects};
     int failed = list_shards(&import, run->args, error) < 0 || look_at_all(&import, error) < 0 ? -1 : 0;
     if (!failed) {
         tell_contradictions(&import);

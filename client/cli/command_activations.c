@@ -29,7 +29,7 @@ void activations_print(struct json_writer *json)
 static bool works_in_buckets(enum activations_command command)
 {
     return command == ACTIVATIONS_STATUS || command == ACTIVATIONS_VERIFY || command == ACTIVATIONS_MERGE ||
-           command == ACTIVATIONS_CLAIM;
+           command == ACTIVATIONS_CLAIM || command == ACTIVATIONS_EXPORT;
 }
 
 static int find_store(struct activations_run *run, struct error *error)
@@ -68,7 +68,7 @@ static int run_in_bucket(struct activations_run *run, struct backend *backend, s
 int command_activations(struct backend *backend, struct error *error)
 {
     const struct args *args = backend->args;
-    struct activations_run run = {.args = &args->activations};
+    struct activations_run run = {.args = &args->activations, .objects.backend = backend};
     if (args->activations.help) {
         activations_args_help(stdout);
         return 0;
@@ -83,6 +83,7 @@ int command_activations(struct backend *backend, struct error *error)
         failed = run.client ? commands[args->activations.command](&run, error)
                             : fail(error, ERROR_INVALID_ARGUMENT, "BAD_SOCKET", "%s", problem.message);
     }
+    bucket_objects_close(&run.objects);
     tc_disconnect(run.client);
     free(run.path);
     arena_fini(&run.arena);

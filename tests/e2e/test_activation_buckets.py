@@ -1,4 +1,5 @@
 """`tensorcast activations` on stores that lie in a bucket: what their hosts have, whether it is whole, and who does what."""
+import gzip
 import json
 import os
 import re
@@ -7,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import tensorcast_client as tc
 
-from activation_scene import sample
+from activation_scene import holds, sample
 from stage import soon
 from store_scene import aws_keys, bare, settings  # noqa: F401
 from stores_fixture import fake  # noqa: F401
@@ -138,10 +139,60 @@ def test_a_store_without_conditions_is_refused_before_anything_is_claimed_and_me
         assert daemon.cli.json("activations", "merge", bucket.url)["samples"] == 13
 
 
-@pytest.mark.parametrize("words", [("export", "--out", "x"), ("import", "y", "--host", "1")])
-def test_what_works_on_folders_only_says_so(daemon, bucket, words):
-    outcome = daemon.cli.run("activations", words[0], bucket.url, *words[1:])
+def test_what_works_on_folders_only_says_so(daemon, bucket, filled, tmp_path):
+    outcome = daemon.cli.run("activations", "import", bucket.url, tmp_path, "--host", 1)
     assert outcome.status == "UNIMPLEMENTED" and "folders of this host" in outcome.err
+    outcome = daemon.cli.run("activations", "export", filled, "--out", bucket.url)
+    assert outcome.status == "UNIMPLEMENTED" and "tensorcast put" in outcome.err
+
+
+def shards(folder):
+    """{name of a file below it: what it holds}"""
+    return {str(path.relative_to(folder)): gzip.decompress(path.read_bytes()) for path in folder.rglob("*.pkl.gz")}
+
+
+def test_a_bucket_is_exported_as_its_folder_is_also_where_segments_are_there_alone(daemon, bucket, filled, tmp_path):
+    daemon.cli.ok("activations", "export", filled, "--out", tmp_path / "here")
+    want = shards(tmp_path / "here")
+    assert len(want) == len(list(filled.rglob("*.safetensors"))) > 2
+    assert daemon.cli.json("activations", "export", bucket.url, "--out", tmp_path / "there") == {"hosts": 2, "shards": len(want)}
+    assert shards(tmp_path / "there") == want
+    with tc.connect(daemon.socket).activation_store(f"disk:{filled}", host=0, upload=bucket.url, keep_local=False):
+        pass
+    assert soon(lambda: not list((filled / "host_000").glob("*.safetensors")))
+    daemon.stop()
+    daemon.cli.ok("activations", "export", filled, "--out", tmp_path / "both")
+    assert shards(tmp_path / "both") == want
+
+
+def test_a_segment_that_changed_in_its_bucket_is_not_exported(daemon, bucket, filled, tmp_path):
+    name = "host_000/segment_000002.safetensors"
+    raw = bytearray(bucket.get(name))
+    raw[-5] ^= 1
+    bucket.put(name, bytes(raw))
+    outcome = daemon.cli.run("activations", "export", bucket.url, "--out", tmp_path / "out")
+    assert outcome.status == "DATA_LOSS" and "host_000" in outcome.err and "segment_000002" in outcome.err
+    assert not (tmp_path / "out/host_000/shard_0002.pkl.gz").exists()
+
+
+def test_shards_are_imported_from_a_bucket_and_one_that_is_cut_is_refused_before_anything_is(daemon, bucket, filled, models, tmp_path):
+    daemon.cli.ok("activations", "export", filled, "--out", tmp_path)
+    for path in (tmp_path / "host_000").iterdir():
+        bucket.put(f"pickles/{path.name}", path.read_bytes())
+    n = len(list((tmp_path / "host_000").glob("shard_*")))
+    told = daemon.cli.json("activations", "import", models / "new", bucket.url + "/pickles/", "--host", 5)
+    assert told == {"shards": n, "samples": 9, "skipped": 0}
+    holds(models / "new/host_005", range(9))
+    one = daemon.cli.json("activations", "import", models / "one", f"{bucket.url}/pickles/shard_0001.pkl.gz", tmp_path / "host_007", "--host", 5)
+    assert one["shards"] == 1 + len(list((tmp_path / "host_007").glob("shard_*")))
+    bucket.put("pickles/metadata.json", b'{"total_shards": 70}')
+    assert "tells of 70 shards" in daemon.cli.ok("activations", "import", models / "new", f"{bucket.url}/pickles", "--host", 5).err
+    last = f"pickles/shard_{n:04}.pkl.gz"
+    bucket.put(last, bucket.get(last)[:-20])
+    outcome = daemon.cli.run("activations", "import", models / "cut", f"{bucket.url}/pickles", "--host", 5)
+    assert outcome.status == "DATA_LOSS" and last in outcome.err and not list((models / "cut").rglob("*.safetensors"))
+    for place in (f"{bucket.url}/nothing", f"{bucket.url}/pickles/shard_0099.pkl"):
+        assert daemon.cli.run("activations", "import", models / "cut", place, "--host", 5).status == "NOT_FOUND"
 
 
 def test_a_place_without_a_store_or_bucket_is_said(daemon, bucket):
