@@ -21,8 +21,12 @@ import pytest
 import tensorcast_client as tc
 
 from activation_scene import same, stored
-from activation_steps import STEPS, Stops, Writer, is_settled, is_stopped, sample
+from activation_steps import STEPS, UPLOAD_STEPS, Stops, Writer, is_settled, is_stopped, sample
 from stage import soon
+from store_scene import aws_keys, bare, settings  # noqa: F401
+from stores_fixture import fake  # noqa: F401
+from test_activation_steps import whole
+from test_activation_uploads import bucket, entries, manifest, uploads
 
 CUTS = int(os.environ.get("TENSORCAST_POWER_CUTS", "8"))
 EXT4_IOC_SHUTDOWN = 0x8004587D
@@ -120,11 +124,11 @@ def append_until_cut(daemon, disk, acts, dice):
         return first, i - 1, committed
 
 
-def on_disk(start, disk):
+def on_disk(start, disk, **sections):
     """A daemon, not started, whose state lies there, too."""
     (disk.point / "state").mkdir()
     os.sync()
-    daemon = start(running=False, activations={"roots": [str(disk.point)]})
+    daemon = start(running=False, activations={"roots": [str(disk.point)]}, **sections)
     daemon.tree["server"]["state_dir"] = str(disk.point / "state")
     daemon.configure(daemon.tree)
     return daemon
@@ -178,3 +182,25 @@ def test_a_machine_that_loses_its_power_at_any_step_loses_nothing_committed(disk
         assert max(committed, told["committed"]) < len(found) <= max(told["appended"], committed) + 2, (name, told, len(found))
         assert all(same(found[i], sample(i)) for i in found), name
         committed = len(found) - 1
+
+
+def test_a_machine_that_loses_its_power_at_any_step_of_an_upload_has_every_sample_here_or_there_once(disk, start, fake, bare, aws_keys, tmp_path):  # noqa: F811
+    dice, committed, acts, stops = random.Random(os.urandom(8)), -1, disk.point / "acts", Stops(tmp_path)
+    fake.world.bucket("gcs", "b")
+    daemon = on_disk(start, disk, sources=settings(fake, http={"max_tries": 1})).start(environment=stops.environment)
+    for name, step in UPLOAD_STEPS.items():
+        stops.at(step, signal.SIGSTOP, dice.randrange(2))
+        writer = Writer(daemon.socket, f"disk:{acts}", most=30, upload="gs://b/acts", keep_local=False)
+        assert soon(lambda writer=writer: stops.reached() or not writer.read(0.01)) and stops.reached(), (name, writer.kill())
+        assert soon(lambda: is_stopped(daemon)), name
+        disk.cut()
+        told = writer.kill()
+        after_cut(daemon, disk, stops.environment)
+        assert told["resume"] in (None, committed), (name, told, committed)
+        least, most = max(committed, told["committed"]) + 1, max(told["appended"], committed) + 2
+        assert soon(lambda: is_settled(acts / "host_003"), 5), (name, daemon.log()[-1500:])
+        assert soon(lambda least=least, most=most: least <= whole(fake, acts) <= most), (name, told, whole(fake, acts))
+        committed = whole(fake, acts) - 1
+    assert soon(lambda: uploads(daemon, acts)["pending"] == 0 and not list((acts / "host_003").glob("*.safetensors")), 30), uploads(daemon, acts)
+    assert whole(fake, acts) == committed + 1 > 0
+    assert soon(lambda: entries(bucket(fake)["acts/host_003/manifest.json"]) == manifest(acts))
