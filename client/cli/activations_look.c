@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "activations/segment.h"
 #include "activations/segment_sum.h"
 #include "activations_commands.h"
 #include "activations_hosts.h"
@@ -154,6 +155,19 @@ static int verify_segment(const struct stored_host *host, const struct manifest_
                : fail_file(host, name, "is not what the manifest describes: its bytes have changed", error);
 }
 
+/* Asked for in the order in which sealing gives the segment its name. */
+static int check_pair(const struct stored_host *host, uint32_t number, const char *other,
+                      int (*check)(int folder_fd, uint32_t number, struct error *error), struct error *error)
+{
+    char name[ACTIVATION_NAME_CHARS];
+    bool is_pair = faccessat(host->fd, activation_segment_name(number, other, name), F_OK, 0) == 0;
+    bool is_sealed = faccessat(host->fd, activation_segment_name(number, ACTIVATION_SEALED, name), F_OK, 0) == 0 ||
+                     host_manifest_find(&host->manifest, number);
+    if (is_pair || is_sealed || check(host->fd, number, error) == 0 || error->code == ERROR_NOT_FOUND)
+        return 0;
+    return error_prefix(error, "%s", host->name);
+}
+
 static int find_strangers(const struct stored_host *host, struct error *error)
 {
     int fd = openat(host->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), failed = 0;
@@ -165,6 +179,10 @@ static int find_strangers(const struct stored_host *host, struct error *error)
         if (activation_parse_segment(entry->d_name, ACTIVATION_SEALED, &number) &&
             !host_manifest_find(&host->manifest, number))
             failed = fail_file(host, entry->d_name, "is not in the manifest", error);
+        else if (activation_parse_segment(entry->d_name, SEGMENT_OPEN, &number))
+            failed = check_pair(host, number, SEGMENT_JOURNAL, segment_check_open_alone, error);
+        else if (activation_parse_segment(entry->d_name, SEGMENT_JOURNAL, &number))
+            failed = check_pair(host, number, SEGMENT_OPEN, segment_check_journal_alone, error);
     closedir(directory);
     return failed;
 }

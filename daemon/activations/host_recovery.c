@@ -5,6 +5,7 @@
  *     .safetensors, .journal[, .open]      renamed, but the manifest may not say so: the file itself tells
  *     .safetensors                         not removed yet though the manifest says it is only in its bucket: it is here again
  *     manifest.json.new                    written anew
+ *     .open, or .journal, without a sample nothing was durable yet: it goes; with samples somebody has removed the other: DATA_LOSS
  *
  * A journal is removed when the manifest has its segment, so nothing is ever told by one file alone that another one denies. */
 #include <dirent.h>
@@ -220,13 +221,27 @@ static int settle_sealed(struct host_scan *scan, struct error *error)
     return 0;
 }
 
+static int settle_segment(struct host_scan *scan, const struct found *at, struct error *error)
+{
+    int fd = scan->folder->fd;
+    switch (at->files & (FOUND_OPEN | FOUND_JOURNAL)) {
+    case FOUND_OPEN | FOUND_JOURNAL:
+        return seal_left(scan, at->number, error);
+    case FOUND_OPEN:
+        return segment_check_open_alone(fd, at->number, error);
+    case FOUND_JOURNAL:
+        return segment_check_journal_alone(fd, at->number, error);
+    default:
+        return 0;
+    }
+}
+
 static int settle_left(struct host_scan *scan, struct error *error)
 {
     for (size_t i = 0; i < scan->n_found; i++) {
         const struct found *at = &scan->found[i];
         bool is_sealed = at->files & FOUND_SEALED || host_manifest_find(&scan->folder->manifest, at->number);
-        bool is_left = (at->files & (FOUND_OPEN | FOUND_JOURNAL)) == (FOUND_OPEN | FOUND_JOURNAL);
-        if (!is_sealed && is_left && seal_left(scan, at->number, error) < 0)
+        if (!is_sealed && settle_segment(scan, at, error) < 0)
             return -1;
     }
     return 0;

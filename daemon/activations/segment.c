@@ -176,6 +176,56 @@ static int read_records(struct segment_builder *segment, struct error *error)
     return failed;
 }
 
+static int count_record(void *data, const struct sample *sample, uint64_t data_end, struct error *error)
+{
+    (void)sample, (void)data_end, (void)error;
+    ++*(size_t *)data;
+    return 0;
+}
+
+static int fail_alone(const struct segment_builder *segment, const char *gone, const char *left, const char *why,
+                      struct error *error)
+{
+    char missing[ACTIVATION_NAME_CHARS], name[ACTIVATION_NAME_CHARS];
+    activation_segment_name(segment->number, left, name);
+    return fail(error, ERROR_DATA_LOSS, "SEGMENT_GONE",
+                "%s is gone, %s %s; put it back, or remove %s as well to go on without its samples",
+                activation_segment_name(segment->number, gone, missing), why, name, name);
+}
+
+/* The journal is there before the room for the header is. */
+int segment_check_open_alone(int folder_fd, uint32_t number, struct error *error)
+{
+    const struct segment_builder segment = {.folder_fd = folder_fd, .number = number};
+    struct stat status;
+    int fd = open_file(&segment, SEGMENT_OPEN, 0, error);
+    if (fd < 0)
+        return -1;
+    int failed = fstat(fd, &status) < 0 ? segment_fail(&segment, SEGMENT_OPEN, "look at", errno, error) : 0;
+    close(fd);
+    if (failed || status.st_size < MIN_ROOM_BYTES)
+        return failed;
+    return fail_alone(&segment, SEGMENT_JOURNAL, SEGMENT_OPEN, "which alone says what is in", error);
+}
+
+/* That of a sealed segment goes after it was listed, and that of an empty one behind it. */
+int segment_check_journal_alone(int folder_fd, uint32_t number, struct error *error)
+{
+    struct segment_builder segment = {.folder_fd = folder_fd, .number = number};
+    size_t count, valid, n_samples = 0;
+    uint64_t room;
+    segment.journal_fd = open_file(&segment, SEGMENT_JOURNAL, 0, error);
+    if (segment.journal_fd < 0)
+        return -1;
+    unsigned char *bytes = read_journal(&segment, &count, error);
+    int failed = bytes ? segment_journal_read(bytes, count, &room, &valid, count_record, &n_samples, error) : -1;
+    metadata_free(bytes);
+    close(segment.journal_fd);
+    if (failed || n_samples == 0)
+        return failed;
+    return fail_alone(&segment, SEGMENT_OPEN, SEGMENT_JOURNAL, "with the samples of", error);
+}
+
 int segment_recover(int folder_fd, uint32_t number, struct segment_builder **found, struct error *error)
 {
     struct segment_builder *segment = new_builder(folder_fd, number);

@@ -26,6 +26,10 @@ int segment_create(int folder_fd, uint32_t number, uint64_t segment_bytes, const
                    struct segment_builder **created, struct error *error);
 /* One that a crash left, with the samples that are durable; NULL in *found when none are, and then its files are removed. */
 int segment_recover(int folder_fd, uint32_t number, struct segment_builder **found, struct error *error);
+/* Of one whose other file is gone. DATA_LOSS when somebody has removed that: no crash leaves data without a journal, or a journal
+ * with samples alone. */
+int segment_check_open_alone(int folder_fd, uint32_t number, struct error *error);
+int segment_check_journal_alone(int folder_fd, uint32_t number, struct error *error);
 void segment_close(struct segment_builder *segment); /* its files stay; accepts NULL */
 
 /* What is in it, what the sealed file would have, and what the files take now, journal included. */

@@ -7,7 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import tensorcast_client as tc
 
-from activation_scene import sample
+from activation_scene import holds, sample
+from stage import soon
 
 
 @pytest.fixture
@@ -130,3 +131,25 @@ def test_element_types_are_called_as_anybody_calls_them(daemon, name, size):
 def test_work_is_claimed_before_anything_is_appended(daemon, acts):
     assert daemon.cli.json("activations", "claim", acts, "--units", 2, "--owner", "me") == {"unit": 0}
     assert daemon.cli.run("activations", "claim", acts / "a/b", "--units", 2, "--owner", "me").status == "NOT_FOUND"
+
+
+@pytest.mark.parametrize("gone", ["journal", "open"])
+def test_a_journal_that_somebody_removed_is_said_by_the_daemon_by_verify_and_by_whoever_opens(daemon, acts, gone):
+    store = tc.connect(daemon.socket).activation_store(f"disk:{acts}", host=3)
+    for i in range(4):
+        store.append(i, sample(i))
+    store.commit()
+    daemon.cli.ok("activations", "verify", acts)
+    daemon.kill()
+    lost = acts / f"host_003/segment_000001.{gone}"
+    kept = lost.rename(acts.parent / "aside")
+    daemon.start()
+    assert soon(lambda: "activations_not_recovered" in daemon.log() and lost.name in daemon.log())
+    outcome = daemon.cli.run("activations", "verify", acts)
+    assert outcome.status == "DATA_LOSS" and "host_003" in outcome.err and lost.name in outcome.err
+    with pytest.raises(tc.TensorcastError, match=lost.name) as caught:
+        tc.connect(daemon.socket).activation_store(f"disk:{acts}", host=3)
+    assert caught.value.code.name == "DATA_LOSS"
+    kept.rename(lost)
+    tc.connect(daemon.socket).activation_store(f"disk:{acts}", host=3).close()
+    holds(acts / "host_003", range(4))

@@ -283,6 +283,34 @@ static void a_folder_that_lacks_what_its_manifest_says_is_refused(void **state)
     assert_refused("NOT_A_SEGMENT", "segment_000098.safetensors");
 }
 
+/* Nothing is removed by a refusal, and nothing else is lost by doing what it says. */
+static void a_journal_or_a_segment_that_somebody_removed_is_said_and_not_gone_on_without(void **state)
+{
+    static const char *const suffixes[] = {"open", "journal"};
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        const char *gone = suffixes[i], *left = suffixes[1 - i];
+        char name[64];
+        struct host_folder *folder = case_folder_open(root, 1 << 20);
+        case_folder_append(folder, 1, 3);
+        case_folder_seal(folder, true);
+        for (uint32_t id = 2; id < 6; id++)
+            case_folder_append(folder, id, 4);
+        assert_int_equal(host_folder_commit(folder, &error), 0);
+        run("mv %s/segment_000002.%s %s/aside", host, gone, root);
+        host_folder_close(folder); /* as the end of the process does */
+        snprintf(name, sizeof name, "segment_000002.%s", gone);
+        assert_refused("SEGMENT_GONE", name);
+        snprintf(name, sizeof name, "segment_000002.%s", left);
+        assert_refused("SEGMENT_GONE", name);
+        run("mv %s/aside %s/segment_000002.%s; cp -r %s/acts %s/copy", root, host, gone, root, root);
+        assert_holds(1, 5);
+        run("rm -r %s/acts; mv %s/copy %s/acts; rm %s/segment_000002.*", root, root, root, host);
+        assert_holds(1, 1);
+        run("rm -r %s/acts", root);
+    }
+}
+
 static void a_store_lies_below_the_roots_and_no_link_leads_out(void **state)
 {
     const char *roots[] = {root};
@@ -499,6 +527,7 @@ int main(void)
         IN_A_ROOT(a_sample_is_taken_once_and_one_that_fails_leaves_nothing),
         IN_A_ROOT(what_is_committed_is_there_after_a_crash_and_the_rest_may_be_gone),
         IN_A_ROOT(a_crash_at_any_step_of_sealing_is_made_good),
+        IN_A_ROOT(a_journal_or_a_segment_that_somebody_removed_is_said_and_not_gone_on_without),
         IN_A_ROOT(a_file_that_nobody_made_durable_is_removed),
         IN_A_ROOT(a_lost_manifest_is_made_anew_with_its_texts),
         IN_A_ROOT(a_journal_that_leaves_room_for_a_header_of_terabytes_is_refused),
