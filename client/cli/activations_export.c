@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "activations_commands.h"
@@ -17,6 +18,7 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "bucket_store.h"
+#include "export/indent_json.h"
 #include "out_file.h"
 #include "resolve/safetensors.h"
 #include "upload_files.h"
@@ -294,13 +296,42 @@ static void write_counts(struct json_writer *json, const struct export_shard *sh
     json_put_u64(json, "total_samples_in_shard", n);
 }
 
+static int compare_samples(const void *a, const void *b)
+{
+    uint32_t first = *(const uint32_t *)a, second = *(const uint32_t *)b;
+    return first < second ? -1 : first > second;
+}
+
+static void write_samples(struct json_writer *json, const struct export_shard *shard)
+{
+    size_t n = shard->header->n_tensors, n_samples = 0;
+    uint32_t *samples = memory_alloc_array(n + 1, sizeof *samples);
+    for (size_t i = 0; i < n; i++)
+        samples[i] = shard->list[i].sample;
+    if (n)
+        qsort(samples, n, sizeof *samples, compare_samples);
+    for (size_t i = 0; i < n; i++)
+        n_samples += !i || samples[i] != samples[i - 1];
+    json_put_u64(json, "num_samples", n_samples);
+    json_put_open(json, "sample_id_range", '[');
+    if (n) {
+        json_write_u64(json, samples[0]);
+        json_write_u64(json, samples[n - 1]);
+    }
+    json_write_close(json, ']');
+    free(samples);
+}
+
 static int describe_shard(struct json_writer *json, const struct export_shard *shard, size_t id, const char *path,
                           struct error *error)
 {
     struct stat status;
     uint64_t bytes = 0;
+    char sha256[DIGEST_HEX_CHARS + 1], *sum;
     if (stat(path, &status) < 0)
         return fail_errno(error, errno, "cannot look at what was written");
+    if (file_sum(path, sha256, error) < 0)
+        return -1;
     for (size_t i = 0; i < shard->header->n_tensors; i++)
         bytes += shard->header->tensors[i].bytes;
     json_write_open(json, '{');
@@ -311,6 +342,12 @@ static int describe_shard(struct json_writer *json, const struct export_shard *s
     json_put_double(json, "file_size_mb", (double)status.st_size / (1 << 20));
     json_put_double(json, "buffer_size_mb", (double)bytes / (1 << 20));
     write_counts(json, shard);
+    json_put_u64(json, "size_bytes", (uint64_t)status.st_size);
+    write_samples(json, shard);
+    json_put_bool(json, "compressed", true);
+    sum = memory_print("sha256:%s", sha256);
+    json_put_text(json, "checksum", sum);
+    free(sum);
     json_write_close(json, '}');
     return 0;
 }
@@ -385,6 +422,34 @@ static int export_segment(struct activations_run *run, const struct stored_host 
 
 /* --- hosts -------------------------------------------------------------------------------------------------------------- */
 
+/* What the programs' description of a shard's metadata has and their code does not write: as much as a store knows of it. */
+static void describe_run(struct json_writer *json, const struct stored_host *host, uint64_t n_arrays)
+{
+    char now[32];
+    time_t seconds = time(NULL);
+    struct tm utc;
+    uint64_t bytes = 0, largest = 0;
+    for (size_t i = 0; i < host->manifest.n_segments; i++) {
+        uint64_t segment_bytes = host->manifest.segments[i].file_bytes;
+        bytes += segment_bytes;
+        largest = segment_bytes > largest ? segment_bytes : largest;
+    }
+    strftime(now, sizeof now, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&seconds, &utc));
+    json_put_text(json, "version", "1.0");
+    json_put_text(json, "created_at", now);
+    json_put_double(json, "shard_size_gb", (double)largest / (1 << 30));
+    json_put_open(json, "extraction_config", '{');
+    json_write_close(json, '}');
+    json_put_open(json, "distributed_config", '{');
+    json_put_u64(json, "host_id", host->host);
+    json_write_close(json, '}');
+    json_put_open(json, "statistics", '{');
+    json_put_u64(json, "total_samples", host->n_samples);
+    json_put_u64(json, "total_activations", n_arrays);
+    json_put_u64(json, "total_size_bytes", bytes);
+    json_write_close(json, '}');
+}
+
 static int write_metadata(const char *folder, const struct stored_host *host, size_t n_shards, uint64_t n_arrays,
                           const struct json_writer *shards, struct error *error)
 {
@@ -398,17 +463,20 @@ static int write_metadata(const char *folder, const struct stored_host *host, si
     json_put_bool(&json, "upload_to_gcs", false);
     json_put_text_or_null(&json, "gcs_bucket", "");
     json_put_text_or_null(&json, "gcs_prefix", "");
+    describe_run(&json, host, n_arrays);
     json_put_open(&json, "shards", '[');
     if (shards->length)
         json_write_json(&json, shards->text, shards->length);
     json_write_close(&json, ']');
     json_write_close(&json, '}');
+    char *text = indent_json(json.text, json.length, 0);
     int failed = out_file_open(&out, path, error);
     if (!failed)
-        failed = out_file_write(&out, json.text, json.length, error);
+        failed = out_file_write(&out, text, strlen(text), error);
     if (!failed)
         failed = out_file_commit(&out, error);
     out_file_close(&out);
+    free(text);
     free(json.text);
     free(path);
     return failed;

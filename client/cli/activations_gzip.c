@@ -20,6 +20,7 @@ enum { BUFFER_BYTES = 1 << 18, GZIP_WINDOW = 15 + 16 };
 struct unpacking {
     const char *shown;
     int in, out;
+    struct digest *digest; /* of what was read */
     unsigned char input[BUFFER_BYTES], output[BUFFER_BYTES];
     uint64_t written;
 };
@@ -40,6 +41,8 @@ static ssize_t read_in(struct unpacking *unpacking, struct error *error)
     do
         n = read(unpacking->in, unpacking->input, BUFFER_BYTES);
     while (n < 0 && errno == EINTR);
+    if (n > 0)
+        digest_add(unpacking->digest, unpacking->input, (size_t)n);
     return n < 0 ? fail_errno(error, errno, "cannot read %s", unpacking->shown) : n;
 }
 
@@ -119,8 +122,36 @@ static int map_text(const struct unpacking *unpacking, struct shard_text *text, 
     void *mapping = mmap(NULL, unpacking->written, PROT_READ, MAP_PRIVATE, unpacking->out, 0);
     if (mapping == MAP_FAILED)
         return fail_errno(error, errno, "cannot map %s", unpacking->shown);
-    *text = (struct shard_text){.bytes = mapping, .count = (size_t)unpacking->written, .mapping = mapping};
+    text->bytes = text->mapping = mapping;
+    text->count = (size_t)unpacking->written;
     return 0;
+}
+
+static void finish_sum(struct digest *digest, char sha256[DIGEST_HEX_CHARS + 1])
+{
+    unsigned char sum[DIGEST_BYTES];
+    digest_finish(digest, sum);
+    digest_hex(sum, sizeof sum, sha256);
+}
+
+int file_sum(const char *path, char sha256[DIGEST_HEX_CHARS + 1], struct error *error)
+{
+    char shown[TEXT_NAME_CHARS];
+    struct unpacking *reading = memory_alloc(sizeof *reading);
+    ssize_t n = -1;
+    reading->shown = text_escape(path, strlen(path), shown);
+    reading->in = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    reading->digest = digest_create();
+    if (reading->in < 0)
+        fail_errno(error, errno, "cannot open %s", shown);
+    else
+        while ((n = read_in(reading, error)) > 0)
+            ;
+    finish_sum(reading->digest, sha256);
+    if (reading->in >= 0)
+        close(reading->in);
+    free(reading);
+    return n < 0 ? -1 : 0;
 }
 
 int shard_text_unpack(int fd, const char *path, struct shard_text *text, struct error *error)
@@ -130,6 +161,7 @@ int shard_text_unpack(int fd, const char *path, struct shard_text *text, struct 
     *text = (struct shard_text){0};
     unpacking->shown = text_escape(path, strlen(path), shown);
     unpacking->in = fd;
+    unpacking->digest = digest_create();
     unpacking->out = nameless_file_open(error);
     int failed = 0;
     ssize_t n = unpacking->out < 0 ? -1 : read_in(unpacking, error);
@@ -139,6 +171,7 @@ int shard_text_unpack(int fd, const char *path, struct shard_text *text, struct 
                  map_text(unpacking, text, error) < 0;
     else
         failed = -1;
+    finish_sum(unpacking->digest, text->sha256);
     close(unpacking->in);
     if (unpacking->out >= 0)
         close(unpacking->out);

@@ -5,12 +5,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/digest.h"
 #include "base/error.h"
 
 struct shard_text {
     const unsigned char *bytes;
     size_t count;
     void *mapping;
+    char sha256[DIGEST_HEX_CHARS + 1]; /* of the file as it was packed */
 };
 
 /* DATA_LOSS naming the file when it is no whole archive, or its checksum is wrong; RESOURCE_EXHAUSTED when what is in it does
@@ -20,6 +22,8 @@ int shard_text_open(const char *path, struct shard_text *text, struct error *err
 int shard_text_unpack(int fd, const char *path, struct shard_text *text, struct error *error);
 void shard_text_close(struct shard_text *text); /* accepts a zeroed one */
 
+/* SHA-256 of what is at `path`, in hex. */
+int file_sum(const char *path, char sha256[DIGEST_HEX_CHARS + 1], struct error *error);
 int nameless_file_open(struct error *error); /* in $TMPDIR; gone when it is closed */
 
 struct gzip_out;

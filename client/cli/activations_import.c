@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 
 #include "activations/pickle_shard.h"
@@ -15,6 +16,7 @@
 #include "base/text.h"
 #include "client/sample_writer.h"
 #include "read_file.h"
+#include "shard_metadata.h"
 #include "upload_files.h"
 
 enum { MAX_SHARDS = 1 << 20, MAX_METADATA_BYTES = 64 << 20 };
@@ -27,7 +29,9 @@ struct import_shard {
         uint64_t shape[SAMPLE_MAX_RANK];
     } * entries; /* by sample, then layer */
     size_t n_entries, capacity;
-    uint32_t last_needed; /* the shard with which the last of its samples is complete */
+    uint64_t n_arrays;                 /* that are in it */
+    char sha256[DIGEST_HEX_CHARS + 1]; /* of the file */
+    uint32_t last_needed;              /* the shard with which the last of its samples is complete */
 };
 
 struct known_entry { /* that there is an array of that sample and layer in that shard */
@@ -44,9 +48,11 @@ struct import {
     struct sample_plane *planes;
     size_t planes_capacity;
     uint64_t n_samples, n_skipped;
-    struct metadata {
-        uint64_t shards, samples;
-    } told; /* of metadata.json; 0 = nothing */
+    struct told_folder { /* by its metadata.json, of the shards from `first` to `end` */
+        size_t first, end;
+        struct shard_metadata metadata;
+    } * told;
+    size_t n_told, told_capacity;
     struct bucket_objects *objects;
 };
 
@@ -70,47 +76,34 @@ static int compare_paths(const void *a, const void *b)
     return strcmp(((const struct import_shard *)a)->path, ((const struct import_shard *)b)->path);
 }
 
-static void add_metadata(struct import *import, const char *text, size_t length)
+/* Of the shards from `first` on. */
+static void add_metadata(struct import *import, size_t first, const char *text, size_t length)
 {
-    struct arena arena = {0};
-    struct json json;
-    struct json_string key;
-    struct metadata told = {0};
-    json_init(&json, text, length, &arena);
-    if (json_begin_object(&json))
-        while (json_next_key(&json, &key)) {
-            bool is_number = json_peek(&json) == JSON_NUMBER;
-            if (is_number && json_string_is(&key, "total_shards"))
-                json_take_u64(&json, &told.shards);
-            else if (is_number && json_string_is(&key, "total_unique_samples"))
-                json_take_u64(&json, &told.samples);
-            else
-                json_skip(&json);
-        }
-    import->told.shards += told.shards;
-    import->told.samples += told.samples;
-    arena_fini(&arena);
+    ARRAY_RESERVE(import->told, import->n_told, import->told_capacity);
+    struct told_folder *told = &import->told[import->n_told++];
+    *told = (struct told_folder){.first = first, .end = import->n_shards};
+    shard_metadata_parse(&told->metadata, text, length);
 }
 
 /* What it says is only compared: one that cannot be read says nothing. */
-static void read_metadata(struct import *import, const char *folder)
+static void read_metadata(struct import *import, size_t first, const char *folder)
 {
     char *path = memory_print("%s/metadata.json", folder), *text = NULL;
     size_t length;
     struct error ignored;
     if (read_file(path, MAX_METADATA_BYTES, &text, &length, &ignored) == 0)
-        add_metadata(import, text, length);
+        add_metadata(import, first, text, length);
     free(text);
     free(path);
 }
 
-static void fetch_metadata(struct import *import, const char *folder)
+static void fetch_metadata(struct import *import, size_t first, const char *folder)
 {
     char *reference = memory_print("%s/metadata.json", folder);
     struct sink_document document = {0};
     struct error ignored;
     if (bucket_objects_read(import->objects, reference, MAX_METADATA_BYTES, &document, &ignored) == 0)
-        add_metadata(import, document.bytes, document.count);
+        add_metadata(import, first, document.bytes, document.count);
     sink_document_fini(&document);
     free(reference);
 }
@@ -141,7 +134,7 @@ static int list_folder(struct import *import, const char *folder, struct error *
     if (import->n_shards == first)
         return fail_none(folder, error);
     sort_shards(import, first);
-    read_metadata(import, folder);
+    read_metadata(import, first, folder);
     return 0;
 }
 
@@ -159,7 +152,7 @@ static int list_bucket_folder(struct import *import, const char *folder, struct 
     if (failed || import->n_shards == first)
         return failed ? failed : fail_none(folder, error);
     sort_shards(import, first);
-    fetch_metadata(import, folder);
+    fetch_metadata(import, first, folder);
     return 0;
 }
 
@@ -206,6 +199,7 @@ static int note_entry(void *data, const struct pickle_entry *entry, struct error
 {
     struct import *import = data;
     (void)error;
+    import->shards[import->reading].n_arrays++;
     ARRAY_RESERVE(import->known, import->n_known, import->known_capacity);
     import->known[import->n_known++] = (struct known_entry){entry->sample, entry->layer, import->reading};
     return 0;
@@ -286,6 +280,7 @@ static int look_at_all(struct import *import, struct error *error)
     char shown[TEXT_NAME_CHARS];
     for (uint32_t i = 0; i < import->n_shards; i++) {
         int failed = read_shard(import, i, note_entry, error);
+        memcpy(import->shards[i].sha256, import->shards[i].text.sha256, sizeof import->shards[i].sha256);
         shard_text_close(&import->shards[i].text);
         if (failed)
             return -1;
@@ -312,14 +307,71 @@ static int look_at_all(struct import *import, struct error *error)
     return 0;
 }
 
+static void tell_count(const char *of, uint64_t told, const char *what, uint64_t found)
+{
+    if (told && told != found)
+        fprintf(stderr, "tensorcast: metadata.json tells of %" PRIu64 " %s%s, there are %" PRIu64 "\n", told, what, of,
+                found);
+}
+
+static bool is_of(const struct told_folder *told, const struct known_entry *entry)
+{
+    return entry->shard >= told->first && entry->shard < told->end;
+}
+
+/* Of the shards of a folder, or of one of them. */
+static uint64_t count_samples(const struct import *import, const struct told_folder *of)
+{
+    uint64_t n = 0;
+    for (size_t i = 0, last = SIZE_MAX; i < import->n_known; i++) {
+        if (!is_of(of, &import->known[i]))
+            continue;
+        n += last == SIZE_MAX || import->known[last].sample != import->known[i].sample;
+        last = i;
+    }
+    return n;
+}
+
+static const char *name_of(const struct import_shard *shard)
+{
+    const char *slash = strrchr(shard->path, '/');
+    return slash ? slash + 1 : shard->path;
+}
+
+static void tell_of_shard(const struct import *import, const struct told_folder *folder, const struct told_shard *told)
+{
+    char shown[TEXT_NAME_CHARS], of[TEXT_NAME_CHARS + 8];
+    size_t at = folder->first;
+    while (at < folder->end && strcmp(name_of(&import->shards[at]), told->name) != 0)
+        at++;
+    text_escape(told->name, strlen(told->name), shown);
+    snprintf(of, sizeof of, " in %s", shown);
+    if (at == folder->end) {
+        fprintf(stderr, "tensorcast: metadata.json lists %s, which is not there\n", shown);
+        return;
+    }
+    const struct told_folder alone = {.first = at, .end = at + 1};
+    tell_count(of, told->arrays, "activations", import->shards[at].n_arrays);
+    if (told->samples)
+        tell_count(of, told->samples, "samples", count_samples(import, &alone));
+    if (told->sha256[0] && strcasecmp(told->sha256, import->shards[at].sha256) != 0)
+        fprintf(stderr, "tensorcast: metadata.json has another checksum of %s than the file\n", shown);
+}
+
 static void tell_contradictions(const struct import *import)
 {
-    if (import->told.shards && import->told.shards != import->n_shards)
-        fprintf(stderr, "tensorcast: metadata.json tells of %" PRIu64 " shards, there are %zu\n", import->told.shards,
-                import->n_shards);
-    if (import->told.samples && import->told.samples != import->n_samples)
-        fprintf(stderr, "tensorcast: metadata.json tells of %" PRIu64 " samples, there are %" PRIu64 "\n",
-                import->told.samples, import->n_samples);
+    for (size_t i = 0; i < import->n_told; i++) {
+        const struct told_folder *folder = &import->told[i];
+        uint64_t n_arrays = 0;
+        for (size_t k = folder->first; k < folder->end; k++)
+            n_arrays += import->shards[k].n_arrays;
+        tell_count("", folder->metadata.shards, "shards", folder->end - folder->first);
+        tell_count("", folder->metadata.arrays, "activations", n_arrays);
+        if (folder->metadata.samples)
+            tell_count("", folder->metadata.samples, "samples", count_samples(import, folder));
+        for (size_t k = 0; k < folder->metadata.n_list; k++)
+            tell_of_shard(import, folder, &folder->metadata.list[k]);
+    }
 }
 
 /* --- appending ---------------------------------------------------------------------------------------------------------- */
@@ -436,6 +488,9 @@ int activations_import(struct activations_run *run, struct error *error)
         free(import.shards[i].path);
     }
     free(import.shards);
+    for (size_t i = 0; i < import.n_told; i++)
+        shard_metadata_fini(&import.told[i].metadata);
+    free(import.told);
     free(import.known);
     free(import.planes);
     return failed;

@@ -91,10 +91,11 @@ int sink_check_reference(const char *reference, struct error *error)
 
 char *sink_join(const char *folder, const char *name)
 {
-    size_t length = strlen(folder);
-    while (length && folder[length - 1] == '/')
+    const char *scheme_end = strstr(folder, "://");
+    size_t least = scheme_end ? (size_t)(scheme_end - folder) + strlen("://") : 0, length = strlen(folder);
+    while (length > least && folder[length - 1] == '/')
         length--;
-    return memory_print("%.*s/%s", (int)length, folder, name);
+    return memory_print("%.*s/%s", (int)length, folder, name); /* "gs://" alone still names no bucket then */
 }
 
 bool sink_may_pass(const struct error *error)

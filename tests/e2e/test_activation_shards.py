@@ -1,5 +1,6 @@
 """Shards of pickles: imported without executing any, exported for those who read them."""
 import gzip
+import hashlib
 import json
 import os
 import pickle
@@ -82,3 +83,44 @@ def test_what_is_exported_is_what_pickle_reads_and_comes_back(daemon, acts, tmp_
     daemon.cli.ok("activations", "import", acts, folder, "--host", 8)
     assert sorted(stored(acts / "host_008")) == list(range(9))
     assert daemon.cli.run("activations", "export", acts, "--out", tmp_path / "out").status == "ALREADY_EXISTS"
+
+
+CONTRADICTIONS = {
+    "tells of 3 shards, there are 2": {"total_shards": 3},
+    "tells of 11 activations, there are 10": {"total_activations": 11},
+    "tells of 6 samples, there are 5": {"total_unique_samples": 6},
+    "lists shard_0003.pkl.gz, which is not there": {"shards": [{"filename": "shard_0003.pkl.gz"}]},
+    "tells of 8 activations in shard_0001.pkl.gz, there are 9": {"shards": [{"filename": "shard_0001.pkl.gz", "total_samples_in_shard": 8}]},
+    "tells of 4 samples in shard_0001.pkl.gz, there are 5": {"shards": [{"num_samples": 4, "filename": "shard_0001.pkl.gz"}]},
+    "has another checksum of shard_0002.pkl.gz": {"shards": [{"filename": "shard_0002.pkl.gz", "checksum": "sha256:" + "0" * 64}]},
+}
+
+
+@pytest.mark.parametrize("said", CONTRADICTIONS)
+def test_what_metadata_say_and_shards_are_not_is_told_and_the_shards_are_believed(daemon, acts, tmp_path, said):
+    shard(tmp_path / "shard_0001.pkl.gz", {4: [(i, sample(i)[4]) for i in range(5)], 7: [(i, sample(i)[7]) for i in range(4)]})
+    shard(tmp_path / "shard_0002.pkl.gz", {7: [(4, sample(4)[7])]})
+    right = {"total_shards": 2, "total_activations": 10, "total_unique_samples": 5, "shards": [
+        {"filename": path.name, "checksum": f"sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}"} for path in sorted(tmp_path.iterdir())]}
+    (tmp_path / "metadata.json").write_text(json.dumps({**right, **CONTRADICTIONS[said]}))
+    outcome = daemon.cli.ok("activations", "import", acts, tmp_path, "--host", 3)
+    assert outcome.err.splitlines() == [line for line in outcome.err.splitlines() if said in line] != []
+    holds(acts / "host_003", range(5))
+
+
+def test_exported_metadata_are_those_of_the_programs_and_of_their_description_and_contradict_nothing(daemon, acts, tmp_path):
+    with tc.connect(daemon.socket).activation_store(f"disk:{acts}", host=3, segment_bytes="2KiB") as store:
+        for i in range(7):
+            store.append(i, sample(i))
+    daemon.cli.ok("activations", "export", acts, "--out", tmp_path / "out")
+    text = (tmp_path / "out/host_003/metadata.json").read_text()
+    told = json.loads(text)
+    assert text.startswith('{\n  "') and told["version"] and told["created_at"].endswith("Z") and told["distributed_config"] == {"host_id": 3}
+    assert (told["total_shards"], told["total_activations"], told["total_unique_samples"]) == (len(told["shards"]), 14, 7)
+    assert told["statistics"]["total_samples"] == 7 and told["shard_size_gb"] > 0
+    for one in told["shards"]:
+        raw = (tmp_path / "out/host_003" / one["filename"]).read_bytes()
+        ids = sorted(entry["sample_idx"] for entry in pickle.loads(gzip.decompress(raw))[4])
+        assert one["checksum"] == f"sha256:{hashlib.sha256(raw).hexdigest()}" and one["size_bytes"] == len(raw)
+        assert (one["num_samples"], one["sample_id_range"], one["total_samples_in_shard"]) == (len(ids), [ids[0], ids[-1]], 2 * len(ids))
+    assert daemon.cli.ok("activations", "import", acts, tmp_path / "out/host_003", "--host", 8).err == ""
