@@ -31,7 +31,8 @@ def gs(servers, monkeypatch):
     bucket = storage.Client(project="p", credentials=AnonymousCredentials()).create_bucket(f"b{uuid.uuid4().hex}")
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", proxy.url)
     yield SimpleNamespace(url=f"gs://{bucket.name}", name=server.name, proxy=proxy, get=lambda key: bucket.blob(key).download_as_bytes(),
-                          names=lambda: {blob.name for blob in bucket.list_blobs()}, unfinished=list,
+                          names=lambda: {blob.name for blob in bucket.list_blobs()}, unfinished=list, setting="STORAGE_EMULATOR_HOST",
+                          drop=lambda: bucket.delete(force=True), make=bucket.create,
                           put=lambda key, data: bucket.blob(key).upload_from_string(data))
     proxy.close()
 
@@ -46,7 +47,25 @@ def bucket_of(server, monkeypatch):
     client = boto3.client("s3", endpoint_url=server.urls["s3"], region_name="us-east-1", aws_access_key_id=server.keys[0],
                           aws_secret_access_key=server.keys[1], config=Config(s3={"addressing_style": "path"}))
     client.create_bucket(Bucket=bucket)
-    yield SimpleNamespace(url=f"s3://{bucket}", name=server.name, proxy=proxy,
+
+    def drop():
+        deadline = time.monotonic() + 20
+        while not is_dropped() and time.monotonic() < deadline:  # a request that was under way adds to it
+            time.sleep(.1)
+
+    def is_dropped():
+        try:
+            for upload in client.list_multipart_uploads(Bucket=bucket).get("Uploads", []):
+                client.abort_multipart_upload(Bucket=bucket, Key=upload["Key"], UploadId=upload["UploadId"])
+            for entry in client.list_objects_v2(Bucket=bucket).get("Contents", []):
+                client.delete_object(Bucket=bucket, Key=entry["Key"])
+            client.delete_bucket(Bucket=bucket)
+        except client.exceptions.ClientError as error:
+            return error.response["Error"]["Code"] == "NoSuchBucket"
+        return True
+
+    yield SimpleNamespace(url=f"s3://{bucket}", name=server.name, proxy=proxy, setting="AWS_ENDPOINT_URL",
+                          drop=drop, make=lambda: client.create_bucket(Bucket=bucket),
                           get=lambda key: client.get_object(Bucket=bucket, Key=key)["Body"].read(),
                           names=lambda: {entry["Key"] for entry in client.list_objects_v2(Bucket=bucket).get("Contents", [])},
                           unfinished=lambda: client.list_multipart_uploads(Bucket=bucket).get("Uploads", []),
