@@ -10,6 +10,8 @@ enum { MAX_QUESTIONS = 256, PIECE_BYTES = 1 << 20, NEAR_BYTES = 1 << 20, MAX_ROW
 
 struct sample {
     struct source *source;
+    struct source_extent extents[MAX_QUESTIONS]; /* of one file, asked for together */
+    size_t n_extents;
     uint64_t asked_bytes, cached_bytes;
     uint64_t n_pieces, every; /* every 0 = only count */
     uint64_t most_bytes;      /* of a piece that are asked for */
@@ -18,6 +20,13 @@ struct sample {
 struct span {
     uint64_t offset, end;
 };
+
+static void ask_extents(struct sample *sample, size_t file)
+{
+    if (sample->n_extents > 0)
+        sample->cached_bytes += source_resident_extents(sample->source, file, sample->extents, sample->n_extents);
+    sample->n_extents = 0;
+}
 
 static void ask(struct sample *sample, size_t file, struct span span)
 {
@@ -29,7 +38,9 @@ static void ask(struct sample *sample, size_t file, struct span span)
         uint64_t offset = span.offset + i * PIECE_BYTES, left = span.end - offset;
         uint64_t bytes = left < sample->most_bytes ? left : sample->most_bytes;
         sample->asked_bytes += bytes;
-        sample->cached_bytes += source_resident_bytes(sample->source, file, offset, bytes);
+        sample->extents[sample->n_extents++] = (struct source_extent){offset, bytes};
+        if (sample->n_extents == MAX_QUESTIONS)
+            ask_extents(sample, file);
     }
 }
 
@@ -56,6 +67,7 @@ static void ask_file(struct sample *sample, const struct mapping *mapping, size_
     }
     if (span.end > span.offset)
         ask(sample, file, span);
+    ask_extents(sample, file);
 }
 
 double residency_cached_share(const struct mapping *mapping)

@@ -49,12 +49,20 @@ static uint64_t find_window_end(const struct item *item, struct range range, uin
     }
 }
 
+/* Where every question is a round trip, the plan's sample decides whether any is asked: what came into the cache since is read
+ * past it. */
+static bool may_be_cached(const struct part *part)
+{
+    const struct source_caps *caps = &part->source->caps;
+    return caps->residency && (!caps->residency_is_far || part->run->options.plan->cached_share > 0);
+}
+
 /* From the first to the last extent. */
 static void look_at_cache(const struct item *item, struct window *window)
 {
     const struct part *part = &item->parts[0];
     uint64_t lo = window->extents.list[0].range.lo, bytes = window->extents.list[window->extents.n - 1].range.hi - lo;
-    uint64_t cached = part->source->caps.residency ? source_resident_bytes(part->source, part->file, lo, bytes) : 0;
+    uint64_t cached = may_be_cached(part) ? source_resident_bytes(part->source, part->file, lo, bytes) : 0;
     window->cached_share = (double)cached / (double)bytes;
     window->is_hot = window->cached_share >= HOT_SHARE;
 }

@@ -169,6 +169,7 @@ struct plan *plan_build(const struct mapping *mapping, const struct load_spec *s
         return NULL;
     }
     choose_executor(plan, &planning);
+    plan->cached_share = facts->cached_share;
     plan->mapped = mapped_choose(mapping, facts->mapped, &costs, facts->cached_share,
                                  plan->candidates[plan->executor].estimated_ms, &plan->arena);
     int failed = plan->executor == EXECUTOR_OWNER_FILE_COLLECTIVE && plan->group

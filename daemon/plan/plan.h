@@ -51,6 +51,7 @@ struct plan {
     size_t *file_first;      /* steps of file f are [file_first[f], file_first[f + 1]) */
     uint64_t residual_bytes; /* bytes the chosen executor cannot cover: 0 in every plan we run */
     uint64_t merge_gap_bytes;
+    double cached_share;               /* as in the facts: what was in the page cache when it was made */
     uint64_t n_jobs[JOB_EMPTY + 1];    /* tensors per kind */
     struct collective_plan *group;     /* one reference; NULL unless the whole group's plan was known */
     uint32_t rank, world_size;         /* of the group; 0 of 0 without one */

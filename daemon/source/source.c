@@ -235,10 +235,15 @@ int source_read_bytes(struct source *source, size_t file, uint64_t offset, void 
     return source_read(source, &read, error);
 }
 
+uint64_t source_resident_extents(struct source *source, size_t file, const struct source_extent *extents, size_t n_extents)
+{
+    assert(file < source->n_files && n_extents <= SOURCE_MAX_EXTENTS);
+    return source->ops->resident_bytes ? source->ops->resident_bytes(source, file, extents, n_extents) : 0;
+}
+
 uint64_t source_resident_bytes(struct source *source, size_t file, uint64_t offset, uint64_t bytes)
 {
-    assert(file < source->n_files);
-    return source->ops->resident_bytes ? source->ops->resident_bytes(source, file, offset, bytes) : 0;
+    return source_resident_extents(source, file, &(struct source_extent){offset, bytes}, 1);
 }
 
 int source_open_immutable(struct source *source, size_t file, enum immutability *proof, struct error *error)

@@ -64,7 +64,8 @@ struct source_caps {                  /* data the planner and the engine read; n
     bool direct_reads;                /* O_DIRECT or the like works, with these alignments */
     uint32_t direct_memory_alignment; /* of the buffer */
     uint32_t direct_offset_alignment; /* of offset and length */
-    bool residency;                   /* source_resident_bytes() can tell what is cached */
+    bool residency;                   /* source_resident_bytes() can tell what is cached ... */
+    bool residency_is_far;            /* ... another process can, so that each question costs two switches */
     uint64_t device_id;               /* which device's calibration applies */
     uint64_t device_set;              /* a number for the devices that its files are on: the same for the same set */
     enum source_filesystem filesystem;
@@ -88,6 +89,12 @@ struct source_speed {
     uint64_t latency_us, connection_bytes_per_s, bytes_per_s;
     uint32_t parallel_requests; /* allowed at once just now */
     uint64_t requests, retries, hedges, throttled, received_bytes;
+};
+
+enum { SOURCE_MAX_EXTENTS = 4096 };
+
+struct source_extent { /* of a file */
+    uint64_t offset, bytes;
 };
 
 struct source_read {
@@ -150,7 +157,7 @@ struct source_ops {
      * DATA_LOSS. */
     int (*read)(struct source *source, struct source_read *read, struct error *error);
     /* Optional. How many of these bytes are in the page cache. */
-    uint64_t (*resident_bytes)(struct source *source, size_t file, uint64_t offset, uint64_t bytes);
+    uint64_t (*resident_bytes)(struct source *source, size_t file, const struct source_extent *extents, size_t n_extents);
     /* Optional. A new read-only descriptor of a file whose bytes cannot change, the caller's to close, or -1:
      * FAILED_PRECONDITION, NOT_IMMUTABLE, when nothing proves that. */
     int (*open_immutable)(struct source *source, size_t file, enum immutability *proof, struct error *error);
@@ -209,7 +216,9 @@ int source_add_file(struct source *source, const char *name, size_t *file, struc
 int source_read(struct source *source, struct source_read *read, struct error *error);
 /* The common case: one buffer, through the page cache. */
 int source_read_bytes(struct source *source, size_t file, uint64_t offset, void *bytes, uint64_t count, struct error *error);
-uint64_t source_resident_bytes(struct source *source, size_t file, uint64_t offset, uint64_t bytes);
+/* As the op. At most SOURCE_MAX_EXTENTS at once. */
+uint64_t source_resident_extents(struct source *source, size_t file, const struct source_extent *extents, size_t n_extents);
+uint64_t source_resident_bytes(struct source *source, size_t file, uint64_t offset, uint64_t bytes); /* of one */
 /* As the op; also -1 where the files are not on this host. */
 int source_open_immutable(struct source *source, size_t file, enum immutability *proof, struct error *error);
 void *source_map(struct source *source, size_t file, uint64_t offset, uint64_t bytes, uint64_t *mapped_bytes);

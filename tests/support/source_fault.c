@@ -60,11 +60,14 @@ static int fault_read(struct source *source, struct source_read *read, struct er
     return result;
 }
 
-static uint64_t fault_resident_bytes(struct source *source, size_t file, uint64_t offset, uint64_t bytes)
+static uint64_t fault_resident_bytes(struct source *source, size_t file, const struct source_extent *extents,
+                                     size_t n_extents)
 {
     const struct source_fault *fault = (const struct source_fault *)source;
+    uint64_t bytes = 0;
     (void)file;
-    (void)offset;
+    for (size_t i = 0; i < n_extents; i++)
+        bytes += extents[i].bytes;
     return (uint64_t)((double)bytes * fault->resident_share);
 }
 

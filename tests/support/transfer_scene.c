@@ -97,10 +97,12 @@ static int read_image(struct source *source, struct source_read *read, struct er
     return 0;
 }
 
-static uint64_t resident(struct source *source, size_t file, uint64_t offset, uint64_t bytes)
+static uint64_t resident(struct source *source, size_t file, const struct source_extent *extents, size_t n_extents)
 {
+    uint64_t bytes = 0;
     (void)file;
-    (void)offset;
+    for (size_t i = 0; i < n_extents; i++)
+        bytes += extents[i].bytes;
     return (uint64_t)((double)bytes * ((const struct scene_source *)source)->resident_share);
 }
 

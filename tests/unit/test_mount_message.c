@@ -45,6 +45,12 @@ static void a_read_stays_within_its_slot_and_texts_within_the_memory(void **stat
     assert_int_equal(mount_message_check_request(&open, sizeof open), 0);
     open.text_bytes++;
     assert_int_equal(mount_message_check_request(&open, sizeof open), -1);
+    struct mount_request resident = {.op = MOUNT_RESIDENT, .text_bytes = SOURCE_MAX_EXTENTS * sizeof(struct source_extent)};
+    assert_int_equal(mount_message_check_request(&resident, sizeof resident), 0);
+    resident.text_bytes += sizeof(struct source_extent);
+    assert_int_equal(mount_message_check_request(&resident, sizeof resident), -1);
+    resident.text_bytes = sizeof(struct source_extent) - 1;
+    assert_int_equal(mount_message_check_request(&resident, sizeof resident), -1);
     assert_int_equal(mount_message_check_request(&glance, sizeof glance), 0);
     glance.bytes++;
     assert_int_equal(mount_message_check_request(&glance, sizeof glance), -1);

@@ -157,6 +157,7 @@ static void another_process_opens_lists_and_reads(void **state)
     assert_false(scene.disk.base.is_single_file);
     assert_int_equal(source_forward_list(&scene.disk, scene.mount, &names, &n_names, &scene.error), 0);
     static const char *const expected[] = {".", "..", "a", "folder", "hang", "stuck"};
+    static const struct source_extent extents[] = {{5000, 10}, {100, 20}};
     assert_int_equal(n_names, 6);
     for (size_t i = 0; i < n_names; i++) {
         assert_string_equal(names[i], expected[i]);
@@ -174,7 +175,7 @@ static void another_process_opens_lists_and_reads(void **state)
         assert_int_equal(read_all(&scene, bytes, NULL, direct), 0);
         assert_memory_equal(bytes, content, FILE_BYTES);
     }
-    assert_int_equal(source_forward_resident_bytes(&scene.disk, &scene.opened, 5000, 10), 10);
+    assert_int_equal(source_forward_resident_bytes(&scene.disk, &scene.opened, extents, 2), 30);
     assert_int_equal(source_forward_check(&scene.disk, &scene.opened, MOUNT_CHECK_UNCHANGED, NULL, &scene.error), 0);
     close_scene(&scene);
     free(bytes);

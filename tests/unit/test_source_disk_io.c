@@ -287,11 +287,11 @@ static void residency_follows_the_page_cache(void **state)
     struct error error;
     struct iovec iov = {buffer, FILE_BYTES};
     assert_int_equal(read_at(scene, 0, &iov, 1, false, &error), 0);
-    assert_int_equal(source_disk_resident_bytes(&scene->source, 0, 0, FILE_BYTES), FILE_BYTES);
-    assert_int_equal(source_disk_resident_bytes(&scene->source, 0, 5000, 10), 10);
-    assert_int_equal(source_disk_resident_bytes(&scene->source, 0, 5000, 0), 0);
+    assert_int_equal(source_resident_bytes(&scene->source, 0, 0, FILE_BYTES), FILE_BYTES);
+    assert_int_equal(source_resident_bytes(&scene->source, 0, 5000, 10), 10);
+    assert_int_equal(source_resident_bytes(&scene->source, 0, 5000, 0), 0);
     assert_int_equal(posix_fadvise(scene->handle.fd, 0, 0, POSIX_FADV_DONTNEED), 0);
-    assert_true(source_disk_resident_bytes(&scene->source, 0, 0, FILE_BYTES) < FILE_BYTES / 2);
+    assert_true(source_resident_bytes(&scene->source, 0, 0, FILE_BYTES) < FILE_BYTES / 2);
     test_free(buffer);
 }
 
@@ -317,10 +317,10 @@ static void residency_is_known_without_cachestat(void **state)
         struct error error;
         struct iovec iov = {buffer, FILE_BYTES};
         bool ok = forbid_cachestat() && read_at(scene, 0, &iov, 1, false, &error) == 0;
-        ok = ok && source_disk_resident_bytes(&scene->source, 0, 0, FILE_BYTES) == FILE_BYTES;
-        ok = ok && source_disk_resident_bytes(&scene->source, 0, 5000, 10) == 10;
+        ok = ok && source_resident_bytes(&scene->source, 0, 0, FILE_BYTES) == FILE_BYTES;
+        ok = ok && source_resident_bytes(&scene->source, 0, 5000, 10) == 10;
         ok = ok && posix_fadvise(scene->handle.fd, 0, 0, POSIX_FADV_DONTNEED) == 0;
-        ok = ok && source_disk_resident_bytes(&scene->source, 0, 0, FILE_BYTES) < FILE_BYTES / 2;
+        ok = ok && source_resident_bytes(&scene->source, 0, 0, FILE_BYTES) < FILE_BYTES / 2;
         _exit(!ok);
     }
     int status;

@@ -251,6 +251,20 @@ static int read_into(const struct service *service, const struct mount_request *
     return failed;
 }
 
+static int count_resident(const struct service *service, const struct mount_request *request, struct source *source,
+                          struct mount_reply *reply, struct error *error)
+{
+    struct source_extent *extents = memory_copy(service->memory, request->text_bytes);
+    size_t n_extents = request->text_bytes / sizeof *extents;
+    uint64_t file_bytes = source->files[request->file].size_bytes;
+    bool is_sound = true;
+    for (size_t i = 0; i < n_extents; i++)
+        is_sound = is_sound && extents[i].offset <= file_bytes && extents[i].bytes <= file_bytes - extents[i].offset;
+    reply->value = is_sound ? source_resident_extents(source, request->file, extents, n_extents) : 0;
+    free(extents);
+    return is_sound ? 0 : fail(error, ERROR_INTERNAL, "BAD_REQUEST", "the file has no such bytes");
+}
+
 /* With served->files read-locked, of a file that there is. */
 static int ask_file(struct service *service, const struct mount_request *request, struct source *source,
                     struct mount_reply *reply, struct error *error)
@@ -261,8 +275,7 @@ static int ask_file(struct service *service, const struct mount_request *request
     case MOUNT_READ_INTO:
         return read_into(service, request, source, error);
     case MOUNT_RESIDENT:
-        reply->value = source_resident_bytes(source, request->file, request->offset, request->bytes);
-        return 0;
+        return count_resident(service, request, source, reply, error);
     case MOUNT_CHECK_UNCHANGED:
         return source_check_unchanged(source, request->file, NULL, error);
     default:

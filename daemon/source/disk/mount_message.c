@@ -19,6 +19,9 @@ int mount_message_check_request(const struct mount_request *request, size_t n_by
         return -1;
     if (request->op == MOUNT_READ_INTO)
         return request->bytes == 0 || request->bytes > MOUNT_MAX_PLACE_BYTES || request->place > INT64_MAX / 2 ? -1 : 0;
+    if (request->op == MOUNT_RESIDENT && (request->text_bytes % sizeof(struct source_extent) != 0 ||
+                                          request->text_bytes > SOURCE_MAX_EXTENTS * sizeof(struct source_extent)))
+        return -1;
     bool tells_bytes = request->op == MOUNT_READ || request->op == MOUNT_GLANCE;
     return tells_bytes && (request->slot >= MOUNT_SLOTS || request->bytes > MOUNT_SLOT_BYTES) ? -1 : 0;
 }

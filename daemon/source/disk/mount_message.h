@@ -27,7 +27,7 @@ enum mount_op {
     MOUNT_OPEN_FILE,       /* text: name */
     MOUNT_READ,            /* into `slot` */
     MOUNT_READ_INTO,       /* into the memory whose descriptor goes along, from `place` on */
-    MOUNT_RESIDENT,        /* in `value` */
+    MOUNT_RESIDENT,        /* of the extents in the memory instead of texts, in `value` */
     MOUNT_CHECK_UNCHANGED, /* of `file` */
     MOUNT_CHECK_STILL,
     MOUNT_REALPATH, /* text: path; the answer is a text, too */

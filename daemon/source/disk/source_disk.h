@@ -44,6 +44,7 @@ void *source_disk_map(struct source *source, size_t file, uint64_t offset, uint6
 int source_disk_check_unchanged(struct source *source, size_t file, const struct cancel *cancel, struct error *error);
 int source_disk_check_still(struct source *source, size_t file, struct error *error);
 int source_disk_read(struct source *source, struct source_read *read, struct error *error);
-uint64_t source_disk_resident_bytes(struct source *source, size_t file, uint64_t offset, uint64_t bytes);
+uint64_t source_disk_resident_bytes(struct source *source, size_t file, const struct source_extent *extents,
+                                    size_t n_extents);
 
 #endif

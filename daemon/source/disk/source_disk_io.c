@@ -181,20 +181,30 @@ static uint64_t mincore_pages(int fd, uint64_t first_page, uint64_t n_pages)
     return n_resident;
 }
 
-uint64_t source_disk_resident_bytes(struct source *source, size_t file, uint64_t offset, uint64_t bytes)
+static uint64_t count_resident(int fd, const struct source_extent *extent)
+{
+    struct cachestat_range range = {extent->offset, extent->bytes};
+    struct cachestat_counts counts = {0};
+    uint64_t first_page = extent->offset / PAGE_BYTES,
+             n_pages = (extent->offset + extent->bytes + PAGE_BYTES - 1) / PAGE_BYTES - first_page;
+    if (extent->bytes == 0)
+        return 0;
+    if (syscall(SYS_cachestat, fd, &range, &counts, 0) != 0)
+        counts.cached = may_ask_mincore(fd) ? mincore_pages(fd, first_page, n_pages) : 0;
+    uint64_t resident = counts.cached * PAGE_BYTES;
+    return resident < extent->bytes ? resident : extent->bytes;
+}
+
+uint64_t source_disk_resident_bytes(struct source *source, size_t file, const struct source_extent *extents,
+                                    size_t n_extents)
 {
     const struct source_disk_file *handle = source->handles[file];
-    struct cachestat_range range = {offset, bytes};
-    struct cachestat_counts counts = {0};
-    uint64_t first_page = offset / PAGE_BYTES, n_pages = (offset + bytes + PAGE_BYTES - 1) / PAGE_BYTES - first_page;
-    if (bytes == 0)
-        return 0;
+    uint64_t resident = 0;
     if (handle->twin)
-        return source_forward_resident_bytes((struct source_disk *)source, handle, offset, bytes);
-    if (syscall(SYS_cachestat, handle->fd, &range, &counts, 0) != 0)
-        counts.cached = may_ask_mincore(handle->fd) ? mincore_pages(handle->fd, first_page, n_pages) : 0;
-    uint64_t resident = counts.cached * PAGE_BYTES;
-    return resident < bytes ? resident : bytes;
+        return source_forward_resident_bytes((struct source_disk *)source, handle, extents, n_extents);
+    for (size_t i = 0; i < n_extents; i++)
+        resident += count_resident(handle->fd, &extents[i]);
+    return resident;
 }
 
 void *source_disk_map(struct source *source, size_t file, uint64_t offset, uint64_t bytes, uint64_t *mapped_bytes)

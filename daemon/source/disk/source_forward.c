@@ -243,7 +243,7 @@ static int open_file(struct source_disk *disk, struct source_forward *twin, void
     wanted->opened->twin_file = (uint32_t)reply.value;
     reply.file.caps.direct_reads = reply.file.caps.direct_reads && reply.file.is_direct;
     filesystem_add_caps(&source->caps, source->n_files == 0, &reply.file.caps);
-    source->caps.fills_shared_memory = true;
+    source->caps.fills_shared_memory = source->caps.residency_is_far = true;
     return 0;
 }
 
@@ -271,15 +271,24 @@ static int ask_about(struct source_disk *disk, const struct source_disk_file *op
     return failed;
 }
 
-uint64_t source_forward_resident_bytes(struct source_disk *disk, const struct source_disk_file *opened, uint64_t offset,
-                                       uint64_t bytes)
+/* All of them in one request: the process and its answer cost more than the question. */
+uint64_t source_forward_resident_bytes(struct source_disk *disk, const struct source_disk_file *opened,
+                                       const struct source_extent *extents, size_t n_extents)
 {
+    const struct mount_wait wait = wait_of(disk);
     struct mount_request request = request_about(opened, MOUNT_RESIDENT);
-    struct mount_reply reply;
+    struct mount_reply reply = {0};
     struct error ignored;
-    request.offset = offset;
-    request.bytes = bytes;
-    uint64_t value = ask_about(disk, opened, NULL, &request, &reply, &ignored) == 0 ? reply.value : 0;
+    uint64_t bytes = 0;
+    struct mount_connection *connection = mount_connection_take(opened->twin->process, &wait, &ignored);
+    if (!connection)
+        return 0;
+    request.text_bytes = (uint32_t)(n_extents * sizeof *extents);
+    memcpy(mount_connection_memory(connection), extents, request.text_bytes);
+    for (size_t i = 0; i < n_extents; i++)
+        bytes += extents[i].bytes;
+    uint64_t value = mount_connection_ask(connection, &request, &reply, &ignored) == 0 ? reply.value : 0;
+    mount_connection_give(connection);
     return value < bytes ? value : bytes;
 }
 

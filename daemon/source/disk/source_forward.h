@@ -15,8 +15,8 @@ int source_forward_open_file(struct source_disk *disk, uint64_t mounts, const ch
                              struct source_disk_file *opened, struct error *error);
 int source_forward_read(struct source_disk *disk, const struct source_disk_file *opened, const struct source_read *read,
                         struct error *error);
-uint64_t source_forward_resident_bytes(struct source_disk *disk, const struct source_disk_file *opened, uint64_t offset,
-                                       uint64_t bytes);
+uint64_t source_forward_resident_bytes(struct source_disk *disk, const struct source_disk_file *opened,
+                                       const struct source_extent *extents, size_t n_extents);
 int source_forward_check(struct source_disk *disk, const struct source_disk_file *opened, enum mount_op how,
                          const struct cancel *cancel, struct error *error);
 void source_forward_close(struct source_disk *disk); /* never waits */
