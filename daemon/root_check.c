@@ -7,16 +7,34 @@
 
 #include "base/memory.h"
 #include "observe/log.h"
+#include "source/disk/mount_process.h"
 #include "source/disk/mounts.h"
+
+enum { MAX_EARLY_PROCESSES = 4 };
 
 struct roots {
     char **paths;
     size_t n_paths;
 };
 
-static void *look_for_roots(void *data)
+/* Starting a program takes longer than what a small load waits for its mount. A mount that comes later has its process from
+ * the first load on. */
+static void start_processes(const char *root, size_t *n_left)
+{
+    uint64_t mounts[MAX_EARLY_PROCESSES];
+    struct error error;
+    size_t n = mounts_list_fuse(root, mounts, *n_left);
+    for (size_t i = 0; i < n; i++)
+        mount_process_unref(mount_process_get(mounts[i], &error)); /* the table keeps it */
+    *n_left -= n;
+}
+
+static void *look_at_roots(void *data)
 {
     struct roots *roots = data;
+    size_t n_left = MAX_EARLY_PROCESSES;
+    for (size_t i = 0; i < roots->n_paths; i++)
+        start_processes(roots->paths[i], &n_left);
     for (size_t i = 0; i < roots->n_paths; i++) {
         struct error error;
         char *real = mounts_realpath(roots->paths[i], &error);
@@ -42,8 +60,8 @@ void root_check_start(const struct config *config)
         roots->paths[i] = memory_copy_text(config->sources.disk.trusted_roots.items[i]);
     pthread_attr_init(&attributes);
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    if (pthread_create(&thread, &attributes, look_for_roots, roots) != 0)
-        look_for_roots(roots);
+    if (pthread_create(&thread, &attributes, look_at_roots, roots) != 0)
+        look_at_roots(roots);
     pthread_attr_destroy(&attributes);
 }
 

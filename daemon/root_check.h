@@ -1,4 +1,5 @@
-/* A trusted root that does not exist is mostly a typing error: it is said at the start. */
+/* What is found out about the trusted roots at the start. One that does not exist is mostly a typing error: it is said. Of FUSE
+ * mounts in them the processes are started (source/disk/mount_process.h), so that the first load need not wait for that. */
 #ifndef ROOT_CHECK_H
 #define ROOT_CHECK_H
 

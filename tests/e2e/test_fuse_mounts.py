@@ -1,5 +1,6 @@
 """Files of FUSE mounts are opened and read by a process of their own, since a request that the mount's server does not answer
 cannot be ended, not even by SIGKILL: the daemon goes on, gives up and ends all the same. Root only."""
+import contextlib
 import hashlib
 import json
 import os
@@ -93,6 +94,25 @@ def test_the_daemon_has_no_file_of_a_fuse_mount_open_and_its_helper_nothing_else
     assert soon(lambda: not [link for link in open_files(helper).values() if "/net/" in link])
     daemon.stop()
     assert soon(lambda: not Path(f"/proc/{helper}").exists())
+
+
+def test_four_mounts_have_their_process_before_the_first_load_and_a_fifth_from_then_on(start, models):
+    data, _ = part(models, 0)
+    with contextlib.ExitStack() as mounted:
+        for i in range(5):
+            (models / f"net{i}").mkdir()
+            served = HangingFiles(models / f"net{i}", {"m/model.safetensors": data})
+            mounted.enter_context(served)
+            if i == 0:
+                silent = served
+                silent.hangs = set(EVERYWHERE)
+        daemon = start()
+        assert soon(lambda: len(helpers(daemon)) == 4)
+        for i in range(1, 5):
+            loads(daemon, models / f"net{i}/m", 0)
+        assert len(helpers(daemon)) == 5
+        assert silent.hung == []  # nobody is asked without a request
+        daemon.stop()
 
 
 @pytest.mark.parametrize("where", EVERYWHERE)

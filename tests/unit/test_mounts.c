@@ -87,8 +87,13 @@ static void a_process_that_leaves_fuse_mounts_to_others_goes_to_none(void **stat
     assert_int_equal(mounts_check("/tmp", &error), 0);
     assert_int_equal(mounts_check(below, &error), -1);
     assert_int_equal(error.kind, ERROR_KIND_FUSE_MOUNT);
-    uint64_t mounts = mounts_elsewhere(&error);
+    uint64_t mounts = mounts_elsewhere(&error), listed[2];
     assert_int_not_equal(mounts, 0);
+    assert_int_equal(mounts_list_fuse(below, listed, 2), 1);
+    assert_int_equal(listed[0], mounts);
+    assert_true(mounts_list_fuse("/tmp/", listed, 2) >= 1 && mounts_list_fuse("/", listed, 2) >= 1);
+    assert_int_equal(mounts_list_fuse("/tmp/test", listed, 2), 0);
+    assert_int_equal(mounts_list_fuse(below, listed, 0), 0);
     char *name = mounts_describe(mounts);
     assert_string_equal(name, folder);
     free(name);

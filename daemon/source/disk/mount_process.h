@@ -1,9 +1,9 @@
 /* The processes that make this one's system calls on FUSE mounts: one for each mount, or set of mounts that links connect.
  *
- * A process is started by the first who needs it (posix_spawn of /proc/self/exe, see mount_child.h) and lives as long as this
- * one, or until MOUNT_MAX_PROCESSES others are needed and nobody uses it. It ends by itself when this one does. Who waits for
- * it waits on a socket, so cancel and the end of this process work whatever its mount does. When it dies, the calls in flight
- * fail, and the next one starts another.
+ * A process is started by the first who needs it, or at the start by root_check.c (posix_spawn of /proc/self/exe, see
+ * mount_child.h), and lives as long as this one, or until MOUNT_MAX_PROCESSES others are needed and nobody uses it. It ends by
+ * itself when this one does. Who waits for it waits on a socket, so cancel and the end of this process work whatever its mount
+ * does. When it dies, the calls in flight fail, and the next one starts another.
  *
  *   source --ref--> mount_process --has--> connections --each--> a thread there
  *

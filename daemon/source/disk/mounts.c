@@ -115,19 +115,28 @@ static void read_if_changed(void)
     free(text);
 }
 
-/* Also those that others cover: they are the same for all who go there. */
+/* Both without a slash at the end. */
+static bool leads_through(const char *path, const char *folder, size_t length)
+{
+    return strncmp(path, folder, length) == 0 && (path[length] == '/' || path[length] == '\0');
+}
+
+/* Also those that others cover: they are the same for all who go there. Under the lock. */
+static uint64_t sum_bits(const char *normal, bool only_fuse)
+{
+    uint64_t bits = 0;
+    for (size_t i = 0; i < n_mounts; i++)
+        if ((mounts[i].is_fuse || !only_fuse) && leads_through(normal, mounts[i].path, mounts[i].length))
+            bits |= mounts_bits_of(mounts[i].device);
+    return bits;
+}
+
 static uint64_t find_bits(const char *path, bool only_fuse)
 {
     char *normal = trusted_path_normalize(path);
-    uint64_t bits = 0;
     pthread_mutex_lock(&lock);
     read_if_changed();
-    for (size_t i = 0; i < n_mounts; i++) {
-        const struct mount *mount = &mounts[i];
-        bool is_beginning = strncmp(normal, mount->path, mount->length) == 0 &&
-                            (normal[mount->length] == '/' || normal[mount->length] == '\0');
-        bits |= is_beginning && (mount->is_fuse || !only_fuse) ? mounts_bits_of(mount->device) : 0;
-    }
+    uint64_t bits = sum_bits(normal, only_fuse);
     pthread_mutex_unlock(&lock);
     free(normal);
     return bits;
@@ -144,6 +153,32 @@ void mounts_leave_fuse(uint64_t own)
 {
     leaves_fuse = true;
     own_mounts = own;
+}
+
+static size_t add_bits(uint64_t bits, uint64_t *found, size_t n_found, size_t room)
+{
+    size_t i = 0;
+    while (i < n_found && found[i] != bits)
+        i++;
+    if (bits == 0 || i < n_found || n_found == room)
+        return n_found;
+    found[n_found] = bits;
+    return n_found + 1;
+}
+
+size_t mounts_list_fuse(const char *path, uint64_t *found, size_t room)
+{
+    char *normal = trusted_path_normalize(path);
+    size_t length = strlen(normal);
+    pthread_mutex_lock(&lock);
+    read_if_changed();
+    size_t n_found = add_bits(sum_bits(normal, true), found, 0, room);
+    for (size_t i = 0; i < n_mounts; i++)
+        if (mounts[i].is_fuse && leads_through(mounts[i].path, normal, length))
+            n_found = add_bits(sum_bits(mounts[i].path, true), found, n_found, room);
+    pthread_mutex_unlock(&lock);
+    free(normal);
+    return n_found;
 }
 
 int mounts_check(const char *path, struct error *error)

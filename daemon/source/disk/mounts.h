@@ -8,6 +8,7 @@
 #define SOURCE_MOUNTS_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/error.h"
@@ -25,6 +26,8 @@ int mounts_check(const char *path, struct error *error);
 uint64_t mounts_elsewhere(const struct error *error);
 char *mounts_describe(uint64_t mounts); /* "/mnt/models", for messages; malloced */
 bool mounts_is_fuse(const char *type);  /* by the name in the kernel's table */
+/* What mounts_elsewhere() would tell of the absolute path and of the mounts below it: up to `room` numbers, each once. */
+size_t mounts_list_fuse(const char *path, uint64_t *found, size_t room);
 
 /* realpath() that goes to no mount of others: malloced, or NULL with an error. */
 char *mounts_realpath(const char *path, struct error *error);
