@@ -10,7 +10,7 @@
 #ifdef __x86_64__
 #include <emmintrin.h>
 
-enum { LINE_BYTES = 64, WORTH_BYTES = 8 << 10 };
+enum { LINE_BYTES = 64, WORTH_BYTES = 2 << 10 };
 
 static void stream_lines(unsigned char *dst, const unsigned char *src, size_t n_lines)
 {
@@ -22,10 +22,9 @@ static void stream_lines(unsigned char *dst, const unsigned char *src, size_t n_
         _mm_stream_si128((__m128i *)(dst + 32), c);
         _mm_stream_si128((__m128i *)(dst + 48), d);
     }
-    _mm_sfence(); /* visible to other threads before whatever tells them */
 }
 
-void copy_streaming(void *dst, const void *src, size_t bytes)
+void copy_streaming_row(void *dst, const void *src, size_t bytes)
 {
     if (bytes < WORTH_BYTES) {
         memcpy(dst, src, bytes);
@@ -38,11 +37,26 @@ void copy_streaming(void *dst, const void *src, size_t bytes)
     memcpy((unsigned char *)dst + head + body, (const unsigned char *)src + head + body, bytes - head - body);
 }
 
+void copy_streaming_end(void)
+{
+    _mm_sfence(); /* visible to other threads before whatever tells them */
+}
+
 #else
 
-void copy_streaming(void *dst, const void *src, size_t bytes)
+void copy_streaming_row(void *dst, const void *src, size_t bytes)
 {
     memcpy(dst, src, bytes);
 }
 
+void copy_streaming_end(void)
+{
+}
+
 #endif
+
+void copy_streaming(void *dst, const void *src, size_t bytes)
+{
+    copy_streaming_row(dst, src, bytes);
+    copy_streaming_end();
+}

@@ -8,4 +8,9 @@
 /* memcpy() for destinations that are read much later, by somebody else. */
 void copy_streaming(void *dst, const void *src, size_t bytes);
 
+/* The same for one of many rows: other threads see them once this one has called copy_streaming_end(). Waiting for the stores of
+ * each row takes as long as copying 4 KiB. */
+void copy_streaming_row(void *dst, const void *src, size_t bytes);
+void copy_streaming_end(void);
+
 #endif

@@ -1,7 +1,7 @@
 /* A handler that jumps back into the copy of its thread; see guarded_copy.h.
  *
  * SIGBUS of the kernel is raised by an instruction of the thread itself, and between the two stores to `start` those that
- * read there are of copy_streaming() alone, which has no state and takes no lock: leaving it half-way leaves nothing behind.
+ * read there are of copy_streaming_row() alone, which has no state and takes no lock: leaving it half-way leaves nothing behind.
  * The handler restores the signal mask by itself, so that setting the mark costs no system call. */
 #include "base/guarded_copy.h"
 
@@ -76,7 +76,7 @@ int guarded_copy(void *dst, const void *src, size_t bytes)
     guard.start = src;
     guard.end = guard.start + bytes;
     __atomic_signal_fence(__ATOMIC_SEQ_CST);
-    copy_streaming(dst, src, bytes);
+    copy_streaming_row(dst, src, bytes);
     __atomic_signal_fence(__ATOMIC_SEQ_CST);
     guard.start = guard.end = NULL;
     return 0;

@@ -8,7 +8,7 @@
 
 #include <stddef.h>
 
-/* copy_streaming(). Returns -1 when a page of the source could not be had; what is at dst is undefined then. */
+/* copy_streaming_row(). Returns -1 when a page of the source could not be had; what is at dst is undefined then. */
 int guarded_copy(void *dst, const void *src, size_t bytes);
 
 #endif

@@ -55,8 +55,9 @@ void device_rows_copy(void *dst, const void *src, const struct device_rows *rows
         return;
     }
     for (uint64_t row = 0; row < rows->count; row++)
-        copy_streaming((unsigned char *)dst + (int64_t)row * dst_stride, (const unsigned char *)src + row * rows->src_stride,
-                       rows->bytes);
+        copy_streaming_row((unsigned char *)dst + (int64_t)row * dst_stride,
+                           (const unsigned char *)src + row * rows->src_stride, rows->bytes);
+    copy_streaming_end();
 }
 
 struct segment_parts {

@@ -20,6 +20,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "base/copy.h"
 #include "base/guarded_copy.h"
 #include "base/memory.h"
 #include "base/text.h"
@@ -98,6 +99,7 @@ static bool copy_wanted(const struct source_read *read, const unsigned char *fro
     for (int i = 0; i < read->n_iov && is_complete; from += read->iov[i++].iov_len)
         is_complete =
             read->iov[i].iov_base == read->trash || guarded_copy(read->iov[i].iov_base, from, read->iov[i].iov_len) == 0;
+    copy_streaming_end();
     return is_complete;
 }
 

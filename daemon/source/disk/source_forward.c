@@ -386,10 +386,11 @@ static void put_bytes(const struct piece *piece, const unsigned char *bytes, boo
         if (n > 0 && is_staged)
             memcpy(to, bytes, n);
         else if (n > 0)
-            copy_streaming(to, bytes, n);
+            copy_streaming_row(to, bytes, n);
         bytes += n;
         left -= n;
     }
+    copy_streaming_end();
 }
 
 /* While one piece is copied out of its slot, the process reads the next ones. */
