@@ -40,7 +40,7 @@ void load_table_count(struct load_table *table, const struct load_result *result
 {
     struct load_totals *totals = &table->totals;
     if (error) {
-        totals->failed++;
+        totals->failed += error->kind != ERROR_KIND_NOT_RESIDENT; /* that is a question, and its answer */
         return;
     }
     totals->loads++;
