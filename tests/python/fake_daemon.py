@@ -116,7 +116,8 @@ class FakeDaemon:
         return f"{name}#{self.versions[name]}"
 
     def _status(self, data):
-        return reference.message("StatusResponse")(handoff_socket=self.handoff)
+        waits = [{"method": "Resolve", "waiting_for": "the store"}] if self.pause else []
+        return reference.message("StatusResponse")(handoff_socket=self.handoff, requests=waits)
 
     def _resolve(self, data):
         request = Resolve.FromString(data)

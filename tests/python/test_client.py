@@ -418,6 +418,16 @@ def test_a_passed_deadline_is_a_timeout_error(fake, client, tensors):
     fake.pause.set()
 
 
+def test_a_store_that_does_not_answer_in_time_is_named(fake, tensors):
+    fake.pause = threading.Event()
+    with tc.connect(fake.socket, timeout=1) as hasty, pytest.raises(TimeoutError) as caught:
+        hasty.artifact("gs://bucket/model?secret=1").tensor_names
+    assert str(caught.value) == "DEADLINE_EXCEEDED: gs://bucket/model?... was not resolved within 1 s; waiting for the store"
+    with tc.connect(fake.socket, timeout=0.1) as hasty, pytest.raises(TimeoutError, match=f"{REF} was not resolved within 0.1 s$"):
+        hasty.artifact(REF).tensor_names
+    fake.pause.set()
+
+
 def test_a_passed_deadline_tells_how_far_the_load_was(fake, client, tensors):
     fake.progress = [8] * 10000
     with pytest.raises(TimeoutError, match=r"^DEADLINE_EXCEEDED: not done within the deadline of 0.3 s; read: 0.0 of \d+\.\d MB$"):

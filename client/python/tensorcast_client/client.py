@@ -1,9 +1,11 @@
 """The client: one daemon, found by its socket."""
 from __future__ import annotations
 
+import contextlib
 import numbers
 import os
 import stat
+import threading
 from collections.abc import Iterable
 
 from . import errors, report
@@ -14,12 +16,15 @@ from .channel import Channel
 from .facts import Facts
 from .messages import (ReleaseRequest, ReleaseResponse, ResolveRequest, ResolveResponse, StatusRequest,
                        StatusResponse, UnpinRequest, UnpinResponse)
+from .redact import shown
 from .reference import parse
 from .wire import DecodeError
 
 DEFAULT_SOCKET = "/run/tensorcast/daemon.sock"
 _TIMEOUT_S = 30.0
 _LONGEST_TIMEOUT_S = 1e6  # threading.Timer and gRPC know no infinity
+_ASK_BEFORE_S = 0.5  # how long before a deadline passes the daemon is asked what it waits for
+_PASSED_THERE = "DEADLINE_EXCEEDED"  # when the daemon has noticed first
 _SUN_PATH_BYTES = 107
 _REMEMBERED_ARTIFACTS = 8
 _FOR_THE_PACKAGE = {"ask", "channel", "first_answer_timeout", "resolve"}  # not what users look for
@@ -165,7 +170,8 @@ class Client:
         known = self._resolved.get(key)
         request = ResolveRequest.encode(artifact=reference, known_identity=known and known.identity, variant=variant,
                                         allow_missing_shards=allow_missing_shards or None)
-        answer = self.ask("Resolve", request, ResolveResponse, clock.left(self.timeout))
+        with _Waiting(self, reference, clock.left(self.timeout)) as left:
+            answer = self.ask("Resolve", request, ResolveResponse, left)
         if not answer.unchanged or known is None or answer.identity != known.identity:
             known = Facts(answer)
         self._resolved.pop(key, None)
@@ -173,3 +179,32 @@ class Client:
         for old in list(self._resolved)[:-_REMEMBERED_ARTIFACTS]:
             self._resolved.pop(old, None)
         return known
+
+
+class _Waiting:
+    """A call to resolve something in a store, within `seconds`: the error when they have passed says what the daemon was waiting for,
+    which it is asked shortly before."""
+
+    def __init__(self, client, reference, seconds):
+        self._client, self._reference, self._seconds, self._told = client, reference, seconds, ""
+        is_local = reference.startswith("disk:")
+        self._timer = None if is_local else threading.Timer(max(seconds - _ASK_BEFORE_S, seconds / 2), self._ask)
+
+    def __enter__(self):
+        if self._timer:
+            self._timer.daemon = True
+            self._timer.start()
+        return self._seconds
+
+    def __exit__(self, kind, error, traceback):
+        if self._timer:
+            self._timer.cancel()
+        if isinstance(error, errors.DeadlineExceededError) and error.reason in (errors.DEADLINE_PASSED, _PASSED_THERE):
+            waited = f"; waiting for {self._told}" if self._told else ""
+            raise errors.make(error.code, f"{shown(self._reference)} was not resolved within {self._seconds:.3g} s{waited}",
+                              error.reason) from None
+
+    def _ask(self):
+        with contextlib.suppress(errors.TensorcastError):
+            status = self._client.ask("Status", StatusRequest.encode(own_requests_only=True), StatusResponse, _ASK_BEFORE_S)
+            self._told = next((row.waiting_for for row in status.requests if row.method == "Resolve"), "")
