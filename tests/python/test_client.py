@@ -109,6 +109,8 @@ def test_a_view_knows_the_shapes_that_its_slices_leave(client, tensors):
 def test_a_part_of_a_view_keeps_its_slices(client, tensors):
     view = client.artifact(REF).view({"w": slice(2, 3), "b": slice(1)}).only(["b", "s"])
     assert view.tensor_names == ["b", "s"] and view.shapes() == {"b": (1,), "s": ()}
+    with pytest.raises(KeyError, match="tensor nobody is not in"):
+        client.artifact(REF).view({"nobody": slice(1)}).shapes()
     with pytest.raises(KeyError, match="tensor w is not in this view"):
         view.only(["s", "w"])
 

@@ -94,8 +94,10 @@ class View:
         >>> tc.artifact("disk:/models/tiny").view({"head.weight": (0, slice(-1, None))}).shapes()
         {'head.weight': (1, 3), 'head.bias': (4,)}
         """
-        facts = self._artifact.facts()
-        return {name: selection.shape_of(self._selected, facts, name) for name in self.tensor_names}
+        facts, names = self._artifact.facts(), self.tensor_names
+        for name in self._selected.slices.keys() - set(names):
+            facts.shape(name)  # there is no such tensor
+        return {name: selection.shape_of(self._selected, facts, name) for name in names}
 
     def shard(self, mesh: Any = None, mesh_rank: int | None = None, spec: Any = None, placements: Any = None,
               best_effort: int | None = None) -> View:
