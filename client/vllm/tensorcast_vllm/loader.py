@@ -119,7 +119,8 @@ class TensorcastLoader(BaseModelLoader):
             else:
                 shapes = {source.name: source.shape for source in sources}
                 filled = reload.filled_by(model, plan)
-                reload.remember(model, reload.Loaded(model_config.model, shapes, filled, config, reload.views_in(model)))
+                reload.remember(model, reload.Loaded(model_config.model, shapes, filled, config, reload.views_in(model),
+                                                          reload.attributes_of(model)))
             self._carry_out(model, plan, checkpoint, tell, start)
             if not check_reload and self._options.prewarm == "auto":
                 self._record(origin, plan)

@@ -47,10 +47,21 @@ class Loaded(NamedTuple):
     filled: frozenset  # parameters and buffers that the load wrote to, as in checkpoint format
     config: object  # of the checkpoint, None when there was none
     views: dict  # {name: the parameter whose bytes it was when they were loaded}, such as a convolution's weights in another shape
+    attributes: dict  # {name of a layer: names of what it had when its weights were loaded and not processed}
 
 
 def remember(model, loaded):
     _loaded[model] = loaded
+
+
+def attributes_of(model):
+    """Loaded.attributes of a model that was loaded and not processed yet."""
+    return {name: frozenset(vars(layer)) for name, layer in _with_method(model)}
+
+
+def _with_method(model):
+    """[(name, layer)] of the layers whose weights vLLM processes when they are loaded."""
+    return [(name, layer) for name, layer in model.named_modules() if isinstance(getattr(layer, "quant_method", None), QuantizeMethodBase)]
 
 
 def loaded_of(model):
@@ -119,9 +130,13 @@ def _is_spoiled_by_vllm(model):
     """Whether vLLM 0.32's own reload makes another model of this one, on a CPU: quantized kernels keep the address of scales whose
     memory it frees, experts are packed at the first time only, and a buffer that was a view of what is packed keeps the old values."""
     known = loaded_of(model)
-    return (all(tensor.device.type == "cpu" for _, tensor in state_of(model))
+    return (_is_on_host(model)
             and (bool(known and known.views) or
                  any(_is_quantized(layer) or hasattr(getattr(layer, "quant_method", None), "moe_kernel") for layer in model.modules())))
+
+
+def _is_on_host(model):
+    return all(tensor.device.type == "cpu" for _, tensor in state_of(model))
 
 
 def _is_quantized(layer):
@@ -151,9 +166,14 @@ def _pack_shared_again(model):
 
 
 def is_processed(model):
-    """Whether what follows a load has changed parameters, so that a checkpoint does not fit any more."""
-    parts = _parts()
-    for layer in model.modules() if parts and model in _loaded else ():
+    """Whether what follows a load has changed parameters, so that a checkpoint does not fit any more, or has made something of them
+    that layers compute with, as a CPU's packed output layer, which shows only in what a layer has."""
+    parts, known = _parts(), loaded_of(model)
+    if parts is None or known is None:
+        return False
+    if _is_on_host(model) and any(frozenset(vars(layer)) != known.attributes.get(name) for name, layer in _with_method(model)):
+        return True
+    for layer in model.modules():
         restored = parts.get_layerwise_info(layer).restore_metadata[0]
         now = dict(layer.named_parameters(recurse=False))
         if any(name not in now or now[name].shape != tensor.shape for name, tensor in restored.items()):
@@ -207,7 +227,7 @@ class Opened:
     def _refuse(self, model):
         if self._parts is None:
             raise NotAtOnce("this vLLM is not known")
-        if any(tensor.device.type != "cpu" for _, tensor in state_of(model)):
+        if not _is_on_host(model):
             raise NotAtOnce("the model is not in host memory")
         if any(getattr(getattr(layer, "quant_method", None), "uses_meta_device", False) for layer in model.modules()):
             raise NotAtOnce("it is quantized while it is loaded")
@@ -311,11 +331,25 @@ class Opened:
                                      "checkpoint has two values for it; start again")
                 if name in names:
                     values[id(tensor)] = layer, getattr(layer, name)
+        self._check_lent(written)
         for layer, names in written.items():
             shares = not names and any(id(tensor) in values for tensor in self._kernel(layer).values())
             method = getattr(layer, "quant_method", None)
             if shares and isinstance(method, QuantizeMethodBase) and not isinstance(method, UnquantizedEmbeddingMethod):
                 raise ValueError(f"{type(layer).__name__} shares parameters with another layer, and cannot be processed again; start again")
+
+    def _check_lent(self, written):
+        """Layers that a draft has taken from its model, which was loaded before, keep that one's values."""
+        for other, loaded in list(_loaded.items()):
+            if other is self._model:
+                return
+            lent = set(other.modules())
+            for layer in lent & written.keys():
+                for name in written[layer]:
+                    had, new = self._kernel(layer)[name], getattr(layer, name)
+                    if had.shape != new.shape or not torch.equal(had, new):
+                        raise ValueError(f"{type(layer).__name__} is that of {loaded.model}, which has another {name}; reload that model "
+                                         "first, or start again")
 
     def _take(self, layer, names):
         """Processes a loaded layer, and gives the tensors that the model computes with the new values. Returns their ids."""

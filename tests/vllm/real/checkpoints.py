@@ -92,6 +92,83 @@ def _quantized(dtype, kind, form):
     return config, tensors
 
 
+def _packed(method, **settings):
+    """A Llama whose linear layers but the last are 4 bits wide, eight values in an int32: along the input for GPTQ, the output for AWQ."""
+    config, tensors = _llama()
+    generator, group = torch.Generator().manual_seed(2), 32
+    for name in [name for name in tensors if "_proj." in name]:
+        (rows, columns), stem = tensors.pop(name).shape, name.removesuffix(".weight")
+
+        def integers(*shape):
+            return torch.randint(-2**31, 2**31, shape, generator=generator, dtype=torch.int32)
+
+        tensors[f"{stem}.qweight"] = integers(columns // 8, rows) if method == "gptq" else integers(columns, rows // 8)
+        tensors[f"{stem}.qzeros"] = integers(columns // group, rows // 8)
+        tensors[f"{stem}.scales"] = (torch.rand(columns // group, rows, generator=generator) / 100 + 0.001).to(BF16)
+        if method == "gptq":
+            tensors[f"{stem}.g_idx"] = torch.arange(columns, dtype=torch.int32) // group
+    config["quantization_config"] = {"quant_method": method, "bits": 4, "group_size": group, **settings}
+    return config, tensors
+
+
+def _eagle():
+    """A draft of one layer that continues the hidden states of "llama", whose embedding and output layer it takes."""
+    model = _Model()
+    _one_layer(model, "layers.0")
+    del model.tensors["layers.0.input_layernorm.weight"]
+    model.put("fc.weight", HIDDEN, 2 * HIDDEN)
+    return _config("LlamaForCausalLM", "llama", num_hidden_layers=1), model.tensors
+
+
+def _eagle3():
+    """One that is given hidden states of three layers, and has an output layer of its own, of the half of all tokens."""
+    model = _Model()
+    _one_layer(model, "midlayer", hidden=2 * HIDDEN)
+    model.norm("midlayer.hidden_norm.weight")
+    model.put("fc.weight", HIDDEN, 3 * HIDDEN)
+    model.norm("norm.weight")
+    model.put("lm_head.weight", VOCAB // 2, HIDDEN)
+    model.tensors["d2t"] = torch.arange(VOCAB // 2)  # token n is 2 n
+    model.tensors["t2d"] = torch.arange(VOCAB) % 2 == 0
+    return _config("LlamaForCausalLM", "llama", num_hidden_layers=1, draft_vocab_size=VOCAB // 2), model.tensors
+
+
+def _medusa():
+    """Three heads that guess the next tokens. One with a map of few tokens vLLM 0.32 refuses."""
+    model = _Model()
+    for head in range(3):
+        model.put(f"blocks.{head}.layers.0.weight", HIDDEN, HIDDEN)
+        model.put(f"lm_heads.{head}.weight", VOCAB, HIDDEN)
+    return {"architectures": ["MedusaModel"], "model_type": "medusa", "hidden_size": HIDDEN, "vocab_size": VOCAB, "num_heads": 3,
+            "num_hidden_layers": 1, "torch_dtype": "bfloat16"}, model.tensors
+
+
+def _mimo():
+    """A model with the layer that guesses its next but one token in the same files (MTP)."""
+    config, tensors = _llama()
+    model = _Model()
+    model.tensors = tensors
+    for layer in range(LAYERS):
+        for name in ("q_proj", "k_proj", "v_proj"):
+            model.norm(f"model.layers.{layer}.self_attn.{name}.bias", tensors[f"model.layers.{layer}.self_attn.{name}.weight"].shape[0])
+    _one_layer(model, "model.mtp_layers.0")
+    for name in ("q_proj", "k_proj", "v_proj"):
+        model.norm(f"model.mtp_layers.0.self_attn.{name}.bias", tensors[f"model.mtp_layers.0.self_attn.{name}.weight"].shape[0])
+    model.put("model.mtp_layers.0.input_proj.weight", HIDDEN, 2 * HIDDEN)
+    for name in ("token_layernorm", "hidden_layernorm", "final_layernorm"):
+        model.norm(f"model.mtp_layers.0.{name}.weight")
+    return {**config, "architectures": ["MiMoForCausalLM"], "model_type": "qwen2", "num_nextn_predict_layers": 1}, model.tensors
+
+
+def _one_layer(model, prefix, hidden=HIDDEN):
+    for name in ("input_layernorm", "post_attention_layernorm"):
+        model.norm(f"{prefix}.{name}.weight")
+    for name, (rows, columns) in _attention(KV_HEADS).items():
+        model.put(f"{prefix}.self_attn.{name}.weight", rows, columns if name == "o_proj" else hidden)
+    for name, shape in _MLP.items():
+        model.put(f"{prefix}.mlp.{name}.weight", *shape)
+
+
 def _qwen3_moe():
     model = _Model()
     model.frame()
@@ -178,14 +255,20 @@ FAMILIES = {
 }
 
 
-RELOADED = {"mamba2": _mamba2}  # beside those, in the tests of reloads
+RELOADED = {  # beside those, in the tests of reloads
+    "mamba2": _mamba2,
+    "llama_gptq": lambda: _packed("gptq", desc_act=False, sym=True),
+    "llama_awq": lambda: _packed("awq", zero_point=True, version="gemm"),
+}
+DRAFTS = {"eagle": _eagle, "eagle3": _eagle3, "medusa": _medusa, "mimo": _mimo}  # the last is a model with one
+ALL = {**FAMILIES, **RELOADED, **DRAFTS}
 
 
 def write(folder, family, without=(), parts=3, of=lambda name, tensor: tensor, **settings):
     """Writes one checkpoint; returns its folder and the tensors. of(name, tensor): what a tensor becomes. settings: of config.json."""
     folder = Path(folder)
     folder.mkdir(parents=True)
-    config, tensors = {**FAMILIES, **RELOADED}[family]()
+    config, tensors = ALL[family]()
     config.update(settings)
     tensors = {name: of(name, tensor).contiguous() for name, tensor in tensors.items() if name not in without}
     (folder / "config.json").write_text(json.dumps(config))

@@ -4,7 +4,8 @@
 
 "then" in the job: calls of its workers, [name, keywords], each followed by the same questions; "tokens" is a list of answers then,
 "errors" of what went wrong with a call. "adapter": a LoRA adapter's folder, or, with "resolved", what a request would name it; "adapted"
-has the answers with it then. Lines "@TIME PROCESS first answer" and "@TIME PROCESS NAME took SECONDS s" (a call) come before the JSON.
+has the answers with it then, one after each of "tokens". Lines "@TIME PROCESS first answer" and "@TIME PROCESS NAME took SECONDS s" (a
+call) come before the JSON.
 """
 import asyncio
 import json
@@ -28,7 +29,15 @@ def main():
         answers = engine.generate([TokensPrompt(prompt_token_ids=prompt) for prompt in PROMPTS], sampling, use_tqdm=False, **more)
         return [list(answer.outputs[0].token_ids) for answer in answers]
 
-    tokens, errors = [ask()], []
+    with_adapter = {"lora_request": adapter(job)} if "adapter" in job else None
+    tokens, adapted, errors = [], [], []
+
+    def ask_all():
+        tokens.append(ask())
+        if with_adapter:
+            adapted.append(ask(**with_adapter))
+
+    ask_all()
     note("first answer")
     for name, keywords in job.get("then", ()):
         begun = time.monotonic()
@@ -38,9 +47,8 @@ def main():
             note(f"{name} took {time.monotonic() - begun:.3f} s")
         except Exception as error:
             errors.append(str(error))
-        tokens.append(ask())
-    adapted = {"adapted": ask(lora_request=adapter(job))} if "adapter" in job else {}
-    print("\n" + json.dumps({**adapted, "tokens": tokens if "then" in job else tokens[0], "errors": errors}), flush=True)
+        ask_all()
+    print("\n" + json.dumps({"adapted": adapted, "tokens": tokens if "then" in job else tokens[0], "errors": errors}), flush=True)
 
 
 def note(text):

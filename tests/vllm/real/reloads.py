@@ -9,20 +9,25 @@ from unittest import mock
 
 import ranks
 
-FRESH = {}  # folder -> state
+FRESH = {}  # (folder, whether it is a draft) -> state
 
 def compare_reloads(job, case):
     """A step of the case's "reload" is what is loaded next; "" is what is loaded already. The result has for each what differs from a
     fresh start there ("fresh" in the step: with that), or the error and what differs from before.
 
+    A draft is given its new weights by the loader itself, as vLLM reloads none; {"lends": true} in the case: its embedding is that of
+    the model, which the steps must not change.
+
     {"layerwise": true} in the case: as where the host is no place for two models. "spoil" in the step: parameters are
     overwritten first, as after sleep level 2, which keeps buffers."""
     from tensorcast_vllm import reload
     from vllm.config import set_current_vllm_config
-    from vllm.v1.worker import gpu_model_runner
     faulthandler.enable()  # again: torch takes it
     config = ranks.config_of(job, case, "tensorcast", case["options"])
+    lender = _started(ranks.config_of(job, {**case, "engine": {}}, "tensorcast", case["options"])) if case.get("lends") else None
     model, steps = _started(config), []
+    if lender:
+        model.model.embed_tokens = lender.model.embed_tokens
     with set_current_vllm_config(config), mock.patch.object(reload, "_parts", **_parts(reload, case)):
         for step in case["reload"]:
             before, path = _state(model), config.model_config.model
@@ -30,7 +35,7 @@ def compare_reloads(job, case):
                 for parameter in model.parameters():
                     parameter.data.fill_(1)
             try:
-                gpu_model_runner.reload_weights(config, model, None, step["path"] or None, True)
+                _reload(config, model, step["path"])
             except Exception as error:
                 steps.append({"error": f"{type(error).__name__}: {error}", "differ": _differ(before, _state(model)),
                               "path": config.model_config.model == path})
@@ -41,11 +46,30 @@ def compare_reloads(job, case):
     return {"steps": steps}
 
 
+def _reload(config, model, path):
+    from vllm.model_executor.model_loader import get_model_loader
+    from vllm.v1.worker import gpu_model_runner
+    if not config.speculative_config:
+        gpu_model_runner.reload_weights(config, model, None, path or None, True)
+        return
+    draft = config.speculative_config.draft_model_config
+    loaded = draft.model
+    draft.model = path or loaded
+    try:
+        get_model_loader(config.load_config).load_weights(model, draft)
+    except BaseException:
+        draft.model = loaded
+        raise
+
+
 def _fresh(job, case, folder):
     """The state of a model that vLLM has started with by itself."""
-    if folder not in FRESH:
-        FRESH[folder] = _state(_started(ranks.config_of(job, {**case, "folder": folder}, "safetensors", {})))
-    return FRESH[folder]
+    draft = case.get("engine", {}).get("speculative_config")
+    key = (folder, bool(draft))
+    if key not in FRESH:
+        there = {"engine": {"speculative_config": {**draft, "model": folder}}} if draft else {"folder": folder}
+        FRESH[key] = _state(_started(ranks.config_of(job, {**case, **there}, "safetensors", {})))
+    return FRESH[key]
 
 
 def _parts(reload, case):

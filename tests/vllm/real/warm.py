@@ -21,7 +21,8 @@ import sys
 from unittest import mock
 
 # what an engine, its workers and the other scripts of this folder import, and vLLM only when it is needed
-MODELS = ("LlamaForCausalLM", "MixtralForCausalLM", "Phi3ForCausalLM", "Qwen3MoeForCausalLM")
+MODELS = ("LlamaForCausalLM", "MixtralForCausalLM", "Phi3ForCausalLM", "Qwen3MoeForCausalLM", "Mamba2ForCausalLM", "MiMoForCausalLM",
+          "MiMoMTPModel", "EagleLlamaForCausalLM", "Eagle3LlamaForCausalLM", "MedusaModel")
 MODULES = ["vllm", "vllm.entrypoints.llm", "vllm.v1.engine.core", "vllm.v1.executor.multiproc_executor", "vllm.v1.worker.cpu_worker",
            "torch.distributed.fsdp", "torch.distributed.checkpoint.hf_storage", "torch.distributed.tensor.parallel", "vllm.lora.resolver", "grpc"]
 _get_context = multiprocessing.get_context
