@@ -1,4 +1,5 @@
 """The client against a stand-in for the daemon: what is asked, what comes back, what errors become."""
+import copy
 import os
 import pickle
 import threading
@@ -418,6 +419,17 @@ def test_a_passed_deadline_is_a_timeout_error(fake, client, tensors):
     with pytest.raises(TimeoutError):
         load(client, ["w"], options=tc.Options(deadline=0))
     fake.pause.set()
+
+
+def test_handles_can_be_pickled_and_copied(fake, tensors):
+    with tc.connect(fake.socket, timeout=5.0) as client:
+        art = client.artifact(REF)
+        assert art.tensor_names
+        packed = pickle.dumps((art, art["w"], art.view({"w": slice(1, 2)})))
+        copied = copy.deepcopy(art)
+    art, lazy, view = pickle.loads(packed)
+    np.testing.assert_array_equal(lazy[0].view(np.uint32), tensors["w"][0])
+    assert view.shapes()["w"] == (1, *tensors["w"].shape[1:]) and art.tensor_names == copied.tensor_names
 
 
 def test_a_store_that_does_not_answer_in_time_is_named(fake, tensors):

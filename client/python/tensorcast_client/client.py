@@ -108,6 +108,10 @@ class Client:
     def __dir__(self) -> Iterable[str]:
         return sorted(set(super().__dir__()) - _FOR_THE_PACKAGE)
 
+    def __reduce__(self):
+        """In another process, such as one that multiprocessing spawns, and as a copy: another connection to the same daemon."""
+        return Client, (self.socket_path, self.first_answer_timeout)
+
     def __enter__(self) -> Client:
         return self
 
