@@ -51,8 +51,8 @@ void backend_destroy(struct backend *backend)
     backend->ops->close(backend);
 }
 
-/* What the command line says, else the view's file, else the order that was asked for; everything has none but the files'. The
- * same for all commands, so that they share replicas, and for everything the same as the libraries. */
+/* What the command line says, else the view's file, else the order that was asked for; everything, also split for a rank, has none
+ * but the files'. The same for all commands, so that they share replicas, and without an order the same as the libraries. */
 static enum tc_placement choose_placement(const struct backend *backend)
 {
     const struct args *args = backend->args;
@@ -60,7 +60,8 @@ static enum tc_placement choose_placement(const struct backend *backend)
         return (enum tc_placement)args->load.placement;
     if (backend->selection.has_placement)
         return backend->selection.placement;
-    return backend->selection.whole ? TC_PLACEMENT_SOURCE : TC_PLACEMENT_PACKED;
+    bool has_order = !backend->selection.whole && (args->view.file || args->view.n_selectors);
+    return has_order ? TC_PLACEMENT_PACKED : TC_PLACEMENT_SOURCE;
 }
 
 struct tc_options backend_options(const struct backend *backend)

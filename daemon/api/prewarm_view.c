@@ -80,6 +80,9 @@ int prewarm_view_build(const struct config_prewarm *entry, const struct artifact
         failed = choose_matches(&choice, NULL, error);
     for (size_t i = 0; i < entry->n_tensors && !failed; i++)
         failed = choose_matches(&choice, entry->tensors[i], error);
-    *view = (struct view_spec){.whole = choice.n_items == 0, .items = choice.items, .n_items = choice.n_items};
+    *view = (struct view_spec){.whole = choice.n_items == 0,
+                               .items = choice.items,
+                               .n_items = choice.n_items,
+                               .placement = entry->n_tensors ? PLACEMENT_PACKED : PLACEMENT_SOURCE};
     return failed;
 }

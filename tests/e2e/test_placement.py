@@ -128,6 +128,18 @@ def test_replicas_of_both_placements_do_not_mix(daemon, checkpoint):
     assert daemon.cli.json("load", reference, "--placement", "packed")["from_replica"]
 
 
+def test_a_rank_of_everything_is_placed_as_by_the_libraries(daemon, checkpoint):
+    """Nobody has asked for an order, so the command and Python share one replica of the rank's slices."""
+    path, arrays = checkpoint
+    reference, rows = f"disk:{path.parent}", arrays["head"].shape[0]
+    rank = ["--tp-size", "2", "--tp-rank", "1", "--tp-rule", "head=0", "--tp-rule", "*=replicate"]
+    daemon.cli.ok("prewarm", reference, *rank)
+    with tc.connect(daemon.socket) as client:
+        said = client.artifact(reference).view({"head": slice(rows // 2, None)}).tensor_dict(options=tc.Options(memory="copied"))
+    assert said.diagnostics["from_replica"] and daemon.cli.json("load", reference, *rank)["from_replica"]
+    assert not daemon.cli.json("load", reference, *rank, "--placement", "packed")["from_replica"]
+
+
 def test_the_command_places_as_it_is_told(daemon, checkpoint, tmp_path):
     path, arrays = checkpoint
     reference = f"disk:{path.parent}"
