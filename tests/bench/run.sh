@@ -1,13 +1,20 @@
 #!/usr/bin/env bash
 # Measures tensorcast beside the machine's ceilings and other loaders; `make bench` calls it. As root, on a quiet machine.
-# usage: run.sh BUILD_DIR [options of bench.py], run.sh BUILD_DIR --stores [options of stores_bench.py], run.sh BUILD_DIR
-# --groups [options of groups_bench.py], --shards [options of shards_bench.py], --variants [options of variants_bench.py],
-# --export [options of export_bench.py], --activations [options of activations_bench.py], --uploads [options of uploads_bench.py], --faces [options of faces_bench.py], --cold, --hot, --mapped or --into [options of ways_bench.py], or --vllm [options of
-# tests/vllm/bench.py]; `make bench BENCH="--vllm ..."` passes them on. Without --write and --quick the table goes into docs/performance-tables.md.
+# usage: run.sh BUILD_DIR [KIND] [OPTION ...]         `make bench BENCH="--vllm ..."` passes kind and options on
+#
+#     nothing                            loads (bench.py)
+#     --stores --groups --shards --variants --export --activations --uploads --faces        each by a script KIND_bench.py
+#     --cold --hot --mapped --into       one way of loads (ways_bench.py)
+#     --vllm                             tests/vllm/bench.py
+#
+# KIND --help lists the options of its script. Without --write and --quick the table goes into docs/performance-tables.md.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
+usage() { sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' tests/bench/run.sh; } # before the environments are installed
+case "${1:-}" in -h | --help) usage; exit ;; esac
 build=${1:-build}
 [ $# -eq 0 ] || shift
+case "${1:-}" in -h | --help) usage; exit ;; esac
 if [ "${1:-}" = --vllm ]; then # with an environment of its own
   shift
   exec bash tests/vllm/bench.sh "$build" "$@"
