@@ -110,10 +110,7 @@ static bool is_told(const struct lender *lender)
 
 static bool is_filler(const unsigned char *bytes, size_t count)
 {
-    for (size_t i = 0; i < count; i++)
-        if (bytes[i] != FILLER)
-            return false;
-    return true;
+    return count == 0 || (bytes[0] == FILLER && memcmp(bytes, bytes + 1, count - 1) == 0); /* each is as the one before it */
 }
 
 /* --- loads into it ----------------------------------------------------------------------------------------------------- */
