@@ -76,8 +76,8 @@ $(B)/obj/gen/%.o: $(B)/gen/%.c $(GEN_H)
 	@mkdir -p $(@D)
 	$(CC) $(filter-out -Werror -Wshadow -Wstrict-prototypes -Wcast-qual,$(CFLAGS)) -MMD -MP -c -o $@ $<
 
-# tests hand constant texts to interfaces that have no const
-$(B)/obj/tests/%.o: override CFLAGS += -Wno-cast-qual
+# tests hand constant texts to interfaces that have no const; TEST_CFLAGS: what a build needs less of in them than in what they test
+$(B)/obj/tests/%.o: override CFLAGS += -Wno-cast-qual $(TEST_CFLAGS)
 # -MMD leaves out what comes by -isystem, so a changed .proto makes everything again
 $(B)/obj/%.o: %.c $(GEN_H)
 	@mkdir -p $(@D)
@@ -155,7 +155,9 @@ tsan-all:
 	$(MAKE) B=$(B)/tsan SAN=thread CFLAGS="-O1 -g1" all
 
 # Optimized like a release, so that these programs are what check runs, with counters. Inlined early, functions would lose lines.
-coverage-flags = CFLAGS="-O2 -g1 --coverage -fprofile-update=atomic -fno-early-inlining" LDFLAGS=--coverage
+# Tests are not counted.
+coverage-flags = CFLAGS="-O2 -g1 -fprofile-arcs -ftest-coverage -fprofile-update=atomic -fno-early-inlining" LDFLAGS=--coverage \
+  TEST_CFLAGS="-O1 -fno-profile-arcs -fno-test-coverage"
 coverage-build = $(MAKE) B=$(B)/coverage $(coverage-flags)
 coverage-units: ## check with counters, and which lines and branches it reached, by folder
 	find $(B)/coverage -name '*.gcda' -delete 2>/dev/null || true
