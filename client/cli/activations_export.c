@@ -393,30 +393,41 @@ static int open_segment(struct activations_run *run, const struct stored_host *h
                 name);
 }
 
+/* The shards of a host so far. */
+struct written_shards {
+    struct json_writer described; /* one after the other */
+    size_t n;
+    uint64_t n_arrays;
+};
+
+static int write_shard(struct export_shard *shard, const char *path, struct written_shards *written, struct error *error)
+{
+    shard->out = gzip_out_open(path, error);
+    if (!shard->out || gzip_out_close(shard->out, put_all(shard, error), error) < 0 ||
+        describe_shard(&written->described, shard, written->n + 1, path, error) < 0)
+        return -1;
+    written->n++;
+    written->n_arrays += shard->header->n_tensors;
+    return 0;
+}
+
 static int export_segment(struct activations_run *run, const struct stored_host *host,
-                          const struct manifest_segment *segment, const char *path, size_t id, struct json_writer *json,
-                          uint64_t *n_arrays, struct error *error)
+                          const struct manifest_segment *segment, const char *folder, struct written_shards *written,
+                          struct error *error)
 {
     struct export_shard shard = {0};
-    char name[ACTIVATION_NAME_CHARS];
+    char name[ACTIVATION_NAME_CHARS], *path = memory_print("%s/shard_%04zu.pkl.gz", folder, written->n + 1);
     shard.name = activation_segment_name(segment->number, ACTIVATION_SEALED, name);
     shard.fd = open_segment(run, host, segment, name, error);
-    if (shard.fd < 0)
-        return error_prefix(error, "%s", host->name);
-    struct part_header *header = read_head(&shard, error);
+    struct part_header *header = shard.fd >= 0 ? read_head(&shard, error) : NULL;
     shard.header = header;
     int failed = header ? list_tensors(&shard, error) : -1;
     if (header)
         read_texts(&shard);
     if (!failed)
-        failed = (shard.out = gzip_out_open(path, error)) ? 0 : -1;
-    if (!failed)
-        failed = gzip_out_close(shard.out, put_all(&shard, error), error);
-    if (!failed)
-        failed = describe_shard(json, &shard, id, path, error);
-    if (!failed)
-        *n_arrays += header->n_tensors;
+        failed = write_shard(&shard, path, written, error);
     end_shard(&shard, header);
+    free(path);
     return failed ? error_prefix(error, "%s", host->name) : 0;
 }
 
@@ -450,23 +461,23 @@ static void describe_run(struct json_writer *json, const struct stored_host *hos
     json_write_close(json, '}');
 }
 
-static int write_metadata(const char *folder, const struct stored_host *host, size_t n_shards, uint64_t n_arrays,
-                          const struct json_writer *shards, struct error *error)
+static int write_metadata(const char *folder, const struct stored_host *host, const struct written_shards *shards,
+                          struct error *error)
 {
     struct json_writer json = {0};
     struct out_file out;
     char *path = memory_print("%s/metadata.json", folder);
     json_write_open(&json, '{');
-    json_put_u64(&json, "total_shards", n_shards);
-    json_put_u64(&json, "total_activations", n_arrays);
+    json_put_u64(&json, "total_shards", shards->n);
+    json_put_u64(&json, "total_activations", shards->n_arrays);
     json_put_u64(&json, "total_unique_samples", host->n_samples);
     json_put_bool(&json, "upload_to_gcs", false);
     json_put_text_or_null(&json, "gcs_bucket", "");
     json_put_text_or_null(&json, "gcs_prefix", "");
-    describe_run(&json, host, n_arrays);
+    describe_run(&json, host, shards->n_arrays);
     json_put_open(&json, "shards", '[');
-    if (shards->length)
-        json_write_json(&json, shards->text, shards->length);
+    if (shards->described.length)
+        json_write_json(&json, shards->described.text, shards->described.length);
     json_write_close(&json, ']');
     json_write_close(&json, '}');
     char *text = indent_json(json.text, json.length, 0);
@@ -484,9 +495,7 @@ static int write_metadata(const char *folder, const struct stored_host *host, si
 
 static int export_host(struct activations_run *run, const struct stored_host *host, size_t *n_shards, struct error *error)
 {
-    struct json_writer shards = {0};
-    uint64_t n_arrays = 0;
-    size_t n = 0;
+    struct written_shards shards = {0};
     char *folder = memory_print("%s/%s", run->args->out, host->name), shown[TEXT_NAME_CHARS];
     int failed = mkdir(folder, 0777) == 0 ? 0 : errno;
     text_escape(folder, strlen(folder), shown);
@@ -494,17 +503,13 @@ static int export_host(struct activations_run *run, const struct stored_host *ho
         failed = fail(error, ERROR_ALREADY_EXISTS, "TARGET_EXISTS", "%s is there already", shown);
     else if (failed)
         failed = fail_errno(error, failed, "cannot make %s", shown);
-    for (size_t i = 0; i < host->manifest.n_segments && !failed; i++) {
-        char *path = memory_print("%s/shard_%04zu.pkl.gz", folder, n + 1);
-        failed = export_segment(run, host, &host->manifest.segments[i], path, n + 1, &shards, &n_arrays, error);
-        n += !failed;
-        free(path);
-    }
+    for (size_t i = 0; i < host->manifest.n_segments && !failed; i++)
+        failed = export_segment(run, host, &host->manifest.segments[i], folder, &shards, error);
     if (!failed)
-        failed = write_metadata(folder, host, n, n_arrays, &shards, error);
-    free(shards.text);
+        failed = write_metadata(folder, host, &shards, error);
+    free(shards.described.text);
     free(folder);
-    *n_shards += n;
+    *n_shards += shards.n;
     return failed;
 }
 
