@@ -152,17 +152,21 @@ static void add_file(struct tally *tally, struct tally_file *file, const struct 
                      const unsigned char *memory)
 {
     bool has_few = file->ledger.kind && has_few_short_rows(list, n);
+    uint64_t other_bytes = 0;
     for (size_t i = 0; i < n; i++) {
         const struct transfer *transfer = &list[i];
-        bool is_summed = file->ledger.kind && is_run_of_file(transfer) && (has_few || !is_in_short_rows(transfer));
-        uint64_t crc = is_summed ? sum_rows(file->ledger.kind, transfer, memory) : 0;
+        if (!file->ledger.kind || !is_run_of_file(transfer) || (!has_few && is_in_short_rows(transfer))) {
+            other_bytes += transfer_bytes(transfer);
+            continue;
+        }
+        uint64_t crc = sum_rows(file->ledger.kind, transfer, memory);
         pthread_mutex_lock(&tally->lock);
-        if (is_summed)
-            ledger_add(&file->ledger, transfer->src_offset, transfer_bytes(transfer), crc);
-        else
-            file->other_bytes += transfer_bytes(transfer);
+        ledger_add(&file->ledger, transfer->src_offset, transfer_bytes(transfer), crc);
         pthread_mutex_unlock(&tally->lock);
     }
+    pthread_mutex_lock(&tally->lock);
+    file->other_bytes += other_bytes;
+    pthread_mutex_unlock(&tally->lock);
 }
 
 void tally_add(struct tally *tally, const struct mapping *mapping, const unsigned char *memory)
