@@ -204,6 +204,17 @@ static void far_columns_are_asked_for_one_by_one(void **state)
     scene_fini(&scene);
 }
 
+static void wait_until_held(const struct source_remote *remote, uint64_t n_held)
+{
+    while (__atomic_load_n(&remote->n_held, __ATOMIC_ACQUIRE) < n_held)
+        nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+}
+
+static void release(struct source_remote *remote)
+{
+    __atomic_store_n(&remote->is_released, true, __ATOMIC_RELAXED);
+}
+
 static void ranks_at_the_same_time_ask_for_every_byte_once(void **state)
 {
     (void)state;
@@ -215,6 +226,7 @@ static void ranks_at_the_same_time_ask_for_every_byte_once(void **state)
     scene_write(&scene, 1, false);
     struct source_remote *remote = scene_move_away(&scene);
     remote->latency_ns = 50 * MS;
+    remote->holds_after_bytes = MIB;
     remote->base.caps.parallel_requests = 2; /* the whole tensor keeps them busy until all are here */
     for (int r = 0; r < 4; r++) {
         struct slice columns[2] = {{0, INT64_MAX}, {r * 2048, (r + 1) * 2048}};
@@ -223,6 +235,7 @@ static void ranks_at_the_same_time_ask_for_every_byte_once(void **state)
                                      scene.device);
         scene_load_start(ranks[r]);
     }
+    release(remote);
     scene_wait(&scene);
     for (int r = 0; r < 4; r++)
         assert_true(load_has_succeeded(ranks[r]));
@@ -399,17 +412,6 @@ static void requests_at_once_follow_what_the_store_allows(void **state)
         load_destroy(load);
         scene_fini(&scene);
     }
-}
-
-static void wait_until_held(const struct source_remote *remote, uint64_t n_held)
-{
-    while (__atomic_load_n(&remote->n_held, __ATOMIC_ACQUIRE) < n_held)
-        nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
-}
-
-static void release(struct source_remote *remote)
-{
-    __atomic_store_n(&remote->is_released, true, __ATOMIC_RELAXED);
 }
 
 static void progress_counts_bytes_as_they_come_and_not_only_whole_requests(void **state)
