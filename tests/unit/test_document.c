@@ -73,9 +73,8 @@ static void a_large_document_is_read_in_pieces_that_join(void **state)
         memcpy(text + i, &i, BYTES - i < sizeof i ? BYTES - i : sizeof i);
     source_memory_put("document", "large.json", text, BYTES);
     assert_int_equal(source_add_file(scene.source, "large.json", &file, &scene.error), 0);
-    assert_int_equal(
-        document_read(&scene.lookup, scene.source, file, BYTES, "TOO_LARGE", "a document", &scene.document, &scene.error),
-        0);
+    const struct document_kind kind = {"a document", BYTES, "TOO_LARGE"};
+    assert_int_equal(document_read(&scene.lookup, scene.source, file, &kind, &scene.document, &scene.error), 0);
     assert_int_equal(scene.lookup.bytes_read, BYTES);
     assert_int_equal(memcmp(scene.document.text, text, BYTES), 0);
     free(text);
