@@ -68,6 +68,7 @@ class Bench:
     data: Path
     tiny: Path
     expected: dict = field(default_factory=dict)
+    forge: object = None  # where ranks in Python come from; None: each is started by itself
 
     def __post_init__(self):
         self.native, self.library, self.c_worker = (self.build / "bench" / n for n in ("native", "libtouch.so", "worker"))
@@ -129,11 +130,15 @@ class Rank:
             command = [bench.c_worker, job.socket, job.reference or f"disk:{job.folder}", "120000"]
             command += [job.group, job.rank, job.ranks] if job.group else []
         else:
-            command = [sys.executable, HERE / "worker.py", contender.loader, json.dumps(vars(job)), bench.library, bench.tiny]
+            command = [HERE / "worker.py", contender.loader, json.dumps(vars(job)), bench.library, bench.tiny]
+            command = command if bench.forge else [sys.executable, *command]
         environment = {**os.environ, **({"OMP_NUM_THREADS": "1"} if job.ranks > 1 else {})}
         self.errors = tempfile.TemporaryFile("w+")
-        self.process = subprocess.Popen(list(map(str, command)), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                        stderr=self.errors, env=environment)
+        if bench.forge and contender.loader != "C":
+            self.process = bench.forge.start(command, self.errors)
+        else:
+            self.process = subprocess.Popen(list(map(str, command)), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                            stderr=self.errors, env=environment)
         if contender.loader == "C":
             self.say("".join(job.view_lines if job.view_lines is not None else view_lines(job)))
 

@@ -19,6 +19,7 @@ import bench as whole_bench
 import checkpoints
 import machine
 from contest import Bench, Case, Contender, Rank, Service, measure, prepare_machine, take_turns
+from forge import Forge
 from loaders import Job
 from report import Goals, case_table, ratio
 
@@ -39,7 +40,7 @@ def arguments():
     options = parser.parse_args()
     options.build = options.build.resolve()
     options.data = (options.data or options.build / "bench" / "data").resolve()
-    options.rounds = options.rounds or (1 if options.quick else 5)
+    options.rounds = options.rounds or (1 if options.quick else 3)
     options.size = options.size or (500_000_000 if options.quick else 2_000_000_000)
     return options
 
@@ -99,7 +100,7 @@ def main():
         turns = [(name, lambda check, source=source, loader=loader, plain=plain_case: run(bench, plain, source, loader, check))
                  for name, source, loader in ((PLAIN, plain_case, "tensorcast Python"), (SHARDS, shards_case, "tensorcast Python"),
                                               (OURS, shards_case, "TensorcastReader"), (TORCHS, shards_case, "HuggingFaceStorageReader"))]
-        with machine.free_page_reporting():
+        with machine.free_page_reporting(), Forge() as bench.forge:
             measured[temperature] = take_turns(bench, f"four ranks from shards, {temperature}", turns, options.rounds, random.Random(options.rounds))
     record = {"date": time.strftime("%Y-%m-%d"), "rounds": options.rounds, "bytes": total_bytes, "measured": measured}
     (options.build / "bench" / "shards.json").write_text(json.dumps(record, default=str))
