@@ -435,7 +435,8 @@ static struct activation_writer *new_writer(struct activations *table, const cha
     writer->table = table;
     writer->path = memory_copy_text(path);
     writer->uid = uid;
-    writer->options = (struct host_folder_options){.roots = table->limits.roots, .path = writer->path, .host = host};
+    writer->options =
+        (struct host_folder_options){.roots = table->limits.roots, .path = writer->path, .host = host, .uid = uid};
     writer->next = table->writers;
     table->writers = writer;
     return writer;

@@ -33,9 +33,10 @@ int host_folder_open(const struct host_folder_options *options, struct host_fold
     folder->host = options->host;
     folder->segment_bytes = options->segment_bytes;
     activation_host_name(options->host, folder->name);
-    int store_fd = store_path_open(&options->roots, options->path, !options->must_exist, error);
+    const uid_t *maker = options->must_exist ? NULL : &options->uid;
+    int store_fd = store_path_open(&options->roots, options->path, maker, error);
     if (store_fd >= 0) {
-        folder->fd = store_path_open_below(store_fd, folder->name, !options->must_exist, error);
+        folder->fd = store_path_open_below(store_fd, folder->name, maker, error);
         close(store_fd);
     }
     if (folder->fd < 0 || lock_folder(folder, error) < 0) {

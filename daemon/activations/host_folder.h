@@ -23,6 +23,7 @@ struct host_folder_options {
     const char *path; /* of the store, absolute */
     uint32_t host;
     uint64_t segment_bytes;
+    uid_t uid;       /* who asks for it */
     bool must_exist; /* after a crash: nothing is made anew */
 };
 

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/memory.h"
+#include "base/quota.h"
 #include "base/text.h"
 #include "source/disk/trusted_path.h"
 
@@ -60,32 +61,61 @@ static int open_folder(int path_fd, const char *path, struct error *error)
     return fd >= 0 ? fd : fail_errno(error, failure, "cannot open the folder %s", text_escape(path, strlen(path), text));
 }
 
-int store_path_open_below(int folder_fd, const char *name, bool create, struct error *error)
+/* The daemon's own user and root make folders for whoever asks; what is writable for a group or for all is meant to be shared. */
+static int check_may_make(int folder_fd, const char *name, uid_t maker, struct error *error)
 {
     char text[TEXT_NAME_CHARS];
-    text_escape(name, strlen(name), text);
-    if (create && mkdirat(folder_fd, name, 0755) == 0)
-        fsync(folder_fd);
-    else if (create && errno != EEXIST)
-        return fail_errno(error, errno, "cannot make the folder %s", text);
-    int fd = openat(folder_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-    return fd >= 0 ? fd : fail_errno(error, errno, "cannot open the folder %s", text);
+    struct stat folder;
+    if (fstat(folder_fd, &folder) < 0)
+        return fail_errno(error, errno, "cannot look at the folder of %s", text_escape(name, strlen(name), text));
+    if (quota_is_privileged(maker) || folder.st_uid == maker || quota_is_privileged(folder.st_uid) ||
+        folder.st_mode & (S_IWGRP | S_IWOTH))
+        return 0;
+    return fail(error, ERROR_PERMISSION_DENIED, "FOLDER_OF_ANOTHER_USER",
+                "%s cannot be made for user %u: the folder that it would be in belongs to user %u, and to nobody else",
+                text_escape(name, strlen(name), text), (unsigned)maker, (unsigned)folder.st_uid);
 }
 
-static int open_or_make(const struct trusted_roots *trusted, char *path, bool create, int depth, struct error *error)
+static int make_folder(int folder_fd, const char *name, uid_t maker, struct error *error)
+{
+    char text[TEXT_NAME_CHARS];
+    if (check_may_make(folder_fd, name, maker, error) < 0)
+        return -1;
+    if (mkdirat(folder_fd, name, 0755) < 0)
+        return errno == EEXIST
+                   ? 0
+                   : fail_errno(error, errno, "cannot make the folder %s", text_escape(name, strlen(name), text));
+    fsync(folder_fd);
+    return 0;
+}
+
+int store_path_open_below(int folder_fd, const char *name, const uid_t *maker, struct error *error)
+{
+    enum { FLAGS = O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW };
+    char text[TEXT_NAME_CHARS];
+    int fd = openat(folder_fd, name, FLAGS);
+    if (fd < 0 && errno == ENOENT && maker) {
+        if (make_folder(folder_fd, name, *maker, error) < 0)
+            return -1;
+        fd = openat(folder_fd, name, FLAGS);
+    }
+    return fd >= 0 ? fd : fail_errno(error, errno, "cannot open the folder %s", text_escape(name, strlen(name), text));
+}
+
+static int open_or_make(const struct trusted_roots *trusted, char *path, const uid_t *maker, int depth, struct error *error)
 {
     int path_fd = trusted_path_open_plain(trusted, path, error);
     if (path_fd >= 0)
         return open_folder(path_fd, path, error);
     char *slash = strrchr(path, '/');
-    if (error->code != ERROR_NOT_FOUND || !create || !slash || slash == path || depth == MAX_DEPTH)
+    if (error->code != ERROR_NOT_FOUND || !maker || !slash || slash == path || depth == MAX_DEPTH)
         return -1;
     *slash = '\0';
-    int parent_fd = open_or_make(trusted, path, create, depth + 1, error);
+    int parent_fd = open_or_make(trusted, path, maker, depth + 1, error);
     *slash = '/';
     if (parent_fd < 0)
         return -1;
-    int fd = store_path_open_below(parent_fd, slash + 1, true, error);
+    int fd = store_path_open_below(parent_fd, slash + 1, maker, error);
     close(parent_fd);
     return fd;
 }
@@ -102,14 +132,14 @@ static int fail_opening(const char *path, const struct store_roots *roots, struc
     return -1;
 }
 
-int store_path_open(const struct store_roots *roots, const char *path, bool create, struct error *error)
+int store_path_open(const struct store_roots *roots, const char *path, const uid_t *maker, struct error *error)
 {
     struct trusted_roots trusted;
     if (!roots->n)
         return fail_outside(path, roots, error);
     char *copy = memory_copy_text(path);
     trusted_roots_init(&trusted, roots->list, roots->n);
-    int fd = open_or_make(&trusted, copy, create, 0, error);
+    int fd = open_or_make(&trusted, copy, maker, 0, error);
     trusted_roots_fini(&trusted);
     free(copy);
     return fd >= 0 ? fd : fail_opening(path, roots, error);

@@ -1,10 +1,11 @@
 /* Opens the folder of a store, or of a host in it, below activations.roots and nowhere else; see source/disk/trusted_path.h for
- * how. Folders that are missing are made, never through a link that leads out. Blocks: helpers. */
+ * how. Folders that are missing are made, never through a link that leads out, and in no folder that is another user's alone: the
+ * daemon may have more rights than who asks it. Blocks: helpers. */
 #ifndef ACTIVATIONS_STORE_PATH_H
 #define ACTIVATIONS_STORE_PATH_H
 
-#include <stdbool.h>
 #include <stddef.h>
+#include <sys/types.h>
 
 #include "base/error.h"
 
@@ -16,11 +17,12 @@ struct store_roots { /* borrowed from the configuration */
 /* The path of "disk:/data/acts", without a slash at its end; malloced. NULL: INVALID_ARGUMENT. */
 char *store_path_parse(const char *reference, struct error *error);
 /* A descriptor of the folder, for openat() and fsync(), or -1: PERMISSION_DENIED outside of the roots, NOT_FOUND when it is
- * missing and not to be made, FAILED_PRECONDITION when a link leads there: whose a store is, its path says. */
-int store_path_open(const struct store_roots *roots, const char *path, bool create, struct error *error);
+ * missing, FAILED_PRECONDITION when a link leads there: whose a store is, its path says. With a maker, the user who asks for it,
+ * what is missing is made, or PERMISSION_DENIED where he could not. */
+int store_path_open(const struct store_roots *roots, const char *path, const uid_t *maker, struct error *error);
 /* To look at, wherever below the roots links lead. */
 int store_path_open_listed(const struct store_roots *roots, const char *path, struct error *error);
 /* A folder in another one, not a link. */
-int store_path_open_below(int folder_fd, const char *name, bool create, struct error *error);
+int store_path_open_below(int folder_fd, const char *name, const uid_t *maker, struct error *error);
 
 #endif

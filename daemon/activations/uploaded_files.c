@@ -56,10 +56,10 @@ static bool find_place(const char *file, struct place *place)
 static int open_host_folder(struct host_uploads *uploads, const struct place *place, struct error *error)
 {
     struct store_roots roots = roots_of(uploads);
-    int store_fd = store_path_open(&roots, place->path, false, error);
+    int store_fd = store_path_open(&roots, place->path, NULL, error);
     if (store_fd < 0)
         return -1;
-    int fd = store_path_open_below(store_fd, place->host_name, false, error);
+    int fd = store_path_open_below(store_fd, place->host_name, NULL, error);
     close(store_fd);
     return fd;
 }

@@ -411,6 +411,22 @@ def stores(open_to_all, models):
     return make
 
 
+def test_a_store_is_made_in_no_folder_that_is_another_users_alone(stores):
+    daemon, acts, append = stores()
+    hers = acts / "hers"
+    hers.mkdir()
+    os.chown(hers, ANN, ANN)
+    hers.chmod(0o755)
+    for store in ("hers", "hers/deep/below", "hers/bobs"):
+        with pytest.raises(PermissionError, match=f"cannot be made for user {BOB}: .* belongs to user {ANN}"):
+            append(BOB, store, 1)
+    assert not list(hers.iterdir())
+    append(ANN, "hers/own", 1)
+    append(0, "hers/roots", 1)
+    hers.chmod(0o777)
+    append(BOB, "hers/bobs", 1)
+
+
 def test_nobody_appends_to_the_store_of_another_user_nor_within_it(stores):
     daemon, acts, append = stores()
     append(ANN, "hers", 3)

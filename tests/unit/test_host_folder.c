@@ -26,6 +26,7 @@
 
 static struct error error;
 static char root[64], host[96];
+static const uid_t nobody = 65534, other = 4242;
 
 static int make_root(void **state)
 {
@@ -319,22 +320,22 @@ static void a_store_lies_below_the_roots_and_no_link_leads_out(void **state)
     (void)state;
     assert_non_null(mkdtemp(out));
     snprintf(path, sizeof path, "%s/a/b/c", root);
-    assert_int_equal(store_path_open(&some, path, false, &error), -1);
-    int fd = store_path_open(&some, path, true, &error);
+    assert_int_equal(store_path_open(&some, path, NULL, &error), -1);
+    int fd = store_path_open(&some, path, &nobody, &error);
     assert_true(fd >= 0);
     close(fd);
-    assert_int_equal(store_path_open(&none, path, true, &error), -1);
+    assert_int_equal(store_path_open(&none, path, &nobody, &error), -1);
     assert_int_equal(error.code, ERROR_PERMISSION_DENIED);
     run("ln -s %s %s/link; ln -s %s %s/a/host_003", out, root, out, root);
     snprintf(path, sizeof path, "%s/link/acts", root);
-    assert_int_equal(store_path_open(&some, path, true, &error), -1);
+    assert_int_equal(store_path_open(&some, path, &nobody, &error), -1);
     assert_string_equal(error.reason, "OUTSIDE_ACTIVATION_ROOTS");
     snprintf(path, sizeof path, "%s/acts", out);
-    assert_int_equal(store_path_open(&some, path, true, &error), -1);
+    assert_int_equal(store_path_open(&some, path, &nobody, &error), -1);
     assert_int_not_equal(access(path, F_OK), 0);
     snprintf(path, sizeof path, "%s/a", root);
-    fd = store_path_open(&some, path, true, &error);
-    assert_int_equal(store_path_open_below(fd, "host_003", true, &error), -1);
+    fd = store_path_open(&some, path, &nobody, &error);
+    assert_int_equal(store_path_open_below(fd, "host_003", &nobody, &error), -1);
     close(fd);
     assert_null(store_path_parse("disk:relative", &error));
     assert_null(store_path_parse("disk:/a/../b", &error));
@@ -343,6 +344,38 @@ static void a_store_lies_below_the_roots_and_no_link_leads_out(void **state)
     assert_string_equal(parsed, "/a/b/c");
     free(parsed);
     run("rm -rf %s", out);
+}
+
+static int make_below(const char *name)
+{
+    const char *roots[] = {root};
+    char path[96];
+    snprintf(path, sizeof path, "%s/%s", root, name);
+    int fd = store_path_open(&(struct store_roots){roots, 1}, path, &nobody, &error);
+    if (fd >= 0)
+        close(fd);
+    return fd >= 0 ? 0 : -1;
+}
+
+static void nothing_is_made_in_a_folder_that_is_another_users_alone(void **state)
+{
+    (void)state;
+    if (geteuid() != 0) /* cannot give folders away; those of this process are everybody's */
+        skip();
+    run("mkdir -p %s/his/deep %s/own && chmod 755 %s/his && chown -R %u %s/his && chown %u %s/own", root, root, root,
+        (unsigned)other, root, (unsigned)nobody, root);
+    assert_int_equal(make_below("his"), 0); /* is there */
+    assert_int_equal(make_below("his/acts"), -1);
+    assert_int_equal(error.code, ERROR_PERMISSION_DENIED);
+    assert_string_equal(error.reason, "FOLDER_OF_ANOTHER_USER");
+    assert_non_null(strstr(error.message, "65534"));
+    assert_non_null(strstr(error.message, "4242"));
+    assert_int_equal(make_below("his/deep/a/b"), -1);
+    run("test ! -e %s/his/acts -a ! -e %s/his/deep/a", root, root);
+    assert_int_equal(make_below("own/acts"), 0);
+    run("chmod 775 %s/his && chmod 757 %s/his/deep", root, root);
+    assert_int_equal(make_below("his/acts"), 0);
+    assert_int_equal(make_below("his/deep/a/b"), 0);
 }
 
 static void as_many_folders_as_64_are_made_and_one_more_is_not(void **state)
@@ -354,12 +387,12 @@ static void as_many_folders_as_64_are_made_and_one_more_is_not(void **state)
     size_t used = (size_t)snprintf(path, sizeof path, "%s", root);
     for (int i = 0; i < 64; i++)
         used += (size_t)snprintf(path + used, sizeof path - used, "/d");
-    int fd = store_path_open(&some, path, true, &error);
+    int fd = store_path_open(&some, path, &nobody, &error);
     assert_true(fd >= 0);
     close(fd);
     run("rm -rf %s/d", root);
     snprintf(path + used, sizeof path - used, "/d");
-    assert_int_equal(store_path_open(&some, path, true, &error), -1);
+    assert_int_equal(store_path_open(&some, path, &nobody, &error), -1);
 }
 
 static void a_path_of_a_store_has_at_most_1024_bytes(void **state)
@@ -533,6 +566,7 @@ int main(void)
         IN_A_ROOT(a_journal_that_leaves_room_for_a_header_of_terabytes_is_refused),
         IN_A_ROOT(a_folder_that_lacks_what_its_manifest_says_is_refused),
         IN_A_ROOT(a_store_lies_below_the_roots_and_no_link_leads_out),
+        IN_A_ROOT(nothing_is_made_in_a_folder_that_is_another_users_alone),
         IN_A_ROOT(as_many_folders_as_64_are_made_and_one_more_is_not),
         IN_A_ROOT(a_path_of_a_store_has_at_most_1024_bytes),
         IN_A_ROOT(a_file_that_was_uploaded_goes_and_its_samples_stay_known),
