@@ -129,6 +129,27 @@ def test_an_image_is_mapped_and_can_be_unmounted_afterwards(daemon, mounted, kin
     assert subprocess.run(["umount", at], capture_output=True).returncode == 0
 
 
+def test_an_image_that_somebody_else_may_write_to_is_no_proof(daemon, mounted):
+    at = mounted("squashfs")
+    image = at.parent.joinpath(subprocess.run(["findmnt", "-no", "SOURCE", at], capture_output=True, text=True).stdout.strip())
+    file = Path(subprocess.run(["losetup", "-nO", "BACK-FILE", image], capture_output=True, text=True).stdout.strip())
+    for change, undo, says in ((lambda: os.chown(file, 4242, -1), lambda: os.chown(file, 0, -1), "belongs to user 4242"),
+                               (lambda: file.chmod(0o664), lambda: file.chmod(0o644), "mode 0664"),
+                               (lambda: file.rename(f"{file}.moved"), lambda: os.link(f"{file}.moved", file), None)):
+        change()
+        if says:
+            code, text = refusal(daemon, at)
+            assert code == "FAILED_PRECONDITION" and says in text and str(file) in text, text
+        else:  # the kernel tells the new name
+            Lease(daemon, at).end()
+        undo()
+        Lease(daemon, at).end()
+    os.unlink(file)
+    os.unlink(f"{file}.moved")
+    code, text = refusal(daemon, at)
+    assert code == "FAILED_PRECONDITION" and "cannot be seen" in text, text
+
+
 def test_an_attribute_is_looked_at_for_every_load(daemon, model):
     if os.geteuid():
         pytest.skip("only root can give a file the attribute")

@@ -3,6 +3,7 @@
  * been the same for long. A system call that fails proves nothing, either. */
 #include "source/disk/immutability.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <linux/fsverity.h>
@@ -18,6 +19,7 @@
 
 #include "base/text.h"
 #include "source/disk/filesystem.h"
+#include "source/disk/image_file.h"
 
 enum { MAX_VERITY_DIGEST_BYTES = 64 /* SHA-512 */ };
 
@@ -42,13 +44,28 @@ static bool has_fs_verity(const struct evidence *evidence)
 }
 
 /* Formats that cannot be written at all, whatever mounts them. UDF is none of them. */
-static bool has_read_only_superblock(const struct evidence *evidence)
+static bool is_of_read_only_format(const struct evidence *evidence)
 {
     static const unsigned formats[] = {SQUASHFS_MAGIC, EROFS_SUPER_MAGIC_V1, CRAMFS_MAGIC, ROMFS_MAGIC, ISOFS_SUPER_MAGIC};
     for (size_t i = 0; i < sizeof formats / sizeof formats[0]; i++)
         if (evidence->filesystem == formats[i])
             return true;
     return false;
+}
+
+static int check_image(const struct evidence *evidence, struct error *error)
+{
+    struct stat status;
+    if (fstat(evidence->question->fd, &status) < 0)
+        return fail_errno(error, errno, "it cannot be looked at");
+    return image_file_check("/sys", status.st_dev, error);
+}
+
+/* And the image is no file that somebody may write to. One that is read without a block device below it is not looked for. */
+static bool has_read_only_superblock(const struct evidence *evidence)
+{
+    struct error error;
+    return is_of_read_only_format(evidence) && check_image(evidence, &error) == 0;
 }
 
 static bool has_attribute(const struct evidence *evidence)
@@ -96,10 +113,32 @@ static const struct {
     {IMMUTABLE_BY_ROOT, is_below_immutable_root},
 };
 
+static int fail_unproven(const struct evidence *evidence, struct error *error)
+{
+    const struct immutability_question *question = evidence->question;
+    char name[TEXT_NAME_CHARS];
+    struct error image;
+    text_escape(question->name, strlen(question->name), name);
+    if (is_of_read_only_format(evidence) && check_image(evidence, &image) < 0)
+        fail(error, ERROR_FAILED_PRECONDITION, "NOT_IMMUTABLE",
+             "%s can change: %s; make that root's alone, or name the folder in sources.disk.immutable_roots", name,
+             image.message);
+    else if (!question->is_leased && has_attribute(evidence))
+        fail(error, ERROR_FAILED_PRECONDITION, "NOT_IMMUTABLE",
+             "%s can change: it has the immutable attribute, but who opened it before may still write, and the daemon has "
+             "no lease on it that says that nobody did; give it CAP_LEASE",
+             name);
+    else
+        fail(error, ERROR_FAILED_PRECONDITION, "NOT_IMMUTABLE",
+             "%s can change: it is on %s and has neither fs-verity nor the immutable attribute, is in no read-only image "
+             "(squashfs, erofs), and is not below sources.disk.immutable_roots",
+             name, filesystem_traits((long)evidence->filesystem).name);
+    return error_note(error, "file", "%s", question->name);
+}
+
 int immutability_prove(const struct immutability_question *question, enum immutability *proof, struct error *error)
 {
     struct statfs filesystem;
-    char name[TEXT_NAME_CHARS];
     struct evidence evidence = {.question = question};
     if (fstatfs(question->fd, &filesystem) == 0)
         evidence.filesystem = (unsigned)filesystem.f_type;
@@ -109,19 +148,5 @@ int immutability_prove(const struct immutability_question *question, enum immuta
             return 0;
         }
     }
-    bool lacks_lease = !question->is_leased && has_attribute(&evidence);
-    const struct filesystem_traits traits = filesystem_traits((long)evidence.filesystem);
-    text_escape(question->name, strlen(question->name), name);
-    if (lacks_lease)
-        fail(error, ERROR_FAILED_PRECONDITION, "NOT_IMMUTABLE",
-             "%s can change: it has the immutable attribute, but who opened it before may still write, and the daemon has "
-             "no lease "
-             "on it that says that nobody did; give it CAP_LEASE",
-             name);
-    else
-        fail(error, ERROR_FAILED_PRECONDITION, "NOT_IMMUTABLE",
-             "%s can change: it is on %s and has neither fs-verity nor the immutable attribute, is in no read-only image "
-             "(squashfs, erofs), and is not below sources.disk.immutable_roots",
-             name, traits.name);
-    return error_note(error, "file", "%s", question->name);
+    return fail_unproven(&evidence, error);
 }
