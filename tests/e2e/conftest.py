@@ -1,5 +1,6 @@
 """Fixtures: `models` is a trusted folder of one test, `start` makes daemons, `daemon` is one with the defaults."""
 import shutil
+import signal
 import tempfile
 from pathlib import Path
 
@@ -10,6 +11,8 @@ from stage import SANITIZED, Daemon
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "plain: measures memory or time, so it says nothing under a sanitizer")
+    # A shell starts background jobs with SIGINT ignored, and every command that a test interrupts would inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(config, items):
