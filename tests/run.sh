@@ -36,7 +36,8 @@ closing() {
 stage() {
   local name=$1 start=$SECONDS code=0 end TIMEFORMAT='%0U %0S'
   shift
-  { time "$@" >"$logs/$name" 2>&1; } 2>"$logs/.cpu_s.$name" || code=$?
+  # in a shell of its own: this one also counts a lane that ends meanwhile
+  (time "$@" >"$logs/$name" 2>&1) 2>"$logs/.cpu_s.$name" || code=$?
   local cpu_s=$(($(sed 's/ / + /' "$logs/.cpu_s.$name")))
   if [ "$code" = 0 ]; then end=passed; else end=failed; fi
   {

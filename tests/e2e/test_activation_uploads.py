@@ -9,6 +9,7 @@ import time
 import numpy as np
 import pytest
 import tensorcast_client as tc
+from tensorcast_client import activation_samples
 
 from activation_scene import holds, same, sample
 from stage import acting_as, soon
@@ -129,6 +130,27 @@ def test_samples_come_from_the_bucket_where_they_are_not_here(daemon, fake, acts
     fake.world.remove("gcs", f"b/{key}")
     with pytest.raises(FileNotFoundError, match="segment_000001"):
         list(client.activation_store(f"disk:{acts}").samples())
+
+
+@pytest.mark.parametrize("reference", ["acts", "acts/host_003"])
+@pytest.mark.parametrize("n_first", [0, 1, 4])
+def test_segments_that_go_to_their_bucket_while_samples_are_read_are_read_there(daemon, fake, acts, monkeypatch, reference, n_first):  # noqa: F811
+    monkeypatch.setattr("tensorcast_client.activation_samples._BATCH_BYTES", 1)
+    load, loads = activation_samples._load, []
+
+    def load_later(*args):  # the last one after all segments went
+        loads.append(args)
+        if len(loads) == n_first + 1:
+            fill(daemon, acts, [20], keep_local=False)
+            assert soon(lambda: not list((acts / "host_003").glob("*.safetensors")))
+        return load(*args)
+
+    fill(daemon, acts, range(6))
+    assert soon(idle(daemon, acts))
+    monkeypatch.setattr(activation_samples, "_load", load_later)
+    got = list(tc.connect(daemon.socket).activation_store(f"disk:{acts.parent / reference}").samples())
+    assert len(loads) > n_first and sorted(i for i, _ in got) == [*range(6), 20]
+    assert all(same(layers, sample(i)) for i, layers in got)
 
 
 @pytest.mark.parametrize("listener, scheme", [("gcs", "gs"), ("s3", "s3")])

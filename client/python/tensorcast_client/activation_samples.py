@@ -21,19 +21,62 @@ _BATCH_BYTES = 64 << 20
 _LAG_S = 5.0  # a manifest may be so far behind a segment that has just been sealed, or that a crash has left
 
 
+_LOOKS = 3  # in a row that found nothing new to read, of a store whose segments go to their bucket meanwhile
+
+
 def read(client, reference, layers):
     """(sample, {layer: array}) of each sample; a generator. Segments that were uploaded and are not here any more come from their
-    bucket, behind the others."""
+    bucket, behind the others. One that goes there while this reads is looked for again."""
     wanted = None if layers is None else {int(layer) for layer in layers}
-    parts = _parts(client, reference)
-    batches = [(artifact, batch) for artifact, told, narrowed in parts for batch in _batches(artifact, told, narrowed, wanted)]
+    read, looks = set(), 0  # (host, segment, sample)
+    while True:
+        coming = _read_once(client, reference, wanted, read)
+        try:
+            for samples in coming:
+                looks = 0
+                for place, sample, arrays in samples:
+                    read.add(place)
+                    yield sample, arrays
+                del samples
+            return
+        except _Moved as moved:
+            looks += 1
+            if looks == _LOOKS:
+                raise moved.cause from None
+        finally:
+            coming.close()
+
+
+class _Moved(Exception):
+    def __init__(self, cause):
+        super().__init__()
+        self.cause = cause
+
+
+def _read_once(client, reference, wanted, read):
+    """A list of (place, sample, {layer: array}) for each batch of what is not read yet."""
+    try:
+        parts = list(_parts(client, reference))
+    except errors.ArtifactNotFoundError as error:
+        if not read:
+            raise
+        raise _Moved(error) from None
+    batches = [(artifact, batch) for artifact, told, narrowed in parts for batch in _batches(artifact, told, narrowed, wanted, read)]
     with ThreadPoolExecutor(1, "tensorcast-samples") as pool:
         coming = pool.submit(_load, *batches[0]) if batches else None
         for at in range(len(batches)):
-            samples = coming.result()
+            try:
+                samples = coming.result()
+            except errors.TensorcastError as error:
+                raise _Moved(error) if _may_have_moved(error) else error from None
             coming = pool.submit(_load, *batches[at + 1]) if at + 1 < len(batches) else None
-            yield from samples
+            yield samples
             del samples
+
+
+def _may_have_moved(error):
+    gone = (errors.ArtifactNotFoundError, errors.TensorNotFoundError)
+    return isinstance(error, gone) or error.code == grpc.StatusCode.FAILED_PRECONDITION
 
 
 def _parts(client, reference):
@@ -107,8 +150,8 @@ def _known_hosts(client, reference):
         return []
 
 
-def _batches(artifact, told, narrowed, wanted):
-    """Lists of (sample, [(layer, name, is narrowed)]) of about _BATCH_BYTES, in the order of the files."""
+def _batches(artifact, told, narrowed, wanted, read):
+    """Lists of (place, [(layer, name, is narrowed)]) of about _BATCH_BYTES, in the order of the files."""
     batch, size, last = [], 0, None
     for tensor in told["tensors"]:
         name = tensor["name"]
@@ -116,25 +159,32 @@ def _batches(artifact, told, narrowed, wanted):
         if not found:
             raise errors.invalid(f"{artifact.reference} is no activation store: it has a tensor {name}", "NOT_A_STORE")
         layer, sample = int(found[1]), int(found[2])
-        if wanted is not None and layer not in wanted:
+        place = (*_host_and_segment(artifact.reference, tensor["file"]), sample)
+        if place in read or wanted is not None and layer not in wanted:
             continue
-        if (tensor["file"], sample) != last:
+        if place != last:
             if size >= _BATCH_BYTES:
                 yield batch
                 batch, size = [], 0
-            batch.append((sample, []))
-            last = tensor["file"], sample
+            batch.append((place, []))
+            last = place
         batch[-1][1].append((layer, name, name in narrowed))
         size += tensor["bytes"]
     if batch:
         yield batch
 
 
+def _host_and_segment(reference, file):
+    """Of a store, a host's folder or a segment: the same wherever a segment lies."""
+    path = reference if _SEGMENT.search(reference) else f"{reference}/{file}"
+    return path.rsplit("/", 2)[1:]
+
+
 def _load(artifact, batch):
     names = [name for _, planes in batch for _, name, _ in planes]
     tensors = artifact.subset(names).tensor_dict(framework="numpy")
-    return [(sample, {layer: _widened(tensors[name]) if narrowed else tensors[name] for layer, name, narrowed in sorted(planes)})
-            for sample, planes in batch]
+    return [(place, place[-1], {layer: _widened(tensors[name]) if narrowed else tensors[name] for layer, name, narrowed in sorted(planes)})
+            for place, planes in batch]
 
 
 def _widened(array):
