@@ -260,7 +260,7 @@ def test_a_store_that_was_filled_without_uploads_is_sent_when_one_is_named_and_m
     fill(daemon, acts, [11], upload="s3://b/acts", keep_local=False)  # what waits for the other place is given up
     assert soon(lambda: not list((acts / "host_003").glob("*.safetensors")), 20)
     assert soon(lambda: set(bucket(fake, "s3")) == {f"acts/host_003/{s['file']}" for s in manifest(acts)} | {"acts/host_003/manifest.json"})
-    assert not bucket(fake) and uploads(daemon, acts)["failed"] == uploads(daemon, acts)["pending"] == 0
+    assert soon(idle(daemon, acts)) and not bucket(fake) and uploads(daemon, acts)["failed"] == 0
 
 
 def test_what_was_kept_is_compared_again_before_it_goes(daemon, fake, acts):  # noqa: F811

@@ -201,6 +201,20 @@ def test_a_terminal_gets_one_line_that_is_written_over(monkeypatch):
     assert terminal.text.count("\r") == 2 and terminal.text.count("\n") == 1 and "[############............]" in terminal.text
 
 
+@pytest.mark.parametrize("last, lines", [("done", ["done"]), ("export", ["export"])])
+def test_a_file_gets_one_line_at_the_end_whatever_the_last_stage_is(last, lines):
+    import io
+
+    from tensorcast_client import progress_bar
+
+    file = io.StringIO()
+    bar = progress_bar._Plain(file)
+    bar("read", 50, 100)
+    bar(last, 100, 100)
+    bar.close()
+    assert [line.split()[0] for line in file.getvalue().splitlines()] == lines and "100%" in file.getvalue()
+
+
 def test_frameworks_that_have_a_module_of_their_own_are_named(tensors):
     with pytest.raises(ValueError, match=r"tensorcast_client\.jax\.load"):
         tc.load_file(REF, framework="jax")

@@ -43,6 +43,7 @@ class _Plain:
 
     def __init__(self, file):
         self._file, self._began, self._next, self._is_open = file, time.monotonic(), _LINE_EVERY_S, False
+        self._untold = ""  # the last line, where it was not time for one
         self._is_terminal = file is not None and file.isatty()
 
     def __call__(self, stage, done_bytes, total_bytes):
@@ -56,11 +57,13 @@ class _Plain:
             self._file.write(f"\r{stage if stage.startswith('waiting') else line}\033[K")
             self._is_open = True
         elif stage == "done" or passed >= self._next:
-            self._next = passed + _LINE_EVERY_S
+            self._next, self._untold = passed + _LINE_EVERY_S, ""
             self._file.write(f"{stage:<8} {text}\n")
+        else:
+            self._untold = f"{stage:<8} {text}\n"
         self._file.flush()
 
     def close(self):
-        if self._is_open:
-            self._file.write("\n")
+        if self._is_open or self._untold:
+            self._file.write(self._untold or "\n")
             self._file.flush()
