@@ -30,6 +30,7 @@ struct entry {
     enum entry_state state;
     char *session;   /* NULL = none */
     bool is_stale;   /* a manifest that was written anew while it was sent */
+    bool is_left;    /* its place was given up while it was sent there: if that fails, it has ended */
     bool is_refused; /* it is tried again, and counted as failed until then */
     uint32_t n_tries;
     uint64_t next_ns;    /* not before */

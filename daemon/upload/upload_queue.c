@@ -233,6 +233,14 @@ static void end_entry(struct upload_queue *queue, struct entry *entry, const str
     }
 }
 
+/* Without the line in the log it is sent once more after the next start. */
+static void give_up(struct upload_queue *queue, struct entry *entry)
+{
+    struct error ignored;
+    entry_log_end(&queue->log, entry, NULL, false, &ignored);
+    entry_take_out(entry);
+}
+
 static void work_on(struct upload_queue *queue, struct entry *entry)
 {
     struct error error = {0};
@@ -243,7 +251,7 @@ static void work_on(struct upload_queue *queue, struct entry *entry)
         thread++;
     *thread = entry;
     entry_set_state(entry, ENTRY_SENDING);
-    entry->is_stale = false;
+    entry->is_stale = entry->is_left = false;
     entry->group->manifest_ns = entry->item.is_manifest ? began_ns : entry->group->manifest_ns;
     queue->last_uid = entry->item.uid;
     pthread_mutex_unlock(&queue->lock);
@@ -253,7 +261,10 @@ static void work_on(struct upload_queue *queue, struct entry *entry)
     if (status == 0 || error.code != ERROR_CANCELLED)
         log_outcome(entry, &result, status < 0 ? &error : NULL, began_ns);
     pthread_mutex_lock(&queue->lock);
-    if (status < 0 && may_pass(&error) && entry->n_tries < MAX_TRIES)
+    if (status < 0 && entry->is_left) {
+        give_up(queue, entry);
+        entries_clear_gone(queue);
+    } else if (status < 0 && may_pass(&error) && entry->n_tries < MAX_TRIES)
         try_later(entry, &error);
     else if (entry->is_stale) {
         entry_set_state(entry, ENTRY_WAITING);
@@ -391,6 +402,7 @@ static int add_again(struct entry *entry, const struct upload_item *item, struct
 {
     if (entry->state == ENTRY_SENDING) {
         entry->is_stale |= entry->item.is_manifest;
+        entry->is_left = false;
         return 0;
     }
     if (entry_set_user(entry, item->uid, error) < 0)
@@ -451,15 +463,15 @@ int upload_queue_add(struct upload_queue *queue, const struct upload_item *items
 
 void upload_queue_leave(struct upload_queue *queue, const char *group, const char *prefix)
 {
-    struct error ignored; /* without the line it is sent once more after the next start */
     pthread_mutex_lock(&queue->lock);
     for (size_t i = 0; i < queue->n_entries; i++) {
         struct entry *entry = queue->entries[i];
-        bool is_idle = entry->state == ENTRY_WAITING || entry->state == ENTRY_FAILED;
-        if (!is_idle || strcmp(entry->group->name, group) != 0 || is_below(entry->item.reference, prefix))
+        if (strcmp(entry->group->name, group) != 0 || is_below(entry->item.reference, prefix))
             continue;
-        entry_log_end(&queue->log, entry, NULL, false, &ignored);
-        entry_take_out(entry);
+        if (entry->state == ENTRY_SENDING)
+            entry->is_left = true;
+        else if (entry->state != ENTRY_GONE)
+            give_up(queue, entry);
     }
     entries_clear_gone(queue);
     pthread_cond_broadcast(&queue->changed);

@@ -414,6 +414,30 @@ static void a_user_whose_files_hang_leaves_a_thread_to_the_others(void **state)
     end(&scene);
 }
 
+static void what_fails_on_its_way_to_a_place_that_was_left_has_ended(void **state)
+{
+    struct scene scene;
+    struct gate gate = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+    (void)state;
+    begin(&scene);
+    upload_queue_listen(scene.queue, &(struct upload_listener){.open = open_at_gate, .ended = ignore_end, .data = &gate});
+    assert_int_equal(add(&scene, "all/1", "s3://all/1", false), 0);
+    upload_queue_start(scene.queue);
+    pthread_mutex_lock(&gate.lock);
+    while (!gate.n_held)
+        pthread_cond_wait(&gate.changed, &gate.lock);
+    upload_queue_leave(scene.queue, "disk:/acts/host_003 %", "s3://elsewhere");
+    gate.is_open = true;
+    pthread_cond_broadcast(&gate.changed);
+    pthread_mutex_unlock(&gate.lock);
+    for (int i = 0; i < 1000 && counts_of(&scene).pending; i++)
+        usleep(10000);
+    assert_int_equal(counts_of(&scene).pending, 0);
+    assert_int_equal(counts_of(&scene).failed, 0);
+    upload_queue_stop(scene.queue);
+    end(&scene);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -427,6 +451,7 @@ int main(void)
         cmocka_unit_test(whoever_adds_a_file_again_has_its_row),
         cmocka_unit_test(a_log_of_what_has_ended_gets_shorter_by_itself),
         cmocka_unit_test(a_user_whose_files_hang_leaves_a_thread_to_the_others),
+        cmocka_unit_test(what_fails_on_its_way_to_a_place_that_was_left_has_ended),
         cmocka_unit_test(a_file_that_is_gone_has_failed_and_whoever_listens_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
