@@ -221,6 +221,8 @@ static void end_entry(struct upload_queue *queue, struct entry *entry, const str
     if (queue->listener.ended)
         queue->listener.ended(queue->listener.data, &entry->item, failure);
     pthread_mutex_lock(&queue->lock);
+    if (entry->is_left) /* while somebody listened */
+        failure = NULL;
     if (entry_log_end(&queue->log, entry, failure, true, &error) < 0) /* it is told again after the next start */
         log_error("upload_log_failed", LOG_TEXT("message", error.message));
     if (entry->is_stale) { /* while somebody listened */
