@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import signal
 import sys
 import tempfile
@@ -209,7 +210,9 @@ def test_a_mount_with_many_requests_that_were_given_up_refuses_more(start, model
         late = daemon.cli.run("inspect", f"disk:{models}/net/m{i % 4}", "--timeout", "100ms")
         assert late.status == "DEADLINE_EXCEEDED", late
     refused = daemon.cli.run("inspect", f"disk:{models}/net/m1", "--timeout", "30s")
-    assert refused.status == "UNAVAILABLE" and f"FUSE mount {models}/net has not answered 16 requests" in refused.err, refused
+    said = re.search(rf"FUSE mount {models}/net has not answered (\d+) requests", refused.err)
+    # one more than a user's share where a request was sent before the daemon gave up the one before it
+    assert refused.status == "UNAVAILABLE" and said and 16 <= int(said[1]) <= 17, refused
     write(models / "good", {"w": blob(9, SIZE)})
     loads(daemon, models / "good", 9)
 
