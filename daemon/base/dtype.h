@@ -33,6 +33,8 @@ enum dtype {
     DTYPE_COUNT
 };
 
+enum { DTYPE_MAX_BYTES = 8 }; /* no element is larger */
+
 bool dtype_parse(const char *name, size_t length, enum dtype *dtype);
 const char *dtype_name(enum dtype dtype);       /* "BF16" */
 const char *dtype_torch_name(enum dtype dtype); /* "torch.bfloat16", for the index formats; NULL where torch has none */
