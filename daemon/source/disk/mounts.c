@@ -131,20 +131,22 @@ static uint64_t sum_bits(const char *normal, bool only_fuse)
     return bits;
 }
 
-static uint64_t find_bits(const char *path, bool only_fuse)
+struct mounts_passed mounts_pass(const char *path)
 {
     char *normal = trusted_path_normalize(path);
+    struct mounts_passed passed;
     pthread_mutex_lock(&lock);
     read_if_changed();
-    uint64_t bits = sum_bits(normal, only_fuse);
+    passed.all = sum_bits(normal, false);
+    passed.elsewhere = leaves_fuse ? sum_bits(normal, true) & ~own_mounts : 0;
     pthread_mutex_unlock(&lock);
     free(normal);
-    return bits;
+    return passed;
 }
 
 uint64_t mounts_find(const char *path)
 {
-    return find_bits(path, false);
+    return mounts_pass(path).all;
 }
 
 /* --- FUSE ----------------------------------------------------------------------------------------------------------- */
@@ -181,15 +183,14 @@ size_t mounts_list_fuse(const char *path, uint64_t *found, size_t room)
     return n_found;
 }
 
-int mounts_check(const char *path, struct error *error)
+int mounts_check(const char *path, struct mounts_passed passed, struct error *error)
 {
     char name[TEXT_NAME_CHARS];
-    uint64_t others = leaves_fuse ? find_bits(path, true) & ~own_mounts : 0;
-    if (!others)
+    if (!passed.elsewhere)
         return 0;
     fail(error, ERROR_UNAVAILABLE, REASON(FUSE_MOUNT), "%s is on a FUSE mount of another process",
          text_escape(path, strlen(path), name));
-    return error_note(error, "mounts", "%" PRIx64, others);
+    return error_note(error, "mounts", "%" PRIx64, passed.elsewhere);
 }
 
 uint64_t mounts_elsewhere(const struct error *error)
@@ -261,7 +262,7 @@ char *mounts_realpath(const char *path, struct error *error)
     int failed = snprintf(walked.rest, PATH_MAX, "%s", path) < PATH_MAX ? 0 : ENAMETOOLONG;
     while (!failed && walked.rest[0]) {
         char *whole = memory_print("%s/%s", walked.done, walked.rest);
-        int is_left = mounts_check(whole, error);
+        int is_left = mounts_check(whole, mounts_pass(whole), error);
         free(whole);
         if (is_left < 0)
             return NULL;

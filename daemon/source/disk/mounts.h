@@ -13,15 +13,19 @@
 
 #include "base/error.h"
 
-/* A number for the mounts that the absolute path passes through: the OR of a few bits for each, so that sets of them are
+/* The mounts that an absolute path passes through, as a number: the OR of a few bits for each, so that sets of them are
  * numbers, too. 0 = not known. */
-uint64_t mounts_find(const char *path);
+struct mounts_passed {
+    uint64_t all, elsewhere; /* elsewhere: those that this process leaves to others */
+};
+struct mounts_passed mounts_pass(const char *path);
+uint64_t mounts_find(const char *path); /* all */
 
 /* From now on this process makes no system calls on FUSE mounts, but on those in `own`; to be called before there are
  * threads. Without it, it makes all of them. */
 void mounts_leave_fuse(uint64_t own);
-/* 0, or -1 with the kind FUSE_MOUNT: the absolute path passes through mounts that this process leaves to others. */
-int mounts_check(const char *path, struct error *error);
+/* 0, or -1 with the kind FUSE_MOUNT: the path passes through mounts that this process leaves to others. */
+int mounts_check(const char *path, struct mounts_passed passed, struct error *error);
 /* Those mounts; 0 for other errors, and in a process that has mounts of its own, which leaves it to who asked. */
 uint64_t mounts_elsewhere(const struct error *error);
 char *mounts_describe(uint64_t mounts); /* "/mnt/models", for messages; malloced */

@@ -286,9 +286,10 @@ static int go_to(const struct walk *walk, const char *folder, const char *rest, 
 {
     char text[2 * TEXT_CHARS], name[TEXT_NAME_CHARS];
     snprintf(text, sizeof text, "%s/%s", folder, rest);
-    if (loop_enter_lane(mounts_find(text), error) < 0)
+    struct mounts_passed passed = mounts_pass(text);
+    if (loop_enter_lane(passed.all, error) < 0)
         return error_prefix(error, "%s", text_escape(walk->path, strlen(walk->path), name));
-    return mounts_check(text, error);
+    return mounts_check(text, passed, error);
 }
 
 static int open_root(struct walk *walk, struct error *error)
@@ -303,7 +304,7 @@ static int open_root(struct walk *walk, struct error *error)
                     root->given);
     if (!canonical)
         return fail_path(walk, errno, error);
-    if (go_to(walk, canonical, walk->rest, error) < 0)
+    if (strcmp(canonical, root->given) != 0 && go_to(walk, canonical, walk->rest, error) < 0)
         return -1;
     int fd = open(*canonical ? canonical : "/", O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
