@@ -33,7 +33,7 @@ enum dtype {
     DTYPE_COUNT
 };
 
-enum { DTYPE_MAX_BYTES = 8 }; /* no element is larger */
+enum { DTYPE_WIDEST_BYTES = 8 }; /* no element is larger */
 
 bool dtype_parse(const char *name, size_t length, enum dtype *dtype);
 const char *dtype_name(enum dtype dtype);       /* "BF16" */

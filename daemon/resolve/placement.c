@@ -36,7 +36,7 @@ static bool can_land(const struct mapping *mapping, const struct transfer *trans
     uint64_t start = source_start(transfer);
     if (transfer->operation || (transfer->n_rows > 1 && transfer->row_bytes < PLACEMENT_ROW_BYTES))
         return false;
-    if (!mapping->align_bytes && start % DTYPE_MAX_BYTES == 0)
+    if (!mapping->align_bytes && start % DTYPE_WIDEST_BYTES == 0)
         return true;
     uint64_t align = align_of(mapping, &mapping->tensors[transfer->tensor]);
     return start % (align < PLACEMENT_BLOCK_BYTES ? align : PLACEMENT_BLOCK_BYTES) == 0;

@@ -40,7 +40,7 @@ static void widths_follow_the_names(void **state)
         if (i != DTYPE_BOOL)
             sscanf(dtype_name((enum dtype)i), "%*[A-Z]%u", &bits);
         assert_int_equal(dtype_bits((enum dtype)i), bits);
-        assert_true(bits <= 8 * DTYPE_MAX_BYTES);
+        assert_true(bits <= 8 * DTYPE_WIDEST_BYTES);
         assert_int_equal(dtype_torch_name((enum dtype)i) == NULL, bits < 8);
     }
 }
