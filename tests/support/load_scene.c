@@ -174,6 +174,14 @@ void scene_write(struct load_scene *scene, size_t n_files, bool on_disk)
     }
 }
 
+void scene_init_matrices(struct load_scene *scene)
+{
+    scene_init(scene, 7, 8 << 20, 2, 0);
+    for (int i = 0; i < 4; i++)
+        scene_add_tensor(scene, 2, (uint64_t[]){SCENE_ROWS, SCENE_COLUMNS});
+    scene_write(scene, 2, false);
+}
+
 static struct plan *make_plan(const struct load *load, const struct view_spec *view, int executor,
                               const struct device *device)
 {
@@ -259,6 +267,12 @@ struct load *scene_load_create_item(struct load_scene *scene, const char *name, 
     struct view_item item = {name, strlen(name), n_slices, slices};
     return scene_load_create(scene, &(struct view_spec){.items = &item, .n_items = 1, .align_bytes = 64}, executor,
                              scene->device);
+}
+
+struct load *scene_load_create_rows(struct load_scene *scene, const char *name, int64_t lo, int64_t hi)
+{
+    const struct slice slices[2] = {{lo, hi}, {0, INT64_MAX}};
+    return scene_load_create_item(scene, name, 2, slices, EXECUTOR_PREFERENCE_AUTO);
 }
 
 struct load *scene_load_create_random(struct load_scene *scene, int executor, struct device *device)

@@ -11,6 +11,7 @@
 #include "tests/support/source_remote.h"
 
 enum { SCENE_MAX_FILES = 17, SCENE_MAX_TENSORS = 64, SCENE_PATIENCE_MS = 20000 };
+enum { SCENE_ROWS = 700, SCENE_COLUMNS = 1000 }; /* of scene_init_matrices() */
 
 struct load_scene {
     struct loop *loop;
@@ -50,6 +51,8 @@ struct load { /* one load from view to segment */
 };
 
 void scene_init(struct load_scene *scene, uint64_t seed, uint64_t staging_bytes, uint64_t n_threads, uint64_t pool_bytes);
+/* With four matrices of bytes in memory: t.0 and t.2 in one file, t.1 and t.3 in another. */
+void scene_init_matrices(struct load_scene *scene);
 void scene_fini(struct load_scene *scene);
 /* An engine with an extent cache instead; before the first load. */
 void scene_use_extent_cache(struct load_scene *scene, uint64_t staging_bytes, uint64_t cache_bytes);
@@ -73,6 +76,8 @@ struct load *scene_load_create_transfers(struct load_scene *scene, struct random
 /* Of one tensor, whole when n_slices is 0. */
 struct load *scene_load_create_item(struct load_scene *scene, const char *name, uint32_t n_slices,
                                     const struct slice *slices, int executor);
+/* Of the rows [lo, hi) of a matrix, by whichever executor. */
+struct load *scene_load_create_rows(struct load_scene *scene, const char *name, int64_t lo, int64_t hi);
 /* A random view of the scene's tensors. */
 struct load *scene_load_create_random(struct load_scene *scene, int executor, struct device *device);
 void scene_load_start(struct load *load);

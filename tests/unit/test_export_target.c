@@ -13,6 +13,7 @@
 
 #include "export/export_journal.h"
 #include "export/export_target.h"
+#include "tests/support/shell.h"
 
 #include <cmocka.h>
 #undef fail /* ours is in base/error.h */
@@ -32,10 +33,9 @@ static int make_folder(void **state)
 
 static int remove_folder(void **state)
 {
-    char command[128];
     (void)state;
-    snprintf(command, sizeof command, "rm -rf %s", folder);
-    return system(command);
+    shell("rm -rf %s", folder);
+    return 0;
 }
 
 static void put_file(const char *path, const char *text)

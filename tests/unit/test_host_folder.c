@@ -20,6 +20,7 @@
 #include "activations/store_listing.h"
 #include "base/memory.h"
 #include "tests/support/activation_cases.h"
+#include "tests/support/shell.h"
 
 #include <cmocka.h>
 #undef fail /* ours is in base/error.h */
@@ -37,21 +38,10 @@ static int make_root(void **state)
     return 0;
 }
 
-static void run(const char *format, ...) __attribute__((format(printf, 1, 2)));
-static void run(const char *format, ...)
-{
-    char command[512];
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(command, sizeof command, format, arguments);
-    va_end(arguments);
-    assert_int_equal(system(command), 0);
-}
-
 static int remove_root(void **state)
 {
     (void)state;
-    run("rm -rf %s", root);
+    shell("rm -rf %s", root);
     return 0;
 }
 
@@ -189,13 +179,13 @@ static void a_crash_at_any_step_of_sealing_is_made_good(void **state)
         for (uint32_t id = 0; id < 9; id++)
             case_folder_append(folder, id, 800);
         assert_int_equal(host_folder_commit(folder, &error), 0);
-        run("cp %s/segment_000001.journal %s/../kept", host, host);
+        shell("cp %s/segment_000001.journal %s/../kept", host, host);
         case_folder_seal(folder, true);
         host_folder_close(folder);
         snprintf(command, sizeof command, leave[i], host);
-        run("%s; mv %s/../kept %s/segment_000001.journal", command, host, host);
+        shell("%s; mv %s/../kept %s/segment_000001.journal", command, host, host);
         assert_holds(0, 9);
-        run("rm -rf %s/acts", root);
+        shell("rm -rf %s/acts", root);
     }
 }
 
@@ -206,10 +196,10 @@ static void a_file_that_nobody_made_durable_is_removed(void **state)
     case_folder_append(folder, 1, 3);
     case_folder_seal(folder, true);
     host_folder_close(folder);
-    run("echo x > %s/segment_000002.open; echo y > %s/segment_000003.journal; echo z > %s/segment_000004.open; echo "
-        "TCACTJ01 > "
-        "%s/segment_000004.journal",
-        host, host, host, host);
+    shell("echo x > %s/segment_000002.open; echo y > %s/segment_000003.journal; echo z > %s/segment_000004.open; echo "
+          "TCACTJ01 > "
+          "%s/segment_000004.journal",
+          host, host, host, host);
     assert_holds(1, 1);
 }
 
@@ -221,9 +211,9 @@ static void a_lost_manifest_is_made_anew_with_its_texts(void **state)
         case_folder_append(folder, id, 3);
     case_folder_seal(folder, true);
     host_folder_close(folder);
-    run("cp %s/manifest.json %s/before; rm %s/manifest.json", host, root, host);
+    shell("cp %s/manifest.json %s/before; rm %s/manifest.json", host, root, host);
     assert_holds(0, 20);
-    run("cmp %s/before %s/manifest.json", root, host);
+    shell("cmp %s/before %s/manifest.json", root, host);
 }
 
 static void assert_refused(const char *reason, const char *naming)
@@ -251,7 +241,7 @@ static void a_journal_that_leaves_room_for_a_header_of_terabytes_is_refused(void
     assert_int_equal(sample_check(&sample, &tensor, &error), 0);
     segment_journal_head((uint64_t)1 << 42, head);
     segment_journal_add(&text, &sample, 0);
-    run("mkdir -p %s; touch %s/segment_000001.open", host, host);
+    shell("mkdir -p %s; touch %s/segment_000001.open", host, host);
     snprintf(path, sizeof path, "%s/segment_000001.journal", host);
     FILE *file = fopen(path, "w");
     assert_non_null(file);
@@ -271,16 +261,16 @@ static void a_folder_that_lacks_what_its_manifest_says_is_refused(void **state)
     case_folder_seal(folder, true);
     assert_refused("WRITER_EXISTS", "host 3");
     host_folder_close(folder);
-    run("mv %s/segment_000002.safetensors %s/aside", host, root);
+    shell("mv %s/segment_000002.safetensors %s/aside", host, root);
     assert_refused("SEGMENT_GONE", "segment_000002.safetensors");
-    run("head -c 100 %s/aside > %s/segment_000002.safetensors", root, host);
+    shell("head -c 100 %s/aside > %s/segment_000002.safetensors", root, host);
     assert_refused("SEGMENT_CHANGED", "segment_000002.safetensors");
-    run("mv %s/aside %s/segment_000002.safetensors; cp %s/segment_000001.safetensors %s/segment_000099.safetensors", root,
-        host, host, host);
+    shell("mv %s/aside %s/segment_000002.safetensors; cp %s/segment_000001.safetensors %s/segment_000099.safetensors", root,
+          host, host, host);
     assert_refused("SAMPLE_TWICE", "segment_000099.safetensors");
-    run("rm %s/segment_000099.safetensors; sed -i s/tensorcast/x/ %s/manifest.json", host, host);
+    shell("rm %s/segment_000099.safetensors; sed -i s/tensorcast/x/ %s/manifest.json", host, host);
     assert_refused("BAD_MANIFEST", "manifest.json");
-    run("rm %s/manifest.json; mkfifo %s/segment_000098.safetensors", host, host);
+    shell("rm %s/manifest.json; mkfifo %s/segment_000098.safetensors", host, host);
     assert_refused("NOT_A_SEGMENT", "segment_000098.safetensors");
 }
 
@@ -298,17 +288,17 @@ static void a_journal_or_a_segment_that_somebody_removed_is_said_and_not_gone_on
         for (uint32_t id = 2; id < 6; id++)
             case_folder_append(folder, id, 4);
         assert_int_equal(host_folder_commit(folder, &error), 0);
-        run("mv %s/segment_000002.%s %s/aside", host, gone, root);
+        shell("mv %s/segment_000002.%s %s/aside", host, gone, root);
         host_folder_close(folder); /* as the end of the process does */
         snprintf(name, sizeof name, "segment_000002.%s", gone);
         assert_refused("SEGMENT_GONE", name);
         snprintf(name, sizeof name, "segment_000002.%s", left);
         assert_refused("SEGMENT_GONE", name);
-        run("mv %s/aside %s/segment_000002.%s; cp -r %s/acts %s/copy", root, host, gone, root, root);
+        shell("mv %s/aside %s/segment_000002.%s; cp -r %s/acts %s/copy", root, host, gone, root, root);
         assert_holds(1, 5);
-        run("rm -r %s/acts; mv %s/copy %s/acts; rm %s/segment_000002.*", root, root, root, host);
+        shell("rm -r %s/acts; mv %s/copy %s/acts; rm %s/segment_000002.*", root, root, root, host);
         assert_holds(1, 1);
-        run("rm -r %s/acts", root);
+        shell("rm -r %s/acts", root);
     }
 }
 
@@ -326,7 +316,7 @@ static void a_store_lies_below_the_roots_and_no_link_leads_out(void **state)
     close(fd);
     assert_int_equal(store_path_open(&none, path, &nobody, &error), -1);
     assert_int_equal(error.code, ERROR_PERMISSION_DENIED);
-    run("ln -s %s %s/link; ln -s %s %s/a/host_003", out, root, out, root);
+    shell("ln -s %s %s/link; ln -s %s %s/a/host_003", out, root, out, root);
     snprintf(path, sizeof path, "%s/link/acts", root);
     assert_int_equal(store_path_open(&some, path, &nobody, &error), -1);
     assert_string_equal(error.reason, "OUTSIDE_ACTIVATION_ROOTS");
@@ -343,7 +333,7 @@ static void a_store_lies_below_the_roots_and_no_link_leads_out(void **state)
     char *parsed = store_path_parse("disk:/a//b/./c/", &error);
     assert_string_equal(parsed, "/a/b/c");
     free(parsed);
-    run("rm -rf %s", out);
+    shell("rm -rf %s", out);
 }
 
 static int make_below(const char *name)
@@ -362,8 +352,8 @@ static void nothing_is_made_in_a_folder_that_is_another_users_alone(void **state
     (void)state;
     if (geteuid() != 0) /* cannot give folders away; those of this process are everybody's */
         skip();
-    run("mkdir -p %s/his/deep %s/own && chmod 755 %s/his && chown -R %u %s/his && chown %u %s/own", root, root, root,
-        (unsigned)other, root, (unsigned)nobody, root);
+    shell("mkdir -p %s/his/deep %s/own && chmod 755 %s/his && chown -R %u %s/his && chown %u %s/own", root, root, root,
+          (unsigned)other, root, (unsigned)nobody, root);
     assert_int_equal(make_below("his"), 0); /* is there */
     assert_int_equal(make_below("his/acts"), -1);
     assert_int_equal(error.code, ERROR_PERMISSION_DENIED);
@@ -371,9 +361,9 @@ static void nothing_is_made_in_a_folder_that_is_another_users_alone(void **state
     assert_non_null(strstr(error.message, "65534"));
     assert_non_null(strstr(error.message, "4242"));
     assert_int_equal(make_below("his/deep/a/b"), -1);
-    run("test ! -e %s/his/acts -a ! -e %s/his/deep/a", root, root);
+    shell("test ! -e %s/his/acts -a ! -e %s/his/deep/a", root, root);
     assert_int_equal(make_below("own/acts"), 0);
-    run("chmod 775 %s/his && chmod 757 %s/his/deep", root, root);
+    shell("chmod 775 %s/his && chmod 757 %s/his/deep", root, root);
     assert_int_equal(make_below("his/acts"), 0);
     assert_int_equal(make_below("his/deep/a/b"), 0);
 }
@@ -390,7 +380,7 @@ static void as_many_folders_as_64_are_made_and_one_more_is_not(void **state)
     int fd = store_path_open(&some, path, &nobody, &error);
     assert_true(fd >= 0);
     close(fd);
-    run("rm -rf %s/d", root);
+    shell("rm -rf %s/d", root);
     snprintf(path + used, sizeof path - used, "/d");
     assert_int_equal(store_path_open(&some, path, &nobody, &error), -1);
 }
@@ -439,14 +429,14 @@ static void a_file_that_was_uploaded_goes_and_its_samples_stay_known(void **stat
     const struct host_resume before = host_folder_resume(folder);
     assert_true(before.n_segments >= 2);
     assert_int_equal(host_folder_uploaded(folder, 1, "gs://b/\"x\"/1", &error), 0);
-    run("cp %s/segment_000001.safetensors %s/kept", host, root);
+    shell("cp %s/segment_000001.safetensors %s/kept", host, root);
     folder = reopen(folder, true);
     assert_int_equal(host_folder_drop_local(folder, numbers, 3, &error), 0); /* the others are nowhere else */
     assert_true(host_folder_resume(folder).bytes < before.bytes);
-    run("test ! -e %s/segment_000001.safetensors -a -e %s/segment_000002.safetensors", host, host);
+    shell("test ! -e %s/segment_000001.safetensors -a -e %s/segment_000002.safetensors", host, host);
     folder = reopen(folder, false);
     assert_int_equal(host_folder_resume(folder).n_samples, before.n_samples);
-    run("cp %s/kept %s/segment_000001.safetensors", root, host);
+    shell("cp %s/kept %s/segment_000001.safetensors", root, host);
     folder = reopen(folder, true);
     assert_int_equal(host_folder_resume(folder).bytes, before.bytes);
     assert_int_equal(host_folder_each(folder, count_uploaded, &n_uploaded, &error), 0);
@@ -506,7 +496,7 @@ static void folders_are_remembered_until_they_are_forgotten(void **state)
     assert_int_equal(host_registry_add(root, &one, &error), 0);
     assert_int_equal(host_registry_add(root, &one, &error), 0);
     assert_int_equal(host_registry_add(root, &two, &error), 0);
-    run("echo '{' > %s/activations/$(printf %%064d 7).json", root);
+    shell("echo '{' > %s/activations/$(printf %%064d 7).json", root);
     host_registry_remove(root, &two);
     struct known_host *list = host_registry_list(root, &n);
     assert_int_equal(n, 1);
@@ -539,7 +529,7 @@ static void a_store_lists_its_hosts(void **state)
     struct host_resume resume = host_folder_resume(folder);
     host_folder_close(folder);
     snprintf(path, sizeof path, "%s/acts", root);
-    run("mkdir %s/host_001 %s/other", path, path);
+    shell("mkdir %s/host_001 %s/other", path, path);
     assert_int_equal(store_list_hosts(&some, path, &hosts, &n, &error), 0);
     assert_int_equal(n, 2);
     assert_int_equal(hosts[0].host, 1);

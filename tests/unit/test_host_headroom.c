@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 
 #include "device/host_headroom.h"
+#include "tests/support/shell.h"
 
 #include <cmocka.h>
 
@@ -46,10 +47,9 @@ static int create(void **state)
 
 static int delete (void **state)
 {
-    char command[128];
     (void)state;
-    snprintf(command, sizeof command, "rm -r %s", root);
-    return system(command);
+    shell("rm -r %s", root);
+    return 0;
 }
 
 static void write_host(unsigned total_mib, unsigned available_mib)

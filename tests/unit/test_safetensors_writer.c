@@ -14,6 +14,7 @@
 
 #include "client/cli/out_file.h"
 #include "client/cli/safetensors_writer.h" /* before cmocka.h, whose macro fail() would hide base/error.h's function */
+#include "tests/support/shell.h"
 
 #include <cmocka.h>
 
@@ -51,10 +52,9 @@ static size_t entries(void)
 
 static int tear_down(void **state)
 {
-    char command[128];
     (void)state;
-    snprintf(command, sizeof command, "rm -rf '%s'", folder);
-    return system(command);
+    shell("rm -rf '%s'", folder);
+    return 0;
 }
 
 static size_t read_file(const char *name, char *out, size_t room)

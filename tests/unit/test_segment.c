@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "activations/segment.h"
+#include "tests/support/shell.h"
 
 #include <cmocka.h>
 #undef fail /* ours is in base/error.h */
@@ -33,11 +34,10 @@ static int make_folder(void **state)
 
 static int remove_folder(void **state)
 {
-    char command[96];
     (void)state;
     close(folder_fd);
-    snprintf(command, sizeof command, "rm -rf %s", root);
-    return system(command);
+    shell("rm -rf %s", root);
+    return 0;
 }
 
 struct one { /* a sample of bytes */

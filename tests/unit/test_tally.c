@@ -12,18 +12,14 @@
 
 #include <cmocka.h>
 
-enum { N_FILES = 2, ROWS = 700, COLUMNS = 1000, TENSOR_BYTES = ROWS * COLUMNS };
+enum { N_FILES = 2, ROWS = SCENE_ROWS, COLUMNS = SCENE_COLUMNS, TENSOR_BYTES = ROWS * COLUMNS };
 
 static struct load_scene scene;
 
-/* t.0 and t.2 in file 0, t.1 and t.3 in file 1, 700 kB each. */
 static int open_scene(void **state)
 {
     (void)state;
-    scene_init(&scene, 7, 8 << 20, 2, 0);
-    for (int i = 0; i < 4; i++)
-        scene_add_tensor(&scene, 2, (uint64_t[]){ROWS, COLUMNS});
-    scene_write(&scene, N_FILES, false);
+    scene_init_matrices(&scene);
     return 0;
 }
 
@@ -37,10 +33,7 @@ static int close_scene(void **state)
 /* The store gives a CRC for every file. Rows [lo, hi) of a tensor are loaded. */
 static struct load *load_rows(const char *name, int64_t lo, int64_t hi)
 {
-    struct slice slices[2] = {{lo, hi}, {0, INT64_MAX}};
-    struct view_item item = {name, strlen(name), 2, slices};
-    struct load *load = scene_load_create(&scene, &(struct view_spec){.items = &item, .n_items = 1, .align_bytes = 1},
-                                          EXECUTOR_PREFERENCE_AUTO, scene.device);
+    struct load *load = scene_load_create_rows(&scene, name, lo, hi);
     for (size_t f = 0; f < N_FILES; f++)
         load->source->base.files[f].checksums[0] =
             checksum_of_crc(CHECKSUM_CRC32C, crc32c_update(0, scene.images[f], scene.image_bytes[f]));

@@ -19,6 +19,7 @@
 #include "config/config.h"
 #include "source/stores.h"
 #include "upload/upload_log.h"
+#include "tests/support/shell.h"
 
 struct scene {
     char folder[64];
@@ -49,14 +50,12 @@ static void begin(struct scene *scene)
 
 static void end(struct scene *scene)
 {
-    char *command = memory_print("rm -rf %s", scene->folder);
     upload_queue_destroy(scene->queue);
     stores_destroy(scene->stores);
     for (enum quota_kind kind = 0; kind < QUOTA_KINDS; kind++)
         assert_int_equal(quota_taken(scene->quota, kind), 0);
     quota_destroy(scene->quota);
-    assert_int_equal(system(command), 0);
-    free(command);
+    shell("rm -rf %s", scene->folder);
 }
 
 static int add_of(struct scene *scene, uid_t uid, const char *file, const char *reference, bool is_manifest)

@@ -15,18 +15,14 @@
 
 #include <cmocka.h>
 
-enum { N_FILES = 2, ROWS = 700, COLUMNS = 1000, BLOCK_BYTES = 64 << 10 };
+enum { N_FILES = 2, COLUMNS = SCENE_COLUMNS, BLOCK_BYTES = 64 << 10 };
 
 static struct load_scene scene;
 
-/* t.0 and t.2 in file 0, t.1 and t.3 in file 1, 700 kB each. */
 static int open_scene(void **state)
 {
     (void)state;
-    scene_init(&scene, 7, 8 << 20, 2, 0);
-    for (int i = 0; i < 4; i++)
-        scene_add_tensor(&scene, 2, (uint64_t[]){ROWS, COLUMNS});
-    scene_write(&scene, N_FILES, false);
+    scene_init_matrices(&scene);
     return 0;
 }
 
@@ -57,16 +53,7 @@ static struct load *begin_whole(void)
 
 static struct load *begin_one(const char *name)
 {
-    struct view_item item = {name, strlen(name), 0, NULL};
-    return begin(&(struct view_spec){.items = &item, .n_items = 1, .align_bytes = 64});
-}
-
-/* The rows [lo, hi) of a tensor. */
-static struct load *begin_rows(const char *name, int64_t lo, int64_t hi)
-{
-    struct slice slices[2] = {{lo, hi}, {0, INT64_MAX}};
-    struct view_item item = {name, strlen(name), 2, slices};
-    return begin(&(struct view_spec){.items = &item, .n_items = 1, .align_bytes = 64});
+    return scene_load_create_item(&scene, name, 0, NULL, EXECUTOR_PREFERENCE_AUTO);
 }
 
 /* The store of this load gives a checksum for every file. */
@@ -268,7 +255,7 @@ static void a_whole_file_in_memory_is_held_against_any_checksum(void **state)
 
 static void a_digest_needs_the_whole_file(void **state)
 {
-    struct load *load = with_checksums(begin_rows("t.0", 0, 5), CHECKSUM_SHA256, true);
+    struct load *load = with_checksums(scene_load_create_rows(&scene, "t.0", 0, 5), CHECKSUM_SHA256, true);
     (void)state;
     assert_not_verified(load, "only part of the file was loaded, and its checksum is of all of it");
     load_destroy(load);
@@ -347,7 +334,7 @@ static void a_manifest_of_blocks_vouches_for_those_that_are_here(void **state)
 {
     struct manifest *manifest = make_manifest(false);
     struct load *load = begin_whole();
-    struct load *rows = begin_rows("t.2", 100, 400);
+    struct load *rows = scene_load_create_rows(&scene, "t.2", 100, 400);
     struct verdict verdict;
     struct error error;
     (void)state;
@@ -397,7 +384,7 @@ static void a_wrong_block_is_healed_or_named(void **state)
     struct error error;
     (void)state;
     for (uint64_t times = 1; times; times = times == 1 ? UINT64_MAX : 0) {
-        struct load *load = begin_rows("t.2", 100, 400);
+        struct load *load = scene_load_create_rows(&scene, "t.2", 100, 400);
         load->artifact.manifest = manifest;
         load->source->wrong_byte = scene.image_bytes[0] - 450 * COLUMNS;
         load->source->wrong_times = times;
