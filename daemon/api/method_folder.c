@@ -3,12 +3,12 @@
  * A MakeFolder call is open while its client works. What it began and did not keep ends with it, however it ended. */
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "api/api_job.h"
 #include "base/memory.h"
 #include "observe/log.h"
 #include "replica/folder_record.h"
+#include "replica/folder_watch.h"
 #include "replica/folders.h"
 
 struct making {
@@ -132,11 +132,9 @@ static void destroy_keeping(struct api_job *job)
 /* Before it has its name: whether this process sees what the client sees, see folder_watch.h. */
 static bool sees_hidden(const struct folder *record)
 {
-    struct stat status;
     int parent_chars = (int)(strrchr(record->path, '/') - record->path);
     char *hidden = memory_print("%.*s/.%s.tensorcast", parent_chars, record->path, record->path + parent_chars + 1);
-    bool sees =
-        lstat(hidden, &status) == 0 && (uint64_t)status.st_dev == record->device && (uint64_t)status.st_ino == record->inode;
+    bool sees = folder_watch_look(hidden, record->device, record->inode) == SIGHT_THERE;
     free(hidden);
     return sees;
 }

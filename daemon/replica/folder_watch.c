@@ -3,25 +3,23 @@
  * up when two looks in a row did not find it: the first may fall between a client's keep and its rename. */
 #include "replica/folder_watch.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/sysmacros.h>
+#include <unistd.h>
 
 #include "base/memory.h"
 #include "observe/log.h"
 #include "replica/folder_record.h"
+#include "source/disk/trusted_path.h"
 
 enum { WATCH_MS = 3000, SOON_MS = 200, LOOKS = 2 };
-
-enum sight { SIGHT_NONE, SIGHT_THERE, SIGHT_GONE };
 
 struct look {
     char *path;
     uid_t uid;
     uint64_t device, inode;
-    enum sight sight;
+    enum folder_sight sight;
 };
 
 struct user_look {         /* of all folders of a user, or of the records of folders that were given up */
@@ -74,16 +72,24 @@ static struct user_look *user_of(struct folder_watch *watch, uid_t uid, bool is_
     return user;
 }
 
+enum folder_sight folder_watch_look(const char *path, uint64_t device, uint64_t inode)
+{
+    struct stat status;
+    struct error error = {.code = ERROR_NOT_FOUND};
+    int fd = trusted_path_look(path, &error);
+    bool is_it = fd >= 0 && fstat(fd, &status) == 0 && status.st_dev == device && status.st_ino == inode;
+    if (fd >= 0)
+        close(fd);
+    /* behind a link is where it was not made */
+    bool is_another = fd >= 0 || error.code == ERROR_NOT_FOUND || error.code == ERROR_FAILED_PRECONDITION;
+    return is_it ? SIGHT_THERE : is_another ? SIGHT_GONE : SIGHT_NONE;
+}
+
 static void look_at_paths(struct loop_work *work)
 {
     struct user_look *user = (struct user_look *)work;
-    for (size_t i = 0; i < user->n_looks; i++) {
-        struct look *at = &user->looks[i];
-        struct stat status;
-        int failure = lstat(at->path, &status) == 0 ? 0 : errno;
-        bool is_it = !failure && status.st_dev == at->device && status.st_ino == at->inode;
-        at->sight = is_it ? SIGHT_THERE : !failure || failure == ENOENT || failure == ENOTDIR ? SIGHT_GONE : SIGHT_NONE;
-    }
+    for (struct look *at = user->looks; at < user->looks + user->n_looks; at++)
+        at->sight = folder_watch_look(at->path, at->device, at->inode);
 }
 
 static void remove_records(struct loop_work *work)
@@ -94,7 +100,7 @@ static void remove_records(struct loop_work *work)
 }
 
 /* A client that is still at it is not judged. What cannot be seen is believed to be there. */
-static bool is_given_up(struct folders *folders, struct folder *folder, enum sight sight)
+static bool is_given_up(struct folders *folders, struct folder *folder, enum folder_sight sight)
 {
     folder->is_seen = folder->is_seen || sight == SIGHT_THERE;
     folder->n_missed = sight == SIGHT_GONE && !folder->is_open ? folder->n_missed + 1 : 0;

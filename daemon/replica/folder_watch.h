@@ -13,6 +13,11 @@ struct folder_watch *folder_watch_create(struct loop *loop, struct folders *fold
 void folder_watch_now(struct folder_watch *watch); /* soon, instead of in a few seconds */
 /* Drops it, and its record from the state directory. */
 void folder_watch_drop(struct folder_watch *watch, struct folder *folder);
+
+enum folder_sight { SIGHT_NONE, SIGHT_THERE, SIGHT_GONE };
+/* Whether that very folder lies there. Its path is a client's word: a FUSE mount is not asked, and no link followed. Blocks. */
+enum folder_sight folder_watch_look(const char *path, uint64_t device, uint64_t inode);
+
 void folder_watch_stop(struct folder_watch *watch);    /* from here on it changes nothing; accepts NULL */
 void folder_watch_destroy(struct folder_watch *watch); /* stopped, and the loop has ended; accepts NULL */
 

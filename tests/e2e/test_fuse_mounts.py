@@ -8,9 +8,11 @@ import re
 import signal
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 
+import grpc
 import pytest
 
 from checkpoints import blob, digest, digests, write
@@ -20,7 +22,7 @@ from test_log import lines
 from wire import Wire
 
 sys.path.append(str(ROOT / "tests" / "fake"))
-from fuse import HangingFiles, why_not  # noqa: E402
+from fuse import FlickeringMount, HangingFiles, have_mounts_of_our_own, why_not  # noqa: E402
 
 pytestmark = pytest.mark.skipif(why_not() != "", reason=why_not() or "-")
 GRACE_S, SLACK_S = 1, 12
@@ -313,3 +315,59 @@ def test_errors_of_files_on_a_mount_are_those_of_local_files(start, models, moun
     verified = daemon.cli.run("verify", f"disk:{models}/net/m0", timeout=60)
     assert verified.code in (0, 1), verified
     assert len(helpers(daemon)) == 1
+
+
+# --- what users mount where the daemon writes and looks ---
+
+
+def ends(daemon):
+    """Whatever hangs in it, a process with a thread on a FUSE mount does not."""
+    started = time.monotonic()
+    daemon.process.send_signal(signal.SIGTERM)
+    return daemon.process.wait(GRACE_S + SLACK_S) == 0 and time.monotonic() - started < GRACE_S + SLACK_S
+
+
+def test_a_folder_that_is_said_to_lie_on_a_fuse_mount_is_not_looked_for_there(start, models):
+    (models / "net").mkdir()
+    (models / "link").symlink_to("net")
+    with HangingFiles(models / "net", {"a/b": b"x"}) as served:
+        served.hangs = set(EVERYWHERE)
+        daemon = start(server={"shutdown_grace": f"{GRACE_S}s"})
+        with daemon.channel() as channel:
+            wire = Wire(channel)
+            for path in ("net/a/model", "net/model", "link/a/model", "gone"):
+                making = wire.call("MakeFolder", wire.message("MakeFolderRequest", path=f"{models}/{path}", artifact="disk:/x", identity=path))
+                next(making)
+                for is_there in (False, True)[:1 if path == "gone" else 2]:
+                    wire.call("KeepFolder", wire.message("KeepFolderRequest", path=f"{models}/{path}", is_there=is_there, device=1, inode=2,
+                                                         stamp_ns=3), timeout=10)
+                making.cancel()
+            assert soon(lambda: len(daemon.status()["folders"]) == 3)  # all have been looked for twice
+        assert served.hung == [] and ends(daemon)
+
+
+def test_a_mount_that_comes_while_its_path_is_looked_at_is_not_entered(start, models):
+    """Mounted and unmounted as fast as can be, while many ask for what is below."""
+    net = models / "net"
+    (net / "deep" / "acts").mkdir(parents=True)
+    have_mounts_of_our_own()  # the daemon's, too
+    daemon = start(server={"shutdown_grace": f"{GRACE_S}s"}, activations={"roots": [str(models)]})
+    with FlickeringMount(net) as mount:
+        asking = [threading.Thread(target=describe_for, args=(daemon, f"disk:{net}/deep/acts", 3)) for _ in range(4)]
+        for thread in asking:
+            thread.start()
+        for thread in asking:
+            thread.join()
+    threads = {int(name) for name in os.listdir(f"/proc/{daemon.process.pid}/task")}
+    assert mount.n_mounts > 100 and not threads & mount.asked_by
+    assert ends(daemon)
+
+
+def describe_for(daemon, store, seconds):
+    until = time.monotonic() + seconds
+    with daemon.channel() as channel:
+        wire = Wire(channel, "tensorcast.daemon.v1.ActivationStore")
+        request = wire.message("DescribeActivationsRequest", store=store)
+        while time.monotonic() < until:
+            with contextlib.suppress(grpc.RpcError):
+                wire.call("Describe", request, timeout=2)

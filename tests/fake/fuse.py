@@ -20,9 +20,9 @@ import struct
 import tempfile
 import threading
 
-CLONE_NEWNS, MS_REC, MS_PRIVATE, MNT_FORCE, MNT_DETACH = 0x20000, 1 << 14, 1 << 18, 1, 2
+CLONE_NEWNS, MS_BIND, MS_REC, MS_PRIVATE, MNT_FORCE, MNT_DETACH = 0x20000, 1 << 12, 1 << 14, 1 << 18, 1, 2
 NAMES = {1: "lookup", 3: "getattr", 5: "readlink", 14: "open", 15: "read", 18: "release", 25: "flush", 27: "opendir", 28: "readdir", 29: "releasedir"}
-INIT, FORGET, BATCH_FORGET, INTERRUPT, STATFS = 26, 2, 42, 36, 17
+INIT, FORGET, BATCH_FORGET, INTERRUPT, STATFS, DESTROY = 26, 2, 42, 36, 17, 38
 ROOT = 1
 MAX_WRITE = 1 << 17
 READ = 15
@@ -220,3 +220,53 @@ class HungFiles(HangingFiles):
     def __exit__(self, *exception):
         super().__exit__(*exception)
         os.rmdir(self.folder)
+
+
+class FlickeringMount:
+    """A mount that comes and goes, and never answers: `asked_by` has the threads that asked something of it. For this thread's
+    name space, as above."""
+
+    def __init__(self, folder):
+        self.folder, self.asked_by, self.n_mounts, self.is_over = os.fsencode(str(folder)), set(), 0, False
+
+    def __enter__(self):
+        have_mounts_of_our_own()
+        self.thread = threading.Thread(target=self.flicker)  # inherits the name space
+        self.thread.start()
+        return self
+
+    def flicker(self):
+        open_fds = []
+        while not self.is_over:
+            fd = os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK)
+            options = f"fd={fd},rootmode=40000,user_id=0,group_id=0,allow_other".encode()
+            check(libc.mount(b"flickering", self.folder, b"fuse", 0, options), "mount")
+            self.n_mounts += 1
+            asked = self.take_requests(fd)
+            check(libc.umount2(self.folder, MNT_DETACH), "umount")
+            asked |= self.take_requests(fd)
+            self.asked_by |= asked
+            if asked:
+                open_fds.append(fd)  # whoever asked waits until the end
+            else:
+                os.close(fd)
+        for fd in open_fds:
+            os.close(fd)
+
+    def take_requests(self, fd):
+        asked = set()
+        while True:
+            try:
+                request = os.read(fd, MAX_WRITE + 4096)
+            except OSError:
+                return asked
+            _, op, unique, _, _, _, pid = struct.unpack_from("<IIQQIII", request)
+            if op == INIT:
+                data = struct.pack("<IIIIHHII7I", 7, 31, MAX_WRITE, 0, 12, 9, MAX_WRITE, 1, *[0] * 7) + bytes(4)
+                os.write(fd, struct.pack("<IiQ", 16 + len(data), 0, unique) + data)
+            elif op not in (FORGET, BATCH_FORGET, INTERRUPT, DESTROY):
+                asked.add(pid)
+
+    def __exit__(self, *_):
+        self.is_over = True
+        self.thread.join()

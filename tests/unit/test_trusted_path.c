@@ -113,9 +113,10 @@ static void a_plain_path_leads_through_no_link_but_the_root(void **state)
     static const struct {
         const char *name;
         enum error_code code;
-    } rows[] = {{"a/model", ERROR_OK},
-                {"alias/model", ERROR_OK},
+    } rows[] = {{"alias/model", ERROR_OK},
                 {"alias", ERROR_OK},
+                {"a/model", ERROR_FAILED_PRECONDITION}, /* it has one name, and that is by the root */
+                {"a", ERROR_FAILED_PRECONDITION},
                 {"b", ERROR_OK},
                 {"a/snapshot/f", ERROR_FAILED_PRECONDITION},
                 {"a/to-b", ERROR_FAILED_PRECONDITION},
@@ -135,6 +136,31 @@ static void a_plain_path_leads_through_no_link_but_the_root(void **state)
             assert_string_equal(error.reason, "LINK_IN_PATH");
         if (fd >= 0)
             close(fd);
+    }
+}
+
+static void a_folder_that_two_roots_lead_to_has_one_plain_name(void **state)
+{
+    char paths[3][MODEL_PATH_CHARS];
+    struct error error;
+    (void)state;
+    static const char *const names[] = {"alias", "a", "b"};
+    for (size_t i = 0; i < 3; i++)
+        model_dir_path(base, names[i], paths[i]);
+    for (size_t first = 0; first < 2; first++) { /* in either order the one that is no link */
+        struct trusted_roots both;
+        trusted_roots_init(&both, (const char *const[]){paths[first], paths[1 - first], paths[2]}, 3);
+        for (size_t i = 0; i < 2; i++) {
+            char path[MODEL_PATH_CHARS + 8];
+            snprintf(path, sizeof path, "%s/model", paths[i]);
+            int fd = trusted_path_open_plain(&both, path, &error);
+            assert_int_equal(fd >= 0, i);
+            if (fd >= 0)
+                close(fd);
+            else
+                assert_non_null(strstr(error.message, "/a/model"));
+        }
+        trusted_roots_fini(&both);
     }
 }
 
@@ -324,6 +350,7 @@ int main(void)
         cmocka_unit_test(both_names_of_a_root_are_trusted),
         cmocka_unit_test(links_inside_the_roots_are_followed),
         cmocka_unit_test(a_plain_path_leads_through_no_link_but_the_root),
+        cmocka_unit_test(a_folder_that_two_roots_lead_to_has_one_plain_name),
         cmocka_unit_test(whatever_leads_outside_is_denied_whether_it_exists_or_not),
         cmocka_unit_test(what_is_missing_inside_is_not_found),
         cmocka_unit_test(a_cycle_of_links_ends),

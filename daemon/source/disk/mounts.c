@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/memory.h"
@@ -191,6 +192,22 @@ int mounts_check(const char *path, struct mounts_passed passed, struct error *er
     fail(error, ERROR_UNAVAILABLE, REASON(FUSE_MOUNT), "%s is on a FUSE mount of another process",
          text_escape(path, strlen(path), name));
     return error_note(error, "mounts", "%" PRIx64, passed.elsewhere);
+}
+
+/* The number of the device is the kernel's own knowledge, where nothing has to be up to date. What users mount has none of a disk. */
+int mounts_check_fd(int fd, const char *shown, struct error *error)
+{
+    struct statx found;
+    struct mounts_passed passed = {0};
+    if (!leaves_fuse || statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, 0, &found) < 0 || found.stx_dev_major)
+        return 0;
+    pthread_mutex_lock(&lock);
+    read_if_changed();
+    for (size_t i = 0; i < n_mounts; i++)
+        if (mounts[i].is_fuse && mounts[i].device == found.stx_dev_minor)
+            passed.elsewhere |= mounts_bits_of(found.stx_dev_minor) & ~own_mounts;
+    pthread_mutex_unlock(&lock);
+    return mounts_check(shown, passed, error);
 }
 
 uint64_t mounts_elsewhere(const struct error *error)

@@ -26,6 +26,8 @@ uint64_t mounts_find(const char *path); /* all */
 void mounts_leave_fuse(uint64_t own);
 /* 0, or -1 with the kind FUSE_MOUNT: the path passes through mounts that this process leaves to others. */
 int mounts_check(const char *path, struct mounts_passed passed, struct error *error);
+/* The same of an O_PATH descriptor, of which nothing else has been asked: what was mounted there since the path was looked at? */
+int mounts_check_fd(int fd, const char *shown, struct error *error);
 /* Those mounts; 0 for other errors, and in a process that has mounts of its own, which leaves it to who asked. */
 uint64_t mounts_elsewhere(const struct error *error);
 char *mounts_describe(uint64_t mounts); /* "/mnt/models", for messages; malloced */

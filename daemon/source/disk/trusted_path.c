@@ -43,6 +43,7 @@ struct walk {
     int n_links;
     char target[PATH_MAX]; /* of the last link */
     bool is_last;          /* nothing was left to walk behind that link */
+    bool has_crossed;      /* the last component is the root of a mount */
 };
 
 /* Cuts the next component off *rest. Returns its length, 0 at the end. */
@@ -268,6 +269,16 @@ static void leave_directories(struct walk *walk, size_t depth)
         close(walk->fds[--walk->depth]);
 }
 
+/* What the kernel calls it, which it knows without asking a file system. */
+static const char *name_of(int fd, char name[PATH_MAX])
+{
+    char link[32];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    ssize_t length = readlink(link, name, PATH_MAX - 1);
+    name[length > 0 ? length : 0] = '\0';
+    return name;
+}
+
 static bool find_root(const struct trusted_roots *roots, const char *text, bool by_given, size_t *root)
 {
     for (size_t i = 0; i < roots->n_roots; i++) {
@@ -310,6 +321,10 @@ static int open_root(struct walk *walk, struct error *error)
     if (fd < 0)
         return fail_path(walk, errno, error);
     leave_directories(walk, 0);
+    if (mounts_check_fd(fd, canonical, error) < 0) {
+        close(fd);
+        return -1;
+    }
     walk->fds[walk->depth++] = fd;
     return 0;
 }
@@ -374,17 +389,46 @@ static int follow_link(struct walk *walk, int fd, struct error *error)
     int written = snprintf(walk->rest, sizeof walk->rest, "%s/%s", target, tail);
     if ((size_t)written >= sizeof walk->rest)
         return fail_too_long(walk, error);
-    char name[32], folder[PATH_MAX];
-    snprintf(name, sizeof name, "/proc/self/fd/%d", walk->fds[walk->depth - 1]);
-    ssize_t n_chars = readlink(name, folder, sizeof folder - 1); /* the kernel knows it without asking */
-    folder[n_chars > 0 ? n_chars : 0] = '\0';
-    return go_to(walk, folder, walk->rest, error);
+    char folder[PATH_MAX];
+    return go_to(walk, name_of(walk->fds[walk->depth - 1], folder), walk->rest, error);
+}
+
+static int enter_directory(struct walk *walk, int fd, struct error *error)
+{
+    if (walk->depth == MAX_DEPTH) {
+        close(fd);
+        return fail_too_long(walk, error);
+    }
+    walk->fds[walk->depth++] = fd;
+    return 0;
+}
+
+/* Nothing of it is asked before it is known whose it is: it may have been mounted since the table of mounts was looked at. */
+static int cross_mount(struct walk *walk, const char *name, struct error *error)
+{
+    char folder[PATH_MAX], rest[TEXT_CHARS];
+    if ((size_t)snprintf(rest, sizeof rest, "%s/%s", name, walk->rest) >= sizeof rest)
+        return fail_too_long(walk, error);
+    if (go_to(walk, name_of(walk->fds[walk->depth - 1], folder), rest, error) < 0)
+        return -1;
+    int fd = openat(walk->fds[walk->depth - 1], name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0)
+        return fail_path(walk, errno, error);
+    if (mounts_check_fd(fd, name_of(fd, folder), error) < 0) {
+        close(fd);
+        return -1;
+    }
+    walk->has_crossed = true;
+    return enter_directory(walk, fd, error);
 }
 
 static int go_down(struct walk *walk, const char *name, struct error *error)
 {
+    static const struct open_how how = {.flags = O_PATH | O_NOFOLLOW | O_CLOEXEC, .resolve = RESOLVE_NO_XDEV};
     struct stat status;
-    int fd = openat(walk->fds[walk->depth - 1], name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+    int fd = (int)syscall(SYS_openat2, walk->fds[walk->depth - 1], name, &how, sizeof how);
+    if (fd < 0 && errno == EXDEV)
+        return cross_mount(walk, name, error);
     if (fd < 0 && errno == EACCES)
         return access_denied_fail(error, "enter", NULL, walk->fds[walk->depth - 1], true);
     if (fd < 0)
@@ -394,14 +438,7 @@ static int go_down(struct walk *walk, const char *name, struct error *error)
         close(fd);
         return fail_path(walk, errno_value, error);
     }
-    if (S_ISLNK(status.st_mode))
-        return follow_link(walk, fd, error);
-    if (walk->depth == MAX_DEPTH) {
-        close(fd);
-        return fail_too_long(walk, error);
-    }
-    walk->fds[walk->depth++] = fd;
-    return 0;
+    return S_ISLNK(status.st_mode) ? follow_link(walk, fd, error) : enter_directory(walk, fd, error);
 }
 
 /* Takes one component off walk->rest and goes there. */
@@ -426,33 +463,71 @@ static int begin_walk(struct walk *walk, const struct trusted_roots *roots, cons
     walk->path = path;
     walk->depth = 0;
     walk->n_links = 0;
+    walk->has_crossed = false;
     char none[] = "";
     return path[0] == '/' ? enter_root(walk, "", path, error) : fail_outside(walk, none, error);
 }
 
-/* Everything below the root at once; -1 with errno, ELOOP for a link. */
+/* Everything that is left, where that is one file system and no links; -1 with errno. */
 static int open_at_once(const struct walk *walk)
 {
-    const struct open_how how = {.flags = O_PATH | O_CLOEXEC, .resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS};
+    static const struct open_how how = {.flags = O_PATH | O_CLOEXEC,
+                                        .resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_XDEV};
     const char *rest = walk->rest + strspn(walk->rest, "/");
-    return (int)syscall(SYS_openat2, walk->fds[0], *rest ? rest : ".", &how, sizeof how);
+    return (int)syscall(SYS_openat2, walk->fds[walk->depth - 1], *rest ? rest : ".", &how, sizeof how);
+}
+
+/* Step by step as far as links and mounts want it; the descriptor or -1. Ends the walk. */
+static int open_by_steps(struct walk *walk, struct error *error)
+{
+    int fd = open_at_once(walk), failed = 0;
+    while (fd < 0 && !failed && walk->rest[0]) {
+        failed = step(walk, error);
+        if (walk->has_crossed)
+            fd = open_at_once(walk);
+        walk->has_crossed = false;
+    }
+    if (fd < 0 && !failed)
+        fd = walk->fds[--walk->depth];
+    leave_directories(walk, 0);
+    return fd;
 }
 
 int trusted_path_open(const struct trusted_roots *roots, const char *path, struct error *error)
 {
     struct walk walk;
-    if (begin_walk(&walk, roots, path, error) < 0)
-        return -1;
-    int fd = open_at_once(&walk);
-    if (fd < 0) { /* which is much that is allowed. Links may lead to another file system, and that is looked at before */
-        /* step by step; the descriptor or -1 */
-        int failed = 0;
-        while (!failed && walk.rest[0])
-            failed = step(&walk, error);
-        fd = failed ? -1 : walk.fds[--walk.depth];
+    return begin_walk(&walk, roots, path, error) < 0 ? -1 : open_by_steps(&walk, error);
+}
+
+/* Roots may be links, and lead to one folder by two names. Its one name is the kernel's where a root is configured by that, else it
+ * begins with the first root that leads there. malloced; NULL = none does. */
+static char *find_plain_name(const struct trusted_roots *roots, int fd)
+{
+    char real[PATH_MAX];
+    name_of(fd, real);
+    for (size_t i = 0; i < roots->n_roots; i++)
+        if (strcmp(roots->roots[i].given, real) == 0 || is_below(roots->roots[i].given, real))
+            return memory_copy_text(real);
+    for (size_t i = 0; i < roots->n_roots; i++) {
+        const char *root = canonical_of(&roots->roots[i]);
+        if (root && (strcmp(root, real) == 0 || is_below(root, real)))
+            return memory_print("%s%s", roots->roots[i].given, real + strlen(root));
     }
-    leave_directories(&walk, 0);
-    return fd;
+    return NULL;
+}
+
+static int check_plain_name(const struct trusted_roots *roots, const char *path, int fd, struct error *error)
+{
+    char text[TEXT_NAME_CHARS], shown[TEXT_NAME_CHARS];
+    char *name = find_plain_name(roots, fd), *normal = trusted_path_normalize(path);
+    int failed = 0;
+    if (!name || strcmp(name, normal) != 0)
+        failed = fail(error, ERROR_FAILED_PRECONDITION, "LINK_IN_PATH",
+                      "%s leads through a link; name the folder itself%s%s", text_escape(path, strlen(path), text),
+                      name ? ", " : "", name ? text_escape(name, strlen(name), shown) : "");
+    free(normal);
+    free(name);
+    return failed;
 }
 
 int trusted_path_open_plain(const struct trusted_roots *roots, const char *path, struct error *error)
@@ -461,18 +536,25 @@ int trusted_path_open_plain(const struct trusted_roots *roots, const char *path,
     struct walk walk;
     if (begin_walk(&walk, roots, path, error) < 0)
         return -1;
-    int fd = open_at_once(&walk);
-    bool is_link = fd < 0 && errno == ELOOP;
-    if (fd < 0 && !is_link)
-        fail_path(&walk, errno, error);
-    leave_directories(&walk, 0);
-    if (!is_link)
-        return fd;
-    int led_to = trusted_path_open(roots, path, error);
-    if (led_to < 0 && error->code != ERROR_NOT_FOUND) /* out of the roots, for one */
+    int fd = open_by_steps(&walk, error);
+    if (walk.n_links == 0) {
+        if (fd < 0 || check_plain_name(roots, path, fd, error) == 0)
+            return fd;
+        close(fd);
         return -1;
-    if (led_to >= 0)
-        close(led_to);
+    }
+    if (fd < 0 && error->code != ERROR_NOT_FOUND) /* out of the roots, for one */
+        return -1;
+    if (fd >= 0)
+        close(fd);
     return fail(error, ERROR_FAILED_PRECONDITION, "LINK_IN_PATH", "%s leads through a link; name the folder itself",
                 text_escape(path, strlen(path), name));
+}
+
+int trusted_path_look(const char *path, struct error *error)
+{
+    static char top[] = "";
+    static struct trusted_root slash = {.given = top};
+    static const struct trusted_roots everywhere = {&slash, 1};
+    return trusted_path_open_plain(&everywhere, path, error);
 }

@@ -38,8 +38,12 @@ void trusted_roots_describe(const struct trusted_roots *roots, char *text, size_
  * to a mount that is left to another process (mounts_check()). Messages name `path`. */
 int trusted_path_open(const struct trusted_roots *roots, const char *path, struct error *error);
 
-/* The same where no link leads there: FAILED_PRECONDITION, LINK_IN_PATH, when one does. Roots themselves may be links. */
+/* The same where no link leads there: FAILED_PRECONDITION, LINK_IN_PATH, when one does. Roots themselves may be links, but
+ * a folder has one name: the kernel's where a root is configured by that, else by the first root that leads there. */
 int trusted_path_open_plain(const struct trusted_roots *roots, const char *path, struct error *error);
+
+/* The same of any path, to look at what it is and no more. */
+int trusted_path_look(const char *path, struct error *error);
 
 /* The absolute path as text, without "//", "." and ".."; the root is "". malloced. */
 char *trusted_path_normalize(const char *path);
