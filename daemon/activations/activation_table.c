@@ -48,6 +48,7 @@ struct activations *activations_create(struct loop *loop, const char *state_dir,
     table->loop = loop;
     table->state_dir = memory_copy_text(state_dir);
     table->hosts = host_table_create();
+    table->places = upload_places_create();
     pthread_mutex_init(&table->sizes_lock, NULL);
     table->uploads = host_uploads_create(
         &(struct host_uploads_options){.state_dir = state_dir, .queue = uploads, .resized = note_size, .data = table});
@@ -104,7 +105,10 @@ static void on_listed(struct loop_work *work)
     struct error ignored; /* the registry has no more than the table may */
     table->is_listing = false;
     for (size_t i = 0; i < table->n_listed; i++) {
-        struct table_host *host = host_table_add(table->hosts, &table->listed[i], 0, &ignored);
+        const struct known_host *listed = &table->listed[i];
+        struct table_host *host = host_table_add(table->hosts, listed, 0, &ignored);
+        if (host && !host->is_known)
+            upload_places_enter(table->places, listed->upload.reference, listed, 0, &host->place, &ignored);
         if (host)
             host->is_known = true;
     }
@@ -132,20 +136,33 @@ int table_take_host(struct activation_writer *writer, const struct activation_wr
     if (!host)
         return -1;
     *other = host->writer;
-    if (!host->writer) {
-        host->writer = writer;
-        writer->host = host;
-    }
-    return 0;
+    if (host->writer)
+        return 0;
+    host->writer = writer;
+    writer->host = host;
+    const struct known_host known = host_table_known(host);
+    return upload_places_enter(table->places, writer->upload.reference, &known, writer->is_recovery ? 0 : writer->uid,
+                               &writer->place, error);
+}
+
+void table_keep_host(struct activation_writer *writer)
+{
+    upload_places_leave(writer->table->places, writer->host->place);
+    writer->host->place = upload_place_ref(writer->place);
+    writer->host->is_known = true;
 }
 
 void table_leave_host(struct activation_writer *writer)
 {
     struct activations *table = writer->table;
+    upload_places_leave(table->places, writer->place);
+    writer->place = NULL;
     if (writer->host) {
         writer->host->writer = NULL;
-        if (!writer->host->is_known)
+        if (!writer->host->is_known) {
+            upload_places_leave(table->places, writer->host->place);
             host_table_remove(table->hosts, writer->host);
+        }
         writer->host = NULL;
     }
     if (writer->is_recovery) {
@@ -213,6 +230,7 @@ void activations_destroy(struct activations *table)
     }
     host_uploads_destroy(table->uploads);
     host_table_destroy(table->hosts);
+    upload_places_destroy(table->places);
     free_listed(table);
     while (table->sizes)
         free_size(take_size(table));

@@ -357,6 +357,7 @@ static int open_folder(struct activation_writer *writer, struct error *error)
     struct host_folder *folder;
     if (!writer->is_recovery && host_uploads_check(table->uploads, &known, error) < 0)
         return -1;
+    writer->options.owner = known.uid;
     if (host_uploads_open(table->uploads, &writer->options, &folder, error) < 0) {
         if (writer->is_recovery && error->code == ERROR_NOT_FOUND)
             host_registry_remove(table->state_dir, &known);
@@ -382,7 +383,7 @@ static void on_opened(struct activation_writer *writer)
         end_writer(writer);
         return;
     }
-    writer->host->is_known = true;
+    table_keep_host(writer);
     call->writer = writer;
     if (!writer->is_recovery)
         log_info("activations_opened", LOG_TEXT("store", writer->path), LOG_U64("host", writer->options.host),

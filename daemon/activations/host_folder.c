@@ -1,10 +1,12 @@
 #include "activations/host_folder.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
@@ -14,32 +16,66 @@
 enum {
     FOLDER_BYTES = 16 << 10, /* of folder and journal, for the accounts */
     SPARE_BYTES = 64 << 10,
+    LOCK_ATTEMPTS = 100,
 };
+#define LOCK_NAME ".writer"
 
-/* The lock goes with the descriptor, however its holder ends. */
-static int lock_folder(const struct host_folder *folder, struct error *error)
+/* Of a file that the daemon's user alone can open: whoever may read the folder could lock that, and keep its owner out. 1 = whoever
+ * had it before has removed it. The lock goes with the descriptor, however its holder ends. */
+static int lock_once(struct host_folder *folder, struct error *error)
 {
-    if (flock(folder->fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK)
-        return 0; /* a file system without locks: the table of this process has to do */
-    return fail(error, ERROR_FAILED_PRECONDITION, REASON(WRITER_EXISTS),
-                "host %" PRIu32 " of the store has a writer already", folder->host);
+    struct stat ours, there;
+    folder->lock_fd = store_path_openat(folder->fd, LOCK_NAME, O_RDWR | O_CREAT, 0600);
+    if (folder->lock_fd < 0 || fstat(folder->lock_fd, &ours) < 0)
+        return fail_errno(error, errno, "cannot make " LOCK_NAME);
+    if (flock(folder->lock_fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK)
+        return fail(error, ERROR_FAILED_PRECONDITION, REASON(WRITER_EXISTS),
+                    "host %" PRIu32 " of the store has a writer already", folder->host);
+    /* a file system without locks: the table of this process has to do */
+    folder->is_locked = fstatat(folder->fd, LOCK_NAME, &there, AT_SYMLINK_NOFOLLOW) == 0 && there.st_ino == ours.st_ino;
+    if (folder->is_locked)
+        return 0;
+    close(folder->lock_fd);
+    folder->lock_fd = -1;
+    return 1;
+}
+
+static int lock_folder(struct host_folder *folder, struct error *error)
+{
+    int status = 1;
+    for (int i = 0; status > 0 && i < LOCK_ATTEMPTS; i++)
+        status = lock_once(folder, error);
+    return status > 0 ? fail(error, ERROR_ABORTED, "LOCK_REMOVED", LOCK_NAME " is removed again and again; try again")
+                      : status;
+}
+
+/* What is there already may be another user's: the daemon would write where who asks for it may not. */
+static int open_own(struct host_folder *folder, int store_fd, const struct host_folder_options *options, struct error *error)
+{
+    const uid_t *maker = options->must_exist ? NULL : &options->uid;
+    if (maker && store_path_check_owner(&options->roots, options->path, store_fd, folder->name, options->owner, error) < 0)
+        return -1;
+    folder->fd = store_path_open_below(store_fd, folder->name, maker, error);
+    if (folder->fd < 0 || !maker)
+        return folder->fd < 0 ? -1 : 0;
+    return store_path_check_maker(folder->fd, ACTIVATION_MANIFEST, options->owner, error);
 }
 
 int host_folder_open(const struct host_folder_options *options, struct host_folder **opened, struct error *error)
 {
     struct host_folder *folder = memory_alloc(sizeof *folder);
-    folder->fd = -1;
+    folder->fd = folder->lock_fd = -1;
     pthread_mutex_init(&folder->manifest_lock, NULL);
     folder->host = options->host;
     folder->segment_bytes = options->segment_bytes;
     activation_host_name(options->host, folder->name);
     const uid_t *maker = options->must_exist ? NULL : &options->uid;
-    int store_fd = store_path_open(&options->roots, options->path, maker, error);
+    int store_fd = store_path_open(&options->roots, options->path, maker, error), failed = -1;
     if (store_fd >= 0) {
-        folder->fd = store_path_open_below(store_fd, folder->name, maker, error);
+        failed = open_own(folder, store_fd, options, error);
         close(store_fd);
     }
-    if (folder->fd < 0 || lock_folder(folder, error) < 0) {
+    if (failed || lock_folder(folder, error) < 0) {
         host_folder_close(folder);
         return -1;
     }
@@ -52,6 +88,16 @@ int host_folder_open(const struct host_folder_options *options, struct host_fold
     return 0;
 }
 
+/* Its name goes while it is locked: what others find is theirs. */
+static void unlock_folder(const struct host_folder *folder)
+{
+    if (folder->lock_fd < 0)
+        return;
+    if (folder->is_locked)
+        unlinkat(folder->fd, LOCK_NAME, 0);
+    close(folder->lock_fd);
+}
+
 void host_folder_close(struct host_folder *folder)
 {
     if (!folder)
@@ -60,6 +106,7 @@ void host_folder_close(struct host_folder *folder)
     segment_close(folder->full);
     host_manifest_fini(&folder->manifest);
     sample_set_fini(&folder->samples);
+    unlock_folder(folder);
     if (folder->fd >= 0)
         close(folder->fd);
     pthread_mutex_destroy(&folder->manifest_lock);

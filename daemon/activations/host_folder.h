@@ -5,8 +5,9 @@
  *     host_003/segment_000002.open          samples, see segment.h
  *     host_003/segment_000002.journal       those of them that are durable
  *
- * Opening finishes whatever a crash left: durable samples are sealed, the manifest is made true. The folder itself is locked
- * (flock), so no second daemon writes to it.
+ *     host_003/.writer                      locked (flock) while somebody writes, so that no second daemon does
+ *
+ * Opening finishes whatever a crash left: durable samples are sealed, the manifest is made true.
  *
  * Appending, committing and the end are one thread's at a time; host_folder_seal() another's beside it; where sealed segments lie
  * is any thread's to ask and to change. All of them block. */
@@ -24,6 +25,7 @@ struct host_folder_options {
     uint32_t host;
     uint64_t segment_bytes;
     uid_t uid;       /* who asks for it */
+    uid_t owner;     /* whose store it is */
     bool must_exist; /* after a crash: nothing is made anew */
 };
 

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "activations/store_path.h"
 #include "base/activation_name.h"
 #include "base/file_io.h"
 #include "base/json.h"
@@ -338,7 +339,7 @@ int host_manifest_read(struct host_manifest *manifest, uint32_t host, int folder
                        struct error *error)
 {
     size_t length = 0;
-    int fd = openat(folder_fd, ACTIVATION_MANIFEST, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    int fd = store_path_openat(folder_fd, ACTIVATION_MANIFEST, O_RDONLY, 0);
     *is_there = fd >= 0;
     manifest->host = host;
     if (fd < 0)

@@ -9,7 +9,8 @@
 #include "activations/sample_set.h"
 
 struct host_folder {
-    int fd;
+    int fd, lock_fd;
+    bool is_locked;
     uint32_t host, next_segment;
     uint64_t segment_bytes;
     struct sample_set samples;

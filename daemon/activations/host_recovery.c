@@ -20,6 +20,7 @@
 #include "activations/host_private.h"
 #include "activations/segment_sum.h"
 #include "base/memory.h"
+#include "base/metadata.h"
 #include "observe/log.h"
 
 enum { MAX_ENTRIES = 4 << 20 };
@@ -48,15 +49,17 @@ static int compare_found(const void *a, const void *b)
     return first < second ? -1 : first > second;
 }
 
-static void note_name(struct host_scan *scan, const char *name)
+static int note_name(struct host_scan *scan, const char *name, struct error *error)
 {
     uint32_t number;
     for (unsigned i = 0; i < sizeof suffixes / sizeof suffixes[0]; i++) {
         if (!activation_parse_segment(name, suffixes[i], &number))
             continue;
-        ARRAY_RESERVE(scan->found, scan->n_found, scan->capacity);
+        if (METADATA_RESERVE(scan->found, scan->n_found, scan->capacity, error) < 0)
+            return -1;
         scan->found[scan->n_found++] = (struct found){number, 1u << i};
     }
+    return 0;
 }
 
 static void join_names(struct host_scan *scan)
@@ -79,11 +82,15 @@ static int list_folder(struct host_scan *scan, struct error *error)
     DIR *directory = fd >= 0 ? fdopendir(fd) : NULL;
     if (!directory)
         return fail_errno(error, errno, "cannot list the folder");
+    int failed = 0;
     errno = 0;
-    for (const struct dirent *entry; (entry = readdir(directory)) != NULL && scan->n_found < MAX_ENTRIES; errno = 0)
-        note_name(scan, entry->d_name);
+    for (const struct dirent *entry; !failed && (entry = readdir(directory)) != NULL && scan->n_found < MAX_ENTRIES;
+         errno = 0)
+        failed = note_name(scan, entry->d_name, error);
     int failure = errno;
     closedir(directory);
+    if (failed)
+        return -1;
     if (scan->n_found == MAX_ENTRIES)
         return fail(error, ERROR_RESOURCE_EXHAUSTED, "TOO_MANY_SEGMENTS", "the folder has more than %d files", MAX_ENTRIES);
     join_names(scan);
@@ -125,8 +132,11 @@ static int check_segment(struct host_scan *scan, const struct manifest_segment *
     if (!files || !(files->files & FOUND_SEALED))
         return fail(error, ERROR_DATA_LOSS, "SEGMENT_GONE",
                     "%s is gone; put it back, or remove " ACTIVATION_MANIFEST " as well to go on without its samples", name);
-    if (fstatat(scan->folder->fd, name, &status, AT_SYMLINK_NOFOLLOW) < 0)
+    int fd = store_path_openat(scan->folder->fd, name, O_PATH, 0);
+    if (fd < 0)
         return fail_errno(error, errno, "cannot look at %s", name);
+    fstat(fd, &status);
+    close(fd);
     if (!S_ISREG(status.st_mode) || (uint64_t)status.st_size != segment->file_bytes)
         return fail(error, ERROR_DATA_LOSS, "SEGMENT_CHANGED", "%s has %jd bytes, and %" PRIu64 " when it was sealed", name,
                     (intmax_t)status.st_size, segment->file_bytes);
@@ -288,6 +298,6 @@ int host_recover(struct host_folder *folder, struct error *error)
 {
     struct host_scan scan = {.folder = folder};
     int failed = recover(&scan, error);
-    free(scan.found);
+    metadata_free(scan.found);
     return failed;
 }

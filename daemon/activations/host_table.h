@@ -21,6 +21,7 @@ struct table_host {
     bool is_known;                    /* it was opened, now or before: the registry has it */
     uint64_t bytes;                   /* of the disk */
     struct activation_writer *writer; /* NULL = nobody has it open */
+    struct upload_place *place;       /* where it was last opened to be uploaded to; NULL = nowhere */
 };
 
 struct host_table *host_table_create(void);

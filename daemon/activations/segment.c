@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "activations/segment_private.h"
+#include "activations/store_path.h"
 #include "base/file_io.h"
 #include "base/memory.h"
 #include "base/metadata.h"
@@ -51,7 +52,7 @@ static int open_file(const struct segment_builder *segment, const char *suffix, 
 {
     char name[ACTIVATION_NAME_CHARS];
     activation_segment_name(segment->number, suffix, name);
-    int fd = openat(segment->folder_fd, name, flags | O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0644);
+    int fd = store_path_openat(segment->folder_fd, name, flags | O_RDWR, flags & O_CREAT ? 0644 : 0);
     return fd >= 0 ? fd : segment_fail(segment, suffix, flags & O_CREAT ? "create" : "open", errno, error);
 }
 

@@ -10,6 +10,7 @@
 
 #include "activations/segment_private.h"
 #include "activations/segment_sum.h"
+#include "activations/store_path.h"
 #include "base/memory.h"
 
 enum {
@@ -105,7 +106,7 @@ static int sum_sealed(const struct segment_builder *segment, struct segment_fact
 {
     char name[ACTIVATION_NAME_CHARS];
     activation_segment_name(segment->number, ACTIVATION_SEALED, name);
-    int fd = openat(segment->folder_fd, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    int fd = store_path_openat(segment->folder_fd, name, O_RDONLY, 0);
     if (fd < 0 || fsync(segment->folder_fd) < 0)
         return segment_fail(segment, ACTIVATION_SEALED, "open", errno, error);
     int failed = segment_sum(fd, name, facts, error);

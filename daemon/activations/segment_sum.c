@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "activations/read_ahead.h"
+#include "activations/store_path.h"
 #include "base/crc.h"
 #include "base/file_io.h"
 #include "base/memory.h"
@@ -159,7 +160,7 @@ char *segment_describe(int folder_fd, uint32_t number, struct segment_facts *fac
     char name[ACTIVATION_NAME_CHARS], *entry = NULL;
     activation_segment_name(number, ACTIVATION_SEALED, name);
     facts->number = number;
-    int fd = openat(folder_fd, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    int fd = store_path_openat(folder_fd, name, O_RDONLY, 0);
     if (fd < 0) {
         fail_errno(error, errno, "cannot open %s", name);
         return NULL;

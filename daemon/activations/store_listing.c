@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "activations/host_manifest.h"
-#include "base/memory.h"
+#include "base/metadata.h"
 
 static int compare_hosts(const void *a, const void *b)
 {
@@ -61,17 +61,19 @@ static int list_names(int store_fd, struct listed_host **hosts, size_t *n_hosts,
             close(fd);
         return fail_errno(error, failure, "cannot list the store");
     }
-    for (const struct dirent *entry; (entry = readdir(directory)) != NULL;) {
+    int failed = 0;
+    for (const struct dirent *entry; !failed && (entry = readdir(directory)) != NULL;) {
         uint32_t host;
         if (!activation_parse_host(entry->d_name, &host))
             continue;
-        ARRAY_RESERVE(*hosts, *n_hosts, capacity);
-        (*hosts)[(*n_hosts)++] = (struct listed_host){.host = host};
+        failed = METADATA_RESERVE(*hosts, *n_hosts, capacity, error);
+        if (!failed)
+            (*hosts)[(*n_hosts)++] = (struct listed_host){.host = host};
     }
     closedir(directory);
     if (*n_hosts)
         qsort(*hosts, *n_hosts, sizeof **hosts, compare_hosts);
-    return 0;
+    return failed;
 }
 
 int store_list_hosts(const struct store_roots *roots, const char *path, struct listed_host **hosts, size_t *n_hosts,
@@ -87,7 +89,7 @@ int store_list_hosts(const struct store_roots *roots, const char *path, struct l
         close(store_fd);
     if (!failed)
         return 0;
-    free(*hosts);
+    metadata_free(*hosts);
     *hosts = NULL;
     *n_hosts = 0;
     return -1;

@@ -10,7 +10,7 @@ struct listed_host {
     uint64_t n_uploaded; /* segments that a bucket was proven to hold */
 };
 
-/* Ascending; free(). NOT_FOUND without such a folder, DATA_LOSS for a manifest that is damaged. */
+/* Ascending; metadata_free(). NOT_FOUND without such a folder, DATA_LOSS for a manifest that is damaged. */
 int store_list_hosts(const struct store_roots *roots, const char *path, struct listed_host **hosts, size_t *n_hosts,
                      struct error *error);
 

@@ -2,9 +2,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/openat2.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/memory.h"
@@ -62,7 +64,7 @@ static int open_folder(int path_fd, const char *path, struct error *error)
 }
 
 /* The daemon's own user and root make folders for whoever asks; what is writable for a group or for all is meant to be shared. */
-static int check_may_make(int folder_fd, const char *name, uid_t maker, struct error *error)
+int store_path_check_maker(int folder_fd, const char *name, uid_t maker, struct error *error)
 {
     char text[TEXT_NAME_CHARS];
     struct stat folder;
@@ -76,10 +78,42 @@ static int check_may_make(int folder_fd, const char *name, uid_t maker, struct e
                 text_escape(name, strlen(name), text), (unsigned)maker, (unsigned)folder.st_uid);
 }
 
+/* How many folders of the path are below a root. */
+static size_t depth_below(const struct store_roots *roots, const char *path)
+{
+    size_t deepest = 0;
+    for (size_t i = 0; i < roots->n; i++) {
+        char *root = trusted_path_normalize(roots->list[i]);
+        size_t length = strlen(root), depth = 0;
+        for (const char *at = path + length; strncmp(path, root, length) == 0 && *at; at++)
+            depth += *at == '/';
+        deepest = depth > deepest ? depth : deepest;
+        free(root);
+    }
+    return deepest;
+}
+
+int store_path_check_owner(const struct store_roots *roots, const char *path, int store_fd, const char *name, uid_t maker,
+                           struct error *error)
+{
+    struct stat folder;
+    int fd = fcntl(store_fd, F_DUPFD_CLOEXEC, 0);
+    for (size_t left = depth_below(roots, path); left && fstat(fd, &folder) == 0 && quota_is_privileged(folder.st_uid);
+         left--) {
+        int above = openat(fd, "..", O_PATH | O_DIRECTORY | O_CLOEXEC); /* no link led here */
+        close(fd);
+        fd = above;
+    }
+    int failed = store_path_check_maker(fd, name, maker, error);
+    if (fd >= 0)
+        close(fd);
+    return failed;
+}
+
 static int make_folder(int folder_fd, const char *name, uid_t maker, struct error *error)
 {
     char text[TEXT_NAME_CHARS];
-    if (check_may_make(folder_fd, name, maker, error) < 0)
+    if (store_path_check_maker(folder_fd, name, maker, error) < 0)
         return -1;
     if (mkdirat(folder_fd, name, 0755) < 0)
         return errno == EEXIST
@@ -89,20 +123,34 @@ static int make_folder(int folder_fd, const char *name, uid_t maker, struct erro
     return 0;
 }
 
+int store_path_openat(int folder_fd, const char *name, int flags, mode_t mode)
+{
+    struct open_how how = {.flags = (uint64_t)(flags | O_CLOEXEC | O_NOFOLLOW | (flags & O_PATH ? 0 : O_NONBLOCK)),
+                           .mode = mode,
+                           .resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_XDEV};
+    return (int)syscall(SYS_openat2, folder_fd, name, &how, sizeof how);
+}
+
 int store_path_open_below(int folder_fd, const char *name, const uid_t *maker, struct error *error)
 {
-    enum { FLAGS = O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW };
     char text[TEXT_NAME_CHARS];
-    int fd = openat(folder_fd, name, FLAGS);
+    int fd = store_path_openat(folder_fd, name, O_RDONLY | O_DIRECTORY, 0);
     if (fd < 0 && errno == ENOENT && maker) {
         if (make_folder(folder_fd, name, *maker, error) < 0)
             return -1;
-        fd = openat(folder_fd, name, FLAGS);
+        fd = store_path_openat(folder_fd, name, O_RDONLY | O_DIRECTORY, 0);
     }
-    return fd >= 0 ? fd : fail_errno(error, errno, "cannot open the folder %s", text_escape(name, strlen(name), text));
+    if (fd >= 0)
+        return fd;
+    text_escape(name, strlen(name), text);
+    if (errno == EXDEV)
+        return fail(error, ERROR_FAILED_PRECONDITION, "MOUNT_IN_STORE",
+                    "%s is a mount of its own; a store and its folders are on one file system", text);
+    return fail_errno(error, errno, "cannot open the folder %s", text);
 }
 
-static int open_or_make(const struct trusted_roots *trusted, char *path, const uid_t *maker, int depth, struct error *error)
+static int open_or_make(const struct store_roots *roots, const struct trusted_roots *trusted, char *path, const uid_t *maker,
+                        int depth, struct error *error)
 {
     int path_fd = trusted_path_open_plain(trusted, path, error);
     if (path_fd >= 0)
@@ -111,11 +159,12 @@ static int open_or_make(const struct trusted_roots *trusted, char *path, const u
     if (error->code != ERROR_NOT_FOUND || !maker || !slash || slash == path || depth == MAX_DEPTH)
         return -1;
     *slash = '\0';
-    int parent_fd = open_or_make(trusted, path, maker, depth + 1, error);
+    int parent_fd = open_or_make(roots, trusted, path, maker, depth + 1, error);
+    int failed = parent_fd < 0 ? -1 : store_path_check_owner(roots, path, parent_fd, slash + 1, *maker, error);
     *slash = '/';
     if (parent_fd < 0)
         return -1;
-    int fd = store_path_open_below(parent_fd, slash + 1, maker, error);
+    int fd = failed ? -1 : store_path_open_below(parent_fd, slash + 1, maker, error);
     close(parent_fd);
     return fd;
 }
@@ -139,7 +188,7 @@ int store_path_open(const struct store_roots *roots, const char *path, const uid
         return fail_outside(path, roots, error);
     char *copy = memory_copy_text(path);
     trusted_roots_init(&trusted, roots->list, roots->n);
-    int fd = open_or_make(&trusted, copy, maker, 0, error);
+    int fd = open_or_make(roots, &trusted, copy, maker, 0, error);
     trusted_roots_fini(&trusted);
     free(copy);
     return fd >= 0 ? fd : fail_opening(path, roots, error);

@@ -22,7 +22,16 @@ char *store_path_parse(const char *reference, struct error *error);
 int store_path_open(const struct store_roots *roots, const char *path, const uid_t *maker, struct error *error);
 /* To look at, wherever below the roots links lead. */
 int store_path_open_listed(const struct store_roots *roots, const char *path, struct error *error);
-/* A folder in another one, not a link. */
+/* A folder in another one, neither a link nor a mount. */
 int store_path_open_below(int folder_fd, const char *name, const uid_t *maker, struct error *error);
+/* openat() of a file in such a folder. Whose folder it is may put anything there: no link is followed, no pipe waited for, and no
+ * mount entered (EXDEV), since the server of a FUSE mount may never answer. -1 with errno. */
+int store_path_openat(int folder_fd, const char *name, int flags, mode_t mode);
+/* PERMISSION_DENIED when the folder at `path`, which is open, is another user's alone: where it is the daemon's own, the next one
+ * around it that is not, as of a store that was moved there. */
+int store_path_check_owner(const struct store_roots *roots, const char *path, int store_fd, const char *name, uid_t maker,
+                           struct error *error);
+/* PERMISSION_DENIED when the folder is another user's alone. `name`: what is to be written in it. */
+int store_path_check_maker(int folder_fd, const char *name, uid_t maker, struct error *error);
 
 #endif

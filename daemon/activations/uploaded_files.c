@@ -187,7 +187,7 @@ int uploads_open_file(void *data, const struct upload_item *item, bool *is_done,
     if (folder_fd >= 0 && item->is_manifest) {
         fd = open_manifest(data, folder_fd, &place, item, is_done, error);
     } else if (folder_fd >= 0) {
-        fd = openat(folder_fd, place.file, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+        fd = store_path_openat(folder_fd, place.file, O_RDONLY, 0);
         if (fd < 0)
             fail_errno(error, errno, "cannot open %s/%s, which is to be uploaded", place.host_name, place.file);
         *is_done = fd < 0 && error->code == ERROR_NOT_FOUND && is_uploaded(folder_fd, &place, item->reference);

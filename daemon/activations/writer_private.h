@@ -7,6 +7,7 @@
 #include "activations/activation_writer.h"
 #include "activations/host_table.h"
 #include "activations/host_uploads.h"
+#include "activations/upload_places.h"
 #include "base/quota.h"
 
 enum writer_state { WRITER_WAITING, WRITER_OPENING, WRITER_READY, WRITER_WORKING, WRITER_CLOSING, WRITER_CLOSED };
@@ -15,7 +16,7 @@ enum {
     MAX_FULL = 2, /* segments of a writer that are not sealed yet */
     MAX_RECOVERIES = 32,
     POLL_MS = 20,
-    WRITER_DESCRIPTORS = 10, /* its folder; segment and journal of the open and the full ones; what sealing opens */
+    WRITER_DESCRIPTORS = 11, /* its folder and lock; segment and journal of the open and the full ones; what sealing opens */
 };
 
 struct new_size { /* of a folder, until the loop's thread counts it */
@@ -32,6 +33,7 @@ struct activations {
     struct activation_writer *writers;
     struct host_table *hosts;
     struct host_uploads *uploads;
+    struct upload_places *places;
     pthread_mutex_t sizes_lock;
     struct new_size *sizes; /* at most one of each folder */
     struct loop_work list;  /* of the registry, at the start */
@@ -110,6 +112,7 @@ struct activation_writer {
     struct table_host *host; /* from its opening on */
     struct host_folder *folder;
     struct known_upload upload; /* its own */
+    struct upload_place *place; /* of that */
     struct writer_memory memory;
     struct writer_step step;
     struct writer_call *call; /* under way; NULL = none, or it was answered early */
@@ -128,6 +131,7 @@ void writer_count(struct activation_writer *writer); /* what it takes of the dis
 
 /* activation_table.c: the folder is this writer's. *other: whose it is now; -1: it never will be. */
 int table_take_host(struct activation_writer *writer, const struct activation_writer **other, struct error *error);
+void table_keep_host(struct activation_writer *writer); /* it was opened */
 void table_leave_host(struct activation_writer *writer);
 
 /* activation_writer.c: `run` on a helper, then `done` on the loop with what came of it in the call under way. */

@@ -6,6 +6,7 @@
 #include "api/api_job.h"
 #include "api/codec_activations.h"
 #include "base/memory.h"
+#include "base/metadata.h"
 #include "upload/upload_queue.h"
 
 #define MIN_SEGMENT_BYTES ((uint64_t)1 << 10)
@@ -179,20 +180,34 @@ void method_activations_close(struct rpc_call *rpc, const ProtobufCMessage *mess
 
 /* --- Describe ----------------------------------------------------------------------------------------------------------- */
 
+struct described_host {
+    struct upload_counts uploads;
+    bool is_open;
+};
+
+/* A store may have as many folders as its owner likes: their list is read and packed on helpers. */
 struct describe_job {
     struct api_job job; /* first */
     char *path;
     struct store_roots roots;
     struct listed_host *hosts;
-    struct upload_counts *uploads; /* of each */
+    struct described_host *told; /* of each */
     size_t n_hosts;
+    struct rpc_out *answer;
 };
+
+static void drop_hosts(struct describe_job *describe)
+{
+    metadata_free(describe->hosts);
+    metadata_free(describe->told);
+    describe->hosts = NULL;
+    describe->told = NULL;
+}
 
 static void destroy_describe(struct api_job *job)
 {
     struct describe_job *describe = (struct describe_job *)job;
-    free(describe->hosts);
-    free(describe->uploads);
+    drop_hosts(describe);
     free(describe->path);
     free(describe);
 }
@@ -200,46 +215,70 @@ static void destroy_describe(struct api_job *job)
 static int list_store(struct api_job *job)
 {
     struct describe_job *describe = (struct describe_job *)job;
+    drop_hosts(describe); /* of an earlier try, for which there was no room */
     if (store_list_hosts(&describe->roots, describe->path, &describe->hosts, &describe->n_hosts, &job->error) < 0)
         return -1;
-    describe->uploads = memory_alloc_array(describe->n_hosts + 1, sizeof *describe->uploads);
-    for (size_t i = 0; i < describe->n_hosts; i++)
-        activations_upload_counts(job->api->activations, describe->path, describe->hosts[i].host, &describe->uploads[i]);
-    return 0;
+    describe->told = metadata_array(describe->n_hosts + 1, sizeof *describe->told, &job->error);
+    for (size_t i = 0; describe->told && i < describe->n_hosts; i++)
+        activations_upload_counts(job->api->activations, describe->path, describe->hosts[i].host,
+                                  &describe->told[i].uploads);
+    return describe->told ? 0 : -1;
 }
 
-static void fill_uploads(const struct describe_job *describe, size_t i, Tensorcast__Daemon__V1__ActivationUploads *wire)
+struct host_rows { /* of one host's message */
+    Tensorcast__Daemon__V1__ActivationHost host;
+    Tensorcast__Daemon__V1__ActivationsResume resume;
+    Tensorcast__Daemon__V1__ActivationUploads uploads;
+};
+
+static void fill_host(const struct describe_job *describe, size_t i, struct host_rows *rows)
 {
-    tensorcast__daemon__v1__activation_uploads__init(wire);
-    wire->pending = describe->uploads[i].pending;
-    wire->done = describe->hosts[i].n_uploaded;
-    wire->failed = describe->uploads[i].failed;
-    wire->error = describe->uploads[i].error;
+    const struct listed_host *listed = &describe->hosts[i];
+    struct described_host *told = &describe->told[i];
+    tensorcast__daemon__v1__activation_host__init(&rows->host);
+    tensorcast__daemon__v1__activation_uploads__init(&rows->uploads);
+    codec_resume(&listed->resume, &rows->resume);
+    rows->uploads.pending = told->uploads.pending;
+    rows->uploads.done = listed->n_uploaded;
+    rows->uploads.failed = told->uploads.failed;
+    rows->uploads.error = told->uploads.error;
+    rows->host.host = listed->host;
+    rows->host.is_open = told->is_open;
+    rows->host.resume = &rows->resume;
+    rows->host.uploads = &rows->uploads;
 }
 
-static void answer_describe(struct api_job *job)
+static int pack_hosts(struct api_job *job)
 {
     struct describe_job *describe = (struct describe_job *)job;
     Tensorcast__Daemon__V1__DescribeActivationsResponse response =
         TENSORCAST__DAEMON__V1__DESCRIBE_ACTIVATIONS_RESPONSE__INIT;
-    struct arena arena = {0};
     size_t n = describe->n_hosts;
-    response.n_hosts = n;
-    response.hosts = arena_array(&arena, n + 1, sizeof *response.hosts);
-    for (size_t i = 0; i < n; i++) {
-        Tensorcast__Daemon__V1__ActivationHost *host = arena_alloc(&arena, sizeof *host);
-        tensorcast__daemon__v1__activation_host__init(host);
-        host->resume = arena_alloc(&arena, sizeof *host->resume);
-        host->uploads = arena_alloc(&arena, sizeof *host->uploads);
-        fill_uploads(describe, i, host->uploads);
-        codec_resume(&describe->hosts[i].resume, host->resume);
-        host->host = describe->hosts[i].host;
-        host->is_open = activations_has_writer(job->api->activations, describe->path, host->host);
-        response.hosts[i] = host;
+    struct host_rows *rows = metadata_array(n + 1, sizeof *rows, &job->error);
+    response.hosts = rows ? metadata_array(n + 1, sizeof *response.hosts, &job->error) : NULL;
+    for (size_t i = 0; response.hosts && i < n; i++) {
+        fill_host(describe, i, &rows[i]);
+        response.hosts[response.n_hosts++] = &rows[i].host;
     }
-    rpc_call_reply(job->call, &response.base);
-    arena_fini(&arena);
+    describe->answer = response.hosts ? rpc_pack(&response.base, &job->error) : NULL;
+    metadata_free(response.hosts);
+    metadata_free(rows);
+    return describe->answer ? 0 : -1;
+}
+
+static void reply_described(struct api_job *job)
+{
+    rpc_call_reply_packed(job->call, ((struct describe_job *)job)->answer);
     api_job_end(job);
+}
+
+/* Writers are the loop's. */
+static void add_writers(struct api_job *job)
+{
+    struct describe_job *describe = (struct describe_job *)job;
+    for (size_t i = 0; i < describe->n_hosts; i++)
+        describe->told[i].is_open = activations_has_writer(job->api->activations, describe->path, describe->hosts[i].host);
+    api_job_run(job, pack_hosts, reply_described);
 }
 
 void method_activations_describe(struct rpc_call *rpc, const ProtobufCMessage *message, void *context)
@@ -258,5 +297,5 @@ void method_activations_describe(struct rpc_call *rpc, const ProtobufCMessage *m
     describe->roots =
         (struct store_roots){api->services.config->activations.roots.items, api->services.config->activations.roots.n_items};
     api_job_init(&describe->job, api, rpc, request->store, destroy_describe);
-    api_job_run(&describe->job, list_store, answer_describe);
+    api_job_run(&describe->job, list_store, add_writers);
 }

@@ -318,6 +318,34 @@ def test_users_upload_below_the_prefixes_that_the_operator_names_and_nowhere_els
     assert soon(lambda: set(bucket(fake)) == {"open/x/host_003/segment_000001.safetensors", "open/x/host_003/manifest.json"})
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="acts as other users")
+def test_nobody_uploads_into_the_store_that_another_user_keeps_in_a_bucket(writing, fake, models):  # noqa: F811
+    """The daemon's credentials write for all of them: a host of his there would be read with hers."""
+    ann, bob = 70001, 70002
+    daemon = writing(uploads={"prefixes": ["gs://b"]}, server={"socket_mode": "0666"})
+    daemon.folder.chmod(0o755)
+    with acting_as(ann):
+        fill(daemon, models / "hers", [1], upload="gs://b/acts")
+    for again in (False, True):
+        for host, upload in ((9, "gs://b/acts"), (3, "gs://b/acts/"), (1, "gs://b/acts/host_003")):
+            with acting_as(bob), pytest.raises(PermissionError, match=f"user {ann} is uploaded to gs://b/acts"):
+                fill(daemon, models / "his", [1], host=host, upload=upload)
+        assert not (models / "his").exists() or list((models / "his").iterdir()) == [models / "his/host_004"]
+        with acting_as(bob):
+            fill(daemon, models / "his", [2 + again], host=4, upload="gs://b/his")
+        daemon.stop()
+        daemon.start()
+    with acting_as(ann):
+        fill(daemon, models / "hers", [2], host=4, upload="gs://b/acts")
+    assert soon(lambda: len(bucket(fake)) == 7, 20), bucket(fake).keys()
+    assert {key.rpartition("/")[0] for key in bucket(fake)} == {"acts/host_003", "acts/host_004", "his/host_004"}
+    with acting_as(ann):
+        fill(daemon, models / "hers", [3], host=3, upload=None)
+        fill(daemon, models / "hers", [3], host=4, upload="gs://b/elsewhere")
+    with acting_as(bob):
+        fill(daemon, models / "his", [9], host=4, upload="gs://b/acts")  # no store of hers goes there any more
+
+
 @pytest.mark.parametrize("options", [{"upload": "gs://"}, {"upload": "gs://b/a/../c"}, {"upload": "/data"}, {"upload": "hf://org/model"},
                                      {"upload": "disk:/data"}])
 def test_a_place_that_is_none_is_refused_and_nothing_is_made(daemon, acts, options):

@@ -13,7 +13,9 @@ import time
 from pathlib import Path
 
 import grpc
+import numpy as np
 import pytest
+import tensorcast_client as tc
 
 from checkpoints import blob, digest, digests, write
 from stage import ROOT, MiB, soon
@@ -22,7 +24,7 @@ from test_log import lines
 from wire import Wire
 
 sys.path.append(str(ROOT / "tests" / "fake"))
-from fuse import FlickeringMount, HangingFiles, have_mounts_of_our_own, why_not  # noqa: E402
+from fuse import MNT_DETACH, MS_BIND, FlickeringMount, HangingFiles, have_mounts_of_our_own, libc, why_not  # noqa: E402
 
 pytestmark = pytest.mark.skipif(why_not() != "", reason=why_not() or "-")
 GRACE_S, SLACK_S = 1, 12
@@ -325,6 +327,34 @@ def ends(daemon):
     started = time.monotonic()
     daemon.process.send_signal(signal.SIGTERM)
     return daemon.process.wait(GRACE_S + SLACK_S) == 0 and time.monotonic() - started < GRACE_S + SLACK_S
+
+
+def test_no_host_folder_of_a_store_is_a_mount(start, models):
+    """Whose folder it is may mount something there, and on its files."""
+    acts = models / "acts"
+    for host in (1, 2, 3):
+        (acts / f"host_{host:03}").mkdir(parents=True)
+    with HangingFiles(acts / "host_001", {"manifest.json": b"{}"}) as served:
+        served.hangs = set(EVERYWHERE)
+        daemon = start(server={"shutdown_grace": f"{GRACE_S}s"}, activations={"roots": [str(models)]})
+        client = tc.connect(daemon.socket)
+        with client.activation_store(f"disk:{acts}", host=2) as store:
+            store.append(1, {1: np.arange(3.0)})
+        with pytest.raises(tc.TensorcastError, match="host_001 is a mount of its own"):
+            client.activation_store(f"disk:{acts}", host=1)
+        with daemon.channel() as channel, pytest.raises(grpc.RpcError, match="mount of its own"):
+            wire = Wire(channel, "tensorcast.daemon.v1.ActivationStore")
+            wire.call("Describe", wire.message("DescribeActivationsRequest", store=f"disk:{acts}"))
+        for name, what in (("manifest.json", b"{}"), ("segment_000001.safetensors", b"x"), ("segment_000002.open", b"y")):
+            at, other = acts / "host_003" / name, models / "other"
+            at.touch()
+            other.write_bytes(what)
+            assert libc.mount(os.fsencode(other), os.fsencode(at), None, MS_BIND, None) == 0
+            with pytest.raises(tc.TensorcastError, match=f"{name}.*cross-device"):
+                client.activation_store(f"disk:{acts}", host=3)
+            assert libc.umount2(os.fsencode(at), MNT_DETACH) == 0
+            at.unlink()
+        assert served.hung == [] and ends(daemon)
 
 
 def test_a_folder_that_is_said_to_lie_on_a_fuse_mount_is_not_looked_for_there(start, models):

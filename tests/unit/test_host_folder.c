@@ -19,6 +19,7 @@
 #include "activations/segment_sum.h"
 #include "activations/store_listing.h"
 #include "base/memory.h"
+#include "base/metadata.h"
 #include "tests/support/activation_cases.h"
 #include "tests/support/shell.h"
 
@@ -537,7 +538,7 @@ static void a_store_lists_its_hosts(void **state)
     assert_int_equal(hosts[1].host, 3);
     assert_int_equal(hosts[1].resume.last_sample, 8);
     assert_int_equal(hosts[1].resume.bytes, resume.bytes);
-    free(hosts);
+    metadata_free(hosts);
     snprintf(path, sizeof path, "%s/none", root);
     assert_int_equal(store_list_hosts(&some, path, &hosts, &n, &error), -1);
 }
