@@ -30,6 +30,12 @@ int folder_writer_open(struct folder_writer *writer, const char *folder, struct 
     return writer->folder_fd < 0 ? fail_file(writer, NULL, error) : 0;
 }
 
+int folder_writer_open_at(struct folder_writer *writer, const char *folder, int folder_fd, struct error *error)
+{
+    *writer = (struct folder_writer){.folder = folder, .folder_fd = fcntl(folder_fd, F_DUPFD_CLOEXEC, 0), .fd = -1};
+    return writer->folder_fd < 0 ? fail_file(writer, NULL, error) : 0;
+}
+
 int folder_writer_begin(struct folder_writer *writer, const char *name, struct error *error)
 {
     for (int attempt = 0; attempt < MAX_ATTEMPTS; attempt++) {

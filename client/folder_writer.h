@@ -17,6 +17,8 @@ struct folder_writer {
 
 /* Makes the folder when only its last part is missing. */
 int folder_writer_open(struct folder_writer *writer, const char *folder, struct error *error);
+/* In a folder that is open already, whatever has its path by now; folder_fd stays the caller's. */
+int folder_writer_open_at(struct folder_writer *writer, const char *folder, int folder_fd, struct error *error);
 int folder_writer_begin(struct folder_writer *writer, const char *name, struct error *error);
 int folder_writer_add(struct folder_writer *writer, const void *bytes, size_t count, struct error *error);
 int folder_writer_commit(struct folder_writer *writer, struct error *error);

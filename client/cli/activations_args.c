@@ -136,6 +136,8 @@ static int check_claim(const struct activations_args *args, struct error *error)
         return usage_error(error, "'activations claim' needs --owner, a name that no other worker has");
     if (is_set(args->claim.units) == is_set(args->claim.done))
         return usage_error(error, "'activations claim' takes either --units N, or --done N");
+    if (args->claim.lease_ms == 0)
+        return usage_error(error, "--lease is above 0: everybody else could take the unit at once");
     return 0;
 }
 

@@ -15,25 +15,41 @@
 #include "activations_commands.h"
 #include "base/memory.h"
 #include "base/text.h"
+#include "base/followed_link.h"
 
 #define FOLDER ACTIVATION_CLAIMS
-enum { NAME_CHARS = ACTIVATION_CLAIM_NAME_CHARS };
+enum { NAME_CHARS = ACTIVATION_CLAIM_NAME_CHARS, LOCK_PAUSE_MS = 20, LONGEST_LOCK_MS = 60000 };
 #define MAX_UNITS 100000000ull
 
 static int open_claims(const char *store, struct error *error)
 {
-    char *path = memory_print("%s/" FOLDER, store), text[TEXT_NAME_CHARS];
+    char text[TEXT_NAME_CHARS];
     mkdir(store, 0777); /* work is claimed before anything is appended; where it cannot be made, the next one tells why */
-    if (mkdir(path, 0777) < 0 && errno != EEXIST) {
-        int failure = errno;
-        free(path);
-        return fail_errno(error, failure, "cannot make " FOLDER " in the store %s", text_escape(store, strlen(store), text));
+    int store_fd = open(store, O_RDONLY | O_DIRECTORY | O_CLOEXEC), fd = -1;
+    text_escape(store, strlen(store), text);
+    if (store_fd < 0)
+        return fail_errno(error, errno, "cannot open the store %s", text);
+    if (mkdirat(store_fd, FOLDER, 0777) < 0 && errno != EEXIST)
+        fail_errno(error, errno, "cannot make " FOLDER " in the store %s", text);
+    else
+        fd = followed_link_open(store_fd, FOLDER, FOLDER, O_RDONLY | O_DIRECTORY, error);
+    close(store_fd);
+    return fd >= 0 ? fd : error_prefix(error, "%s", text);
+}
+
+/* Whoever may read the folder can keep it locked. On a file system without locks the moment between reading and renaming is not
+ * guarded. */
+static int lock_claims(int folder, const struct activations_args *args, struct error *error)
+{
+    static const struct timespec pause = {.tv_nsec = LOCK_PAUSE_MS * 1000000};
+    uint64_t wait_ms = args->timeout_ms && args->timeout_ms < LONGEST_LOCK_MS ? args->timeout_ms : LONGEST_LOCK_MS;
+    for (uint64_t waited_ms = 0; waited_ms <= wait_ms; waited_ms += LOCK_PAUSE_MS) {
+        if (flock(folder, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK)
+            return 0;
+        nanosleep(&pause, NULL);
     }
-    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC), failure = errno;
-    free(path);
-    return fd >= 0 ? fd
-                   : fail_errno(error, failure, "cannot open " FOLDER " of the store %s",
-                                text_escape(store, strlen(store), text));
+    return fail(error, ERROR_UNAVAILABLE, "CLAIMS_LOCKED",
+                FOLDER " of the store stays locked by another process; see which one has it open");
 }
 
 /* -1 with errno. */
@@ -105,8 +121,22 @@ static int link_claim(int folder, const char *fresh, uint64_t unit, struct error
     return errno == EEXIST ? 0 : fail_errno(error, errno, "cannot claim %s", name);
 }
 
+/* Of this moment: what was written before the lock was waited for may have passed. */
+static int replace_claim(int folder, const struct activations_args *args, bool is_done, const char *name,
+                         struct error *error)
+{
+    char fresh[NAME_CHARS];
+    if (write_claim(folder, args, is_done, fresh, error) < 0)
+        return -1;
+    if (renameat(folder, fresh, folder, name) == 0)
+        return 0;
+    fail_errno(error, errno, "cannot write %s", name);
+    unlinkat(folder, fresh, 0);
+    return -1;
+}
+
 /* Under the lock: nobody else takes over, and who has it may only say that it is done, which is seen here. */
-static int take_over(int folder, const char *fresh, uint64_t unit, struct error *error)
+static int take_over(int folder, const struct activations_args *args, uint64_t unit, struct error *error)
 {
     struct activation_claim claim;
     char name[NAME_CHARS];
@@ -115,9 +145,21 @@ static int take_over(int folder, const char *fresh, uint64_t unit, struct error 
         return errno == ENOENT ? 0 : fail_errno(error, errno, "cannot read %s", name);
     if (claim.is_done || claim.until_ms > activation_claim_now_ms())
         return 0;
-    if (renameat(folder, fresh, folder, name) < 0)
-        return fail_errno(error, errno, "cannot claim %s", name);
-    return 1;
+    return replace_claim(folder, args, false, name, error) < 0 ? -1 : 1;
+}
+
+/* 1 = *unit is taken over, 0 = nothing is left. */
+static int take_passed(int folder, const struct activations_args *args, uint64_t *unit, struct error *error)
+{
+    int taken = 0;
+    if (lock_claims(folder, args, error) < 0)
+        return -1;
+    for (uint64_t i = 0; i < args->claim.units && !taken; i++) {
+        *unit = i;
+        taken = take_over(folder, args, i, error);
+    }
+    flock(folder, LOCK_UN);
+    return taken;
 }
 
 static int take_unit(int folder, const struct activations_args *args, uint64_t *unit, struct error *error)
@@ -129,34 +171,27 @@ static int take_unit(int folder, const struct activations_args *args, uint64_t *
         return -1;
     }
     int taken = 0;
-    for (*unit = 0; *unit < args->claim.units && !taken; ++*unit)
-        taken = claimed[*unit] ? 0 : link_claim(folder, fresh, *unit, error);
-    if (!taken) {
-        flock(folder, LOCK_EX); /* on a file system without it the moment between reading and renaming is not guarded */
-        for (*unit = 0; *unit < args->claim.units && !taken; ++*unit)
-            taken = take_over(folder, fresh, *unit, error);
-        flock(folder, LOCK_UN);
+    for (uint64_t i = 0; i < args->claim.units && !taken; i++) {
+        *unit = i;
+        taken = claimed[i] ? 0 : link_claim(folder, fresh, i, error);
     }
-    --*unit;
     unlinkat(folder, fresh, 0);
     free(claimed);
-    return taken;
+    return taken ? taken : take_passed(folder, args, unit, error);
 }
 
 static int finish_unit(int folder, const struct activations_args *args, struct error *error)
 {
     struct activation_claim claim;
-    char fresh[NAME_CHARS], name[NAME_CHARS];
+    char name[NAME_CHARS];
     activation_claim_name(args->claim.done, name);
-    flock(folder, LOCK_EX);
+    if (lock_claims(folder, args, error) < 0)
+        return -1;
     int failed = read_claim(folder, name, &claim) < 0 ? activation_claim_fail_nobody(args->claim.done, error) : 0;
     if (!failed && strcmp(claim.owner, args->claim.owner) != 0)
         failed = activation_claim_fail_owner(&claim, args->claim.done, error);
-    if (!failed && !claim.is_done) {
-        failed = write_claim(folder, args, true, fresh, error);
-        if (!failed && renameat(folder, fresh, folder, name) < 0)
-            failed = fail_errno(error, errno, "cannot write %s", name);
-    }
+    if (!failed && !claim.is_done)
+        failed = replace_claim(folder, args, true, name, error);
     flock(folder, LOCK_UN);
     return failed;
 }

@@ -18,8 +18,9 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "bucket_store.h"
+#include "client/folder_writer.h"
 #include "export/indent_json.h"
-#include "out_file.h"
+#include "base/followed_link.h"
 #include "resolve/safetensors.h"
 #include "upload_files.h"
 
@@ -322,21 +323,22 @@ static void write_samples(struct json_writer *json, const struct export_shard *s
     free(samples);
 }
 
-static int describe_shard(struct json_writer *json, const struct export_shard *shard, size_t id, const char *path,
-                          struct error *error)
+static int describe_shard(struct json_writer *json, const struct export_shard *shard, size_t id, int folder_fd,
+                          const char *path, struct error *error)
 {
     struct stat status;
     uint64_t bytes = 0;
     char sha256[DIGEST_HEX_CHARS + 1], *sum;
-    if (stat(path, &status) < 0)
+    const char *name = strrchr(path, '/') + 1;
+    if (fstatat(folder_fd, name, &status, AT_SYMLINK_NOFOLLOW) < 0)
         return fail_errno(error, errno, "cannot look at what was written");
-    if (file_sum(path, sha256, error) < 0)
+    if (file_sum(folder_fd, name, path, sha256, error) < 0)
         return -1;
     for (size_t i = 0; i < shard->header->n_tensors; i++)
         bytes += shard->header->tensors[i].bytes;
     json_write_open(json, '{');
     json_put_u64(json, "shard_id", id);
-    json_put_text(json, "filename", strrchr(path, '/') + 1);
+    json_put_text(json, "filename", name);
     json_put_text(json, "local_path", path);
     json_put_text_or_null(json, "gcs_path", "");
     json_put_double(json, "file_size_mb", (double)status.st_size / (1 << 20));
@@ -381,10 +383,12 @@ static int open_segment(struct activations_run *run, const struct stored_host *h
     uint32_t crc32c = segment->crc32c;
     int fd;
     char *object = find_object(run, host, segment, name);
-    if (object)
+    if (object && !upload_files_is_reference(object)) /* whose manifest it is may have written anything */
+        fd = fail(error, ERROR_DATA_LOSS, "BAD_MANIFEST", "%s is said to have been uploaded, but to no bucket", name);
+    else if (object)
         bucket_objects_fetch(&run->objects, object, &fd, &crc32c, error);
-    else if ((fd = openat(host->fd, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK)) < 0)
-        fail_errno(error, errno, "cannot open %s/%s", host->name, name);
+    else
+        fd = followed_link_open(host->fd, name, name, O_RDONLY, error);
     free(object);
     if (fd < 0 || crc32c == segment->crc32c)
         return fd;
@@ -395,6 +399,8 @@ static int open_segment(struct activations_run *run, const struct stored_host *h
 
 /* The shards of a host so far. */
 struct written_shards {
+    const char *folder;
+    int folder_fd;                /* opened once: who may write around it could put another one there */
     struct json_writer described; /* one after the other */
     size_t n;
     uint64_t n_arrays;
@@ -402,9 +408,9 @@ struct written_shards {
 
 static int write_shard(struct export_shard *shard, const char *path, struct written_shards *written, struct error *error)
 {
-    shard->out = gzip_out_open(path, error);
+    shard->out = gzip_out_open(written->folder_fd, strrchr(path, '/') + 1, path, error);
     if (!shard->out || gzip_out_close(shard->out, put_all(shard, error), error) < 0 ||
-        describe_shard(&written->described, shard, written->n + 1, path, error) < 0)
+        describe_shard(&written->described, shard, written->n + 1, written->folder_fd, path, error) < 0)
         return -1;
     written->n++;
     written->n_arrays += shard->header->n_tensors;
@@ -412,11 +418,10 @@ static int write_shard(struct export_shard *shard, const char *path, struct writ
 }
 
 static int export_segment(struct activations_run *run, const struct stored_host *host,
-                          const struct manifest_segment *segment, const char *folder, struct written_shards *written,
-                          struct error *error)
+                          const struct manifest_segment *segment, struct written_shards *written, struct error *error)
 {
     struct export_shard shard = {0};
-    char name[ACTIVATION_NAME_CHARS], *path = memory_print("%s/shard_%04zu.pkl.gz", folder, written->n + 1);
+    char name[ACTIVATION_NAME_CHARS], *path = memory_print("%s/shard_%04zu.pkl.gz", written->folder, written->n + 1);
     shard.name = activation_segment_name(segment->number, ACTIVATION_SEALED, name);
     shard.fd = open_segment(run, host, segment, name, error);
     struct part_header *header = shard.fd >= 0 ? read_head(&shard, error) : NULL;
@@ -461,12 +466,10 @@ static void describe_run(struct json_writer *json, const struct stored_host *hos
     json_write_close(json, '}');
 }
 
-static int write_metadata(const char *folder, const struct stored_host *host, const struct written_shards *shards,
-                          struct error *error)
+static int write_metadata(const struct stored_host *host, const struct written_shards *shards, struct error *error)
 {
     struct json_writer json = {0};
-    struct out_file out;
-    char *path = memory_print("%s/metadata.json", folder);
+    struct folder_writer writer;
     json_write_open(&json, '{');
     json_put_u64(&json, "total_shards", shards->n);
     json_put_u64(&json, "total_activations", shards->n_arrays);
@@ -481,36 +484,50 @@ static int write_metadata(const char *folder, const struct stored_host *host, co
     json_write_close(&json, ']');
     json_write_close(&json, '}');
     char *text = indent_json(json.text, json.length, 0);
-    int failed = out_file_open(&out, path, error);
-    if (!failed)
-        failed = out_file_write(&out, text, strlen(text), error);
-    if (!failed)
-        failed = out_file_commit(&out, error);
-    out_file_close(&out);
+    int failed = folder_writer_open_at(&writer, shards->folder, shards->folder_fd, error) < 0 ||
+                 folder_writer_begin(&writer, "metadata.json", error) < 0 ||
+                 folder_writer_add(&writer, text, strlen(text), error) < 0 || folder_writer_commit(&writer, error) < 0;
+    folder_writer_close(&writer);
     free(text);
     free(json.text);
-    free(path);
-    return failed;
+    return failed ? -1 : 0;
 }
 
-static int export_host(struct activations_run *run, const struct stored_host *host, size_t *n_shards, struct error *error)
+/* -1 with an error. */
+static int make_folder(int out_fd, const char *name, const char *path, struct error *error)
 {
-    struct written_shards shards = {0};
-    char *folder = memory_print("%s/%s", run->args->out, host->name), shown[TEXT_NAME_CHARS];
-    int failed = mkdir(folder, 0777) == 0 ? 0 : errno;
-    text_escape(folder, strlen(folder), shown);
-    if (failed == EEXIST)
-        failed = fail(error, ERROR_ALREADY_EXISTS, "TARGET_EXISTS", "%s is there already", shown);
-    else if (failed)
-        failed = fail_errno(error, failed, "cannot make %s", shown);
+    char shown[TEXT_NAME_CHARS];
+    int made = mkdirat(out_fd, name, 0777);
+    text_escape(path, strlen(path), shown);
+    if (made < 0 && errno == EEXIST)
+        return fail(error, ERROR_ALREADY_EXISTS, "TARGET_EXISTS", "%s is there already", shown);
+    int fd = made < 0 ? -1 : openat(out_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    return fd < 0 ? fail_errno(error, errno, "cannot make %s", shown) : fd;
+}
+
+static int export_host(struct activations_run *run, int out_fd, const struct stored_host *host, size_t *n_shards,
+                       struct error *error)
+{
+    char *folder = memory_print("%s/%s", run->args->out, host->name);
+    struct written_shards shards = {.folder = folder, .folder_fd = make_folder(out_fd, host->name, folder, error)};
+    int failed = shards.folder_fd < 0 ? -1 : 0;
     for (size_t i = 0; i < host->manifest.n_segments && !failed; i++)
-        failed = export_segment(run, host, &host->manifest.segments[i], folder, &shards, error);
+        failed = export_segment(run, host, &host->manifest.segments[i], &shards, error);
     if (!failed)
-        failed = write_metadata(folder, host, &shards, error);
+        failed = write_metadata(host, &shards, error);
+    if (shards.folder_fd >= 0)
+        close(shards.folder_fd);
     free(shards.described.text);
     free(folder);
     *n_shards += shards.n;
     return failed;
+}
+
+static int open_out(const char *out, struct error *error)
+{
+    char shown[TEXT_NAME_CHARS];
+    int fd = mkdir(out, 0777) < 0 && errno != EEXIST ? -1 : open(out, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return fd >= 0 ? fd : fail_errno(error, errno, "cannot make %s", text_escape(out, strlen(out), shown));
 }
 
 int activations_export(struct activations_run *run, struct error *error)
@@ -525,11 +542,11 @@ int activations_export(struct activations_run *run, struct error *error)
     if ((run->bucket ? bucket_store_hosts(run->bucket, &hosts, NULL, NULL, error)
                      : stored_hosts_open(&hosts, run->path, NULL, NULL, error)) < 0)
         return -1;
-    int failed = mkdir(out, 0777) < 0 && errno != EEXIST
-                     ? fail_errno(error, errno, "cannot make %s", text_escape(out, strlen(out), shown))
-                     : 0;
+    int out_fd = open_out(out, error), failed = out_fd < 0 ? -1 : 0;
     for (size_t i = 0; i < hosts.n && !failed; i++)
-        failed = export_host(run, &hosts.list[i], &n_shards, error);
+        failed = export_host(run, out_fd, &hosts.list[i], &n_shards, error);
+    if (out_fd >= 0)
+        close(out_fd);
     if (!failed && run->args->json)
         printf("{\"hosts\": %zu, \"shards\": %zu}\n", hosts.n, n_shards);
     else if (!failed && !run->args->quiet)

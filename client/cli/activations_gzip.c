@@ -134,16 +134,16 @@ static void finish_sum(struct digest *digest, char sha256[DIGEST_HEX_CHARS + 1])
     digest_hex(sum, sizeof sum, sha256);
 }
 
-int file_sum(const char *path, char sha256[DIGEST_HEX_CHARS + 1], struct error *error)
+int file_sum(int folder_fd, const char *name, const char *shown, char sha256[DIGEST_HEX_CHARS + 1], struct error *error)
 {
-    char shown[TEXT_NAME_CHARS];
+    char text[TEXT_NAME_CHARS];
     struct unpacking *reading = memory_alloc(sizeof *reading);
     ssize_t n = -1;
-    reading->shown = text_escape(path, strlen(path), shown);
-    reading->in = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    reading->shown = text_escape(shown, strlen(shown), text);
+    reading->in = openat(folder_fd, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
     reading->digest = digest_create();
     if (reading->in < 0)
-        fail_errno(error, errno, "cannot open %s", shown);
+        fail_errno(error, errno, "cannot open %s", text);
     else
         while ((n = read_in(reading, error)) > 0)
             ;
@@ -179,24 +179,6 @@ int shard_text_unpack(int fd, const char *path, struct shard_text *text, struct 
     return failed ? -1 : 0;
 }
 
-int shard_text_open(const char *path, struct shard_text *text, struct error *error)
-{
-    char shown[TEXT_NAME_CHARS];
-    struct stat status;
-    *text = (struct shard_text){0};
-    text_escape(path, strlen(path), shown);
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0)
-        return fail_errno(error, errno, "cannot open %s", shown);
-    int failed = fstat(fd, &status) < 0 ? fail_errno(error, errno, "cannot look at %s", shown) : 0;
-    if (!failed && !S_ISREG(status.st_mode))
-        failed = fail(error, ERROR_INVALID_ARGUMENT, REASON(NOT_A_REGULAR_FILE), "%s is no regular file", shown);
-    if (!failed)
-        return shard_text_unpack(fd, path, text, error);
-    close(fd);
-    return -1;
-}
-
 void shard_text_close(struct shard_text *text)
 {
     if (text->mapping)
@@ -207,36 +189,47 @@ void shard_text_close(struct shard_text *text)
 /* --- writing ------------------------------------------------------------------------------------------------------------ */
 
 struct gzip_out {
-    char *path, *temporary;
+    int folder_fd;
+    char *name, *temporary, *shown;
     gzFile file;
 };
 
-struct gzip_out *gzip_out_open(const char *path, struct error *error)
+static void free_out(struct gzip_out *out)
+{
+    free(out->name);
+    free(out->temporary);
+    free(out->shown);
+    free(out);
+}
+
+static int fail_out(const struct gzip_out *out, const char *verb, struct error *error)
+{
+    char text[TEXT_NAME_CHARS];
+    int failure = errno;
+    return fail_errno(error, failure, "cannot %s %s", verb, text_escape(out->shown, strlen(out->shown), text));
+}
+
+struct gzip_out *gzip_out_open(int folder_fd, const char *name, const char *shown, struct error *error)
 {
     struct gzip_out *out = memory_alloc(sizeof *out);
-    char shown[TEXT_NAME_CHARS];
-    out->path = memory_copy_text(path);
-    out->temporary = memory_print("%s.new", path);
-    int fd = open(out->temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
+    *out = (struct gzip_out){folder_fd, memory_copy_text(name), memory_print("%s.new", name), memory_copy_text(shown), NULL};
+    int fd = openat(folder_fd, out->temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
     out->file =
         fd >= 0 ? gzdopen(fd, "wb1") : NULL; /* floats hardly get smaller, and the quickest way is ten times as quick */
     if (out->file)
         return out;
-    fail_errno(error, errno, "cannot create %s", text_escape(path, strlen(path), shown));
-    free(out->path);
-    free(out->temporary);
-    free(out);
+    fail_out(out, "create", error);
+    free_out(out);
     return NULL;
 }
 
 int gzip_out_write(struct gzip_out *out, const void *bytes, size_t count, struct error *error)
 {
     const unsigned char *at = bytes;
-    char shown[TEXT_NAME_CHARS];
     while (count) {
         unsigned some = count < 1u << 30 ? (unsigned)count : 1u << 30;
         if (gzwrite(out->file, at, some) != (int)some)
-            return fail_errno(error, errno, "cannot write %s", text_escape(out->path, strlen(out->path), shown));
+            return fail_out(out, "write", error);
         at += some;
         count -= some;
     }
@@ -245,15 +238,12 @@ int gzip_out_write(struct gzip_out *out, const void *bytes, size_t count, struct
 
 int gzip_out_close(struct gzip_out *out, int failed, struct error *error)
 {
-    char shown[TEXT_NAME_CHARS];
     if (gzclose(out->file) != Z_OK && !failed)
-        failed = fail_errno(error, errno, "cannot write %s", text_escape(out->path, strlen(out->path), shown));
-    if (!failed && rename(out->temporary, out->path) < 0)
-        failed = fail_errno(error, errno, "cannot make %s", text_escape(out->path, strlen(out->path), shown));
+        failed = fail_out(out, "write", error);
+    if (!failed && renameat(out->folder_fd, out->temporary, out->folder_fd, out->name) < 0)
+        failed = fail_out(out, "make", error);
     if (failed)
-        unlink(out->temporary);
-    free(out->path);
-    free(out->temporary);
-    free(out);
+        unlinkat(out->folder_fd, out->temporary, 0);
+    free_out(out);
     return failed;
 }

@@ -9,6 +9,7 @@
 
 #include "base/memory.h"
 #include "base/text.h"
+#include "base/followed_link.h"
 
 static int compare_hosts(const void *a, const void *b)
 {
@@ -36,9 +37,9 @@ int stored_host_parse(struct stored_host *host, const char *text, size_t length,
 
 static int open_host(struct stored_host *host, int store_fd, struct sample_taker *taker, struct error *error)
 {
-    host->fd = openat(store_fd, host->name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    host->fd = followed_link_open(store_fd, host->name, host->name, O_RDONLY | O_DIRECTORY, error);
     if (host->fd < 0)
-        return fail_errno(error, errno, "cannot open %s", host->name);
+        return -1;
     taker->host = host;
     if (host_manifest_read(&host->manifest, host->host, host->fd, &host->has_manifest, take_sample, taker, error) < 0)
         return error_prefix(error, "%s", host->name);
@@ -77,14 +78,15 @@ int stored_hosts_open(struct stored_hosts *hosts, const char *path,
     char text[TEXT_NAME_CHARS];
     struct sample_taker taker = {.take = take, .data = data};
     DIR *directory = opendir(path);
-    *hosts = (struct stored_hosts){0};
+    *hosts = (struct stored_hosts){.fd = -1};
     if (!directory)
         return fail_errno(error, errno, "cannot open the store %s", text_escape(path, strlen(path), text));
     list_hosts(hosts, directory);
-    int failed = 0;
-    for (size_t i = 0; i < hosts->n && !failed; i++)
-        failed = open_host(&hosts->list[i], dirfd(directory), &taker, error);
+    hosts->fd = fcntl(dirfd(directory), F_DUPFD_CLOEXEC, 0);
+    int failed = hosts->fd < 0 ? fail_errno(error, errno, "cannot open the store") : 0;
     closedir(directory);
+    for (size_t i = 0; i < hosts->n && !failed; i++)
+        failed = open_host(&hosts->list[i], hosts->fd, &taker, error);
     if (!failed && !hosts->n)
         failed = stored_hosts_fail_none(path, error);
     if (failed)
@@ -100,5 +102,7 @@ void stored_hosts_close(struct stored_hosts *hosts)
             close(hosts->list[i].fd);
     }
     free(hosts->list);
-    *hosts = (struct stored_hosts){0};
+    if (hosts->fd >= 0)
+        close(hosts->fd);
+    *hosts = (struct stored_hosts){.fd = -1};
 }

@@ -24,6 +24,7 @@ struct sample_taker {
 struct stored_hosts {
     struct stored_host *list; /* ascending */
     size_t n;
+    int fd; /* the store's folder; -1 in a bucket */
 };
 
 /* `take` (may be NULL) is told of each sample of each host, in order. NOT_FOUND when there is no such folder. */
@@ -34,6 +35,6 @@ int stored_hosts_open(struct stored_hosts *hosts, const char *path,
 int stored_host_parse(struct stored_host *host, const char *text, size_t length, struct sample_taker *taker,
                       struct error *error);
 int stored_hosts_fail_none(const char *store, struct error *error); /* NOT_FOUND: it is no store */
-void stored_hosts_close(struct stored_hosts *hosts);                /* accepts a zeroed one */
+void stored_hosts_close(struct stored_hosts *hosts);                /* also after a failed open */
 
 #endif

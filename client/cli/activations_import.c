@@ -2,11 +2,13 @@
  * when the last shard that has a layer of it is open. */
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "activations/pickle_shard.h"
 #include "activations_commands.h"
@@ -15,6 +17,7 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "client/sample_writer.h"
+#include "base/followed_link.h"
 #include "read_file.h"
 #include "shard_metadata.h"
 #include "upload_files.h"
@@ -22,7 +25,10 @@
 enum { MAX_SHARDS = 1 << 20, MAX_METADATA_BYTES = 64 << 20 };
 
 struct import_shard {
-    char *path;             /* or the reference of an object */
+    char *path;    /* or the reference of an object */
+    bool is_found; /* in a folder: these say which file it was there, as what another user has linked there counts */
+    dev_t device;
+    ino_t inode;
     struct shard_text text; /* while one of its samples is still to come */
     struct held_entry {
         struct pickle_entry entry;
@@ -65,10 +71,25 @@ static bool is_shard(const char *name)
            (text_ends_with(name, length, ".pkl") || text_ends_with(name, length, ".pkl.gz"));
 }
 
-static void add_shard(struct import *import, char *path)
+static struct import_shard *add_shard(struct import *import, char *path)
 {
     ARRAY_RESERVE(import->shards, import->n_shards, import->shards_capacity);
-    import->shards[import->n_shards++] = (struct import_shard){.path = path};
+    struct import_shard *shard = &import->shards[import->n_shards++];
+    *shard = (struct import_shard){.path = path};
+    return shard;
+}
+
+/* Takes the path. */
+static int add_found(struct import *import, int folder_fd, const char *name, char *path, struct error *error)
+{
+    struct stat found;
+    struct import_shard *shard = add_shard(import, path);
+    if (followed_link_stat(folder_fd, name, path, &found, error) < 0)
+        return -1;
+    shard->is_found = true;
+    shard->device = found.st_dev;
+    shard->inode = found.st_ino;
+    return 0;
 }
 
 static int compare_paths(const void *a, const void *b)
@@ -127,10 +148,13 @@ static int list_folder(struct import *import, const char *folder, struct error *
     DIR *directory = opendir(folder);
     if (!directory)
         return fail_errno(error, errno, "cannot open %s", text_escape(folder, strlen(folder), shown));
-    for (const struct dirent *entry; (entry = readdir(directory)) != NULL && import->n_shards < MAX_SHARDS;)
+    int failed = 0;
+    for (const struct dirent *entry; !failed && (entry = readdir(directory)) != NULL && import->n_shards < MAX_SHARDS;)
         if (is_shard(entry->d_name))
-            add_shard(import, memory_print("%s/%s", folder, entry->d_name));
+            failed = add_found(import, dirfd(directory), entry->d_name, memory_print("%s/%s", folder, entry->d_name), error);
     closedir(directory);
+    if (failed)
+        return -1;
     if (import->n_shards == first)
         return fail_none(folder, error);
     sort_shards(import, first);
@@ -218,6 +242,25 @@ static int hold_entry(void *data, const struct pickle_entry *entry, struct error
     return 0;
 }
 
+static int open_file(struct import_shard *shard, struct error *error)
+{
+    char shown[TEXT_NAME_CHARS];
+    struct stat status;
+    int fd = open(shard->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), failed = 0;
+    text_escape(shard->path, strlen(shard->path), shown);
+    if (fd < 0 || fstat(fd, &status) < 0)
+        failed = fail_errno(error, errno, "cannot open %s", shown);
+    else if (!S_ISREG(status.st_mode))
+        failed = fail(error, ERROR_INVALID_ARGUMENT, REASON(NOT_A_REGULAR_FILE), "%s is no regular file", shown);
+    else if (shard->is_found && (status.st_dev != shard->device || status.st_ino != shard->inode))
+        failed = fail(error, ERROR_ABORTED, "FILE_REPLACED", "%s was replaced while it was imported; try again", shown);
+    if (!failed)
+        return shard_text_unpack(fd, shard->path, &shard->text, error);
+    if (fd >= 0)
+        close(fd);
+    return -1;
+}
+
 /* Both times that it is read: all of them at once may be more than this disk holds. */
 static int open_shard(const struct import *import, struct import_shard *shard, struct error *error)
 {
@@ -227,7 +270,7 @@ static int open_shard(const struct import *import, struct import_shard *shard, s
     if (cancel_is_set(&import->objects->backend->cancel))
         return fail(error, ERROR_CANCELLED, "CANCELLED", "cancelled");
     if (!upload_files_is_reference(shard->path))
-        return shard_text_open(shard->path, &shard->text, error);
+        return open_file(shard, error);
     if (bucket_objects_fetch(import->objects, shard->path, &fd, &crc32c, error) < 0)
         return error_prefix(error, "%s", text_escape(shard->path, strlen(shard->path), shown));
     return shard_text_unpack(fd, shard->path, &shard->text, error);

@@ -16,7 +16,7 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "bucket_verify.h"
-#include "out_file.h"
+#include "client/folder_writer.h"
 #include "tensorcast/daemon/v1/activation_store.pb-c.h"
 
 /* --- status --- */
@@ -342,18 +342,15 @@ static int write_to_bucket(const struct bucket_store *store, const struct sink_d
                       "%s/" ACTIVATION_MANIFEST " was written by somebody else meanwhile; merge again", store->reference);
 }
 
-static int write_merged(const char *folder, const struct json_writer *json, struct error *error)
+/* In the folder that the hosts were read from, in place of whatever has that name. */
+static int write_merged(const char *folder, int folder_fd, const struct json_writer *json, struct error *error)
 {
-    struct out_file out;
-    char *path = memory_print("%s/" ACTIVATION_MANIFEST, folder);
-    int failed = out_file_open(&out, path, error);
-    if (!failed)
-        failed = out_file_write(&out, json->text, json->length, error);
-    if (!failed)
-        failed = out_file_commit(&out, error);
-    out_file_close(&out);
-    free(path);
-    return failed;
+    struct folder_writer writer;
+    int failed = folder_writer_open_at(&writer, folder, folder_fd, error) < 0 ||
+                 folder_writer_begin(&writer, ACTIVATION_MANIFEST, error) < 0 ||
+                 folder_writer_add(&writer, json->text, json->length, error) < 0 || folder_writer_commit(&writer, error) < 0;
+    folder_writer_close(&writer);
+    return failed ? -1 : 0;
 }
 
 int activations_merge(struct activations_run *run, struct error *error)
@@ -376,7 +373,8 @@ int activations_merge(struct activations_run *run, struct error *error)
     failed = find_collision(&merging, error);
     if (!failed) {
         describe_merged(&hosts, merging.n, &json);
-        failed = run->bucket ? write_to_bucket(run->bucket, &before, &json, error) : write_merged(run->path, &json, error);
+        failed = run->bucket ? write_to_bucket(run->bucket, &before, &json, error)
+                             : write_merged(run->path, hosts.fd, &json, error);
     }
     sink_document_fini(&before);
     if (!failed && run->args->json)

@@ -146,7 +146,7 @@ int bucket_store_hosts(struct bucket_store *store, struct stored_hosts *hosts,
                        void *data, struct error *error)
 {
     struct sample_taker taker = {.take = take, .data = data};
-    *hosts = (struct stored_hosts){0};
+    *hosts = (struct stored_hosts){.fd = -1};
     int failed = list_names(store, error);
     if (!failed)
         find_hosts(store, hosts);

@@ -34,6 +34,7 @@ void fetched_fini(struct fetched *fetched)
 struct folder_sink {
     const struct file_set *set;
     const char *folder;
+    int folder_fd;                 /* opened once: who may write around it could put another one there */
     struct folder_writer *writers; /* one per file */
 };
 
@@ -41,7 +42,7 @@ static int begin_file(void *data, size_t file, struct error *error)
 {
     struct folder_sink *sink = data;
     struct folder_writer *writer = &sink->writers[file];
-    return folder_writer_open(writer, sink->folder, error) < 0 ||
+    return folder_writer_open_at(writer, sink->folder, sink->folder_fd, error) < 0 ||
                    folder_writer_begin(writer, sink->set->files[file].name, error) < 0
                ? -1
                : 0;
@@ -66,17 +67,18 @@ int fetch_into_folder(struct backend *backend, const char *folder, struct fetche
     fetched->folder = memory_copy_text(folder);
     if (fetch_list(backend, false, fetched, error) < 0)
         return -1;
-    int failed = folder_writer_open(&made, folder, error); /* also for no files at all */
-    folder_writer_close(&made);
-    if (failed)
+    if (folder_writer_open(&made, folder, error) < 0) { /* also for no files at all */
+        folder_writer_close(&made);
         return -1;
+    }
     size_t n_files = fetched->set.n_files;
-    struct folder_sink sink = {&fetched->set, folder, memory_alloc_array(n_files + 1, sizeof *sink.writers)};
+    struct folder_sink sink = {&fetched->set, folder, made.folder_fd, memory_alloc_array(n_files + 1, sizeof *sink.writers)};
     for (size_t i = 0; i < n_files; i++)
         sink.writers[i] = (struct folder_writer){.folder_fd = -1, .fd = -1};
-    failed = fetch_bytes(backend, fetched, &(struct file_sink){begin_file, put_bytes, end_file, &sink}, error);
+    int failed = fetch_bytes(backend, fetched, &(struct file_sink){begin_file, put_bytes, end_file, &sink}, error);
     for (size_t i = 0; i < n_files; i++)
         folder_writer_close(&sink.writers[i]);
     free(sink.writers);
+    folder_writer_close(&made);
     return failed;
 }

@@ -20,7 +20,7 @@
 #include "base/text.h"
 #include "client/folder_writer.h"
 #include "fetch_files.h"
-#include "followed_link.h"
+#include "base/followed_link.h"
 
 enum { COMMIT_CHARS = 40, SHA256_CHARS = 64, MAX_ATTEMPTS = 100 };
 
@@ -176,18 +176,6 @@ static int open_folder(const struct hub_cache *cache, const char *path, struct e
     return -1;
 }
 
-/* folder_writer_open(), of the folder that was opened before. */
-static int open_writer(struct folder_writer *writer, const char *path, int opened_fd, struct error *error)
-{
-    struct stat before, now;
-    if (folder_writer_open(writer, path, error) < 0)
-        return -1;
-    if (fstat(opened_fd, &before) == 0 && fstat(writer->folder_fd, &now) == 0 && before.st_dev == now.st_dev &&
-        before.st_ino == now.st_ino)
-        return 0;
-    return fail(error, ERROR_ABORTED, "FOLDER_REPLACED", "a folder of the cache was replaced by another one meanwhile");
-}
-
 static int make_link(const struct hub_cache *cache, size_t file, struct error *error)
 {
     const struct set_file *of = &cache->set->files[file];
@@ -223,7 +211,7 @@ static int write_ref(const struct hub_cache *cache, struct error *error)
     char *folder = memory_print("%s/refs/%.*s", cache->folder, (int)(name - cache->revision), cache->revision);
     struct folder_writer writer = {.folder_fd = -1, .fd = -1};
     int folder_fd = make_folders(folder, error) < 0 ? -1 : open_folder(cache, folder, error);
-    int failed = folder_fd < 0 || open_writer(&writer, folder, folder_fd, error) < 0 ||
+    int failed = folder_fd < 0 || folder_writer_open_at(&writer, folder, folder_fd, error) < 0 ||
                  folder_writer_begin(&writer, name, error) < 0 ||
                  folder_writer_add(&writer, cache->commit, COMMIT_CHARS, error) < 0 ||
                  folder_writer_commit(&writer, error) < 0;
@@ -247,7 +235,7 @@ static int begin_blob(void *data, size_t file, struct error *error)
 {
     struct hub_cache *cache = data;
     struct folder_writer *writer = &cache->writers[file];
-    return open_writer(writer, cache->blobs, cache->blobs_fd, error) < 0 ||
+    return folder_writer_open_at(writer, cache->blobs, cache->blobs_fd, error) < 0 ||
                    folder_writer_begin(writer, etag_of(&cache->set->files[file]), error) < 0
                ? -1
                : 0;

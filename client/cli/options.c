@@ -8,6 +8,7 @@
 #include "base/text.h"
 
 #define MAX_NUMBER 1000000000000000ull
+#define MAX_TIME_MS 1000000000000ull /* 32 years: whatever is added to it still is a time */
 
 const char *option_shown(const char *value)
 {
@@ -21,11 +22,11 @@ bool option_parse_time(const char *value, uint64_t *duration_ms)
 {
     char *end;
     if (text_parse_duration_ms(value, duration_ms) == 0)
-        return true;
+        return *duration_ms <= MAX_TIME_MS;
     if (*value < '0' || *value > '9')
         return false;
     double seconds = strtod(value, &end);
-    if (*end || strspn(value, "0123456789.") != strlen(value) || seconds > 1e9)
+    if (*end || strspn(value, "0123456789.") != strlen(value) || seconds > MAX_TIME_MS / 1000.0)
         return false;
     *duration_ms = (uint64_t)ceil(seconds * 1000);
     return true;

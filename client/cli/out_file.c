@@ -50,7 +50,8 @@ static int examine(struct out_file *out, const char *path, struct error *error)
     }
     if (stat(path, &found) == 0) {
         out->in_place = !S_ISREG(found.st_mode);
-        out->mode = found.st_mode & 07777;
+        /* what another user has put there, with rights for all or that of its owner, is no wish of this one's */
+        out->mode = found.st_uid == geteuid() ? found.st_mode & 0777 : new_file_mode();
         if (S_ISDIR(found.st_mode))
             return fail_errno(error, EISDIR, "cannot write %s", out->shown);
         if (out->in_place && strlen(path) < sizeof out->path)

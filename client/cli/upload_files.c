@@ -16,7 +16,7 @@
 #include "base/parallel.h"
 #include "base/text.h"
 #include "config/config.h"
-#include "followed_link.h"
+#include "base/followed_link.h"
 #include "interrupt.h"
 #include "source/secret.h"
 #include "source/stores.h"

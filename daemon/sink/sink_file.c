@@ -2,7 +2,6 @@
  * is one; only who replaces renames. The session is the name of the file beside it. Its folders are made. */
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +10,7 @@
 
 #include "base/crc.h"
 #include "base/file_io.h"
+#include "base/followed_link.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include "sink/sink_ops.h"
@@ -24,25 +24,59 @@ static int fail_file(const struct sink *sink, int error_number, const char *what
     return fail_errno(error, error_number, "cannot %s %s", what, text_escape(sink->key, strlen(sink->key), shown));
 }
 
-static char *path_beside(const struct sink *sink)
+static const char *name_of(const struct sink *sink)
 {
-    const char *name = strrchr(sink->key, '/') + 1;
-    return memory_print("%.*s.%s%s", (int)(name - sink->key), sink->key, name, beside);
+    return strrchr(sink->key, '/') + 1;
 }
 
-static int sync_folder(const struct sink *sink, struct error *error)
+static char *name_beside(const struct sink *sink)
 {
-    char *path = memory_print("%.*s", (int)(strrchr(sink->key, '/') - sink->key + 1), sink->key);
-    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC), failure = fd < 0 || fsync(fd) < 0 ? errno : 0;
-    if (fd >= 0)
-        close(fd);
+    return memory_print(".%s%s", name_of(sink), beside);
+}
+
+/* `path` is absolute, and cut meanwhile. */
+static int open_path(int top_fd, char *path, bool makes, struct error *error)
+{
+    const char *below = path + strspn(path, "/");
+    char shown[TEXT_NAME_CHARS];
+    int fd = followed_link_open(top_fd, *below ? below : ".", path, O_RDONLY | O_DIRECTORY, error);
+    char *slash = strrchr(path, '/');
+    if (fd >= 0 || !makes || error->code != ERROR_NOT_FOUND || !slash)
+        return fd;
+    *slash = '\0';
+    int parent_fd = open_path(top_fd, path, true, error);
+    *slash = '/';
+    if (parent_fd < 0)
+        return -1;
+    if (mkdirat(parent_fd, slash + 1, 0755) == 0 || errno == EEXIST)
+        fd = openat(parent_fd, slash + 1, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0)
+        fail_errno(error, errno, "cannot make %s", text_escape(path, strlen(path), shown));
+    close(parent_fd);
+    return fd;
+}
+
+/* For each operation anew, and never through a link of another user to what is not his: who may write around the folder would
+ * choose otherwise where files of root's land. */
+static int open_folder_of(const struct sink *sink, bool makes, struct error *error)
+{
+    char *path = memory_print("%.*s", (int)(name_of(sink) - sink->key - 1), sink->key), shown[TEXT_NAME_CHARS];
+    int top_fd = open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int fd = top_fd < 0 ? fail_errno(error, errno, "cannot open /") : open_path(top_fd, path, makes, error);
+    if (top_fd >= 0)
+        close(top_fd);
     free(path);
-    return failure ? fail_file(sink, failure, "sync the folder of", error) : 0;
+    return fd >= 0 ? fd : error_prefix(error, "%s", text_escape(sink->key, strlen(sink->key), shown));
 }
 
-static int sum_at(const struct sink *sink, const char *path, uint32_t *crc32c, struct error *error)
+static int open_folder(const struct sink *sink, struct error *error)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    return open_folder_of(sink, false, error);
+}
+
+static int sum_at(const struct sink *sink, int folder_fd, const char *name, uint32_t *crc32c, struct error *error)
+{
+    int fd = openat(folder_fd, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     char *bytes = memory_alloc(READ_BYTES);
     ssize_t n = fd < 0 ? -1 : 0;
     *crc32c = 0;
@@ -58,9 +92,14 @@ static int sum_at(const struct sink *sink, const char *path, uint32_t *crc32c, s
 static int file_look(struct sink *sink, struct sink_object *object, struct error *error)
 {
     struct stat found;
+    int folder_fd = open_folder(sink, error);
     *object = (struct sink_object){0};
-    if (lstat(sink->key, &found) < 0)
-        return fail_file(sink, errno, "look at", error);
+    if (folder_fd < 0)
+        return -1;
+    int failed = fstatat(folder_fd, name_of(sink), &found, AT_SYMLINK_NOFOLLOW) < 0 ? errno : 0;
+    close(folder_fd);
+    if (failed)
+        return fail_file(sink, failed, "look at", error);
     object->size_bytes = S_ISREG(found.st_mode) ? (uint64_t)found.st_size : UINT64_MAX;
     return 0;
 }
@@ -71,7 +110,11 @@ static int file_read_back(struct sink *sink, const struct sink_object *object, v
     (void)object;
     if (bytes) /* a file has no version that a write could be tied to */
         return sink_fail_conditions(sink, error);
-    return sum_at(sink, sink->key, crc32c, error);
+    int folder_fd = open_folder(sink, error);
+    int status = folder_fd < 0 ? -1 : sum_at(sink, folder_fd, name_of(sink), crc32c, error);
+    if (folder_fd >= 0)
+        close(folder_fd);
+    return status;
 }
 
 static int write_at(const struct sink *sink, int fd, const struct sink_part *part, struct error *error)
@@ -81,45 +124,57 @@ static int write_at(const struct sink *sink, int fd, const struct sink_part *par
     return 0;
 }
 
-static int open_beside(const struct sink *sink, int flags, struct error *error)
+/* One that was begun here: nobody else's, and under no other name. -1 with errno. */
+static int open_begun(int folder_fd, const char *name, int flags, struct stat *found)
 {
-    char *path = path_beside(sink);
-    int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | flags, 0644);
-    free(path);
-    return fd < 0 ? fail_file(sink, errno, "write", error) : fd;
+    int fd = openat(folder_fd, name, flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (fd < 0)
+        return -1;
+    if (fstat(fd, found) == 0 && S_ISREG(found->st_mode) && found->st_nlink == 1)
+        return fd;
+    close(fd);
+    errno = EEXIST;
+    return -1;
 }
 
 static int file_begin(struct sink *sink, struct error *error)
 {
-    char *path = path_beside(sink);
+    char *name = name_beside(sink);
     int fd = -1;
-    if (file_io_make_folders(sink->key, 0755) < 0) {
-        fail_file(sink, errno, "make the folder of", error);
-    } else {
-        unlink(path); /* of somebody who died, and whose session is lost */
-        fd = open_beside(sink, O_CREAT | O_EXCL, error);
+    int folder_fd = open_folder_of(sink, true, error);
+    if (folder_fd >= 0) {
+        unlinkat(folder_fd, name, 0); /* of somebody who died, and whose session is lost */
+        fd = openat(folder_fd, name, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_CREAT | O_EXCL, 0644);
+        if (fd < 0)
+            fail_file(sink, errno, "write", error);
+        close(folder_fd);
     }
     if (fd >= 0) {
         close(fd);
-        sink->session = memory_copy_text(path);
+        sink->session = memory_print("%.*s%s", (int)(name_of(sink) - sink->key), sink->key, name);
     }
-    free(path);
+    free(name);
     return fd < 0 ? -1 : 0;
+}
+
+static bool is_own_session(const struct sink *sink, const char *name)
+{
+    size_t folder_chars = (size_t)(name_of(sink) - sink->key);
+    return strncmp(sink->session, sink->key, folder_chars) == 0 && strcmp(sink->session + folder_chars, name) == 0;
 }
 
 /* What was not synced may be holes: the whole is read back before it gets its name. */
 static int file_find_parts(struct sink *sink, struct error *error)
 {
-    char *path = path_beside(sink);
-    bool is_ours = strcmp(path, sink->session) == 0;
+    char *name = name_beside(sink);
     struct stat found;
-    int fd = is_ours ? open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW) : -1;
-    free(path);
-    if (fd < 0 || fstat(fd, &found) < 0 || !S_ISREG(found.st_mode)) {
-        if (fd >= 0)
-            close(fd);
+    int folder_fd = is_own_session(sink, name) ? open_folder(sink, error) : -1;
+    int fd = folder_fd < 0 ? -1 : open_begun(folder_fd, name, O_RDONLY, &found);
+    free(name);
+    if (folder_fd >= 0)
+        close(folder_fd);
+    if (fd < 0)
         return sink_fail_gone(sink, error);
-    }
     close(fd);
     uint64_t bytes = sink->upload->bytes;
     for (uint32_t i = 0; i < sink->n_parts; i++) {
@@ -131,39 +186,64 @@ static int file_find_parts(struct sink *sink, struct error *error)
 
 static int file_put_part(struct sink *sink, const struct sink_part *part, struct error *error)
 {
-    int fd = open_beside(sink, 0, error);
-    int status = fd < 0 ? -1 : write_at(sink, fd, part, error);
+    char *name = name_beside(sink);
+    struct stat found;
+    int folder_fd = open_folder(sink, error), fd = folder_fd < 0 ? -1 : open_begun(folder_fd, name, O_RDWR, &found);
+    int status = fd >= 0 ? write_at(sink, fd, part, error) : folder_fd < 0 ? -1 : fail_file(sink, errno, "write", error);
     if (status == 0 && fdatasync(fd) < 0)
         status = fail_file(sink, errno, "sync", error);
     if (fd >= 0)
         close(fd);
+    if (folder_fd >= 0)
+        close(folder_fd);
+    free(name);
     sink->stored[part->number] = (struct sink_stored){.is_stored = status == 0, .count = part->count};
     return status;
 }
 
+static int give_name(const struct sink *sink, int folder_fd, const char *name, struct error *error)
+{
+    bool replaces = sink->upload->replaces;
+    int failed = replaces ? renameat(folder_fd, name, folder_fd, name_of(sink))
+                          : linkat(folder_fd, name, folder_fd, name_of(sink), 0);
+    if (failed)
+        return errno == EEXIST ? sink_fail_exists(sink, error) : fail_file(sink, errno, "name", error);
+    if (!replaces)
+        unlinkat(folder_fd, name, 0);
+    return fsync(folder_fd) < 0 ? fail_file(sink, errno, "sync the folder of", error) : 0;
+}
+
 static int file_complete(struct sink *sink, struct sink_object *made, struct error *error)
 {
-    char *path = path_beside(sink);
+    char *name = name_beside(sink);
     *made = (struct sink_object){.size_bytes = sink->upload->bytes, .checksum.kind = CHECKSUM_CRC32C};
-    uint32_t crc;
-    int status = sum_at(sink, path, &crc, error);
-    if (status == 0) {
-        made->checksum = checksum_of_crc(CHECKSUM_CRC32C, crc);
-        int failed = sink->upload->replaces ? rename(path, sink->key) : link(path, sink->key);
-        if (failed)
-            status = errno == EEXIST ? sink_fail_exists(sink, error) : fail_file(sink, errno, "name", error);
-        if (!failed && !sink->upload->replaces)
-            unlink(path);
-    }
-    free(path);
-    return status == 0 ? sync_folder(sink, error) : status;
+    uint32_t crc = 0;
+    int folder_fd = open_folder(sink, error);
+    int status = folder_fd < 0 ? -1 : sum_at(sink, folder_fd, name, &crc, error);
+    made->checksum = checksum_of_crc(CHECKSUM_CRC32C, crc);
+    if (status == 0)
+        status = give_name(sink, folder_fd, name, error);
+    if (folder_fd >= 0)
+        close(folder_fd);
+    free(name);
+    return status;
+}
+
+static void remove_file(const struct sink *sink, const char *name)
+{
+    struct error ignored;
+    int folder_fd = open_folder(sink, &ignored);
+    if (folder_fd < 0)
+        return;
+    unlinkat(folder_fd, name, 0);
+    close(folder_fd);
 }
 
 static void file_abort(struct sink *sink)
 {
-    char *path = path_beside(sink);
-    unlink(path);
-    free(path);
+    char *name = name_beside(sink);
+    remove_file(sink, name);
+    free(name);
 }
 
 static int file_put_whole(struct sink *sink, const struct sink_part *part, struct sink_object *made, struct error *error)
@@ -179,7 +259,7 @@ static int file_put_whole(struct sink *sink, const struct sink_part *part, struc
 static void file_drop(struct sink *sink, const struct sink_object *object)
 {
     (void)object;
-    unlink(sink->key);
+    remove_file(sink, name_of(sink));
 }
 
 const struct sink_ops sink_file_ops = {

@@ -116,7 +116,7 @@ def test_units_are_claimed_once_given_back_by_time_and_done_by_their_owner(daemo
         got = list(pool.map(lambda k: [claim(f"w{k}", "--units", 12, "--lease", "1h") for _ in range(2)], range(8)))
     units = [unit for mine in got for unit in mine]
     assert sorted(unit for unit in units if unit is not None) == list(range(12)) and units.count(None) == 4
-    assert claim("late", "--units", 13, "--lease", "0") == 12
+    assert claim("late", "--units", 13, "--lease", "1ms") == 12
     with ThreadPoolExecutor(4) as pool:
         thieves = list(pool.map(lambda k: claim(f"thief{k}", "--units", 13, "--lease", "1h"), range(4)))
     assert sorted(thieves, key=str) == [12, None, None, None], "a lease of no time is over, for one"

@@ -76,8 +76,10 @@ def test_units_are_claimed_once_given_back_by_time_and_done_by_their_owner(daemo
         got = list(pool.map(lambda k: [claim(f"w{k}", "--units", 12, "--lease", "1h") for _ in range(2)], range(8)))
     units = [unit for mine in got for unit in mine]
     assert sorted(unit for unit in units if unit is not None) == list(range(12)) and units.count(None) == 4
-    assert claim("late", "--units", 13, "--lease", "0") == 12
-    assert claim("thief", "--units", 13, "--lease", "1h") == 12, "a lease of no time is over"
+    for lease in ("0", "277778h", f"{2**64 - 1}ms"):
+        assert daemon.cli.run("activations", "claim", acts, "--owner", "late", "--units", 13, "--lease", lease).code == 2
+    assert claim("late", "--units", 13, "--lease", "1ms") == 12
+    assert claim("thief", "--units", 13, "--lease", "277777h") == 12, "a lease of a millisecond is over"
     assert daemon.cli.run("activations", "claim", acts, "--owner", "late", "--done", 12).status == "FAILED_PRECONDITION"
     assert claim("thief", "--done", 12) == 12 and claim("x", "--units", 13) is None
     assert daemon.cli.run("activations", "claim", acts, "--owner", "x", "--done", 99).status == "NOT_FOUND"

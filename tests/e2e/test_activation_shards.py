@@ -124,3 +124,15 @@ def test_exported_metadata_are_those_of_the_programs_and_of_their_description_an
         assert one["checksum"] == f"sha256:{hashlib.sha256(raw).hexdigest()}" and one["size_bytes"] == len(raw)
         assert (one["num_samples"], one["sample_id_range"], one["total_samples_in_shard"]) == (len(ids), [ids[0], ids[-1]], 2 * len(ids))
     assert daemon.cli.ok("activations", "import", acts, tmp_path / "out/host_003", "--host", 8).err == ""
+
+
+@pytest.mark.parametrize("place", ["abc", "disk:/etc/host_003/segment_000001.safetensors", "https://127.0.0.1:1/host_003/s"])
+def test_a_segment_that_is_said_to_be_in_no_bucket_is_a_damaged_manifest(daemon, acts, tmp_path, place):
+    with tc.connect(daemon.socket).activation_store(f"disk:{acts}", host=3) as store:
+        store.append(1, sample(1))
+    path = acts / "host_003/manifest.json"
+    told = json.loads(path.read_text())
+    told["segments"][0] |= {"uploaded": place, "local": False}
+    path.write_text(json.dumps(told))
+    outcome = daemon.cli.run("activations", "export", acts, "--out", tmp_path / "out")
+    assert outcome.status == "DATA_LOSS" and "to no bucket" in outcome.err, outcome

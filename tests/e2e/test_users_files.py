@@ -1,14 +1,18 @@
 """What names, folders and files of one user can do to another, and to root: two users and root, run as such (see test_users.py)."""
+import fcntl
 import os
 import shutil
 import socket
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import grpc
+import numpy as np
 import pytest
+import tensorcast_client as tc
 
 import checkpoints
 from stage import MiB, Tensorcast, acting_as, soon
@@ -174,6 +178,35 @@ def test_what_another_user_links_to_is_not_copied_out_for_root(hers):
         assert seen.status in ("PERMISSION_DENIED", "INVALID_ARGUMENT") and not (hers / "copy2").exists(), seen
 
 
+@pytest.mark.parametrize("what", ["model.safetensors", "config.json"])
+def test_what_another_user_links_to_in_a_model_is_not_exported_for_root(hers, what):
+    checkpoints.write(hers / "secret" / "m", {"w": checkpoints.blob(1, 4096)})
+    (hers / "secret" / "m" / "config.json").write_text('{"secret": 1}')
+    shutil.copytree(hers / "secret" / "m", hers / "run" / "m")
+    with acting_as(ANN):
+        os.symlink("m/model.safetensors", hers / "run" / "own")
+    model = hers / "run" / "m"
+    for path in (model, *model.iterdir()):
+        os.chown(path, ANN, ANN)
+    PUT.ok("export", model, "--out", hers / "out0")
+    with acting_as(ANN):
+        (model / what).rename(model / "own")
+        os.symlink("own", model / what)
+    PUT.ok("export", model, "--out", hers / "out1")  # hers to hers
+    with acting_as(ANN):
+        (model / what).unlink()
+        os.symlink(f"../../secret/m/{what}", model / what)
+    for i, words in enumerate((["export", model, "--out", hers / "out2"], ["load", "--standalone", model, "--out", hers / "out3"],
+                               ["fetch", "--standalone", model, hers / "out4", "--all"])):
+        seen = PUT.run(*words)
+        if i != 1 or what == "model.safetensors":
+            assert seen.status == "PERMISSION_DENIED" and "FOREIGN" in PUT.run(*words, "--json").out, seen
+        assert not list(hers.glob("out[234]/*.json")) and not (i == 1 and what == "model.safetensors" and (hers / "out3").exists())
+    os.unlink(model / what)
+    os.symlink(f"../../secret/m/{what}", model / what)  # root's own link
+    PUT.ok("export", model, "--out", hers / "out5")
+
+
 def test_what_another_user_exchanges_meanwhile_is_not_copied_out_either(hers):
     """Files and folders for links and back, as fast as she can."""
     flip = ("import ctypes, os, sys\nlibc = ctypes.CDLL(None)\nos.chdir(sys.argv[1])\n"
@@ -199,6 +232,35 @@ def test_what_another_user_exchanges_meanwhile_is_not_copied_out_either(hers):
         busy.wait()
 
 
+def test_put_into_a_folder_of_another_user_writes_where_it_was_told(hers):
+    """She exchanges the folder for a link, and what has been begun for another file."""
+    (hers / "secret" / "there").mkdir()
+    PUT.ok("put", hers / "run", f"disk:{hers}/run/copy")
+    with acting_as(ANN):
+        os.symlink("../secret/there", hers / "run" / "link")
+        (hers / "run" / "own").mkdir()
+        os.symlink("own", hers / "run" / "links own")
+    seen = PUT.run("put", hers / "secret" / "key", f"disk:{hers}/run/link/key")
+    told = PUT.run("put", hers / "secret" / "key", f"disk:{hers}/run/link/key", "--json").out
+    assert seen.status == "PERMISSION_DENIED" and "FOREIGN_LINK" in told, seen
+    assert PUT.run("put", hers / "secret" / "key", f"disk:{hers}/run/link/deep/er/key").status == "PERMISSION_DENIED"
+    assert not list((hers / "secret" / "there").iterdir())
+    PUT.ok("put", hers / "run" / "a.bin", f"disk:{hers}/run/links own/a.bin")
+    assert (hers / "run" / "own" / "a.bin").read_bytes().startswith(b"hers")
+    PUT.ok("put", hers / "run" / "a.bin", f"disk:{hers}/run/new/deep/a.bin")
+    flip = ("import ctypes, os, sys\nlibc = ctypes.CDLL(None)\nos.chdir(sys.argv[1])\n"
+            "while True: libc.renameat2(-100, b'own', -100, b'link', 2)")
+    busy = subprocess.Popen(["setpriv", f"--reuid={ANN}", f"--regid={ANN}", "--clear-groups", sys.executable, "-I", "-c", flip,
+                             str(hers / "run")], cwd="/")
+    try:
+        codes = {PUT.run("put", hers / "secret" / "key", f"disk:{hers}/run/own/k{i}").status for i in range(60)}
+        assert busy.poll() is None and "PERMISSION_DENIED" in codes, codes
+    finally:
+        busy.kill()
+        busy.wait()
+    assert not list((hers / "secret" / "there").iterdir())
+
+
 # --- exports ---------------------------------------------------------------------------------------------------------
 
 
@@ -216,3 +278,123 @@ def test_half_an_export_that_another_user_left_is_not_gone_on_with(open_to_all, 
         seen = command(daemon, 0, "export", artifact, "--out", shm / "root", *options)
         assert seen.status == "FAILED_PRECONDITION" and f"user {ANN}" in seen.err and not (shm / "root").exists(), seen
     assert sorted(path.name for path in (shm / ".root.exporting").iterdir()) == ["content", "journal"]
+
+
+# --- stores of others, and what root writes ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def store(open_to_all):
+    """Her store in a folder of hers, and root's beside it, which only root may read."""
+    top = Path(tempfile.mkdtemp(prefix="tc8-store-", dir="/tmp"))
+    top.chmod(0o755)
+    (top / "hers").mkdir()
+    (top / "roots").mkdir(mode=0o700)
+    daemon = open_to_all(activations={"roots": [str(top)]})
+    for folder, host, sample in (("roots", 5, 50), ("hers", 3, 30)):
+        with tc.connect(daemon.socket).activation_store(f"disk:{top}/{folder}", host=host) as writer:
+            writer.append(sample, {1: np.full(3, sample, np.float32)}, info={"text_preview": f"{folder} alone"})
+    for path in (top / "hers", *(top / "hers").rglob("*")):
+        os.chown(path, ANN, ANN)
+    yield daemon, top
+    shutil.rmtree(top)
+
+
+def test_a_merge_reads_and_writes_through_no_link_of_another_user(store):
+    daemon, top = store
+    key = top / "roots" / "key"
+    key.write_text("secret")
+    key.chmod(0o600)
+    with acting_as(ANN):
+        os.symlink("../roots/key", top / "hers/manifest.json")
+    daemon.cli.ok("activations", "merge", top / "hers")
+    assert key.read_text() == "secret" and '"samples":1' in (top / "hers/manifest.json").read_text().replace(" ", "")
+    with acting_as(ANN):
+        os.symlink("../roots/host_005", top / "hers/host_005")
+        (top / "hers/host_003").rename(top / "hers/elsewhere")
+        os.symlink("elsewhere", top / "hers/host_003")  # of hers to what is hers
+    for what in (["merge"], ["status"], ["verify"], ["export", "--out", top / "out"]):
+        seen = daemon.cli.run("activations", what[0], top / "hers", *what[1:])
+        assert seen.status == "PERMISSION_DENIED" and "host_005" in seen.err and "roots alone" not in seen.out, seen
+    (top / "hers/host_005").unlink()
+    assert daemon.cli.json("activations", "merge", top / "hers") == {"hosts": 1, "samples": 1}
+    os.symlink("../roots/host_005", top / "hers/host_005")  # root's own
+    assert daemon.cli.json("activations", "merge", top / "hers") == {"hosts": 2, "samples": 2}
+
+
+def test_shards_are_made_of_no_file_that_another_user_links_to(store):
+    daemon, top = store
+    segment = top / "hers/host_003/segment_000001.safetensors"
+    with acting_as(ANN):
+        segment.unlink()
+        os.symlink("../../roots/host_005/segment_000001.safetensors", segment)
+    seen = daemon.cli.run("activations", "export", top / "hers", "--out", top / "out")
+    assert seen.status == "PERMISSION_DENIED" and not list((top / "out").rglob("*.pkl.gz*")), seen
+    daemon.cli.ok("activations", "export", top / "roots", "--out", top / "roots/shards")
+    with acting_as(ANN):
+        (top / "hers/shards").mkdir()
+        os.symlink("../../roots/shards/host_005/shard_0001.pkl.gz", top / "hers/shards/shard_0001.pkl.gz")
+    seen = daemon.cli.run("activations", "import", top / "hers", top / "hers/shards", "--host", 7)
+    assert seen.status == "PERMISSION_DENIED" and not (top / "hers/host_007").exists(), seen
+    os.symlink("../../roots/shards/host_005/shard_0001.pkl.gz", top / "hers/shards/shard_0002.pkl.gz")
+    (top / "hers/shards/shard_0001.pkl.gz").unlink()
+    daemon.cli.ok("activations", "import", top / "hers", top / "hers/shards", "--host", 7)
+
+
+def test_claims_are_written_through_no_link_and_nobody_keeps_them_locked_for_ever(store):
+    daemon, top = store
+    with acting_as(ANN):
+        os.symlink("../roots", top / "hers/claims")
+    words = ["activations", "claim", top / "hers", "--owner", "me", "--units", 1, "--lease", "1ms"]
+    seen = daemon.cli.run(*words)
+    assert seen.status == "PERMISSION_DENIED" and not list((top / "roots").glob("*unit*")), seen
+    (top / "hers/claims").unlink()
+    assert daemon.cli.ok(*words).out == "0\n"
+    with acting_as(BOB):
+        fd = os.open(top / "hers/claims", os.O_RDONLY)
+        fcntl.flock(fd, fcntl.LOCK_EX)
+    started = time.monotonic()
+    for more in (words, [*words[:5], "--done", 0]):
+        seen = daemon.cli.run(*more, "--timeout", "300ms")
+        assert seen.status == "UNAVAILABLE" and "locked" in seen.err, seen
+    assert time.monotonic() - started < 20
+    os.close(fd)
+    assert daemon.cli.ok(*words).out == "0\n"
+    assert len(list((top / "hers/claims").iterdir())) == 1
+
+
+def test_what_root_writes_over_a_file_of_another_user_has_not_its_mode(store, models):
+    daemon, top = store
+    artifact, out = write(models, "m", 4096), top / "hers/out.safetensors"
+    for mode in (0o4755, 0o666):
+        with acting_as(ANN):
+            out.unlink(missing_ok=True)
+            out.touch()
+            out.chmod(mode)
+        daemon.cli.ok("load", artifact, "--out", out)
+        assert out.stat().st_uid == 0 and out.stat().st_mode & 0o7777 & ~0o644 == 0
+    out.chmod(0o4600)
+    daemon.cli.ok("load", artifact, "--out", out)
+    assert out.stat().st_mode & 0o7777 == 0o600  # one's own is kept
+
+
+def test_a_folder_that_is_exchanged_while_it_is_filled_is_the_one_that_was_opened(store, models):
+    """fetch writes file after file, and somebody else has the folder around."""
+    daemon, top = store
+    checkpoints.write(models / "many", *({f"w{i}": checkpoints.blob(i, 64 << 10)} for i in range(40)))
+    (top / "roots/there").mkdir()
+    with acting_as(ANN):
+        (top / "hers/to").mkdir()
+        os.symlink("../roots/there", top / "hers/link")
+    flip = ("import ctypes, os, sys\nlibc = ctypes.CDLL(None)\nos.chdir(sys.argv[1])\nwhile not os.listdir('to'): pass\n"
+            "libc.renameat2(-100, b'to', -100, b'link', 2)")
+    busy = subprocess.Popen(["setpriv", f"--reuid={ANN}", f"--regid={ANN}", "--clear-groups", sys.executable, "-I", "-c", flip,
+                             str(top / "hers")], cwd="/")
+    try:
+        assert soon(lambda: Path(f"/proc/{busy.pid}/cwd").resolve() == top / "hers")
+        daemon.cli.ok("fetch", f"disk:{models}/many", top / "hers/to", "--all")
+        assert busy.wait(20) == 0 and (top / "hers/to").is_symlink()
+    finally:
+        busy.kill()
+        busy.wait()
+    assert not list((top / "roots/there").iterdir()) and len(list((top / "hers/link").glob("*.safetensors"))) == 40

@@ -203,7 +203,7 @@ def test_each_unit_is_claimed_by_one_of_many_also_when_answers_are_lost(store): 
     owner = got.index(3)
     assert json.loads(store.get("acts/claims/unit_00000003"))["owner"] == f"w{owner}"
     assert activations("claim", place, "--owner", f"w{owner}", "--done", 3)["unit"] == 3
-    assert activations("claim", place, "--owner", "late", "--units", 9, "--lease", "0")["unit"] == 8
+    assert activations("claim", place, "--owner", "late", "--units", 9, "--lease", "1ms")["unit"] == 8
     with ThreadPoolExecutor(8) as pool:
         got = list(pool.map(lambda k: activations("claim", place, "--owner", f"t{k}", "--units", 9, "--lease", "1h")["unit"], range(8)))
     assert sorted(got, key=str) == [8, *[None] * 7], got

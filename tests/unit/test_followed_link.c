@@ -1,5 +1,5 @@
 /* Links are followed as the kernel follows them, but none of a stranger to what is not his. */
-#include "client/cli/followed_link.h"
+#include "base/followed_link.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

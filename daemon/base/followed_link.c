@@ -1,4 +1,4 @@
-#include "followed_link.h"
+#include "base/followed_link.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -101,4 +101,20 @@ int followed_link_stat(int folder_fd, const char *name, const char *shown, struc
             "put the file itself there, or make the link yourself",
             text, (unsigned)walk.stranger);
     return at < 0 ? fail_errno(error, -at, "cannot look at %s", text) : 0;
+}
+
+int followed_link_open(int folder_fd, const char *name, const char *shown, int flags, struct error *error)
+{
+    struct stat found, opened;
+    char text[TEXT_NAME_CHARS];
+    if (followed_link_stat(folder_fd, name, shown, &found, error) < 0)
+        return -1;
+    text_escape(shown, strlen(shown), text);
+    int fd = openat(folder_fd, name, flags | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0)
+        return fail_errno(error, errno, "cannot open %s", text);
+    if (fstat(fd, &opened) == 0 && opened.st_dev == found.st_dev && opened.st_ino == found.st_ino)
+        return fd;
+    close(fd);
+    return fail(error, ERROR_ABORTED, "FILE_REPLACED", "%s was replaced while it was being opened; try again", text);
 }
