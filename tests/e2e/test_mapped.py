@@ -146,10 +146,30 @@ def test_an_image_that_somebody_else_may_write_to_is_no_proof(daemon, mounted):
             Lease(daemon, at).end()
         undo()
         Lease(daemon, at).end()
+    for mode, says in ((0o777, "is below"), (0o1777, None), (0o700, None)):  # who may put another file in its place
+        file.parent.chmod(mode)
+        if says:
+            assert says in refusal(daemon, at)[1]
+        else:
+            Lease(daemon, at).end()
     os.unlink(file)
     os.unlink(f"{file}.moved")
+    for name in (None, f"{file} (deleted)", f"{file}.moved (deleted)"):  # as the kernel calls what is gone
+        if name:
+            os.symlink("/etc/passwd", name)
+        code, text = refusal(daemon, at)
+        assert code == "FAILED_PRECONDITION" and "cannot be seen" in text, text
+
+
+def test_an_attribute_in_an_image_that_somebody_else_may_write_to_is_no_proof(daemon, mounted):
+    at = mounted("ext4")
+    image = subprocess.run(["findmnt", "-no", "SOURCE", at], capture_output=True, text=True).stdout.strip()
+    file = Path(subprocess.run(["losetup", "-nO", "BACK-FILE", image], capture_output=True, text=True).stdout.strip())
+    run("chattr", "+i", at / "model.safetensors")
+    Lease(daemon, at).end()
+    os.chown(file, 4242, -1)
     code, text = refusal(daemon, at)
-    assert code == "FAILED_PRECONDITION" and "cannot be seen" in text, text
+    assert code == "FAILED_PRECONDITION" and "belongs to user 4242" in text, text
 
 
 def test_an_attribute_is_looked_at_for_every_load(daemon, model):

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "source/disk/image_file.h"
+#include "tests/support/shell.h"
 
 #include <cmocka.h>
 #undef fail /* ours is in base/error.h */
@@ -18,38 +19,30 @@
 static char root[64], image[80];
 static struct error error;
 
-static void run(const char *format, ...) __attribute__((format(printf, 1, 2)));
-static void run(const char *format, ...)
-{
-    char command[512];
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(command, sizeof command, format, arguments);
-    va_end(arguments);
-    assert_int_equal(system(command), 0);
-}
-
-/* 7:3 is a loop device, 259:1 a partition of one, 8:0 a disk. */
+/* 7:3 is a loop device, 259:1 a partition of one, 253:0 a device on that, 253:1 one on the latter, 8:0 a disk. */
 static int make_sys(void **state)
 {
     (void)state;
     strcpy(root, "/tmp/test_image_file_XXXXXX");
     assert_non_null(mkdtemp(root));
-    snprintf(image, sizeof image, "%s/image", root);
-    run("cd %s && mkdir -p devices/loop3/loop devices/loop3/loop3p1 devices/sda dev/block && echo %s "
-        ">devices/loop3/loop/backing_file",
-        root, image);
-    run("cd %s/dev/block && ln -s ../../devices/loop3 7:3 && ln -s ../../devices/loop3/loop3p1 259:1 && ln -s "
-        "../../devices/sda 8:0",
-        root);
-    run("touch %s && chmod 644 %s", image, image);
+    snprintf(image, sizeof image, "%s/images/image", root);
+    shell("cd %s && mkdir -p devices/loop3/loop devices/loop3/loop3p1 devices/sda dev/block images && echo %s "
+          ">devices/loop3/loop/backing_file",
+          root, image);
+    shell("cd %s/devices && mkdir -p dm-0/slaves dm-1/slaves && echo 259:1 >loop3/loop3p1/dev && echo 253:0 >dm-0/dev && "
+          "ln -s ../../loop3/loop3p1 dm-0/slaves/ && ln -s ../../dm-0 dm-1/slaves/",
+          root);
+    shell("cd %s/dev/block && ln -s ../../devices/loop3 7:3 && ln -s ../../devices/loop3/loop3p1 259:1 && ln -s "
+          "../../devices/sda 8:0 && ln -s ../../devices/dm-0 253:0 && ln -s ../../devices/dm-1 253:1",
+          root);
+    shell("touch %s && chmod 644 %s && chmod 755 %s", image, image, root);
     return 0;
 }
 
 static int remove_sys(void **state)
 {
     (void)state;
-    run("rm -rf %s", root);
+    shell("rm -rf %s", root);
     return 0;
 }
 
@@ -59,43 +52,78 @@ static void assert_refused(dev_t device, const char *naming)
     assert_int_equal(error.code, ERROR_FAILED_PRECONDITION);
     assert_string_equal(error.reason, "NOT_IMMUTABLE");
     assert_non_null(strstr(error.message, naming));
-    assert_non_null(strstr(error.message, image));
 }
 
-static void what_is_no_loop_device_has_no_file(void **state)
+static void what_is_on_no_loop_device_has_no_file(void **state)
 {
     (void)state;
-    run("chmod 666 %s", image);
+    shell("chmod 666 %s", image);
     assert_int_equal(image_file_check(root, makedev(8, 0), &error), 0);
-    assert_int_equal(image_file_check(root, makedev(0, 42), &error), 0);
+    assert_refused(makedev(0, 42), "no block device");
+    assert_refused(makedev(7, 1234567), "7:1234567"); /* neither here nor there */
 }
 
 static void an_image_of_this_user_alone_is_good(void **state)
 {
     (void)state;
-    assert_int_equal(image_file_check(root, makedev(7, 3), &error), 0);
-    assert_int_equal(image_file_check(root, makedev(259, 1), &error), 0);
+    const dev_t devices[] = {makedev(7, 3), makedev(259, 1), makedev(253, 0), makedev(253, 1)};
+    for (size_t i = 0; i < sizeof devices / sizeof devices[0]; i++)
+        assert_int_equal(image_file_check(root, devices[i], &error), 0);
 }
 
 static void an_image_that_others_may_write_to_is_not(void **state)
 {
     (void)state;
-    run("chmod 664 %s", image);
+    shell("chmod 664 %s", image);
     assert_refused(makedev(7, 3), "mode 0664");
-    run("chmod 646 %s", image);
+    assert_refused(makedev(253, 0), "mode 0664");
+    shell("chmod 646 %s", image);
     assert_refused(makedev(259, 1), "mode 0646");
-    run("chmod 644 %s", image);
+    assert_refused(makedev(253, 1), "mode 0646");
+    shell("chmod 644 %s", image);
     if (geteuid() == 0) {
         assert_int_equal(chown(image, 4242, 0), 0);
+        assert_refused(makedev(7, 3), "user 4242");
+        assert_refused(makedev(253, 1), image);
+    }
+}
+
+static void an_image_in_whose_place_others_may_put_another_one_is_not(void **state)
+{
+    (void)state;
+    shell("chmod 777 %s/images", root);
+    assert_refused(makedev(7, 3), "is below");
+    shell("chmod 1777 %s/images", root); /* as /tmp: nobody else renames it */
+    assert_int_equal(image_file_check(root, makedev(7, 3), &error), 0);
+    shell("chmod 755 %s/images", root);
+    if (geteuid() == 0) {
+        shell("chown 4242 %s/images", root);
         assert_refused(makedev(7, 3), "user 4242");
     }
 }
 
+/* What the kernel calls a file that was removed is a name that anybody could give to something else. */
 static void an_image_that_is_not_to_be_seen_is_not(void **state)
 {
     (void)state;
-    run("mv %s %s.new", image, image);
+    shell("mv %s %s.new", image, image);
     assert_refused(makedev(7, 3), "cannot be seen");
+    shell("echo '%s (deleted)' >%s/devices/loop3/loop/backing_file && ln -s /etc/passwd '%s (deleted)'", image, root, image);
+    assert_refused(makedev(7, 3), "cannot be seen");
+    shell("ln -s %s.new %s && echo %s >%s/devices/loop3/loop/backing_file", image, image, image, root);
+    assert_refused(makedev(7, 3), "cannot be seen");
+    shell("echo relative >%s/devices/loop3/loop/backing_file", root);
+    assert_refused(makedev(7, 3), "no path");
+}
+
+/* A device of devices, of which one is unknown, or that never ends. */
+static void layers_that_cannot_be_followed_are_no_proof(void **state)
+{
+    (void)state;
+    shell("rm %s/devices/dm-0/dev", root);
+    assert_refused(makedev(253, 1), "253:1");
+    shell("echo 253:1 >%s/devices/dm-0/dev", root);
+    assert_refused(makedev(253, 1), "253:1");
 }
 
 #define IN_SYS(test) cmocka_unit_test_setup_teardown(test, make_sys, remove_sys)
@@ -103,10 +131,9 @@ static void an_image_that_is_not_to_be_seen_is_not(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        IN_SYS(what_is_no_loop_device_has_no_file),
-        IN_SYS(an_image_of_this_user_alone_is_good),
-        IN_SYS(an_image_that_others_may_write_to_is_not),
-        IN_SYS(an_image_that_is_not_to_be_seen_is_not),
+        IN_SYS(what_is_on_no_loop_device_has_no_file),    IN_SYS(an_image_of_this_user_alone_is_good),
+        IN_SYS(an_image_that_others_may_write_to_is_not), IN_SYS(an_image_in_whose_place_others_may_put_another_one_is_not),
+        IN_SYS(an_image_that_is_not_to_be_seen_is_not),   IN_SYS(layers_that_cannot_be_followed_are_no_proof),
     };
     return cmocka_run_group_tests_name("image_file", tests, NULL, NULL);
 }

@@ -9,11 +9,13 @@
 #include <fcntl.h>
 #include <linux/fsverity.h>
 #include <linux/magic.h>
+#include <linux/major.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include "source/disk/immutability.h"
@@ -27,6 +29,7 @@ static struct { /* what the kernel says */
     bool fstatfs_fails, statx_fails, readlink_fails;
     const char *path; /* NULL = the real one */
     unsigned n_links;
+    dev_t device;
     int n_ioctls;
 } kernel;
 
@@ -71,7 +74,7 @@ ssize_t readlink(const char *path, char *text, size_t room)
 int fstat(int fd, struct stat *status)
 {
     (void)fd;
-    *status = (struct stat){.st_mode = S_IFREG, .st_nlink = kernel.n_links};
+    *status = (struct stat){.st_mode = S_IFREG, .st_nlink = kernel.n_links, .st_dev = kernel.device};
     return 0;
 }
 
@@ -89,6 +92,7 @@ static int set_up(void **state)
     kernel.filesystem = EXT4_SUPER_MAGIC;
     kernel.knows_attribute = true;
     kernel.n_links = 1;
+    kernel.device = makedev(3000, 1); /* a disk that /sys knows nothing of */
     kernel.path = file;
     return 0;
 }
@@ -164,6 +168,22 @@ static void the_attribute_is_proof_on_file_systems_that_keep_it(void **state)
         kernel.filesystem = filesystems[i];
         assert_int_equal(prove(&no_roots, true), i < 4 ? IMMUTABLE_BY_ATTRIBUTE : -1);
     }
+}
+
+/* See test_image_file.c. */
+static void what_is_below_the_file_system_has_to_be_known(void **state)
+{
+    const long filesystems[] = {SQUASHFS_MAGIC,  EROFS_SUPER_MAGIC_V1, EXT4_SUPER_MAGIC,
+                                XFS_SUPER_MAGIC, F2FS_SUPER_MAGIC,     BTRFS_SUPER_MAGIC};
+    const dev_t devices[] = {makedev(0, 42), makedev(LOOP_MAJOR, 1234567)};
+    (void)state;
+    kernel.has_attribute = true;
+    for (size_t i = 0; i < sizeof filesystems / sizeof filesystems[0]; i++)
+        for (size_t k = 0; k < sizeof devices / sizeof devices[0]; k++) {
+            kernel.filesystem = filesystems[i];
+            kernel.device = devices[k];
+            assert_int_equal(prove(&no_roots, true), i < 5 ? -1 : IMMUTABLE_BY_ATTRIBUTE);
+        }
 }
 
 static void without_a_lease_somebody_may_have_it_open_for_writing(void **state)
@@ -260,6 +280,7 @@ int main(void)
         WITH_A_KERNEL(fs_verity_is_proof_where_the_kernel_has_it),
         WITH_A_KERNEL(images_that_cannot_be_written_are_proof),
         WITH_A_KERNEL(the_attribute_is_proof_on_file_systems_that_keep_it),
+        WITH_A_KERNEL(what_is_below_the_file_system_has_to_be_known),
         WITH_A_KERNEL(without_a_lease_somebody_may_have_it_open_for_writing),
         WITH_A_KERNEL(an_attribute_that_the_file_system_does_not_know_is_none),
         WITH_A_KERNEL(the_operators_word_holds_below_the_root_and_nowhere_else),

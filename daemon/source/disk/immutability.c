@@ -61,7 +61,7 @@ static int check_image(const struct evidence *evidence, struct error *error)
     return image_file_check("/sys", status.st_dev, error);
 }
 
-/* And the image is no file that somebody may write to. One that is read without a block device below it is not looked for. */
+/* And the image is no file that somebody may write to. */
 static bool has_read_only_superblock(const struct evidence *evidence)
 {
     struct error error;
@@ -81,10 +81,13 @@ static bool has_attribute(const struct evidence *evidence)
 }
 
 /* chattr +i: nobody opens the file for writing, cuts or removes it any more. Who had it open before may still write (ext4 and
- * f2fs ask at every write, xfs, btrfs and the driver of ext2 do not), so a lease has to say that nobody had. */
+ * f2fs ask at every write, xfs, btrfs and the driver of ext2 do not), so a lease has to say that nobody had. What is below the file
+ * system is not asked of btrfs, whose files do not tell their device. */
 static bool has_immutable_attribute(const struct evidence *evidence)
 {
-    return evidence->question->is_leased && has_attribute(evidence);
+    struct error error;
+    return evidence->question->is_leased && has_attribute(evidence) &&
+           (evidence->filesystem == BTRFS_SUPER_MAGIC || check_image(evidence, &error) == 0);
 }
 
 /* The operator's word, for what really lies there: links that led to the file count for nothing, and a file without a name
@@ -119,7 +122,9 @@ static int fail_unproven(const struct evidence *evidence, struct error *error)
     char name[TEXT_NAME_CHARS];
     struct error image;
     text_escape(question->name, strlen(question->name), name);
-    if (is_of_read_only_format(evidence) && check_image(evidence, &image) < 0)
+    bool is_image = is_of_read_only_format(evidence) ||
+                    (question->is_leased && has_attribute(evidence) && evidence->filesystem != BTRFS_SUPER_MAGIC);
+    if (is_image && check_image(evidence, &image) < 0)
         fail(error, ERROR_FAILED_PRECONDITION, "NOT_IMMUTABLE",
              "%s can change: %s; make that root's alone, or name the folder in sources.disk.immutable_roots", name,
              image.message);
