@@ -77,12 +77,15 @@ static void add_holder(void *data, const struct handoff_lease *lease)
     if (status->n_holders == MAX_HOLDERS)
         return;
     status->n_holders++;
+    /* one that has ended leaves its number, and perhaps its connection to a child: then it is nobody's name */
+    uint64_t age_ns = clock_now_ns() - lease->connected_ns;
+    pid_t pid = process_is_younger(lease->pid, age_ns) ? 0 : lease->pid;
     Tensorcast__Daemon__V1__LeaseStatus *row = ADD_ROW(&status->arena, status->replica, held_by, lease_status);
-    row->pid = (uint64_t)lease->pid;
+    row->pid = (uint64_t)pid;
     row->uid = lease->uid;
-    row->command = text_for_messages(&status->arena, process_command(lease->pid, command));
+    row->command = text_for_messages(&status->arena, process_command(pid, command));
     row->since_s = seconds(clock_now_ns() - lease->since_ns);
-    row->cgroup = text_for_messages(&status->arena, process_cgroup(lease->pid, cgroup));
+    row->cgroup = text_for_messages(&status->arena, process_cgroup(pid, cgroup));
 }
 
 /* Its files are read into the page cache. */

@@ -2,8 +2,10 @@
 
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <time.h>
 #include <unistd.h>
 
 /* The beginning of /proc/PID/NAME as text. */
@@ -39,6 +41,29 @@ char *process_cgroup(pid_t pid, char out[PROCESS_CGROUP_CHARS])
     memcpy(out, line ? line : "", length);
     out[length] = '\0';
     return out;
+}
+
+/* Field 22 of /proc/PID/stat, in ticks since the host was started; 0 = not known. The second field may hold anything. */
+static uint64_t began_ns(pid_t pid)
+{
+    char text[1024], *end = NULL;
+    uint64_t ticks = 0;
+    read_start(pid, "stat", text, sizeof text);
+    const char *at = strrchr(text, ')');
+    for (int field = 2; at && field < 22; field++)
+        at = strchr(at + 1, ' ');
+    if (at)
+        ticks = strtoull(at, &end, 10);
+    return at && end != at ? ticks * (1000000000 / (uint64_t)sysconf(_SC_CLK_TCK)) : 0;
+}
+
+bool process_is_younger(pid_t pid, uint64_t age_ns)
+{
+    const uint64_t tick_ns = 1000000000 / (uint64_t)sysconf(_SC_CLK_TCK);
+    struct timespec now;
+    clock_gettime(CLOCK_BOOTTIME, &now);
+    uint64_t now_ns = (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec, began = began_ns(pid);
+    return began && began + age_ns > now_ns + tick_ns;
 }
 
 void process_allow_descriptors(void)

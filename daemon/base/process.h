@@ -3,6 +3,8 @@
 #ifndef BASE_PROCESS_H
 #define BASE_PROCESS_H
 
+#include <stdbool.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 enum { PROCESS_COMMAND_CHARS = 64, PROCESS_CGROUP_CHARS = 512 };
@@ -11,6 +13,9 @@ enum { PROCESS_COMMAND_CHARS = 64, PROCESS_CGROUP_CHARS = 512 };
 char *process_command(pid_t pid, char out[PROCESS_COMMAND_CHARS]);
 /* Its path in the unified hierarchy, such as /system.slice/vllm.service; it names a unit, a container or a pod. */
 char *process_cgroup(pid_t pid, char out[PROCESS_CGROUP_CHARS]);
+
+/* Whether the process that has this number now began less than so long ago: then it is not the one that had it before that. */
+bool process_is_younger(pid_t pid, uint64_t age_ns);
 
 /* As many as the hard limit says: replicas, files and connections cost one each, and the usual limit is for programs that use
  * select(). */

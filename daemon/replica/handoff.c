@@ -58,7 +58,7 @@ struct peer {
     struct seat seat;                         /* empty while an unredeemed token of its user has one */
     bool brings_none;                         /* no descriptor of the client's can be in the socket's queue */
     struct replica *lease;                    /* NULL until a token was redeemed */
-    uint64_t leased_ns;                       /* when it was */
+    uint64_t connected_ns, leased_ns;         /* leased_ns: when it was */
     struct device_region *region;             /* offered and not yet taken; owned */
     unsigned char token[HANDOFF_TOKEN_BYTES]; /* of the offer */
     uint64_t expires_ns;                      /* for a peer without a lease */
@@ -380,6 +380,7 @@ static void on_accept(void *context, int fd, const struct ucred *credentials)
                           .pid = credentials->pid,
                           .brings_none = brings_none,
                           .seat = seat,
+                          .connected_ns = clock_now_ns(),
                           .expires_ns = clock_now_ns() + (uint64_t)HANDOFF_TOKEN_TTL_MS * NS_PER_MS};
     handoff->peers = peer;
     peer->watch = loop_watch_create(handoff->loop, fd, LOOP_READABLE | LOOP_HANGUP, on_peer, peer);
@@ -518,6 +519,6 @@ void handoff_each_lease(const struct handoff *handoff, const struct replica *rep
 {
     for (const struct peer *peer = handoff->peers; peer; peer = peer->next) {
         if (peer->lease == replica)
-            fn(data, &(struct handoff_lease){peer->pid, peer->uid, peer->leased_ns});
+            fn(data, &(struct handoff_lease){peer->pid, peer->uid, peer->leased_ns, peer->connected_ns});
     }
 }

@@ -50,6 +50,7 @@ struct handoff_lease {
     pid_t pid; /* 0 = of another PID namespace */
     uid_t uid;
     uint64_t since_ns;
+    uint64_t connected_ns; /* when the kernel told pid and uid */
 };
 /* Who holds this replica, newest first. */
 void handoff_each_lease(const struct handoff *handoff, const struct replica *replica,

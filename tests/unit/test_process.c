@@ -1,0 +1,59 @@
+/* A number of a process is used again when it has ended: what began later is not who had it. */
+#include "base/process.h"
+
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+
+#include <cmocka.h>
+
+static const uint64_t hour_ns = (uint64_t)3600 * 1000 * NS_PER_MS;
+
+static void a_process_is_younger_than_what_was_before_it(void **state)
+{
+    (void)state;
+    prctl(PR_SET_NAME, "a) R 1 (b"); /* as anybody may call his process */
+    uint64_t before_ns = clock_now_ns();
+    pid_t child = fork();
+    if (child == 0) {
+        pause();
+        _exit(0);
+    }
+    uint64_t after_ns = clock_now_ns();
+    assert_true(process_is_younger(child, hour_ns));
+    assert_true(process_is_younger(child, clock_now_ns() - before_ns + (uint64_t)1000 * NS_PER_MS));
+    assert_false(process_is_younger(child, clock_now_ns() - after_ns));
+    assert_false(process_is_younger(child, 0));
+    assert_false(process_is_younger(getpid(), 0));
+    kill(child, SIGKILL);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    assert_false(process_is_younger(child, hour_ns)); /* nobody has the number: there is nobody to be taken for another */
+    assert_false(process_is_younger(0, hour_ns));
+}
+
+static void a_command_is_told_as_it_calls_itself(void **state)
+{
+    char command[PROCESS_COMMAND_CHARS], cgroup[PROCESS_CGROUP_CHARS];
+    (void)state;
+    prctl(PR_SET_NAME, "a) R 1 (b");
+    assert_string_equal(process_command(getpid(), command), "a) R 1 (b");
+    assert_string_equal(process_command(0, command), "");
+    assert_string_equal(process_cgroup(0, cgroup), "");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_process_is_younger_than_what_was_before_it),
+        cmocka_unit_test(a_command_is_told_as_it_calls_itself),
+    };
+    return cmocka_run_group_tests_name("process", tests, NULL, NULL);
+}
