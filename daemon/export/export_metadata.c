@@ -3,32 +3,39 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/map.h"
 #include "base/memory.h"
+#include "resolve/artifact_metadata.h"
 
 #define SHARDING_PREFIX "DCP_"
 
-static bool same_text(const char *a, size_t a_length, const char *b, size_t b_length)
-{
-    return a_length == b_length && memcmp(a, b, a_length) == 0;
-}
-
-static void add_pair(struct export_metadata *metadata, const struct part_metadata *said)
+static void add_pair(struct export_metadata *metadata, struct map *known, const struct part_metadata *said)
 {
     const struct export_pair pair = {arena_text(&metadata->arena, said->key, said->key_length),
                                      arena_text(&metadata->arena, said->value, said->value_length), said->key_length,
                                      said->value_length};
-    for (size_t i = 0; i < metadata->n_pairs; i++) {
-        const struct export_pair *known = &metadata->pairs[i];
-        if (!same_text(known->key, known->key_length, pair.key, pair.key_length))
-            continue;
-        if (!same_text(known->value, known->value_length, pair.value, pair.value_length)) {
-            ARRAY_RESERVE(metadata->conflicts, metadata->n_conflicts, metadata->conflict_room);
-            metadata->conflicts[metadata->n_conflicts++] = pair;
-        }
+    uint32_t found = map_add(known, pair.key, pair.key_length, (uint32_t)metadata->n_pairs);
+    if (found == MAP_NONE) {
+        ARRAY_RESERVE(metadata->pairs, metadata->n_pairs, metadata->room);
+        metadata->pairs[metadata->n_pairs++] = pair;
         return;
     }
-    ARRAY_RESERVE(metadata->pairs, metadata->n_pairs, metadata->room);
-    metadata->pairs[metadata->n_pairs++] = pair;
+    const struct export_pair *first = &metadata->pairs[found];
+    if (first->value_length == pair.value_length && memcmp(first->value, pair.value, pair.value_length) == 0)
+        return;
+    ARRAY_RESERVE(metadata->conflicts, metadata->n_conflicts, metadata->conflict_room);
+    metadata->conflicts[metadata->n_conflicts++] = pair;
+}
+
+static void add_file(struct export_metadata *metadata, struct map *known, const struct part_metadata *pairs, size_t n_pairs)
+{
+    size_t prefix = strlen(SHARDING_PREFIX);
+    const struct part_metadata **kept = memory_alloc_array(n_pairs + 1, sizeof *kept);
+    size_t n_kept = artifact_metadata_keep_last(pairs, n_pairs, kept);
+    for (size_t i = n_pairs - n_kept; i < n_pairs; i++)
+        if (kept[i]->key_length < prefix || memcmp(kept[i]->key, SHARDING_PREFIX, prefix) != 0)
+            add_pair(metadata, known, kept[i]);
+    free(kept);
 }
 
 static int compare_keys(const void *left, const void *right)
@@ -41,14 +48,14 @@ static int compare_keys(const void *left, const void *right)
 
 void export_metadata_merge(const struct artifact *artifact, struct export_metadata *metadata)
 {
-    size_t prefix = strlen(SHARDING_PREFIX);
+    struct map known; /* of each key that is kept, which pair it is */
+    map_init(&known, 0);
     for (size_t f = 0; f < artifact->source->n_files; f++) {
         size_t n_pairs;
         const struct part_metadata *pairs = artifact_metadata(artifact, f, &n_pairs);
-        for (size_t i = 0; i < n_pairs; i++)
-            if (pairs[i].key_length < prefix || memcmp(pairs[i].key, SHARDING_PREFIX, prefix) != 0)
-                add_pair(metadata, &pairs[i]);
+        add_file(metadata, &known, pairs, n_pairs);
     }
+    map_fini(&known);
     if (metadata->n_pairs)
         qsort(metadata->pairs, metadata->n_pairs, sizeof *metadata->pairs, compare_keys);
 }

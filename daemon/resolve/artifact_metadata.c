@@ -12,8 +12,7 @@ static uint64_t count_bytes(const struct part_metadata *pairs, size_t n_pairs)
     return bytes;
 }
 
-/* Fills the end of `kept`, which has room for all; returns how many. */
-static size_t keep_last(const struct part_metadata *pairs, size_t n_pairs, const struct part_metadata **kept)
+size_t artifact_metadata_keep_last(const struct part_metadata *pairs, size_t n_pairs, const struct part_metadata **kept)
 {
     struct map known;
     size_t n_kept = 0;
@@ -39,7 +38,7 @@ int artifact_metadata_collect(const struct artifact *artifact, struct arena *are
     const struct part_metadata **kept = arena_try_array(arena, n_pairs, sizeof *kept, error);
     if (!kept || quota_charge_add(&charge, map_memory_bytes(n_pairs), error) != 0)
         return -1;
-    metadata->n_pairs = keep_last(pairs, n_pairs, kept);
+    metadata->n_pairs = artifact_metadata_keep_last(pairs, n_pairs, kept);
     metadata->pairs = kept + n_pairs - metadata->n_pairs;
     quota_charge_end(&charge);
     return 0;

@@ -17,5 +17,7 @@ struct artifact_metadata {
 /* Of a key that occurs twice the last value counts, as for the reference reader. -1: no memory for it. */
 int artifact_metadata_collect(const struct artifact *artifact, struct arena *arena, struct artifact_metadata *metadata,
                               struct error *error);
+/* Of each key its last pair, in their order, at the end of `kept`, which has room for all. Returns how many. */
+size_t artifact_metadata_keep_last(const struct part_metadata *pairs, size_t n_pairs, const struct part_metadata **kept);
 
 #endif

@@ -166,6 +166,16 @@ def test_metadata_is_merged_and_a_contradiction_is_told(alone, models, tmp_path)
         assert header(tmp_path / f"out/rank{rank}.safetensors")["__metadata__"] == {"format": "pt", "run": "one", "x": "y"}
 
 
+def test_of_a_key_that_a_file_has_twice_the_last_value_counts_however_many_there_are(alone, models, tmp_path):
+    pairs = ",".join(f'"k{i}":"{i}"' for i in range(100_000))
+    head = f'{{"__metadata__":{{"step":"1",{pairs},"step":"2"}},"a":{{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}}}'.encode()
+    (models / "m").mkdir()
+    (models / "m/model.safetensors").write_bytes(len(head).to_bytes(8, "little") + head + b"x")
+    told = alone.ok("export", f"disk:{models}/m", "--out", tmp_path / "out", timeout=30)  # pair by pair it took minutes
+    assert "__metadata__" not in told.err
+    assert header(tmp_path / "out/model.safetensors") == json.loads(head)
+
+
 def test_progress_lines_end_with_everything_done(alone, models, tmp_path):
     checkpoints.write(models / "m", {"w": checkpoints.blob(1, 48 * MiB)})
     told = alone.ok("export", f"disk:{models}/m", "--out", tmp_path / "out", "--progress", "json", "--verify", "--json")
