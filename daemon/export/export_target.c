@@ -120,8 +120,7 @@ static bool is_within(const char *inner, const char *outer)
 bool export_target_meets(const struct export_target *target, const char *path)
 {
     char *resolved = realpath(path, NULL);
-    bool meets = resolved && (is_within(resolved, target->path) ||
-                              (target->exists && is_within(target->path, resolved) && strcmp(target->path, resolved) == 0));
+    bool meets = resolved && is_within(resolved, target->path);
     free(resolved);
     return meets;
 }

@@ -38,7 +38,7 @@ void export_target_close(struct export_target *target);   /* what lies beside it
 /* Adds to an error of writing how much room is needed and there is, when that is what it is about. */
 void export_target_explain(const struct export_target *target, uint64_t needed_bytes, struct error *error);
 
-/* Is the file or folder at `path` the target, within it, or around it? */
+/* Is the file or folder at `path` the target, or within it? */
 bool export_target_meets(const struct export_target *target, const char *path);
 
 #endif

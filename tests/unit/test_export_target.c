@@ -191,7 +191,7 @@ static void a_folder_beside_that_others_could_change_is_not_worked_in(void **sta
     assert_published(&target);
 }
 
-static void a_target_within_or_around_the_source_meets_it(void **state)
+static void a_source_that_is_the_target_or_within_it_meets_it(void **state)
 {
     struct export_target target;
     char path[128];
@@ -281,7 +281,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(trees_of_130_levels_are_left_and_of_100_removed, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(a_folder_beside_that_others_could_change_is_not_worked_in, make_folder,
                                         remove_folder),
-        cmocka_unit_test_setup_teardown(a_target_within_or_around_the_source_meets_it, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(a_source_that_is_the_target_or_within_it_meets_it, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(a_journal_is_read_again, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(another_export_or_none_to_resume_begins_anew, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(records_that_a_crash_cut_or_changed_do_not_count, make_folder, remove_folder),
