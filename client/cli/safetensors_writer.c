@@ -34,7 +34,7 @@ static void write_entry(struct json_writer *json, const struct report_json_tenso
 char *safetensors_writer_header(const struct report_json_tensor *tensors, size_t n_tensors, size_t *length,
                                 struct error *error)
 {
-    struct json_writer json = {0};
+    struct json_writer json = {.escapes_least = true};
     uint64_t offset = 0;
     json_write_open(&json, '{');
     json_write_key(&json, "__metadata__"); /* transformers refuses files that do not name a framework */

@@ -66,6 +66,7 @@ struct json_writer {
     char *text; /* NUL-terminated once anything was written; free() it */
     size_t length, capacity;
     bool need_comma;
+    bool escapes_least; /* as other writers of files: only what JSON says, not what would change how a terminal shows text */
 };
 
 void json_write_open(struct json_writer *writer, char bracket);  /* '{' or '[' */

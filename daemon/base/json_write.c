@@ -61,6 +61,15 @@ void json_write_json(struct json_writer *writer, const char *json, size_t length
     append_text(writer, json, length);
 }
 
+/* Of a sequence of n bytes that is UTF-8. */
+static bool needs_escape(const struct json_writer *writer, const char *text, size_t n)
+{
+    unsigned char c = (unsigned char)*text;
+    if (c < 0x20 || c == '"' || c == '\\')
+        return true;
+    return !writer->escapes_least && (c == 0x7F || (n > 1 && text_is_disruptive(text, n)));
+}
+
 void json_write_string(struct json_writer *writer, const char *text, size_t length)
 {
     static const char from[] = "\"\\\b\f\n\r\t", to[] = "\"\\bfnrt";
@@ -68,12 +77,9 @@ void json_write_string(struct json_writer *writer, const char *text, size_t leng
     append_text(writer, "\"", 1);
     for (size_t at = 0, n; at < length; at += n) {
         size_t plain = 0; /* how many bytes from here need no escape */
-        while ((n = utf8_sequence(text + at + plain, length - at - plain)) != 0) {
-            unsigned char c = (unsigned char)text[at + plain];
-            if (c < 0x20 || c == 0x7F || c == '"' || c == '\\' || (n > 1 && text_is_disruptive(text + at + plain, n)))
-                break;
+        while ((n = utf8_sequence(text + at + plain, length - at - plain)) != 0 &&
+               !needs_escape(writer, text + at + plain, n))
             plain += n;
-        }
         append_text(writer, text + at, plain);
         at += plain;
         if (at == length)

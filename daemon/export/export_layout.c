@@ -243,7 +243,7 @@ static void write_entry(const struct export_tensor *tensor, const struct export_
 
 static struct json_writer write_header(const struct export_layout *layout, uint32_t file, size_t *padded)
 {
-    struct json_writer json = {0};
+    struct json_writer json = {.escapes_least = true};
     json_write_open(&json, '{');
     write_metadata(layout, file, &json);
     for (size_t t = 0; t < layout->n_tensors; t++) {

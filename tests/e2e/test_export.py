@@ -99,6 +99,15 @@ def test_any_chain_of_formats_world_sizes_and_rules_keeps_every_tensor(alone, mo
     assert one.read_bytes() == official(tmp_path / "theirs", arrays, header(one).get("__metadata__"))
 
 
+def test_names_that_terminals_would_show_otherwise_are_written_as_the_official_writer_does(alone, models, tmp_path):
+    names = ["\x7f", "\x9b31m", "\u202egnp", "\u2028", "\xad", "\ufeff", "ä", "😀", 'q"q', "b\\s", "\b\f\n\r\t\x01\x1f", "a/b", ""]
+    arrays = {name: np.full(2, i, np.uint8) for i, name in enumerate(names)}
+    (models / "m").mkdir()
+    theirs = official(models / "m/model.safetensors", arrays, {"a\x7f\u2066": "b\x85\u2029"})
+    alone.ok("export", f"disk:{models}/m", "--out", tmp_path / "out")
+    assert (tmp_path / "out/model.safetensors").read_bytes() == theirs
+
+
 def test_world_sizes_from_one_to_nine_and_back_by_the_older_tools_rules(alone, models, tmp_path):
     rng = np.random.default_rng(7)
     arrays = {name: checkpoints.random_array(rng, np.float32, shape) for name, shape in

@@ -299,6 +299,17 @@ static void the_writer_escapes_what_would_change_how_text_is_shown(void **state)
     free(writer.text);
 }
 
+/* A header that is to be another program's byte for byte. */
+static void a_writer_of_files_escapes_what_json_says_and_no_more(void **state)
+{
+    struct json_writer writer = {.escapes_least = true};
+    (void)state;
+    json_write_text(&writer, "a\"\\\b\f\n\r\t\x01\x1f\x7f\xc2\x9b\xe2\x80\xae\xe2\x80\xa8\xc3\xa4");
+    assert_string_equal(writer.text,
+                        "\"a\\\"\\\\\\b\\f\\n\\r\\t\\u0001\\u001f\x7f\xc2\x9b\xe2\x80\xae\xe2\x80\xa8\xc3\xa4\"");
+    free(writer.text);
+}
+
 static void the_writer_sets_commas_and_quotes(void **state)
 {
     struct json_writer writer = {0};
@@ -357,6 +368,7 @@ int main(void)
         cmocka_unit_test(signed_integers_are_clipped_to_64_bits),
         cmocka_unit_test(errors_tell_the_place),
         cmocka_unit_test(the_arena_cap_bounds_escaped_strings),
+        cmocka_unit_test(a_writer_of_files_escapes_what_json_says_and_no_more),
         cmocka_unit_test(the_writer_sets_commas_and_quotes),
         cmocka_unit_test(the_writer_escapes_what_would_change_how_text_is_shown),
         cmocka_unit_test(written_strings_are_read_back),
