@@ -105,7 +105,7 @@ static int check_split(const struct layout_build *build, struct export_tensor *t
     return fail(build->error, ERROR_INVALID_ARGUMENT, "DOES_NOT_DIVIDE",
                 "tensor '%s': dimension %d (%" PRIu64
                 ") does not divide by %u ranks; --uneven ceil cuts it into unequal parts, "
-                "--uneven share gives it whole to every rank, --tp-rule '%s=DIM' chooses another dimension",
+                "--uneven share gives it whole to every rank, 'export' with --tp-rule '%s=DIM' chooses another dimension",
                 name, tensor->split, tensor->shape[tensor->split], options->world_size, name);
 }
 
@@ -181,8 +181,8 @@ static int check_whole_bytes(const struct layout_build *build, size_t tensor, co
         return 0;
     char name[TEXT_NAME_CHARS];
     return fail(build->error, ERROR_UNIMPLEMENTED, "SPLITS_A_BYTE",
-                "tensor '%s' of %s is cut within a byte; leave it whole with --tp-rule",
-                text_escape(record->name, record->name_length, name), dtype_name(record->dtype));
+                "tensor '%s' of %s is cut within a byte; 'export' with --tp-rule '%s=replicate' leaves it whole",
+                text_escape(record->name, record->name_length, name), dtype_name(record->dtype), name);
 }
 
 /* --- headers --- */

@@ -297,7 +297,7 @@ int dcp_check_numbers(const struct artifact_layout *layout, struct error *error)
     char others[64] = "";
     size_t n_missing = layout->n_missing_shards ? layout->n_missing_shards : layout->n_missing_files;
     if (n_missing > 1)
-        snprintf(others, sizeof others, ", and so are %zu others", n_missing - 1);
+        snprintf(others, sizeof others, n_missing == 2 ? ", and so is another" : ", and so are %zu others", n_missing - 1);
     if (layout->n_missing_shards)
         return fail(error, ERROR_DATA_LOSS, "SHARD_MISSING",
                     "shard-%05u is missing%s; if rank %u saved nothing, pass --allow-missing-shards",

@@ -108,6 +108,12 @@ def test_names_that_terminals_would_show_otherwise_are_written_as_the_official_w
     assert (tmp_path / "out/model.safetensors").read_bytes() == theirs
 
 
+def test_a_split_that_reshard_cannot_make_is_said_with_what_can(alone, models, tmp_path):
+    checkpoints.write(models / "m", {"w": np.ones((7, 2))})
+    done = alone.run("reshard", "--input-dir", models / "m", "-o", tmp_path / "out", "-t", "2")
+    assert done.status == "INVALID_ARGUMENT" and "--uneven ceil" in done.err and "'export' with --tp-rule 'w=DIM'" in done.err, done
+
+
 def test_world_sizes_from_one_to_nine_and_back_by_the_older_tools_rules(alone, models, tmp_path):
     rng = np.random.default_rng(7)
     arrays = {name: checkpoints.random_array(rng, np.float32, shape) for name, shape in

@@ -145,7 +145,7 @@ static void a_missing_shard_is_named_with_what_may_be_done(void **state)
     assert_memory_equal(layout.missing_shards, ((uint32_t[]){2, 3}), 8);
     assert_int_equal(dcp_check_numbers(&layout, &error), -1);
     assert_int_equal(error.code, ERROR_DATA_LOSS);
-    assert_non_null(strstr(error.message, "shard-00002 is missing, and so are 1 others; if rank 2 saved nothing, pass "
+    assert_non_null(strstr(error.message, "shard-00002 is missing, and so is another; if rank 2 saved nothing, pass "
                                           "--allow-missing-shards"));
     drop(&layout);
 }
