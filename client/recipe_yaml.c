@@ -296,6 +296,8 @@ static int read_document(struct reader *reader, struct recipe_node *node)
     return reader->event.type == YAML_STREAM_END_EVENT ? 0 : fail_event(reader, "a second document begins here");
 }
 
+static const char byte_order_mark[] = "\xEF\xBB\xBF"; /* which some editors put in front of UTF-8 */
+
 int recipe_yaml_parse(const char *text, size_t length, const char *name, struct arena *arena, struct recipe_node *node,
                       struct error *error)
 {
@@ -304,7 +306,10 @@ int recipe_yaml_parse(const char *text, size_t length, const char *name, struct 
     if (!yaml_parser_initialize(&reader.parser))
         return fail(error, ERROR_RESOURCE_EXHAUSTED, "OUT_OF_MEMORY", "no memory to read a recipe");
     yaml_parser_set_encoding(&reader.parser, YAML_UTF8_ENCODING);
-    yaml_parser_set_input_string(&reader.parser, (const unsigned char *)text, length);
+    size_t skipped = length >= strlen(byte_order_mark) && memcmp(text, byte_order_mark, strlen(byte_order_mark)) == 0
+                         ? strlen(byte_order_mark)
+                         : 0;
+    yaml_parser_set_input_string(&reader.parser, (const unsigned char *)text + skipped, length - skipped);
     map_init(&reader.anchors, 0);
     int failed = read_document(&reader, node);
     map_fini(&reader.anchors);

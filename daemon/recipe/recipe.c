@@ -397,7 +397,7 @@ static int find_step(const struct reading *reading, const struct recipe_node *no
         while (k < STEP_COUNT + N_FLAGS && strcmp(node->items[i].text, names[k]) != 0)
             k++;
         if (k == STEP_COUNT + N_FLAGS)
-            return fail_unknown(reading, "step", &node->items[i], names, STEP_COUNT);
+            return fail_unknown(reading, "step", &node->items[i], names, STEP_COUNT + N_FLAGS);
         if (k >= STEP_COUNT)
             continue;
         if (*value)
@@ -474,6 +474,13 @@ int recipe_error_prefix(const struct recipe_step *step, const char *name, struct
     return error_note(error, "step", "%u", step->number);
 }
 
+/* Of a complaint about the whole recipe; name: NULL where it has none. */
+static int prefix_name(const char *name, struct error *error)
+{
+    char shown[TEXT_NAME_CHARS];
+    return name ? error_prefix(error, "%s", text_escape(name, strlen(name), shown)) : -1;
+}
+
 static const struct recipe_node *find_steps(const struct recipe_node *document, struct error *error)
 {
     char shown[RECIPE_NODE_CHARS];
@@ -511,9 +518,11 @@ static int build_steps(const struct recipe_node *steps, const char *name, struct
                        struct error *error)
 {
     *recipe = (struct recipe){0};
-    if (steps->n_items > RECIPE_MAX_STEPS)
-        return fail(error, ERROR_INVALID_ARGUMENT, "BAD_RECIPE", "a recipe has at most %d steps, not %zu", RECIPE_MAX_STEPS,
-                    steps->n_items);
+    if (steps->n_items > RECIPE_MAX_STEPS) {
+        fail(error, ERROR_INVALID_ARGUMENT, "BAD_RECIPE", "a recipe has at most %d steps, not %zu", RECIPE_MAX_STEPS,
+             steps->n_items);
+        return prefix_name(name, error);
+    }
     recipe->steps = arena_try_array(arena, steps->n_items, sizeof *recipe->steps, error);
     if (!recipe->steps)
         return -1;
@@ -531,11 +540,8 @@ static int build_steps(const struct recipe_node *steps, const char *name, struct
 int recipe_build(const struct recipe_node *document, const char *name, struct arena *arena, struct recipe *recipe,
                  struct error *error)
 {
-    char shown[TEXT_NAME_CHARS];
     const struct recipe_node *steps = find_steps(document, error);
-    if (steps)
-        return build_steps(steps, name, arena, recipe, error);
-    return name ? error_prefix(error, "%s", text_escape(name, strlen(name), shown)) : -1;
+    return steps ? build_steps(steps, name, arena, recipe, error) : prefix_name(name, error);
 }
 
 int recipe_parse(const char *json, size_t length, struct arena *arena, struct recipe *recipe, struct error *error)

@@ -4,6 +4,7 @@ import json
 import grpc
 import numpy as np
 import pytest
+import tensorcast_client as tc
 
 from checkpoints import digest, digests, write
 from stage import MiB, soon
@@ -105,6 +106,17 @@ def test_errors_point_at_the_line_with_and_without_a_daemon(daemon, models, q, t
     outcome = daemon.cli.run("load", f"disk:{models}/m", "--variant", recipe(tmp_path, *ROPE), "--set", "unused=1")
     assert outcome.status == "INVALID_ARGUMENT" and "unused" in outcome.err
     assert daemon.cli.run("load", f"disk:{models}/m", "--set", "a=1").code == 2
+
+
+def test_a_recipe_may_begin_with_a_byte_order_mark_and_has_at_most_512_steps(daemon, models, q, tmp_path):
+    steps = "version: 1\nsteps:\n" + "- drop: [x]\n  optional: true\n" * 512
+    path = tmp_path / "recipe.yaml"
+    path.write_bytes(b"\xef\xbb\xbf" + steps.encode())
+    daemon.cli.ok("inspect", f"disk:{models}/m", "--variant", path)
+    assert "q" in tc.connect(daemon.socket).artifact(f"disk:{models}/m").variant(path).tensor_names
+    path.write_text(steps + "- drop: [x]\n")
+    outcome = daemon.cli.run("inspect", f"disk:{models}/m", "--variant", path)
+    assert outcome.status == "INVALID_ARGUMENT" and f"{path}: a recipe has at most 512 steps" in outcome.err, outcome
 
 
 def test_an_index_document_of_a_variant_is_refused(daemon, models, q, tmp_path):
