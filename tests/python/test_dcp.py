@@ -65,6 +65,8 @@ def test_the_checkpoint_can_be_a_path_a_handle_or_a_view(fake, client, pair, mon
     state = {"weight": torch.zeros(6, 4)}
     dcp.load(state, checkpoint_id="/models/m", storage_reader=TensorcastReader("disk:/models/other", client=client))
     assert np.array_equal(state["weight"], pair[0])
+    with pytest.raises(ValueError, match="the variant of its artifact"):
+        TensorcastReader(artifact.view(), variant={"version": 1, "steps": []}).read_metadata()
 
 
 @pytest.mark.skipif(not TENSORCASTD.exists(), reason=f"{TENSORCASTD} is not built")

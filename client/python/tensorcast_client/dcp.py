@@ -65,6 +65,9 @@ class TensorcastReader(StorageReader):
             self._client = self._client or connect()
             source = self._client.artifact(source)
         if self._variant is not None:
+            if isinstance(source, View):
+                raise errors.invalid("a view has the variant of its artifact; give variant with the artifact, or make the view of "
+                                     "artifact.variant(...)", "BAD_OPTION")
             source = source.variant(self._variant, **({"set": self._set} if self._set else {}))
         return source.view()
 
