@@ -78,6 +78,14 @@ static int has_entries(int fd)
     return found;
 }
 
+/* Known before anything is written: beside it is another disk, and the rename would fail in the end. */
+static bool is_mount_point(const struct export_target *target)
+{
+    struct statx status;
+    return statx(target->parent_fd, target->name, 0, STATX_TYPE, &status) == 0 &&
+           status.stx_attributes & STATX_ATTR_MOUNT_ROOT;
+}
+
 static int check_existing(const struct export_target *target, struct error *error)
 {
     struct stat status;
@@ -85,6 +93,10 @@ static int check_existing(const struct export_target *target, struct error *erro
         return fail_target(target, "look at", error);
     if (!S_ISDIR(status.st_mode))
         return fail(error, ERROR_FAILED_PRECONDITION, "TARGET_IS_NO_FOLDER", "%s is there and no folder", target->shown);
+    if (is_mount_point(target))
+        return fail(error, ERROR_FAILED_PRECONDITION, "TARGET_IS_MOUNT_POINT",
+                    "something is mounted on %s, so no rename can replace it; name a folder below it that is not there yet",
+                    target->shown);
     int found = has_entries(openat(target->parent_fd, target->name, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (found < 0)
         return fail_target(target, "read", error);

@@ -231,6 +231,23 @@ def test_a_target_in_a_folder_that_is_not_there_or_is_a_file_is_refused(alone, m
     assert (tmp_path / "file").read_text() == "mine" and [p.name for p in tmp_path.iterdir()] == ["file"]
 
 
+def test_a_mount_point_is_refused_before_anything_is_written_and_a_folder_below_it_is_not(alone, models, tmp_path):
+    arrays = checkpoints.write(models / "m", {"w": np.arange(6.0)})
+    volume = tmp_path / "volume"
+    volume.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "none", volume], capture_output=True).returncode:
+        pytest.skip("nothing can be mounted here")
+    try:
+        for force in [[], ["--force"]]:
+            done = alone.run("export", f"disk:{models}/m", "--out", volume, *force)
+            assert done.status == "FAILED_PRECONDITION" and "mounted on" in done.err and str(volume) in done.err, done
+        assert [path.name for path in tmp_path.iterdir()] == ["volume"]
+        alone.ok("export", f"disk:{models}/m", "--out", volume / "m")
+        same(whole(volume / "m"), arrays)
+    finally:
+        subprocess.run(["umount", volume], check=True)
+
+
 def test_a_link_to_an_empty_folder_is_followed(alone, models, tmp_path):
     arrays = checkpoints.write(models / "m", {"w": np.arange(6.0)})
     (tmp_path / "real").mkdir()
