@@ -248,5 +248,5 @@ def test_a_device_loads_its_block(client, fake):
     assert view.shapes() == {"w": (2, 4), "n": (8,)}
     with view.tensor_dict(framework="numpy") as got:
         assert got["w"].view(np.uint32).tolist() == np.arange(64).reshape(8, 8)[4:6, 4:].tolist()
-    with pytest.raises(ValueError, match="tensor n.*dimension 0 .8. does not divide by the 3 parts"):
+    with pytest.raises(ValueError, match="^INVALID_ARGUMENT: tensor n, rule for n: dimension 0 .8. does not divide by the 3 parts"):
         client.artifact("disk:/models/m").shard(mesh="a=3", mesh_rank=0, spec={"n": "a"})

@@ -294,7 +294,7 @@ class Sharding:
         try:
             return self._apply(value, shape)
         except errors.TensorcastError as error:
-            raise errors.make(error.code, f"tensor {name}, rule for {glob}: {error}", error.reason, {"tensor": name}) from None
+            raise errors.make(error.code, f"tensor {name}, rule for {glob}: {error.message}", error.reason, {"tensor": name}) from None
 
     def slices(self, name, shape):
         """[(dimension, slice), ...] of the dimensions that are split."""
