@@ -264,7 +264,8 @@ static void print_summary(const struct command_run *run)
 {
     char shown[REDACT_CHARS];
     char size[TEXT_SIZE_CHARS], memory[TEXT_SIZE_CHARS], speed[PACE_CHARS], time[PACE_CHARS];
-    uint64_t bytes = export_layout_bytes(run->layout);
+    uint64_t bytes = export_layout_bytes(run->layout), resumed_bytes = run->counts.resumed_bytes;
+    uint64_t fresh_bytes = bytes > resumed_bytes ? bytes - resumed_bytes : 0;
     double seconds = (double)(clock_now_ns() - run->started_ns) / 1e9;
     size_t n_files = 0;
     redact(run->args->output.path, shown, sizeof shown);
@@ -273,7 +274,7 @@ static void print_summary(const struct command_run *run)
     printf("%zu tensor%s, %s in %zu file%s, to %s: %s, %s, at most %s of memory\n", run->layout->n_tensors,
            run->layout->n_tensors == 1 ? "" : "s", text_people_bytes(bytes, size), n_files, n_files == 1 ? "" : "s",
            run->stage.path ? shown : run->target.shown, pace_text_duration(seconds, time),
-           pace_text_speed(seconds > 0 ? (double)bytes / seconds : 0, speed),
+           pace_text_speed(seconds > 0 ? (double)fresh_bytes / seconds : 0, speed),
            text_people_bytes(peak_memory_bytes(), memory));
     const struct verdict *source = &run->counts.source;
     if (source->by[0])
@@ -292,9 +293,10 @@ static void add_cast(struct command_run *run)
     variant_append(&run->backend->variant, step);
 }
 
-static void show_export(void *data, const char *stage, uint64_t done_bytes, uint64_t total_bytes)
+static void show_export(void *data, const char *stage, uint64_t before_bytes, uint64_t done_bytes, uint64_t total_bytes)
 {
     struct command_run *run = data;
+    progress_set_before(&run->backend->progress, before_bytes);
     progress_show(&run->backend->progress, stage, done_bytes, total_bytes);
 }
 
@@ -313,6 +315,7 @@ static int write_content(struct command_run *run, struct error *error)
                                    .progress = show_export,
                                    .data = run};
     int status = export_run(&job, &run->counts, error);
+    progress_set_before(&run->backend->progress, 0); /* for an upload */
     progress_end(&run->backend->progress);
     return status < 0 ? backend_fail(run->backend, error) : 0;
 }

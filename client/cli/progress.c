@@ -54,8 +54,13 @@ static const char *duration(double seconds, char out[PACE_CHARS])
     return out;
 }
 
-const char *progress_line(const char *stage, uint64_t done_bytes, uint64_t total_bytes, uint64_t elapsed_ns,
-                          char out[PROGRESS_LINE_CHARS])
+static double bytes_per_second(uint64_t before_bytes, uint64_t done_bytes, double seconds)
+{
+    return seconds > 0 && done_bytes > before_bytes ? (double)(done_bytes - before_bytes) / seconds : 0;
+}
+
+const char *progress_line(const char *stage, uint64_t before_bytes, uint64_t done_bytes, uint64_t total_bytes,
+                          uint64_t elapsed_ns, char out[PROGRESS_LINE_CHARS])
 {
     char done[TEXT_SIZE_CHARS], total[TEXT_SIZE_CHARS], bar[BAR_CELLS + 1], left[PACE_CHARS + 8] = "";
     char speed[PACE_CHARS], elapsed[PACE_CHARS], rest[PACE_CHARS];
@@ -66,12 +71,12 @@ const char *progress_line(const char *stage, uint64_t done_bytes, uint64_t total
     for (int i = 0; i < BAR_CELLS; i++)
         bar[i] = i < filled ? '#' : '.';
     bar[BAR_CELLS] = '\0';
-    double elapsed_s = (double)elapsed_ns / 1e9;
-    if (done_bytes && share < 1 && elapsed_s >= 1)
-        snprintf(left, sizeof left, ", %s left", duration(elapsed_s * (1 - share) / share, rest));
+    double elapsed_s = (double)elapsed_ns / 1e9, pace = bytes_per_second(before_bytes, done_bytes, elapsed_s);
+    if (pace > 0 && share < 1 && elapsed_s >= 1)
+        snprintf(left, sizeof left, ", %s left", duration((double)(total_bytes - done_bytes) / pace, rest));
     snprintf(out, PROGRESS_LINE_CHARS, "%-6s [%s] %3d%%  %s of %s  %s  %s%s", stage, bar, (int)(share * 100),
-             text_people_bytes(done_bytes, done), text_people_bytes(total_bytes, total),
-             pace_text_speed(elapsed_ns ? (double)done_bytes / elapsed_s : 0, speed), duration(elapsed_s, elapsed), left);
+             text_people_bytes(done_bytes, done), text_people_bytes(total_bytes, total), pace_text_speed(pace, speed),
+             duration(elapsed_s, elapsed), left);
     return out;
 }
 
@@ -106,12 +111,11 @@ static double seconds_since(uint64_t then_ns, uint64_t now_ns)
 static void print_plain(struct progress *progress, const char *stage, uint64_t now_ns)
 {
     char line[PROGRESS_LINE_CHARS], shown[TEXT_NAME_CHARS], rank[RANK_CHARS];
-    uint64_t fresh = progress->done_bytes - progress->shown_bytes;
-    double span_s = seconds_since(progress->shown_ns, now_ns);
+    uint64_t told_bytes = progress->shown_bytes > progress->before_bytes ? progress->shown_bytes : progress->before_bytes;
+    double pace = bytes_per_second(told_bytes, progress->done_bytes, seconds_since(progress->shown_ns, now_ns));
     text_escape(stage, strlen(stage), shown);
-    fprintf(
-        stderr, "tensorcast: %s%s\n", rank_text(progress, rank),
-        progress_plain(shown, progress->done_bytes, progress->total_bytes, span_s > 0 ? (double)fresh / span_s : 0, line));
+    fprintf(stderr, "tensorcast: %s%s\n", rank_text(progress, rank),
+            progress_plain(shown, progress->done_bytes, progress->total_bytes, pace, line));
     progress->shown_bytes = progress->done_bytes;
     progress->shown_ns = now_ns;
 }
@@ -124,8 +128,7 @@ static bool is_wait(const char *stage)
 static void print_object(const struct progress *progress, const char *stage, uint64_t now_ns)
 {
     struct json_writer json = {0};
-    double elapsed_s = seconds_since(progress->start_ns, now_ns);
-    double speed = elapsed_s > 0 ? (double)progress->done_bytes / elapsed_s : 0;
+    double speed = bytes_per_second(progress->before_bytes, progress->done_bytes, seconds_since(progress->start_ns, now_ns));
     json_write_open(&json, '{');
     json_put_text(&json, "stage", !is_wait(stage) ? stage : progress->stage[0] ? progress->stage : "waiting");
     if (is_wait(stage))
@@ -151,7 +154,8 @@ static void draw(struct progress *progress, const char *stage, uint64_t now_ns)
         snprintf(line, sizeof line, "%s  %.0f %%", shown,
                  100 * (double)progress->done_bytes / (double)progress->total_bytes);
     else if (progress->total_bytes)
-        progress_line(shown, progress->done_bytes, progress->total_bytes, now_ns - progress->start_ns, line);
+        progress_line(shown, progress->before_bytes, progress->done_bytes, progress->total_bytes,
+                      now_ns - progress->start_ns, line);
     else
         snprintf(line, sizeof line, "%s", shown);
     int left = terminal_columns() - 1 - (int)strlen(rank_text(progress, rank));
@@ -199,6 +203,11 @@ void progress_show(struct progress *progress, const char *stage, uint64_t done_b
         print_plain(progress, stage, now_ns);
     else
         draw(progress, stage, now_ns);
+}
+
+void progress_set_before(struct progress *progress, uint64_t before_bytes)
+{
+    progress->before_bytes = before_bytes;
 }
 
 void progress_finish(struct progress *progress, uint64_t total_bytes)

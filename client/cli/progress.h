@@ -15,6 +15,7 @@ struct progress {
     char stage[16];            /* the beginning */
     uint64_t start_ns, next_ns;
     uint64_t done_bytes, total_bytes; /* as last told: what is read again counts once */
+    uint64_t before_bytes;            /* of them, done by an earlier run: no pace is made of these */
     uint64_t shown_bytes, shown_ns;   /* of the last plain line */
 };
 
@@ -25,14 +26,16 @@ void progress_set_rank(struct progress *progress, uint64_t rank, uint64_t world_
 /* stage: "read", or "waiting for ...". At most ten times a second (a plain line every ten seconds), and what is complete
  * always, once. total_bytes 0: it is not known yet. */
 void progress_show(struct progress *progress, const char *stage, uint64_t done_bytes, uint64_t total_bytes);
+/* Of the stage that is shown next, and until the next call. */
+void progress_set_before(struct progress *progress, uint64_t before_bytes);
 /* It is done, also where the end was not told: programs get a last object that says so. */
 void progress_finish(struct progress *progress, uint64_t total_bytes);
 void progress_end(struct progress *progress); /* wipes the bar */
 
 enum { PROGRESS_LINE_CHARS = 240 };
 /* "read   [########........]  50%  1.90 GiB of 3.80 GiB  2.10 GB/s  1 s, 1 s left". Pure. Returns `out`. */
-const char *progress_line(const char *stage, uint64_t done_bytes, uint64_t total_bytes, uint64_t elapsed_ns,
-                          char out[PROGRESS_LINE_CHARS]);
+const char *progress_line(const char *stage, uint64_t before_bytes, uint64_t done_bytes, uint64_t total_bytes,
+                          uint64_t elapsed_ns, char out[PROGRESS_LINE_CHARS]);
 
 /* "read: 42%, 5.46 MiB of 13.0 MiB, 1.05 MB/s, 7 s left" without an end of line. Pure. Returns `out`. */
 const char *progress_plain(const char *stage, uint64_t done_bytes, uint64_t total_bytes, double bytes_per_s,

@@ -148,7 +148,7 @@ static int check_units(struct checking *all, const struct export_amounts *amount
         for (uint32_t i = 0; i < n && status == 0; i++)
             all->done_bytes += all->units[i].bytes;
         if (job->progress)
-            job->progress(job->data, "verify", all->done_bytes, amounts->total_bytes);
+            job->progress(job->data, "verify", 0, all->done_bytes, amounts->total_bytes);
         if (status == 0 && cancel_is_set(job->cancel))
             status = fail(error, ERROR_CANCELLED, "INTERRUPTED", "reading back was interrupted; --resume goes on with it");
     }

@@ -403,7 +403,7 @@ static void on_tick(void *data)
     for (size_t i = 0; i < all->sizes.n_windows; i++)
         done_bytes += all->windows[i].run ? run_done_bytes(all->windows[i].run) : 0;
     if (job->progress)
-        job->progress(job->data, "export", done_bytes, all->total_bytes);
+        job->progress(job->data, "export", all->counts->resumed_bytes, done_bytes, all->total_bytes);
     if (!all->has_failed && cancel_is_set(job->cancel)) {
         fail(&error, ERROR_CANCELLED, "INTERRUPTED", "the export was interrupted; --resume goes on with it");
         fail_export(all, &error);
@@ -424,7 +424,7 @@ static int run_windows(struct exporting *all, struct error *error)
     loop_timer_destroy(timer);
     if (!all->has_failed) {
         if (all->job->progress)
-            all->job->progress(all->job->data, "export", all->total_bytes, all->total_bytes);
+            all->job->progress(all->job->data, "export", all->counts->resumed_bytes, all->total_bytes, all->total_bytes);
         return last_checkpoint(all, error);
     }
     struct error ignored;

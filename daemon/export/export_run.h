@@ -25,8 +25,8 @@ struct export_job {
     uid_t uid;
     bool resume, verify;
     const struct cancel *cancel;
-    /* Called on the caller's thread a few times a second. */
-    void (*progress)(void *data, const char *stage, uint64_t done_bytes, uint64_t total_bytes);
+    /* Called on the caller's thread a few times a second. before_bytes: what of done_bytes an earlier run has done. */
+    void (*progress)(void *data, const char *stage, uint64_t before_bytes, uint64_t done_bytes, uint64_t total_bytes);
     void *data;
 };
 

@@ -110,17 +110,19 @@ static void a_progress_line_tells_share_rate_and_time_left(void **state)
 {
     char line[PROGRESS_LINE_CHARS];
     (void)state;
-    progress_line("read", 1u << 30, 4ull << 30, 1000000000, line);
+    progress_line("read", 0, 1u << 30, 4ull << 30, 1000000000, line);
     assert_string_equal(line, "read   [####............]  25%  1.00 GiB of 4.00 GiB  1.07 GB/s  1 s, 3 s left");
-    progress_line("read", 4 << 20, 400 << 20, 1000000000, line);
+    progress_line("read", 0, 4 << 20, 400 << 20, 1000000000, line);
     assert_string_equal(line, "read   [................]   1%  4.00 MiB of 400 MiB  4.19 MB/s  1 s, 1 min 39 s left");
-    progress_line("read", 1000, 400 << 20, 2000000000, line);
+    progress_line("read", 0, 1000, 400 << 20, 2000000000, line);
     assert_non_null(strstr(line, "  0.5 kB/s  2 s, "));
-    progress_line("queued", 0, 0, 0, line);
+    progress_line("queued", 0, 0, 0, 0, line);
     assert_non_null(strstr(line, "  0%"));
     assert_null(strstr(line, "left"));
-    progress_line("read", 5, 4, 1, line);
+    progress_line("read", 0, 5, 4, 1, line);
     assert_non_null(strstr(line, "100%"));
+    progress_line("export", 3ull << 30, (3ull << 30) + (100 << 20), 4ull << 30, 1000000000, line); /* goes on with 3 GiB */
+    assert_string_equal(line, "export [############....]  77%  3.10 GiB of 4.00 GiB  0.10 GB/s  1 s, 9 s left");
 }
 
 static void a_plain_line_tells_the_same_without_a_bar(void **state)
@@ -151,6 +153,9 @@ static void progress_of_a_stage_never_goes_back_and_ends_with_everything(void **
     assert_int_equal(progress.done_bytes, 10);
     progress_show(&progress, "verify", 1, 10);
     assert_int_equal(progress.done_bytes, 1);
+    progress_set_before(&progress, 4);
+    progress_show(&progress, "export", 3, 10);
+    assert_int_equal(progress.before_bytes, 4);
     progress_finish(&progress, 10);
     assert_int_equal(progress.done_bytes, 10);
 }
