@@ -32,7 +32,7 @@ struct part_metadata { /* a pair of free texts, NUL-terminated copies; lengths c
 };
 
 struct part_header {
-    struct stored_tensor *tensors; /* by offset, then name */
+    struct stored_tensor *tensors; /* by offset, those without bytes as the header lists them */
     size_t n_tensors;
     struct part_metadata *metadata; /* what the file says of itself (safetensors: __metadata__), in its order */
     size_t n_metadata;

@@ -321,6 +321,7 @@ static int check_names(const struct reader *reader)
                        "the name occurs twice in the header");
 }
 
+/* What has no bytes lies where the next one does: as the header lists them then, each of them has a dimension in reader.dims. */
 static int compare_entries(const void *a, const void *b)
 {
     const struct entry *x = a, *y = b;
@@ -328,9 +329,7 @@ static int compare_entries(const void *a, const void *b)
         return x->start < y->start ? -1 : 1;
     if (x->end != y->end)
         return x->end < y->end ? -1 : 1;
-    size_t shorter = x->name.length < y->name.length ? x->name.length : y->name.length;
-    int order = memcmp(x->name.text, y->name.text, shorter);
-    return order ? order : (x->name.length > y->name.length) - (x->name.length < y->name.length);
+    return (x->shape_at > y->shape_at) - (x->shape_at < y->shape_at);
 }
 
 static int check_size(struct reader *reader, const struct entry *entry)

@@ -297,6 +297,24 @@ def test_a_hung_up_child_does_not_keep_the_folder(client, acts):
         os.waitpid(child, 0)
 
 
+def test_arrays_without_elements_belong_to_their_samples(client, daemon, acts):
+    """They lie where the next one does, so their order in the file is not that of offsets."""
+    empty, full = np.zeros((0, 5), np.float32), np.ones(3, np.float32)
+    samples = [{1: full, 2: empty}, {1: empty, 2: full}, {4: empty}, {3: empty, 2: empty, 5: empty.astype(np.int8)}, {1: empty}, {2: full, 9: empty}]
+    numbers = [40, 7, 30, 2, 25, 1]
+    with client.activation_store(acts, host=3) as store:
+        for number, layers in zip(numbers, samples):
+            store.append(number, layers)
+    daemon.cli.ok("activations", "verify", acts)
+    manifest = (acts / "host_003/manifest.json").read_bytes()
+    got = list(client.activation_store(acts).samples())
+    assert [number for number, _ in got] == numbers
+    assert all(same(layers, dict(zip(numbers, samples))[number]) for number, layers in got)
+    (acts / "host_003/manifest.json").unlink()
+    client.activation_store(acts, host=3).close()  # makes it anew
+    assert (acts / "host_003/manifest.json").read_bytes() == manifest
+
+
 def test_a_store_is_named_as_every_reference_is(client, models, acts, monkeypatch):
     monkeypatch.chdir(models)
     for i, place in enumerate((acts, f"{acts}/", "./acts", f"file://{acts}", f"disk:{acts}")):

@@ -152,7 +152,7 @@ def _known_hosts(client, reference):
 
 def _batches(artifact, told, narrowed, wanted, read):
     """Lists of (place, [(layer, name, is narrowed)]) of about _BATCH_BYTES, in the order of the files."""
-    batch, size, last = [], 0, None
+    samples, sizes = {}, {}  # by place
     for tensor in told["tensors"]:
         name = tensor["name"]
         found = _NAME.fullmatch(name)
@@ -162,14 +162,15 @@ def _batches(artifact, told, narrowed, wanted, read):
         place = (*_host_and_segment(artifact.reference, tensor["file"]), sample)
         if place in read or wanted is not None and layer not in wanted:
             continue
-        if place != last:
-            if size >= _BATCH_BYTES:
-                yield batch
-                batch, size = [], 0
-            batch.append((place, []))
-            last = place
-        batch[-1][1].append((layer, name, name in narrowed))
-        size += tensor["bytes"]
+        samples.setdefault(place, []).append((layer, name, name in narrowed))
+        sizes[place] = sizes.get(place, 0) + tensor["bytes"]
+    batch, size = [], 0
+    for place, planes in samples.items():
+        if size >= _BATCH_BYTES:
+            yield batch
+            batch, size = [], 0
+        batch.append((place, planes))
+        size += sizes[place]
     if batch:
         yield batch
 
