@@ -72,6 +72,20 @@ static int finish_in_place(const struct segment_builder *segment, const char *he
     return 0;
 }
 
+/* The open segment's descriptor, with these rights instead: the daemon promises nothing about a file that is open for writing, so a
+ * sealed one has to be none from the moment on that it has its name. */
+static int reopen_data(struct segment_builder *segment, int rights, struct error *error)
+{
+    char name[ACTIVATION_NAME_CHARS];
+    activation_segment_name(segment->number, SEGMENT_OPEN, name);
+    int fd = openat(segment->folder_fd, name, rights | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (fd < 0)
+        return segment_fail(segment, SEGMENT_OPEN, "open", errno, error);
+    close(segment->data_fd);
+    segment->data_fd = fd;
+    return 0;
+}
+
 static int rename_file(struct segment_builder *segment, const char *suffix, struct error *error)
 {
     char from[ACTIVATION_NAME_CHARS], to[ACTIVATION_NAME_CHARS];
@@ -143,9 +157,18 @@ int segment_seal(struct segment_builder *segment, struct segment_facts *facts, s
     int fd = put_head(segment, &suffix, error);
     if (fd < 0)
         return -1;
-    int failed = sync_and_sum(segment, fd, suffix, facts, error) < 0 || rename_file(segment, suffix, error) < 0 ? -1 : 0;
-    if (fd != segment->data_fd)
+    bool in_place = fd == segment->data_fd;
+    int failed = sync_and_sum(segment, fd, suffix, facts, error);
+    if (!in_place)
         close(fd);
+    else if (!failed)
+        failed = reopen_data(segment, O_RDONLY, error);
+    if (!failed)
+        failed = rename_file(segment, suffix, error);
+    if (failed && in_place && !segment->is_renamed) {
+        struct error ignored;
+        reopen_data(segment, O_RDWR, &ignored); /* it is sealed anew, or appended to */
+    }
     return failed;
 }
 

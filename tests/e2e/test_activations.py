@@ -3,6 +3,7 @@ import errno
 import os
 import random
 import signal
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -313,6 +314,30 @@ def test_arrays_without_elements_belong_to_their_samples(client, daemon, acts):
     (acts / "host_003/manifest.json").unlink()
     client.activation_store(acts, host=3).close()  # makes it anew
     assert (acts / "host_003/manifest.json").read_bytes() == manifest
+
+
+def test_a_store_is_read_while_it_is_appended_to_and_its_segments_are_sealed(client, acts):
+    ended, failed, most = threading.Event(), [], 0
+
+    def append():
+        try:
+            with client.activation_store(acts, host=3, segment_bytes="1KiB") as store:
+                for i in range(150):
+                    store.append(i, sample(i))
+        except Exception as error:
+            failed.append(error)
+        finally:
+            ended.set()
+
+    writer = threading.Thread(target=append)
+    writer.start()
+    assert soon(lambda: (acts / "host_003/manifest.json").exists())
+    while not ended.is_set():
+        numbers = [number for number, _ in client.activation_store(acts).samples()]
+        assert numbers == list(range(len(numbers))) and len(numbers) >= most
+        most = len(numbers)
+    writer.join()
+    assert not failed and most > 0
 
 
 def test_a_store_is_named_as_every_reference_is(client, models, acts, monkeypatch):

@@ -21,12 +21,12 @@ _BATCH_BYTES = 64 << 20
 _LAG_S = 5.0  # a manifest may be so far behind a segment that has just been sealed, or that a crash has left
 
 
-_LOOKS = 3  # in a row that found nothing new to read, of a store whose segments go to their bucket meanwhile
+_LOOKS, _PAUSE_S = 5, 0.05  # in a row that found nothing new to read, of a store that is written to, or goes to its bucket, meanwhile
 
 
 def read(client, reference, layers):
-    """(sample, {layer: array}) of each sample; a generator. Segments that were uploaded and are not here any more come from their
-    bucket, behind the others. One that goes there while this reads is looked for again."""
+    """(sample, {layer: array}) of each sample, of these layers or, with None, of all; a generator. Segments that were uploaded
+    and are not here any more come from their bucket, behind the others. One that goes there while this reads is looked for again."""
     wanted = None if layers is None else {int(layer) for layer in layers}
     read, looks = set(), 0  # (host, segment, sample)
     while True:
@@ -43,6 +43,7 @@ def read(client, reference, layers):
             looks += 1
             if looks == _LOOKS:
                 raise moved.cause from None
+            time.sleep(_PAUSE_S)
         finally:
             coming.close()
 
@@ -57,10 +58,9 @@ def _read_once(client, reference, wanted, read):
     """A list of (place, sample, {layer: array}) for each batch of what is not read yet."""
     try:
         parts = list(_parts(client, reference))
-    except errors.ArtifactNotFoundError as error:
-        if not read:
-            raise
-        raise _Moved(error) from None
+    except errors.TensorcastError as error:
+        is_none = isinstance(error, errors.ArtifactNotFoundError) and not read
+        raise _Moved(error) if _may_have_moved(error) and not is_none else error from None
     batches = [(artifact, batch) for artifact, told, narrowed in parts for batch in _batches(artifact, told, narrowed, wanted, read)]
     with ThreadPoolExecutor(1, "tensorcast-samples") as pool:
         coming = pool.submit(_load, *batches[0]) if batches else None
