@@ -2,6 +2,7 @@
 import errno
 import os
 import random
+import re
 import signal
 import threading
 import time
@@ -338,6 +339,56 @@ def test_a_store_is_read_while_it_is_appended_to_and_its_segments_are_sealed(cli
         most = len(numbers)
     writer.join()
     assert not failed and most > 0
+
+
+def told_by_child(call):
+    """What a forked child's call raises, as text; "" when it returns."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            call()
+        except BaseException as error:
+            os.write(writer, f"{type(error).__name__}: {error}".encode())
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as said:
+        told = said.read()
+    os.waitpid(child, 0)
+    return told
+
+
+def test_a_forked_child_neither_appends_to_its_parents_writer_nor_closes_it(client, acts):
+    with client.activation_store(acts, host=3) as store:
+        store.append(1, sample(1))
+        for call in (lambda: store.append(2, sample(2)), store.commit):
+            assert re.match("InvalidRequestError: .*forked", told_by_child(call))
+        for call in (store.close, lambda: store.__exit__(SystemExit, SystemExit(), None)):
+            assert told_by_child(call) == ""
+        store.append(3, sample(3))
+    holds(acts / "host_003", [1, 3])
+
+
+def test_threads_that_append_while_the_store_is_closed_are_told_so_and_what_they_appended_is_there(client, acts):
+    store, appended, errors = client.activation_store(acts, host=3), [], []
+
+    def append(first):
+        try:
+            for i in range(first, first + 100_000):
+                store.append(i, sample(i % 3))
+                appended.append(i)
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=append, args=(k * 100_000,)) for k in range(4)]
+    for thread in threads:
+        thread.start()
+    assert soon(lambda: len(appended) > 50)
+    store.close()
+    for thread in threads:
+        thread.join()
+    assert len(errors) == 4 and all(error.reason == "NOT_A_WRITER" for error in errors), errors
+    assert sorted(stored(acts / "host_003")) == sorted(appended)
 
 
 def test_a_store_is_named_as_every_reference_is(client, models, acts, monkeypatch):

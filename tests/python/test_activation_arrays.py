@@ -1,10 +1,12 @@
 """Arrays on their way into shared memory: every kind, any strides, cut into pieces, narrowed only where nothing is lost."""
+import types
+
 import ml_dtypes
 import numpy as np
 import pytest
 
 from tensorcast_client import activation_arrays as arrays
-from tensorcast_client import activations, dtypes, errors
+from tensorcast_client import activation_writer, activations, dtypes, errors
 
 
 def copied(array, limit=1 << 20):
@@ -94,3 +96,16 @@ def test_what_has_no_elements_to_copy_is_refused_with_sample_and_layer():
     for array in (torch.eye(3).to_sparse(), torch.ones(3, device="meta"), np.ma.masked_array([1.0, 2.0], [0, 1]), [1.0]):
         with pytest.raises(errors.InvalidRequestError, match="sample 7, layer 3"):
             arrays.planes_of(7, {3: array}, False)
+
+
+def test_layers_to_read_are_whole_numbers_or_refused():
+    assert arrays.layer_numbers(None) is None and arrays.layer_numbers(iter([])) == set()
+    assert arrays.layer_numbers(np.array([10, 15])) == {10, 15} == arrays.layer_numbers({10: 1, 15: 2})
+    for wrong in (10, "10", b"10", ["10"], [1.7], [True], [-1], [1 << 32], [None]):
+        with pytest.raises(errors.InvalidRequestError, match=r"\[10, 15\]"):
+            arrays.layer_numbers(wrong)
+
+
+def test_any_mapping_is_a_sample_and_its_info():
+    (plane,) = arrays.planes_of(1, types.MappingProxyType({3: np.ones(2, np.int8)}), False)
+    assert plane.layer == 3 and activation_writer._text_of(1, types.MappingProxyType({"a": 1})) == '{"a": 1}'

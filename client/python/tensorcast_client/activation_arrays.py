@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import operator
 import sys
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -42,9 +43,22 @@ def sample_number(sample):
     return number
 
 
+def layer_numbers(layers):
+    """The set of those that are to be read; None for all."""
+    if layers is None:
+        return None
+    try:
+        numbers = None if isinstance(layers, (str, bytes)) else {whole_number(layer) for layer in layers}
+    except TypeError:
+        numbers = None
+    if numbers is None or not all(0 <= number <= MAX_LAYER for number in numbers):
+        raise errors.invalid(f"layers is {layers!r}; it is a list of layers, [10, 15], from 0 to {MAX_LAYER}", "BAD_LAYER")
+    return numbers
+
+
 def planes_of(sample, layers, narrow):
     """The planes of a sample, widest elements first, so that every array lies aligned behind the one before."""
-    if not isinstance(layers, dict) or not layers:
+    if not isinstance(layers, Mapping) or not layers:
         raise errors.invalid(f"sample {sample}: its layers are a dict with at least one array, {{10: array}}", "NO_LAYERS")
     planes = [_plane(sample, layer, array, narrow) for layer, array in layers.items()]
     return sorted(planes, key=lambda plane: (-int(dtypes.BITS[plane.number]), plane.layer))

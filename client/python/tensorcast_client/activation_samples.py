@@ -24,10 +24,9 @@ _LAG_S = 5.0  # a manifest may be so far behind a segment that has just been sea
 _LOOKS, _PAUSE_S = 5, 0.05  # in a row that found nothing new to read, of a store that is written to, or goes to its bucket, meanwhile
 
 
-def read(client, reference, layers):
-    """(sample, {layer: array}) of each sample, of these layers or, with None, of all; a generator. Segments that were uploaded
+def read(client, reference, wanted):
+    """(sample, {layer: array}) of each sample, of the layers `wanted` or, with None, of all; a generator. Segments that were uploaded
     and are not here any more come from their bucket, behind the others. One that goes there while this reads is looked for again."""
-    wanted = None if layers is None else {int(layer) for layer in layers}
     read, looks = set(), 0  # (host, segment, sample)
     while True:
         coming = _read_once(client, reference, wanted, read)

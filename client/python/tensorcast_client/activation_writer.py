@@ -6,6 +6,7 @@ import json
 import os
 import threading
 import weakref
+from collections.abc import Mapping
 
 import numpy as np
 from grpc import StatusCode
@@ -31,7 +32,7 @@ class ActivationWriter:
         self._client, self._narrow, self._id, self._lease = client, narrow, b"", None
         self._region = host_region.HostRegion(memory_bytes)
         self._memory, self._half_bytes = self._region.array(np.uint8, (memory_bytes,)), memory_bytes // 2
-        self._turn = threading.Lock()
+        self._turn, self._is_inherited = threading.Lock(), False
         self._interrupted = None  # a sample
         self._at = self._sent = self._part_bytes = 0  # where the coming part begins in the memory; what of its sample was sent; how long parts are
         offer = region.of_host(self._region.fd, memory_bytes)
@@ -53,8 +54,14 @@ class ActivationWriter:
         except DecodeError as error:
             raise errors.bad_answer(error) from None
 
+    def _check_open(self):
+        if self._lease is None:
+            whose = "belongs to the process that this one was forked from; open the store here, as another host"
+            raise errors.invalid(f"the writer {whose if self._is_inherited else 'was closed'}", "NOT_A_WRITER")
+
     def append(self, sample, layers, info):
         with self._turn:
+            self._check_open()
             self._append(sample, layers, info)
 
     def _append(self, sample, layers, info):
@@ -107,11 +114,14 @@ class ActivationWriter:
 
     def commit(self):
         with self._turn:
+            self._check_open()
             return self._ask("Commit", CommitActivationsRequest.encode(writer=self._id), ActivationsResume)
 
     def close(self):
-        """Seals what was appended. The memory is let go of whatever the daemon says."""
+        """Seals what was appended. The memory is let go of whatever the daemon says. None: it is closed, or another process's."""
         with self._turn:
+            if self._lease is None:
+                return None
             try:
                 return self._ask("Close", CloseActivationsRequest.encode(writer=self._id), ActivationsResume)
             finally:
@@ -134,10 +144,10 @@ def _even_part(size, most):
 def _text_of(sample, info):
     if info is None:
         return ""
-    if not isinstance(info, dict):
+    if not isinstance(info, Mapping):
         raise errors.invalid(f"sample {sample}: info is a dict, and not {type(info).__name__}", "BAD_INFO")
     try:
-        text = json.dumps(info, ensure_ascii=False, allow_nan=False)
+        text = json.dumps(dict(info), ensure_ascii=False, allow_nan=False)
         text.encode()  # lone surrogates
         return text
     except (TypeError, ValueError, RecursionError) as error:
@@ -145,8 +155,9 @@ def _text_of(sample, info):
 
 
 def _after_fork_in_child():
-    """A child that outlives its parent must not keep the folder taken."""
+    """A child that outlives its parent must not keep the folder taken, and one that ends must not close the parent's writer."""
     for writer in list(_writers):
+        writer._turn, writer._is_inherited = threading.Lock(), True
         with contextlib.suppress(OSError):
             writer.abandon()
 

@@ -70,7 +70,7 @@ class ActivationStore:
         """Seals the open segment; the host's folder is free for another writer."""
         writer, self._writer = self._writer, None
         if writer:
-            self._resume = writer.close()
+            self._resume = writer.close() or self._resume
 
     def __enter__(self) -> ActivationStore:
         return self
@@ -90,7 +90,7 @@ class ActivationStore:
 
     def samples(self, layers: Iterable[int] | None = None) -> Iterator[tuple[int, dict[int, Any]]]:
         """(number, {layer: array}) of every sealed sample of all hosts, of these layers or all; read ahead while they are used."""
-        return activation_samples.read(self._client, self.reference, layers)
+        return activation_samples.read(self._client, self.reference, activation_arrays.layer_numbers(layers))
 
 
 def _host_number(host):
