@@ -19,6 +19,7 @@ typedef Tensorcast__Daemon__V1__AppendActivationsRequest append_request;
 
 struct sample_writer {
     struct tc_client *client;
+    struct wait wait; /* of every call */
     unsigned char *memory;
     int memory_fd;
     struct region region;
@@ -51,8 +52,9 @@ static int make_memory(struct sample_writer *writer, struct error *error)
     return 0;
 }
 
-static int offer_memory(struct sample_writer *writer, const struct wait *wait, struct arena *arena, struct error *error)
+static int offer_memory(struct sample_writer *writer, struct arena *arena, struct error *error)
 {
+    const struct wait *wait = &writer->wait;
     struct handoff_region offer = {.version = htole32(HANDOFF_VERSION),
                                    .kind = htole32(HANDOFF_REGION_HOST),
                                    .allocation_bytes = htole64(MEMORY_BYTES),
@@ -63,16 +65,16 @@ static int offer_memory(struct sample_writer *writer, const struct wait *wait, s
 }
 
 static int ask_open(struct sample_writer *writer, const char *store, uint32_t host, uint64_t segment_bytes,
-                    const struct wait *wait, struct arena *arena, struct error *error)
+                    struct arena *arena, struct error *error)
 {
     Tensorcast__Daemon__V1__OpenActivationsRequest request = TENSORCAST__DAEMON__V1__OPEN_ACTIVATIONS_REQUEST__INIT;
     request.store = store;
     request.host = host;
     request.segment_bytes = segment_bytes;
     request.memory = (ProtobufCBinaryData){sizeof writer->region.token, writer->region.token};
-    const Tensorcast__Daemon__V1__OpenActivationsResponse *response =
-        (const void *)rpc_client_get(writer->client->rpc, "ActivationStore/Open", &request.base,
-                                     &tensorcast__daemon__v1__open_activations_response__descriptor, wait, arena, error);
+    const Tensorcast__Daemon__V1__OpenActivationsResponse *response = (const void *)rpc_client_get(
+        writer->client->rpc, "ActivationStore/Open", &request.base,
+        &tensorcast__daemon__v1__open_activations_response__descriptor, &writer->wait, arena, error);
     if (!response)
         return -1;
     if (!response->writer.len || response->writer.len > ID_BYTES)
@@ -83,14 +85,13 @@ static int ask_open(struct sample_writer *writer, const char *store, uint32_t ho
 }
 
 int sample_writer_open(struct tc_client *client, const char *store, uint32_t host, uint64_t segment_bytes,
-                       struct sample_writer **opened, struct error *error)
+                       const struct wait *wait, struct sample_writer **opened, struct error *error)
 {
     struct sample_writer *writer = memory_alloc(sizeof *writer);
-    *writer = (struct sample_writer){.client = client, .memory_fd = -1, .region.lease = -1};
-    struct wait wait = wait_begin(0, NULL);
+    *writer = (struct sample_writer){.client = client, .wait = *wait, .memory_fd = -1, .region.lease = -1};
     struct arena arena = {0};
-    int failed = make_memory(writer, error) < 0 || offer_memory(writer, &wait, &arena, error) < 0 ||
-                         ask_open(writer, store, host, segment_bytes, &wait, &arena, error) < 0
+    int failed = make_memory(writer, error) < 0 || offer_memory(writer, &arena, error) < 0 ||
+                         ask_open(writer, store, host, segment_bytes, &arena, error) < 0
                      ? -1
                      : 0;
     arena_fini(&arena);
@@ -106,7 +107,6 @@ int sample_writer_open(struct tc_client *client, const char *store, uint32_t hos
 /* What has come together in the memory. */
 static int send_part(struct sample_writer *writer, append_request *request, struct error *error)
 {
-    struct wait wait = wait_begin(0, NULL);
     struct arena arena = {0};
     append_request part = TENSORCAST__DAEMON__V1__APPEND_ACTIVATIONS_REQUEST__INIT;
     if (!writer->sent)
@@ -117,7 +117,7 @@ static int send_part(struct sample_writer *writer, append_request *request, stru
     part.bytes = writer->filled;
     const void *answer =
         rpc_client_get(writer->client->rpc, "ActivationStore/Append", &part.base,
-                       &tensorcast__daemon__v1__append_activations_response__descriptor, &wait, &arena, error);
+                       &tensorcast__daemon__v1__append_activations_response__descriptor, &writer->wait, &arena, error);
     arena_fini(&arena);
     writer->sent += writer->filled;
     writer->filled = 0;
@@ -139,21 +139,33 @@ static int put_bytes(struct sample_writer *writer, append_request *request, cons
     return 0;
 }
 
-/* The elements in C order; the caller frees. */
-static unsigned char *transpose(const struct sample_plane *plane)
+static bool is_in_order(const struct sample_plane *plane)
 {
-    uint64_t size = dtype_bits(plane->dtype) / 8, n_elements = plane->n_bytes / size;
+    for (uint32_t d = 0; d < plane->rank; d++)
+        if (plane->axes[d] != d)
+            return false;
+    return true;
+}
+
+/* The elements in C order; the caller frees. */
+static unsigned char *transpose_plane(const struct sample_plane *plane)
+{
+    uint64_t size = dtype_bits(plane->dtype) / 8, n_elements = plane->n_bytes / size, stride = 1;
     unsigned char *turned = memory_alloc(plane->n_bytes + 1);
-    uint64_t *index = memory_alloc_array(plane->rank + 1, sizeof *index);
+    uint64_t *index = memory_alloc_array(plane->rank + 1, sizeof *index),
+             *strides = memory_alloc_array(plane->rank + 1, sizeof *strides);
+    for (uint32_t k = plane->rank; k-- > 0; stride *= plane->shape[plane->axes[k]])
+        strides[plane->axes[k]] = stride;
     for (uint64_t to = 0; to < n_elements; to++) {
         uint64_t from = 0;
-        for (uint32_t d = plane->rank; d-- > 0;)
-            from = from * plane->shape[d] + index[d];
+        for (uint32_t d = 0; d < plane->rank; d++)
+            from += index[d] * strides[d];
         memcpy(turned + to * size, plane->bytes + from * size, size);
         for (uint32_t d = plane->rank; d-- > 0 && ++index[d] == plane->shape[d];)
             index[d] = 0;
     }
     free(index);
+    free(strides);
     return turned;
 }
 
@@ -163,9 +175,9 @@ static int put_plane(struct sample_writer *writer, append_request *request, cons
     /* what does not fit behind the others is sent apart, so that elements stay where they are aligned */
     if (writer->filled && plane->n_bytes > MEMORY_BYTES - writer->filled && send_part(writer, request, error) < 0)
         return -1;
-    if (!plane->is_fortran || plane->rank < 2)
+    if (is_in_order(plane))
         return put_bytes(writer, request, plane->bytes, plane->n_bytes, error);
-    unsigned char *turned = transpose(plane);
+    unsigned char *turned = transpose_plane(plane);
     int failed = put_bytes(writer, request, turned, plane->n_bytes, error);
     free(turned);
     return failed;
@@ -224,13 +236,12 @@ int sample_writer_close(struct sample_writer *writer, struct error *error)
 {
     Tensorcast__Daemon__V1__CommitActivationsRequest commit = TENSORCAST__DAEMON__V1__COMMIT_ACTIVATIONS_REQUEST__INIT;
     Tensorcast__Daemon__V1__CloseActivationsRequest end = TENSORCAST__DAEMON__V1__CLOSE_ACTIVATIONS_REQUEST__INIT;
-    struct wait wait = wait_begin(0, NULL);
     struct arena arena = {0};
     const ProtobufCMessageDescriptor *answer = &tensorcast__daemon__v1__activations_resume__descriptor;
     commit.writer = end.writer = (ProtobufCBinaryData){writer->id_bytes, writer->id};
     bool is_durable =
-        rpc_client_get(writer->client->rpc, "ActivationStore/Commit", &commit.base, answer, &wait, &arena, error) &&
-        rpc_client_get(writer->client->rpc, "ActivationStore/Close", &end.base, answer, &wait, &arena, error);
+        rpc_client_get(writer->client->rpc, "ActivationStore/Commit", &commit.base, answer, &writer->wait, &arena, error) &&
+        rpc_client_get(writer->client->rpc, "ActivationStore/Close", &end.base, answer, &writer->wait, &arena, error);
     arena_fini(&arena);
     free_writer(writer);
     return is_durable ? 0 : -1;

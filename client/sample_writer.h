@@ -5,6 +5,7 @@
 
 #include "base/dtype.h"
 #include "client.h"
+#include "wait.h"
 
 struct sample_plane { /* one layer's array */
     uint32_t layer, rank;
@@ -12,14 +13,14 @@ struct sample_plane { /* one layer's array */
     const uint64_t *shape;
     const unsigned char *bytes; /* little endian */
     uint64_t n_bytes;
-    bool is_fortran; /* else in C order */
+    const uint8_t *axes; /* the dimensions in the order in which they lie there, the slowest first */
 };
 
 struct sample_writer;
 
-/* store: "disk:/data/acts". What follows fails as the daemon says: docs/activations.md. */
+/* store: "disk:/data/acts". wait: of this and all that follows. What follows fails as the daemon says: docs/activations.md. */
 int sample_writer_open(struct tc_client *client, const char *store, uint32_t host, uint64_t segment_bytes,
-                       struct sample_writer **writer, struct error *error);
+                       const struct wait *wait, struct sample_writer **writer, struct error *error);
 /* info: a JSON object, "" = none. The planes are sorted, widest elements first. */
 int sample_writer_append(struct sample_writer *writer, uint32_t sample, struct sample_plane *planes, size_t n_planes,
                          const char *info, struct error *error);

@@ -27,6 +27,7 @@
 enum { CHUNK_BYTES = 1 << 20 };
 
 struct export_shard {
+    const struct backend *backend;
     struct gzip_out *out;
     int fd; /* of the segment */
     const char *name;
@@ -83,17 +84,6 @@ static int put_shape(struct export_shard *shard, const struct stored_tensor *ten
     return failed ? failed : PUT(shard, "t", error);
 }
 
-static const struct {
-    enum dtype dtype;
-    char code[3];
-    bool has_order;
-} codes[] = {
-    {DTYPE_BOOL, "b1", false}, {DTYPE_I8, "i1", false}, {DTYPE_U8, "u1", false}, {DTYPE_I16, "i2", true},
-    {DTYPE_U16, "u2", true},   {DTYPE_F16, "f2", true}, {DTYPE_I32, "i4", true}, {DTYPE_U32, "u4", true},
-    {DTYPE_F32, "f4", true},   {DTYPE_C64, "c8", true}, {DTYPE_F64, "f8", true}, {DTYPE_I64, "i8", true},
-    {DTYPE_U64, "u8", true},
-};
-
 /* NumPy has no BF16: all of them become what they are the upper halves of. */
 static enum dtype exported_dtype(const struct stored_tensor *tensor)
 {
@@ -102,21 +92,20 @@ static enum dtype exported_dtype(const struct stored_tensor *tensor)
 
 static int put_dtype(struct export_shard *shard, const struct stored_tensor *tensor, struct error *error)
 {
-    for (size_t i = 0; i < sizeof codes / sizeof codes[0]; i++) {
-        if (codes[i].dtype != exported_dtype(tensor))
-            continue;
-        const unsigned char code[4] = {0x8c, 2, (unsigned char)codes[i].code[0], (unsigned char)codes[i].code[1]};
-        if (PUT(shard,
-                "\x8c\x05numpy\x8c\x05"
-                "dtype\x93",
-                error) < 0 ||
-            put_raw(shard, code, sizeof code, error) < 0 || PUT(shard, "\x89\x88\x87R(K\x03\x8c\x01", error) < 0 ||
-            put_raw(shard, codes[i].has_order ? "<" : "|", 1, error) < 0)
-            return -1;
-        return PUT(shard, "NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\0tb", error);
-    }
-    return fail(error, ERROR_UNIMPLEMENTED, "BAD_DTYPE", "%s: tensor %s is %s, for which NumPy has no type", shard->name,
-                tensor->name, dtype_name(tensor->dtype));
+    enum dtype dtype = exported_dtype(tensor);
+    const char *numpy = dtype_numpy_code(dtype);
+    if (!numpy)
+        return fail(error, ERROR_UNIMPLEMENTED, "BAD_DTYPE", "%s: tensor %s is %s, for which NumPy has no type", shard->name,
+                    tensor->name, dtype_name(dtype));
+    const unsigned char code[4] = {0x8c, 2, (unsigned char)numpy[0], (unsigned char)numpy[1]};
+    if (PUT(shard,
+            "\x8c\x05numpy\x8c\x05"
+            "dtype\x93",
+            error) < 0 ||
+        put_raw(shard, code, sizeof code, error) < 0 || PUT(shard, "\x89\x88\x87R(K\x03\x8c\x01", error) < 0 ||
+        put_raw(shard, dtype_bits(dtype) > 8 ? "<" : "|", 1, error) < 0)
+        return -1;
+    return PUT(shard, "NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\0tb", error);
 }
 
 static int read_piece(const struct export_shard *shard, void *bytes, size_t count, uint64_t offset, struct error *error)
@@ -138,9 +127,12 @@ static int put_data(struct export_shard *shard, const struct stored_tensor *tens
     uint32_t *floats = memory_alloc(2 * CHUNK_BYTES);
     memcpy(head + 1, &length, sizeof length);
     int failed = put_raw(shard, head, sizeof head, error);
-    for (uint64_t at = 0; at < tensor->bytes && !failed;) {
+    for (uint64_t at = 0, left_ms; at < tensor->bytes && !failed;) {
         size_t count = tensor->bytes - at < CHUNK_BYTES ? (size_t)(tensor->bytes - at) : CHUNK_BYTES;
-        failed = read_piece(shard, halves, count, tensor->offset + at, error);
+        failed = backend_time_left(shard->backend, &left_ms, error) < 0 ||
+                         read_piece(shard, halves, count, tensor->offset + at, error) < 0
+                     ? -1
+                     : 0;
         for (size_t i = 0; widens && i < count / 2; i++)
             floats[i] = htole32((uint32_t)le16toh(halves[i]) << 16);
         if (!failed)
@@ -422,6 +414,7 @@ static int export_segment(struct activations_run *run, const struct stored_host 
 {
     struct export_shard shard = {0};
     char name[ACTIVATION_NAME_CHARS], *path = memory_print("%s/shard_%04zu.pkl.gz", written->folder, written->n + 1);
+    shard.backend = run->objects.backend;
     shard.name = activation_segment_name(segment->number, ACTIVATION_SEALED, name);
     shard.fd = open_segment(run, host, segment, name, error);
     struct part_header *header = shard.fd >= 0 ? read_head(&shard, error) : NULL;

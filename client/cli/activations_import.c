@@ -33,6 +33,7 @@ struct import_shard {
     struct held_entry {
         struct pickle_entry entry;
         uint64_t shape[SAMPLE_MAX_RANK];
+        uint8_t axes[SAMPLE_MAX_RANK];
     } * entries; /* by sample, then layer */
     size_t n_entries, capacity;
     uint64_t n_arrays;                 /* that are in it */
@@ -237,8 +238,10 @@ static int hold_entry(void *data, const struct pickle_entry *entry, struct error
     ARRAY_RESERVE(shard->entries, shard->n_entries, shard->capacity);
     struct held_entry *held = &shard->entries[shard->n_entries++];
     held->entry = *entry;
-    for (uint32_t d = 0; d < entry->rank; d++)
+    for (uint32_t d = 0; d < entry->rank; d++) {
         held->shape[d] = entry->shape[d];
+        held->axes[d] = entry->axes[d];
+    }
     return 0;
 }
 
@@ -265,10 +268,11 @@ static int open_file(struct import_shard *shard, struct error *error)
 static int open_shard(const struct import *import, struct import_shard *shard, struct error *error)
 {
     char shown[TEXT_NAME_CHARS];
+    uint64_t left_ms;
     uint32_t crc32c;
     int fd;
-    if (cancel_is_set(&import->objects->backend->cancel))
-        return fail(error, ERROR_CANCELLED, "CANCELLED", "cancelled");
+    if (backend_time_left(import->objects->backend, &left_ms, error) < 0)
+        return -1;
     if (!upload_files_is_reference(shard->path))
         return open_file(shard, error);
     if (bucket_objects_fetch(import->objects, shard->path, &fd, &crc32c, error) < 0)
@@ -454,7 +458,7 @@ static int append_sample(struct import *import, size_t at, size_t end, struct er
                                                            .shape = held->shape,
                                                            .bytes = entry->bytes,
                                                            .n_bytes = entry->n_bytes,
-                                                           .is_fortran = entry->is_fortran};
+                                                           .axes = held->axes};
         with_text = !with_text && entry->text_bytes ? entry : with_text;
     }
     char *info = with_text ? describe_text(with_text) : memory_copy_text("");
@@ -499,8 +503,13 @@ static int append_all(struct import *import, struct error *error)
 static int import_samples(struct import *import, struct activations_run *run, struct error *error)
 {
     struct error late;
+    uint64_t left_ms;
+    if (backend_time_left(import->objects->backend, &left_ms, error) < 0)
+        return -1;
+    const struct wait wait = wait_begin(left_ms, NULL);
     char *store = memory_print("disk:%s", run->path);
-    int failed = sample_writer_open(run->client, store, (uint32_t)run->args->partition.host, 0, &import->writer, error);
+    int failed =
+        sample_writer_open(run->client, store, (uint32_t)run->args->partition.host, 0, &wait, &import->writer, error);
     free(store);
     if (failed)
         return -1;

@@ -31,7 +31,8 @@ enum global { GLOBAL_RECONSTRUCT, GLOBAL_FROMBUFFER, GLOBAL_NDARRAY, GLOBAL_DTYP
 struct value {
     enum value_kind kind;
     enum dtype dtype;           /* VALUE_DTYPE, VALUE_ARRAY */
-    bool is_ready, is_fortran;  /* of an array: it has its state */
+    bool is_ready;              /* of an array: it has its state */
+    uint8_t *axes;              /* of an array: see pickle_entry */
     int64_t number;             /* VALUE_BOOL, VALUE_INTEGER, VALUE_GLOBAL */
     const unsigned char *bytes; /* VALUE_TEXT, VALUE_BYTES, VALUE_ARRAY */
     size_t n_bytes;
@@ -310,13 +311,6 @@ static bool push_global(struct pickle *pickle)
 
 /* --- arrays ------------------------------------------------------------------------------------------------------------- */
 
-static const struct {
-    char code[3];
-    enum dtype dtype;
-} dtypes[] = {{"b1", DTYPE_BOOL}, {"i1", DTYPE_I8},  {"u1", DTYPE_U8},  {"i2", DTYPE_I16}, {"u2", DTYPE_U16},
-              {"f2", DTYPE_F16},  {"i4", DTYPE_I32}, {"u4", DTYPE_U32}, {"f4", DTYPE_F32}, {"c8", DTYPE_C64},
-              {"f8", DTYPE_F64},  {"i8", DTYPE_I64}, {"u8", DTYPE_U64}};
-
 static bool is_tuple(const struct value *value, size_t n_items)
 {
     return value->kind == VALUE_TUPLE && value->n_items == n_items;
@@ -326,20 +320,42 @@ static bool make_dtype(struct pickle *pickle, const struct value *arguments)
 {
     if (!is_tuple(arguments, 3) || arguments->items[0]->kind != VALUE_TEXT)
         return damaged(pickle, "an element type is made of something else");
-    for (size_t i = 0; i < sizeof dtypes / sizeof dtypes[0]; i++) {
-        if (!is_text(arguments->items[0], dtypes[i].code))
+    for (int i = 0; i < DTYPE_COUNT; i++) {
+        const char *code = dtype_numpy_code((enum dtype)i);
+        struct value *value = code && is_text(arguments->items[0], code) ? new_value(pickle, VALUE_DTYPE) : NULL;
+        if (!value)
             continue;
-        struct value *value = new_value(pickle, VALUE_DTYPE);
-        if (value)
-            value->dtype = dtypes[i].dtype;
+        value->dtype = (enum dtype)i;
         return push(pickle, value);
     }
     return refuse_pickle(pickle, ERROR_UNIMPLEMENTED, "BAD_DTYPE", "an array has elements that are no plain numbers");
 }
 
+/* Of elements that lie there in C order, dimension `order[i]` becomes dimension i. */
+static bool transpose_array(struct pickle *pickle, struct value *array, const struct value *order)
+{
+    size_t n = array->n_items;
+    struct value **shape = take_room(pickle, n + 1, sizeof *shape);
+    if (!shape)
+        return false;
+    memset(array->axes, UINT8_MAX, n);
+    bool is_good = is_tuple(order, n);
+    for (size_t i = 0; is_good && i < n; i++) {
+        const struct value *at = order->items[i];
+        is_good =
+            at->kind == VALUE_INTEGER && at->number >= 0 && (uint64_t)at->number < n && array->axes[at->number] == UINT8_MAX;
+        if (is_good) {
+            shape[i] = array->items[at->number];
+            array->axes[at->number] = (uint8_t)i;
+        }
+    }
+    array->items = shape;
+    return is_good || damaged(pickle, "an array's dimensions have an order that is none");
+}
+
 /* Sets what an array is, when shape and bytes fit together. */
 static bool set_array(struct pickle *pickle, struct value *array, const struct value *shape, const struct value *dtype,
-                      const struct value *bytes)
+                      const struct value *bytes, bool is_fortran)
 {
     uint64_t size = dtype->kind == VALUE_DTYPE ? dtype_bits(dtype->dtype) / 8 : 0;
     bool is_good = size && shape->kind == VALUE_TUPLE && shape->n_items <= SAMPLE_MAX_RANK && bytes->kind == VALUE_BYTES;
@@ -353,19 +369,25 @@ static bool set_array(struct pickle *pickle, struct value *array, const struct v
     array->n_items = shape->n_items;
     array->bytes = bytes->bytes;
     array->n_bytes = bytes->n_bytes;
-    array->is_ready = true;
-    return true;
+    array->axes = take_room(pickle, array->n_items + 1, sizeof *array->axes);
+    for (size_t i = 0; array->axes && i < array->n_items; i++)
+        array->axes[i] = (uint8_t)(is_fortran ? array->n_items - 1 - i : i);
+    array->is_ready = array->axes != NULL;
+    return array->is_ready;
 }
 
 static bool make_from_buffer(struct pickle *pickle, const struct value *arguments)
 {
     struct value *array = new_value(pickle, VALUE_ARRAY);
-    if (!array || !is_tuple(arguments, 4))
+    bool has_order = is_tuple(arguments, 5); /* of its dimensions, since NumPy 2.4 */
+    if (!array || !(has_order || is_tuple(arguments, 4)))
         return damaged(pickle, "an array is made of something else");
-    array->is_fortran = is_text(arguments->items[3], "F");
-    if (!array->is_fortran && !is_text(arguments->items[3], "C"))
-        return damaged(pickle, "an array has an order that is neither C nor F");
-    return set_array(pickle, array, arguments->items[2], arguments->items[1], arguments->items[0]) && push(pickle, array);
+    struct value *const *given = arguments->items;
+    bool is_fortran = is_text(given[3], "F"), is_transposed = has_order && is_text(given[3], "K");
+    if (!is_fortran && !is_transposed && !is_text(given[3], "C"))
+        return damaged(pickle, "an array has an order that is none of C, F and K");
+    return set_array(pickle, array, given[2], given[1], given[0], is_fortran) &&
+           (!is_transposed || transpose_array(pickle, array, given[4])) && push(pickle, array);
 }
 
 static bool call_global(struct pickle *pickle)
@@ -397,8 +419,7 @@ static bool set_state(struct pickle *pickle)
     }
     if (value->kind != VALUE_ARRAY || value->is_ready || state->n_items != 5 || state->items[3]->kind != VALUE_BOOL)
         return damaged(pickle, "something is given a state that has none");
-    value->is_fortran = state->items[3]->number;
-    return set_array(pickle, value, state->items[1], state->items[2], state->items[4]);
+    return set_array(pickle, value, state->items[1], state->items[2], state->items[4], state->items[3]->number);
 }
 
 /* --- instructions ------------------------------------------------------------------------------------------------------- */
@@ -416,17 +437,11 @@ static bool append_item(struct pickle *pickle)
     return item && add_items(pickle, top(pickle, VALUE_LIST), &item, 1);
 }
 
-static bool skip_frame(struct pickle *pickle)
-{
-    uint64_t length;
-    return take_number(pickle, 8, &length); /* frames only say how much to read at once */
-}
-
 /* clang-format off */
 static bool run_instruction(struct pickle *pickle, unsigned char opcode)
 {
     switch (opcode) {
-    case 0x95: return skip_frame(pickle);
+    case 0x95: return take_number(pickle, 8, &(uint64_t){0}); /* frames only say how much to read at once */
     case '(': return push_mark(pickle);
     case '}': return push(pickle, new_value(pickle, VALUE_DICT));
     case ']': return push(pickle, new_value(pickle, VALUE_LIST));
@@ -506,23 +521,10 @@ static const struct value *find_item(const struct value *dict, const char *key)
 /* 10, or "layer_10" as the written format has it. */
 static bool read_layer(const struct value *key, uint32_t *layer)
 {
-    static const char prefix[] = "layer_";
-    size_t skipped = sizeof prefix - 1;
-    uint64_t number = 0;
-    if (key->kind == VALUE_INTEGER && key->number >= 0 && key->number <= UINT32_MAX) {
-        *layer = (uint32_t)key->number;
-        return true;
-    }
-    if (key->kind != VALUE_TEXT || key->n_bytes <= skipped || key->n_bytes > skipped + 9 ||
-        memcmp(key->bytes, prefix, skipped) != 0)
-        return false;
-    for (size_t i = skipped; i < key->n_bytes; i++) {
-        if (key->bytes[i] < '0' || key->bytes[i] > '9')
-            return false;
-        number = number * 10 + (uint64_t)(key->bytes[i] - '0');
-    }
-    *layer = (uint32_t)number;
-    return true;
+    if (key->kind != VALUE_INTEGER)
+        return key->kind == VALUE_TEXT && activation_parse_layer((const char *)key->bytes, key->n_bytes, layer);
+    *layer = (uint32_t)key->number;
+    return key->number >= 0 && key->number <= UINT32_MAX;
 }
 
 static bool same_shape(const struct value *array, const struct value *shape)
@@ -557,7 +559,7 @@ static bool read_entry(struct pickle *pickle, const struct value *dict, struct p
     entry->shape = dims;
     entry->bytes = array->bytes;
     entry->n_bytes = array->n_bytes;
-    entry->is_fortran = array->is_fortran;
+    entry->axes = array->axes;
     entry->text = has_text ? (const char *)text->bytes : "";
     entry->text_bytes = has_text ? text->n_bytes : 0;
     return dims != NULL;

@@ -25,5 +25,7 @@ const char *activation_tensor_name(uint32_t layer, uint32_t sample, char name[AC
 bool activation_parse_host(const char *name, uint32_t *host);
 bool activation_parse_segment(const char *name, const char *suffix, uint32_t *number);
 bool activation_parse_tensor(const char *name, size_t length, uint32_t *layer, uint32_t *sample);
+/* "layer_10", also with zeros in front, as other programs name layers. */
+bool activation_parse_layer(const char *name, size_t length, uint32_t *layer);
 
 #endif

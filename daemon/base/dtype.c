@@ -52,6 +52,16 @@ const char *dtype_torch_name(enum dtype dtype)
     return types[dtype].torch_name;
 }
 
+const char *dtype_numpy_code(enum dtype dtype)
+{
+    static const char codes[DTYPE_COUNT][3] = {
+        [DTYPE_BOOL] = "b1", [DTYPE_I8] = "i1",  [DTYPE_U8] = "u1",  [DTYPE_I16] = "i2", [DTYPE_U16] = "u2",
+        [DTYPE_F16] = "f2",  [DTYPE_I32] = "i4", [DTYPE_U32] = "u4", [DTYPE_F32] = "f4", [DTYPE_C64] = "c8",
+        [DTYPE_F64] = "f8",  [DTYPE_I64] = "i8", [DTYPE_U64] = "u8",
+    };
+    return codes[dtype][0] ? codes[dtype] : NULL;
+}
+
 unsigned dtype_bits(enum dtype dtype)
 {
     return types[dtype].bits;

@@ -37,6 +37,7 @@ enum { DTYPE_WIDEST_BYTES = 8 }; /* no element is larger */
 
 bool dtype_parse(const char *name, size_t length, enum dtype *dtype);
 const char *dtype_name(enum dtype dtype);       /* "BF16" */
+const char *dtype_numpy_code(enum dtype dtype); /* "f4"; NULL where NumPy has none */
 const char *dtype_torch_name(enum dtype dtype); /* "torch.bfloat16", for the index formats; NULL where torch has none */
 unsigned dtype_bits(enum dtype dtype);
 

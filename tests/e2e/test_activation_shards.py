@@ -1,6 +1,7 @@
 """Shards of pickles: imported without executing any, exported for those who read them."""
 import gzip
 import hashlib
+import itertools
 import json
 import os
 import pickle
@@ -39,11 +40,15 @@ def test_samples_that_straddle_shards_become_whole_and_may_be_imported_again(dae
     assert info["4"] == {"text_preview": "t4 \u00e4"}
 
 
-def test_every_plain_type_and_order_comes_through(daemon, acts, tmp_path):
+@pytest.mark.parametrize("protocol", [4, 5])
+def test_every_plain_type_and_order_comes_through(daemon, acts, tmp_path, protocol):
     kinds = ("?", "i1", "u1", "i2", "u2", "f2", "i4", "u4", "f4", "c8", "f8", "i8", "u8")
     arrays = {k: np.asfortranarray((np.arange(24) % 2 * 3).astype(kind).reshape(2, 3, 4)) for k, kind in enumerate(kinds)}
     arrays |= {50: np.array(2.5, np.float32), 51: np.zeros((0, 3), np.float32), 52: np.arange(6.0).reshape(2, 3).T}
-    shard(tmp_path / "shard_0001.pkl.gz", {k: [(1, a)] for k, a in arrays.items()})
+    cube = np.arange(120.0).reshape(2, 3, 4, 5)  # NumPy 2.4 writes the order of dimensions into pickles of protocol 5
+    arrays |= {60 + k: cube.transpose(order) for k, order in enumerate(itertools.permutations(range(4)))}
+    arrays[90] = cube[:, :0].transpose(1, 3, 0, 2)
+    shard(tmp_path / "shard_0001.pkl.gz", {k: [(1, a)] for k, a in arrays.items()}, protocol)
     daemon.cli.ok("activations", "import", acts, tmp_path, "--host", 3)
     (got,) = stored(acts / "host_003").values()
     assert all(got[k].dtype == a.dtype and got[k].shape == a.shape and (got[k] == a).all() for k, a in arrays.items())

@@ -1,4 +1,5 @@
-/* Reaches pickle_shard.c. What is accepted has arrays of as many bytes as their shapes say, inside the pickle. */
+/* Reaches pickle_shard.c. What is accepted has arrays of as many bytes as their shapes say, inside the pickle, and their
+ * dimensions in some order. */
 #include <stdint.h>
 #include <stdlib.h>
 
@@ -15,8 +16,13 @@ static int check(void *data, const struct pickle_entry *entry, struct error *err
     const struct span *all = data;
     uint64_t bytes = dtype_bits(entry->dtype) / 8;
     (void)error;
-    for (uint32_t d = 0; d < entry->rank; d++)
+    uint64_t seen = 0;
+    for (uint32_t d = 0; d < entry->rank; d++) {
         bytes *= entry->shape[d];
+        if (entry->axes[d] >= entry->rank || seen >> entry->axes[d] & 1)
+            abort();
+        seen |= (uint64_t)1 << entry->axes[d];
+    }
     if (bytes != entry->n_bytes || entry->bytes < all->start || entry->n_bytes > (size_t)(all->end - entry->bytes))
         abort();
     return 0;

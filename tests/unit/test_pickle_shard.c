@@ -110,12 +110,53 @@ static void what_is_no_shard_of_arrays_is_refused(void **state)
     assert_non_null(strstr(error.message, "no small dictionary"));
 }
 
+/* {10: [{"sample_idx": 7, "activation": NumPy 2.4's of six I8, with those dimensions in front and in that order}]} */
+#define TRANSPOSED(shape, order)                                                                                            \
+    "\x80\x05}K\x0a]}(\x8c\x0asample_idxK\x07\x8c\x0a"                                                                      \
+    "activation\x8c\x13numpy._core.numeric\x8c\x0b_frombuffer\x93("                                                         \
+    "C\x06"                                                                                                                 \
+    "abcdef\x8c\x05numpy\x8c\x05"                                                                                           \
+    "dtype\x93\x8c\x02i1\x89\x88\x87R" shape "\x8c\x01K" order "tRuas."
+
+static int take_transposed(void *data, const struct pickle_entry *entry, struct error *failure)
+{
+    static const uint64_t shape[] = {1, 3, 2};
+    static const uint8_t axes[] = {2, 0, 1};
+    (void)data;
+    (void)failure;
+    assert_int_equal(entry->rank, 3);
+    assert_memory_equal(entry->shape, shape, sizeof shape);
+    assert_memory_equal(entry->axes, axes, sizeof axes);
+    return 0;
+}
+
+static void an_array_tells_in_which_order_its_dimensions_lie(void **state)
+{
+    static const unsigned char good[] = TRANSPOSED("K\2K\1K\3\x87", "K\1K\2K\0\x87");
+    static const char *const wrong[] = {
+        TRANSPOSED("K\2K\1K\3\x87", "K\1K\2K\1\x87"), /* one of them twice */
+        TRANSPOSED("K\2K\1K\3\x87", "K\1K\2K\3\x87"),
+        TRANSPOSED("K\2K\1K\3\x87", "K\1K\2J\xff\xff\xff\xff\x87"),
+        TRANSPOSED("K\2K\1K\3\x87", "K\1K\2N\x87"),
+    };
+    (void)state;
+    assert_int_equal(pickle_shard_read(good, sizeof good - 1, take_transposed, NULL, &error), 0);
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        size_t count = sizeof good - 1 + (i == 2 ? 3 : i == 3 ? -1 : 0);
+        assert_int_equal(read_pickle((const unsigned char *)wrong[i], count), -1);
+        assert_non_null(strstr(error.message, "an order that is none"));
+    }
+    assert_int_equal(read_pickle(BYTES(TRANSPOSED("K\2K\3\x86", "K\0\x85"))), -1);
+    assert_int_equal(read_pickle(BYTES(TRANSPOSED("K\2K\3\x86", "N"))), -1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_shard_of_arrays_is_read),
         cmocka_unit_test(a_shard_that_is_cut_anywhere_or_goes_on_is_refused),
         cmocka_unit_test(what_is_no_shard_of_arrays_is_refused),
+        cmocka_unit_test(an_array_tells_in_which_order_its_dimensions_lie),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
