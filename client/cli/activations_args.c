@@ -63,9 +63,12 @@ static const struct option_row rows[] = {
 };
 static const struct option_table options = {rows, sizeof rows / sizeof rows[0]};
 
-static int take_option(int n_words, char *const *words, int *at, struct activations_args *args, struct error *error)
+static int take_option(int n_words, char *const *words, int *at, bool has_command, struct activations_args *args,
+                       struct error *error)
 {
     const struct option_row *row = options_take(&options, n_words, words, at, args, NULL, error);
+    if (row && !has_command && !(row->groups & ALL_COMMANDS))
+        return usage_error(error, "--%s comes behind a command such as 'activations claim'", row->name);
     if (row && !(row->groups & (ALL_COMMANDS | 1 << args->command)))
         return usage_error(error, "'activations %s' has no option --%s", commands[args->command].name, row->name);
     return row ? 0 : -1;
@@ -178,22 +181,26 @@ int activations_args_parse(int n_words, char *const *words, struct activations_a
     args->estimate.price = args->estimate.ratio = -1;
     args->claim.lease_ms = DEFAULT_LEASE_MS;
     for (int at = 0; at < n_words; at++) {
+        const char *word = words[at];
+        bool is_option = takes_options && word[0] == '-' && word[1];
         int failed = 0;
-        if (takes_options && strcmp(words[at], "--") == 0)
+        if (is_option && strcmp(word, "--") == 0) {
             takes_options = false;
-        else if (takes_options && (strcmp(words[at], "--help") == 0 || strcmp(words[at], "-h") == 0))
+        } else if (is_option && (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0)) {
             args->help = true;
-        else if (!has_command)
-            failed = words[at][0] == '-' ? usage_error(error, "the command comes first: 'activations status'")
-                                         : take_command(words[at], args, error);
-        else if (takes_options && words[at][0] == '-' && words[at][1])
-            failed = words[at][1] == '-' ? take_option(n_words, words, &at, args, error)
-                                         : usage_error(error, "there is no option '%s'", option_shown(words[at]));
-        else
-            args->operands[args->n_operands++] = words[at];
+        } else if (is_option && strcmp(word, "-q") == 0) {
+            args->quiet = true;
+        } else if (is_option) {
+            failed = word[1] == '-' ? take_option(n_words, words, &at, has_command, args, error)
+                                    : usage_error(error, "there is no option '%s'", option_shown(word));
+        } else if (!has_command) {
+            failed = take_command(word, args, error);
+            has_command = true;
+        } else {
+            args->operands[args->n_operands++] = word;
+        }
         if (failed)
             return -1;
-        has_command = has_command || words[at][0] != '-';
     }
     args->store = args->n_operands ? args->operands[0] : NULL;
     if (args->help)

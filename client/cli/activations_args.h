@@ -53,7 +53,7 @@ struct activations_args { /* numbers that were not given are ACTIVATIONS_UNSET *
 };
 #define ACTIVATIONS_UNSET UINT64_MAX
 
-/* words: those behind "activations". -1: what is wrong with them. */
+/* words: those behind "activations". What every command has may be in args already, from before that word. -1: what is wrong. */
 int activations_args_parse(int n_words, char *const *words, struct activations_args *args, struct error *error);
 void activations_args_fini(struct activations_args *args);
 void activations_args_help(FILE *out);

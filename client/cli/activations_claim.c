@@ -187,7 +187,10 @@ static int finish_unit(int folder, const struct activations_args *args, struct e
     activation_claim_name(args->claim.done, name);
     if (lock_claims(folder, args, error) < 0)
         return -1;
-    int failed = read_claim(folder, name, &claim) < 0 ? activation_claim_fail_nobody(args->claim.done, error) : 0;
+    int failed = 0;
+    if (read_claim(folder, name, &claim) < 0)
+        failed = errno == ENOENT ? activation_claim_fail_nobody(args->claim.done, error)
+                                 : fail_errno(error, errno, "cannot read %s", name);
     if (!failed && strcmp(claim.owner, args->claim.owner) != 0)
         failed = activation_claim_fail_owner(&claim, args->claim.done, error);
     if (!failed && !claim.is_done)

@@ -205,10 +205,15 @@ static void tell_damage(void *data, const struct error *error)
     count_damage(data, error);
 }
 
-static void verify_host(const struct stored_host *host, struct verified *verified)
+/* -1: there is no time for all of it. */
+static int verify_host(const struct activations_run *run, const struct stored_host *host, struct verified *verified,
+                       struct error *late)
 {
     struct error error;
+    uint64_t left_ms;
     for (size_t i = 0; i < host->manifest.n_segments; i++) {
+        if (backend_time_left(run->objects.backend, &left_ms, late) < 0)
+            return -1;
         verified->segments++;
         verified->bytes += host->manifest.segments[i].is_local ? host->manifest.segments[i].file_bytes : 0;
         if (verify_segment(host, &host->manifest.segments[i], &error) < 0)
@@ -216,6 +221,7 @@ static void verify_host(const struct stored_host *host, struct verified *verifie
     }
     if (find_strangers(host, &error) < 0)
         count_damage(verified, &error);
+    return 0;
 }
 
 int activations_verify(struct activations_run *run, struct error *error)
@@ -229,7 +235,7 @@ int activations_verify(struct activations_run *run, struct error *error)
         if (run->bucket)
             failed = bucket_verify_host(run->bucket, &hosts.list[i], tell_damage, &verified, error);
         else
-            verify_host(&hosts.list[i], &verified);
+            failed = verify_host(run, &hosts.list[i], &verified, error);
         verified.segments += run->bucket ? hosts.list[i].manifest.n_segments : 0;
         verified.bytes += run->bucket ? hosts.list[i].bytes : 0;
     }

@@ -406,8 +406,16 @@ static int take_line(struct parse *parse, int argc, char **argv)
         if (status < 0)
             return -1;
         if (parse->args->command == COMMAND_ACTIVATIONS) { /* all that follows is its own */
-            status = activations_args_parse(argc - at - 1, argv + at + 1, &parse->args->activations, parse->error);
-            parse->args->timeout_ms = parse->args->activations.timeout_ms;
+            struct activations_args *own = &parse->args->activations;
+            *own = (struct activations_args){.socket = parse->args->socket,
+                                             .timeout_ms = parse->args->timeout_ms,
+                                             .json = parse->args->json,
+                                             .quiet = parse->args->quiet};
+            status = activations_args_parse(argc - at - 1, argv + at + 1, own, parse->error);
+            parse->args->socket = own->socket;
+            parse->args->timeout_ms = own->timeout_ms;
+            parse->args->json = own->json;
+            parse->args->quiet = own->quiet;
             return status;
         }
     }

@@ -72,7 +72,7 @@ static int read_reference(struct args *args, struct error *error)
 static void tell_failure(const struct args *args, bool has_told, const struct error *error)
 {
     bool is_taken = args->output.path && out_file_is_stdout(args->output.path);
-    if ((args->json || args->activations.json) && !has_told)
+    if (args->json && !has_told)
         failure_print_json(error, is_taken ? stderr : stdout);
     failure_print(error);
 }

@@ -62,7 +62,7 @@ static int run_in_bucket(struct activations_run *run, struct backend *backend, s
     if (!failed)
         failed = commands[command](run, error);
     bucket_store_close(&store);
-    return failed ? backend_fail(backend, error) : 0;
+    return failed;
 }
 
 int command_activations(struct backend *backend, struct error *error)
@@ -79,7 +79,7 @@ int command_activations(struct backend *backend, struct error *error)
         failed = run_in_bucket(&run, backend, error);
     } else if (!failed) {
         struct tc_error problem = {0};
-        run.client = tc_connect(args->activations.socket ? args->activations.socket : args->socket, &problem);
+        run.client = tc_connect(args->socket, &problem);
         failed = run.client ? commands[args->activations.command](&run, error)
                             : fail(error, ERROR_INVALID_ARGUMENT, "BAD_SOCKET", "%s", problem.message);
     }
@@ -87,7 +87,7 @@ int command_activations(struct backend *backend, struct error *error)
     tc_disconnect(run.client);
     free(run.path);
     arena_fini(&run.arena);
-    return failed;
+    return failed ? backend_fail(backend, error) : 0;
 }
 
 /* --- estimate --- */
@@ -104,7 +104,9 @@ int activations_estimate(struct activations_run *run, struct error *error)
         !checked_mul(each = bits / 8 + (bits % 8 > 0), args->estimate.samples, &bytes))
         return fail(error, ERROR_INVALID_ARGUMENT, "TOO_LARGE", "that is more than 2^64 bytes");
     double ratio = args->estimate.ratio > 0 ? args->estimate.ratio : 1, stored = (double)bytes / ratio;
-    bool is_whole = ratio == (double)(uint64_t)ratio;
+    if (stored >= 0x1p64)
+        return fail(error, ERROR_INVALID_ARGUMENT, "TOO_LARGE", "that is more than 2^64 bytes");
+    bool is_whole = ratio < 0x1p64 && ratio == (double)(uint64_t)ratio;
     uint64_t stored_bytes = is_whole ? bytes / (uint64_t)ratio : (uint64_t)stored;
     if (!args->json) {
         char of_sample[TEXT_SIZE_CHARS], of_all[TEXT_SIZE_CHARS], on_disk[TEXT_SIZE_CHARS];
@@ -151,23 +153,25 @@ int activations_partition(struct activations_run *run, struct error *error)
     char *line = NULL, text[TEXT_NAME_CHARS];
     size_t room = 0;
     ssize_t length;
-    uint64_t n = 0;
+    uint64_t n = 0, left_ms;
     FILE *file = strcmp(args->store, "-") == 0 ? stdin : fopen(args->store, "r");
     if (!file)
         return fail_errno(error, errno, "cannot open %s", text_escape(args->store, strlen(args->store), text));
     struct json_writer json = {0};
     json_write_open(&json, '{');
     json_put_open(&json, "lines", '[');
-    for (; (length = getline(&line, &room, file)) >= 0; n++) {
-        if (!is_mine(args, n))
+    int failed = 0;
+    for (; !failed && (length = getline(&line, &room, file)) >= 0; n++) {
+        failed = backend_time_left(run->objects.backend, &left_ms, error);
+        if (failed || !is_mine(args, n))
             continue;
         if (args->json)
             json_write_u64(&json, n);
         else
             fwrite(line, 1, (size_t)length, stdout);
     }
-    int failed =
-        ferror(file) ? fail_errno(error, errno, "cannot read %s", text_escape(args->store, strlen(args->store), text)) : 0;
+    if (!failed && ferror(file))
+        failed = fail_errno(error, errno, "cannot read %s", text_escape(args->store, strlen(args->store), text));
     free(line);
     if (file != stdin)
         fclose(file);

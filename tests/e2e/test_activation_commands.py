@@ -4,6 +4,7 @@ import os
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
 import tensorcast_client as tc
 
@@ -107,7 +108,7 @@ def test_an_estimate_is_arithmetic(daemon):
 @pytest.mark.parametrize("words", [[], ["state"], ["status"], ["status", "/a", "/b"], ["claim", "/a"], ["claim", "/a", "--units", "3"],
                                    ["claim", "/a", "--owner", "x"], ["claim", "/a", "--owner", "x", "--units", "-1"], ["estimate"],
                                    ["partition", "/f", "--machines", "2"], ["status", "/a", "--units", "3"], ["import", "/a"],
-                                   ["export", "/a"], ["estimate", "--layers"], ["status", "/a", "--jsn"], ["--json", "status", "/a"]])
+                                   ["export", "/a"], ["estimate", "--layers"], ["status", "/a", "--jsn"], ["--owner", "x", "status", "/a"]])
 def test_wrong_words_are_told_and_nothing_is_done(daemon, words):
     outcome = daemon.cli.run("activations", *words)
     assert outcome.code == 2 and outcome.err.startswith("tensorcast: "), outcome
@@ -155,3 +156,43 @@ def test_a_journal_that_somebody_removed_is_said_by_the_daemon_by_verify_and_by_
     kept.rename(lost)
     tc.connect(daemon.socket).activation_store(f"disk:{acts}", host=3).close()
     holds(acts / "host_003", range(4))
+
+
+def test_what_every_command_takes_may_stand_before_the_command_as_well(daemon, acts):
+    fill(daemon, acts, range(3), 0)
+    wanted = daemon.cli.ok("activations", "status", acts, "--json").out
+    assert json.loads(wanted)["hosts"]
+    for words in (["--json", "activations", "status", acts], ["activations", "--json", "status", acts]):
+        assert daemon.cli.ok(*words).out == wanted
+    for words in (["-q", "activations", "verify", acts], ["activations", "verify", acts, "-q"], ["--quiet", "activations", "verify", acts]):
+        assert daemon.cli.ok(*words).out == ""
+    assert "error" in daemon.cli.run("--json", "activations", "status", acts / "none").report
+    outcome = daemon.cli.run("activations", "--units", "3", "claim", acts)
+    assert outcome.code == 2 and "--units comes behind a command" in outcome.err
+
+
+def test_a_time_limit_holds_for_what_is_done_without_the_daemon_too(daemon, acts, tmp_path):
+    large = np.random.default_rng(1).standard_normal((1 << 10, 1 << 11), np.float32)
+    with tc.connect(daemon.socket).activation_store(acts, host=0) as store:
+        store.append(1, {1: large})
+    late = lambda *words: daemon.cli.run("--timeout", "1ms", "activations", *words)  # noqa: E731
+    assert late("export", acts, "--out", tmp_path / "late").status == "DEADLINE_EXCEEDED"
+    daemon.cli.ok("activations", "export", acts, "--out", tmp_path / "out")
+    shutil.copy(tmp_path / "out/host_000/shard_0001.pkl.gz", tmp_path / "out/host_000/shard_0002.pkl.gz")
+    outcome = late("import", acts, tmp_path / "out/host_000", "--host", 5)
+    assert outcome.status == "DEADLINE_EXCEEDED" and outcome.code == 124 and not (acts / "host_005").exists()
+    lines = tmp_path / "lines"
+    lines.write_bytes(b"\n" * 1_000_000)
+    assert late("partition", lines, *"--machines 1 --machine 0 --hosts 1 --host 0 --json".split()).status == "DEADLINE_EXCEEDED"
+
+
+def test_an_estimate_that_no_number_holds_is_refused(daemon):
+    words = "estimate --layers 1 --seq 1000000000 --hidden 1000000 --samples 1000".split()
+    assert daemon.cli.run("activations", *words, "--ratio", "0.0000000001").status == "INVALID_ARGUMENT"
+    assert daemon.cli.json("activations", *words, "--ratio", "100000000000000000000000000")["stored_bytes"] == 0
+
+
+def test_a_claim_that_cannot_be_read_is_not_called_nobodys(daemon, acts):
+    (acts / "claims/unit_00000000").mkdir(parents=True)
+    outcome = daemon.cli.run("activations", "claim", acts, "--owner", "a", "--done", 0)
+    assert outcome.failed and outcome.status != "NOT_FOUND" and "unit_00000000" in outcome.err
