@@ -86,6 +86,7 @@ int activation_claim_fail_nobody(uint64_t unit, struct error *error)
 int activation_claim_fail_owner(const struct activation_claim *claim, uint64_t unit, struct error *error)
 {
     char owner[TEXT_NAME_CHARS];
-    return fail(error, ERROR_FAILED_PRECONDITION, "NOT_THE_OWNER", "unit %" PRIu64 " is %s's: the lease had passed", unit,
+    return fail(error, ERROR_FAILED_PRECONDITION, "NOT_THE_OWNER",
+                "unit %" PRIu64 " is %s's; who had it before has let the lease pass", unit,
                 text_escape(claim->owner, strlen(claim->owner), owner));
 }

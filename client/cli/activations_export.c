@@ -257,12 +257,18 @@ static struct part_header *read_head(const struct export_shard *shard, struct er
         fail_errno(error, errno, "cannot look at %s", shard->name);
         return NULL;
     }
-    if (status.st_size < (off_t)sizeof first || read_piece(shard, first, sizeof first, 0, error) < 0 ||
-        safetensors_header_length(first, (uint64_t)status.st_size, &json_bytes, error) < 0)
+    if (read_piece(shard, first, sizeof first, 0, error) < 0)
         return NULL;
+    if (safetensors_header_length(first, (uint64_t)status.st_size, &json_bytes, error) < 0) {
+        error_prefix(error, "%s", shard->name);
+        return NULL;
+    }
     char *json = memory_alloc((size_t)json_bytes + 1);
-    if (read_piece(shard, json, (size_t)json_bytes, sizeof first, error) == 0)
+    if (read_piece(shard, json, (size_t)json_bytes, sizeof first, error) == 0) {
         header = safetensors_parse(json, json_bytes, (uint64_t)status.st_size, error);
+        if (!header)
+            error_prefix(error, "%s", shard->name);
+    }
     free(json);
     return header;
 }

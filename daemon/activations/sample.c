@@ -97,7 +97,10 @@ static int check_info(const struct sample *sample, struct error *error)
     json_init(&json, sample->info, sample->info_bytes, &arena);
     bool is_good = text_is_utf8(sample->info, sample->info_bytes) && is_shallow(sample->info, sample->info_bytes) &&
                    json_peek(&json) == JSON_OBJECT && json_skip(&json) && json_end(&json);
-    if (!is_good)
+    if (!is_good && !is_shallow(sample->info, sample->info_bytes))
+        fail(error, ERROR_INVALID_ARGUMENT, "BAD_INFO", "sample %" PRIu32 ": the texts about it are nested too deeply",
+             sample->id);
+    else if (!is_good)
         fail(error, ERROR_INVALID_ARGUMENT, "BAD_INFO", "sample %" PRIu32 ": the texts about it are no JSON object (%s)",
              sample->id, json_error(&json, complaint));
     arena_fini(&arena);

@@ -422,10 +422,23 @@ static int sync_file(struct segment_builder *segment, int fd, const char *suffix
 }
 
 /* The bytes first: whoever finds a record finds what it speaks of. */
+/* What somebody has removed is on no disk once it is closed, whatever was synced. */
+static int check_is_there(const struct segment_builder *segment, struct error *error)
+{
+    char name[ACTIVATION_NAME_CHARS];
+    struct stat status;
+    if (fstat(segment->data_fd, &status) == 0 && status.st_nlink)
+        return 0;
+    return fail(error, ERROR_DATA_LOSS, "SEGMENT_GONE", "%s was removed while it was written, and its samples with it",
+                activation_segment_name(segment->number, SEGMENT_OPEN, name));
+}
+
 int segment_sync(struct segment_builder *segment, struct error *error)
 {
     if (segment->is_broken)
         return segment_fail(segment, SEGMENT_OPEN, "go on writing", EIO, error);
+    if (check_is_there(segment, error) < 0)
+        return -1;
     if (!segment->pending.length)
         return 0;
     if (sync_file(segment, segment->data_fd, SEGMENT_OPEN, error) < 0 ||

@@ -48,6 +48,7 @@ char *store_path_parse(const char *reference, struct error *error)
 static int fail_outside(const char *path, const struct store_roots *roots, struct error *error)
 {
     char text[TEXT_NAME_CHARS];
+    path = *path ? path : "/";
     return fail(error, ERROR_PERMISSION_DENIED, "OUTSIDE_ACTIVATION_ROOTS",
                 roots->n ? "%s is not below the folders that the daemon may write to; add its folder to activations.roots"
                          : "%s cannot be written: the daemon writes nowhere until activations.roots names a folder",

@@ -1,8 +1,10 @@
 """Activation stores: appended through shared memory, committed, sealed, read back; and killed at every moment."""
 import errno
+import json
 import os
 import random
 import re
+import shutil
 import signal
 import threading
 import time
@@ -341,6 +343,20 @@ def test_a_store_is_read_while_it_is_appended_to_and_its_segments_are_sealed(cli
     assert not failed and most > 0
 
 
+def test_what_is_removed_while_it_is_written_is_not_called_durable(client, acts):
+    store = client.activation_store(acts, host=3)
+    store.append(1, sample(1))
+    store.commit()
+    shutil.rmtree(acts)
+    store.append(2, sample(2))
+    for call in (store.commit, store.close):
+        with pytest.raises(tc.TensorcastError, match="segment_000001.open was removed") as caught:
+            call()
+        assert caught.value.reason == "SEGMENT_GONE"
+    fill(client, acts, [1])
+    holds(acts / "host_003", [1])
+
+
 def told_by_child(call):
     """What a forked child's call raises, as text; "" when it returns."""
     reader, writer = os.pipe()
@@ -409,7 +425,7 @@ def test_a_store_whose_hosts_have_sealed_nothing_has_no_samples(client, models, 
 
 
 @pytest.mark.parametrize("options", [{"segment_bytes": "0"}, {"segment_bytes": 0}, {"segment_bytes": "much"}, {"narrow": "yes"}, {"host": -1},
-                                     {"host": 100_000}, {"host": "3"}, {"keep_local": False}])
+                                     {"host": 100_000}, {"host": "3"}, {"keep_local": False}, {"segment_bytes": 1 << 70}, {"upload": 5}])
 def test_options_that_make_no_sense_are_value_errors(client, acts, options):
     with pytest.raises(ValueError):
         client.activation_store(acts, **{"host": 3, **options})
@@ -419,6 +435,8 @@ def test_a_text_that_is_no_utf_8_is_refused_and_the_next_sample_is_taken(client,
     with client.activation_store(acts, host=3) as store:
         with pytest.raises(tc.InvalidRequestError, match="sample 1"):
             store.append(1, sample(1), info={"text": "\ud800"})
+        with pytest.raises(tc.InvalidRequestError, match="sample 1.* nested too deeply"):
+            store.append(1, sample(1), info={"text": json.loads("[" * 200 + "]" * 200)})
         store.append(1, sample(1), info={"text": "\u00e4\u202e"})
     holds(acts / "host_003", [1])
 

@@ -93,7 +93,8 @@ def test_what_is_no_size_is_refused(size):
 
 def test_what_has_no_elements_to_copy_is_refused_with_sample_and_layer():
     torch = pytest.importorskip("torch")
-    for array in (torch.eye(3).to_sparse(), torch.ones(3, device="meta"), np.ma.masked_array([1.0, 2.0], [0, 1]), [1.0]):
+    nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
+    for array in (torch.eye(3).to_sparse(), torch.ones(3, device="meta"), nested, np.ma.masked_array([1.0, 2.0], [0, 1]), [1.0]):
         with pytest.raises(errors.InvalidRequestError, match="sample 7, layer 3"):
             arrays.planes_of(7, {3: array}, False)
 

@@ -87,8 +87,8 @@ def _elements(sample, layer, array):
     """(a NumPy array or a torch tensor, the name of its element type)."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(array, torch.Tensor):
-        if array.layout is not torch.strided or array.is_meta:
-            kind = "a tensor without data" if array.is_meta else f"a tensor of the layout {array.layout}"
+        if array.layout is not torch.strided or array.is_meta or array.is_nested:
+            kind = "a tensor without data" if array.is_meta else "a nested tensor" if array.is_nested else f"a tensor of the layout {array.layout}"
             raise errors.invalid(f"sample {sample}, layer {layer}: {kind} cannot be stored; it has to be dense", "NO_ARRAY")
         return array.detach(), str(array.dtype).removeprefix("torch.")
     if isinstance(array, np.ma.MaskedArray):
@@ -97,7 +97,7 @@ def _elements(sample, layer, array):
         raise errors.invalid(f"sample {sample}, layer {layer}: {type(array).__name__} is no array of NumPy, torch or JAX", "NO_ARRAY")
     try:
         source = np.asarray(array)
-    except (TypeError, ValueError, NotImplementedError) as error:  # JAX: of traced arrays and keys
+    except (TypeError, ValueError, NotImplementedError, RuntimeError) as error:  # JAX: of traced and deleted arrays, and keys
         said = str(error).partition("\n")[0]
         raise errors.invalid(f"sample {sample}, layer {layer}: its elements cannot be read: {said}", "NO_ARRAY") from None
     return source, source.dtype.name

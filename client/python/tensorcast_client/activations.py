@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)i?b?", re.I)
 _MAX_HOST = 99_999
+_MAX_SIZE = (1 << 63) - 1  # what a message holds; how much it may be the daemon says
 _MEMORY_BYTES = 64 << 20
 
 
@@ -29,6 +30,8 @@ class ActivationStore:
             raise errors.invalid(f"narrow is {narrow!r}; it is None or 'auto'", "BAD_OPTION")
         if host is None:
             return
+        if not isinstance(upload, (str, type(None))):
+            raise errors.invalid(f"upload is {upload!r}; it is a place in a bucket, such as 'gs://bucket/acts'", "BAD_OPTION")
         if upload is None and not keep_local:
             raise errors.invalid("keep_local=False deletes what was uploaded; it needs upload=", "BAD_OPTION")
         self._writer = ActivationWriter(client, self.reference, self.host, _bytes_of(segment_bytes), narrow == "auto", upload, keep_local,
@@ -106,10 +109,10 @@ def _host_number(host):
 
 
 def _bytes_of(size):
-    if isinstance(size, int) and not isinstance(size, bool) and size > 0:
+    if isinstance(size, int) and not isinstance(size, bool) and 0 < size <= _MAX_SIZE:
         return size
     found = isinstance(size, str) and _SIZE.fullmatch(size.strip())
     number = int(float(found[1]) * (1 << 10 * ("", "k", "m", "g", "t").index(found[2].lower()))) if found else 0
-    if not number:
+    if not 0 < number <= _MAX_SIZE:
         raise errors.invalid(f"{size!r} is no size; write a number of bytes, or such as '1GiB'", "BAD_OPTION")
     return number
