@@ -1,9 +1,11 @@
 /* put: plain files and folders into a store. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "base/json.h"
+#include "base/memory.h"
 #include "base/redact.h"
 #include "base/text.h"
 #include "command.h"
@@ -36,12 +38,28 @@ static void print_summary(const struct upload_files *upload, const struct args *
            pace_text_speed(seconds > 0 ? (double)upload->total_bytes / seconds : 0, speed));
 }
 
+/* As every reference is written, a path too; one that ends with a slash stays one, since a file gets its own name there. */
+static char *read_target(const char *text, struct error *error)
+{
+    struct arena arena = {0};
+    const char *reference = client_reference(text, &arena, error);
+    char *target = NULL;
+    if (reference) {
+        bool has_slash = text_ends_with(text, strlen(text), "/") && !text_ends_with(reference, strlen(reference), "/");
+        target = memory_print("%s%s", reference, has_slash ? "/" : "");
+    }
+    arena_fini(&arena);
+    return target;
+}
+
 int command_put(struct backend *backend, struct error *error)
 {
     const struct args *args = backend->args;
     struct upload_files upload = {.backend = backend, .force = args->export.force, .resume = args->export.resume};
     uint64_t began_ns = clock_now_ns();
-    int status = upload_files_find(&upload, args->artifact, args->output.path, error);
+    char *target = read_target(args->output.path, error);
+    int status = target ? upload_files_find(&upload, args->artifact, target, error) : -1;
+    free(target);
     if (status == 0)
         status = upload_files_send(&upload, error);
     if (status == 0 && args->json)

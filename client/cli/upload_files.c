@@ -97,9 +97,12 @@ static int add_entry(struct upload_files *upload, const struct place *place, con
         status = add_folder(upload, &(struct place){folder_fd, path, reference, name, place->depth + 1}, error);
     } else if (status == 0 && S_ISDIR(found.st_mode) && errno != ENOTDIR && errno != ELOOP) {
         status = fail_path(path, errno, error);
-    } else if (status == 0)
-        status = fail(error, ERROR_INVALID_ARGUMENT, REASON(NOT_A_REGULAR_FILE), "%s is neither a file nor a folder",
+    } else if (status == 0) {
+        status = fail(error, ERROR_INVALID_ARGUMENT, REASON(NOT_A_REGULAR_FILE),
+                      S_ISDIR(found.st_mode) ? "%s is a link to a folder, which is not followed"
+                                             : "%s is neither a file nor a folder",
                       text_escape(path, strlen(path), shown));
+    }
     free(path);
     free(name);
     free(reference);

@@ -35,7 +35,7 @@ static int fail_reference(const char *reference, const char *complaint, struct e
 static const char *complaint_about_key(const char *key)
 {
     if (!*key)
-        return "names no object: give gs://BUCKET/NAME";
+        return "names no object: give gs://BUCKET/NAME or s3://BUCKET/NAME";
     if (strlen(key) > SINK_MAX_KEY_CHARS)
         return "the object's name is longer than 1024 bytes";
     for (const char *c = key; *c; c++) {

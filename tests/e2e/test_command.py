@@ -276,6 +276,23 @@ def test_a_file_that_is_a_dash_is_standard_input(alone, daemon, models, small, t
     assert put.code == 2 and "read again" in put.err
 
 
+@pytest.mark.parametrize("spelled, lands", [("{}/a/b", "a/b"), ("{}/a/", "a/file"), ("./a/b", "a/b"), ("file://{}/a%20b/", "a b/file"),
+                                            ("disk:{}/a/", "a/file")])
+def test_what_is_put_into_a_folder_is_named_as_every_reference_is(alone, tmp_path, spelled, lands):
+    (tmp_path / "file").write_bytes(b"text")
+    alone.ok("put", "file", spelled.format(tmp_path), cwd=tmp_path)
+    assert (tmp_path / lands).read_bytes() == b"text"
+    refused = alone.run("put", "file", "gcs://bucket/x", cwd=tmp_path)
+    assert refused.status == "INVALID_ARGUMENT" and "did you mean gs://bucket/x?" in refused.err
+
+
+def test_a_link_to_a_folder_is_called_that_by_put(alone, tmp_path):
+    (tmp_path / "in/folder").mkdir(parents=True)
+    (tmp_path / "in/link").symlink_to("folder")
+    refused = alone.run("put", tmp_path / "in", tmp_path / "out")
+    assert refused.status == "INVALID_ARGUMENT" and "in/link is a link to a folder" in refused.err and not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize("closed", [">&-", "<&- >&- 2>&-"])
 def test_a_closed_standard_output_is_an_error_and_nothing_else_gets_what_is_printed(daemon, models, small, tmp_path, closed):
     command = f'"{CLI}" load "disk:{models}/m" --json --out "{tmp_path}/o" {closed}'
