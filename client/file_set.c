@@ -53,6 +53,7 @@ static int take_list(void *data, ProtobufCMessage *answer, struct arena *arena, 
 {
     const Tensorcast__Daemon__V1__SidecarEvent *event = (const void *)answer;
     struct file_set *set = data;
+    char shown[TEXT_NAME_CHARS];
     (void)arena;
     if (event->event_case != TENSORCAST__DAEMON__V1__SIDECAR_EVENT__EVENT_LIST || set->files)
         return fail_answer("not one list", error);
@@ -62,6 +63,10 @@ static int take_list(void *data, ProtobufCMessage *answer, struct arena *arena, 
     set->files = arena_array(&set->arena, list->n_files + 1, sizeof *set->files);
     for (size_t i = 0; i < list->n_files; i++) {
         const Tensorcast__Daemon__V1__File *row = list->files[i];
+        if (strchr(row->name, '/'))
+            return fail(error, ERROR_UNIMPLEMENTED, "FILES_IN_FOLDERS",
+                        "the artifact's files lie in folders below it, such as %s; name one of these folders",
+                        text_escape(row->name, strlen(row->name), shown));
         if (!is_file_name(row->name))
             return fail_answer("a file has no plain name", error);
         struct set_file *file = &set->files[i];

@@ -219,6 +219,14 @@ const char *activations_command_name(enum activations_command command)
     return commands[command].name;
 }
 
+const struct option_row *activations_own_option(size_t index)
+{
+    for (size_t i = 0; i < options.n_rows; i++)
+        if (!(options.rows[i].groups & ALL_COMMANDS) && index-- == 0)
+            return &options.rows[i];
+    return NULL;
+}
+
 void activations_args_help(FILE *out)
 {
     fprintf(

@@ -60,5 +60,8 @@ void activations_args_help(FILE *out);
 /* As safetensors, NumPy or torch call it. */
 bool activations_parse_dtype(const char *name, enum dtype *dtype);
 const char *activations_command_name(enum activations_command command);
+/* The options that not every command of the program has, from 0; NULL = no more. */
+struct option_row;
+const struct option_row *activations_own_option(size_t index);
 
 #endif

@@ -70,6 +70,12 @@ static void print_words(int command, FILE *out)
         fprintf(out, "%s%s", i ? " " : "", activations_command_name((enum activations_command)i));
 }
 
+/* `activations` has a table of its own; NULL = no more of it. */
+static const struct option_row *find_own_option(int command, size_t index)
+{
+    return command == COMMAND_ACTIVATIONS ? activations_own_option(index) : NULL;
+}
+
 /* --- bash --- */
 
 static void print_commands(FILE *out, const char *between)
@@ -133,6 +139,8 @@ static void print_bash(FILE *out)
         for (size_t k = 0; k < args_options.n_rows; k++)
             if (takes_option(&command_table[i], &args_options.rows[k]))
                 fprintf(out, " --%s", args_options.rows[k].name);
+        for (size_t k = 0; find_own_option(i, k); k++)
+            fprintf(out, " --%s", find_own_option(i, k)->name);
         fputs(has_words(i) ? " " : "", out);
         print_words(i, out);
         fprintf(out, "%s%s\" ;;\n", command_table[i].takes_artifact ? " " : "",
@@ -216,6 +224,8 @@ static void print_zsh(FILE *out)
     for (int i = 0; i < COMMAND_COUNT; i++) {
         fprintf(out, "            %s) _arguments", command_table[i].name);
         print_zsh_options(&command_table[i], out);
+        for (size_t k = 0; find_own_option(i, k); k++)
+            print_zsh_option(find_own_option(i, k), out);
         fprintf(out, " \\\n                '%s", has_words(i) ? "1:word:(" : "");
         print_words(i, out);
         fprintf(out, "%s*:%s' ;;\n", has_words(i) ? ")' '" : "",
@@ -234,6 +244,19 @@ static void print_fish_text(const char *text, FILE *out)
     fputc('\'', out);
 }
 
+static void print_fish_meaning(const struct option_row *option, FILE *out)
+{
+    fprintf(out, " -l %s%s", option->name, !option->value ? "" : is_file(option) ? " -r -F" : " -x");
+    if (has_values(option)) {
+        fputs(" -a '", out);
+        print_values(option, out);
+        fputc('\'', out);
+    }
+    fputs(" -d ", out);
+    print_fish_text(option->help, out);
+    fputc('\n', out);
+}
+
 static void print_fish_option(const struct option_row *option, FILE *out)
 {
     fputs("complete -c tensorcast", out);
@@ -246,15 +269,7 @@ static void print_fish_option(const struct option_row *option, FILE *out)
     }
     if (is_tensor(option))
         fputs(" -a '(__tensorcast_tensors)'", out);
-    fprintf(out, " -l %s%s", option->name, !option->value ? "" : is_file(option) ? " -r -F" : " -x");
-    if (has_values(option)) {
-        fputs(" -a '", out);
-        print_values(option, out);
-        fputc('\'', out);
-    }
-    fputs(" -d ", out);
-    print_fish_text(option->help, out);
-    fputc('\n', out);
+    print_fish_meaning(option, out);
 }
 
 static void print_fish(FILE *out)
@@ -285,6 +300,10 @@ static void print_fish(FILE *out)
     }
     for (size_t i = 0; i < args_options.n_rows; i++)
         print_fish_option(&args_options.rows[i], out);
+    for (size_t k = 0; find_own_option(COMMAND_ACTIVATIONS, k); k++) {
+        fputs("complete -c tensorcast -n '__fish_seen_subcommand_from activations'", out);
+        print_fish_meaning(find_own_option(COMMAND_ACTIVATIONS, k), out);
+    }
 }
 
 void completion_print(const char *shell, FILE *out)

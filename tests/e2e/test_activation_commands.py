@@ -196,3 +196,11 @@ def test_a_claim_that_cannot_be_read_is_not_called_nobodys(daemon, acts):
     (acts / "claims/unit_00000000").mkdir(parents=True)
     outcome = daemon.cli.run("activations", "claim", acts, "--owner", "a", "--done", 0)
     assert outcome.failed and outcome.status != "NOT_FOUND" and "unit_00000000" in outcome.err
+
+
+def test_a_store_of_several_folders_is_fetched_folder_by_folder(daemon, acts, tmp_path):
+    fill(daemon, acts, range(3), 0)
+    refused = daemon.cli.run("fetch", acts, tmp_path / "all", "--all")
+    assert refused.status == "UNIMPLEMENTED" and "host_000/segment_000001.safetensors; name one of these folders" in refused.err
+    daemon.cli.ok("fetch", acts / "host_000", tmp_path / "one", "--all")
+    assert (tmp_path / "one/segment_000001.safetensors").read_bytes() == (acts / "host_000/segment_000001.safetensors").read_bytes()

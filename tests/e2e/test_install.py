@@ -170,7 +170,7 @@ def test_completion_knows_every_option_of_the_help(shell):
 def options_of_help():
     """Every long option that the help of some command names."""
     text = subprocess.check_output([CLI, "--help"], text=True)
-    for command in "inspect load explain status prewarm release verify".split():
+    for command in "inspect load explain status prewarm release verify put activations".split():
         text += subprocess.check_output([CLI, command, "--help"], text=True)
     options = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text))
     assert {"--view", "--digest", "--tp-size"} <= options
