@@ -42,10 +42,10 @@ void cuda_stage_init(struct cuda_stage *stage, uint64_t staging_bytes, uint64_t 
 
 void cuda_stage_add_tensors(struct cuda_stage *stage)
 {
-    scene_add_tensor(&stage->scene, 1, (uint64_t[]){5 * MIB + 3});
+    scene_add_tensor(&stage->scene, 1, (uint64_t[]){2 * MIB + 3});
     scene_add_tensor(&stage->scene, 2, (uint64_t[]){64, 3000});
     scene_add_tensor(&stage->scene, 3, (uint64_t[]){9, 7, 11});
-    scene_add_tensor(&stage->scene, 2, (uint64_t[]){400, 9000});
+    scene_add_tensor(&stage->scene, 2, (uint64_t[]){200, 9000});
     scene_write(&stage->scene, 2, false);
 }
 
@@ -61,7 +61,7 @@ void cuda_stage_fini(struct cuda_stage *stage, bool is_broken)
 struct load *cuda_stage_load(struct cuda_stage *stage, int executor, struct device *device)
 {
     static const struct slice columns[2] = {{1, 60}, {100, 900}}, box[3] = {{1, 8}, {2, 5}, {3, 9}},
-                              right[2] = {{0, 400}, {2000, 9000}};
+                              right[2] = {{0, 200}, {2000, 9000}};
     static const struct view_item items[] = {
         {"t.1", 3, 2, columns}, {"t.0", 3, 0, NULL}, {"t.2", 3, 3, box}, {"t.3", 3, 2, right}};
     const struct view_spec view = {.items = items, .n_items = 4, .align_bytes = 256};

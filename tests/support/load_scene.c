@@ -1,5 +1,6 @@
 /* See load_scene.h. */
 #include "tests/support/load_scene.h"
+#include "tests/support/random_bytes.h"
 #include "tests/support/random_transfers.h"
 
 #include <assert.h>
@@ -113,9 +114,8 @@ static void make_image(struct load_scene *scene, size_t file)
     strcat(header, "}");
     uint64_t length = strlen(header);
     scene->image_bytes[file] = 8 + length + end;
-    unsigned char *image = scene->images[file] = memory_alloc(scene->image_bytes[file] + 8);
-    for (uint64_t i = 0; i < scene->image_bytes[file]; i += 8)
-        memcpy(image + i, &(uint64_t){scene_random(scene, UINT64_MAX)}, 8);
+    unsigned char *image = scene->images[file] = memory_alloc(scene->image_bytes[file]);
+    random_bytes_fill(image, scene->image_bytes[file], scene_random(scene, UINT64_MAX));
     memcpy(image, &length, 8);
     memcpy(image + 8, header, length);
 }

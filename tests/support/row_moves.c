@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "base/memory.h"
+#include "tests/support/random_bytes.h"
 
 enum { SOURCE_BYTES = 4 << 20 };
 
@@ -23,8 +24,9 @@ void row_moves_init(struct row_moves *moves)
     *moves = (struct row_moves){.random = seed ? strtoull(seed, NULL, 0) : (uint64_t)time(NULL) * 0x9E3779B97F4A7C15u};
     printf("TEST_SEED=%llu\n", (unsigned long long)moves->random);
     moves->source = memory_alloc(SOURCE_BYTES);
+    random_bytes_fill(moves->source, SOURCE_BYTES, moves->random);
     for (uint64_t i = 0; i < SOURCE_BYTES; i++)
-        moves->source[i] = (unsigned char)(1 + row_moves_random(moves, 255));
+        moves->source[i] |= 1; /* never as memory that nothing was moved to */
 }
 
 void row_moves_fini(struct row_moves *moves)
@@ -77,9 +79,10 @@ bool row_moves_next(struct row_moves *moves, struct row_move *move)
 
 void row_move_by_bytes(const struct row_moves *moves, const struct row_move *move, unsigned char *memory)
 {
-    for (uint64_t i = 0; i < move->rows.bytes * move->rows.count; i++) {
-        uint64_t row = i / move->rows.bytes, byte = i % move->rows.bytes;
-        memory[move->offset + row * move->rows.dst_stride + byte] =
-            moves->source[move->src_offset + row * move->rows.src_stride + byte];
+    for (uint64_t row = 0; row < move->rows.count; row++) {
+        unsigned char *dst = memory + move->offset + row * move->rows.dst_stride;
+        const unsigned char *src = moves->source + move->src_offset + row * move->rows.src_stride;
+        for (uint64_t i = 0; i < move->rows.bytes; i++)
+            dst[i] = src[i];
     }
 }

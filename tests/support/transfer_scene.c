@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "tests/support/random_bytes.h"
 
 enum { UNTOUCHED = 0xA5, MOST_TRANSFERS = 40, HEAP_ALIGN = 4096 };
 
@@ -124,8 +125,7 @@ void transfer_scene_init(struct transfer_scene *scene, uint64_t seed, uint64_t i
     scene->random = seed * 0x9E3779B97F4A7C15u + 1;
     scene->image_bytes = image_bytes;
     scene->image = memory_alloc(image_bytes);
-    for (uint64_t i = 0; i < image_bytes; i++)
-        scene->image[i] = (unsigned char)transfer_scene_random(scene, 256);
+    random_bytes_fill(scene->image, image_bytes, transfer_scene_random(scene, UINT64_MAX));
     scene->file = (struct source_file){.name = "part", .size_bytes = image_bytes, .changes_by = CHANGES_RACY};
     scene->source = (struct scene_source){
         .base = {.ops = &source_ops, .reference = "scene:part", .files = &scene->file, .n_files = 1, .references = 1},
@@ -286,11 +286,11 @@ void transfer_scene_run_all(struct transfer_scene *scene, struct engine_options 
 
 bool transfer_scene_is_right(const struct scene_run *run)
 {
-    for (uint64_t i = 0; i < run->mapping.replica_bytes; i++)
-        if (run->heap->memory[i] != run->expected[i]) {
-            fprintf(stderr, "byte %llu is %d instead of %d\n", (unsigned long long)i, run->heap->memory[i],
-                    run->expected[i]);
-            return false;
-        }
-    return true;
+    uint64_t i = 0;
+    if (memcmp(run->heap->memory, run->expected, run->mapping.replica_bytes) == 0)
+        return true;
+    while (run->heap->memory[i] == run->expected[i])
+        i++;
+    fprintf(stderr, "byte %llu is %d instead of %d\n", (unsigned long long)i, run->heap->memory[i], run->expected[i]);
+    return false;
 }

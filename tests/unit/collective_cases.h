@@ -13,7 +13,7 @@
 
 #include <cmocka.h> /* last: it makes a macro of fail */
 
-enum { MAX_RANKS = 4, MIB = 1 << 20, SIDE = 2048 };
+enum { MAX_RANKS = 4, MIB = 1 << 20, SIDE = 1024, BATCH_BYTES = 3 * SIDE * SIDE / 2 };
 
 /* Where a case runs. A device that is NULL is host memory. */
 struct place {
@@ -127,7 +127,7 @@ static void open_team_of(struct team *team, const struct place *place, uint32_t 
 
 static void open_team(struct team *team, const struct place *place, uint32_t n_ranks, view_fn *view_of)
 {
-    open_team_of(team, place, n_ranks, view_of, (struct setting){6, SIDE, 4 * MIB, 4});
+    open_team_of(team, place, n_ranks, view_of, (struct setting){6, SIDE, BATCH_BYTES, 4});
 }
 
 static void close_team(struct team *team)
@@ -357,7 +357,7 @@ static void what_was_delivered_is_in_place_though_its_batch_never_ends(void **st
 {
     const struct place *place = *state;
     struct team team;
-    open_team_of(&team, place, 3, share_all_but_the_end, (struct setting){6, SIDE, 64 * MIB, 1});
+    open_team_of(&team, place, 3, share_all_but_the_end, (struct setting){6, 2048, 64 * MIB, 1} /* tensors of two blocks */);
     start(&team, place->transport);
     run_cancel(team.loads[2]->run);
     scene_wait(&team.scene);

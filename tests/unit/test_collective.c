@@ -278,7 +278,8 @@ static void a_read_error_in_the_middle_fails_who_needed_the_bytes_and_ends_for_a
     (void)state;
     for (int rank = 0; rank < MAX_RANKS; rank++) {
         struct team team;
-        open_team(&team, &host, MAX_RANKS, share);
+        open_team_of(&team, &host, MAX_RANKS, share,
+                     (struct setting){6, 2 * SIDE, 4 * MIB, 4}); /* enough for each to read twice */
         spoil(&team, rank, 2);
         start(&team, &transport_loopback);
         scene_wait(&team.scene);

@@ -456,7 +456,7 @@ static void rows_go_where_both_strides_say_and_nowhere_else(void **state)
     row_moves_fini(&moves);
 }
 
-enum { N_FILLERS = 4, FILLER_PIECES = 24, FILLER_PIECE_BYTES = 1 << 20 }; /* 96 MiB */
+enum { N_FILLERS = 4, FILLER_PIECES = 17, FILLER_PIECE_BYTES = 1 << 20 }; /* 68 MiB: more than there is staging */
 
 struct filler {
     pthread_t thread;

@@ -51,7 +51,7 @@ static void an_inner_slice_is_fetched_by_copies_of_rows(void **state)
     scene_wait(&stage.scene);
     assert_published(load);
     uint64_t n_rows = fake_cuda_calls("cudaMemcpy2DAsync");
-    assert_in_range(n_rows, 1, 40); /* 459 rows and more, a handful of copies */
+    assert_in_range(n_rows, 1, 40); /* 259 rows and more, a handful of copies */
     load_destroy(load);
     cuda_stage_fini(&stage, false);
 }

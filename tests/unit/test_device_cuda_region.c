@@ -21,7 +21,7 @@
 
 #include <cmocka.h> /* last: it makes a macro of fail */
 
-enum { FILLER = 0xA5, ALLOCATION = 8 << 20, OFFSET = (1 << 20) + 256, LENT = 5 << 20 };
+enum { FILLER = 0xA5, ALLOCATION = 4 << 20, OFFSET = (1 << 20) + 256, LENT = 2 << 20 };
 
 /* --- a client --------------------------------------------------------------------------------------------------------- */
 

@@ -27,6 +27,16 @@ static const bool has_shadow_memory = false;
 
 static uint64_t seed;
 
+/* A store of which REQUEST bytes are asked at once. Blocks are as large, so a few MiB are several of them. */
+enum { REQUEST = 2 << 20 };
+
+static struct source_remote *move_away(struct load_scene *scene)
+{
+    struct source_remote *remote = scene_move_away(scene);
+    remote->base.caps.request_bytes = REQUEST;
+    return remote;
+}
+
 static struct load *load_columns(struct load_scene *scene, const char *name, int64_t from, int64_t to)
 {
     return scene_load_create_item(scene, name, 2, (struct slice[2]){{0, INT64_MAX}, {from, to}}, AUTO);
@@ -130,16 +140,16 @@ static void contiguous_bytes_take_no_staging_and_large_requests(void **state)
     (void)state;
     struct load_scene scene;
     scene_init(&scene, seed++, 64 * MIB, 0, 0);
-    scene_add_tensor(&scene, 1, (uint64_t[]){90 * MIB});
+    scene_add_tensor(&scene, 1, (uint64_t[]){11 * MIB});
     scene_write(&scene, 1, false);
-    struct source_remote *remote = scene_move_away(&scene);
+    struct source_remote *remote = move_away(&scene);
     struct load *load = scene_load_create_item(&scene, "t.0", 0, NULL, AUTO);
     scene_load_start(load);
     scene_wait(&scene);
     assert_did_what_the_plan_says(load, remote);
-    assert_int_equal(remote->n_reads, 6); /* five whole blocks and an end: the header pushes it over the sixth border */
-    assert_int_equal(remote->longest_read, 16 * MIB);
-    assert_int_equal(load->report.direct_bytes, 90 * MIB);
+    assert_int_equal(remote->n_reads, 6); /* the first block less its header, four whole ones, and an end */
+    assert_int_equal(remote->longest_read, REQUEST);
+    assert_int_equal(load->report.direct_bytes, 11 * MIB);
     assert_int_equal(load->report.peak_temporary_bytes, 0);
     assert_int_equal(engine_staging_bytes(scene.engine), 0);
     load_destroy(load);
@@ -151,10 +161,10 @@ static void columns_are_scattered_without_staging(void **state)
     (void)state;
     struct load_scene scene;
     scene_init(&scene, seed++, 64 * MIB, 0, 0);
-    scene_add_tensor(&scene, 2, (uint64_t[]){4000, 8192});
+    scene_add_tensor(&scene, 2, (uint64_t[]){4000, 1024});
     scene_write(&scene, 1, false);
-    struct source_remote *remote = scene_move_away(&scene);
-    struct load *load = load_columns(&scene, "t.0", 100, 1100); /* 2047 rows of a block: more buffers than IOV_MAX */
+    struct source_remote *remote = move_away(&scene);
+    struct load *load = load_columns(&scene, "t.0", 100, 225); /* 2047 rows of a block: more buffers than IOV_MAX */
     scene_load_start(load);
     scene_wait(&scene);
     assert_did_what_the_plan_says(load, remote);
@@ -221,15 +231,15 @@ static void ranks_at_the_same_time_ask_for_every_byte_once(void **state)
     struct load_scene scene;
     struct load *ranks[4];
     scene_init(&scene, seed++, 64 * MIB, 1, 0);
-    scene_add_tensor(&scene, 1, (uint64_t[]){40 * MIB});
-    scene_add_tensor(&scene, 2, (uint64_t[]){4096, 8192});
+    scene_add_tensor(&scene, 1, (uint64_t[]){5 * MIB});
+    scene_add_tensor(&scene, 2, (uint64_t[]){4096, 1024});
     scene_write(&scene, 1, false);
-    struct source_remote *remote = scene_move_away(&scene);
+    struct source_remote *remote = move_away(&scene);
     remote->latency_ns = 50 * MS;
     remote->holds_after_bytes = MIB;
     remote->base.caps.parallel_requests = 2; /* the whole tensor keeps them busy until all are here */
     for (int r = 0; r < 4; r++) {
-        struct slice columns[2] = {{0, INT64_MAX}, {r * 2048, (r + 1) * 2048}};
+        struct slice columns[2] = {{0, INT64_MAX}, {r * 256, (r + 1) * 256}};
         struct view_item items[2] = {{"t.0", 3, 0, NULL}, {"t.1", 3, 2, columns}};
         ranks[r] = scene_load_create(&scene, &(struct view_spec){.items = items, .n_items = 2, .align_bytes = 64}, AUTO,
                                      scene.device);
@@ -239,7 +249,7 @@ static void ranks_at_the_same_time_ask_for_every_byte_once(void **state)
     scene_wait(&scene);
     for (int r = 0; r < 4; r++)
         assert_true(load_has_succeeded(ranks[r]));
-    assert_int_equal(remote->read_bytes, 72 * MIB);
+    assert_int_equal(remote->read_bytes, 9 * MIB);
     assert_in_range(remote->n_reads, 5, 7);
     for (int r = 0; r < 4; r++)
         load_destroy(ranks[r]);
@@ -254,11 +264,11 @@ static uint64_t read_columns_in_turn(uint64_t cache_bytes)
     scene_init(&scene, seed++, 64 * MIB, 0, 0);
     scene_use_extent_cache(&scene, 64 * MIB, cache_bytes);
     scene.is_of_group = true;
-    scene_add_tensor(&scene, 2, (uint64_t[]){6000, 8192});
+    scene_add_tensor(&scene, 2, (uint64_t[]){6000, 1024});
     scene_write(&scene, 1, false);
-    struct source_remote *remote = scene_move_away(&scene);
+    struct source_remote *remote = move_away(&scene);
     for (int r = 0; r < 4; r++) {
-        ranks[r] = load_columns(&scene, "t.0", r * 2048, (r + 1) * 2048);
+        ranks[r] = load_columns(&scene, "t.0", r * 256, (r + 1) * 256);
         scene_load_start(ranks[r]);
         scene_wait(&scene);
         assert_true(load_has_succeeded(ranks[r]));
@@ -273,9 +283,9 @@ static uint64_t read_columns_in_turn(uint64_t cache_bytes)
 static void a_late_ranks_columns_come_from_the_extent_cache(void **state)
 {
     (void)state;
-    uint64_t tensor_bytes = 6000 * 8192, edges = 4 * 8192;
-    assert_in_range(read_columns_in_turn(64 * MIB), tensor_bytes - edges, tensor_bytes + edges);
-    assert_in_range(read_columns_in_turn(16 * MIB), 2 * tensor_bytes, 4 * tensor_bytes);
+    uint64_t tensor_bytes = 6000 * 1024, edges = 4 * 1024;
+    assert_in_range(read_columns_in_turn(8 * MIB), tensor_bytes - edges, tensor_bytes + edges);
+    assert_in_range(read_columns_in_turn(2 * MIB), 2 * tensor_bytes, 4 * tensor_bytes);
     assert_in_range(read_columns_in_turn(0), 4 * tensor_bytes - 4 * edges, 4 * tensor_bytes);
 }
 
@@ -285,19 +295,19 @@ static void the_last_of_many_ranks_finds_its_columns_too(void **state)
     struct load *first, *last;
     (void)state;
     scene_init(&scene, seed++, 64 * MIB, 0, 0);
-    scene_use_extent_cache(&scene, 64 * MIB, 64 * MIB);
-    scene_add_tensor(&scene, 2, (uint64_t[]){6000, 8192});
+    scene_use_extent_cache(&scene, 64 * MIB, 8 * MIB);
+    scene_add_tensor(&scene, 2, (uint64_t[]){6000, 1024});
     scene_write(&scene, 1, false);
-    struct source_remote *remote = scene_move_away(&scene);
-    first = load_columns(&scene, "t.0", 0, 8192 / 16 * 15); /* fifteen ranks at once */
+    struct source_remote *remote = move_away(&scene);
+    first = load_columns(&scene, "t.0", 0, 1024 / 16 * 15); /* fifteen ranks at once */
     scene_load_start(first);
     scene_wait(&scene);
-    last = load_columns(&scene, "t.0", 8192 / 16 * 15, 8192);
+    last = load_columns(&scene, "t.0", 1024 / 16 * 15, 1024);
     scene_load_start(last);
     scene_wait(&scene);
     assert_true(load_has_succeeded(first));
     assert_true(load_has_succeeded(last));
-    assert_in_range(remote->read_bytes, 6000 * 8192 - 4 * 8192, 6000 * 8192 + 4 * 8192);
+    assert_in_range(remote->read_bytes, 6000 * 1024 - 4 * 1024, 6000 * 1024 + 4 * 1024);
     load_destroy(first);
     load_destroy(last);
     scene_fini(&scene);
@@ -337,17 +347,17 @@ static void a_late_load_copies_from_a_replica(void **state)
     struct load_scene scene;
     struct load *loads[2];
     scene_init(&scene, seed++, 64 * MIB, 0, 0);
-    scene_add_tensor(&scene, 2, (uint64_t[]){4096, 8192});
+    scene_add_tensor(&scene, 2, (uint64_t[]){4096, 1024});
     scene_write(&scene, 1, false);
-    struct source_remote *remote = scene_move_away(&scene);
+    struct source_remote *remote = move_away(&scene);
     loads[0] = scene_load_create_item(&scene, "t.0", 0, NULL, AUTO);
-    loads[1] = load_columns(&scene, "t.0", 1000, 6000);
+    loads[1] = load_columns(&scene, "t.0", 125, 750);
     for (int i = 0; i < 2; i++) {
         scene_load_start(loads[i]);
         scene_wait(&scene);
         assert_true(load_has_succeeded(loads[i]));
     }
-    assert_int_equal(remote->read_bytes, 4096 * 8192);
+    assert_int_equal(remote->read_bytes, 4096 * 1024);
     assert_int_equal(loads[1]->report.shared_bytes, loads[1]->mapping->view_bytes);
     load_destroy(loads[0]);
     load_destroy(loads[1]);
@@ -359,10 +369,10 @@ static void waiting_for_a_store_holds_up_no_disk(void **state)
     (void)state;
     struct load_scene scene;
     scene_init(&scene, seed++, 64 * MIB, 1, 0);
-    scene_add_tensor(&scene, 1, (uint64_t[]){40 * MIB});
+    scene_add_tensor(&scene, 1, (uint64_t[]){5 * MIB});
     scene_write(&scene, 1, false);
     struct source *files = source_ref(scene.artifact->source);
-    scene_move_away(&scene);
+    scene_move_away(&scene); /* whose blocks are not those of the disk, else both would share a read */
     bool gate = false;
     struct load *far = scene_load_create_item(&scene, "t.0", 0, NULL, AUTO);
     far->source->gate = &gate;
@@ -420,9 +430,9 @@ static void progress_counts_bytes_as_they_come_and_not_only_whole_requests(void 
     for (int hides_address = 0; hides_address < 2; hides_address++) {
         struct load_scene scene;
         scene_init(&scene, seed++, 64 * MIB, 0, 0);
-        scene_add_tensor(&scene, 1, (uint64_t[]){48 * MIB});
+        scene_add_tensor(&scene, 1, (uint64_t[]){6 * MIB});
         scene_write(&scene, 1, false);
-        struct source_remote *remote = scene_move_away(&scene);
+        struct source_remote *remote = move_away(&scene);
         remote->holds_after_bytes = MIB;
         struct device_fault *device = device_fault_create(scene.device);
         device->hides_address = hides_address;
@@ -435,7 +445,7 @@ static void progress_counts_bytes_as_they_come_and_not_only_whole_requests(void 
         assert_in_range(done_bytes, 2 * MIB - 2, (n_reads + 1) * MIB); /* one that is shorter has come whole */
         release(remote);
         scene_wait(&scene);
-        assert_int_equal(run_done_bytes(load->run), 48 * MIB);
+        assert_int_equal(run_done_bytes(load->run), 6 * MIB);
         assert_true(load_has_succeeded(load));
         load_destroy(load);
         device_destroy(&device->base);
@@ -449,22 +459,22 @@ static void progress_counts_each_ranks_share_of_what_comes(void **state)
     struct load *ranks[2];
     (void)state;
     scene_init(&scene, seed++, 64 * MIB, 0, 0);
-    scene_add_tensor(&scene, 2, (uint64_t[]){1024, 8192});
+    scene_add_tensor(&scene, 2, (uint64_t[]){1024, 2048});
     scene_write(&scene, 1, false);
     struct source_remote *remote = scene_move_away(&scene);
-    remote->holds_after_bytes = 4 * MIB;
+    remote->holds_after_bytes = MIB;
     remote->base.caps.parallel_requests = 1;
     for (int r = 0; r < 2; r++) { /* a quarter of each row, and all the rest of it */
-        ranks[r] = load_columns(&scene, "t.0", r ? 2048 : 0, r ? 8192 : 2048);
+        ranks[r] = load_columns(&scene, "t.0", r ? 512 : 0, r ? 2048 : 512);
         scene_load_start(ranks[r]);
     }
     wait_until_held(remote, 1);
     uint64_t few = run_done_bytes(ranks[0]->run), many = run_done_bytes(ranks[1]->run);
-    assert_true(few <= 2 * MIB && many <= 6 * MIB && few + many >= MIB && few + many <= 4 * MIB + 2);
+    assert_true(few <= MIB / 2 && many <= 3 * MIB / 2 && few + many >= MIB / 4 && few + many <= MIB + 2);
     release(remote);
     scene_wait(&scene);
     for (int r = 0; r < 2; r++) {
-        assert_int_equal(run_done_bytes(ranks[r]->run), r ? 6 * MIB : 2 * MIB);
+        assert_int_equal(run_done_bytes(ranks[r]->run), r ? 3 * MIB / 2 : MIB / 2);
         assert_true(load_has_succeeded(ranks[r]));
         load_destroy(ranks[r]);
     }
@@ -477,9 +487,9 @@ static void a_cancelled_load_does_not_wait_for_the_store(void **state)
     for (int round = 0; round < 8; round++) {
         struct load_scene scene;
         scene_init(&scene, seed++, 64 * MIB, 0, 0);
-        scene_add_tensor(&scene, 1, (uint64_t[]){40 * MIB});
+        scene_add_tensor(&scene, 1, (uint64_t[]){5 * MIB});
         scene_write(&scene, 1, false);
-        struct source_remote *remote = scene_move_away(&scene);
+        struct source_remote *remote = move_away(&scene);
         remote->latency_ns = 3600 * 1000 * MS; /* nobody waits for so long */
         struct device_fault *device = device_fault_create(scene.device);
         device->hides_address = round % 2;
@@ -505,9 +515,9 @@ static void reads_go_on_while_another_load_needs_them(void **state)
     (void)state;
     struct load_scene scene;
     scene_init(&scene, seed++, 64 * MIB, 0, 0);
-    scene_add_tensor(&scene, 1, (uint64_t[]){40 * MIB});
+    scene_add_tensor(&scene, 1, (uint64_t[]){5 * MIB});
     scene_write(&scene, 1, false);
-    struct source_remote *remote = scene_move_away(&scene);
+    struct source_remote *remote = move_away(&scene);
     struct load *leaver = scene_load_create_item(&scene, "t.0", 0, NULL, AUTO),
                 *stayer = scene_load_create_item(&scene, "t.0", 1, (struct slice[]){{5, INT64_MAX}}, AUTO);
     remote->latency_ns = 30 * MS;
@@ -529,9 +539,9 @@ static void a_failed_read_ends_the_others_of_its_load(void **state)
     (void)state;
     struct load_scene scene;
     scene_init(&scene, seed++, 64 * MIB, 0, 0);
-    scene_add_tensor(&scene, 1, (uint64_t[]){90 * MIB});
+    scene_add_tensor(&scene, 1, (uint64_t[]){11 * MIB});
     scene_write(&scene, 1, false);
-    struct source_remote *remote = scene_move_away(&scene);
+    struct source_remote *remote = move_away(&scene);
     remote->latency_ns = 3600 * 1000 * MS;
     struct load *load = scene_load_create_item(&scene, "t.0", 0, NULL, AUTO);
     load->source->fail_from = 3;

@@ -30,8 +30,10 @@ struct range {
 };
 
 static struct allocation *allocations; /* a real driver knows them, too: what is given up is not lost */
-static struct range ranges[MAX_RANGES];
-static struct range pins[MAX_RANGES];
+static struct table {
+    size_t n; /* what is behind them was never used */
+    struct range list[MAX_RANGES];
+} ranges, pins;
 static struct fake_cuda_live live_memory;
 static uint64_t used_bytes[FAKE_MAX_DEVICES];
 
@@ -132,25 +134,27 @@ int fake_import_kind(int fd, bool is_plain, CUmemGenericAllocationHandle *handle
 
 /* --- addresses; under the lock from here on --------------------------------------------------------------------------- */
 
-static struct range *find(struct range *table, uint64_t address)
+static struct range *find(struct table *table, uint64_t address)
 {
-    for (size_t i = 0; i < MAX_RANGES; i++)
-        if (table[i].bytes && table[i].address == address)
-            return &table[i];
+    for (size_t i = 0; i < table->n; i++)
+        if (table->list[i].bytes && table->list[i].address == address)
+            return &table->list[i];
     return NULL;
 }
 
-static struct range *find_room(struct range *table)
+static struct range *find_room(struct table *table)
 {
-    for (size_t i = 0; i < MAX_RANGES; i++)
-        if (!table[i].bytes)
-            return &table[i];
-    abort();
+    for (size_t i = 0; i < table->n; i++)
+        if (!table->list[i].bytes)
+            return &table->list[i];
+    if (table->n == MAX_RANGES)
+        abort();
+    return &table->list[table->n++];
 }
 
 static struct range *find_exact(uint64_t address, uint64_t bytes)
 {
-    struct range *range = find(ranges, address);
+    struct range *range = find(&ranges, address);
     return range && range->bytes == bytes ? range : NULL;
 }
 
@@ -162,7 +166,7 @@ int fake_reserve(uint64_t bytes, CUdeviceptr *address)
     if (start == MAP_FAILED)
         return CUDA_ERROR_OUT_OF_MEMORY;
     pthread_mutex_lock(&fake_lock);
-    *find_room(ranges) = (struct range){.address = (uintptr_t)start, .bytes = bytes};
+    *find_room(&ranges) = (struct range){.address = (uintptr_t)start, .bytes = bytes};
     live_memory.addresses++;
     pthread_mutex_unlock(&fake_lock);
     *address = (uintptr_t)start;
@@ -238,23 +242,25 @@ int fake_unmap(CUdeviceptr address, uint64_t bytes)
     return is_right ? 0 : CUDA_ERROR_INVALID_VALUE;
 }
 
-static struct range *find_around(struct range *table, uint64_t address, uint64_t bytes)
+static struct range *find_around(struct table *table, uint64_t address, uint64_t bytes)
 {
-    for (size_t i = 0; i < MAX_RANGES; i++)
-        if (table[i].bytes && table[i].address <= address && address + bytes <= table[i].address + table[i].bytes)
-            return &table[i];
+    for (size_t i = 0; i < table->n; i++) {
+        struct range *range = &table->list[i];
+        if (range->bytes && range->address <= address && address + bytes <= range->address + range->bytes)
+            return range;
+    }
     return NULL;
 }
 
 bool fake_is_device_memory(uint64_t address, uint64_t bytes, int device)
 {
-    const struct range *range = find_around(ranges, address, bytes);
+    const struct range *range = find_around(&ranges, address, bytes);
     return range && range->is_allowed && range->mapped->device == device;
 }
 
 bool fake_find(uint64_t address, struct fake_place *place)
 {
-    const struct range *range = find_around(ranges, address, 1);
+    const struct range *range = find_around(&ranges, address, 1);
     const struct allocation *mapped = range ? range->mapped : NULL;
     if (mapped)
         *place = (struct fake_place){.start = range->address,
@@ -288,9 +294,9 @@ void fake_retain(CUmemGenericAllocationHandle handle)
 int fake_pin(void *memory, uint64_t bytes)
 {
     pthread_mutex_lock(&fake_lock);
-    bool is_new = !find(pins, (uintptr_t)memory);
+    bool is_new = !find(&pins, (uintptr_t)memory);
     if (is_new) {
-        *find_room(pins) = (struct range){.address = (uintptr_t)memory, .bytes = bytes};
+        *find_room(&pins) = (struct range){.address = (uintptr_t)memory, .bytes = bytes};
         live_memory.pins++;
     }
     pthread_mutex_unlock(&fake_lock);
@@ -300,7 +306,7 @@ int fake_pin(void *memory, uint64_t bytes)
 int fake_unpin(void *memory)
 {
     pthread_mutex_lock(&fake_lock);
-    struct range *pin = find(pins, (uintptr_t)memory);
+    struct range *pin = find(&pins, (uintptr_t)memory);
     bool is_known = pin != NULL;
     if (pin) {
         insist_unused(pin->address, pin->bytes, "unpinning");
@@ -313,7 +319,7 @@ int fake_unpin(void *memory)
 
 bool fake_is_pinned(const void *memory, uint64_t bytes)
 {
-    return find_around(pins, (uintptr_t)memory, bytes) != NULL;
+    return find_around(&pins, (uintptr_t)memory, bytes) != NULL;
 }
 
 void fake_count_memory(struct fake_cuda_live *live)
