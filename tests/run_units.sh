@@ -9,9 +9,9 @@ results=$(mktemp -d) || exit 1
 trap 'rm -rf "$results"' EXIT
 export results
 cp "$build/tests/note_threads.so" "$results" 2>/dev/null
-export TSAN_OPTIONS="ignore_noninstrumented_modules=1 suppressions=tests/tsan.supp ${TSAN_OPTIONS:-}"
+export TSAN_OPTIONS="ignore_noninstrumented_modules=1 suppressions=tests/tsan.supp atexit_sleep_ms=100 ${TSAN_OPTIONS:-}"
 
-run() { # PROGRAM: leaves what is to be printed in $results/PROGRAM.passed or .failed
+run() { # PROGRAM: leaves what it said in $results/PROGRAM.passed or .failed
   local name=${1##*/} result=$results/${1//\//.}
   case $name in fuzz_*) set -- "$1" "tests/fuzz/corpus/${name#fuzz_}" ;; esac
   local start=${EPOCHREALTIME/./} code=0
@@ -21,10 +21,8 @@ run() { # PROGRAM: leaves what is to be printed in $results/PROGRAM.passed or .f
   echo "$(((${EPOCHREALTIME/./} - start) / 1000)) ms $name" >"$result.took"
   if [ $code != 0 ]; then
     { cat "$result"; echo "FAILED: $1"; } >"$result.failed"
-  elif [ $# = 2 ]; then
-    tail -n 1 "$result" >"$result.passed"
   else
-    grep -aE '^\[  PASSED  \]' "$result" | sed "s|^|$name: |" >"$result.passed"
+    mv "$result" "$result.passed"
   fi
 }
 export -f run
@@ -38,7 +36,9 @@ programs=$(find "$build/tests" -type f -perm -u+x \( -name 'test_*' -o -path '*/
 at_once=$(nproc)
 case $build in *asan | *tsan) ;; *) at_once=$((2 * at_once)) ;; esac # many wait; under a sanitizer they compute
 xargs -r -d '\n' -P "$at_once" -I{} bash -c 'run "$1"' run {} <<<"$programs"
-cat "$results"/*.passed "$results"/*.failed 2>/dev/null
+grep -aHE '^\[  PASSED  \]' "$results"/*.passed | sed -E 's|^[^:]*\.(test_[^.]*)\.passed:|\1: |'
+tail -qn 1 "$results"/*.fuzz_*.passed 2>/dev/null
+cat "$results"/*.failed 2>/dev/null
 if [ -e "$results/note_threads.so" ]; then
   while read -r program; do
     result=$results/${program//\//.}

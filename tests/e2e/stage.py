@@ -29,7 +29,7 @@ MiB = 1 << 20
 COMPLAINTS = ("ERROR: AddressSanitizer", "WARNING: ThreadSanitizer", "runtime error:", "ERROR: LeakSanitizer",
               "Assertion ")
 # quoted: the clone may lie in a folder whose name has blanks
-QUIET_TSAN = f"ignore_noninstrumented_modules=1 suppressions='{ROOT}/tests/tsan.supp' " + os.environ.get("TSAN_OPTIONS", "")
+QUIET_TSAN = f"ignore_noninstrumented_modules=1 atexit_sleep_ms=100 suppressions='{ROOT}/tests/tsan.supp' " + os.environ.get("TSAN_OPTIONS", "")
 
 
 def soon(condition, seconds=10.0):
@@ -165,6 +165,8 @@ class Daemon:
             yield channel
 
     def serving(self):
+        if not os.path.exists(self.socket):
+            return False
         try:
             with self.channel() as channel:
                 reply = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=3)
