@@ -1,15 +1,16 @@
 /* Three bytes become four digits; of the last one or two, the digits that hold a bit of them. */
 #include "base/base64.h"
 
-#include <stdint.h>
+#include <string.h>
 
 #include "base/memory.h"
 
-char *base64_encode_url(const void *bytes, size_t count)
+#define FIRST_62 "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+
+static size_t write_digits(const void *bytes, size_t count, const char *digits, char *out)
 {
-    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-    const unsigned char *from = bytes;
-    char *text = memory_alloc((count + 2) / 3 * 4 + 1), *at = text;
+    const uint8_t *from = bytes;
+    char *at = out;
     for (size_t i = 0; i < count; i += 3) {
         size_t left = count - i;
         uint32_t group = (uint32_t)from[i] << 16;
@@ -18,5 +19,37 @@ char *base64_encode_url(const void *bytes, size_t count)
         for (size_t j = 0; j < 4 && j <= left; j++)
             *at++ = digits[group >> (18 - 6 * j) & 63];
     }
+    return (size_t)(at - out);
+}
+
+char *base64_encode_url(const void *bytes, size_t count)
+{
+    char *text = memory_alloc((count + 2) / 3 * 4 + 1);
+    write_digits(bytes, count, FIRST_62 "-_", text);
     return text;
+}
+
+size_t base64_encode(const void *bytes, size_t count, char *out)
+{
+    return write_digits(bytes, count, FIRST_62 "+/", out);
+}
+
+bool base64_decode(const char *text, size_t length, uint8_t *out, size_t *count)
+{
+    static const char digits[] = FIRST_62 "+/";
+    uint32_t bits = 0;
+    unsigned n_bits = 0;
+    *count = 0;
+    if (length && length % 4 == 0)
+        length -= (text[length - 1] == '=') + (text[length - 1] == '=' && text[length - 2] == '=');
+    for (size_t i = 0; i < length; i++) {
+        const char *digit = memchr(digits, text[i], sizeof digits - 1);
+        if (!digit)
+            return false;
+        bits = (bits << 6 | (uint32_t)(digit - digits)) & 0xffff;
+        n_bits += 6;
+        if (n_bits >= 8)
+            out[(*count)++] = (uint8_t)(bits >> (n_bits -= 8));
+    }
+    return n_bits < 6 && !(bits & ((1u << n_bits) - 1));
 }

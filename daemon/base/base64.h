@@ -1,9 +1,17 @@
-/* Base64 of RFC 4648 in the URL-safe alphabet and without padding, as JSON web tokens have it. Pure; any thread. */
+/* Base64 of RFC 4648. Pure; any thread. */
 #ifndef BASE_BASE64_H
 #define BASE_BASE64_H
 
+#include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
-char *base64_encode_url(const void *bytes, size_t count); /* malloced */
+char *base64_encode_url(const void *bytes, size_t count); /* as JSON web tokens have it: unpadded, - and _; malloced */
+
+/* With + and /, unpadded, as gRPC has it. `out` has room for 4 bytes for each 3, and 4 more. Returns the length. */
+size_t base64_encode(const void *bytes, size_t count, char *out);
+/* With or without padding; `out` has room for 3 bytes for each 4 digits, and 3 more. False: it is not base64, or bits that
+ * belong to no byte are not zero. */
+bool base64_decode(const char *text, size_t length, uint8_t *out, size_t *count);
 
 #endif

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/base64.h"
 #include "base/crc.h"
 #include "base/digest.h"
 
@@ -62,25 +63,14 @@ bool checksum_parse_hex(enum checksum_kind kind, const char *text, struct checks
 
 bool checksum_parse_base64(enum checksum_kind kind, const char *text, struct checksum *checksum)
 {
-    static const char alphabet[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    size_t bytes = kinds[kind].bytes, n_digits = (8 * bytes + 5) / 6;
+    size_t bytes = kinds[kind].bytes, n_bytes;
     struct checksum parsed = {.kind = kind};
-    uint32_t bits = 0;
-    unsigned n_bits = 0;
+    uint8_t room[CHECKSUM_MAX_BYTES + 3];
     *checksum = (struct checksum){0};
-    if (bytes == 0 || strlen(text) != (bytes + 2) / 3 * 4 || strspn(text + n_digits, "=") != strlen(text + n_digits))
+    if (bytes == 0 || strlen(text) != (bytes + 2) / 3 * 4 || !base64_decode(text, strlen(text), room, &n_bytes) ||
+        n_bytes != bytes)
         return false;
-    for (size_t i = 0, n = 0; i < n_digits; i++) {
-        int digit = digit_of(text[i], alphabet);
-        if (digit < 0)
-            return false;
-        bits = (bits << 6 | (uint32_t)digit) & 0xffff;
-        n_bits += 6;
-        if (n_bits >= 8)
-            parsed.value[n++] = (unsigned char)(bits >> (n_bits -= 8));
-    }
-    if (bits & ((1u << n_bits) - 1)) /* what is no byte must be zero: one text per value */
-        return false;
+    memcpy(parsed.value, room, bytes);
     *checksum = parsed;
     return true;
 }

@@ -3,12 +3,12 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/grpc_wire.h"
 #include "base/memory.h"
 #include "base/state.h"
 #include "base/user_group.h"
 #include "observe/log.h"
 #include "rpc/rpc_decode.h"
-#include "rpc/rpc_header.h"
 #include "rpc/rpc_internal.h"
 
 enum {
@@ -374,9 +374,9 @@ void rpc_call_header(struct rpc_call *call, nghttp2_vec name, nghttp2_vec value)
     else if (is_text(name, ":method"))
         head->is_post = is_text(value, "POST");
     else if (is_text(name, "content-type"))
-        head->is_grpc = rpc_header_is_grpc(text, value.len);
+        head->is_grpc = grpc_wire_is_grpc(text, value.len);
     else if (is_text(name, "grpc-timeout"))
-        head->timeout_ns = rpc_header_timeout_ns(text, value.len);
+        head->timeout_ns = grpc_wire_timeout_ns(text, value.len);
     else if (is_text(name, "grpc-encoding"))
         head->is_encoded = !is_text(value, "identity");
 }
@@ -427,8 +427,8 @@ static void decode_request(struct rpc_call *call)
     size_t length = rpc_message_length(&request->message);
     bool counted = length > RPC_FREE_REQUEST_BYTES;
     struct metadata_account before = metadata_enter(counted ? rpc_call_account(call) : (struct metadata_account){0});
-    request->decoded =
-        rpc_decode(call->head.route->input, request->message.bytes + RPC_PREFIX_BYTES, length, &request->arena, &error);
+    request->decoded = rpc_decode(call->head.route->input, request->message.bytes + GRPC_WIRE_PREFIX_BYTES, length,
+                                  &request->arena, &error);
     metadata_enter(before);
     if (!request->decoded)
         request->error = memory_copy(&error, sizeof error);

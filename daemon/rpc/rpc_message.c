@@ -13,25 +13,18 @@ void rpc_message_init(struct rpc_message *message, struct metadata_account accou
 
 size_t rpc_message_length(const struct rpc_message *message)
 {
-    const uint8_t *at = message->bytes;
-    return (size_t)at[1] << 24 | (size_t)at[2] << 16 | (size_t)at[3] << 8 | at[4];
+    return grpc_wire_length(message->bytes);
 }
 
 bool rpc_message_is_whole(const struct rpc_message *message)
 {
-    return message->count >= RPC_PREFIX_BYTES && message->count - RPC_PREFIX_BYTES >= rpc_message_length(message);
-}
-
-void rpc_message_write_prefix(uint8_t prefix[RPC_PREFIX_BYTES], size_t length)
-{
-    prefix[0] = 0;
-    for (int i = 1; i < RPC_PREFIX_BYTES; i++)
-        prefix[i] = (uint8_t)(length >> 8 * (RPC_PREFIX_BYTES - 1 - i));
+    return message->count >= GRPC_WIRE_PREFIX_BYTES &&
+           message->count - GRPC_WIRE_PREFIX_BYTES >= rpc_message_length(message);
 }
 
 static int check_prefix(const struct rpc_message *message, uint64_t max_bytes, struct error *error)
 {
-    if (message->count < RPC_PREFIX_BYTES)
+    if (message->count < GRPC_WIRE_PREFIX_BYTES)
         return 0;
     if (message->bytes[0] != 0)
         return fail(error, ERROR_UNIMPLEMENTED, "COMPRESSED_MESSAGE",
@@ -73,7 +66,7 @@ int rpc_message_add(struct rpc_message *message, const uint8_t *bytes, size_t co
 
 void rpc_message_next(struct rpc_message *message)
 {
-    size_t taken = RPC_PREFIX_BYTES + rpc_message_length(message), left = message->count - taken;
+    size_t taken = GRPC_WIRE_PREFIX_BYTES + rpc_message_length(message), left = message->count - taken;
     if (!left) {
         rpc_message_fini(message);
         return;

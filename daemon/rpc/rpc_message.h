@@ -10,9 +10,10 @@
 #include <stdint.h>
 
 #include "base/error.h"
+#include "base/grpc_wire.h"
 #include "base/metadata.h"
 
-enum { RPC_PREFIX_BYTES = 5, RPC_FREE_REQUEST_BYTES = 4 << 10 };
+enum { RPC_FREE_REQUEST_BYTES = 4 << 10 };
 
 struct rpc_message { /* all zero: nothing has arrived */
     uint8_t *bytes;
@@ -28,7 +29,5 @@ bool rpc_message_is_whole(const struct rpc_message *message);
 size_t rpc_message_length(const struct rpc_message *message); /* without the prefix, once that is there */
 void rpc_message_next(struct rpc_message *message); /* drops the first message, which is whole; keeps what follows */
 void rpc_message_fini(struct rpc_message *message);
-
-void rpc_message_write_prefix(uint8_t prefix[RPC_PREFIX_BYTES], size_t length);
 
 #endif

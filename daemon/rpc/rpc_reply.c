@@ -4,8 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/base64.h"
+#include "base/grpc_wire.h"
 #include "base/memory.h"
-#include "rpc/rpc_header.h"
 #include "rpc/rpc_internal.h"
 
 /* Messages that are charged to nobody, so that status, release and health are answered when metadata is full. */
@@ -44,9 +45,9 @@ static void add_status(struct fields *fields, const struct rpc_reply *reply)
         return;
     fields->message = memory_alloc(3 * sizeof reply->status->message + 1);
     fields->details = memory_alloc(4 * (reply->status->details_bytes / 3) + 5);
-    size_t n = rpc_header_encode_message(reply->status->message, fields->message);
+    size_t n = grpc_wire_encode_message(reply->status->message, fields->message);
     add_field(fields, "grpc-message", fields->message, n, NGHTTP2_NV_FLAG_NO_INDEX);
-    n = rpc_header_encode_binary(reply->status->details, reply->status->details_bytes, fields->details);
+    n = base64_encode(reply->status->details, reply->status->details_bytes, fields->details);
     add_field(fields, "grpc-status-details-bin", fields->details, n, NGHTTP2_NV_FLAG_NO_INDEX);
 }
 
@@ -64,7 +65,7 @@ struct rpc_out *rpc_pack(const ProtobufCMessage *message, struct error *error)
     struct quota_charge charge = metadata_charge();
     if (bytes > FREE_REPLY_BYTES && quota_charge_add(&charge, bytes, error) != 0)
         return NULL;
-    struct rpc_out *out = bytes < UINT32_MAX ? malloc(sizeof *out + RPC_PREFIX_BYTES + bytes) : NULL;
+    struct rpc_out *out = bytes < UINT32_MAX ? malloc(sizeof *out + GRPC_WIRE_PREFIX_BYTES + bytes) : NULL;
     if (!out) {
         quota_charge_end(&charge);
         metadata_fail_memory(bytes, error);
@@ -72,9 +73,9 @@ struct rpc_out *rpc_pack(const ProtobufCMessage *message, struct error *error)
     }
     out->next = NULL;
     out->charge = charge;
-    out->count = RPC_PREFIX_BYTES + bytes;
-    rpc_message_write_prefix(out->bytes, bytes);
-    protobuf_c_message_pack(message, out->bytes + RPC_PREFIX_BYTES);
+    out->count = GRPC_WIRE_PREFIX_BYTES + bytes;
+    grpc_wire_write_prefix(out->bytes, bytes);
+    protobuf_c_message_pack(message, out->bytes + GRPC_WIRE_PREFIX_BYTES);
     return out;
 }
 

@@ -226,7 +226,7 @@ static int32_t ask(struct request request)
     return next;
 }
 
-static const char empty_message[RPC_PREFIX_BYTES];
+static const char empty_message[GRPC_WIRE_PREFIX_BYTES];
 #define EMPTY .bytes = empty_message, .count = sizeof empty_message
 
 static void is_served(void)
@@ -339,7 +339,7 @@ static void half_a_message_is_charged_until_its_stream_ends(void **state)
 {
     uint8_t *bytes = memory_alloc(1 << 20);
     (void)state;
-    rpc_message_write_prefix(bytes, 1 << 20);
+    grpc_wire_write_prefix(bytes, 1 << 20);
     int32_t stream =
         ask((struct request){.path = SERVICE "Resolve", .bytes = bytes, .count = (1 << 20) / 2, .stays_open = true});
     client.last_stream = 0;
@@ -362,7 +362,7 @@ static void a_message_that_is_too_much_is_refused_and_the_connection_goes_on(voi
     uint8_t *bytes = memory_alloc(1 << 20);
     (void)state;
     quota_set_limits(rpc_scene.fixture.quota, QUOTA_METADATA, 100000, 0);
-    rpc_message_write_prefix(bytes, (1 << 20) - RPC_PREFIX_BYTES);
+    grpc_wire_write_prefix(bytes, (1 << 20) - GRPC_WIRE_PREFIX_BYTES);
     const struct answer *answer =
         answer_of(ask((struct request){.path = SERVICE "Resolve", .bytes = bytes, .count = 1 << 20}));
     await(is_given_up);
@@ -376,9 +376,9 @@ static void a_message_that_is_too_much_is_refused_and_the_connection_goes_on(voi
 static size_t count_messages(void)
 {
     size_t n = 0, at = 0;
-    for (; at + RPC_PREFIX_BYTES <= client.n_bytes; n++) {
+    for (; at + GRPC_WIRE_PREFIX_BYTES <= client.n_bytes; n++) {
         const struct rpc_message message = {.bytes = client.bytes + at};
-        at += RPC_PREFIX_BYTES + rpc_message_length(&message);
+        at += GRPC_WIRE_PREFIX_BYTES + rpc_message_length(&message);
     }
     return n;
 }
@@ -403,7 +403,7 @@ static void a_question_of_a_bidi_call_may_have_64_kib(void **state)
 {
     uint8_t *bytes = memory_alloc((64 << 10) + 6);
     (void)state;
-    rpc_message_write_prefix(bytes, (64 << 10) + 1);
+    grpc_wire_write_prefix(bytes, (64 << 10) + 1);
     answers((struct request){.path = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
                              .bytes = bytes,
                              .count = (64 << 10) + 6},

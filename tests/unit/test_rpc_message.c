@@ -37,9 +37,9 @@ static int end(void **state)
 /* A prefix and so many bytes of content. */
 static uint8_t *frame(size_t length)
 {
-    uint8_t *bytes = memory_alloc(RPC_PREFIX_BYTES + length);
-    rpc_message_write_prefix(bytes, length);
-    memset(bytes + RPC_PREFIX_BYTES, 'x', length);
+    uint8_t *bytes = memory_alloc(GRPC_WIRE_PREFIX_BYTES + length);
+    grpc_wire_write_prefix(bytes, length);
+    memset(bytes + GRPC_WIRE_PREFIX_BYTES, 'x', length);
     return bytes;
 }
 
@@ -76,19 +76,19 @@ static void what_follows_a_message_is_the_next_one(void **state)
     assert_int_equal(rpc_message_length(&message), 0);
     rpc_message_next(&message);
     assert_int_equal(rpc_message_length(&message), 2);
-    assert_memory_equal(message.bytes + RPC_PREFIX_BYTES, "bc", 2);
+    assert_memory_equal(message.bytes + GRPC_WIRE_PREFIX_BYTES, "bc", 2);
     rpc_message_next(&message);
     assert_int_equal(message.count, 0);
 }
 
 static void a_message_that_is_too_long_is_refused_by_its_prefix(void **state)
 {
-    uint8_t prefix[RPC_PREFIX_BYTES];
+    uint8_t prefix[GRPC_WIRE_PREFIX_BYTES];
     (void)state;
-    rpc_message_write_prefix(prefix, MOST);
+    grpc_wire_write_prefix(prefix, MOST);
     assert_int_equal(add(prefix, sizeof prefix), 0);
     rpc_message_fini(&message);
-    rpc_message_write_prefix(prefix, MOST + 1);
+    grpc_wire_write_prefix(prefix, MOST + 1);
     assert_int_equal(add(prefix, 4), 0);
     assert_int_equal(add(prefix + 4, 1), -1);
     assert_int_equal(error.code, ERROR_RESOURCE_EXHAUSTED);

@@ -1,13 +1,17 @@
-/* See rpc_header.h. */
-#include "rpc/rpc_header.h"
+/* See grpc_wire.h. */
+#include "base/grpc_wire.h"
 
 #include <stdio.h>
 #include <string.h>
 
 enum { MAX_TIMEOUT_DIGITS = 8 };
 static const uint64_t longest_timeout_ns = UINT64_C(1) << 60;
+static const struct {
+    char unit;
+    uint64_t ns;
+} units[] = {{'H', 3600000000000}, {'M', 60000000000}, {'S', 1000000000}, {'m', 1000000}, {'u', 1000}, {'n', 1}};
 
-bool rpc_header_is_grpc(const char *content_type, size_t length)
+bool grpc_wire_is_grpc(const char *content_type, size_t length)
 {
     static const char grpc[] = "application/grpc";
     const size_t n = sizeof grpc - 1;
@@ -15,12 +19,8 @@ bool rpc_header_is_grpc(const char *content_type, size_t length)
            (length == n || content_type[n] == '+' || content_type[n] == ';');
 }
 
-uint64_t rpc_header_timeout_ns(const char *timeout, size_t length)
+uint64_t grpc_wire_timeout_ns(const char *timeout, size_t length)
 {
-    static const struct {
-        char unit;
-        uint64_t ns;
-    } units[] = {{'H', 3600000000000}, {'M', 60000000000}, {'S', 1000000000}, {'m', 1000000}, {'u', 1000}, {'n', 1}};
     uint64_t count = 0;
     if (length < 2 || length > MAX_TIMEOUT_DIGITS + 1)
         return UINT64_MAX;
@@ -35,7 +35,7 @@ uint64_t rpc_header_timeout_ns(const char *timeout, size_t length)
     return UINT64_MAX;
 }
 
-size_t rpc_header_encode_message(const char *message, char *out)
+size_t grpc_wire_encode_message(const char *message, char *out)
 {
     char *start = out;
     for (const unsigned char *at = (const unsigned char *)message; *at; at++)
@@ -44,20 +44,14 @@ size_t rpc_header_encode_message(const char *message, char *out)
     return (size_t)(out - start);
 }
 
-size_t rpc_header_encode_binary(const void *bytes, size_t count, char *out)
+void grpc_wire_write_prefix(uint8_t prefix[GRPC_WIRE_PREFIX_BYTES], size_t length)
 {
-    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    const uint8_t *in = bytes;
-    char *start = out;
-    for (size_t at = 0; at < count; at += 3) {
-        size_t left = count - at;
-        uint32_t three = (uint32_t)in[at] << 16 | (left > 1 ? (uint32_t)in[at + 1] << 8 : 0) | (left > 2 ? in[at + 2] : 0);
-        *out++ = digits[three >> 18];
-        *out++ = digits[three >> 12 & 63];
-        if (left > 1)
-            *out++ = digits[three >> 6 & 63];
-        if (left > 2)
-            *out++ = digits[three & 63];
-    }
-    return (size_t)(out - start);
+    prefix[0] = 0;
+    for (int i = 1; i < GRPC_WIRE_PREFIX_BYTES; i++)
+        prefix[i] = (uint8_t)(length >> 8 * (GRPC_WIRE_PREFIX_BYTES - 1 - i));
+}
+
+size_t grpc_wire_length(const uint8_t prefix[GRPC_WIRE_PREFIX_BYTES])
+{
+    return (size_t)prefix[1] << 24 | (size_t)prefix[2] << 16 | (size_t)prefix[3] << 8 | prefix[4];
 }

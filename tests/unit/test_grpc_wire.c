@@ -1,10 +1,10 @@
-/* The texts of gRPC's headers and trailers. */
+/* The texts of gRPC's headers and trailers, and the prefix of its messages. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <string.h>
 
-#include "rpc/rpc_header.h"
+#include "base/grpc_wire.h"
 
 #include <cmocka.h> /* last: its macro fail() would hide ours */
 
@@ -14,14 +14,14 @@ static void content_types_of_grpc_are_known(void **state)
     static const char *const bad[] = {"", "application/grp", "application/grpc-web", "application/grpcx", "text/html"};
     (void)state;
     for (size_t i = 0; i < sizeof good / sizeof *good; i++)
-        assert_true(rpc_header_is_grpc(good[i], strlen(good[i])));
+        assert_true(grpc_wire_is_grpc(good[i], strlen(good[i])));
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
-        assert_false(rpc_header_is_grpc(bad[i], strlen(bad[i])));
+        assert_false(grpc_wire_is_grpc(bad[i], strlen(bad[i])));
 }
 
 static uint64_t timeout(const char *text)
 {
-    return rpc_header_timeout_ns(text, strlen(text));
+    return grpc_wire_timeout_ns(text, strlen(text));
 }
 
 static void timeouts_have_eight_digits_and_a_unit(void **state)
@@ -45,19 +45,19 @@ static void messages_are_percent_encoded(void **state)
 {
     char out[64];
     (void)state;
-    assert_int_equal(rpc_header_encode_message("100 % \xc3\xa9\n~", out), 18);
+    assert_int_equal(grpc_wire_encode_message("100 % \xc3\xa9\n~", out), 18);
     assert_string_equal(out, "100 %25 %C3%A9%0A~");
 }
 
-static void binary_values_are_base64_without_padding(void **state)
+static void a_prefix_says_how_long_a_message_is(void **state)
 {
-    static const char *const pairs[][2] = {{"", ""}, {"f", "Zg"}, {"fo", "Zm8"}, {"foo", "Zm9v"}, {"\xff\xef\xbe", "/+++"}};
-    char out[16];
+    static const size_t lengths[] = {0, 1, 255, 256, 1 << 30, UINT32_MAX};
+    uint8_t prefix[GRPC_WIRE_PREFIX_BYTES];
     (void)state;
-    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
-        size_t n = rpc_header_encode_binary(pairs[i][0], strlen(pairs[i][0]), out);
-        assert_int_equal(n, strlen(pairs[i][1]));
-        assert_memory_equal(out, pairs[i][1], n);
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+        grpc_wire_write_prefix(prefix, lengths[i]);
+        assert_int_equal(prefix[0], 0);
+        assert_int_equal(grpc_wire_length(prefix), lengths[i]);
     }
 }
 
@@ -67,7 +67,7 @@ int main(void)
         cmocka_unit_test(content_types_of_grpc_are_known),
         cmocka_unit_test(timeouts_have_eight_digits_and_a_unit),
         cmocka_unit_test(messages_are_percent_encoded),
-        cmocka_unit_test(binary_values_are_base64_without_padding),
+        cmocka_unit_test(a_prefix_says_how_long_a_message_is),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
