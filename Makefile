@@ -17,8 +17,7 @@ ifneq ($(SAN),)
 override CFLAGS += -fsanitize=$(SAN) -fno-sanitize-recover=undefined
 override LDFLAGS += -fsanitize=$(SAN)
 endif
-# grpc.pc drags in some sixty absl flags that a dynamic link does not need
-CLIENT_LIBS := -lyaml -lgrpc -lgpr -lprotobuf-c -lcrypto -lpthread
+CLIENT_LIBS := -lyaml -lnghttp2 -lprotobuf-c -lcrypto -lpthread
 LIBS    := -luv -lnghttp2 -lprotobuf-c -lyaml -lcurl -lexpat -lssl -lcrypto -lz -lpthread -lm
 
 PROTOS  := $(wildcard proto/tensorcast/daemon/v1/*.proto proto/grpc_health/v1/*.proto proto/grpc_reflection/*/*.proto proto/google/rpc/*.proto)
@@ -114,12 +113,12 @@ $(B)/examples/%: $(B)/obj/examples/%.o $(B)/libtensorcast.so
 
 # --- tests --------------------------------------------------------------------------------------------------------
 # 300 programs and their sanitized twins are linked: mold takes a third of the time of gold, and gold of that of ld
-# --as-needed: a program that needs no gRPC loads none of its fifty libraries
+# gRPC is the other side of the server's tests alone; --as-needed: a program that needs none loads none of its fifty libraries
 TEST_LD := -Wl,--as-needed $(if $(shell command -v ld.mold),-fuse-ld=mold,$(if $(shell command -v ld.gold),-fuse-ld=gold))
 TEST_LIBS = $(wildcard $(B)/nothing) $(B)/libsupport.a $(B)/libcli.a $(B)/libtensorcast.a $(B)/libdaemon.a $(B)/libengine.a
 $(UNITS): $(B)/tests/%: $(B)/obj/tests/%.o $(TEST_LIBS)
 	@mkdir -p $(@D)
-	$(CC) $(LDFLAGS) $(TEST_LD) -o $@ $< -Wl,--start-group $(TEST_LIBS) -Wl,--end-group $(TEST_EXTRA) $(LIBS) $(CLIENT_LIBS) -lcmocka -ldl
+	$(CC) $(LDFLAGS) $(TEST_LD) -o $@ $< -Wl,--start-group $(TEST_LIBS) -Wl,--end-group $(TEST_EXTRA) $(LIBS) $(CLIENT_LIBS) -lgrpc -lgpr -lcmocka -ldl
 
 $(REPLAYS): $(B)/tests/fuzz/%: $(B)/obj/tests/fuzz/%.o $(B)/obj/tests/fuzz/replay.o $(TEST_LIBS)
 	@mkdir -p $(@D)

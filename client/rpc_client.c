@@ -1,14 +1,8 @@
-/* Calls as a loop of plucked batches: send, receive until there is no more, take the status. Every pluck ends after a slice
- * of time, when somebody may have raised the cancel flag. A channel whose last connect failed is replaced instead of being
- * waited for: a daemon that was restarted answers the next call. */
+/* A call: on the client's connection, or a new one where that has ended, wait for its messages and how it ended. Waits are cut
+ * into slices while somebody may raise the cancel flag or wants to be told what is waited for. */
 #include "rpc_client.h"
 
-#include <grpc/byte_buffer.h>
-#include <grpc/byte_buffer_reader.h>
-#include <grpc/grpc.h>
-#include <grpc/grpc_security.h>
-#include <grpc/slice.h>
-#include <grpc/support/time.h>
+#include <errno.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -18,29 +12,27 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/condition.h"
 #include "base/memory.h"
-#include "base/text.h"
-#include "google/rpc/status.pb-c.h"
+#include "rpc_channel.h"
 #include "unix_connect.h"
 
 #define PACKAGE_PATH "/tensorcast.daemon.v1."
 #define USUAL_SERVICE "StoreDaemon/"
 
 enum {
-    TRIES = 20,   /* as long as connections fail before an answer, and somebody accepts: others may take the room */
-    PAUSE_MS = 5, /* longer after each try: a second in all */
-    RECONNECT_MS = 100,
-    LONGEST_RECONNECT_MS = 500,
-    CONNECT_MS = 20000,         /* how long one attempt may take; a busy host needs its time. A refused one fails at once */
-    MAX_ANSWER_BYTES = 1 << 30, /* a checkpoint's index as JSON may have tens of MiB */
-    LOOKAHEAD_BYTES = 4 << 20,  /* large answers come in few round trips */
+    TRIES = 20,        /* as long as connections end before an answer, and others are accepted */
+    PAUSE_MS = 5,      /* longer after each try: a second in all */
+    LOOK_UP_EACH = 64, /* answers of a stream that never pauses */
 };
 
 struct rpc_client {
     char *socket_path;
+    pid_t pid; /* of the first call; 0 = there was none. Atomic */
     pthread_mutex_t lock;
-    grpc_channel *channel; /* NULL until the first call */
-    pid_t pid;             /* that made the channel */
+    pthread_cond_t connected; /* or not: somebody has tried */
+    bool is_connecting;
+    struct rpc_channel *channel; /* NULL until the first call */
 };
 
 struct rpc_client *rpc_client_create(const char *socket_path)
@@ -48,329 +40,273 @@ struct rpc_client *rpc_client_create(const char *socket_path)
     struct rpc_client *client = memory_alloc(sizeof *client);
     client->socket_path = memory_copy_text(socket_path);
     pthread_mutex_init(&client->lock, NULL);
+    condition_init(&client->connected);
     return client;
+}
+
+static bool is_from_parent(struct rpc_client *client)
+{
+    pid_t pid = __atomic_load_n(&client->pid, __ATOMIC_RELAXED);
+    return pid && pid != getpid();
 }
 
 void rpc_client_destroy(struct rpc_client *client)
 {
-    if (client->channel && client->pid == getpid()) {
-        grpc_channel_destroy(client->channel);
-        grpc_shutdown();
+    if (is_from_parent(client)) {
+        rpc_channel_forget(client->channel);
+    } else {
+        rpc_channel_unref(client->channel);
+        pthread_cond_destroy(&client->connected);
+        pthread_mutex_destroy(&client->lock);
     }
-    pthread_mutex_destroy(&client->lock);
     free(client->socket_path);
     free(client);
 }
 
-static grpc_arg integer_arg(char *key, int value)
+/* --- the connection -------------------------------------------------------------------------------------------------- */
+
+static int fail_unreachable(const struct rpc_client *client, const char *cause, struct error *error)
 {
-    return (grpc_arg){.type = GRPC_ARG_INTEGER, .key = key, .value.integer = value};
+    return fail(error, ERROR_UNAVAILABLE, "DAEMON_UNREACHABLE",
+                "no daemon answers on %s (%s); is tensorcastd running, and may this user open its socket?",
+                client->socket_path, cause);
 }
 
-static grpc_channel *create_channel(const char *socket_path)
+/* With the lock. Somebody else may connect meanwhile, for as long as the backlog is full. 0: *found is the connection, or NULL
+ * when the caller is to make one. */
+static int find_channel(struct rpc_client *client, const struct wait *wait, struct rpc_channel **found, struct error *error)
 {
-    grpc_arg args[] = {
-        integer_arg(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, RECONNECT_MS),
-        integer_arg(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, CONNECT_MS),
-        integer_arg(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, LONGEST_RECONNECT_MS),
-        integer_arg(GRPC_ARG_ENABLE_HTTP_PROXY, 0),
-        integer_arg(GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, 1),
-        integer_arg(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1),
-        integer_arg(GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, MAX_ANSWER_BYTES),
-        integer_arg(GRPC_ARG_MAX_SEND_MESSAGE_LENGTH, -1), /* the daemon's limit decides */
-        integer_arg(GRPC_ARG_ENABLE_RETRIES, 0),           /* we do */
-        integer_arg(GRPC_ARG_HTTP2_BDP_PROBE, 0),
-        integer_arg(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, LOOKAHEAD_BYTES),
-    };
-    const grpc_channel_args channel_args = {.num_args = sizeof args / sizeof args[0], .args = args};
-    size_t room = strlen(socket_path) + sizeof "unix:";
-    char *target = memory_alloc(room);
-    snprintf(target, room, "unix:%s", socket_path);
-    grpc_channel_credentials *credentials = grpc_insecure_credentials_create();
-    grpc_channel *channel = grpc_channel_create(target, credentials, &channel_args);
-    grpc_channel_credentials_release(credentials);
-    free(target);
+    *found = NULL;
+    for (;;) {
+        if (client->channel && !rpc_channel_is_usable(client->channel)) {
+            rpc_channel_unref(client->channel);
+            client->channel = NULL;
+        }
+        if (client->channel)
+            *found = rpc_channel_ref(client->channel);
+        if (client->channel || !client->is_connecting)
+            return 0;
+        if (wait_check(wait, error))
+            return -1;
+        condition_wait_until(&client->connected, &client->lock, clock_now_ns() + WAIT_SLICE_MS * (uint64_t)NS_PER_MS);
+    }
+}
+
+static struct rpc_channel *connect_channel(struct rpc_client *client, const struct wait *wait, struct error *error)
+{
+    int fd = unix_connect(client->socket_path, SOCK_STREAM, wait);
+    int failed = errno;
+    if (fd >= 0)
+        return rpc_channel_create(fd);
+    if (failed != EAGAIN || wait_check(wait, error) == 0)
+        fail_unreachable(client, strerror(failed), error);
+    return NULL;
+}
+
+/* The caller's to unref; NULL on error. */
+static struct rpc_channel *get_channel(struct rpc_client *client, const struct wait *wait, struct error *error)
+{
+    struct rpc_channel *channel;
+    if (is_from_parent(client)) {
+        fail(error, ERROR_FAILED_PRECONDITION, "CLIENT_FROM_PARENT",
+             "this client was used before fork(); a child needs a client of its own");
+        return NULL;
+    }
+    __atomic_store_n(&client->pid, getpid(), __ATOMIC_RELAXED);
+    pthread_mutex_lock(&client->lock);
+    int failed = find_channel(client, wait, &channel, error);
+    if (!failed && !channel) {
+        client->is_connecting = true;
+        pthread_mutex_unlock(&client->lock);
+        channel = connect_channel(client, wait, error);
+        pthread_mutex_lock(&client->lock);
+        client->is_connecting = false;
+        client->channel = channel ? rpc_channel_ref(channel) : NULL;
+        pthread_cond_broadcast(&client->connected);
+    }
+    pthread_mutex_unlock(&client->lock);
     return channel;
 }
 
-/* --- one call ---------------------------------------------------------------------------------------------------- */
+/* --- one call -------------------------------------------------------------------------------------------------------- */
 
-struct call {
-    grpc_call *call;
-    grpc_completion_queue *queue;
+struct asking {
+    struct rpc_client *client;
+    const struct rpc_question *question;
     const struct wait *wait;
-    grpc_metadata_array header, trailer;
-    grpc_status_code code;
-    grpc_slice message;
-    const char *method;
+    struct rpc_channel *channel;
+    struct rpc_stream stream;
+    size_t n_answers;
     char told[WAIT_TOLD_CHARS]; /* of what it waits for; "" = nothing yet */
-    bool cancelled;             /* by our caller */
 };
 
-static gpr_timespec deadline_of(const struct wait *wait)
+static bool is_told_to_stop(struct asking *asking, uint64_t *next_ns)
 {
-    if (wait->deadline_ns == UINT64_MAX)
-        return gpr_inf_future(GPR_CLOCK_MONOTONIC);
-    uint64_t now = clock_now_ns(), left = wait->deadline_ns > now ? wait->deadline_ns - now : 0;
-    return gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_nanos((int64_t)left, GPR_TIMESPAN));
-}
-
-/* On a fresh channel when the old one cannot connect. The call keeps the channel it got. */
-static int open_call(struct rpc_client *client, const char *method, bool fresh, struct call *call, struct error *error)
-{
-    char path[sizeof PACKAGE_PATH + 96];
-    pthread_mutex_lock(&client->lock);
-    if (client->channel && client->pid != getpid()) {
-        pthread_mutex_unlock(&client->lock);
-        return fail(error, ERROR_FAILED_PRECONDITION, "CLIENT_FROM_PARENT",
-                    "this client was used before fork(); a child needs a client of its own");
-    }
-    bool broken = client->channel &&
-                  (fresh || grpc_channel_check_connectivity_state(client->channel, 0) >= GRPC_CHANNEL_TRANSIENT_FAILURE);
-    if (!client->channel) {
-        grpc_init();
-        client->pid = getpid();
-    }
-    if (broken)
-        grpc_channel_destroy(client->channel);
-    if (broken || !client->channel)
-        client->channel = create_channel(client->socket_path);
-    snprintf(path, sizeof path, "%s%s%s", PACKAGE_PATH, strchr(method, '/') ? "" : USUAL_SERVICE, method);
-    grpc_slice name = grpc_slice_from_copied_string(path);
-    call->queue = grpc_completion_queue_create_for_pluck(NULL);
-    call->call = grpc_channel_create_call(client->channel, NULL, GRPC_PROPAGATE_DEFAULTS, call->queue, name, NULL,
-                                          deadline_of(call->wait), NULL);
-    pthread_mutex_unlock(&client->lock);
-    grpc_slice_unref(name);
-    grpc_metadata_array_init(&call->header);
-    grpc_metadata_array_init(&call->trailer);
-    call->message = grpc_empty_slice();
-    return 0;
-}
-
-static void cancel(struct call *call)
-{
-    if (!call->cancelled)
-        grpc_call_cancel(call->call, NULL);
-    call->cancelled = true;
-}
-
-static void tell_wait(struct call *call, uint64_t *next_ns)
-{
+    const struct wait *wait = asking->wait;
     uint64_t now_ns = clock_now_ns();
-    if (!call->wait->tell || call->cancelled || now_ns < *next_ns)
-        return;
+    if (!wait->tell || now_ns < *next_ns)
+        return false;
     *next_ns = now_ns + WAIT_TOLD_AGAIN_MS * (uint64_t)NS_PER_MS;
-    if (call->wait->tell(call->wait, call->method, call->told))
-        cancel(call);
+    return wait->tell(wait, asking->question->method, asking->told);
 }
 
-static bool run_batch(struct call *call, const grpc_op *ops, size_t n_ops)
+static int fail_deadline(const struct asking *asking, struct error *error)
 {
+    wait_deadline_exceeded(asking->wait, error);
+    return asking->told[0] ? error_append(error, "; %s", asking->told) : -1;
+}
+
+/* For a message or the end. */
+static int await_answer(struct asking *asking, struct error *error)
+{
+    const struct wait *wait = asking->wait;
     uint64_t tell_ns = clock_now_ns() + WAIT_TOLD_MS * (uint64_t)NS_PER_MS;
-    gpr_timespec slice = gpr_time_from_millis(WAIT_SLICE_MS, GPR_TIMESPAN);
-    if (grpc_call_start_batch(call->call, ops, n_ops, call, NULL) != GRPC_CALL_OK)
-        abort(); /* only for batches that break gRPC's rules */
     for (;;) {
-        bool looks_up = (call->wait->cancel || call->wait->tell) && !call->cancelled;
-        gpr_timespec end =
-            looks_up ? gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), slice) : gpr_inf_future(GPR_CLOCK_MONOTONIC);
-        grpc_event event = grpc_completion_queue_pluck(call->queue, call, end, NULL);
-        if (event.type == GRPC_OP_COMPLETE)
-            return event.success;
-        if (wait_is_cancelled(call->wait))
-            cancel(call);
-        tell_wait(call, &tell_ns);
+        uint64_t until_ns = wait->cancel || wait->tell ? clock_now_ns() + WAIT_SLICE_MS * (uint64_t)NS_PER_MS : UINT64_MAX;
+        until_ns = until_ns < wait->deadline_ns ? until_ns : wait->deadline_ns;
+        if (rpc_channel_wait(asking->channel, &asking->stream, until_ns))
+            return 0;
+        if (wait_is_cancelled(wait) || is_told_to_stop(asking, &tell_ns))
+            return wait_cancelled(error);
+        if (clock_now_ns() >= wait->deadline_ns)
+            return fail_deadline(asking, error);
     }
 }
 
-static void send_question(struct call *call, const ProtobufCMessage *message)
+struct decoding {
+    struct arena *arena;
+    struct error *error; /* of the piece that could not be had */
+    bool is_out_of_memory;
+};
+
+static void *take_memory(void *data, size_t bytes)
 {
-    grpc_slice slice = grpc_slice_malloc(protobuf_c_message_get_packed_size(message));
-    protobuf_c_message_pack(message, GRPC_SLICE_START_PTR(slice));
-    grpc_byte_buffer *buffer = grpc_raw_byte_buffer_create(&slice, 1);
-    grpc_slice_unref(slice);
-    grpc_op ops[] = {
-        {.op = GRPC_OP_SEND_INITIAL_METADATA},
-        {.op = GRPC_OP_SEND_MESSAGE, .data.send_message.send_message = buffer},
-        {.op = GRPC_OP_SEND_CLOSE_FROM_CLIENT},
-        {.op = GRPC_OP_RECV_INITIAL_METADATA, .data.recv_initial_metadata.recv_initial_metadata = &call->header}};
-    run_batch(call, ops, sizeof ops / sizeof ops[0]); /* whether it failed is told by the status */
-    grpc_byte_buffer_destroy(buffer);
+    struct decoding *decoding = data;
+    void *piece = arena_try_packed(decoding->arena, bytes, decoding->error);
+    decoding->is_out_of_memory = decoding->is_out_of_memory || !piece;
+    return piece;
 }
 
-static void *take_memory(void *arena, size_t bytes)
+/* What protobuf-c needs only while it decodes. */
+static void give_back_memory(void *data, void *piece)
 {
-    return arena_alloc(arena, bytes);
+    arena_give_back(((struct decoding *)data)->arena, piece);
 }
 
-static void keep_memory(void *arena, void *piece)
-{
-    (void)arena;
-    (void)piece;
-}
-
-static int deliver_answer(const struct rpc_question *question, grpc_byte_buffer *buffer, struct arena *arena,
+static int deliver_answer(const struct rpc_question *question, const struct rpc_answer *answer, struct arena *arena,
                           struct error *error)
 {
-    grpc_byte_buffer_reader reader;
-    ProtobufCMessage *answer = NULL;
-    if (grpc_byte_buffer_reader_init(&reader, buffer)) {
-        ProtobufCAllocator allocator = {take_memory, keep_memory, arena};
-        grpc_slice bytes = grpc_byte_buffer_reader_readall(&reader);
-        answer =
-            protobuf_c_message_unpack(question->answer, &allocator, GRPC_SLICE_LENGTH(bytes), GRPC_SLICE_START_PTR(bytes));
-        grpc_slice_unref(bytes);
-        grpc_byte_buffer_reader_destroy(&reader);
-    }
-    if (!answer)
-        return fail(error, ERROR_INTERNAL, "BAD_ANSWER", "the daemon's answer to %s is not a %s", question->method,
-                    question->answer->name);
-    return question->on_answer(question->data, answer, arena, error);
-}
-
-/* Returns how many answers there were, or -1 when on_answer failed. */
-static int receive_answers(struct call *call, const struct rpc_question *question, struct arena *arena, struct error *error)
-{
-    for (int n_answers = 0;; n_answers = 1) {
-        grpc_byte_buffer *buffer = NULL;
-        grpc_op op = {.op = GRPC_OP_RECV_MESSAGE, .data.recv_message.recv_message = &buffer};
-        run_batch(call, &op, 1);
-        if (!buffer)
-            return n_answers;
-        int failed = deliver_answer(question, buffer, arena, error);
-        grpc_byte_buffer_destroy(buffer);
-        if (!failed)
-            continue;
-        cancel(call);
+    struct decoding decoding = {.arena = arena, .error = error};
+    ProtobufCAllocator allocator = {take_memory, give_back_memory, &decoding};
+    ProtobufCMessage *message = protobuf_c_message_unpack(question->answer, &allocator, answer->length, answer->bytes);
+    if (message)
+        return question->on_answer(question->data, message, arena, error);
+    if (decoding.is_out_of_memory)
         return -1;
+    return fail(error, ERROR_INTERNAL, "BAD_ANSWER", "the daemon's answer to %s is not a %s", question->method,
+                question->answer->name);
+}
+
+/* All that come. */
+static int receive_answers(struct asking *asking, struct arena *arena, struct error *error)
+{
+    for (;;) {
+        bool looks_up = asking->n_answers % LOOK_UP_EACH == LOOK_UP_EACH - 1;
+        if (await_answer(asking, error) || (looks_up && wait_check(asking->wait, error)))
+            return -1;
+        struct rpc_answer *answer = rpc_channel_take(asking->channel, &asking->stream);
+        if (!answer)
+            return 0;
+        int failed = deliver_answer(asking->question, answer, arena, error);
+        free(answer);
+        if (failed)
+            return -1;
+        asking->n_answers++;
     }
 }
 
-/* --- the status -------------------------------------------------------------------------------------------------- */
+/* --- how it ended ---------------------------------------------------------------------------------------------------- */
 
-/* What programs are told beside the message: reason and notes. */
-static void take_info(const Google__Rpc__ErrorInfo *info, struct error *found)
+static int judge_status(const struct asking *asking, struct error *error)
 {
-    snprintf(found->reason, sizeof found->reason, "%s", info->reason);
-    for (size_t i = 0; i < info->n_metadata; i++)
-        if (info->metadata[i]->key[0])
-            error_note(found, info->metadata[i]->key, "%s", info->metadata[i]->value);
-}
-
-/* From grpc-status-details-bin; false when the daemon did not send any. */
-static bool find_info(const struct call *call, struct error *found)
-{
-    Google__Rpc__Status *status = NULL;
-    for (size_t i = 0; i < call->trailer.count && !status; i++)
-        if (grpc_slice_str_cmp(call->trailer.metadata[i].key, "grpc-status-details-bin") == 0)
-            status = google__rpc__status__unpack(NULL, GRPC_SLICE_LENGTH(call->trailer.metadata[i].value),
-                                                 GRPC_SLICE_START_PTR(call->trailer.metadata[i].value));
-    if (!status)
-        return false;
-    for (size_t i = 0; i < status->n_details; i++) {
-        if (!strstr(status->details[i]->type_url, "google.rpc.ErrorInfo"))
-            continue;
-        Google__Rpc__ErrorInfo *info =
-            google__rpc__error_info__unpack(NULL, status->details[i]->value.len, status->details[i]->value.data);
-        if (info)
-            take_info(info, found);
-        google__rpc__error_info__free_unpacked(info, NULL);
-    }
-    google__rpc__status__free_unpacked(status, NULL);
-    return true;
-}
-
-/* gRPC says "failed to connect to all addresses; last error: UNKNOWN: unix:PATH: No such file or directory". */
-static const char *cause_of(const char *message)
-{
-    const char *last = strstr(message, "last error: ") ? strrchr(message, ':') : NULL;
-    return last && last[1] == ' ' ? last + 2 : message;
-}
-
-static int fail_deadline(const struct call *call, struct error *error)
-{
-    wait_deadline_exceeded(call->wait, error);
-    return call->told[0] ? error_append(error, "; %s", call->told) : -1;
-}
-
-/* The status as an error. Sets *dead when it is the connection that failed and not the daemon that answered. */
-static int judge_status(const struct rpc_client *client, const struct call *call, bool *dead, struct error *error)
-{
-    char message[sizeof error->message];
-    struct error info = {0};
-    const char *reason = info.reason;
-    snprintf(message, sizeof message, "%.*s", (int)GRPC_SLICE_LENGTH(call->message),
-             (const char *)GRPC_SLICE_START_PTR(call->message));
-    if (call->code == GRPC_STATUS_OK)
+    const struct rpc_trailers *trailers = &asking->stream.trailers;
+    const struct error *told = &trailers->told;
+    enum error_code code = (enum error_code)trailers->code;
+    const char *reason = told->reason[0] ? told->reason : error_code_name(code);
+    if (code == ERROR_OK)
         return 0;
-    if ((call->cancelled || wait_is_cancelled(call->wait)) && call->code == GRPC_STATUS_CANCELLED)
+    if (code == ERROR_DEADLINE_EXCEEDED && clock_now_ns() >= asking->wait->deadline_ns)
+        return fail_deadline(asking, error);
+    if (code == ERROR_CANCELLED && wait_is_cancelled(asking->wait))
         return wait_cancelled(error);
-    bool from_daemon = find_info(call, &info);
-    if (!reason[0])
-        reason = error_code_name((enum error_code)call->code);
-    if (call->code == GRPC_STATUS_DEADLINE_EXCEEDED && !from_daemon)
-        return fail_deadline(call, error);
-    if (call->code != GRPC_STATUS_UNAVAILABLE)
-        fail(error, (enum error_code)call->code, reason, "%s", message);
-    else if (from_daemon)
-        fail(error, ERROR_UNAVAILABLE, reason, "the daemon at %s: %s", client->socket_path, message);
+    if (code == ERROR_UNAVAILABLE && !trailers->has_info)
+        return fail_unreachable(asking->client, told->message, error);
+    if (code == ERROR_UNAVAILABLE)
+        fail(error, code, reason, "the daemon at %s: %s", asking->client->socket_path, told->message);
     else
-        fail(error, ERROR_UNAVAILABLE, "DAEMON_UNREACHABLE",
-             "no daemon answers on %s (%s); is tensorcastd running, and may this user open its socket?", client->socket_path,
-             cause_of(message));
-    memcpy(error->notes, info.notes, sizeof error->notes);
-    *dead = call->code == GRPC_STATUS_UNAVAILABLE && !from_daemon;
+        fail(error, code, reason, "%s", told->message);
+    memcpy(error->notes, told->notes, sizeof error->notes);
     return -1;
 }
 
-static int ask_once(struct rpc_client *client, const struct rpc_question *question, const struct wait *wait, bool fresh,
+static int judge_end(const struct asking *asking, struct error *error)
+{
+    const struct rpc_stream *stream = &asking->stream;
+    if (stream->end == RPC_END_STATUS)
+        return judge_status(asking, error);
+    if (stream->end == RPC_END_BROKEN)
+        return fail(error, ERROR_INTERNAL, "BAD_ANSWER", "the daemon's answer to %s is not gRPC's: %s",
+                    asking->question->method, stream->cause);
+    if (stream->end == RPC_END_MEMORY)
+        return fail(error, ERROR_RESOURCE_EXHAUSTED, "OUT_OF_MEMORY", "the daemon's answer to %s: %s",
+                    asking->question->method, stream->cause);
+    return fail_unreachable(asking->client, stream->cause, error);
+}
+
+static uint64_t time_left_ns(const struct wait *wait)
+{
+    uint64_t now_ns = clock_now_ns();
+    if (wait->deadline_ns == UINT64_MAX)
+        return UINT64_MAX;
+    return wait->deadline_ns > now_ns ? wait->deadline_ns - now_ns : 0;
+}
+
+/* Sets *dead when it is the connection that ended, and nothing was answered. */
+static int ask_once(struct rpc_client *client, const struct rpc_question *question, const struct wait *wait,
                     struct arena *arena, bool *dead, struct error *error)
 {
-    struct call call = {.wait = wait, .method = question->method};
-    const grpc_op status = {.op = GRPC_OP_RECV_STATUS_ON_CLIENT,
-                            .data.recv_status_on_client = {
-                                .status = &call.code, .status_details = &call.message, .trailing_metadata = &call.trailer}};
-    if (open_call(client, question->method, fresh, &call, error))
+    char path[sizeof PACKAGE_PATH + 96];
+    struct asking asking = {.client = client, .question = question, .wait = wait};
+    asking.channel = get_channel(client, wait, error);
+    if (!asking.channel)
         return -1;
-    send_question(&call, question->message);
-    int n_answers = receive_answers(&call, question, arena, error);
-    run_batch(&call, &status, 1);
-    int failed = n_answers < 0 ? -1 : judge_status(client, &call, dead, error);
-    *dead = *dead && n_answers == 0;
-    grpc_slice_unref(call.message);
-    grpc_metadata_array_destroy(&call.header);
-    grpc_metadata_array_destroy(&call.trailer);
-    grpc_call_unref(call.call);
-    grpc_completion_queue_shutdown(call.queue);
-    grpc_completion_queue_destroy(call.queue);
-    return failed;
+    rpc_stream_init(&asking.stream);
+    int failed = rpc_stream_pack(&asking.stream, question->message, error);
+    if (!failed) {
+        snprintf(path, sizeof path, "%s%s%s", PACKAGE_PATH, strchr(question->method, '/') ? "" : USUAL_SERVICE,
+                 question->method);
+        rpc_channel_submit(asking.channel, &asking.stream, path, time_left_ns(wait));
+        failed = receive_answers(&asking, arena, error) || judge_end(&asking, error);
+        *dead = !asking.n_answers && asking.stream.end == RPC_END_DEAD;
+        rpc_channel_leave(asking.channel, &asking.stream);
+    }
+    rpc_stream_fini(&asking.stream);
+    rpc_channel_unref(asking.channel);
+    return failed ? -1 : 0;
 }
 
-/* gRPC takes a full backlog for a connection under way and fails at its first read. A daemon that was restarted answers, too.
- * Waits for room. */
-static bool somebody_accepts(const struct rpc_client *client, const struct wait *wait)
-{
-    int fd = unix_connect(client->socket_path, SOCK_STREAM, wait);
-    if (fd >= 0)
-        close(fd);
-    return fd >= 0;
-}
-
+/* A connection that somebody accepted may be closed at once: where another user's has to go first, or by a daemon that
+ * stops. One that was restarted answers. */
 int rpc_client_ask(struct rpc_client *client, const struct rpc_question *question, const struct wait *wait,
                    struct arena *arena, struct error *error)
 {
-    if (wait_check(wait, error))
-        return -1;
     for (int asked = 1;; asked++) {
         bool dead = false;
-        int failed = ask_once(client, question, wait, asked > 1, arena, &dead, error);
+        if (wait_check(wait, error))
+            return -1;
+        int failed = ask_once(client, question, wait, arena, &dead, error);
         if (!failed || !dead || asked == TRIES)
             return failed;
-        if (!somebody_accepts(client, wait)) {
-            wait_check(wait, error);
-            return -1;
-        }
         poll(NULL, 0, asked * PAUSE_MS);
     }
 }

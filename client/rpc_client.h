@@ -1,5 +1,5 @@
-/* One gRPC channel to the daemon: the only code of the library that sees grpc_*. Nothing of gRPC is started before the
- * first call, so that a process may connect, fork and call in the child. Any thread. */
+/* Calls to the daemon, over one connection that is made at the first of them, so that a process may connect, fork and call in
+ * the child. No threads of its own: the connection is looked after by whoever waits for an answer. Any thread. */
 #ifndef CLIENT_RPC_CLIENT_H
 #define CLIENT_RPC_CLIENT_H
 

@@ -221,7 +221,8 @@ struct tc_options { /* all zero = defaults */
     uint64_t timeout_ms; /* 0 = none */
     /* Called on the calling thread, at most ten times a second and once at the end; non-zero cancels the load.
      * stage: "read", or "waiting for https://host to answer"; total_bytes is 0 while it is not known. Of what is no load (resolve,
-     * explain, prewarm, sidecars) it is called twice a second, once half a second has passed. */
+     * explain, prewarm, sidecars) it is called twice a second, once half a second has passed. Return within seconds: the
+     * daemon takes a client that waits for an answer and is silent for 20 s for stopped, and cancels the call. */
     int (*progress)(void *data, const char *stage, uint64_t done_bytes, uint64_t total_bytes);
     void *data;
     struct tc_cancel *cancel;         /* may be NULL */

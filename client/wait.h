@@ -1,5 +1,5 @@
 /* How long a call may wait and who may end it early: a deadline and a cancel flag, looked at every few milliseconds because
- * neither a signal handler nor gRPC's queues can wake each other. Any thread. */
+ * a signal handler may only raise it. Any thread. */
 #ifndef CLIENT_WAIT_H
 #define CLIENT_WAIT_H
 

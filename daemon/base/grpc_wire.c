@@ -4,7 +4,10 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MAX_TIMEOUT_DIGITS = 8 };
+#include "base/text.h"
+#include "base/utf8.h"
+
+enum { MAX_TIMEOUT_DIGITS = 8, EIGHT_NINES = 99999999 };
 static const uint64_t longest_timeout_ns = UINT64_C(1) << 60;
 static const struct {
     char unit;
@@ -35,6 +38,20 @@ uint64_t grpc_wire_timeout_ns(const char *timeout, size_t length)
     return UINT64_MAX;
 }
 
+static uint64_t units_of(uint64_t timeout_ns, uint64_t unit_ns)
+{
+    return timeout_ns / unit_ns + (timeout_ns % unit_ns != 0);
+}
+
+size_t grpc_wire_print_timeout(uint64_t timeout_ns, char out[GRPC_WIRE_TIMEOUT_CHARS])
+{
+    size_t i = sizeof units / sizeof units[0] - 1;
+    while (units_of(timeout_ns, units[i].ns) > EIGHT_NINES)
+        i--; /* hours always fit */
+    return (size_t)snprintf(out, GRPC_WIRE_TIMEOUT_CHARS, "%llu%c", (unsigned long long)units_of(timeout_ns, units[i].ns),
+                            units[i].unit);
+}
+
 size_t grpc_wire_encode_message(const char *message, char *out)
 {
     char *start = out;
@@ -42,6 +59,31 @@ size_t grpc_wire_encode_message(const char *message, char *out)
         out += *at < 0x20 || *at > 0x7E || *at == '%' ? sprintf(out, "%%%02X", *at) : sprintf(out, "%c", *at);
     *out = '\0';
     return (size_t)(out - start);
+}
+
+/* The byte that begins at `at`, and where the next one begins. */
+static unsigned char take_byte(const char *text, size_t length, size_t *at)
+{
+    const char *from = text + *at;
+    int high = from[0] == '%' && length - *at >= 3 ? text_hex_digit(from[1]) : -1,
+        low = high < 0 ? -1 : text_hex_digit(from[2]);
+    *at += low < 0 ? 1 : 3;
+    return (unsigned char)(low < 0 ? from[0] : high << 4 | low);
+}
+
+void grpc_wire_decode_message(const char *text, size_t length, char *out, size_t room)
+{
+    size_t n = 0;
+    for (size_t at = 0; at < length && n + 1 < room;) {
+        unsigned char byte = take_byte(text, length, &at);
+        out[n++] = (char)((byte < 0x20 && byte != '\n' && byte != '\t') || byte == 0x7F ? '?' : byte);
+    }
+    for (size_t at = 0; at < n;) {
+        size_t sequence = utf8_sequence(out + at, n - at);
+        out[at] = (char)(sequence ? out[at] : '?');
+        at += sequence ? sequence : 1;
+    }
+    out[n] = '\0';
 }
 
 void grpc_wire_write_prefix(uint8_t prefix[GRPC_WIRE_PREFIX_BYTES], size_t length)

@@ -16,6 +16,6 @@ make --no-print-directory -j2 B="$out" CC=clang WERROR= SAN=fuzzer-no-link,addre
   "${libs[@]}" "${objects[@]}"
 for name in "$@"; do
   clang -fsanitize=fuzzer,address,undefined -o "$out/fuzz_$name" "$out/obj/tests/fuzz/fuzz_$name.o" \
-    -Wl,--start-group "${libs[@]}" -Wl,--end-group -luv -lnghttp2 -lgrpc -lgpr -lprotobuf-c -lyaml -lcurl -lexpat -lssl -lcrypto -lpthread -lm -ldl
+    -Wl,--start-group "${libs[@]}" -Wl,--end-group -luv -lnghttp2 -lprotobuf-c -lyaml -lcurl -lexpat -lssl -lcrypto -lpthread -lm -ldl
 done
 echo "fuzzers: $# built in $out"

@@ -1,9 +1,8 @@
-/* A running gRPC server on a temporary socket with its loop in a thread, and a genuine gRPC client in plain C to talk to
- * it. For unit tests of the server and of libtensorcast. Test thread, unless said otherwise. */
+/* A running gRPC server on a temporary socket with its loop in a thread. For unit tests of the server and of libtensorcast.
+ * Test thread, unless said otherwise. */
 #ifndef TESTS_SUPPORT_RPC_FIXTURE_H
 #define TESTS_SUPPORT_RPC_FIXTURE_H
 
-#include <grpc/grpc.h>
 #include <pthread.h>
 #include <semaphore.h>
 
@@ -32,25 +31,5 @@ void rpc_fixture_stop(struct rpc_fixture *fixture);   /* drain without grace, wa
 
 /* Ends the test with a message when condition(data) does not come true within 20 s: hangs become failures. */
 void rpc_fixture_await(bool (*condition)(void *data), void *data, const char *what);
-
-/* --- client --- */
-grpc_channel *raw_channel(const char *socket, const grpc_arg *extra, size_t n_extra);
-
-struct raw_call; /* a call in progress */
-struct raw_bytes {
-    void *data;
-    size_t count;
-};
-struct raw_call *raw_start(grpc_channel *channel, const char *path, const void *message, size_t count, uint64_t timeout_ms);
-struct raw_call *raw_open(grpc_channel *channel, const char *path, uint64_t timeout_ms); /* bidi: nothing sent yet */
-void raw_send(struct raw_call *call, const void *message, size_t count);
-void raw_half_close(struct raw_call *call);
-bool raw_receive(struct raw_call *call, struct raw_bytes *bytes); /* false at the end; the caller frees data */
-void raw_cancel(struct raw_call *call);
-/* Waits for the status; frees the call. details: grpc-status-details-bin, NULL when absent; caller frees both. */
-int raw_finish(struct raw_call *call, char **message, struct raw_bytes *details);
-/* start, receive at most one message (may be NULL), finish. */
-int raw_unary(grpc_channel *channel, const char *path, const void *message, size_t count, struct raw_bytes *reply,
-              char **text);
 
 #endif

@@ -10,6 +10,7 @@
 #include <stdatomic.h>
 
 #include "tensorcast/daemon/v1/store_daemon.pb-c.h"
+#include "tests/support/raw_grpc.h"
 #include "tests/support/rpc_fixture.h"
 
 #define SERVICE "/tensorcast.daemon.v1.StoreDaemon/"

@@ -49,6 +49,42 @@ static void messages_are_percent_encoded(void **state)
     assert_string_equal(out, "100 %25 %C3%A9%0A~");
 }
 
+static void messages_are_decoded_whoever_sent_them(void **state)
+{
+    static const char *const pairs[][2] = {{"100 %25 %C3%a9%0A~", "100 % \xc3\xa9\n~"},
+                                           {"%", "%"},
+                                           {"%4", "%4"},
+                                           {"%zz%41", "%zzA"},
+                                           {"%00%1b%7F", "???"},
+                                           {"%C3", "?"},
+                                           {"", ""}};
+    char out[64];
+    (void)state;
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
+        grpc_wire_decode_message(pairs[i][0], strlen(pairs[i][0]), out, sizeof out);
+        assert_string_equal(out, pairs[i][1]);
+    }
+    grpc_wire_decode_message("abc%20def", 9, out, 5);
+    assert_string_equal(out, "abc ");
+}
+
+static void timeouts_are_written_with_eight_digits_and_never_shorter(void **state)
+{
+    static const uint64_t times[] = {
+        0, 1, 99999999, 100000000, 100000001, 60000000000, 99999999999001, UINT64_C(31536000000000001), UINT64_C(1) << 59};
+    char out[GRPC_WIRE_TIMEOUT_CHARS];
+    (void)state;
+    for (size_t i = 0; i < sizeof times / sizeof *times; i++) {
+        size_t n = grpc_wire_print_timeout(times[i], out);
+        assert_int_equal(n, strlen(out));
+        uint64_t back = grpc_wire_timeout_ns(out, n);
+        assert_true(back >= times[i] && back - times[i] <= times[i] / 10000);
+    }
+    grpc_wire_print_timeout(60000000000, out);
+    assert_string_equal(out, "60000000u");
+    assert_int_equal(grpc_wire_print_timeout(UINT64_MAX - 1, out), 8);
+}
+
 static void a_prefix_says_how_long_a_message_is(void **state)
 {
     static const size_t lengths[] = {0, 1, 255, 256, 1 << 30, UINT32_MAX};
@@ -67,6 +103,8 @@ int main(void)
         cmocka_unit_test(content_types_of_grpc_are_known),
         cmocka_unit_test(timeouts_have_eight_digits_and_a_unit),
         cmocka_unit_test(messages_are_percent_encoded),
+        cmocka_unit_test(messages_are_decoded_whoever_sent_them),
+        cmocka_unit_test(timeouts_are_written_with_eight_digits_and_never_shorter),
         cmocka_unit_test(a_prefix_says_how_long_a_message_is),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
