@@ -55,7 +55,7 @@ static int put_raw(struct export_shard *shard, const void *bytes, size_t count, 
 
 static int put_integer(struct export_shard *shard, uint64_t value, struct error *error)
 {
-    unsigned char text[11] = {0x8a, 9}; /* LONG1, with a byte for the sign */
+    unsigned char text[10] = {0x8a, 8}; /* LONG1; the highest bit is the sign, and no layer, sample or extent has it */
     uint64_t little = htole64(value);
     memcpy(text + 2, &little, sizeof little);
     if (value > INT32_MAX)

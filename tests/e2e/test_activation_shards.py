@@ -71,9 +71,10 @@ def test_a_shard_that_would_run_something_is_refused_and_nothing_of_the_import_i
 
 
 def test_what_is_exported_is_what_pickle_reads_and_comes_back(daemon, acts, tmp_path):
+    large = [(1 << 31) - 1, 1 << 31, (1 << 32) - 1]  # numbers of layers on both sides of what four bytes hold with a sign
     with tc.connect(daemon.socket).activation_store(acts, host=3, segment_bytes="2KiB", narrow="auto") as store:
         for i in range(9):
-            store.append(i, {**sample(i), 9: np.ones((2, 2), np.float32)}, info={"text_preview": f"t{i}"})
+            store.append(i, {**sample(i), 9: np.ones((2, 2), np.float32), **dict.fromkeys(large, sample(i)[4])}, info={"text_preview": f"t{i}"})
     daemon.cli.ok("activations", "export", acts, "--out", tmp_path / "out")
     folder, got = tmp_path / "out/host_003", {}
     told = json.loads((folder / "metadata.json").read_text())
@@ -86,7 +87,8 @@ def test_what_is_exported_is_what_pickle_reads_and_comes_back(daemon, acts, tmp_
     assert sorted(got) == list(range(9)) and all((got[i][k] == a).all() for i in got for k, a in sample(i).items())
     assert got[0][9].dtype == np.float32 and (got[0][9] == 1).all()
     daemon.cli.ok("activations", "import", acts, folder, "--host", 8)
-    assert sorted(stored(acts / "host_008")) == list(range(9))
+    there = stored(acts / "host_008")
+    assert sorted(there) == list(range(9)) and all((there[i][layer] == sample(i)[4]).all() for i in there for layer in large)
     assert daemon.cli.run("activations", "export", acts, "--out", tmp_path / "out").status == "ALREADY_EXISTS"
 
 
