@@ -19,7 +19,10 @@ _SCHEMES = ("disk:", "file://", "gs://", "s3://", "hf://", "http://", "https://"
 
 def reference_of(filename):
     """(reference of the artifact, path): path is None when the name is no path but a reference."""
-    text = os.fspath(filename)
+    try:
+        text = os.fspath(filename)
+    except TypeError as error:
+        raise TypeError(f"argument 'filename': {error}") from None
     if not isinstance(text, str):
         raise TypeError(f"argument 'filename': '{type(text).__name__}' object is not an instance of 'str'")
     if isinstance(filename, str) and text.startswith(_SCHEMES):
@@ -115,7 +118,8 @@ class _File:
     def checked(self, name):
         """A tensor's name."""
         if not isinstance(name, str):
-            raise TypeError(f"argument 'name': '{type(name).__name__}' object cannot be converted to 'PyString'")
+            what = "'None'" if name is None else f"'{type(name).__name__}' object"
+            raise TypeError(f"argument 'name': {what} is not an instance of 'str'")
         if self._opened is not None and name not in self._opened.facts.index:
             raise official.SafetensorError(f"File does not contain tensor {name}")
         return name
