@@ -3,6 +3,7 @@
 #
 #     python=$(bash setup/setup.sh)          what building and the quickstart need
 #     python=$(bash setup/setup.sh test)     ... and the tests; also: bench, fuzz, jax, lint, stores
+#     bash setup/setup.sh test debian        the Debian packages alone
 #
 # Debian packages come through apt-get (as root, or through sudo), Python packages through pip into a virtual environment
 # under $XDG_CACHE_HOME/tensorcast, named after the packages in it, so that clones share it and a changed list makes a new
@@ -65,4 +66,4 @@ install_python() {
 }
 
 install_debian
-install_python
+[ "${2:-}" = debian ] || install_python

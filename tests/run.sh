@@ -9,10 +9,10 @@
 # A stage prints its runners' closing lines and how long it took; the whole output is in build/test-logs/STAGE. All stages
 # run even when one fails, except that nothing is tested when the build fails. Exit 0 only when every stage passed.
 #
-# Everything runs in two lanes at once, because end-to-end tests mostly wait for daemons: the second lane begins with the
-# sanitizers and has the low priority NICE; the rest is done by whichever lane is free. What measures memory or time runs alone at
-# the end. (A real vLLM has 6 GB of packages, kept between runs.) A skipped test is listed with its reason. TENSORCAST_TORCH=0 leaves
-# torch and vLLM out.
+# Everything runs in lanes at once, because end-to-end tests mostly wait for daemons: the second lane begins with the sanitizers and
+# has the low priority NICE; the rest is done by whichever of the two is free. A third one takes what is left of the cores for linters
+# and rules, which no busy machine can make fail. What measures time runs alone at the end. (A real vLLM has 6 GB of packages, kept
+# between runs.) A skipped test is listed with its reason. TENSORCAST_TORCH=0 leaves torch and vLLM out.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 logs=build/test-logs
@@ -67,9 +67,11 @@ background() {
 end_groups() { local group; for group in "${groups[@]}"; do kill -- "-$group" 2>/dev/null; done; }
 trap end_groups EXIT
 
-setup() { bash setup/setup.sh test >build/test-python; }
+setup() { bash setup/setup.sh test debian; }
+environment() { bash setup/setup.sh test >build/test-python; }
 python() { PYTHONPATH=build/python "$(cat build/test-python)" "$@"; }
 tests() { python -m pytest -q --durations=5 "$@" "${options[@]}" || { code=$?; [ "$code" = 5 ] && [ ${#options[@]} -gt 0 ]; }; }
+compile() { make -j"$jobs" build/tensorcastd build/tensorcast build/libtensorcast.so; } # what needs no Python package
 build() { make -j"$jobs" all; }
 
 # The client as a user installs it, into a folder of this clone, built in a copy so that the source tree stays clean.
@@ -86,13 +88,13 @@ client() {
 check() { make -j"$jobs" check; }
 coverage() { make -j"$jobs" coverage-units; } # in a run of everything, it is check
 numpy() { make build/tests/mapping_tool build/tests/cast_tool build/tests/variant_tool && tests tests/property; }
-rules() { make layers && make limits && make house && make -s headers; }
+rules() { make -s -k layers limits house headers; }
 lint() { make lint; }
 e2e() { # with options: of all of them, so that -k finds what it names
-  if [ ${#options[@]} -gt 0 ]; then tests tests/e2e; else tests -n "$jobs" --dist loadfile -m "not plain" tests/e2e; fi
+  if [ ${#options[@]} -gt 0 ]; then tests tests/e2e; else tests -n "$jobs" --dist loadfile -m "not alone" tests/e2e; fi
 }
-plain() { tests -m plain tests/e2e; } # what measures memory or time
-quick_e2e() { tests -n "$jobs" --dist loadfile -m "not plain" tests/e2e/test_{equality,faults,groups,lifecycle,status,sidecars}.py; }
+alone() { tests -m alone tests/e2e; } # what measures time
+quick_e2e() { tests -n "$jobs" --dist loadfile -m "not plain and not alone" tests/e2e/test_{equality,faults,groups,lifecycle,status,sidecars}.py; }
 python_tests() { tests tests/python; }
 stores() { # the fake against the official clients, and real servers; these need packages of their own
   local interpreter
@@ -124,14 +126,14 @@ installed() { # what stages install that come later
 } >"$logs/more_setup" 2>&1
 
 # What runs whichever lane is free, in this order, and the stage of the other lane that has to come first, if one has.
-either=(python_tests:client asan_e2e:asan stores:client tsan_e2e:tsan vllm_plan:client faces:client jax_tests:client lint:)
+either=(asan_e2e:asan python_tests:client tsan_e2e:tsan stores:client faces:client vllm_plan:client jax_tests:client)
 either_lane() {
   local entry name
   for entry in "${either[@]}"; do
     name=${entry%%:*}
     [ "$name" != faces ] || [ "${TENSORCAST_TORCH:-1}" != 0 ] || continue
     mkdir "$logs/.taken.$name" 2>/dev/null || continue
-    [ -z "${entry#*:}" ] || after "${entry#*:}"
+    after "${entry#*:}"
     lane "$name"
   done
 }
@@ -143,16 +145,20 @@ second_lane() {
   either_lane
 }
 
+third_lane() { lane rules lint; } # what no clock hurts
+
 everything() {
-  local front=(client rules coverage numpy e2e)
+  local front=(client coverage numpy e2e) lanes=()
   [ "${TENSORCAST_TORCH:-1}" = 0 ] || front+=(vllm)
   background installed
   background second_lane
-  local second_lane=$!
+  lanes+=("$!")
+  NICE=15 background third_lane
+  lanes+=("$!")
   lane "${front[@]}"
   either_lane
-  wait "$second_lane"
-  lane plain
+  wait "${lanes[@]}"
+  lane alone
 }
 
 quick() {
@@ -164,7 +170,14 @@ quick() {
   echo "quick leaves out: most end-to-end tests, sanitizers, chaos, real stores, jax, vllm, lint and coverage"
 }
 
-if ! { stage setup setup && use_packages && stage build build; }; then exit 1; fi
+prepare() { # compiles while Python packages are installed
+  stage setup setup || return 1
+  background lane environment
+  local environment=$!
+  stage compile compile && wait "$environment" && use_packages && stage build build
+}
+
+prepare || exit 1
 case "${stages[*]}" in
   "") everything ;;
   quick) quick ;;

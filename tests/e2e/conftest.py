@@ -10,14 +10,15 @@ from stage import SANITIZED, Daemon
 
 
 def pytest_configure(config):
-    config.addinivalue_line("markers", "plain: measures memory or time, so it says nothing under a sanitizer")
+    config.addinivalue_line("markers", "plain: measures memory, so it says nothing under a sanitizer")
+    config.addinivalue_line("markers", "alone: measures time, so it runs alone, and never under a sanitizer")
     # A shell starts background jobs with SIGINT ignored, and every command that a test interrupts would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(config, items):
     if SANITIZED:
-        kept = [item for item in items if not item.get_closest_marker("plain")]
+        kept = [item for item in items if not item.get_closest_marker("plain") and not item.get_closest_marker("alone")]
         config.hook.pytest_deselected(items=[item for item in items if item not in kept])
         items[:] = kept
 

@@ -92,7 +92,7 @@ def test_a_request_of_a_hundred_thousand_sliced_tensors_arrives_whole(start, hun
         assert np.array_equal(value, some[name])
 
 
-@pytest.mark.plain
+@pytest.mark.alone
 def test_a_request_of_a_hundred_thousand_tensors_does_not_stall_other_clients(start, hundred_thousand, models):
     folder, names, _ = hundred_thousand
     daemon = start(sources={"disk": {"trusted_roots": [str(folder), str(models)]}})
