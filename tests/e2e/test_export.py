@@ -186,7 +186,7 @@ def test_of_a_key_that_a_file_has_twice_the_last_value_counts_however_many_there
     head = f'{{"__metadata__":{{"step":"1",{pairs},"step":"2"}},"a":{{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}}}'.encode()
     (models / "m").mkdir()
     (models / "m/model.safetensors").write_bytes(len(head).to_bytes(8, "little") + head + b"x")
-    told = alone.ok("export", f"disk:{models}/m", "--out", tmp_path / "out", timeout=30)  # pair by pair it took minutes
+    told = alone.ok("export", f"disk:{models}/m", "--out", tmp_path / "out", timeout=30)
     assert "__metadata__" not in told.err
     assert header(tmp_path / "out/model.safetensors") == json.loads(head)
 
