@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/condition.h"
 #include "base/memory.h"
+#include "base/message_decode.h"
 #include "rpc_channel.h"
 #include "unix_connect.h"
 
@@ -173,35 +174,15 @@ static int await_answer(struct asking *asking, struct error *error)
     }
 }
 
-struct decoding {
-    struct arena *arena;
-    struct error *error; /* of the piece that could not be had */
-    bool is_out_of_memory;
-};
-
-static void *take_memory(void *data, size_t bytes)
-{
-    struct decoding *decoding = data;
-    void *piece = arena_try_packed(decoding->arena, bytes, decoding->error);
-    decoding->is_out_of_memory = decoding->is_out_of_memory || !piece;
-    return piece;
-}
-
-/* What protobuf-c needs only while it decodes. */
-static void give_back_memory(void *data, void *piece)
-{
-    arena_give_back(((struct decoding *)data)->arena, piece);
-}
-
 static int deliver_answer(const struct rpc_question *question, const struct rpc_answer *answer, struct arena *arena,
                           struct error *error)
 {
-    struct decoding decoding = {.arena = arena, .error = error};
-    ProtobufCAllocator allocator = {take_memory, give_back_memory, &decoding};
-    ProtobufCMessage *message = protobuf_c_message_unpack(question->answer, &allocator, answer->length, answer->bytes);
+    bool is_out_of_memory;
+    ProtobufCMessage *message =
+        message_decode(question->answer, answer->bytes, answer->length, arena, &is_out_of_memory, error);
     if (message)
         return question->on_answer(question->data, message, arena, error);
-    if (decoding.is_out_of_memory)
+    if (is_out_of_memory)
         return -1;
     return fail(error, ERROR_INTERNAL, "BAD_ANSWER", "the daemon's answer to %s is not a %s", question->method,
                 question->answer->name);

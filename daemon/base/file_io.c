@@ -92,3 +92,12 @@ int file_io_replace(int folder_fd, const char *name, const void *bytes, size_t c
     errno = failure;
     return failure ? -1 : 0;
 }
+
+const char *file_io_name(int fd, char name[PATH_MAX])
+{
+    char link[32];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    ssize_t length = readlink(link, name, PATH_MAX - 1);
+    name[length > 0 ? length : 0] = '\0';
+    return name;
+}

@@ -3,6 +3,7 @@
 #ifndef BASE_FILE_IO_H
 #define BASE_FILE_IO_H
 
+#include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -21,5 +22,8 @@ int file_io_make_folders(const char *path, mode_t mode);
 /* The file of that name in the folder (AT_FDCWD: by its path), of this user alone: a crash leaves the old one or the new one,
  * which is written beside it as "NAME.new" and, when is_durable, is on the disk before it gets the name. */
 int file_io_replace(int folder_fd, const char *name, const void *bytes, size_t count, bool is_durable);
+
+/* What the kernel calls the open file, which it knows without asking a file system; "" where it cannot tell. Returns name. */
+const char *file_io_name(int fd, char name[PATH_MAX]);
 
 #endif

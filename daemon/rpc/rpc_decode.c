@@ -5,6 +5,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "base/message_decode.h"
 #include "base/text.h"
 
 enum {
@@ -118,26 +119,6 @@ int rpc_decode_check(const ProtobufCMessageDescriptor *type, const void *bytes, 
     return check_message(type, (struct wire){start, start + count}, 1, error);
 }
 
-struct decoding {
-    struct arena *arena;
-    struct error *error; /* of the piece that could not be had */
-    bool is_out_of_memory;
-};
-
-static void *take_memory(void *data, size_t bytes)
-{
-    struct decoding *decoding = data;
-    void *piece = arena_try_packed(decoding->arena, bytes, decoding->error);
-    decoding->is_out_of_memory = decoding->is_out_of_memory || !piece;
-    return piece;
-}
-
-/* What protobuf-c needs only while it decodes, a table of fields, is most of what many small fields need. */
-static void give_back_memory(void *data, void *piece)
-{
-    arena_give_back(((struct decoding *)data)->arena, piece);
-}
-
 static int fail_memory(const ProtobufCMessageDescriptor *type, size_t count, const struct arena *arena, struct error *error)
 {
     if (error->kind != ERROR_KIND_ARENA_FULL)
@@ -156,10 +137,9 @@ ProtobufCMessage *rpc_decode(const ProtobufCMessageDescriptor *type, const void 
         bytes = nothing;
     if (rpc_decode_check(type, bytes, count, error))
         return NULL;
-    struct decoding decoding = {.arena = arena, .error = error};
-    ProtobufCAllocator allocator = {take_memory, give_back_memory, &decoding};
-    ProtobufCMessage *message = protobuf_c_message_unpack(type, &allocator, count, bytes);
-    if (!message && decoding.is_out_of_memory)
+    bool is_out_of_memory;
+    ProtobufCMessage *message = message_decode(type, bytes, count, arena, &is_out_of_memory, error);
+    if (is_out_of_memory)
         fail_memory(type, count, arena, error);
     else if (!message)
         bad_wire(type, error);

@@ -185,6 +185,20 @@ static void a_file_is_replaced_whole_or_not_at_all(void **state)
     rmdir(root);
 }
 
+static void an_open_file_has_the_name_that_the_kernel_calls_it(void **state)
+{
+    char path[] = "/tmp/file_io.XXXXXX", other[64], name[PATH_MAX], real[PATH_MAX];
+    (void)state;
+    int fd = mkstemp(path);
+    assert_string_equal(file_io_name(fd, name), realpath(path, real));
+    snprintf(other, sizeof other, "%s.moved", real);
+    assert_return_code(rename(path, other), errno);
+    assert_string_equal(file_io_name(fd, name), other);
+    unlink(other);
+    close(fd);
+    assert_string_equal(file_io_name(fd, name), "");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -194,6 +208,7 @@ int main(void)
         cmocka_unit_test(errno_says_why),
         cmocka_unit_test(folders_are_made_up_to_the_last_slash),
         cmocka_unit_test(a_file_is_replaced_whole_or_not_at_all),
+        cmocka_unit_test(an_open_file_has_the_name_that_the_kernel_calls_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file_io.h"
 #include "base/text.h"
 
 enum { USER_CHARS = 96, LOOKUP_CHARS = 4096 };
@@ -24,22 +25,12 @@ static const char *user_text(uid_t uid, char out[USER_CHARS])
     return out;
 }
 
-/* What the kernel calls it: "" when it cannot be told. */
-static const char *name_of(int fd, char out[PATH_MAX])
-{
-    char link[32];
-    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
-    ssize_t length = readlink(link, out, PATH_MAX - 1);
-    out[length > 0 ? length : 0] = '\0';
-    return out;
-}
-
 int access_denied_fail(struct error *error, const char *verb, const char *path, int fd, bool is_daemon)
 {
     char real[PATH_MAX], name[TEXT_NAME_CHARS], user[USER_CHARS], owner[USER_CHARS];
     const char *bits = strcmp(verb, "read") == 0 ? "r" : strcmp(verb, "list") == 0 ? "rx" : "x";
     struct stat found;
-    path = path ? path : name_of(fd, real);
+    path = path ? path : file_io_name(fd, real);
     text_escape(path, strlen(path), name);
     user_text(geteuid(), user);
     if (fstat(fd, &found) < 0)

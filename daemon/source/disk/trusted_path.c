@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/file_io.h"
 #include "base/loop.h"
 #include "base/memory.h"
 #include "base/text.h"
@@ -269,16 +270,6 @@ static void leave_directories(struct walk *walk, size_t depth)
         close(walk->fds[--walk->depth]);
 }
 
-/* What the kernel calls it, which it knows without asking a file system. */
-static const char *name_of(int fd, char name[PATH_MAX])
-{
-    char link[32];
-    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
-    ssize_t length = readlink(link, name, PATH_MAX - 1);
-    name[length > 0 ? length : 0] = '\0';
-    return name;
-}
-
 static bool find_root(const struct trusted_roots *roots, const char *text, bool by_given, size_t *root)
 {
     for (size_t i = 0; i < roots->n_roots; i++) {
@@ -390,7 +381,7 @@ static int follow_link(struct walk *walk, int fd, struct error *error)
     if ((size_t)written >= sizeof walk->rest)
         return fail_too_long(walk, error);
     char folder[PATH_MAX];
-    return go_to(walk, name_of(walk->fds[walk->depth - 1], folder), walk->rest, error);
+    return go_to(walk, file_io_name(walk->fds[walk->depth - 1], folder), walk->rest, error);
 }
 
 static int enter_directory(struct walk *walk, int fd, struct error *error)
@@ -409,12 +400,12 @@ static int cross_mount(struct walk *walk, const char *name, struct error *error)
     char folder[PATH_MAX], rest[TEXT_CHARS];
     if ((size_t)snprintf(rest, sizeof rest, "%s/%s", name, walk->rest) >= sizeof rest)
         return fail_too_long(walk, error);
-    if (go_to(walk, name_of(walk->fds[walk->depth - 1], folder), rest, error) < 0)
+    if (go_to(walk, file_io_name(walk->fds[walk->depth - 1], folder), rest, error) < 0)
         return -1;
     int fd = openat(walk->fds[walk->depth - 1], name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0)
         return fail_path(walk, errno, error);
-    if (mounts_check_fd(fd, name_of(fd, folder), error) < 0) {
+    if (mounts_check_fd(fd, file_io_name(fd, folder), error) < 0) {
         close(fd);
         return -1;
     }
@@ -504,7 +495,7 @@ int trusted_path_open(const struct trusted_roots *roots, const char *path, struc
 static char *find_plain_name(const struct trusted_roots *roots, int fd)
 {
     char real[PATH_MAX];
-    name_of(fd, real);
+    file_io_name(fd, real);
     for (size_t i = 0; i < roots->n_roots; i++)
         if (strcmp(roots->roots[i].given, real) == 0 || is_below(roots->roots[i].given, real))
             return memory_copy_text(real);
