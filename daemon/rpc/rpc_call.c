@@ -97,7 +97,8 @@ static void tell_handler(struct rpc_call *call)
         on_cancel(hooks->cancel_data);
     else if (call->state == RPC_CALL_RECEIVING)
         end_call(call);
-    void (*on_idle)(void *data) = call->reply.was_dropped ? hooks->on_idle : NULL;
+    bool is_owed_idle = call->reply.was_dropped || call->reply.has_drained; /* drained by the write that found out */
+    void (*on_idle)(void *data) = is_owed_idle ? hooks->on_idle : NULL;
     if (on_idle) {
         hooks->on_idle = NULL;
         on_idle(hooks->idle_data);

@@ -115,16 +115,19 @@ static void on_status(struct rpc_call *call, const ProtobufCMessage *message, vo
     rpc_call_reply(call, &response.base);
 }
 
+enum { CHUNK_BYTES = 64 << 10 };
+
 /* Sends as many messages as `artifact` says, each when the one before was written. */
 struct paced {
     struct rpc_call *call;
     uint32_t at, count;
+    size_t bytes; /* of each */
     bool cancelled;
 };
 
 static void send_paced(void *data)
 {
-    static unsigned char content[64 << 10];
+    static unsigned char content[CHUNK_BYTES];
     struct paced *paced = data;
     Tensorcast__Daemon__V1__SidecarEvent event = TENSORCAST__DAEMON__V1__SIDECAR_EVENT__INIT;
     Tensorcast__Daemon__V1__SidecarChunk chunk = TENSORCAST__DAEMON__V1__SIDECAR_CHUNK__INIT;
@@ -135,7 +138,7 @@ static void send_paced(void *data)
         return;
     }
     chunk.file = paced->at++;
-    chunk.data = (ProtobufCBinaryData){sizeof content, content};
+    chunk.data = (ProtobufCBinaryData){paced->bytes, content};
     event.event_case = TENSORCAST__DAEMON__V1__SIDECAR_EVENT__EVENT_CHUNK;
     event.chunk = &chunk;
     rpc_call_on_idle(paced->call, send_paced, paced);
@@ -155,6 +158,7 @@ static void on_paced(struct rpc_call *call, const ProtobufCMessage *message, voi
     (void)context;
     paced->call = call;
     paced->count = (uint32_t)strtoul(request->artifact, NULL, 10);
+    paced->bytes = strstr(request->artifact, "small") ? 1 : CHUNK_BYTES;
     rpc_call_on_cancel(call, pace_cancelled, paced);
     send_paced(paced);
 }

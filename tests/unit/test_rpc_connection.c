@@ -107,11 +107,10 @@ static void flush(void)
         send_bytes(bytes, (size_t)n);
 }
 
-static int connect_client(void **state)
+static void begin_client(void)
 {
     nghttp2_session_callbacks *callbacks;
     nghttp2_option *option;
-    rpc_scene_start(state);
     memset(&client, 0, sizeof client);
     client.fd = rpc_scene_connect(rpc_scene.fixture.socket);
     client.bytes = memory_alloc(ANSWER_ROOM);
@@ -126,14 +125,25 @@ static int connect_client(void **state)
     nghttp2_session_callbacks_del(callbacks);
     nghttp2_submit_settings(client.session, 0, NULL, 0);
     flush();
+}
+
+static void end_client(void)
+{
+    nghttp2_session_del(client.session);
+    free(client.bytes);
+    close(client.fd);
+}
+
+static int connect_client(void **state)
+{
+    rpc_scene_start(state);
+    begin_client();
     return 0;
 }
 
 static int disconnect_client(void **state)
 {
-    nghttp2_session_del(client.session);
-    free(client.bytes);
-    close(client.fd);
+    end_client();
     if (!is_drained)
         return rpc_scene_stop(state);
     is_drained = false;
@@ -594,6 +604,38 @@ static void who_sends_descriptors_is_hung_up_on(void **state)
     close(ends[0]);
 }
 
+static bool all_are_told(void *count)
+{
+    return rpc_scene.cancels == *(int *)count;
+}
+
+static bool has_sent_more(void *sent)
+{
+    return rpc_scene.sent > *(int *)sent;
+}
+
+/* Its last message is written to a socket that nobody has any more, or is still waiting for its turn. */
+static void who_waits_for_a_message_to_be_written_is_told_that_the_client_is_gone(void **state)
+{
+    Tensorcast__Daemon__V1__FetchSidecarsRequest request = TENSORCAST__DAEMON__V1__FETCH_SIDECARS_REQUEST__INIT;
+    request.artifact = "1000000000 small";
+    struct raw_bytes packed = rpc_scene_pack(&request.base);
+    (void)state;
+    for (int count = 1; count <= 30; count++) {
+        int sent = rpc_scene.sent;
+        uint8_t bytes[64];
+        grpc_wire_write_prefix(bytes, packed.count);
+        memcpy(bytes + GRPC_WIRE_PREFIX_BYTES, packed.data, packed.count);
+        ask((struct request){
+            .path = SERVICE "FetchSidecars", .bytes = bytes, .count = GRPC_WIRE_PREFIX_BYTES + packed.count});
+        rpc_fixture_await(has_sent_more, &sent, "it is running");
+        end_client();
+        rpc_fixture_await(all_are_told, &count, "the handler is told");
+        begin_client();
+    }
+    free(packed.data);
+}
+
 int main(void)
 {
 #define WITH_CLIENT(test) cmocka_unit_test_setup_teardown(test, connect_client, disconnect_client)
@@ -615,6 +657,7 @@ int main(void)
         WITH_CLIENT(a_request_that_does_not_come_is_given_up),
         WITH_CLIENT(an_idle_connection_is_ended_after_ten_minutes),
         WITH_CLIENT(who_sends_descriptors_is_hung_up_on),
+        WITH_CLIENT(who_waits_for_a_message_to_be_written_is_told_that_the_client_is_gone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
