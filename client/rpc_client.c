@@ -216,7 +216,8 @@ static int judge_status(const struct asking *asking, struct error *error)
     const char *reason = told->reason[0] ? told->reason : error_code_name(code);
     if (code == ERROR_OK)
         return 0;
-    if (code == ERROR_DEADLINE_EXCEEDED && clock_now_ns() >= asking->wait->deadline_ns)
+    bool is_ours = clock_now_ns() >= asking->wait->deadline_ns || strcmp(reason, REASON(DEADLINE_EXCEEDED)) == 0;
+    if (code == ERROR_DEADLINE_EXCEEDED && is_ours) /* which the daemon was told; its timer may be first */
         return fail_deadline(asking, error);
     if (code == ERROR_CANCELLED && wait_is_cancelled(asking->wait))
         return wait_cancelled(error);

@@ -675,6 +675,20 @@ static void who_says_nothing_for_20_s_is_no_daemon(void **state)
 
 #define SERVED(test) cmocka_unit_test_setup_teardown(test, start, stop)
 
+static void the_daemons_end_at_our_deadline_is_told_as_ours(void **state)
+{
+    const struct wait wait = wait_begin(600000, NULL); /* its clock was first */
+    (void)state;
+    say_settings();
+    say_head(1);
+    say_status(1, "4");
+    struct rpc_client *client = rpc_client_create(server.path);
+    assert_int_equal(ask_with(client, &wait), -1);
+    assert_int_equal(error.code, ERROR_DEADLINE_EXCEEDED);
+    assert_string_equal(error.message, "not done within the time limit of 600000 ms");
+    rpc_client_destroy(client);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -708,6 +722,7 @@ int main(void)
         SERVED(a_passed_deadline_cancels_the_call_at_the_daemon),
         SERVED(a_raised_flag_cancels_the_call_at_the_daemon),
         SERVED(what_was_told_is_in_the_error_of_the_deadline),
+        SERVED(the_daemons_end_at_our_deadline_is_told_as_ours),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
