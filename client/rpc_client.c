@@ -216,7 +216,8 @@ static int judge_status(const struct asking *asking, struct error *error)
     const char *reason = told->reason[0] ? told->reason : error_code_name(code);
     if (code == ERROR_OK)
         return 0;
-    bool is_ours = clock_now_ns() >= asking->wait->deadline_ns || strcmp(reason, REASON(DEADLINE_EXCEEDED)) == 0;
+    fail(error, code, reason, "%s", told->message);
+    bool is_ours = error->kind == ERROR_KIND_DEADLINE_EXCEEDED || clock_now_ns() >= asking->wait->deadline_ns;
     if (code == ERROR_DEADLINE_EXCEEDED && is_ours) /* which the daemon was told; its timer may be first */
         return fail_deadline(asking, error);
     if (code == ERROR_CANCELLED && wait_is_cancelled(asking->wait))
@@ -224,9 +225,7 @@ static int judge_status(const struct asking *asking, struct error *error)
     if (code == ERROR_UNAVAILABLE && !trailers->has_info)
         return fail_unreachable(asking->client, told->message, error);
     if (code == ERROR_UNAVAILABLE)
-        fail(error, code, reason, "the daemon at %s: %s", asking->client->socket_path, told->message);
-    else
-        fail(error, code, reason, "%s", told->message);
+        error_prefix(error, "the daemon at %s", asking->client->socket_path);
     memcpy(error->notes, told->notes, sizeof error->notes);
     return -1;
 }
