@@ -125,7 +125,7 @@ def test_replicas_that_nobody_holds_give_their_descriptors_to_the_next_load(star
     assert daemon.descriptors() < 150 and 0 < len(daemon.status()["replicas"]) < 40
 
 
-@pytest.mark.alone  # other work delays the threads whose stacks it counts
+@pytest.mark.alone  # beside much other work the daemon ended here once, which is not explained
 @pytest.mark.plain  # a sanitizer reserves terabytes of address space
 def test_no_memory_for_the_data_is_resource_exhausted_and_the_daemon_lives(start, models):
     write(models / "m", {"w": blob(5, 256 * MiB)})
