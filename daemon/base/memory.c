@@ -6,6 +6,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+
+enum { HUGE_PAGE_BYTES = 2 << 20 };
 
 static void *checked(void *pointer, size_t bytes)
 {
@@ -23,6 +26,24 @@ void *memory_alloc(size_t bytes)
 void *memory_alloc_array(size_t count, size_t size)
 {
     return checked(calloc(count ? count : 1, size ? size : 1), count);
+}
+
+static void *try_huge(size_t bytes)
+{
+    if (bytes > SIZE_MAX / 2)
+        return NULL;
+    size_t whole_bytes = (bytes + HUGE_PAGE_BYTES / 2) / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES; /* the last may be half empty */
+    size_t room = whole_bytes < bytes ? bytes : whole_bytes;
+    void *memory = aligned_alloc(HUGE_PAGE_BYTES, (room + HUGE_PAGE_BYTES - 1) / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES);
+    if (!memory)
+        return NULL;
+    madvise(memory, whole_bytes, MADV_HUGEPAGE); /* small pages work, too */
+    return memset(memory, 0, bytes);
+}
+
+void *memory_try(size_t bytes)
+{
+    return bytes < HUGE_PAGE_BYTES ? calloc(1, bytes ? bytes : 1) : try_huge(bytes);
 }
 
 void *memory_grow(void *old, size_t count, size_t size)

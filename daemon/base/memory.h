@@ -1,4 +1,4 @@
-/* Small metadata allocations: they never fail, they abort. Tensor data never comes from here.
+/* Small metadata allocations: they never fail, they abort, except for memory_try(). Tensor data never comes from here.
  * Any thread. Free with free(). */
 #ifndef BASE_MEMORY_H
 #define BASE_MEMORY_H
@@ -15,6 +15,10 @@ char *memory_copy_text(const char *text);
 void *memory_copy(const void *bytes, size_t count);
 void memory_free_const(const void *shown); /* what its owner shows to others as const */
 char *memory_print(const char *format, ...) __attribute__((format(printf, 1, 2))); /* the text, as sprintf would make it */
+
+/* Zeroed, or NULL: for what is as large as somebody outside chose. A table of some megabytes is in huge pages where the kernel
+ * has them: its first touch in pages of 4 KiB takes longer than what is written into it. */
+void *memory_try(size_t bytes);
 
 /* free() and an iovec to write from know no const, what they are given often is. Nothing else takes const away. */
 static inline void memory_free(const void *piece)

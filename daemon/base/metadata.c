@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/checked.h"
+#include "base/memory.h"
 
 struct piece {
     struct quota_charge charge;
@@ -45,7 +46,7 @@ void *metadata_alloc(size_t bytes, struct error *error)
     }
     if (quota_charge_add(&charge, bytes, error) != 0)
         return NULL;
-    struct piece *piece = calloc(1, sizeof *piece + bytes);
+    struct piece *piece = memory_try(sizeof *piece + bytes);
     if (!piece) {
         quota_charge_end(&charge);
         metadata_fail_memory(bytes, error);

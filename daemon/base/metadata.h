@@ -24,8 +24,8 @@ struct metadata_account metadata_enter(struct metadata_account account);
 struct metadata_account metadata_current(void);
 struct quota_charge metadata_charge(void); /* an empty one to the thread's account, for who counts by himself */
 
-/* NULL: RESOURCE_EXHAUSTED, METADATA_EXCEEDED, or OUT_OF_MEMORY where the system has none. Of large pieces only those pages
- * take memory that are written to. */
+/* NULL: RESOURCE_EXHAUSTED, METADATA_EXCEEDED, or OUT_OF_MEMORY where the system has none. All of a piece takes memory at
+ * once; large ones are in huge pages (memory_try() of base/memory.h). */
 void *metadata_alloc(size_t bytes, struct error *error);              /* zeroed, 16-byte aligned */
 void *metadata_array(size_t count, size_t size, struct error *error); /* likewise */
 void *metadata_grow(void *old, size_t bytes, struct error *error);    /* `old` stays valid when it fails; not zeroed */
