@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/loop.h"
+#include "base/spare_memory.h"
 #include "base/standard_fds.h"
 #include "base/text.h"
 #include "config/config.h"
@@ -104,7 +105,7 @@ static int serve_config(const struct config_origin *origin, const struct config 
 {
     struct daemon daemon;
     struct error error;
-    if (config_origin_make_folder(origin, config, &error) != 0) {
+    if (spare_memory_keep(&error) != 0 || config_origin_make_folder(origin, config, &error) != 0) {
         config_destroy(config);
         return print_error(&error);
     }
@@ -113,6 +114,7 @@ static int serve_config(const struct config_origin *origin, const struct config 
         daemon_run(&daemon);
     daemon_stop(&daemon);
     log_stop(LAST_LINES_MS);
+    spare_memory_give();
     return result == 0 ? 0 : print_error(&error);
 }
 

@@ -45,8 +45,13 @@ struct checked *checked_from_daemon(struct tc_verification *verification)
 
 /* --- in this process --- */
 
-static struct checked *from_scrub(const struct scrub *scrub, bool with_manifest)
+static struct checked *from_scrub(const struct scrub *scrub, bool with_manifest, struct error *error)
 {
+    bool has_manifest = with_manifest && !scrub_damage(scrub);
+    char *json = has_manifest ? scrub_manifest_json(scrub, error) : NULL;
+    if (has_manifest && !json)
+        return NULL;
+
     struct checked *checked = create_checked(scrub->n_files);
     char by[SCRUB_BY_CHARS];
     for (size_t i = 0; i < scrub->n_files; i++) {
@@ -58,7 +63,6 @@ static struct checked *from_scrub(const struct scrub *scrub, bool with_manifest)
                                                       .damage = keep_text(checked, file->error.message),
                                                       .healed = file->healed};
     }
-    char *json = with_manifest && !scrub_damage(scrub) ? scrub_manifest_json(scrub) : NULL;
     char *name = artifact_manifest_name(scrub->artifact);
     checked->manifest_json = keep_text(checked, json ? json : "");
     checked->manifest_name = keep_text(checked, name);
@@ -99,9 +103,9 @@ struct checked *checked_here(struct backend *backend, struct artifact *artifact,
     __atomic_store_n(&watch.is_over, true, __ATOMIC_RELAXED);
     if (is_shown)
         pthread_join(thread, NULL);
-    struct checked *checked = scrub ? from_scrub(scrub, with_manifest) : NULL;
+    struct checked *checked = scrub ? from_scrub(scrub, with_manifest, error) : NULL;
     scrub_destroy(scrub);
-    if (!scrub)
+    if (!checked)
         backend_fail(backend, error);
     return checked;
 }

@@ -5,10 +5,13 @@
 #include "command.h"
 #include "selection.h"
 
-static void print_document(char *json)
+static int print_document(char *json, struct error *error)
 {
+    if (!json)
+        return fail(error, ERROR_RESOURCE_EXHAUSTED, "OUT_OF_MEMORY", "there is no memory for the document");
     puts(json);
     free(json);
+    return 0;
 }
 
 int command_inspect(struct backend *backend, struct error *error)
@@ -19,11 +22,12 @@ int command_inspect(struct backend *backend, struct error *error)
         return -1;
     int status = selection_filter_catalog(&backend->args->view, catalog, error);
     if (status == 0 && index != INDEX_NONE)
-        print_document(catalog_index_json(catalog, index == INDEX_CANONICAL));
+        status = print_document(catalog_index_json(catalog, index == INDEX_CANONICAL), error);
     else if (status == 0 && backend->args->output.names)
         catalog_print_names(catalog, stdout);
     else if (status == 0 && backend->args->json)
-        print_document(backend->args->output.summary ? catalog_summary_json(catalog) : catalog_json(catalog));
+        status =
+            print_document(backend->args->output.summary ? catalog_summary_json(catalog) : catalog_json(catalog), error);
     else if (status == 0 && backend->args->output.summary)
         catalog_summary_print(catalog, stdout);
     else if (status == 0)

@@ -41,6 +41,10 @@ static struct rpc_out *pack_artifact(const struct artifact *artifact, const Tens
     if (response && request->include_indexes) {
         response->source_index_json = source_index = artifact_source_index_json(artifact);
         response->canonical_index_json = canonical_index = artifact_canonical_index_json(artifact);
+        if (!source_index || !canonical_index) {
+            metadata_fail_memory(indexes.amount, error);
+            response = NULL;
+        }
     }
     struct rpc_out *packed = response ? rpc_pack(&response->base, error) : NULL;
     free(source_index);

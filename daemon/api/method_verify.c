@@ -50,10 +50,11 @@ static int scrub_artifact(struct api_job *job)
     verify->scrub = scrub_run(&options, &job->error);
     if (!verify->scrub)
         return -1;
-    if (verify->request->make_manifest && !scrub_damage(verify->scrub))
-        verify->manifest_json = scrub_manifest_json(verify->scrub);
     verify->manifest_name = artifact_manifest_name(verify->artifact);
-    return 0;
+    if (!verify->request->make_manifest || scrub_damage(verify->scrub))
+        return 0;
+    verify->manifest_json = scrub_manifest_json(verify->scrub, &job->error);
+    return verify->manifest_json ? 0 : -1;
 }
 
 static void tell_progress(void *data)

@@ -61,11 +61,13 @@ bool json_fail(struct json *json, const char *error); /* the caller's own compla
 enum { JSON_ERROR_CHARS = 160 };
 const char *json_error(const struct json *json, char out[JSON_ERROR_CHARS]); /* "expected ':' at byte 17" */
 
-/* The writer appends to a growing buffer; commas and quoting are its business. Never fails. */
+/* The writer appends to a growing buffer; commas and quoting are its business. Never fails, unless it is told that it can:
+ * for documents that are as long as somebody outside chose. */
 struct json_writer {
     char *text; /* NUL-terminated once anything was written; free() it */
     size_t length, capacity;
     bool need_comma;
+    bool can_fail, has_failed; /* failed: there is no memory, and text is NULL */
     bool escapes_least; /* as other writers of files: only what JSON says, not what would change how a terminal shows text */
 };
 

@@ -2,6 +2,7 @@
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/json.h"
@@ -9,16 +10,28 @@
 #include "base/text.h"
 #include "base/utf8.h"
 
+static void grow_text(struct json_writer *writer, size_t needed)
+{
+    size_t capacity = writer->capacity ? writer->capacity : 256;
+    while (capacity < needed)
+        capacity *= 2;
+    char *grown = writer->can_fail ? realloc(writer->text, capacity) : memory_grow(writer->text, capacity, 1);
+    if (!grown) {
+        free(writer->text);
+        capacity = writer->length = 0;
+        writer->has_failed = true;
+    }
+    writer->text = grown;
+    writer->capacity = capacity;
+}
+
 static void append_text(struct json_writer *writer, const char *text, size_t length)
 {
     size_t needed = writer->length + length + 1;
-    if (needed > writer->capacity) {
-        size_t capacity = writer->capacity ? writer->capacity : 256;
-        while (capacity < needed)
-            capacity *= 2;
-        writer->text = memory_grow(writer->text, capacity, 1);
-        writer->capacity = capacity;
-    }
+    if (needed > writer->capacity && !writer->has_failed)
+        grow_text(writer, needed);
+    if (writer->has_failed)
+        return;
     memcpy(writer->text + writer->length, text, length);
     writer->length += length;
     writer->text[writer->length] = '\0';

@@ -6,6 +6,7 @@
 #include <sys/random.h>
 
 #include "base/memory.h"
+#include "base/metadata.h"
 
 struct map_slot {   /* 8 bytes, so that the slots of 100,000 names fit into a core's own cache */
     uint32_t hash;  /* upper half of the key's hash; the place is taken from it, too */
@@ -75,19 +76,40 @@ size_t map_memory_bytes(size_t expected_keys)
     return slots_for(expected_keys) * sizeof(struct map_slot) + expected_keys * sizeof(struct map_entry);
 }
 
+static void choose_seed(struct map *map)
+{
+    if (getrandom(&map->seed, sizeof map->seed, GRND_NONBLOCK) < 0)
+        map->seed = (uintptr_t)map->slots;
+}
+
 void map_init(struct map *map, size_t expected_keys)
 {
     *map = (struct map){.n_slots = slots_for(expected_keys), .capacity = expected_keys};
     map->slots = memory_alloc_array(map->n_slots, sizeof *map->slots);
     map->entries = memory_alloc_array(expected_keys, sizeof *map->entries);
-    if (getrandom(&map->seed, sizeof map->seed, GRND_NONBLOCK) < 0)
-        map->seed = (uintptr_t)map->slots;
+    choose_seed(map);
+}
+
+int map_init_charged(struct map *map, size_t most_keys, struct error *error)
+{
+    *map = (struct map){.is_charged = true};
+    if (map_reserve(map, most_keys, error) < 0) {
+        map_fini(map);
+        return -1;
+    }
+    choose_seed(map);
+    return 0;
 }
 
 void map_fini(struct map *map)
 {
-    free(map->slots);
-    free(map->entries);
+    if (map->is_charged) {
+        metadata_free(map->slots);
+        metadata_free(map->entries);
+    } else {
+        free(map->slots);
+        free(map->entries);
+    }
     *map = (struct map){0};
 }
 
@@ -110,30 +132,58 @@ static uint32_t slot_hash(const struct map *map, const char *key, size_t length)
     return (uint32_t)(hash_of(map->seed, key, length) >> 32);
 }
 
-static void grow_map(struct map *map)
+/* Takes `slots`, empty, for the old ones, which it returns. */
+static struct map_slot *move_to(struct map *map, struct map_slot *slots, size_t n_slots)
 {
     struct map_slot *old = map->slots;
-    size_t n_old = map->n_slots;
-    map->n_slots *= 2;
-    map->slots = memory_alloc_array(map->n_slots, sizeof *map->slots);
-    for (size_t i = 0; i < n_old; i++) {
-        size_t at = old[i].hash & (map->n_slots - 1);
-        while (old[i].entry && map->slots[at].entry)
-            at = (at + 1) & (map->n_slots - 1);
+    for (size_t i = 0; i < map->n_slots; i++) {
+        size_t at = old[i].hash & (n_slots - 1);
+        while (old[i].entry && slots[at].entry)
+            at = (at + 1) & (n_slots - 1);
         if (old[i].entry)
-            map->slots[at] = old[i];
+            slots[at] = old[i];
     }
-    free(old);
+    map->slots = slots;
+    map->n_slots = n_slots;
+    return old;
+}
+
+int map_reserve(struct map *map, size_t most_keys, struct error *error)
+{
+    size_t n_slots = slots_for(most_keys);
+    if (n_slots > map->n_slots) {
+        struct map_slot *slots = metadata_array(n_slots, sizeof *slots, error);
+        if (!slots)
+            return -1;
+        metadata_free(move_to(map, slots, n_slots));
+    }
+    if (most_keys <= map->capacity)
+        return 0;
+    struct map_entry *entries = metadata_grow(map->entries, most_keys * sizeof *entries, error);
+    if (!entries)
+        return -1;
+    map->entries = entries;
+    map->capacity = most_keys;
+    return 0;
+}
+
+static void make_room(struct map *map)
+{
+    if (map->is_charged) /* by map_reserve() */
+        return;
+    if (2 * (map->n_keys + 1) > map->n_slots)
+        free(move_to(map, memory_alloc_array(2 * map->n_slots, sizeof *map->slots), 2 * map->n_slots));
 }
 
 uint32_t map_add(struct map *map, const char *key, size_t length, uint32_t value)
 {
-    if (2 * (map->n_keys + 1) > map->n_slots)
-        grow_map(map);
+    make_room(map);
     uint32_t hash = slot_hash(map, key, length);
     struct map_slot *slot = &map->slots[probe(map, key, length, hash)];
     if (slot->entry)
         return map->entries[slot->entry - 1].value;
+    if (map->is_charged && map->n_keys == map->capacity)
+        abort(); /* somebody counted wrong */
     ARRAY_RESERVE(map->entries, map->n_keys, map->capacity);
     map->entries[map->n_keys] = (struct map_entry){.key = key, .length = (uint32_t)length, .value = value};
     *slot = (struct map_slot){.hash = hash, .entry = (uint32_t)++map->n_keys};

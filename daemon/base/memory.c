@@ -8,6 +8,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "base/spare_memory.h"
+
 enum { HUGE_PAGE_BYTES = 2 << 20 };
 
 static void *checked(void *pointer, size_t bytes)
@@ -18,14 +20,23 @@ static void *checked(void *pointer, size_t bytes)
     abort();
 }
 
+static void *alloc(size_t count, size_t size)
+{
+    void *memory = calloc(count ? count : 1, size ? size : 1);
+    if (memory)
+        return memory;
+    spare_memory_open();
+    return calloc(count ? count : 1, size ? size : 1);
+}
+
 void *memory_alloc(size_t bytes)
 {
-    return checked(calloc(1, bytes ? bytes : 1), bytes);
+    return checked(alloc(1, bytes), bytes);
 }
 
 void *memory_alloc_array(size_t count, size_t size)
 {
-    return checked(calloc(count ? count : 1, size ? size : 1), count);
+    return checked(alloc(count, size), count);
 }
 
 static void *try_huge(size_t bytes)
@@ -48,7 +59,12 @@ void *memory_try(size_t bytes)
 
 void *memory_grow(void *old, size_t count, size_t size)
 {
-    return checked(reallocarray(old, count ? count : 1, size ? size : 1), count);
+    void *memory = reallocarray(old, count ? count : 1, size ? size : 1);
+    if (!memory) {
+        spare_memory_open();
+        memory = reallocarray(old, count ? count : 1, size ? size : 1);
+    }
+    return checked(memory, count);
 }
 
 char *memory_copy_text(const char *text)

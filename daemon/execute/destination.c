@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "base/memory.h"
+#include "base/metadata.h"
 #include "device/huge_pages.h"
 #include "execute/fills.h"
 
@@ -34,7 +35,9 @@ static int compare_spans(const void *a, const void *b)
 static int zero_gaps(struct destination *destination, const struct mapping *mapping, struct error *error)
 {
     uint64_t at = 0, end = destination->segment->allocated_bytes;
-    struct span *spans = memory_alloc_array(mapping->n_tensors + 1, sizeof *spans);
+    struct span *spans = memory_try(mapping->n_tensors * sizeof *spans);
+    if (!spans)
+        return metadata_fail_memory(mapping->n_tensors * sizeof *spans, error);
     for (size_t i = 0; i < mapping->n_tensors; i++)
         spans[i] = (struct span){mapping->tensors[i].offset, mapping->tensors[i].bytes};
     if (mapping->placement != PLACEMENT_PACKED)

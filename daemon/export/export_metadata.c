@@ -31,7 +31,10 @@ static void add_file(struct export_metadata *metadata, struct map *known, const 
 {
     size_t prefix = strlen(SHARDING_PREFIX);
     const struct part_metadata **kept = memory_alloc_array(n_pairs + 1, sizeof *kept);
-    size_t n_kept = artifact_metadata_keep_last(pairs, n_pairs, kept);
+    struct map own;
+    map_init(&own, n_pairs);
+    size_t n_kept = artifact_metadata_keep_last(pairs, n_pairs, &own, kept);
+    map_fini(&own);
     for (size_t i = n_pairs - n_kept; i < n_pairs; i++)
         if (kept[i]->key_length < prefix || memcmp(kept[i]->key, SHARDING_PREFIX, prefix) != 0)
             add_pair(metadata, known, kept[i]);

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "base/metadata.h"
 #include "base/text.h"
 #include "integrity/scrub_private.h"
 
@@ -159,7 +160,7 @@ static void judge_files(struct crew *crew)
     crew->n_lanes = n_again;
 }
 
-static void make_lanes(struct crew *crew)
+static int make_lanes(struct crew *crew)
 {
     struct scrub *scrub = crew->scrub;
     char name[TEXT_NAME_CHARS];
@@ -175,14 +176,17 @@ static void make_lanes(struct crew *crew)
             continue;
         }
         lane->n_pieces = bytes / crew->piece_bytes + (bytes % crew->piece_bytes != 0);
-        lane->piece_crcs = memory_alloc_array(lane->n_pieces + 1, sizeof *lane->piece_crcs);
-        file->n_blocks = bytes / scrub->block_bytes + (bytes % scrub->block_bytes != 0);
-        file->blocks = memory_alloc_array(file->n_blocks + 1, sizeof *file->blocks);
         crew->n_lanes++;
+        lane->piece_crcs = metadata_array(lane->n_pieces, sizeof *lane->piece_crcs, &crew->error);
+        file->n_blocks = bytes / scrub->block_bytes + (bytes % scrub->block_bytes != 0);
+        file->blocks = metadata_array(file->n_blocks, sizeof *file->blocks, &crew->error);
+        if (!lane->piece_crcs || !file->blocks)
+            return -1;
     }
+    return 0;
 }
 
-static struct scrub *create_scrub(const struct scrub_options *options)
+static struct scrub *create_scrub(const struct scrub_options *options, struct error *error)
 {
     struct artifact *artifact = options->artifact;
     struct scrub *scrub = memory_alloc(sizeof *scrub);
@@ -191,8 +195,12 @@ static struct scrub *create_scrub(const struct scrub_options *options)
     if (!options->for_manifest && artifact->manifest && artifact->manifest->block_bytes)
         scrub->block_bytes = artifact->manifest->block_bytes;
     scrub->n_files = artifact->source->n_files;
-    scrub->files = memory_alloc_array(scrub->n_files, sizeof *scrub->files);
-    scrub->piece_crcs = memory_alloc_array(artifact->n_pieces + 1, sizeof *scrub->piece_crcs);
+    scrub->files = metadata_array(scrub->n_files, sizeof *scrub->files, error);
+    scrub->piece_crcs = metadata_array(artifact->n_pieces, sizeof *scrub->piece_crcs, error);
+    if (!scrub->files || !scrub->piece_crcs) {
+        scrub_destroy(scrub);
+        return NULL;
+    }
     for (size_t i = 0; i < scrub->n_files; i++)
         scrub->files[i].part = &artifact->source->files[i];
     return scrub;
@@ -200,13 +208,14 @@ static struct scrub *create_scrub(const struct scrub_options *options)
 
 struct scrub *scrub_run(const struct scrub_options *options, struct error *error)
 {
-    struct crew crew = {.scrub = create_scrub(options), .options = options};
+    struct crew crew = {.scrub = create_scrub(options, error), .options = options};
+    if (!crew.scrub)
+        return NULL;
     crew.piece_bytes = PIECE_BYTES > crew.scrub->block_bytes ? PIECE_BYTES : crew.scrub->block_bytes;
     crew.lanes = memory_alloc_array(crew.scrub->n_files + 1, sizeof *crew.lanes);
     pthread_mutex_init(&crew.lock, NULL);
     pthread_cond_init(&crew.turn, NULL);
-    int failed = 0;
-    make_lanes(&crew);
+    int failed = make_lanes(&crew);
     for (int reading = 0; reading < 2 && crew.n_lanes && !failed; reading++) {
         crew.is_second = reading > 0;
         failed = run_threads(&crew);
@@ -237,19 +246,20 @@ void scrub_destroy(struct scrub *scrub)
 {
     if (!scrub)
         return;
-    for (size_t i = 0; i < scrub->n_files; i++)
-        free(scrub->files[i].blocks);
-    free(scrub->files);
-    free(scrub->piece_crcs);
+    for (size_t i = 0; scrub->files && i < scrub->n_files; i++)
+        metadata_free(scrub->files[i].blocks);
+    metadata_free(scrub->files);
+    metadata_free(scrub->piece_crcs);
     free(scrub);
 }
 
 uint64_t scrub_total_bytes(const struct scrub_options *options)
 {
-    struct scrub *scrub = create_scrub(options);
+    struct error error;
+    struct scrub *scrub = create_scrub(options, &error); /* NULL: nothing will be read */
     struct scrub_lane lane;
-    uint64_t bytes = scrub_copies_bytes(scrub->artifact);
-    for (size_t i = 0; i < scrub->n_files; i++)
+    uint64_t bytes = scrub ? scrub_copies_bytes(scrub->artifact) : 0;
+    for (size_t i = 0; scrub && i < scrub->n_files; i++)
         if (scrub_lane_init(&lane, scrub, options->for_manifest, i))
             bytes += scrub->files[i].part->size_bytes;
     scrub_destroy(scrub);

@@ -47,7 +47,7 @@ char *scrub_by(const struct scrub_file *file, char text[SCRUB_BY_CHARS]);
 /* The first damaged file's error, NULL when there is none. */
 const struct error *scrub_damage(const struct scrub *scrub);
 
-/* The text of a manifest; needs for_manifest. The caller frees. */
-char *scrub_manifest_json(const struct scrub *scrub);
+/* The text of a manifest; needs for_manifest. The caller frees. NULL: no memory. */
+char *scrub_manifest_json(const struct scrub *scrub, struct error *error);
 
 #endif

@@ -6,6 +6,7 @@
 #include "base/digest.h"
 #include "base/json.h"
 #include "base/memory.h"
+#include "base/metadata.h"
 #include "integrity/scrub.h"
 
 enum { CRC_CHARS = 8 };
@@ -35,9 +36,10 @@ static void write_tensors(struct json_writer *json, const struct scrub *scrub, s
     json_write_close(json, '}');
 }
 
-char *scrub_manifest_json(const struct scrub *scrub)
+char *scrub_manifest_json(const struct scrub *scrub, struct error *error)
 {
-    struct json_writer json = {0};
+    bool lacks_memory = false;
+    struct json_writer json = {.can_fail = true};
     char hex[CRC_CHARS + 1];
     json_write_open(&json, '{');
     json_put_text(&json, "format", MANIFEST_FORMAT);
@@ -55,15 +57,20 @@ char *scrub_manifest_json(const struct scrub *scrub)
         write_checksum(&json, &file->found[CHECKSUM_CRC32C]);
         snprintf(hex, sizeof hex, "%08x", (unsigned)artifact_prefix_crc(scrub->artifact, i, CHECKSUM_CRC32C));
         json_put_text(&json, "header_crc32c", hex);
-        char *digits = memory_alloc(file->n_blocks * CRC_CHARS + 1);
-        for (uint64_t block = 0; block < file->n_blocks; block++)
+        char *digits = memory_try(file->n_blocks * CRC_CHARS + 1);
+        for (uint64_t block = 0; digits && block < file->n_blocks; block++)
             snprintf(digits + block * CRC_CHARS, CRC_CHARS + 1, "%08x", file->blocks[block]);
-        json_put_text(&json, "blocks", digits);
+        lacks_memory = lacks_memory || !digits;
+        json_put_text(&json, "blocks", digits ? digits : "");
         free(digits);
         write_tensors(&json, scrub, i);
         json_write_close(&json, '}');
     }
     json_write_close(&json, ']');
     json_write_close(&json, '}');
-    return json.text;
+    if (!lacks_memory && !json.has_failed)
+        return json.text;
+    free(json.text);
+    metadata_fail_memory(json.length, error);
+    return NULL;
 }

@@ -7,6 +7,7 @@
 
 #include "base/crc.h"
 #include "base/memory.h"
+#include "base/metadata.h"
 #include "base/text.h"
 #include "integrity/scrub_private.h"
 
@@ -56,7 +57,7 @@ void scrub_lane_fini(struct scrub_lane *lane)
     for (enum checksum_kind kind = CHECKSUM_CRC32C; kind <= CHECKSUM_MD5; kind++)
         if (lane->sums[kind].digest)
             checksum_finish(&lane->sums[kind]);
-    free(lane->piece_crcs);
+    metadata_free(lane->piece_crcs);
     lane->piece_crcs = NULL;
 }
 

@@ -150,7 +150,7 @@ int artifact_check_unchanged(const struct artifact *artifact, const struct cance
 
 /* The two index documents of the original system: name -> [offset, size, shape, stride, dtype, storage_offset].
  * source = positions in the concatenated data sections, without tensors in several boxes; canonical = 8-byte-aligned
- * repack. Caller frees. */
+ * repack. Caller frees; NULL: no memory. */
 char *artifact_source_index_json(const struct artifact *artifact);
 char *artifact_canonical_index_json(const struct artifact *artifact);
 

@@ -2,7 +2,6 @@
 #include "resolve/artifact_metadata.h"
 
 #include "base/map.h"
-#include "base/metadata.h"
 
 static uint64_t count_bytes(const struct part_metadata *pairs, size_t n_pairs)
 {
@@ -12,15 +11,13 @@ static uint64_t count_bytes(const struct part_metadata *pairs, size_t n_pairs)
     return bytes;
 }
 
-size_t artifact_metadata_keep_last(const struct part_metadata *pairs, size_t n_pairs, const struct part_metadata **kept)
+size_t artifact_metadata_keep_last(const struct part_metadata *pairs, size_t n_pairs, struct map *known,
+                                   const struct part_metadata **kept)
 {
-    struct map known;
     size_t n_kept = 0;
-    map_init(&known, n_pairs);
     for (size_t i = n_pairs; i-- > 0;)
-        if (map_add(&known, pairs[i].key, pairs[i].key_length, 0) == MAP_NONE)
+        if (map_add(known, pairs[i].key, pairs[i].key_length, 0) == MAP_NONE)
             kept[n_pairs - ++n_kept] = &pairs[i];
-    map_fini(&known);
     return n_kept;
 }
 
@@ -28,7 +25,7 @@ int artifact_metadata_collect(const struct artifact *artifact, struct arena *are
                               struct error *error)
 {
     const struct artifact *stored = artifact->stored ? artifact->stored : artifact;
-    struct quota_charge charge = metadata_charge();
+    struct map known;
     size_t n_pairs = 0;
     const struct part_metadata *pairs = stored->source->n_files ? artifact_metadata(stored, 0, &n_pairs) : NULL;
     uint64_t bytes = count_bytes(pairs, n_pairs);
@@ -36,10 +33,10 @@ int artifact_metadata_collect(const struct artifact *artifact, struct arena *are
     if (metadata->left_out_bytes || n_pairs == 0)
         return 0;
     const struct part_metadata **kept = arena_try_array(arena, n_pairs, sizeof *kept, error);
-    if (!kept || quota_charge_add(&charge, map_memory_bytes(n_pairs), error) != 0)
+    if (!kept || map_init_charged(&known, n_pairs, error) < 0)
         return -1;
-    metadata->n_pairs = artifact_metadata_keep_last(pairs, n_pairs, kept);
+    metadata->n_pairs = artifact_metadata_keep_last(pairs, n_pairs, &known, kept);
     metadata->pairs = kept + n_pairs - metadata->n_pairs;
-    quota_charge_end(&charge);
+    map_fini(&known);
     return 0;
 }

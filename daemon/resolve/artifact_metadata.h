@@ -17,7 +17,9 @@ struct artifact_metadata {
 /* Of a key that occurs twice the last value counts, as for the reference reader. -1: no memory for it. */
 int artifact_metadata_collect(const struct artifact *artifact, struct arena *arena, struct artifact_metadata *metadata,
                               struct error *error);
-/* Of each key its last pair, in their order, at the end of `kept`, which has room for all. Returns how many. */
-size_t artifact_metadata_keep_last(const struct part_metadata *pairs, size_t n_pairs, const struct part_metadata **kept);
+/* Of each key its last pair, in their order, at the end of `kept`, which has room for all. Returns how many. `known` is an
+ * empty map, which has its keys then. */
+size_t artifact_metadata_keep_last(const struct part_metadata *pairs, size_t n_pairs, struct map *known,
+                                   const struct part_metadata **kept);
 
 #endif

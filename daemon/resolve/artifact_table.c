@@ -90,13 +90,13 @@ struct artifact_table *artifact_table_create(struct part_header *const *headers,
                                              size_t n_files, size_t n_tensors, size_t n_pieces, struct error *error)
 {
     struct quota_charge charge = metadata_charge();
-    uint64_t bytes = n_tensors * sizeof(struct tensor_record) + n_pieces * sizeof(struct tensor_piece) +
-                     map_memory_bytes(n_tensors) + n_files * 256;
-    if (quota_charge_add(&charge, bytes, error) != 0)
+    uint64_t of_files_bytes = n_files * 256;
+    if (quota_charge_add(&charge, of_files_bytes, error) != 0)
         return NULL;
     struct artifact_table *table = memory_alloc(sizeof *table);
     table->charge = charge;
-    table->memory_bytes = bytes;
+    table->memory_bytes =
+        n_tensors * sizeof *table->tensors + n_pieces * sizeof *table->pieces + map_memory_bytes(n_tensors) + of_files_bytes;
     table->references = 1;
     table->n_files = n_files;
     table->headers = memory_alloc_array(n_files, sizeof *table->headers);
@@ -105,11 +105,13 @@ struct artifact_table *artifact_table_create(struct part_header *const *headers,
         table->headers[i] = part_header_ref(headers[i]);
         table->file_names[i] = memory_copy_text(file_names[i]);
     }
-    table->tensors = memory_alloc_array(n_tensors, sizeof *table->tensors);
+    table->tensors = metadata_array(n_tensors, sizeof *table->tensors, error);
     table->tensor_capacity = n_tensors;
-    table->pieces = memory_alloc_array(n_pieces, sizeof *table->pieces);
-    map_init(&table->by_name, n_tensors);
-    return table;
+    table->pieces = metadata_array(n_pieces, sizeof *table->pieces, error);
+    if (table->tensors && table->pieces && map_init_charged(&table->by_name, n_tensors, error) == 0)
+        return table;
+    artifact_table_unref(table);
+    return NULL;
 }
 
 struct artifact_table *artifact_table_build(struct part_header *const *headers, const char *const *file_names,
@@ -151,11 +153,11 @@ void artifact_table_unref(struct artifact_table *table)
     metadata_free(table->numbers);
     memory_free(table->layout.missing_shards);
     memory_free(table->layout.missing_files);
-    free(table->piece_lists);
-    free(table->copies);
+    metadata_free(table->piece_lists);
+    metadata_free(table->copies);
     free(table->headers);
     free(table->file_names);
-    free(table->tensors);
-    free(table->pieces);
+    metadata_free(table->tensors);
+    metadata_free(table->pieces);
     free(table);
 }

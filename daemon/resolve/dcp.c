@@ -121,7 +121,6 @@ struct dcp_info *dcp_info_parse(const char *json, size_t json_bytes, struct erro
     struct reader reader = {.info = memory_alloc(sizeof *reader.info), .error = error};
     json_init(&reader.json, json, json_bytes, &reader.info->arena);
     reader.json.memory_error = error;
-    reader.info->charge = metadata_charge();
     if (read_document(&reader) == 0)
         return reader.info;
     dcp_info_destroy(reader.info);
@@ -133,7 +132,6 @@ void dcp_info_destroy(struct dcp_info *info)
     if (!info)
         return;
     map_fini(&info->by_name);
-    quota_charge_end(&info->charge);
     metadata_free(info->entries);
     metadata_free(info->numbers);
     arena_fini(&info->arena);
@@ -146,9 +144,8 @@ static int map_names(struct dcp_info *info, struct error *error)
     char text[TEXT_NAME_CHARS];
     if (info->is_mapped)
         return 0;
-    if (quota_charge_add(&info->charge, map_memory_bytes(info->n_entries), error) != 0)
+    if (map_init_charged(&info->by_name, info->n_entries, error) < 0)
         return -1;
-    map_init(&info->by_name, info->n_entries);
     info->is_mapped = true;
     for (size_t i = 0; i < info->n_entries; i++) {
         const struct dcp_entry *entry = &info->entries[i];

@@ -38,7 +38,6 @@ struct dcp_info {
     size_t next; /* entry to be asked for, when they come in the order of the file's tensors */
     bool is_mapped;
     struct map by_name; /* made when they do not */
-    struct quota_charge charge;
 };
 
 /* NULL on error. Borrows `json` until dcp_info_destroy(). */

@@ -18,7 +18,6 @@ void derivation_unref(struct derivation *derivation)
         return;
     artifact_table_unref(derivation->table);
     map_fini(&derivation->by_name);
-    quota_charge_end(&derivation->charge);
     arena_fini(&derivation->arena);
     free(derivation);
 }

@@ -56,7 +56,6 @@ struct derivation {
     size_t n_scalings;
     char digest[DIGEST_HEX_CHARS + 1]; /* of the recipe */
     struct artifact_table *table;      /* of the stored tensors, whose names and shapes are theirs; NULL in tests */
-    struct quota_charge charge;        /* of by_name */
     struct arena arena;
     int references; /* atomic */
 };

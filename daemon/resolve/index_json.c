@@ -19,10 +19,10 @@ static int compare_names(const void *a, const void *b)
 
 static const struct tensor_record **sorted_records(const struct artifact *artifact)
 {
-    const struct tensor_record **records = memory_alloc_array(artifact->n_tensors, sizeof *records);
-    for (size_t i = 0; i < artifact->n_tensors; i++)
+    const struct tensor_record **records = memory_try(artifact->n_tensors * sizeof *records);
+    for (size_t i = 0; records && i < artifact->n_tensors; i++)
         records[i] = &artifact->tensors[i];
-    if (artifact->n_tensors)
+    if (records && artifact->n_tensors)
         qsort(records, artifact->n_tensors, sizeof *records, compare_names);
     return records;
 }
@@ -58,42 +58,47 @@ static void write_record(struct json_writer *writer, const struct tensor_record 
     json_write_close(writer, ']');
 }
 
+static char *finish(struct json_writer *writer, const struct tensor_record **records)
+{
+    json_write_close(writer, '}');
+    if (!records)
+        memory_free(writer->text);
+    free(records);
+    return records ? writer->text : NULL;
+}
+
 char *artifact_source_index_json(const struct artifact *artifact)
 {
     const struct tensor_record **records = sorted_records(artifact);
     const struct artifact_table *table = artifact->table;
     /* where each file's data section begins in the concatenation of all, less where it begins in its file */
     uint64_t *bases = memory_alloc_array(table->n_files, sizeof *bases), end = 0;
-    struct json_writer writer = {0};
+    struct json_writer writer = {.can_fail = true};
     for (size_t i = 0; i < table->n_files; i++) {
         bases[i] = end - table->headers[i]->data_offset; /* modulo 2^64; adding an offset of the file brings it back */
         end += table->headers[i]->file_bytes - table->headers[i]->data_offset;
     }
     json_write_open(&writer, '{');
-    for (size_t i = 0; i < artifact->n_tensors; i++) {
+    for (size_t i = 0; records && i < artifact->n_tensors; i++) {
         const struct tensor_piece *piece = artifact_piece(artifact, records[i], 0);
         if (artifact_is_in_pieces(records[i])) /* it is at no one place */
             continue;
         write_record(&writer, records[i], bases[piece->file] + piece->offset);
     }
-    json_write_close(&writer, '}');
-    free(records);
     free(bases);
-    return writer.text;
+    return finish(&writer, records);
 }
 
 char *artifact_canonical_index_json(const struct artifact *artifact)
 {
     const struct tensor_record **records = sorted_records(artifact);
-    struct json_writer writer = {0};
+    struct json_writer writer = {.can_fail = true};
     uint64_t end = 0;
     json_write_open(&writer, '{');
-    for (size_t i = 0; i < artifact->n_tensors; i++) {
+    for (size_t i = 0; records && i < artifact->n_tensors; i++) {
         uint64_t offset = (end + CANONICAL_ALIGNMENT - 1) & ~(uint64_t)(CANONICAL_ALIGNMENT - 1);
         write_record(&writer, records[i], offset);
         end = offset + records[i]->bytes;
     }
-    json_write_close(&writer, '}');
-    free(records);
-    return writer.text;
+    return finish(&writer, records);
 }

@@ -223,12 +223,9 @@ static int index_names(struct reader *reader)
 {
     struct manifest *manifest = reader->manifest;
     char name[TEXT_NAME_CHARS];
-    manifest->maps = metadata_charge();
-    if (quota_charge_add(&manifest->maps, map_memory_bytes(manifest->n_files) + map_memory_bytes(manifest->n_tensors),
-                         reader->error) != 0)
+    if (map_init_charged(&manifest->file_by_name, manifest->n_files, reader->error) < 0 ||
+        map_init_charged(&manifest->tensor_by_name, manifest->n_tensors, reader->error) < 0)
         return -1;
-    map_init(&manifest->file_by_name, manifest->n_files);
-    map_init(&manifest->tensor_by_name, manifest->n_tensors);
     for (size_t i = 0; i < manifest->n_files; i++)
         if (map_add(&manifest->file_by_name, manifest->files[i].name, strlen(manifest->files[i].name), (uint32_t)i) !=
             MAP_NONE)
@@ -285,7 +282,6 @@ void manifest_destroy(struct manifest *manifest)
         return;
     map_fini(&manifest->file_by_name);
     map_fini(&manifest->tensor_by_name);
-    quota_charge_end(&manifest->maps);
     metadata_free(manifest->files);
     metadata_free(manifest->tensors);
     arena_fini(&manifest->arena);

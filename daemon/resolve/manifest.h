@@ -48,7 +48,6 @@ struct manifest {
     struct manifest_tensor *tensors;
     size_t n_tensors;
     struct map file_by_name, tensor_by_name;
-    struct quota_charge maps;
     struct arena arena;
 };
 

@@ -28,15 +28,14 @@ uint32_t piece_find_record(struct piece_builder *builder, const struct stored_te
 /* Room for twice as many. */
 static int reserve_records(struct artifact_table *table, struct error *error)
 {
-    size_t more = table->tensor_capacity ? table->tensor_capacity : 16;
-    uint64_t bytes = more * sizeof *table->tensors + map_memory_bytes(more);
-    if (table->n_tensors < table->tensor_capacity)
+    size_t before = table->tensor_capacity;
+    if (table->n_tensors < before)
         return 0;
-    if (quota_charge_add(&table->charge, bytes, error) != 0)
+    if (METADATA_RESERVE(table->tensors, before, table->tensor_capacity, error) < 0 ||
+        map_reserve(&table->by_name, table->tensor_capacity, error) < 0)
         return -1;
-    table->memory_bytes += bytes;
-    table->tensor_capacity += more;
-    table->tensors = memory_grow(table->tensors, table->tensor_capacity, sizeof *table->tensors);
+    size_t more = table->tensor_capacity - before;
+    table->memory_bytes += more * sizeof *table->tensors + map_memory_bytes(more);
     return 0;
 }
 
@@ -63,11 +62,8 @@ void piece_add(struct artifact_table *table, const struct stored_tensor *stored,
 
 static uint32_t *take_numbers(struct artifact_table *table, struct error *error)
 {
-    uint64_t bytes = table->n_pieces * sizeof(uint32_t);
-    if (quota_charge_add(&table->charge, bytes, error) != 0)
-        return NULL;
-    table->memory_bytes += bytes;
-    return memory_alloc_array(table->n_pieces + 1, sizeof(uint32_t));
+    table->memory_bytes += table->n_pieces * sizeof(uint32_t);
+    return metadata_array(table->n_pieces, sizeof(uint32_t), error);
 }
 
 int piece_list_all(struct artifact_table *table, struct error *error)
@@ -127,10 +123,9 @@ int piece_finish(struct artifact_table *table, struct error *error)
     }
     metadata_free(is_later);
     if (n_listed == table->n_pieces) {
-        free(table->copies);
+        metadata_free(table->copies);
         table->copies = NULL;
         table->memory_bytes -= table->n_pieces * sizeof(uint32_t);
-        quota_charge_subtract(&table->charge, table->charge.quota ? table->n_pieces * sizeof(uint32_t) : 0);
     }
     return 0;
 }

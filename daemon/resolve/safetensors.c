@@ -304,17 +304,14 @@ static bool take_names_of(struct reader *reader, struct part_header *sibling)
 
 static int check_names(const struct reader *reader)
 {
-    struct quota_charge charge = metadata_charge();
     struct map names;
     size_t i = 0;
-    if (quota_charge_add(&charge, map_memory_bytes(reader->n_entries), reader->error) != 0)
+    if (map_init_charged(&names, reader->n_entries, reader->error) < 0)
         return -1;
-    map_init(&names, reader->n_entries);
     while (i < reader->n_entries &&
            map_add(&names, reader->entries[i].name.text, reader->entries[i].name.length, 0) == MAP_NONE)
         i++;
     map_fini(&names);
-    quota_charge_end(&charge);
     if (i == reader->n_entries)
         return 0;
     return fail_tensor(reader->error, ERROR_DATA_LOSS, "DUPLICATE_TENSOR", &reader->entries[i].name,

@@ -109,17 +109,14 @@ static int read_document(struct reader *reader)
 static int check_names(const struct reader *reader)
 {
     const struct shard_index *index = reader->index;
-    struct quota_charge charge = metadata_charge();
     char tensor[TEXT_NAME_CHARS];
     struct map names;
     size_t i = 0;
-    if (quota_charge_add(&charge, map_memory_bytes(index->n_entries), reader->error) != 0)
+    if (map_init_charged(&names, index->n_entries, reader->error) < 0)
         return -1;
-    map_init(&names, index->n_entries);
     while (i < index->n_entries && map_add(&names, index->entries[i].name, index->entries[i].name_length, 0) == MAP_NONE)
         i++;
     map_fini(&names);
-    quota_charge_end(&charge);
     if (i == index->n_entries)
         return 0;
     return fail(reader->error, ERROR_DATA_LOSS, "DUPLICATE_TENSOR", "weight_map names tensor %s twice",

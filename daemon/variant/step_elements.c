@@ -291,10 +291,12 @@ static int find_weights(struct tensor_set *set, struct roles *roles)
 int step_dequantize(struct tensor_set *set)
 {
     struct roles roles = {0};
-    map_init(&roles.by_name, set->n);
     roles.role = metadata_array(set->n, sizeof *roles.role, set->error);
     roles.scale_of = metadata_array(set->n, sizeof *roles.scale_of, set->error);
-    int failed = !roles.role || !roles.scale_of || find_weights(set, &roles) < 0 || find_scales(set, &roles) < 0 ? -1 : 0;
+    int failed = !roles.role || !roles.scale_of || map_init_charged(&roles.by_name, set->n, set->error) < 0 ||
+                         find_weights(set, &roles) < 0 || find_scales(set, &roles) < 0
+                     ? -1
+                     : 0;
     for (size_t i = 0; i < set->n && !failed; i++) {
         const struct set_tensor *tensor = &set->tensors[i];
         if (roles.role[i] == ROLE_WEIGHT && is_quantized(tensor))

@@ -73,9 +73,10 @@ int step_expect(struct tensor_set *set)
     struct complaints complaints = {.used = 0};
     struct map by_name;
     bool *seen = metadata_array(set->n, sizeof *seen, set->error);
-    if (!seen)
+    if (!seen || map_init_charged(&by_name, set->n, set->error) < 0) {
+        metadata_free(seen);
         return -1;
-    map_init(&by_name, set->n);
+    }
     for (size_t i = 0; i < set->n; i++)
         map_add(&by_name, set->tensors[i].name, set->tensors[i].name_length, (uint32_t)i);
     compare_all(set, &by_name, seen, &complaints);

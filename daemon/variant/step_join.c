@@ -42,9 +42,8 @@ static int groups_init(struct tensor_set *set, struct groups *groups)
 {
     *groups = (struct groups){0};
     arena_init(&groups->keys, 0);
-    map_init(&groups->by_key, 0);
     groups->group_of = metadata_array(set->n, sizeof *groups->group_of, set->error);
-    if (!groups->group_of)
+    if (!groups->group_of || map_init_charged(&groups->by_key, set->n, set->error) < 0)
         return -1;
     memset(groups->group_of, 0xFF, set->n * sizeof *groups->group_of);
     return 0;

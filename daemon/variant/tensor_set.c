@@ -122,17 +122,14 @@ static int check_names(const struct tensor_set *set)
 {
     struct map names;
     int failed = 0;
-    struct quota_charge charge = metadata_charge();
-    if (quota_charge_add(&charge, map_memory_bytes(set->n_next), set->error) != 0)
+    if (map_init_charged(&names, set->n_next, set->error) < 0)
         return -1;
-    map_init(&names, set->n_next);
     for (size_t i = 0; i < set->n_next && !failed; i++) {
         if (map_add(&names, set->next[i].name, set->next[i].name_length, (uint32_t)i) != MAP_NONE)
             failed = set_fail_name(set, set->next[i].name, set->next[i].name_length,
                                    "would be there twice: two tensors get this name");
     }
     map_fini(&names);
-    quota_charge_end(&charge);
     return failed;
 }
 
@@ -181,10 +178,9 @@ static bool is_exact(const struct pattern *pattern)
 int set_patterns_init(struct tensor_set *set, const struct recipe_patterns *patterns, struct set_patterns *found)
 {
     *found = (struct set_patterns){.patterns = patterns};
-    map_init(&found->exact, patterns->n);
     found->wild = metadata_array(patterns->n, sizeof *found->wild, set->error);
     found->seen = metadata_array(patterns->n, sizeof *found->seen, set->error);
-    if (!found->wild || !found->seen)
+    if (!found->wild || !found->seen || map_init_charged(&found->exact, patterns->n, set->error) < 0)
         return -1;
     for (size_t i = 0; i < patterns->n; i++) {
         const struct pattern *pattern = &patterns->list[i];

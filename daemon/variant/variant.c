@@ -89,12 +89,11 @@ static int fill_tables(struct tensor_set *set, struct derivation *derivation)
         keep(set, set->n_chains ? set->chains : &none, derivation->n_chains, sizeof *derivation->chains, &failed);
     derivation->n_scalings = set->n_scalings;
     derivation->scalings = keep(set, set->scalings, set->n_scalings, sizeof *derivation->scalings, &failed);
-    if (failed || quota_charge_add(&derivation->charge, map_memory_bytes(set->n), set->error) != 0)
+    if (failed || map_init_charged(&derivation->by_name, set->n, set->error) < 0)
         return -1;
     derivation->records = records;
     derivation->tensors = tensors;
     derivation->n_tensors = set->n;
-    map_init(&derivation->by_name, set->n);
     for (size_t i = 0; i < set->n; i++) {
         const struct set_tensor *tensor = &set->tensors[i];
         if (fill_record(set, tensor, &records[i]) < 0)
@@ -122,7 +121,6 @@ static struct derivation *derive(const struct artifact *artifact, const struct r
     struct derivation *derivation = memory_alloc(sizeof *derivation);
     struct tensor_set set;
     derivation->references = 1;
-    derivation->charge = metadata_charge();
     memcpy(derivation->digest, digest, sizeof derivation->digest);
     derivation->table = artifact->table ? artifact_table_ref(artifact->table) : NULL;
     arena_init(&derivation->arena, 0);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include "base/json.h"
 
@@ -279,6 +280,28 @@ static void the_arena_cap_bounds_escaped_strings(void **state)
 }
 
 /* Names come from files of strangers, and answers are read in terminals. */
+/* A limit of address space stands for a host without memory; sanitizers need too much of it. */
+static void a_document_without_memory_is_none(void **state)
+{
+    struct json_writer writer = {.can_fail = true};
+    struct rlimit before, little;
+    static char text[4 << 20];
+    (void)state;
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    skip();
+#endif
+    memset(text, 'a', sizeof text);
+    assert_int_equal(getrlimit(RLIMIT_AS, &before), 0);
+    little = (struct rlimit){1 << 20, before.rlim_max};
+    json_write_open(&writer, '[');
+    assert_int_equal(setrlimit(RLIMIT_AS, &little), 0);
+    json_write_string(&writer, text, sizeof text);
+    assert_int_equal(setrlimit(RLIMIT_AS, &before), 0);
+    json_write_close(&writer, ']');
+    assert_true(writer.has_failed);
+    assert_null(writer.text);
+}
+
 static void the_writer_escapes_what_would_change_how_text_is_shown(void **state)
 {
     static const char name[] = "a\x7f\xc2\x9b"
@@ -370,6 +393,7 @@ int main(void)
         cmocka_unit_test(the_arena_cap_bounds_escaped_strings),
         cmocka_unit_test(a_writer_of_files_escapes_what_json_says_and_no_more),
         cmocka_unit_test(the_writer_sets_commas_and_quotes),
+        cmocka_unit_test(a_document_without_memory_is_none),
         cmocka_unit_test(the_writer_escapes_what_would_change_how_text_is_shown),
         cmocka_unit_test(written_strings_are_read_back),
     };

@@ -5,9 +5,10 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "base/map.c" /* for hash_of() */
+
+#include <cmocka.h> /* last: its macro fail() would hide ours */
 
 enum { N_KEYS = 2000, KEY_CHARS = 64 };
 static char keys[N_KEYS][KEY_CHARS];
@@ -111,6 +112,36 @@ static void differences_that_cancel_out_for_every_seed_are_not_to_be_had(void **
     assert_int_equal(n_equal, 0);
 }
 
+static void a_charged_map_is_paid_for_and_full_where_its_user_has_no_more(void **state)
+{
+    struct quota *quota = quota_create();
+    struct error error;
+    struct map map;
+    (void)state;
+    quota_set_limits(quota, QUOTA_METADATA, 2 * map_memory_bytes(N_KEYS), 0);
+    quota_set_kept(quota, 0);
+    metadata_enter((struct metadata_account){quota, 12345});
+    assert_int_equal(map_init_charged(&map, 10, &error), 0);
+    for (int i = 0; i < N_KEYS; i++) {
+        if (i >= 10 && i % 100 == 0)
+            assert_int_equal(map_reserve(&map, (size_t)i + 100, &error), 0);
+        if (i < 10 || i >= 100)
+            assert_int_equal(map_add(&map, keys[i], strlen(keys[i]), (uint32_t)i), MAP_NONE);
+    }
+    assert_int_equal(quota_taken(quota, QUOTA_METADATA), map_memory_bytes(N_KEYS));
+    assert_int_equal(map_reserve(&map, 4 * N_KEYS, &error), -1);
+    assert_string_equal(error.reason, "METADATA_EXCEEDED");
+    for (int i = 0; i < N_KEYS; i++)
+        assert_int_equal(map_find(&map, keys[i], strlen(keys[i])), i < 10 || i >= 100 ? (uint32_t)i : MAP_NONE);
+    map_fini(&map);
+    assert_int_equal(map_init_charged(&map, 4 * N_KEYS, &error), -1);
+    assert_int_equal(map_find(&map, "a", 1), MAP_NONE);
+    map_fini(&map);
+    assert_int_equal(quota_taken(quota, QUOTA_METADATA), 0);
+    metadata_enter((struct metadata_account){0});
+    quota_destroy(quota);
+}
+
 static void hashes_depend_on_the_seed_and_on_every_byte_and_the_length(void **state)
 {
     char key[40] = {0};
@@ -137,6 +168,7 @@ int main(void)
         cmocka_unit_test(it_agrees_with_a_list_under_random_adds_and_removes),
         cmocka_unit_test(removing_from_an_empty_or_finished_map_is_harmless),
         cmocka_unit_test(differences_that_cancel_out_for_every_seed_are_not_to_be_had),
+        cmocka_unit_test(a_charged_map_is_paid_for_and_full_where_its_user_has_no_more),
         cmocka_unit_test(hashes_depend_on_the_seed_and_on_every_byte_and_the_length),
     };
     return cmocka_run_group_tests(tests, make_keys, NULL);

@@ -78,7 +78,7 @@ static struct scrub *scrub(bool for_manifest)
 static struct manifest *manifest_of(const struct scrub *done)
 {
     struct error error;
-    char *json = scrub_manifest_json(done);
+    char *json = scrub_manifest_json(done, &error);
     struct manifest *manifest = manifest_parse(json, strlen(json), &error);
     if (!manifest)
         fail_msg("%s", error.message);

@@ -1,0 +1,132 @@
+/* Spare memory is address space: it leaves room when it is opened, and is taken again when there is some. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+
+#include "base/memory.h"
+#include "base/metadata.h"
+#include "base/spare_memory.h"
+
+#include <cmocka.h> /* last: its macro fail() would hide ours */
+
+enum { NOBODY = 65534, ROOM_BYTES = SPARE_MEMORY_BYTES / 2 };
+
+static struct rlimit before;
+
+static void *map_pages(size_t bytes)
+{
+    void *pages = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return pages == MAP_FAILED ? NULL : pages;
+}
+
+/* No room for another mapping of so many bytes. */
+static void limit_address_space(void)
+{
+    struct rlimit little = {1 << 20, before.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_AS, &little), 0);
+}
+
+static int lift_limit(void **state)
+{
+    (void)state;
+    spare_memory_give();
+    return setrlimit(RLIMIT_AS, &before);
+}
+
+static int keep(void **state)
+{
+    struct error error;
+    (void)state;
+    return getrlimit(RLIMIT_AS, &before) || spare_memory_keep(&error);
+}
+
+static void whoever_keeps_none_is_never_without(void **state)
+{
+    (void)state;
+    assert_true(spare_memory_is_kept());
+    spare_memory_open();
+    assert_true(spare_memory_is_kept());
+}
+
+/* The address space of this process, as the limit counts it. */
+static uint64_t count_pages(void)
+{
+    unsigned long pages = 0;
+    FILE *file = fopen("/proc/self/statm", "re");
+    assert_non_null(file);
+    assert_int_equal(fscanf(file, "%lu", &pages), 1);
+    fclose(file);
+    return pages;
+}
+
+static void what_was_kept_is_room_when_it_is_opened(void **state)
+{
+    (void)state;
+    uint64_t pages = count_pages();
+    spare_memory_open();
+    assert_true(count_pages() + SPARE_MEMORY_BYTES / 4096 <= pages);
+    spare_memory_open(); /* nothing is left to open */
+    assert_true(spare_memory_is_kept());
+    assert_true(count_pages() + 16 >= pages);
+}
+
+static void without_room_it_is_not_there_again_until_there_is_some(void **state)
+{
+    (void)state;
+    limit_address_space();
+    assert_null(map_pages(ROOM_BYTES));
+    spare_memory_open();
+    assert_false(spare_memory_is_kept());
+    assert_int_equal(setrlimit(RLIMIT_AS, &before), 0);
+    assert_true(spare_memory_is_kept());
+}
+
+static void while_it_is_open_only_the_operator_gets_a_little_more(void **state)
+{
+    struct quota_charge of_root = {.uid = 0}, of_other = {.uid = NOBODY};
+    (void)state;
+    limit_address_space();
+    spare_memory_open();
+    assert_null(metadata_memory(&of_other, 16));
+    assert_null(metadata_memory(&of_root, 1 << 20));
+    void *little = metadata_memory(&of_root, 16);
+    assert_non_null(little);
+    free(little);
+    assert_int_equal(setrlimit(RLIMIT_AS, &before), 0);
+    void *again = metadata_memory(&of_other, 1 << 20);
+    assert_non_null(again);
+    free(again);
+}
+
+static void what_must_not_fail_takes_what_was_kept(void **state)
+{
+    struct rlimit little;
+    (void)state;
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    skip(); /* their malloc() has its own way with limits */
+#endif
+    little = (struct rlimit){count_pages() * 4096 + 4096, before.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_AS, &little), 0);
+    assert_null(malloc(ROOM_BYTES));
+    void *memory = memory_alloc(ROOM_BYTES);
+    assert_non_null(memory);
+    assert_false(spare_memory_is_kept());
+    free(memory);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(whoever_keeps_none_is_never_without),
+        cmocka_unit_test_setup_teardown(what_was_kept_is_room_when_it_is_opened, keep, lift_limit),
+        cmocka_unit_test_setup_teardown(without_room_it_is_not_there_again_until_there_is_some, keep, lift_limit),
+        cmocka_unit_test_setup_teardown(while_it_is_open_only_the_operator_gets_a_little_more, keep, lift_limit),
+        cmocka_unit_test_setup_teardown(what_must_not_fail_takes_what_was_kept, keep, lift_limit),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
