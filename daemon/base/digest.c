@@ -2,6 +2,7 @@
 #include "base/digest.h"
 
 #include <openssl/evp.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,10 +11,19 @@ static EVP_MD_CTX *context(struct digest *digest)
     return (EVP_MD_CTX *)digest;
 }
 
+static pthread_once_t sha256_once = PTHREAD_ONCE_INIT;
+static EVP_MD *sha256; /* fetched once: with EVP_sha256() every digest looks for it anew */
+
+static void fetch_sha256(void)
+{
+    sha256 = EVP_MD_fetch(NULL, "SHA256", NULL);
+}
+
 struct digest *digest_create(void)
 {
+    pthread_once(&sha256_once, fetch_sha256);
     EVP_MD_CTX *fresh = EVP_MD_CTX_new();
-    if (!fresh || EVP_DigestInit_ex(fresh, EVP_sha256(), NULL) != 1)
+    if (!fresh || EVP_DigestInit_ex(fresh, sha256 ? sha256 : EVP_sha256(), NULL) != 1)
         abort();
     return (struct digest *)fresh;
 }

@@ -169,8 +169,8 @@ struct source_ops {
     /* Optional. The same about what was read so far, without asking for the name again: 0 or FAILED_PRECONDITION. Absent
      * where every read says so itself. */
     int (*check_still)(struct source *source, size_t file, struct error *error);
-    /* Optional. A source of the same artifact without files, which shares what this one has learned and asked; it holds a
-     * reference to it. NULL = it is opened a second time. */
+    /* Optional. A source of the same artifact without files, which shares what this one has learned and asked, by a copy or
+     * by a reference to it. NULL = it is opened a second time. */
     struct source *(*beside)(struct source *source);
     /* Optional. What it has learned about its speed. */
     void (*speed)(struct source *source, struct source_speed *speed);

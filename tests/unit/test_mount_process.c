@@ -95,7 +95,7 @@ struct scene {
 static void open_scene(struct scene *scene, const char *path)
 {
     const char *const roots[] = {root};
-    *scene = (struct scene){.opened = {.fd = -1, .direct_fd = -1}, .mount = next_mount};
+    *scene = (struct scene){.opened = {.fd = -1, .direct_fd = DIRECT_NOT_OPEN}, .mount = next_mount};
     next_mount = next_mount * 2 + 1;
     scene->disk.base.uid = getuid();
     scene->disk.confined = true;

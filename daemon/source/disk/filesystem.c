@@ -67,13 +67,13 @@ static bool direct_alignment(int fd, uint32_t *memory, uint32_t *offset)
     return *offset != 0;
 }
 
-static struct source_caps caps_of(const struct source_disk_file *file, uint64_t device_id)
+static struct source_caps caps_of(struct source_disk_file *file, uint64_t device_id)
 {
     struct filesystem_traits traits = filesystem_traits_of(file->fd);
     struct source_caps caps = {.residency = true, .has_folders = true, .device_id = device_id, .filesystem = traits.kind};
     memcpy(caps.filesystem_type, traits.name, sizeof caps.filesystem_type);
     bool in_memory = strcmp(caps.filesystem_type, "tmpfs") == 0;
-    caps.direct_reads = file->direct_fd >= 0 && !in_memory &&
+    caps.direct_reads = !in_memory && source_disk_direct_fd(file) >= 0 &&
                         direct_alignment(file->fd, &caps.direct_memory_alignment, &caps.direct_offset_alignment);
     return caps;
 }
@@ -106,9 +106,9 @@ void filesystem_add_file(struct source_caps *caps, bool is_first, uint64_t devic
         struct source_caps fresh = caps_of(file, device_id);
         filesystem_add_caps(caps, is_first, &fresh);
     }
-    caps->direct_reads = caps->direct_reads && file->direct_fd >= 0;
-    if (!caps->direct_reads && file->direct_fd >= 0) {
+    if (caps->direct_reads)
+        return;
+    if (file->direct_fd >= 0)
         close(file->direct_fd);
-        file->direct_fd = -1;
-    }
+    file->direct_fd = DIRECT_REFUSED;
 }

@@ -7,7 +7,7 @@
 #include "source/disk/source_disk.h"
 
 /* Fits the caps of a source to one more of its files: alignments grow, one file on a network makes it a network source. What
- * is known of the first file's device is not asked again. Closes file->direct_fd when direct reads are of no use. */
+ * is known of the first file's device is not asked again. Leaves file->direct_fd refused when direct reads are of no use. */
 void filesystem_add_file(struct source_caps *caps, bool is_first, uint64_t device_id, struct source_disk_file *file);
 
 /* The same with the caps of a source that another process has opened. */

@@ -203,13 +203,11 @@ static int add_file(struct service *service, const struct mount_request *request
     pthread_rwlock_wrlock(&served->files);
     if (!failed && (failed = source_add_file(served->source, texts[0], &index, error)) == 0) {
         const struct source_file *file = &served->source->files[index];
-        const struct source_disk_file *opened = served->source->handles[index];
         reply->value = index;
         reply->file = (struct mount_opened){.identity = file->identity,
                                             .caps = served->source->caps,
                                             .changes_by = file->changes_by,
-                                            .changes_reason = change_detection_reason_number(file->changes_reason),
-                                            .is_direct = opened->direct_fd >= 0};
+                                            .changes_reason = change_detection_reason_number(file->changes_reason)};
     }
     pthread_rwlock_unlock(&served->files);
     free(bytes);

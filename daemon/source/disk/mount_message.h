@@ -49,7 +49,6 @@ struct mount_opened { /* a file */
     struct source_identity identity;
     struct source_caps caps; /* of the file's source, this file included */
     uint32_t changes_by, changes_reason;
-    bool is_direct; /* it can be read past the page cache */
 };
 
 struct mount_reply {

@@ -7,6 +7,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,12 +51,26 @@ static int open_path(const struct source_disk *disk, const char *path, struct er
     return fd >= 0 ? fd : fail_name(path, errno, error);
 }
 
-/* Opens what an O_PATH descriptor stands for, without walking its name again. */
-static int reopen(int path_fd, int flags)
+/* Opens what a descriptor stands for, without walking its name again. */
+static int reopen(int fd, int flags)
 {
     char path[32];
-    snprintf(path, sizeof path, "/proc/self/fd/%d", path_fd);
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
     return open(path, flags | O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+}
+
+int source_disk_direct_fd(struct source_disk_file *file)
+{
+    int fd = atomic_load(&file->direct_fd);
+    if (fd != DIRECT_NOT_OPEN)
+        return fd;
+    int fresh = reopen(file->fd, O_DIRECT);
+    fresh = fresh < 0 ? DIRECT_REFUSED : fresh;
+    if (atomic_compare_exchange_strong(&file->direct_fd, &fd, fresh))
+        return fresh;
+    if (fresh >= 0) /* another thread was quicker */
+        close(fresh);
+    return fd;
 }
 
 /* Perhaps it lies in another one. */
@@ -97,6 +112,25 @@ static int disk_open(struct source *source, const char *path, const struct sourc
         disk->file_name = memory_copy_text(slash ? slash + 1 : path);
     }
     return 0;
+}
+
+/* The folder was looked at when the first was opened. */
+static struct source *disk_open_beside(struct source *source)
+{
+    const struct source_disk *first = (const struct source_disk *)source;
+    struct source_disk *disk = memory_alloc(sizeof *disk);
+    disk->base = (struct source){.ops = source->ops,
+                                 .format = source->format,
+                                 .cancel = source->cancel,
+                                 .uid = source->uid,
+                                 .is_single_file = source->is_single_file};
+    disk->confined = first->confined;
+    trusted_roots_copy(&disk->roots, &first->roots);
+    trusted_roots_copy(&disk->immutable_roots, &first->immutable_roots);
+    disk->path = memory_copy_text(first->path);
+    disk->file_name = first->file_name ? memory_copy_text(first->file_name) : NULL;
+    disk->stop = first->stop;
+    return &disk->base;
 }
 
 static int compare_names(const void *a, const void *b)
@@ -191,8 +225,6 @@ static int open_regular(const struct source_disk *disk, int path_fd, const char 
                       text_escape(name, strlen(name), text));
     else if ((opened->fd = reopen(path_fd, 0)) < 0)
         failed = fail_open(disk, "read", path_fd, name, errno, error);
-    else
-        opened->direct_fd = reopen(path_fd, O_DIRECT);
     close(path_fd);
     return failed;
 }
@@ -211,7 +243,7 @@ static void close_file(struct source_disk_file *opened)
 static struct source_disk_file *new_file(void)
 {
     struct source_disk_file *opened = memory_alloc(sizeof *opened);
-    *opened = (struct source_disk_file){.fd = -1, .direct_fd = -1};
+    *opened = (struct source_disk_file){.fd = -1, .direct_fd = DIRECT_NOT_OPEN};
     /* to the user for whom the thread works, like the memory of what is read */
     struct metadata_account account = metadata_current();
     opened->descriptors = (struct quota_charge){.quota = account.quota, .kind = QUOTA_DESCRIPTORS, .uid = account.uid};
@@ -327,7 +359,8 @@ static void close_elsewhere(struct source *source)
         change_detection_end(&opened->changes);
         fds[2 * i] = opened->fd;
         fds[2 * i + 1] = opened->direct_fd;
-        opened->fd = opened->direct_fd = -1;
+        opened->fd = -1;
+        opened->direct_fd = DIRECT_NOT_OPEN;
     }
     if (is_local)
         closing_submit(source->caps.device_set, fds, 2 * source->n_files);
@@ -354,6 +387,7 @@ const struct source_ops source_disk_ops = {
     .source_size = sizeof(struct source_disk),
     .lane = mounts_find,
     .open = disk_open,
+    .beside = disk_open_beside,
     .list = source_disk_list,
     .open_file = disk_open_file,
     .read = source_disk_read,

@@ -1,7 +1,8 @@
 /* Private to the disk backend: source_disk.c opens and identifies files, source_disk_io.c reads them, source_forward.c has
  * another process do both for files on FUSE mounts.
  *
- * handles[i] of the source is a `struct source_disk_file`, made by open_file and const afterwards, so reads need no lock. */
+ * handles[i] of the source is a `struct source_disk_file`, made by open_file and const afterwards but for `direct_fd`, so
+ * reads need no lock. */
 #ifndef SOURCE_SOURCE_DISK_H
 #define SOURCE_SOURCE_DISK_H
 
@@ -17,10 +18,12 @@ struct source_disk_file {
     struct source_forward *twin; /* NULL, or who has it open: then there are no descriptors ... */
     uint32_t twin_file;          /* ... but its index there */
     int fd;                      /* O_RDONLY, buffered, a regular file */
-    int direct_fd;               /* the same file with O_DIRECT; -1 when the filesystem refuses it */
+    _Atomic int direct_fd;       /* the same file with O_DIRECT, by source_disk_direct_fd() */
     struct change_detection changes;
     struct quota_charge descriptors;
 };
+
+enum { DIRECT_NOT_OPEN = -1, DIRECT_REFUSED = -2 }; /* of direct_fd */
 
 struct source_disk {
     struct source base;
@@ -37,7 +40,10 @@ struct source_disk {
 extern const struct source_ops source_disk_ops;
 extern const struct store source_disk_store;
 
-/* Contracts as in struct source_ops. A direct read of a file without direct_fd is a buffered one. */
+/* Opened when it is first asked for: of a replica that is resident no file is read. Negative where that is refused. */
+int source_disk_direct_fd(struct source_disk_file *file);
+
+/* Contracts as in struct source_ops. A direct read of a file that refuses it is a buffered one. */
 int source_disk_list(struct source *source, char ***names, size_t *n_names, struct error *error);
 int source_disk_open_immutable(struct source *source, size_t file, enum immutability *proof, struct error *error);
 void *source_disk_map(struct source *source, size_t file, uint64_t offset, uint64_t bytes, uint64_t *mapped_bytes);

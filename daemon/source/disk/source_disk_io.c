@@ -132,14 +132,14 @@ static bool read_from_mapping(const struct source *source, const struct source_d
 
 int source_disk_read(struct source *source, struct source_read *read, struct error *error)
 {
-    const struct source_disk_file *handle = source->handles[read->file];
+    struct source_disk_file *handle = source->handles[read->file];
     struct rest rest = {read->iov, read->n_iov, 0};
     uint64_t offset = read->offset;
     if (handle->twin)
         return source_forward_read((struct source_disk *)source, handle, read, error);
     if (read_from_mapping(source, handle, read))
         return 0;
-    bool direct = read->direct && handle->direct_fd >= 0;
+    bool direct = read->direct && source_disk_direct_fd(handle) >= 0;
     rest_advance(&rest, 0); /* leading empty buffers */
     while (rest.n_iov > 0) {
         ssize_t got = rest_read(&rest, direct ? handle->direct_fd : handle->fd, offset);

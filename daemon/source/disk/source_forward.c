@@ -241,7 +241,6 @@ static int open_file(struct source_disk *disk, struct source_forward *twin, void
     wanted->file->changes_reason = change_detection_reason(reply.file.changes_reason);
     wanted->opened->twin = twin;
     wanted->opened->twin_file = (uint32_t)reply.value;
-    reply.file.caps.direct_reads = reply.file.caps.direct_reads && reply.file.is_direct;
     filesystem_add_caps(&source->caps, source->n_files == 0, &reply.file.caps);
     source->caps.fills_shared_memory = source->caps.residency_is_far = true;
     return 0;

@@ -94,6 +94,17 @@ void trusted_roots_init(struct trusted_roots *roots, const char *const *paths, s
         roots->roots[i].given = trusted_path_normalize(paths[i]);
 }
 
+void trusted_roots_copy(struct trusted_roots *roots, const struct trusted_roots *from)
+{
+    roots->n_roots = from->n_roots;
+    roots->roots = memory_alloc_array(from->n_roots, sizeof *roots->roots);
+    for (size_t i = 0; i < from->n_roots; i++) {
+        const char *canonical = atomic_load(&from->roots[i].canonical);
+        roots->roots[i].given = memory_copy_text(from->roots[i].given);
+        roots->roots[i].canonical = canonical ? memory_copy_text(canonical) : NULL;
+    }
+}
+
 void trusted_roots_fini(struct trusted_roots *roots)
 {
     for (size_t i = 0; i < roots->n_roots; i++) {
@@ -472,6 +483,8 @@ static int open_at_once(const struct walk *walk)
 static int open_by_steps(struct walk *walk, struct error *error)
 {
     int fd = open_at_once(walk), failed = 0;
+    if (fd < 0 && errno == ENOENT && walk->rest[0]) /* no link or mount was met on the way to what is missing */
+        failed = fail_path(walk, ENOENT, error);
     while (fd < 0 && !failed && walk->rest[0]) {
         failed = step(walk, error);
         if (walk->has_crossed)

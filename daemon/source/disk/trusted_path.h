@@ -24,6 +24,7 @@ struct trusted_roots {
 };
 
 void trusted_roots_init(struct trusted_roots *roots, const char *const *paths, size_t n_paths); /* copies the paths */
+void trusted_roots_copy(struct trusted_roots *roots, const struct trusted_roots *from);         /* and where they lead */
 void trusted_roots_fini(struct trusted_roots *roots);                                           /* accepts zeroes */
 
 /* Whether `path`, absolute and without links, lies below what one of the roots leads to. */
