@@ -68,6 +68,7 @@ def test_a_module_of_the_meta_device_comes_to_life_in_a_region():
 
 def test_what_has_nothing_to_move_is_left_alone_and_a_lazy_module_is_refused():
     assert isinstance(empty_like_region(torch.nn.ReLU()), torch.nn.ReLU)
+    assert empty_like_region(torch.nn.Linear(3, 0)).weight.shape == (0, 3)
     with pytest.raises(ValueError, match="no shape yet"):
         empty_like_region(torch.nn.Sequential(torch.nn.LazyLinear(3)))
 
@@ -97,6 +98,15 @@ def test_what_is_not_what_its_memory_says_stays_where_it_is():
     empty_like_region(module)
     assert module.conjugated.tolist() == [1 - 2j, 3 + 4j] and module.negated.tolist() == [-2, 4] and module.wrapped.inner.tolist() == [1, 1]
     assert region_of(module.weight) and not region_of(module.conjugated)
+
+
+def test_a_parameter_at_an_odd_address_stays_where_it_is_with_its_values():
+    module = torch.nn.Module()
+    odd = tc.HostRegion(4096).tensor(torch.float32, (3,), 5)
+    odd.copy_(torch.tensor([1., 2., 3.]))
+    module.odd, module.even = torch.nn.Parameter(odd), torch.nn.Parameter(torch.ones(3))
+    empty_like_region(module)
+    assert module.odd.tolist() == [1, 2, 3] and module.odd.data_ptr() % 4 and region_of(module.even)
 
 
 def test_a_conjugated_view_of_a_region_is_loaded_by_torch(fake, client):
@@ -136,6 +146,14 @@ def test_the_values_of_the_last_name_of_a_tied_parameter_stay(fake, client):
     module = torch.nn.Sequential(torch.nn.Linear(2, 2, bias=False), torch.nn.Linear(2, 2, bias=False))
     module[1].weight = module[0].weight
     write(fake, **{"0.weight": torch.zeros(2, 2), "1.weight": torch.ones(2, 2)})
+    load_state_dict(empty_like_region(module), client.artifact(REF))
+    assert (module[0].weight == 1).all()
+
+
+def test_a_tied_parameter_that_torch_has_to_convert_under_another_name_ends_as_torch_leaves_it(fake, client):
+    module = torch.nn.Sequential(torch.nn.Linear(2, 2, bias=False), torch.nn.Linear(2, 2, bias=False))
+    module[1].weight = module[0].weight
+    write(fake, **{"0.weight": torch.full((2, 2), 7., dtype=torch.float64), "1.weight": torch.ones(2, 2)})
     load_state_dict(empty_like_region(module), client.artifact(REF))
     assert (module[0].weight == 1).all()
 
@@ -180,6 +198,32 @@ def test_a_module_that_loads_in_its_own_way_still_does(fake, client):
     assert (module[0].weight == 2).all() and module[1].weight.tolist() == [[1, 3], [2, 4]]
 
 
+class TurningOfItsOwn(torch.nn.Sequential):
+    def _load_from_state_dict(self, state_dict, prefix, *rest):
+        state_dict[prefix + "0.weight"] = state_dict[prefix + "0.weight"].t()
+
+
+class TurningAtTheTop(torch.nn.Sequential):
+    def load_state_dict(self, state_dict, *more, **how):
+        return super().load_state_dict({name: tensor.t() for name, tensor in state_dict.items()}, *more, **how)
+
+
+@pytest.mark.parametrize("kind", [TurningOfItsOwn, TurningAtTheTop])
+def test_what_a_module_does_to_the_tensors_of_those_within_is_done(fake, client, kind):
+    module = empty_like_region(kind(torch.nn.Linear(2, 2, bias=False)))
+    write(fake, **{"0.weight": torch.tensor([[1., 2.], [3., 4.]])})
+    load_state_dict(module, client.artifact(REF))
+    assert module[0].weight.tolist() == [[1, 3], [2, 4]]
+
+
+def test_a_tied_parameter_of_a_module_that_loads_in_its_own_way_ends_as_torch_leaves_it(fake, client):
+    module = torch.nn.Sequential(TurningOfItsOwn(torch.nn.Linear(2, 2, bias=False)), torch.nn.Linear(2, 2, bias=False))
+    module[1].weight = module[0][0].weight
+    write(fake, **{"0.0.weight": torch.zeros(2, 2), "1.weight": torch.tensor([[1., 2.], [3., 4.]])})
+    load_state_dict(empty_like_region(module), client.artifact(REF))
+    assert module[1].weight.tolist() == [[1, 2], [3, 4]]
+
+
 def test_overlapping_parameters_are_copied_by_torch(fake, client):
     whole = torch.zeros(6)
     module = torch.nn.Module()
@@ -187,6 +231,14 @@ def test_overlapping_parameters_are_copied_by_torch(fake, client):
     write(fake, low=torch.ones(4), high=torch.full((4,), 2.))
     load_state_dict(empty_like_region(module), client.artifact(REF))
     assert module.low.tolist() == [1, 1, 2, 2] and module.high.tolist() == [2, 2, 2, 2]
+
+
+def test_a_module_in_a_region_can_be_loaded_from_the_files_own_pages(fake, client):
+    module = empty_like_region(torch.nn.Linear(2, 2, bias=False))
+    write(fake, weight=torch.ones(2, 2))
+    fake.file_of = lambda name: 0
+    load_state_dict(module, client.artifact(REF), options=tc.Options(memory="mapped"))
+    assert region_of(module.weight) and (module.weight == 1).all()
 
 
 def test_assigned_parameters_leave_the_region(fake, client):

@@ -31,17 +31,20 @@ def fillable(module, wanted, shapes, facts):
     """({name: tensor} of what can be filled in place, {further name: name} of the same memory).
 
     Of the module's state dict `wanted` it is where a tensor has the shape (`shapes`) and the type (`facts`) that is loaded. Of
-    several names of one memory the last has it, as when torch copies one after the other; of tensors that overlap otherwise none."""
-    find, found = host_region.snapshot(), {}
-    for name, tensor in _plain(module):
-        here = wanted.get(name)
-        local = tensor.detach().to_local() if is_dtensor(tensor) else tensor
-        if here is None or name not in shapes or not _is_reachable(local, find):
+    several names of one memory the last has it, as when torch copies one after the other; of tensors that overlap otherwise, or
+    one of which torch copies, none."""
+    find, found, copied = host_region.snapshot(), {}, []
+    for name, tensor, loads_plainly in _tensors(module):
+        here, local = wanted.get(name), _local(tensor)
+        if loads_plainly and name not in shapes:
             continue
-        same = is_dtensor(here) if local is not tensor else _place(here) == _place(tensor)
-        if same and tuple(local.shape) == shapes[name] and number_of(str(tensor.dtype)[6:]) == facts.dtype_number(name):
+        same = here is not None and (is_dtensor(here) if local is not tensor else _place(here) == _place(tensor))
+        if (loads_plainly and same and _is_reachable(local, find) and tuple(local.shape) == shapes[name]
+                and number_of(str(tensor.dtype)[6:]) == facts.dtype_number(name)):
             found[name] = local
-    return _apart(found)
+        elif not torch.nn.parameter.is_lazy(tensor) and is_plain(local) and local.numel():
+            copied.append(local)
+    return _apart(found, copied)
 
 
 def by_device(tensors):
@@ -52,18 +55,22 @@ def by_device(tensors):
     return list(groups.values())
 
 
-def _plain(module):
-    """(name in the state dict, parameter or buffer) of the modules that load as torch.nn.Module does, with nothing of their own."""
-    def walk(module, prefix):
-        if module._load_state_dict_pre_hooks:
-            return
-        if type(module)._load_from_state_dict in _PLAIN_LOADERS:
-            kept = {name: buffer for name, buffer in module._buffers.items() if name not in module._non_persistent_buffers_set}
-            yield from ((prefix + name, tensor) for name, tensor in {**module._parameters, **kept}.items() if tensor is not None)
+def _tensors(module):
+    """(name in the state dict, parameter or buffer, whether its module and those around it load as torch.nn.Module does)."""
+    def walk(module, prefix, loads_plainly):
+        loads_plainly &= type(module)._load_from_state_dict in _PLAIN_LOADERS and not module._load_state_dict_pre_hooks
+        kept = {name: buffer for name, buffer in module._buffers.items() if name not in module._non_persistent_buffers_set}
+        for name, tensor in {**module._parameters, **kept}.items():
+            if tensor is not None:
+                yield prefix + name, tensor, loads_plainly
         for name, child in module._modules.items():
             if child is not None:
-                yield from walk(child, f"{prefix}{name}.")
-    return walk(module, "")
+                yield from walk(child, f"{prefix}{name}.", loads_plainly)
+    return walk(module, "", getattr(module.load_state_dict, "__func__", None) is torch.nn.Module.load_state_dict)
+
+
+def _local(tensor):
+    return tensor.detach().to_local() if is_dtensor(tensor) else tensor
 
 
 def _place(tensor):
@@ -94,10 +101,10 @@ def _is_reachable(tensor, find):
     return tensor.is_cuda or (tensor.device.type == "cpu" and find(*extent(tensor)) is not None)
 
 
-def _apart(tensors):
-    """(those that share no memory, {further name: name} of the same memory)."""
+def _apart(tensors, others):
+    """(those that share no memory, with `others` neither, {further name: name} of the same memory)."""
     last = {_place(tensor): name for name, tensor in tensors.items()}
-    spans = sorted((*extent(tensors[name]), name) for name in last.values())
+    spans = sorted([*((*extent(tensors[name]), name) for name in last.values()), *((*extent(tensor), "") for tensor in others)])
     together, end, of = set(), -1, None
     for low, high, name in spans:
         if low < end:
@@ -111,4 +118,4 @@ def _apart(tensors):
 def has_reachable(module):
     """Whether anything of a module can be filled in place, seen without asking the daemon."""
     find = host_region.snapshot()
-    return any(_is_reachable(tensor.detach().to_local() if is_dtensor(tensor) else tensor, find) for _, tensor in _plain(module))
+    return any(loads_plainly and _is_reachable(_local(tensor), find) for _, tensor, loads_plainly in _tensors(module))

@@ -19,11 +19,11 @@ def empty_like_region(module: torch.nn.Module) -> torch.nn.Module:
 
     Shapes, strides, requires_grad, attributes of parameters and what shares memory (tied parameters, views of one another) stay.
     Values stay, too; those of the meta device, which have none, become zeros. Parameters on a GPU stay where they are, since
-    they can be filled there, and so do DTensors and tensors whose memory does not have their values, such as conjugated views. A
-    parameter in host memory is the same object afterwards, one of the meta device a new one, so make optimizers later. The
-    region lives as long as any of its tensors."""
+    they can be filled there, and so do DTensors, tensors at odd addresses and those whose memory does not have their values, such
+    as conjugated views. A parameter in host memory is the same object afterwards, one of the meta device a new one, so make
+    optimizers later. The region lives as long as any of its tensors."""
     blocks = _blocks({id(tensor): tensor for *_, tensor in _spots(module)}.values())
-    if not blocks:
+    if not blocks or not blocks[-1].end():
         return module
     memory = HostRegion(blocks[-1].end()).tensor(torch.uint8, blocks[-1].end())
     moved = {}
@@ -63,7 +63,7 @@ def _spots(module):
                 continue
             if torch.nn.parameter.is_lazy(tensor):
                 raise errors.invalid(f"{prefix}.{name} has no shape yet: run the module once before it is moved", "LAZY_PARAMETER")
-            if is_plain(tensor):
+            if is_plain(tensor) and (tensor.is_meta or tensor.data_ptr() % tensor.element_size() == 0):
                 yield owner, name, tensor
 
 

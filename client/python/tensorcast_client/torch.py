@@ -76,7 +76,7 @@ def _load(view, cuts, wanted, state, fill, how):
 
 def _filled(module, wanted, view, how):
     """{name: what torch finds in the state dict} of everything that was filled in place."""
-    if not module_fill.has_reachable(module):
+    if not module_fill.has_reachable(module) or Options.of(how["options"]).memory == "mapped":
         return {}
     targets, twins = module_fill.fillable(module, wanted, view.shapes(), view.artifact.facts())
     groups = module_fill.by_device(targets)
