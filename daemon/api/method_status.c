@@ -107,7 +107,7 @@ static void add_replica(void *data, const struct replica *replica)
     row->artifact = replica->mapping->artifact->reference;
     row->identity = replica->mapping->artifact->identity;
     row->view_digest = replica->key.view_digest;
-    row->bytes = replica->reader ? page_reader_locked_bytes(replica->reader) : replica->charged_bytes;
+    row->bytes = replica_held_bytes(replica);
     row->leases = replica->n_leases;
     row->memory = replica_memory_name(replica);
     if (replica->segment && !replica->segment->host_address)

@@ -74,6 +74,11 @@ static bool has_locked_pages(const struct replica *replica)
     return replica->reader && page_reader_locked_bytes(replica->reader);
 }
 
+uint64_t replica_held_bytes(const struct replica *replica)
+{
+    return replica->reader ? page_reader_locked_bytes(replica->reader) : replica->charged_bytes;
+}
+
 /* Why nobody else is to have it, NULL = it is for everybody. */
 static const char *why_private(const struct replica *replica)
 {
@@ -533,16 +538,16 @@ struct replica_counts replica_release(struct replica_table *table, uid_t uid, co
         }
         if (is_only_pinned(replica)) {
             counts.pinned++;
-            counts.pinned_bytes += replica->charged_bytes;
+            counts.pinned_bytes += replica_held_bytes(replica);
             continue;
         }
         if (!is_idle(replica)) {
             counts.kept++;
-            counts.kept_bytes += replica->charged_bytes;
+            counts.kept_bytes += replica_held_bytes(replica);
             continue;
         }
         counts.released++;
-        counts.released_bytes += replica->holding.is_kept ? 0 : replica->charged_bytes;
+        counts.released_bytes += replica->holding.is_kept ? 0 : replica_held_bytes(replica);
         drop(table, replica, "released");
     }
     return counts;

@@ -98,7 +98,8 @@ struct replica *replica_add(struct replica_table *table, const struct replica *p
 struct replica *replica_find(struct replica_table *table, const struct replica_key *key); /* not pinned; NULL when absent */
 /* Pages of the same files that are locked already. */
 bool replica_has_pages(const struct replica_table *table, const struct replica_key *key);
-bool replica_is_private(const struct replica *replica); /* nobody else will find it */
+bool replica_is_private(const struct replica *replica);     /* nobody else will find it */
+uint64_t replica_held_bytes(const struct replica *replica); /* of memory, or of pages of files that are locked for it */
 /* Whether what this user has pinned of it is within the user's share of the budget. */
 int replica_check_share(const struct replica *replica, uid_t uid, struct error *error);
 void replica_pin(struct replica *replica, uid_t uid);

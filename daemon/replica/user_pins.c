@@ -143,7 +143,7 @@ static struct user_pins_removed remove_all_meant(struct replica_table *table, co
     struct replica *replica;
     while ((replica = find_replica(table, wish))) {
         removed.replicas++;
-        removed.bytes += replica->charged_bytes;
+        removed.bytes += replica_held_bytes(replica);
         remove_meant(replica, wish);
     }
     return removed;

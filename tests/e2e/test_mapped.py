@@ -348,9 +348,20 @@ def test_a_prewarm_within_the_budget_stays_until_it_is_released(start, models, l
     lease = Lease(daemon, large.parent, memory=COPIED)  # pages are no memory of ours
     assert not lease.result.report.from_replica
     lease.end()
-    daemon.cli.ok("release", "--all")
+    assert daemon.cli.json("release", "--all")["released_bytes"] >= 24 * MiB
     assert soon(lambda: locked_bytes(daemon) == 0 and not daemon.status()["replicas"])
     assert soon(lambda: not open_files(daemon, large))
+
+
+def test_locked_pages_that_are_pinned_count_and_stay_until_they_are_unpinned(start, models, large):
+    daemon = start(sources={"disk": {"trusted_roots": [str(models)], "immutable_roots": [str(models)]}},
+                   memory={"locked_pages_budget": "32MiB"})
+    daemon.cli.ok("prewarm", f"disk:{large.parent}", "--pin", "--memory", "mapped")
+    told = daemon.cli.json("release", "--all")
+    assert told["released_replicas"] == 0 and told["pinned_bytes"] >= 24 * MiB and locked_bytes(daemon) >= 24 * MiB
+    assert daemon.cli.json("unpin", "--all")["unpinned_bytes"] >= 24 * MiB
+    assert daemon.cli.json("release", "--all")["released_bytes"] >= 24 * MiB
+    assert soon(lambda: locked_bytes(daemon) == 0 and not daemon.status()["replicas"])
 
 
 def test_a_rank_whose_files_are_handed_out_keeps_nobody_waiting(start, models, arrays):
