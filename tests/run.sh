@@ -11,8 +11,9 @@
 #
 # Everything runs in lanes at once, because end-to-end tests mostly wait for daemons: the second lane begins with the sanitizers and
 # has the low priority NICE; the rest is done by whichever of the two is free. A third one takes what is left of the cores for linters
-# and rules, which no busy machine can make fail. What measures time runs alone at the end. (A real vLLM has 6 GB of packages, kept
-# between runs.) A skipped test is listed with its reason. TENSORCAST_TORCH=0 leaves torch and vLLM out.
+# and rules, which no busy machine can make fail; a fourth runs the tests of stores from the start, as they wait for more than they
+# compute. What measures time runs alone at the end. (A real vLLM has 6 GB of packages, kept between runs.) A skipped test is listed
+# with its reason. TENSORCAST_TORCH=0 leaves torch and vLLM out.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 logs=build/test-logs
@@ -126,7 +127,7 @@ installed() { # what stages install that come later
 } >"$logs/more_setup" 2>&1
 
 # What runs whichever lane is free, in this order, and the stage of the other lane that has to come first, if one has.
-either=(asan_e2e:asan python_tests:client tsan_e2e:tsan stores:client faces:client vllm_plan:client jax_tests:client)
+either=(asan_e2e:asan python_tests:client tsan_e2e:tsan faces:client vllm_plan:client jax_tests:client)
 either_lane() {
   local entry name
   for entry in "${either[@]}"; do
@@ -146,6 +147,7 @@ second_lane() {
 }
 
 third_lane() { lane rules lint; } # what no clock hurts
+waiting_lane() { after client; lane stores; }
 
 everything() {
   local front=(client coverage numpy e2e) lanes=()
@@ -154,6 +156,8 @@ everything() {
   background second_lane
   lanes+=("$!")
   NICE=15 background third_lane
+  lanes+=("$!")
+  background waiting_lane
   lanes+=("$!")
   lane "${front[@]}"
   either_lane
