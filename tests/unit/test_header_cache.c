@@ -210,26 +210,6 @@ static void leftovers_of_a_crash_are_swept_up(void **state)
     assert_int_equal(each_file(NULL), 2);
 }
 
-static void the_number_of_files_is_bounded(void **state)
-{
-    struct error error;
-    struct header_store *store = header_store_open(state_dir, &error);
-    struct source_identity each = identity;
-    char *text;
-    uint64_t n;
-    (void)state;
-    assert_non_null(store);
-    for (uint64_t i = 0; i <= HEADER_STORE_MAX_FILES; i++) {
-        each.inode = i;
-        header_store_add(store, HEADER_KIND_SAFETENSORS, &each, "x", 1);
-        assert_true(i < HEADER_STORE_MAX_FILES || header_store_find(store, HEADER_KIND_SAFETENSORS, &each, &text, &n));
-    }
-    metadata_free(text);
-    assert_int_equal(each_file(NULL), HEADER_STORE_MAX_FILES / 4 * 3);
-    header_store_close(store);
-    header_store_close(NULL);
-}
-
 static void a_directory_that_cannot_be_used_is_an_error(void **state)
 {
     char path[MODEL_PATH_CHARS];
@@ -311,7 +291,6 @@ int main(void)
         TEST(without_a_state_directory_memory_alone_remembers),
         TEST(damaged_files_are_dropped_and_not_believed),
         TEST(leftovers_of_a_crash_are_swept_up),
-        TEST(the_number_of_files_is_bounded),
         TEST(the_bytes_of_all_files_are_bounded),
         TEST(a_directory_that_cannot_be_used_is_an_error),
     };

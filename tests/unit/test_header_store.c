@@ -186,6 +186,7 @@ static void one_file_too_many_makes_room_and_the_oldest_go_first(void **state)
     assert_int_equal(count_files(path), HEADER_STORE_MAX_FILES / 4 * 3);
     assert_false(has(*state, HEADER_KIND_SAFETENSORS, &identity, "first"));
     assert_true(has(*state, HEADER_KIND_SAFETENSORS, &other, "last"));
+    header_store_close(NULL);
 }
 
 static void a_state_directory_that_is_a_file_is_an_error_that_names_it(void **state)
