@@ -183,8 +183,9 @@ def test_what_cannot_be_a_target_is_refused_by_name_before_anything_is_sent(fake
 def test_torch_tensors_without_plain_memory_are_refused(fake, client, made):
     torch = pytest.importorskip("torch")
     tensor = tc.HostRegion(4096).tensor(torch.complex64, (6, 4))
-    for wrong in [torch.empty(6, 4, device="meta"), torch.eye(4).to_sparse(), tensor.conj(), torch.zeros(6, 4)]:
-        with pytest.raises(ValueError, match="target a"):
+    nested, lazy = torch.nested.nested_tensor([torch.zeros(4)] * 6), torch.nn.LazyLinear(6).weight
+    for wrong in [torch.empty(6, 4, device="meta"), torch.eye(4).to_sparse(), tensor.conj(), torch.zeros(6, 4), nested, lazy]:
+        with pytest.raises(tc.TensorcastError, match="target a"):
             client.artifact(REF).subset(["a"]).load_into({"a": wrong})
     assert not fake.asked("Materialize")
 
@@ -204,6 +205,14 @@ def test_every_tensor_has_one_target_and_every_target_something_to_be_written(fa
 def test_what_is_no_dict_of_names_is_refused(client, made, how):
     with pytest.raises(ValueError):
         client.artifact(REF).load_into(**how)
+
+
+def test_half_a_surrogate_pair_is_no_name(fake, client, made):
+    memory, half = of_region(np.uint32, (7, 4)), "\ud800"
+    for how in ({"cover": {half: memory[:6]}}, {"fills": {half: 1}}):
+        with pytest.raises(tc.TensorcastError, match="a string of characters"):
+            client.artifact(REF).subset(["a"]).load_into({"a": memory[:6], **({half: memory[6:]} if "fills" in how else {})}, **how)
+    assert not fake.asked("Materialize")
 
 
 def test_cover_needs_no_right_to_write(fake, client, made):

@@ -38,8 +38,8 @@ class Target(NamedTuple):
 
 def target_of(name, value, written=True):
     """The Target that an array or tensor is. written: the load is going to write to it."""
-    if not isinstance(name, str):
-        raise errors.invalid(f"a target's name is a string, not {name!r}", BAD_TARGET)
+    if not isinstance(name, str) or not _is_text(name):
+        raise errors.invalid(f"a target's name is a string of characters, not {name!r}", BAD_TARGET)
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.Tensor):
         return _of_torch(name, value, torch)
@@ -52,6 +52,13 @@ def target_of(name, value, written=True):
     raise _bad(name, f"it is {type(value).__name__}, not a NumPy array, torch tensor or CUDA array")
 
 
+def _is_text(name):
+    try:
+        return name.isascii() or bool(name.encode())
+    except UnicodeEncodeError:  # half of a surrogate pair
+        return False
+
+
 def _of_numpy(name, array, written):
     if written and not array.flags.writeable:
         raise _bad(name, "the array is read-only")
@@ -61,9 +68,9 @@ def _of_numpy(name, array, written):
 
 def _of_torch(name, tensor, torch):
     try:
-        plain = tensor.layout is torch.strided and not tensor.is_quantized and not tensor.is_conj() and not tensor.is_neg()
+        plain = tensor.layout is torch.strided and not (tensor.is_nested or tensor.is_quantized or tensor.is_conj() or tensor.is_neg())
         address = tensor.data_ptr() if plain and tensor.device.type in ("cpu", "cuda") else None
-    except (RuntimeError, NotImplementedError) as error:  # a subclass without memory of its own
+    except (RuntimeError, NotImplementedError, ValueError) as error:  # a subclass without memory of its own, a lazy parameter
         raise _bad(name, f"the tensor has no memory: {error}") from None
     if address is None or hasattr(tensor, "to_local"):
         raise _bad(name, f"it is a tensor on {tensor.device} of layout {tensor.layout}; a target is a plain tensor in host or CUDA memory, "
