@@ -34,6 +34,14 @@ size_t base64_encode(const void *bytes, size_t count, char *out)
     return write_digits(bytes, count, FIRST_62 "+/", out);
 }
 
+void base64_encode_padded(const void *bytes, size_t count, char *out)
+{
+    size_t length = base64_encode(bytes, count, out);
+    while (length % 4)
+        out[length++] = '=';
+    out[length] = '\0';
+}
+
 bool base64_decode(const char *text, size_t length, uint8_t *out, size_t *count)
 {
     static const char digits[] = FIRST_62 "+/";

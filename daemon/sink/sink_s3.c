@@ -10,6 +10,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/base64.h"
 #include "base/digest.h"
 #include "base/memory.h"
 #include "base/text.h"
@@ -20,7 +21,7 @@
 #include "source/s3/aws_keys.h"
 #include "source/s3/s3_client.h"
 
-enum { MAX_ANSWER_BYTES = 4 << 20, S3_WHOLE_BYTES = 8 << 20, S3_PART_BYTES = 5 << 20, MD5_TEXT_CHARS = 25, CODE_CHARS = 64 };
+enum { MAX_ANSWER_BYTES = 4 << 20, S3_WHOLE_BYTES = 8 << 20, S3_PART_BYTES = 5 << 20, MD5_TEXT_CHARS = 25, CRC_TEXT_CHARS = 9, CODE_CHARS = 64 };
 
 struct asked {                  /* one request */
     const char *method, *query; /* query NULL = none, else sorted and encoded */
@@ -35,20 +36,6 @@ struct asked {                  /* one request */
 static struct s3_client *client_of(const struct sink *sink)
 {
     return s3_client_of(sink->stores);
-}
-
-static void print_base64(const unsigned char *bytes, size_t count, char *text)
-{
-    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    for (size_t i = 0; i < count; i += 3) {
-        uint32_t bits = (uint32_t)bytes[i] << 16 | (i + 1 < count ? (uint32_t)bytes[i + 1] << 8 : 0) |
-                        (i + 2 < count ? bytes[i + 2] : 0);
-        *text++ = digits[bits >> 18];
-        *text++ = digits[bits >> 12 & 63];
-        *text++ = i + 1 < count ? digits[bits >> 6 & 63] : '=';
-        *text++ = i + 2 < count ? digits[bits & 63] : '=';
-    }
-    *text = '\0';
 }
 
 /* TLS keeps a body whole, and nobody is between this host and itself; elsewhere the signature has to cover it. */
@@ -79,7 +66,7 @@ static const char *strip_quotes(const char *etag, char bare[SINK_VERSION_CHARS])
 /* Any status is an answer, what is worth a retry excepted. */
 static int ask_s3(const struct sink *sink, const struct asked *asked, struct http_reply *reply, struct error *error)
 {
-    char md5[MD5_TEXT_CHARS], crc[16], hex[DIGEST_HEX_CHARS + 1];
+    char md5[MD5_TEXT_CHARS], crc[CRC_TEXT_CHARS], hex[DIGEST_HEX_CHARS + 1];
     char *url = s3_client_url(client_of(sink), sink->bucket, sink->key, asked->query);
     struct http_header signed_headers[2];
     struct s3_request request = {.client = client_of(sink),
@@ -88,12 +75,12 @@ static int ask_s3(const struct sink *sink, const struct asked *asked, struct htt
                                  .signed_headers = signed_headers,
                                  .payload_hash = payload_hash(url, asked, hex)};
     if (asked->part && asked->part->has_md5) {
-        print_base64(asked->part->md5, SINK_MD5_BYTES, md5);
+        base64_encode_padded(asked->part->md5, SINK_MD5_BYTES, md5);
         signed_headers[request.n_signed_headers++] = (struct http_header){"content-md5", md5};
     } else if (asked->part) {
         uint32_t sum = asked->part->crc32c;
         const unsigned char bytes[] = {sum >> 24 & 255, sum >> 16 & 255, sum >> 8 & 255, sum & 255};
-        print_base64(bytes, sizeof bytes, crc);
+        base64_encode_padded(bytes, sizeof bytes, crc);
         signed_headers[request.n_signed_headers++] = (struct http_header){"x-amz-checksum-crc32c", crc};
     }
     char bare[SINK_VERSION_CHARS];

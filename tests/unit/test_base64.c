@@ -46,6 +46,8 @@ static void what_was_encoded_is_decoded_with_and_without_padding(void **state)
         size_t length = strlen(vectors[i][0]), n;
         assert_int_equal(base64_encode(vectors[i][0], length, text), strlen(vectors[i][1]));
         assert_memory_equal(text, vectors[i][1], strlen(vectors[i][1]));
+        base64_encode_padded(vectors[i][0], length, text);
+        assert_string_equal(text, vectors[i][2]);
         for (size_t j = 1; j <= 2; j++) {
             assert_true(base64_decode(vectors[i][j], strlen(vectors[i][j]), bytes, &n));
             assert_int_equal(n, length);
