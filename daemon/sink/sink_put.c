@@ -60,6 +60,21 @@ static int read_part(const struct put *put, uint64_t offset, char *bytes, size_t
     return 0;
 }
 
+/* Files of /proc say that they have 0 bytes, and are made while they are read: what is sent of one would be nothing, or no two
+ * readings the same. */
+static int check_empty(const struct put *put, struct error *error)
+{
+    char byte, shown[REDACT_CHARS];
+    ssize_t n = put->upload->bytes > 0 ? 0 : file_io_read_at(put->upload->fd, &byte, 1, 0);
+    if (n <= 0)
+        return n < 0 ? fail_errno(error, errno, "cannot read the file that is sent") : 0;
+    redact(put->upload->reference, shown, sizeof shown);
+    return fail(error, ERROR_FAILED_PRECONDITION, "SIZE_NOT_TOLD",
+                "the file that is sent to %s has bytes, and its size is said to be 0, as those of /proc are: copy it, and send "
+                "the copy",
+                shown);
+}
+
 /* Not proof that it is the same, which the whole's checksum is; it finds who still writes before the object is complete. */
 static int check_still(const struct put *put, struct error *error)
 {
@@ -369,6 +384,8 @@ static int open_sink(struct put *put, struct error *error)
         return fail(error, ERROR_INVALID_ARGUMENT, REASON(NOT_A_REGULAR_FILE), "what is sent is no regular file");
     if ((uint64_t)put->before.st_size != upload->bytes)
         return fail_changed(put, error);
+    if (check_empty(put, error) < 0)
+        return -1;
     lay_out(put);
     if (upload->session && *upload->session && strlen(upload->session) < SINK_MAX_SESSION_CHARS && put->sink.n_parts > 0)
         put->sink.session = memory_copy_text(upload->session);

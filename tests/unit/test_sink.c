@@ -210,6 +210,20 @@ static void a_file_with_another_sum_than_it_must_have_is_not_sent(void **state)
     end(&scene);
 }
 
+static void a_file_whose_size_is_not_told_is_not_sent_as_an_empty_one(void **state)
+{
+    struct scene scene;
+    struct stat found;
+    (void)state;
+    begin(&scene, 0);
+    close(scene.fd);
+    scene.fd = open("/proc/self/status", O_RDONLY | O_CLOEXEC);
+    assert_int_equal(put(&scene, false), -1);
+    assert_string_equal(scene.error.reason, "SIZE_NOT_TOLD");
+    assert_int_equal(stat(scene.target, &found), -1);
+    end(&scene);
+}
+
 static void references_that_name_no_object_are_refused(void **state)
 {
     static const char *const bad[] = {"gs://",  "gs://bucket",    "gs://bucket/", "s3://b//a", "s3://b/a/../c", "gs://b/a\n",
@@ -272,6 +286,7 @@ int main(void)
         cmocka_unit_test(a_file_that_changed_between_two_calls_does_not_arrive_mixed),
         cmocka_unit_test(a_session_that_is_gone_is_begun_anew),
         cmocka_unit_test(a_file_with_another_sum_than_it_must_have_is_not_sent),
+        cmocka_unit_test(a_file_whose_size_is_not_told_is_not_sent_as_an_empty_one),
         cmocka_unit_test(references_that_name_no_object_are_refused),
         cmocka_unit_test(an_objects_name_has_1024_bytes_and_not_one_more),
         cmocka_unit_test(etags_are_those_that_stores_make),
