@@ -148,7 +148,7 @@ static int verify_segment(const struct stored_host *host, const struct manifest_
     char *entry = segment_describe(host->fd, segment->number, &facts, NULL, NULL, &cause);
     if (!entry)
         return fail_file(host, name, cause.message, error);
-    bool is_same = strlen(entry) == segment->text_bytes && memcmp(entry, segment->text, segment->text_bytes) == 0;
+    bool is_same = host_manifest_says(segment, entry);
     free(entry);
     return is_same || !segment->is_local
                ? 0
@@ -315,7 +315,7 @@ static void put_entry(struct json_writer *json, uint32_t host, const struct mani
 static void describe_merged(const struct stored_hosts *hosts, size_t n_samples, struct json_writer *json)
 {
     json_write_open(json, '{');
-    json_put_text(json, "format", HOST_MANIFEST_FORMAT);
+    json_put_text(json, "format", ACTIVATION_MANIFEST_FORMAT);
     json_put_u64(json, "version", HOST_MANIFEST_VERSION);
     json_put_open(json, "hosts", '[');
     for (size_t i = 0; i < hosts->n; i++) {

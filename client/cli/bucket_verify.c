@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include "activations/segment_sum.h"
-#include "base/crc.h"
 #include "base/memory.h"
 #include "base/metadata.h"
 #include "base/parallel.h"
@@ -27,9 +26,11 @@ struct host_check {
 struct segment_check { /* what was read so far */
     const struct manifest_segment *listed;
     char name[ACTIVATION_NAME_CHARS]; /* of the file */
-    struct digest *digest;
+    unsigned char length[LENGTH_BYTES];
     uint64_t json_bytes;
     char *json; /* of the header, as far as it was read */
+    struct segment_contents contents;
+    struct segment_sums sums; /* from when the header is there */
     struct segment_facts facts;
 };
 
@@ -42,23 +43,39 @@ static void tell_of_segment(struct host_check *check, const char *name, const ch
     pthread_mutex_unlock(&check->lock);
 }
 
-/* The part of the header that is in this block. */
-static int take_header(struct segment_check *segment, uint64_t offset, const char *bytes, size_t count, struct error *error)
+static int begin_sums(struct segment_check *segment, struct error *error)
+{
+    struct part_header *header = safetensors_parse(segment->json, segment->json_bytes, segment->facts.file_bytes, error);
+    int failed = header ? segment_sum_contents(header, segment->name, &segment->contents, NULL, NULL, error) : -1;
+    part_header_unref(header);
+    if (failed)
+        return -1;
+    segment_sums_begin(&segment->sums, &segment->contents, segment->facts.file_bytes);
+    segment_sums_add(&segment->sums, segment->length, sizeof segment->length);
+    segment_sums_add(&segment->sums, segment->json, (size_t)segment->json_bytes);
+    return 0;
+}
+
+/* The part of the header that is in this block: *n_taken bytes of it. */
+static int take_header(struct segment_check *segment, uint64_t offset, const char *bytes, size_t count, size_t *n_taken,
+                       struct error *error)
 {
     if (offset == 0) {
-        unsigned char first[LENGTH_BYTES] = {0};
-        memcpy(first, bytes, count < sizeof first ? count : sizeof first);
-        if (safetensors_header_length(first, segment->facts.file_bytes, &segment->json_bytes, error) < 0)
+        memcpy(segment->length, bytes, count < LENGTH_BYTES ? count : LENGTH_BYTES);
+        if (safetensors_header_length(segment->length, segment->facts.file_bytes, &segment->json_bytes, error) < 0)
             return -1;
         segment->json = metadata_alloc((size_t)segment->json_bytes, error);
         if (!segment->json)
             return -1;
     }
     uint64_t begin = offset < LENGTH_BYTES ? LENGTH_BYTES : offset, end = LENGTH_BYTES + segment->json_bytes;
-    end = end < offset + count ? end : offset + count;
-    if (begin < end)
-        memcpy(segment->json + (begin - LENGTH_BYTES), bytes + (begin - offset), (size_t)(end - begin));
-    return 0;
+    bool is_last = end <= offset + count;
+    *n_taken = offset >= end ? 0 : is_last ? (size_t)(end - offset) : count;
+    if (*n_taken == 0)
+        return 0;
+    end = is_last ? end : offset + count;
+    memcpy(segment->json + (begin - LENGTH_BYTES), bytes + (begin - offset), (size_t)(end - begin));
+    return is_last ? begin_sums(segment, error) : 0;
 }
 
 /* 0; -1: the store did not give it; 1: it is damaged, and *error says how. */
@@ -71,12 +88,12 @@ static int read_segment(const struct host_check *check, struct segment_check *se
         const struct iovec to = {bytes, left < READ_BYTES ? (size_t)left : READ_BYTES};
         struct source_read read = {
             .file = file, .offset = at, .iov = &to, .n_iov = 1, .cancel = &check->store->backend->cancel, .uid = getuid()};
+        size_t n_header = 0;
         status = source_read(check->store->source, &read, error);
-        if (!status) {
-            segment->facts.crc32c = crc32c_update(segment->facts.crc32c, bytes, to.iov_len);
-            digest_add(segment->digest, bytes, to.iov_len);
-            status = take_header(segment, at, bytes, to.iov_len, error) < 0;
-        }
+        if (!status)
+            status = take_header(segment, at, bytes, to.iov_len, &n_header, error) < 0;
+        if (!status && n_header < to.iov_len)
+            segment_sums_add(&segment->sums, bytes + n_header, to.iov_len - n_header);
         at += to.iov_len;
     }
     free(bytes);
@@ -86,27 +103,23 @@ static int read_segment(const struct host_check *check, struct segment_check *se
 /* The file tells everything that the manifest says of it. 1: it does not. */
 static int compare_entry(const struct segment_check *segment, struct error *error)
 {
-    const struct manifest_segment *listed = segment->listed;
-    struct part_header *header = safetensors_parse(segment->json, segment->json_bytes, segment->facts.file_bytes, error);
-    char *entry = header ? segment_sum_entry(header, segment->name, &segment->facts, NULL, NULL, error) : NULL;
-    bool is_same = entry && strlen(entry) == listed->text_bytes && memcmp(entry, listed->text, listed->text_bytes) == 0;
-    part_header_unref(header);
-    if (entry && !is_same)
-        fail(error, ERROR_DATA_LOSS, "SEGMENT_DAMAGED", "is not what the manifest describes: its bytes have changed");
+    char *entry = contents_entry(&segment->contents, &segment->facts);
+    bool is_same = host_manifest_says(segment->listed, entry);
     free(entry);
+    if (!is_same)
+        fail(error, ERROR_DATA_LOSS, "SEGMENT_DAMAGED", "is not what the manifest describes: its bytes have changed");
     return !is_same;
 }
 
 static int check_segment(const struct host_check *check, struct segment_check *segment, size_t file, struct error *error)
 {
-    unsigned char sum[DIGEST_BYTES];
     segment->facts = (struct segment_facts){.number = segment->listed->number, .file_bytes = segment->listed->file_bytes};
-    segment->digest = digest_create();
     int status = read_segment(check, segment, file, error);
-    digest_finish(segment->digest, sum);
-    digest_hex(sum, sizeof sum, segment->facts.sha256);
+    if (segment->sums.digest)
+        segment_sums_end(&segment->sums, &segment->facts);
     if (!status)
         status = compare_entry(segment, error);
+    contents_fini(&segment->contents);
     metadata_free(segment->json);
     return status;
 }

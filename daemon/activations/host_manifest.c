@@ -181,7 +181,7 @@ static bool read_head(struct manifest_reader *reader, const struct json_string *
     uint64_t number;
     if (json_string_is(key, "format"))
         return json_take_string(json, &text) &&
-               (json_string_is(&text, HOST_MANIFEST_FORMAT) || json_fail(json, "another format"));
+               (json_string_is(&text, ACTIVATION_MANIFEST_FORMAT) || json_fail(json, "another format"));
     if (json_string_is(key, "version"))
         return json_take_u64(json, &number) && (number == HOST_MANIFEST_VERSION || json_fail(json, "another version"));
     if (json_string_is(key, "host"))
@@ -286,6 +286,16 @@ char *host_manifest_entry(const struct manifest_segment *segment)
     return entry;
 }
 
+bool host_manifest_says(const struct manifest_segment *segment, const char *entry)
+{
+    static const char sums[] = ",\"header_crc32c\":";
+    size_t most = segment->text_bytes - 1; /* without the bracket at its end */
+    if (strlen(entry) == segment->text_bytes)
+        return memcmp(entry, segment->text, segment->text_bytes) == 0;
+    return strlen(entry) > segment->text_bytes && memcmp(entry, segment->text, most) == 0 &&
+           strncmp(entry + most, sums, sizeof sums - 1) == 0;
+}
+
 const struct manifest_segment *host_manifest_find(const struct host_manifest *manifest, uint32_t number)
 {
     size_t low = 0, high = manifest->n_segments;
@@ -357,7 +367,7 @@ static bool write_text(FILE *file, const struct host_manifest *manifest,
                        bool (*wants)(void *data, const struct manifest_segment *segment), void *data)
 {
     const char *between = "\n";
-    fprintf(file, "{\"format\": \"%s\", \"version\": %d, \"host\": %" PRIu32 ", \"segments\": [", HOST_MANIFEST_FORMAT,
+    fprintf(file, "{\"format\": \"%s\", \"version\": %d, \"host\": %" PRIu32 ", \"segments\": [", ACTIVATION_MANIFEST_FORMAT,
             HOST_MANIFEST_VERSION, manifest->host);
     for (size_t i = 0; i < manifest->n_segments; i++) {
         if (wants && !wants(data, &manifest->segments[i]))

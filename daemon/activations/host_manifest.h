@@ -11,7 +11,6 @@
 
 #include "base/error.h"
 
-#define HOST_MANIFEST_FORMAT "tensorcast-activations"
 enum { HOST_MANIFEST_VERSION = 1, HOST_MANIFEST_MAX_BYTES = 1 << 30 };
 
 struct manifest_segment {
@@ -42,6 +41,8 @@ int host_manifest_add(struct host_manifest *manifest, const struct manifest_segm
 int host_manifest_move(struct host_manifest *manifest, uint32_t number, bool is_local, const char *uploaded,
                        struct error *error);
 bool host_manifest_forget_upload(struct host_manifest *manifest, size_t index); /* false: there was none */
+/* Whether contents_entry() of its file is what the manifest says of it; one that was written before arrays had sums says less. */
+bool host_manifest_says(const struct manifest_segment *segment, const char *entry);
 /* The whole entry, a JSON object. malloced. */
 char *host_manifest_entry(const struct manifest_segment *segment);
 const struct manifest_segment *host_manifest_find(const struct host_manifest *manifest, uint32_t number); /* may be NULL */

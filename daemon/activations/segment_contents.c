@@ -14,6 +14,8 @@ enum {
     DIMENSION_BYTES = 21, /* a number of 64 bits and a comma */
     ESCAPED = 6,          /* "\u001f" for a byte */
     FIXED_BYTES = 128,    /* what is in every header */
+    CRC_CHARS = 8,
+    ARRAY_BYTES = sizeof(uint64_t) + sizeof(uint32_t), /* what is kept of an array beside texts */
 };
 
 /* Kept sorted: there are few, and mostly the same ones come again. */
@@ -54,6 +56,8 @@ static void add_tensor(struct segment_contents *contents, uint32_t sample, const
     if (tensor->is_narrowed)
         json_write_text(&contents->narrowed, name);
     contents->data_bytes += tensor->bytes;
+    ARRAY_RESERVE(contents->array_ends, contents->n_arrays, contents->arrays_capacity);
+    contents->array_ends[contents->n_arrays++] = contents->data_bytes;
     add_layer(contents, tensor->layer);
 }
 
@@ -62,7 +66,7 @@ int contents_add(struct segment_contents *contents, const struct sample *sample,
     char id[16];
     if (!contents->charge.quota)
         contents->charge = metadata_charge();
-    if (quota_charge_add(&contents->charge, contents_head_bytes_of(sample), error) < 0)
+    if (quota_charge_add(&contents->charge, contents_head_bytes_of(sample) + ARRAY_BYTES * sample->n_tensors, error) < 0)
         return -1;
     for (size_t i = 0; i < sample->n_tensors; i++)
         add_tensor(contents, sample->id, &sample->tensors[i]);
@@ -83,6 +87,8 @@ void contents_fini(struct segment_contents *contents)
     free(contents->narrowed.text);
     free(contents->samples);
     free(contents->layers);
+    free(contents->array_ends);
+    free(contents->array_sums);
     quota_charge_end(&contents->charge);
     *contents = (struct segment_contents){0};
 }
@@ -151,6 +157,18 @@ static void put_members(struct json_writer *json, const char *key, const char *b
     json_write_close(json, brackets[1]);
 }
 
+/* Last of all, so that entries without them are the beginnings of those with them. */
+static void put_sums(struct json_writer *json, const struct segment_contents *contents, const struct segment_facts *facts)
+{
+    char *sums = memory_alloc(contents->n_arrays * CRC_CHARS + 1), header[CRC_CHARS + 1];
+    for (size_t i = 0; i < contents->n_arrays; i++)
+        snprintf(sums + i * CRC_CHARS, CRC_CHARS + 1, "%08" PRIx32, contents->array_sums[i]);
+    snprintf(header, sizeof header, "%08" PRIx32, facts->header_crc32c);
+    json_put_text(json, "header_crc32c", header);
+    json_put_text(json, "array_crc32c", sums);
+    free(sums);
+}
+
 /* The same wherever the segment lies: of its name, size and content. */
 static void identity_of(const struct segment_facts *facts, const char *file, char identity[DIGEST_HEX_CHARS + 1])
 {
@@ -181,6 +199,8 @@ char *contents_entry(const struct segment_contents *contents, const struct segme
     put_members(&json, "info", "{}", &contents->info);
     if (contents->narrowed.length)
         put_members(&json, "narrowed", "[]", &contents->narrowed);
+    if (contents->array_sums)
+        put_sums(&json, contents, facts);
     json_write_close(&json, '}');
     return json.text;
 }

@@ -17,6 +17,9 @@ struct segment_contents {                       /* zeroed = empty */
     struct json_writer entries, info, narrowed; /* without the brackets around them */
     uint32_t *samples, *layers;                 /* in the order of their bytes; ascending */
     size_t n_samples, samples_capacity, n_layers, layers_capacity;
+    uint64_t *array_ends; /* of each array, from where the data begins */
+    uint32_t *array_sums; /* their CRC32C, as many; NULL until segment_sum() */
+    size_t n_arrays, arrays_capacity;
     uint64_t data_bytes;
     struct quota_charge charge;
 };
@@ -25,7 +28,7 @@ struct segment_facts { /* of a sealed one */
     uint32_t number;
     uint64_t file_bytes;
     char sha256[DIGEST_HEX_CHARS + 1];
-    uint32_t crc32c;
+    uint32_t crc32c, header_crc32c; /* of the whole file, and of what lies before the arrays */
 };
 
 int contents_add(struct segment_contents *contents, const struct sample *sample, struct error *error);

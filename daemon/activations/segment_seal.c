@@ -108,7 +108,7 @@ static int sync_and_sum(struct segment_builder *segment, int fd, const char *suf
         segment->is_broken = fd == segment->data_fd;
         return segment_fail(segment, suffix, "write to the disk", errno, error);
     }
-    int failed = segment_sum(fd, activation_segment_name(segment->number, suffix, name), facts, error);
+    int failed = segment_sum(fd, activation_segment_name(segment->number, suffix, name), &segment->contents, facts, error);
     /* Nobody is known to read it soon. Its pages are what the next segment is written to: they are warm, and a host of a
      * virtual machine that takes idle pages away has not to find new ones, which costs more than all the rest of writing. */
     posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
@@ -116,14 +116,14 @@ static int sync_and_sum(struct segment_builder *segment, int fd, const char *suf
 }
 
 /* What was renamed before something failed. */
-static int sum_sealed(const struct segment_builder *segment, struct segment_facts *facts, struct error *error)
+static int sum_sealed(struct segment_builder *segment, struct segment_facts *facts, struct error *error)
 {
     char name[ACTIVATION_NAME_CHARS];
     activation_segment_name(segment->number, ACTIVATION_SEALED, name);
     int fd = store_path_openat(segment->folder_fd, name, O_RDONLY, 0);
     if (fd < 0 || fsync(segment->folder_fd) < 0)
         return segment_fail(segment, ACTIVATION_SEALED, "open", errno, error);
-    int failed = segment_sum(fd, name, facts, error);
+    int failed = segment_sum(fd, name, &segment->contents, facts, error);
     close(fd);
     return failed;
 }

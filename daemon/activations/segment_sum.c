@@ -27,30 +27,73 @@ static int read_at(int fd, const char *name, void *bytes, size_t count, uint64_t
     return 0;
 }
 
-struct sums {
-    struct digest *digest;
-    uint32_t crc32c;
-};
+void segment_sums_begin(struct segment_sums *sums, struct segment_contents *contents, uint64_t file_bytes)
+{
+    *sums = (struct segment_sums){.contents = contents, .digest = digest_create()};
+    sums->data_offset = sums->end = file_bytes - contents->data_bytes;
+    free(contents->array_sums);
+    contents->array_sums = memory_alloc_array(contents->n_arrays + 1, sizeof *contents->array_sums);
+}
+
+/* The header is the first part, then each array is one; what has no bytes ends where it begins. */
+static void end_parts(struct segment_sums *sums)
+{
+    const struct segment_contents *contents = sums->contents;
+    while (sums->at == sums->end && sums->n_done <= contents->n_arrays) {
+        if (sums->n_done > 0)
+            contents->array_sums[sums->n_done - 1] = sums->part;
+        else
+            sums->header = sums->part;
+        sums->all = crc32c_combine(sums->all, sums->part, sums->end - sums->begin);
+        sums->begin = sums->end;
+        sums->part = 0;
+        if (sums->n_done < contents->n_arrays)
+            sums->end = sums->data_offset + contents->array_ends[sums->n_done];
+        sums->n_done++;
+    }
+}
+
+void segment_sums_add(struct segment_sums *sums, const void *bytes, size_t count)
+{
+    const unsigned char *from = bytes;
+    digest_add(sums->digest, bytes, count);
+    while (count > 0 && sums->at < sums->end) {
+        size_t n = count < sums->end - sums->at ? count : (size_t)(sums->end - sums->at);
+        sums->part = crc32c_update(sums->part, from, n);
+        sums->at += n;
+        from += n;
+        count -= n;
+        end_parts(sums);
+    }
+}
+
+void segment_sums_end(struct segment_sums *sums, struct segment_facts *facts)
+{
+    unsigned char sum[DIGEST_BYTES];
+    digest_finish(sums->digest, sum);
+    digest_hex(sum, sizeof sum, facts->sha256);
+    facts->crc32c = sums->all;
+    facts->header_crc32c = sums->header;
+}
 
 static void add_to_sums(void *data, const void *bytes, size_t count)
 {
-    struct sums *sums = data;
-    sums->crc32c = crc32c_update(sums->crc32c, bytes, count);
-    digest_add(sums->digest, bytes, count);
+    segment_sums_add(data, bytes, count);
 }
 
-int segment_sum(int fd, const char *name, struct segment_facts *facts, struct error *error)
+int segment_sum(int fd, const char *name, struct segment_contents *contents, struct segment_facts *facts,
+                struct error *error)
 {
     struct stat status;
-    unsigned char sum[DIGEST_BYTES];
+    struct segment_sums sums;
     if (fstat(fd, &status) < 0)
         return fail_errno(error, errno, "cannot look at %s", name);
-    struct sums sums = {.digest = digest_create()};
     facts->file_bytes = (uint64_t)status.st_size;
+    if (facts->file_bytes < contents->data_bytes)
+        return fail(error, ERROR_DATA_LOSS, "SEGMENT_CUT", "%s got shorter while it was read", name);
+    segment_sums_begin(&sums, contents, facts->file_bytes);
     int failed = read_ahead(fd, name, facts->file_bytes, add_to_sums, &sums, error);
-    facts->crc32c = sums.crc32c;
-    digest_finish(sums.digest, sum);
-    digest_hex(sum, sizeof sum, facts->sha256);
+    segment_sums_end(&sums, facts);
     return failed;
 }
 
@@ -139,23 +182,20 @@ static void add_texts(const struct part_header *header, const char *key, char br
     arena_fini(&arena);
 }
 
-char *segment_sum_entry(const struct part_header *header, const char *name, const struct segment_facts *facts,
-                        int (*take)(void *data, uint32_t sample, struct error *error), void *data, struct error *error)
+int segment_sum_contents(const struct part_header *header, const char *name, struct segment_contents *contents,
+                         int (*take)(void *data, uint32_t sample, struct error *error), void *data, struct error *error)
 {
-    struct segment_contents contents = {0};
-    char *entry = NULL;
-    if (add_samples(header, name, &contents, take, data, error) == 0) {
-        add_texts(header, CONTENTS_INFO, '{', &contents.info);
-        add_texts(header, CONTENTS_NARROWED, '[', &contents.narrowed);
-        entry = contents_entry(&contents, facts);
-    }
-    contents_fini(&contents);
-    return entry;
+    if (add_samples(header, name, contents, take, data, error) < 0)
+        return -1;
+    add_texts(header, CONTENTS_INFO, '{', &contents->info);
+    add_texts(header, CONTENTS_NARROWED, '[', &contents->narrowed);
+    return 0;
 }
 
 char *segment_describe(int folder_fd, uint32_t number, struct segment_facts *facts,
                        int (*take)(void *data, uint32_t sample, struct error *error), void *data, struct error *error)
 {
+    struct segment_contents contents = {0};
     struct part_header *header = NULL;
     char name[ACTIVATION_NAME_CHARS], *entry = NULL;
     activation_segment_name(number, ACTIVATION_SEALED, name);
@@ -166,8 +206,10 @@ char *segment_describe(int folder_fd, uint32_t number, struct segment_facts *fac
         return NULL;
     }
     header = read_header(fd, name, error);
-    if (header && segment_sum(fd, name, facts, error) == 0)
-        entry = segment_sum_entry(header, name, facts, take, data, error);
+    if (header && segment_sum_contents(header, name, &contents, take, data, error) == 0 &&
+        segment_sum(fd, name, &contents, facts, error) == 0)
+        entry = contents_entry(&contents, facts);
+    contents_fini(&contents);
     part_header_unref(header);
     close(fd);
     return entry;

@@ -4,16 +4,32 @@
 
 #include "activations/segment_contents.h"
 
-/* Size, CRC32C and SHA-256 of an open file, read from its beginning to its end. DATA_LOSS when it gets shorter meanwhile. */
-int segment_sum(int fd, const char *name, struct segment_facts *facts, struct error *error);
-
 struct part_header;
 
-/* The entry for the manifest of a sealed segment, by its header and what its bytes came to; malloced. `take`, unless NULL, is told of each sample.
- * NULL: DATA_LOSS when it is no segment, or what take() said. */
-char *segment_sum_entry(const struct part_header *header, const char *name, const struct segment_facts *facts,
-                        int (*take)(void *data, uint32_t sample, struct error *error), void *data, struct error *error);
-/* The same of a file. */
+struct segment_sums { /* under way: of the bytes of a file, from its beginning to its end */
+    struct segment_contents *contents;
+    struct digest *digest;
+    uint64_t data_offset;
+    uint64_t at, begin, end;    /* in the file; of the part that is being summed */
+    uint32_t part, header, all; /* CRC32C */
+    size_t n_done;              /* parts */
+};
+
+/* `contents` are of the file, whose data end with it; it gets the sums of its arrays. */
+void segment_sums_begin(struct segment_sums *sums, struct segment_contents *contents, uint64_t file_bytes);
+void segment_sums_add(struct segment_sums *sums, const void *bytes, size_t count);
+void segment_sums_end(struct segment_sums *sums, struct segment_facts *facts); /* but number and size; frees */
+
+/* Size, CRC32C and SHA-256 of an open file, and the sums of its arrays, read from its beginning to its end. DATA_LOSS when it gets
+ * shorter meanwhile. */
+int segment_sum(int fd, const char *name, struct segment_contents *contents, struct segment_facts *facts,
+                struct error *error);
+
+/* What a sealed segment holds, by its header. `contents` is zeroed, and the caller's to free whatever this returns; `take`, unless
+ * NULL, is told of each sample. DATA_LOSS when it is no segment, or what take() said. */
+int segment_sum_contents(const struct part_header *header, const char *name, struct segment_contents *contents,
+                         int (*take)(void *data, uint32_t sample, struct error *error), void *data, struct error *error);
+/* The entry for the manifest of a file that is sealed; malloced. NULL: the same errors. */
 char *segment_describe(int folder_fd, uint32_t number, struct segment_facts *facts,
                        int (*take)(void *data, uint32_t sample, struct error *error), void *data, struct error *error);
 

@@ -14,6 +14,7 @@ enum { ACTIVATION_MAX_HOST = 99999, ACTIVATION_MAX_SEGMENT = 999999, ACTIVATION_
 enum { ACTIVATION_NAME_CHARS = 64 };
 
 #define ACTIVATION_MANIFEST "manifest.json"
+#define ACTIVATION_MANIFEST_FORMAT "tensorcast-activations" /* its "format" */
 #define ACTIVATION_SEALED ".safetensors"
 
 /* Each returns `name`. */

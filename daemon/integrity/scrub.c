@@ -9,8 +9,8 @@
 
 #include "base/memory.h"
 #include "base/metadata.h"
-#include "base/text.h"
 #include "integrity/scrub_private.h"
+#include "integrity/verify_private.h"
 
 enum { PIECE_BYTES = 8 << 20, DISK_THREADS = 4, REMOTE_THREADS = 8 };
 
@@ -163,18 +163,13 @@ static void judge_files(struct crew *crew)
 static int make_lanes(struct crew *crew)
 {
     struct scrub *scrub = crew->scrub;
-    char name[TEXT_NAME_CHARS];
     for (size_t i = 0; i < scrub->n_files; i++) {
         struct scrub_lane *lane = &crew->lanes[crew->n_lanes];
         struct scrub_file *file = &scrub->files[i];
         uint64_t bytes = file->part->size_bytes;
-        if (!scrub_lane_init(lane, scrub, crew->options->for_manifest, i))
+        bool is_wanted = scrub_lane_init(lane, scrub, crew->options->for_manifest, i);
+        if (verify_check_size(file->part, lane->manifest, &file->error) < 0 || !is_wanted)
             continue;
-        if (lane->manifest && lane->manifest->bytes != bytes) {
-            fail(&file->error, ERROR_DATA_LOSS, "MANIFEST_DISAGREES", "%s has %" PRIu64 " bytes, by its manifest %" PRIu64,
-                 text_escape(file->part->name, strlen(file->part->name), name), bytes, lane->manifest->bytes);
-            continue;
-        }
         lane->n_pieces = bytes / crew->piece_bytes + (bytes % crew->piece_bytes != 0);
         crew->n_lanes++;
         lane->piece_crcs = metadata_array(lane->n_pieces, sizeof *lane->piece_crcs, &crew->error);

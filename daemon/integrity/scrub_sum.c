@@ -34,7 +34,7 @@ bool scrub_lane_init(struct scrub_lane *lane, const struct scrub *scrub, bool fo
         lane->kinds |= lane->manifest->sha256.kind ? 1u << CHECKSUM_SHA256 : 0;
         lane->wants_blocks = lane->wants_blocks || lane->manifest->blocks;
     }
-    lane->wants_tensors = for_manifest || (lane->manifest && artifact->manifest->n_tensors);
+    lane->wants_tensors = for_manifest || (lane->manifest && (artifact->manifest->n_tensors || lane->manifest->arrays));
     lane->first_piece = artifact_find_piece(artifact, (uint32_t)file, 0);
     lane->end_piece = artifact_find_piece(artifact, (uint32_t)file + 1, 0);
     return lane->kinds || lane->wants_blocks || lane->wants_tensors;
@@ -187,22 +187,19 @@ static void compare_blocks(const struct scrub *scrub, struct scrub_lane *lane, s
 
 static void compare_tensors(const struct scrub *scrub, struct scrub_lane *lane, struct mismatch *mismatch)
 {
-    const struct manifest *manifest = scrub->artifact->manifest;
     for (size_t i = lane->first_piece; lane->manifest && i < lane->end_piece && !mismatch->origin; i++) {
         const struct tensor_piece *piece = &scrub->artifact->pieces[i];
         const struct tensor_record *tensor = artifact_stored(scrub->artifact, piece->tensor);
-        const struct manifest_tensor *known = manifest_find_tensor(manifest, tensor->name, tensor->name_length);
-        bool is_meant =
-            known && (&manifest->files[known->file] == lane->manifest || artifact_is_copied(scrub->artifact, piece));
-        if (!is_meant || piece->box)
+        uint32_t known;
+        if (!artifact_piece_crc32c(scrub->artifact, lane->manifest, piece, &known))
             continue;
         lane->file->by_manifest |= 1u << CHECKSUM_CRC32C;
-        if (known->crc32c == scrub->piece_crcs[i])
+        if (known == scrub->piece_crcs[i])
             continue;
         *mismatch = (struct mismatch){piece->offset,
                                       piece->offset + tensor->bytes,
                                       checksum_of_crc(CHECKSUM_CRC32C, scrub->piece_crcs[i]),
-                                      checksum_of_crc(CHECKSUM_CRC32C, known->crc32c),
+                                      checksum_of_crc(CHECKSUM_CRC32C, known),
                                       "the manifest",
                                       ""};
         snprintf(mismatch->tensor, sizeof mismatch->tensor, ", tensor ");

@@ -193,19 +193,6 @@ static int fail_sum(const struct tally_file *file, uint64_t lo, uint64_t hi, uin
                 checksum_print(wanted, told));
 }
 
-/* What the manifest says of a piece, by the tensor that is stored there; NULL = nothing, or of another file. */
-static const struct manifest_tensor *find_known(const struct tally *tally, const struct tally_file *file,
-                                                const struct tensor_piece *piece)
-{
-    const struct artifact *artifact = tally->artifact;
-    const struct tensor_record *record = artifact_stored(artifact, piece->tensor);
-    const struct manifest_tensor *tensor =
-        piece->box ? NULL : manifest_find_tensor(artifact->manifest, record->name, record->name_length);
-    bool is_meant =
-        tensor && (&artifact->manifest->files[tensor->file] == file->manifest || artifact_is_copied(artifact, piece));
-    return is_meant ? tensor : NULL;
-}
-
 /* Adds up the bytes of those that all of was read. */
 static int compare_tensors(struct tally *tally, uint32_t f, uint64_t *verified_bytes, struct error *error)
 {
@@ -214,13 +201,15 @@ static int compare_tensors(struct tally *tally, uint32_t f, uint64_t *verified_b
     char name[TEXT_NAME_CHARS];
     for (size_t i = artifact_find_piece(artifact, f, 0); i < artifact->n_pieces && artifact->pieces[i].file == f; i++) {
         const struct tensor_piece *piece = &artifact->pieces[i];
-        const struct manifest_tensor *known = find_known(tally, file, piece);
+        const struct tensor_record *record = artifact_stored(artifact, piece->tensor);
         uint64_t end = artifact_piece_end(artifact, piece), crc;
-        if (!known || !ledger_sum_part(&file->ledger, piece->offset, end, &crc))
+        uint32_t known;
+        if (!artifact_piece_crc32c(artifact, file->manifest, piece, &known) ||
+            !ledger_sum_part(&file->ledger, piece->offset, end, &crc))
             continue;
-        const struct checksum wanted = checksum_of_crc(CHECKSUM_CRC32C, known->crc32c);
-        if (crc != known->crc32c)
-            return fail_sum(file, piece->offset, end, crc, &wanted, text_escape(known->name, known->name_length, name),
+        const struct checksum wanted = checksum_of_crc(CHECKSUM_CRC32C, known);
+        if (crc != known)
+            return fail_sum(file, piece->offset, end, crc, &wanted, text_escape(record->name, record->name_length, name),
                             error);
         *verified_bytes += end - piece->offset;
     }

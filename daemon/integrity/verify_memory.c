@@ -221,7 +221,8 @@ enum check verify_whole_file(struct verify_file *file)
     bool from_manifest;
     for (size_t i = 0; i < sizeof cheap_first / sizeof *cheap_first && !expected; i++)
         expected = verify_expected(file, cheap_first[i], &from_manifest);
-    if (!expected || (from_manifest && file->manifest->blocks && memory_of(file))) /* its blocks and tensors tell more */
+    if (!expected || (from_manifest && (file->manifest->blocks || file->manifest->arrays) && memory_of(file)))
+        /* its blocks and tensors tell more */
         return CHECK_CANNOT;
     if (!memory_of(file)) {
         file->reason = "memory of a device or of a client is not read back, and not all of the file was read at once";
@@ -238,22 +239,17 @@ enum check verify_whole_file(struct verify_file *file)
 /* --- by the manifest: whole tensors --- */
 
 struct known {
-    struct range range;                   /* of a piece */
-    const struct manifest_tensor *tensor; /* what the manifest says of it; NULL = nothing, or not all of it is here */
+    struct range range; /* of a piece */
+    bool is_known;      /* the manifest has a sum of it, and all of it is here */
+    uint32_t crc32c;
 };
 
-/* Of a piece, by the tensor that is stored there, whatever the view calls it. */
 static struct known find_known(const struct verify_file *file, const struct tensor_piece *piece)
 {
     const struct artifact *artifact = file->options->mapping->artifact;
-    const struct tensor_record *record = artifact_stored(artifact, piece->tensor);
     struct known known = {.range = {piece->offset, artifact_piece_end(artifact, piece)}};
-    const struct manifest_tensor *tensor =
-        piece->box ? NULL : manifest_find_tensor(artifact->manifest, record->name, record->name_length);
-    bool is_meant =
-        tensor && (&artifact->manifest->files[tensor->file] == file->manifest || artifact_is_copied(artifact, piece));
-    if (is_meant && is_all_here(file, &known.range))
-        known.tensor = tensor;
+    known.is_known =
+        artifact_piece_crc32c(artifact, file->manifest, piece, &known.crc32c) && is_all_here(file, &known.range);
     return known;
 }
 
@@ -269,11 +265,11 @@ static enum check compare_tensors(struct verify_file *file, bool *has_others)
         if (bytes == 0)
             continue;
         struct known known = find_known(file, piece);
-        if (!known.tensor) {
+        if (!known.is_known) {
             *has_others = true;
             continue;
         }
-        const struct checksum expected = checksum_of_crc(CHECKSUM_CRC32C, known.tensor->crc32c);
+        const struct checksum expected = checksum_of_crc(CHECKSUM_CRC32C, known.crc32c);
         if (verify_is_cancelled(file) || compare_range(file, &known.range, &expected, true, bytes) == CHECK_FAILED)
             return CHECK_FAILED;
     }
@@ -293,7 +289,7 @@ static uint64_t count_others(const struct verify_file *file, const struct range 
         struct known known = find_known(file, &artifact->pieces[i]);
         uint64_t lo = known.range.lo > block->lo ? known.range.lo : block->lo;
         uint64_t hi = known.range.hi < block->hi ? known.range.hi : block->hi;
-        bytes -= known.tensor && lo < hi ? hi - lo : 0;
+        bytes -= known.is_known && lo < hi ? hi - lo : 0;
     }
     return bytes;
 }

@@ -275,7 +275,7 @@ static void ref_artifact(void *artifact)
     artifact_ref(artifact);
 }
 
-enum { AGAIN_FOR_MS = 200 };
+enum { AGAIN_FOR_MS = 200, CRC_CHARS = 8 };
 
 int artifact_resolve(const char *reference, const struct source_options *options, struct header_cache *cache, unsigned flags,
                      struct artifact **artifact, struct error *error)
@@ -387,6 +387,33 @@ size_t artifact_find_piece(const struct artifact *artifact, uint32_t file, uint6
             hi = middle;
     }
     return lo;
+}
+
+/* Arrays that are listed by place: each of the file's is. */
+static bool find_listed(const struct artifact *artifact, const struct manifest_file *file, const struct tensor_piece *piece,
+                        uint32_t *crc32c)
+{
+    size_t first = artifact_find_piece(artifact, piece->file, 0), end = artifact_find_piece(artifact, piece->file + 1, 0);
+    char digits[CRC_CHARS + 1] = "";
+    if (end - first != file->n_arrays)
+        return false;
+    memcpy(digits, file->arrays + ((size_t)(piece - artifact->pieces) - first) * CRC_CHARS, CRC_CHARS);
+    *crc32c = (uint32_t)strtoul(digits, NULL, 16);
+    return true;
+}
+
+bool artifact_piece_crc32c(const struct artifact *artifact, const struct manifest_file *file,
+                           const struct tensor_piece *piece, uint32_t *crc32c)
+{
+    const struct manifest *manifest = artifact->manifest;
+    const struct tensor_record *record = artifact_stored(artifact, piece->tensor);
+    if (piece->box || file->arrays)
+        return !piece->box && find_listed(artifact, file, piece, crc32c);
+    const struct manifest_tensor *known = manifest_find_tensor(manifest, record->name, record->name_length);
+    if (!known || (&manifest->files[known->file] != file && !artifact_is_copied(artifact, piece)))
+        return false;
+    *crc32c = known->crc32c;
+    return true;
 }
 
 bool artifact_is_racy(const struct artifact *artifact)

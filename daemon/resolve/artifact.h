@@ -136,6 +136,11 @@ uint64_t artifact_piece_end(const struct artifact *artifact, const struct tensor
 /* The first piece of that file, or of one behind it, that ends behind `at`: an index into pieces, n_pieces = none. */
 size_t artifact_find_piece(const struct artifact *artifact, uint32_t file, uint64_t at);
 
+/* What the manifest says of a piece that is all of a tensor, by the name that is stored there, or by its place; `file` is the manifest's
+ * of its file. False: nothing. */
+bool artifact_piece_crc32c(const struct artifact *artifact, const struct manifest_file *file,
+                           const struct tensor_piece *piece, uint32_t *crc32c);
+
 /* What lies before the tensors of a file: how much, and its CRC of that kind. */
 uint64_t artifact_prefix_bytes(const struct artifact *artifact, size_t file);
 uint64_t artifact_prefix_crc(const struct artifact *artifact, size_t file, enum checksum_kind kind);

@@ -10,6 +10,7 @@
 #include "base/map.h"
 #include "base/memory.h"
 #include "base/text.h"
+#include "resolve/activation_manifest.h"
 #include "resolve/artifact_table.h"
 #include "resolve/dcp.h"
 #include "resolve/safetensors.h"
@@ -362,7 +363,8 @@ void discovery_fini(struct discovery *discovery)
 
 /* A source in which a manifest would be, NULL when nothing is to be looked for. Beside a single object of a store nothing is:
  * what lies there in a bucket or on a web server mostly belongs to something else, and a query may be part of its address. A
- * reference as it is shown may lack its query: it is not opened again. */
+ * reference as it is shown may lack its query: it is not opened again. Buckets hold stores of activations, whose segments are
+ * named like nothing else. */
 static struct source *open_beside(const struct discovery *discovery, const struct source_options *options,
                                   struct error *error)
 {
@@ -372,7 +374,8 @@ static struct source *open_beside(const struct discovery *discovery, const struc
         beside = source_ref(discovery->index_source);
     } else if (!source->is_single_file) {
         source_open_beside(source, options, &beside, error);
-    } else if (slash && source->caps.has_folders) {
+    } else if (slash && (source->caps.has_folders ||
+                         (source->ops->list_folders && activation_manifest_is_segment(source->files[0].name)))) {
         char *folder = memory_print("%.*s", (int)(slash - reference), reference);
         source_open(folder, options, &beside, error);
         free(folder);
@@ -418,6 +421,8 @@ struct manifest *discover_manifest(const struct discovery *discovery, const stru
     }
     if (problem->code)
         error_prefix(problem, "%s", name);
+    else if (beside && !manifest)
+        manifest = activation_manifest_read(discovery->source, beside, options, lookup, problem);
     source_unref(beside);
     free(name);
     return manifest;

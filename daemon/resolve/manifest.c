@@ -219,21 +219,21 @@ static int check_blocks(struct reader *reader)
     return 0;
 }
 
-static int index_names(struct reader *reader)
+int manifest_index(struct manifest *manifest, struct error *error)
 {
-    struct manifest *manifest = reader->manifest;
     char name[TEXT_NAME_CHARS];
-    if (map_init_charged(&manifest->file_by_name, manifest->n_files, reader->error) < 0 ||
-        map_init_charged(&manifest->tensor_by_name, manifest->n_tensors, reader->error) < 0)
+    if (map_init_charged(&manifest->file_by_name, manifest->n_files, error) < 0 ||
+        map_init_charged(&manifest->tensor_by_name, manifest->n_tensors, error) < 0)
         return -1;
     for (size_t i = 0; i < manifest->n_files; i++)
         if (map_add(&manifest->file_by_name, manifest->files[i].name, strlen(manifest->files[i].name), (uint32_t)i) !=
             MAP_NONE)
-            return fail_file(reader, &manifest->files[i], "occurs twice");
+            return fail(error, ERROR_DATA_LOSS, "MALFORMED_MANIFEST", "not a manifest: file %s occurs twice",
+                        text_escape(manifest->files[i].name, strlen(manifest->files[i].name), name));
     for (size_t i = 0; i < manifest->n_tensors; i++) {
         const struct manifest_tensor *tensor = &manifest->tensors[i];
         if (map_add(&manifest->tensor_by_name, tensor->name, tensor->name_length, (uint32_t)i) != MAP_NONE)
-            return fail(reader->error, ERROR_DATA_LOSS, "MALFORMED_MANIFEST", "not a manifest: tensor %s occurs twice",
+            return fail(error, ERROR_DATA_LOSS, "MALFORMED_MANIFEST", "not a manifest: tensor %s occurs twice",
                         text_escape(tensor->name, tensor->name_length, name));
     }
     return 0;
@@ -259,14 +259,20 @@ static int read_document(struct reader *reader)
         return fail(reader->error, ERROR_UNIMPLEMENTED, "UNKNOWN_MANIFEST_VERSION",
                     "the manifest has version %llu; this tensorcast knows %d", (unsigned long long)reader->version,
                     MANIFEST_VERSION);
-    return check_blocks(reader) < 0 || index_names(reader) < 0 ? -1 : 0;
+    return check_blocks(reader) < 0 || manifest_index(reader->manifest, reader->error) < 0 ? -1 : 0;
+}
+
+struct manifest *manifest_create(void)
+{
+    struct manifest *manifest = memory_alloc(sizeof *manifest);
+    arena_init(&manifest->arena, 0);
+    return manifest;
 }
 
 struct manifest *manifest_parse(const char *json, uint64_t json_bytes, struct error *error)
 {
-    struct manifest *manifest = memory_alloc(sizeof *manifest);
+    struct manifest *manifest = manifest_create();
     struct reader reader = {.manifest = manifest, .error = error};
-    arena_init(&manifest->arena, 0);
     json_init(&reader.json, json, json_bytes, &manifest->arena);
     reader.json.memory_error = error;
     if (json_bytes > MANIFEST_MAX_BYTES ? fail_manifest(&reader, "it is too large") : read_document(&reader)) {

@@ -39,6 +39,8 @@ struct manifest_file {
     struct checksum header;         /* CRC-32C of what lies before the tensors; likewise */
     const uint32_t *blocks;         /* CRC-32C of block after block; NULL = not given */
     uint64_t n_blocks;
+    const char *arrays; /* CRC-32C of array after array, in hex, of an activation store; NULL = not given */
+    size_t n_arrays;
 };
 
 struct manifest {
@@ -54,6 +56,11 @@ struct manifest {
 /* DATA_LOSS unless it is a manifest of a version that we know; of another one UNIMPLEMENTED. NULL on error. */
 struct manifest *manifest_parse(const char *json, uint64_t json_bytes, struct error *error);
 void manifest_destroy(struct manifest *manifest); /* accepts NULL */
+
+/* For who makes one of something else: empty; files are added with METADATA_RESERVE and their texts in the arena; then their names
+ * are indexed, twice the same is DATA_LOSS. */
+struct manifest *manifest_create(void);
+int manifest_index(struct manifest *manifest, struct error *error);
 
 /* NULL when the manifest does not have it. */
 const struct manifest_file *manifest_find_file(const struct manifest *manifest, const char *name);

@@ -1,0 +1,178 @@
+/* What is taken from the manifests of an activation store's hosts, and what is refused. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "resolve/activation_manifest.h"
+#include "resolve/artifact.h"
+#include "source/source_memory.h"
+
+#include <cmocka.h> /* last: it makes a macro of fail */
+
+#define HEAD "{\"format\": \"tensorcast-activations\", \"version\": 1, \"host\": 3, \"segments\": ["
+#define SHA256 "15e2b0d3c33891ebb0f1ef609ec419420c20e320ce94c65fbc8c3312448eb225"
+#define FIRST                                                                                                               \
+    "{\"file\":\"segment_000001.safetensors\",\"bytes\":5000,\"sha256\":\"" SHA256 "\",\"crc32c\":\"e3069283\","            \
+    "\"samples\":[1,2],\"info\":{\"1\":{\"file\":7}},\"header_crc32c\":\"00000007\",\"array_crc32c\":\"0000000aFFFFFFFF\"}"
+
+static struct error error;
+
+static struct manifest *parse(const char *folder, const char *text)
+{
+    struct manifest *manifest = manifest_create();
+    size_t room = 0;
+    if (activation_manifest_add(manifest, &room, folder, text, strlen(text), &error) == 0)
+        return manifest;
+    manifest_destroy(manifest);
+    return NULL;
+}
+
+static void segments_are_named_from_the_store_on_with_all_their_sums(void **state)
+{
+    char text[CHECKSUM_TEXT_CHARS];
+    (void)state;
+    struct manifest *manifest = parse("host_003", HEAD FIRST ",{\"file\":\"segment_000002.safetensors\",\"bytes\":0}]}");
+    assert_non_null(manifest);
+    assert_int_equal(manifest_index(manifest, &error), 0);
+    const struct manifest_file *first = manifest_find_file(manifest, "host_003/segment_000001.safetensors");
+    const struct manifest_file *second = manifest_find_file(manifest, "host_003/segment_000002.safetensors");
+    assert_int_equal(first->bytes, 5000);
+    assert_string_equal(checksum_print(&first->sha256, text), "sha256 " SHA256);
+    assert_string_equal(checksum_print(&first->crc32c, text), "crc32c e3069283");
+    assert_int_equal(checksum_crc(&first->header), 7);
+    assert_int_equal(first->n_arrays, 2);
+    assert_string_equal(first->arrays, "0000000aFFFFFFFF");
+    assert_null(second->arrays);
+    assert_int_equal(second->crc32c.kind, CHECKSUM_NONE);
+    manifest_destroy(manifest);
+}
+
+static void what_is_damaged_is_refused(void **state)
+{
+    static const char *const bad[] = {
+        "",
+        "[]",
+        HEAD,
+        HEAD "7]}",
+        HEAD "{}]}",
+        HEAD "{\"file\":\"segment_000001.safetensors\"}]}",
+        HEAD "{\"bytes\":7}]}",
+        HEAD "{\"bytes\":7,\"file\":\"model.safetensors\"}]}",
+        HEAD "{\"bytes\":7,\"file\":\"../segment_000001.safetensors\"}]}",
+        HEAD "{\"bytes\":7,\"file\":\"host_001/segment_000001.safetensors\"}]}",
+        HEAD "{\"bytes\":-7,\"file\":\"segment_000001.safetensors\"}]}",
+        HEAD "{\"bytes\":7,\"file\":\"segment_000001.safetensors\\u0000\"}]}",
+        HEAD "{\"bytes\":7,\"file\":\"segment_000001.safetensors\",\"crc32c\":\"e306928\"}]}",
+        HEAD "{\"bytes\":7,\"file\":\"segment_000001.safetensors\",\"sha256\":\"e3069283\"}]}",
+        HEAD "{\"bytes\":7,\"file\":\"segment_000001.safetensors\",\"array_crc32c\":\"e3069283e\"}]}",
+        HEAD "{\"bytes\":7,\"file\":\"segment_000001.safetensors\",\"array_crc32c\":\"e306928x\"}]}",
+        HEAD "{\"bytes\":7,\"file\":\"segment_000001.safetensors\",\"array_crc32c\":7}]}",
+        HEAD FIRST "]} ,",
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        if (parse("", bad[i]))
+            fail_msg("taken: %s", bad[i]);
+        assert_int_equal(error.code, ERROR_DATA_LOSS);
+        assert_string_equal(error.reason, "BAD_MANIFEST");
+    }
+}
+
+static void a_document_of_another_format_is_no_manifest(void **state)
+{
+    static const char *const others[] = {"{}", "{\"segments\":[]}", "{\"format\":\"mine\",\"segments\":[7]}",
+                                         "{\"format\":\"mine\",\"segments\":[" FIRST "]}"};
+    (void)state;
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        struct manifest *manifest = parse("", others[i]);
+        assert_non_null(manifest);
+        assert_int_equal(manifest->n_files, 0);
+        manifest_destroy(manifest);
+    }
+}
+
+static void a_segment_that_is_listed_twice_is_a_damaged_manifest(void **state)
+{
+    struct manifest *manifest = parse("", HEAD FIRST "," FIRST "]}");
+    (void)state;
+    assert_non_null(manifest);
+    assert_int_equal(manifest_index(manifest, &error), -1);
+    assert_int_equal(error.code, ERROR_DATA_LOSS);
+    manifest_destroy(manifest);
+}
+
+static void only_segments_of_hosts_are_segments(void **state)
+{
+    (void)state;
+    assert_true(activation_manifest_is_segment("segment_000001.safetensors"));
+    assert_true(activation_manifest_is_segment("host_003/segment_000001.safetensors"));
+    assert_false(activation_manifest_is_segment("host_3/segment_000001.safetensors"));
+    assert_false(activation_manifest_is_segment("a/host_003/segment_000001.safetensors"));
+    assert_false(activation_manifest_is_segment("host_003/segment_1.safetensors"));
+    assert_false(activation_manifest_is_segment("segment_000001.open"));
+}
+
+/* --- by place ----------------------------------------------------------------------------------------------------------- */
+
+#define HEADER                                                                                                              \
+    "{\"layer_1/sample_00000001\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]},"                                 \
+    "\"layer_2/sample_00000001\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[4,4]},"                                  \
+    "\"layer_3/sample_00000001\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[4,6]}}"
+
+static void put_segment(const char *manifest)
+{
+    char file[8 + sizeof HEADER + 6] = {(char)((sizeof HEADER - 1) & 0xff), (char)((sizeof HEADER - 1) >> 8)};
+    memcpy(file + 8, HEADER, sizeof HEADER - 1);
+    memcpy(file + 8 + sizeof HEADER - 1, "123456", 6);
+    source_memory_put("acts", "segment_000001.safetensors", file, 8 + sizeof HEADER - 1 + 6);
+    source_memory_put("acts", "manifest.json", manifest, strlen(manifest));
+}
+
+static bool find(const char *sums, size_t piece, uint32_t *crc32c)
+{
+    static const struct source_options options = {0};
+    struct artifact *artifact;
+    char *manifest = memory_print(HEAD "{\"file\":\"segment_000001.safetensors\",\"bytes\":%zu,\"array_crc32c\":\"%s\"}]}",
+                                  8 + sizeof HEADER - 1 + 6, sums);
+    source_memory_clear();
+    put_segment(manifest);
+    free(manifest);
+    assert_int_equal(artifact_resolve("memory:acts", &options, NULL, 0, &artifact, &error), 0);
+    assert_int_equal(artifact->manifest_problem.code, ERROR_OK);
+    assert_non_null(artifact->manifest);
+    const struct manifest_file *file = manifest_find_file(artifact->manifest, "segment_000001.safetensors");
+    bool is_known = artifact_piece_crc32c(artifact, file, &artifact->pieces[piece], crc32c);
+    artifact_unref(artifact);
+    source_memory_clear();
+    return is_known;
+}
+
+static void arrays_have_the_sums_of_their_places_also_behind_empty_ones(void **state)
+{
+    uint32_t crc32c;
+    (void)state;
+    assert_true(find("00000001000000000000000a", 0, &crc32c));
+    assert_int_equal(crc32c, 1);
+    assert_true(find("00000001000000000000000a", 2, &crc32c));
+    assert_int_equal(crc32c, 10);
+    assert_false(find("000000010000000a", 0, &crc32c)); /* of another number of arrays */
+    assert_false(find("", 0, &crc32c));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(segments_are_named_from_the_store_on_with_all_their_sums),
+        cmocka_unit_test(what_is_damaged_is_refused),
+        cmocka_unit_test(a_document_of_another_format_is_no_manifest),
+        cmocka_unit_test(a_segment_that_is_listed_twice_is_a_damaged_manifest),
+        cmocka_unit_test(only_segments_of_hosts_are_segments),
+        cmocka_unit_test(arrays_have_the_sums_of_their_places_also_behind_empty_ones),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
