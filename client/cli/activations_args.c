@@ -103,7 +103,7 @@ static int check_partition(const struct activations_args *args, struct error *er
         return usage_error(error, "'activations partition' needs --machines, --machine, --hosts and --host");
     if (!args->partition.machines || !args->partition.hosts || args->partition.machines > UINT32_MAX ||
         args->partition.hosts > UINT32_MAX)
-        return usage_error(error, "--machines and --hosts are at least 1");
+        return usage_error(error, "--machines and --hosts are 1 to 4294967295");
     if (args->partition.machine >= args->partition.machines || args->partition.host >= args->partition.hosts)
         return usage_error(error, "--machine is below --machines and --host below --hosts: they are counted from 0");
     return 0;

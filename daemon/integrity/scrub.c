@@ -168,7 +168,7 @@ static int make_lanes(struct crew *crew)
         struct scrub_file *file = &scrub->files[i];
         uint64_t bytes = file->part->size_bytes;
         bool is_wanted = scrub_lane_init(lane, scrub, crew->options->for_manifest, i);
-        if (verify_check_size(file->part, lane->manifest, &file->error) < 0 || !is_wanted)
+        if (verify_check_manifest(file->part, lane->manifest, &file->error) < 0 || !is_wanted)
             continue;
         lane->n_pieces = bytes / crew->piece_bytes + (bytes % crew->piece_bytes != 0);
         crew->n_lanes++;

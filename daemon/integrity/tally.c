@@ -68,7 +68,7 @@ static int check_manifest(const struct artifact *artifact, uint32_t f, const str
 {
     char name[TEXT_NAME_CHARS];
     const struct manifest_file *manifest = file->manifest;
-    if (verify_check_size(file->part, manifest, error) < 0)
+    if (verify_check_manifest(file->part, manifest, error) < 0)
         return -1;
     if (!manifest || !manifest->header.kind ||
         checksum_crc(&manifest->header) == artifact_prefix_crc(artifact, f, CHECKSUM_CRC32C))

@@ -53,23 +53,40 @@ bool verify_is_cancelled(struct verify_file *file)
 
 /* --- one file --- */
 
-int verify_check_size(const struct source_file *part, const struct manifest_file *manifest, struct error *error)
+static int fail_manifest(const struct source_file *part, const char *complaint, struct error *error)
 {
     char name[TEXT_NAME_CHARS];
-    if (!manifest || manifest->bytes == part->size_bytes)
-        return 0;
     return fail(error, ERROR_DATA_LOSS, "MANIFEST_DISAGREES",
-                "%s has %" PRIu64 " bytes, by its manifest %" PRIu64
-                ": the file is damaged, or the manifest is an old one; make a "
-                "new one with `tensorcast manifest` or remove it",
-                text_escape(part->name, strlen(part->name), name), part->size_bytes, manifest->bytes);
+                "%s %s: the file is damaged or another one, or the manifest is an old one; make a new one with `tensorcast "
+                "manifest` or remove it",
+                text_escape(part->name, strlen(part->name), name), complaint);
+}
+
+int verify_check_manifest(const struct source_file *part, const struct manifest_file *manifest, struct error *error)
+{
+    char complaint[2 * CHECKSUM_TEXT_CHARS + 64], told[CHECKSUM_TEXT_CHARS], listed[CHECKSUM_TEXT_CHARS];
+    if (manifest && manifest->bytes != part->size_bytes) {
+        snprintf(complaint, sizeof complaint, "has %" PRIu64 " bytes, by its manifest %" PRIu64, part->size_bytes,
+                 manifest->bytes);
+        return fail_manifest(part, complaint, error);
+    }
+    for (size_t i = 0; manifest && i < CHECKSUM_PER_FILE; i++) {
+        const struct checksum *given = &part->checksums[i];
+        const struct checksum *known = given->kind == CHECKSUM_SHA256 ? &manifest->sha256 : &manifest->crc32c;
+        if (!given->kind || known->kind != given->kind || checksum_equal(given, known))
+            continue;
+        snprintf(complaint, sizeof complaint, "has %s in its store, by its manifest %s", checksum_print(given, told),
+                 checksum_print(known, listed));
+        return fail_manifest(part, complaint, error);
+    }
+    return 0;
 }
 
 static int verify_file(void *files, size_t i, struct error *error)
 {
     struct verify_file *file = (struct verify_file *)files + i;
     static enum check (*const ways[])(struct verify_file *) = {verify_ledger, verify_whole_file, verify_by_manifest};
-    enum check result = verify_check_size(file->part, file->manifest, &file->error) ? CHECK_FAILED : CHECK_CANNOT;
+    enum check result = verify_check_manifest(file->part, file->manifest, &file->error) ? CHECK_FAILED : CHECK_CANNOT;
     for (size_t way = 0; way < sizeof ways / sizeof *ways && result == CHECK_CANNOT; way++)
         if (!verify_is_cancelled(file))
             result = ways[way](file);

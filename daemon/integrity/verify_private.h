@@ -26,8 +26,8 @@ static inline const unsigned char *verify_readable(const struct segment *segment
     return segment_is_lent(segment) ? NULL : segment->host_address;
 }
 
-/* That a manifest (may be NULL) tells the size that the file has. */
-int verify_check_size(const struct source_file *part, const struct manifest_file *manifest, struct error *error);
+/* That a manifest (may be NULL) tells the size that the file has, and the checksum that its store gives. */
+int verify_check_manifest(const struct source_file *part, const struct manifest_file *manifest, struct error *error);
 
 /* What the whole file is to have, or NULL; from the store before the manifest. */
 const struct checksum *verify_expected(struct verify_file *file, enum checksum_kind kind, bool *from_manifest);

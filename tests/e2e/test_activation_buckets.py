@@ -165,6 +165,21 @@ def test_a_bucket_is_exported_as_its_folder_is_also_where_segments_are_there_alo
     assert shards(tmp_path / "both") == want
 
 
+def test_loads_from_a_bucket_are_compared_with_the_manifests_there(daemon, bucket, filled):
+    part = "/host_007/segment_000001.safetensors"
+    for place in ("", "/host_007", part):
+        told = daemon.cli.json("load", bucket.url + place, "--tensor", "layer_4/sample_00000021")["verified"]
+        assert (told["status"], told["by"]) == ("verified", "manifest crc32c"), (place, told)
+    name = f"host_007/{json.loads(bucket.get('host_007/manifest.json'))['segments'][0]['file']}"
+    raw = bytearray(bucket.get(name))
+    raw[-1] ^= 1
+    bucket.put(name, bytes(raw))  # with a checksum of the store's own that is right
+    for place in ("", f"/{name}"):
+        with pytest.raises(tc.TensorcastError, match=name.rpartition("/")[2]) as caught:
+            list(tc.connect(daemon.socket).activation_store(bucket.url + place).samples())
+        assert caught.value.code.name == "DATA_LOSS"
+
+
 def test_a_segment_that_changed_in_its_bucket_is_not_exported(daemon, bucket, filled, tmp_path):
     name = "host_000/segment_000002.safetensors"
     raw = bytearray(bucket.get(name))
