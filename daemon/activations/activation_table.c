@@ -247,6 +247,14 @@ static uint64_t room_for(const struct sample *sample)
     return segment_cost(sample) + 2 * (sample->info_bytes + 64);
 }
 
+/* Of the segment that it may begin, whose header has its room from then on. */
+static uint64_t room_for_header(const struct activation_writer *writer, uint64_t left_bytes)
+{
+    uint64_t most = writer->coming.most_bytes, segment_bytes = writer->options.segment_bytes;
+    uint64_t room = segment_room(segment_bytes < most ? segment_bytes : most, &writer->coming.sample);
+    return room < left_bytes ? room : left_bytes;
+}
+
 void writer_count(struct activation_writer *writer)
 {
     uint64_t bytes = writer->folder ? host_folder_disk_bytes(writer->folder) : writer->host->bytes;
@@ -273,8 +281,10 @@ int writer_find_room(struct activation_writer *writer, struct error *error)
     writer_count(writer);
     host_table_bytes(table->hosts, host_table_known(writer->host).uid, &taken, &own);
     unsigned kept = quota_is_privileged(writer->uid) ? 0 : table->limits.kept_percent;
-    if (!limit || quota_allows(kept, limit, taken, own, needed)) {
-        writer->coming.reserved_bytes = needed;
+    uint64_t room = limit ? quota_room(kept, limit, taken, own) : UINT64_MAX;
+    if (needed <= room) {
+        writer->coming.most_bytes = room;
+        writer->coming.reserved_bytes = needed + (limit ? room_for_header(writer, room - needed) : 0);
         writer_count(writer);
         return 1;
     }

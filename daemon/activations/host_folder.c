@@ -157,12 +157,13 @@ static bool has_room(const struct host_folder *folder, const struct sample *samp
     return head + contents->data_bytes + sample->bytes <= folder->segment_bytes && head <= CONTENTS_MAX_HEAD_BYTES;
 }
 
-static int begin_segment(struct host_folder *folder, const struct sample *sample, struct error *error)
+static int begin_segment(struct host_folder *folder, const struct sample *sample, uint64_t most_bytes, struct error *error)
 {
     if (folder->next_segment > ACTIVATION_MAX_SEGMENT)
         return fail(error, ERROR_RESOURCE_EXHAUSTED, "TOO_MANY_SEGMENTS", "%s has %d segments; make larger ones",
                     folder->name, ACTIVATION_MAX_SEGMENT);
-    if (segment_create(folder->fd, folder->next_segment, folder->segment_bytes, sample, &folder->open, error) < 0)
+    uint64_t segment_bytes = folder->segment_bytes < most_bytes ? folder->segment_bytes : most_bytes;
+    if (segment_create(folder->fd, folder->next_segment, segment_bytes, sample, &folder->open, error) < 0)
         return -1;
     folder->next_segment++;
     return 0;
@@ -184,7 +185,7 @@ static int check_disk(const struct host_folder *folder, const struct sample *sam
                 sample->id, needed, available);
 }
 
-int host_folder_begin(struct host_folder *folder, const struct sample *sample, struct error *error)
+int host_folder_begin(struct host_folder *folder, const struct sample *sample, uint64_t most_bytes, struct error *error)
 {
     if (folder->open)
         segment_drop(folder->open); /* one that did not come to its end */
@@ -194,7 +195,7 @@ int host_folder_begin(struct host_folder *folder, const struct sample *sample, s
     if (folder->open && segment_contents(folder->open)->n_samples && !has_room(folder, sample) &&
         roll_over(folder, error) < 0)
         return -1;
-    if (check_disk(folder, sample, error) < 0 || (!folder->open && begin_segment(folder, sample, error) < 0) ||
+    if (check_disk(folder, sample, error) < 0 || (!folder->open && begin_segment(folder, sample, most_bytes, error) < 0) ||
         segment_reserve(folder->open, sample->bytes, error) < 0)
         return -1;
     count_open(folder);

@@ -46,8 +46,9 @@ uint64_t host_folder_disk_bytes(const struct host_folder *folder); /* of its fil
 
 /* begin, write as often as it takes, end. A sample that is there already is INVALID_ARGUMENT. After an error of any of them the
  * sample is gone and the next one may begin. Between begin and end: has the disk taken the sample's room, so that no write of it
- * fails for want of that; and where in a block of the file a byte of it will lie. */
-int host_folder_begin(struct host_folder *folder, const struct sample *sample, struct error *error);
+ * fails for want of that; and where in a block of the file a byte of it will lie. `most_bytes`: no more than that will come, so that
+ * a segment that begins with it needs no room for a longer header. */
+int host_folder_begin(struct host_folder *folder, const struct sample *sample, uint64_t most_bytes, struct error *error);
 bool host_folder_is_reserved(const struct host_folder *folder);
 uint32_t host_folder_block_offset(const struct host_folder *folder, uint64_t offset);
 int host_folder_write(struct host_folder *folder, const void *bytes, uint64_t count, struct error *error);

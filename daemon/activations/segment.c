@@ -57,7 +57,7 @@ static int open_file(const struct segment_builder *segment, const char *suffix, 
 }
 
 /* As many samples like the first one as the segment will have, and a tenth for those that differ. */
-static uint64_t choose_room(uint64_t segment_bytes, const struct sample *first)
+uint64_t segment_room(uint64_t segment_bytes, const struct sample *first)
 {
     uint64_t head = contents_head_bytes_of(first), n_samples = segment_bytes / (head + first->bytes) + 1;
     uint64_t room = n_samples * head + n_samples * head / 10 + MIN_ROOM_BYTES;
@@ -96,7 +96,7 @@ int segment_create(int folder_fd, uint32_t number, uint64_t segment_bytes, const
                    struct segment_builder **created, struct error *error)
 {
     struct segment_builder *segment = new_builder(folder_fd, number);
-    segment->room_bytes = choose_room(segment_bytes, first);
+    segment->room_bytes = segment_room(segment_bytes, first);
     segment->is_created = true;
     segment->data_fd = open_file(segment, SEGMENT_OPEN, O_CREAT | O_EXCL, error);
     if (segment->data_fd >= 0)

@@ -37,6 +37,8 @@ uint32_t segment_number(const struct segment_builder *segment);
 const struct segment_contents *segment_contents(const struct segment_builder *segment);
 uint64_t segment_sealed_bytes(const struct segment_builder *segment);
 uint64_t segment_disk_bytes(const struct segment_builder *segment);
+/* What is taken for the header, when a segment of so many bytes begins with that sample. */
+uint64_t segment_room(uint64_t segment_bytes, const struct sample *first);
 /* What a sample adds to the sealed file, header and data. */
 uint64_t segment_cost(const struct sample *sample);
 

@@ -53,7 +53,7 @@ static int append_bytes(struct activation_writer *writer, struct error *error)
 {
     const struct append_part *part = &writer->part;
     const char *memory = writer->memory.address;
-    if (part->offset == 0 && host_folder_begin(writer->folder, &writer->coming.sample, error) < 0)
+    if (part->offset == 0 && host_folder_begin(writer->folder, &writer->coming.sample, writer->coming.most_bytes, error) < 0)
         return -1;
     writer->step.block_offset = host_folder_block_offset(writer->folder, part->offset + part->bytes);
     if (writer->memory.is_overlapped && host_folder_is_reserved(writer->folder))

@@ -59,6 +59,7 @@ struct coming_sample { /* the one that is being appended */
     struct arena arena;
     uint64_t received_bytes;
     uint64_t reserved_bytes; /* of the disk */
+    uint64_t most_bytes;     /* that the quota has for it and those that follow */
 };
 
 struct writer_wait {

@@ -187,6 +187,21 @@ def test_a_quota_makes_samples_wait_and_then_refuses_them(start, models, acts):
     assert sum(p.stat().st_size for p in acts.rglob("*")) <= 512 << 10
 
 
+@pytest.mark.parametrize("count", [16384, 100])
+def test_a_quota_that_is_smaller_than_a_segment_holds_and_is_used(start, models, acts, count):
+    """The header of a segment of 1 GiB has room for samples that the quota has not."""
+    daemon = start(activations={"roots": [str(models)], "disk_quota": "1MiB", "quota_timeout": "100ms"})
+    make, n = lambda i: {1: np.full(count, i, np.float32)}, 0
+    with tc.connect(daemon.socket).activation_store(acts, host=3) as store:
+        with pytest.raises(tc.TensorcastError, match="disk_quota"):
+            while True:
+                store.append(n, make(n))
+                n += 1
+        assert sum(path.stat().st_blocks * 512 for path in acts.rglob("*")) <= 1 << 20
+    assert n * count * 4 > (600 << 10 if count > 1000 else 200 << 10), n
+    holds(acts / "host_003", range(n), make)
+
+
 @pytest.mark.parametrize("kind, rows, segment_bytes", [("tmpfs", 128, "256KiB"), ("tmpfs", 700, "2MiB"), ("ext4", 700, "2MiB")])
 def test_a_full_disk_refuses_the_sample_and_keeps_what_was_there(start, models, kind, rows, segment_bytes):
     """Large samples are answered before they are written: that their room is taken is what the answer waits for."""

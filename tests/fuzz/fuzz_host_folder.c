@@ -123,7 +123,8 @@ static bool add_sample(struct host_folder *folder, uint32_t id, struct error *er
     uint64_t shape = sizeof bytes;
     struct sample_tensor tensor = {.layer = 7, .dtype = DTYPE_U8, .shape = &shape, .rank = 1};
     struct sample sample = {.id = id, .n_tensors = 1};
-    bool is_added = sample_check(&sample, &tensor, error) == 0 && host_folder_begin(folder, &sample, error) == 0 &&
+    bool is_added = sample_check(&sample, &tensor, error) == 0 &&
+                    host_folder_begin(folder, &sample, UINT64_MAX, error) == 0 &&
                     host_folder_write(folder, bytes, sizeof bytes, error) == 0 &&
                     host_folder_end(folder, &sample, error) == 0 && host_folder_finish(folder, error) == 0;
     struct segment_builder *full = is_added ? host_folder_take_full(folder) : NULL;

@@ -53,7 +53,7 @@ void case_folder_append(struct host_folder *folder, uint32_t id, uint64_t rows)
     struct error error = {0};
     case_sample_make(&made, id, rows);
     uint64_t half = made.sample.bytes / 2;
-    assert_no_error(host_folder_begin(folder, &made.sample, &error), &error);
+    assert_no_error(host_folder_begin(folder, &made.sample, UINT64_MAX, &error), &error);
     assert_no_error(host_folder_write(folder, made.bytes, half, &error), &error);
     assert_no_error(host_folder_write(folder, made.bytes + half, made.sample.bytes - half, &error), &error);
     assert_no_error(host_folder_end(folder, &made.sample, &error), &error);

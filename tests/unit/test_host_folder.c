@@ -131,11 +131,11 @@ static void a_sample_is_taken_once_and_one_that_fails_leaves_nothing(void **stat
     (void)state;
     case_folder_append(folder, 7, 3);
     case_sample_make(&made, 7, 3);
-    assert_int_equal(host_folder_begin(folder, &made.sample, &error), -1);
+    assert_int_equal(host_folder_begin(folder, &made.sample, UINT64_MAX, &error), -1);
     assert_string_equal(error.reason, "SAMPLE_TWICE");
     free(made.bytes);
     case_sample_make(&made, 8, 30);
-    assert_int_equal(host_folder_begin(folder, &made.sample, &error), 0);
+    assert_int_equal(host_folder_begin(folder, &made.sample, UINT64_MAX, &error), 0);
     assert_int_equal(host_folder_write(folder, made.bytes, 500, &error), 0);
     host_folder_drop(folder);
     free(made.bytes);
