@@ -125,6 +125,11 @@ struct host_resume host_folder_resume(const struct host_folder *folder)
     };
 }
 
+bool host_folder_is_all_open(const struct host_folder *folder)
+{
+    return folder->open && segment_contents(folder->open)->n_samples > 0 && folder->sealed_bytes == 0;
+}
+
 uint64_t host_folder_disk_bytes(const struct host_folder *folder)
 {
     return FOLDER_BYTES + folder->sealed_bytes + 2 * folder->manifest_bytes + folder->unsealed_bytes;

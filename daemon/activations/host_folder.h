@@ -42,6 +42,8 @@ int host_folder_open(const struct host_folder_options *options, struct host_fold
 void host_folder_close(struct host_folder *folder);
 
 struct host_resume host_folder_resume(const struct host_folder *folder);
+/* Whether its samples are in the open segment and nowhere else on the disk. Between two calls of its owner. */
+bool host_folder_is_all_open(const struct host_folder *folder);
 uint64_t host_folder_disk_bytes(const struct host_folder *folder); /* of its files, about and at most; any thread */
 
 /* begin, write as often as it takes, end. A sample that is there already is INVALID_ARGUMENT. After an error of any of them the

@@ -117,6 +117,40 @@ static void stop_waiting(struct activation_writer *writer)
     writer->wait.is_blocked = false;
 }
 
+static void wait_for_room(struct activation_writer *writer)
+{
+    writer->wait.is_blocked = true;
+    loop_timer_start(writer->wait.timer, POLL_MS, POLL_MS);
+    writer_try_append(writer);
+}
+
+static int finish_segment(struct activation_writer *writer, struct error *error)
+{
+    return host_folder_finish(writer->folder, error);
+}
+
+static void on_segment_finished(struct activation_writer *writer)
+{
+    if (writer->step.has_failed) {
+        end_append(writer, &writer->step.error);
+        return;
+    }
+    writer_seal_full(writer);
+    wait_for_room(writer);
+}
+
+/* What is uploaded and then goes from here makes room only once it is sealed: a quota that is smaller than the segments of those who
+ * write would otherwise keep all of them waiting for each other. */
+static bool seal_to_make_room(struct activation_writer *writer)
+{
+    bool helps = writer->upload.drop_local && !writer->seal.n_queued && host_folder_is_all_open(writer->folder);
+    if (!helps || writer->is_left || writer->table->is_draining)
+        return false;
+    stop_waiting(writer);
+    writer_submit(writer, finish_segment, on_segment_finished);
+    return true;
+}
+
 /* Until full segments are sealed, and the disk has room. */
 void writer_try_append(struct activation_writer *writer)
 {
@@ -125,6 +159,8 @@ void writer_try_append(struct activation_writer *writer)
     if (has_failed)
         error = writer->seal.error;
     int room = is_sealing && has_failed ? -1 : is_sealing ? 0 : writer_find_room(writer, &error);
+    if (room == 0 && !is_sealing && seal_to_make_room(writer))
+        return;
     if (room == 0 && !writer->is_left && !writer->table->is_draining)
         return; /* the timer, or the end of sealing */
     stop_waiting(writer);
@@ -184,10 +220,8 @@ static void begin_append(struct activation_writer *writer)
         writer_submit(writer, append_bytes, on_appended);
         return;
     }
-    writer->wait.is_blocked = true;
     writer->wait.until_ns = clock_now_ns() + writer->table->limits.quota_timeout_ms * NS_PER_MS;
-    loop_timer_start(writer->wait.timer, POLL_MS, POLL_MS);
-    writer_try_append(writer);
+    wait_for_room(writer);
 }
 
 void activation_writer_append(struct activation_writer *writer, struct append_part *part, struct writer_call *call)

@@ -5,6 +5,7 @@ import os
 import random
 import re
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -110,6 +111,24 @@ def test_local_files_go_when_segment_and_manifest_are_there_and_never_before(dae
             store.append(5, sample(5))
     assert soon(lambda: uploads(daemon, acts) == {"pending": 0, "done": len(names), "failed": 0, "error": ""})
     assert daemon.cli.json("activations", "status", f"disk:{acts}")["hosts"][0]["bytes"] == 0
+
+
+@pytest.mark.parametrize("n_hosts", [1, 5])
+def test_writers_that_fill_the_quota_before_their_segments_are_full_wait_for_the_bucket(writing, acts, fake, n_hosts):  # noqa: F811
+    daemon = writing(activations={"roots": [str(acts.parent)], "disk_quota": "1MiB", "quota_timeout": "60s"})
+    large = lambda i: {1: np.full((64, 256), i, np.float32)}  # noqa: E731
+    with ThreadPoolExecutor(n_hosts) as pool:
+
+        def write(host):
+            with tc.connect(daemon.socket).activation_store(acts, host=host, upload="gs://b/acts", keep_local=False) as store:
+                for i in range(30):
+                    store.append(100 * host + i, large(i))
+
+        list(pool.map(write, range(n_hosts)))
+    assert soon(lambda: not list(acts.glob("*/*.safetensors")) and all(idle(daemon, acts, host)() for host in range(n_hosts)), 30)
+    got = dict(tc.connect(daemon.socket).activation_store("gs://b/acts").samples())
+    assert sorted(got) == [100 * host + i for host in range(n_hosts) for i in range(30)]
+    assert all(same(layers, large(i % 100)) for i, layers in got.items())
 
 
 def test_samples_come_from_the_bucket_where_they_are_not_here(daemon, fake, acts):  # noqa: F811
