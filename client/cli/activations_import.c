@@ -410,6 +410,8 @@ static void tell_contradictions(const struct import *import)
     for (size_t i = 0; i < import->n_told; i++) {
         const struct told_folder *folder = &import->told[i];
         uint64_t n_arrays = 0;
+        if (folder->metadata.complaint[0])
+            fprintf(stderr, "tensorcast: metadata.json is damaged: %s\n", folder->metadata.complaint);
         for (size_t k = folder->first; k < folder->end; k++)
             n_arrays += import->shards[k].n_arrays;
         tell_count("", folder->metadata.shards, "shards", folder->end - folder->first);

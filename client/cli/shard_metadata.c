@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/json.h"
 #include "base/memory.h"
 
 enum { MAX_LISTED = 1 << 20 };
@@ -91,6 +90,8 @@ void shard_metadata_parse(struct shard_metadata *metadata, const char *text, siz
                     json_skip(&json);
             }
         }
+    if (!json_end(&json))
+        json_error(&json, metadata->complaint);
     arena_fini(&arena);
 }
 

@@ -115,6 +115,14 @@ def test_what_metadata_say_and_shards_are_not_is_told_and_the_shards_are_believe
     holds(acts / "host_003", range(5))
 
 
+@pytest.mark.parametrize("text", ["{", '{"total_shards": 1', '{"total_shards": 1} x', ""])
+def test_metadata_that_are_damaged_are_told_and_the_shards_are_believed(daemon, acts, tmp_path, text):
+    shard(tmp_path / "shard_0001.pkl.gz", {4: [(1, sample(1)[4])]})
+    (tmp_path / "metadata.json").write_text(text)
+    assert "metadata.json is damaged" in daemon.cli.ok("activations", "import", acts, tmp_path, "--host", 3).err
+    assert sorted(stored(acts / "host_003")) == [1]
+
+
 def test_exported_metadata_are_those_of_the_programs_and_of_their_description_and_contradict_nothing(daemon, acts, tmp_path):
     with tc.connect(daemon.socket).activation_store(f"disk:{acts}", host=3, segment_bytes="2KiB") as store:
         for i in range(7):
