@@ -193,6 +193,14 @@ def test_a_whole_store_in_a_bucket_is_an_artifact_and_is_read(daemon, fake, acts
         list(missing.samples())
 
 
+@pytest.mark.parametrize("place", ["gs://b", "gs://b/", "s3://b/", "s3://b/a/"])
+def test_a_store_in_a_bucket_may_be_named_with_a_slash_behind_it(daemon, acts, place):
+    fill(daemon, acts, range(4), upload=place)
+    assert soon(idle(daemon, acts))
+    for part in (place, f"{place.rstrip('/')}/host_003/", f"{place.rstrip('/')}/host_003"):
+        assert soon(lambda: [i for i, _ in tc.connect(daemon.socket).activation_store(part).samples()] == [*range(4)])  # noqa: B023
+
+
 def test_a_host_that_has_nothing_yet_hides_nobody_and_a_segment_is_read_with_its_manifest_only(daemon, acts, monkeypatch):
     client = tc.connect(daemon.socket)
     fill(daemon, acts, range(4), host=1, upload=None, narrow="auto")

@@ -28,6 +28,8 @@ def read(client, reference, wanted):
     """(sample, {layer: array}) of each sample, of the layers `wanted` or, with None, of all; a generator. Segments that were uploaded
     and are not here any more come from their bucket, behind the others. One that goes there while this reads is looked for again."""
     read, looks = set(), 0  # (host, segment, sample)
+    if not reference.startswith("disk:"):
+        reference = reference.rstrip("/")  # names are put behind it
     while True:
         coming = _read_once(client, reference, wanted, read)
         try:
