@@ -174,16 +174,20 @@ static int begin_segment(struct host_folder *folder, const struct sample *sample
     return 0;
 }
 
-/* A disk that is filled to its last byte would keep segments from being sealed: so much is left for that. */
-static int check_disk(const struct host_folder *folder, const struct sample *sample, struct error *error)
+/* A disk that is filled to its last byte would keep segments from being sealed: so much is left for that. Takes from *most_bytes what
+ * there is not. */
+static int check_disk(const struct host_folder *folder, const struct sample *sample, uint64_t *most_bytes,
+                      struct error *error)
 {
     struct statvfs disk;
     if (fstatvfs(folder->fd, &disk) < 0)
         return fail_errno(error, errno, "cannot look at the disk");
     uint64_t available = (uint64_t)disk.f_bavail * disk.f_frsize, kept = SPARE_BYTES + 2 * folder->manifest_bytes;
     uint64_t needed = 2 * segment_cost(sample) - sample->bytes + kept;
-    if (available >= needed)
+    if (available >= needed) {
+        *most_bytes = available - needed < *most_bytes ? available - needed : *most_bytes;
         return 0;
+    }
     return fail(error, ERROR_RESOURCE_EXHAUSTED, REASON(NO_SPACE),
                 "sample %" PRIu32 " has no room: it takes %" PRIu64
                 " bytes with what sealing needs, and the disk has %" PRIu64 " available; what was appended before is kept",
@@ -200,7 +204,8 @@ int host_folder_begin(struct host_folder *folder, const struct sample *sample, u
     if (folder->open && segment_contents(folder->open)->n_samples && !has_room(folder, sample) &&
         roll_over(folder, error) < 0)
         return -1;
-    if (check_disk(folder, sample, error) < 0 || (!folder->open && begin_segment(folder, sample, most_bytes, error) < 0) ||
+    if (check_disk(folder, sample, &most_bytes, error) < 0 ||
+        (!folder->open && begin_segment(folder, sample, most_bytes, error) < 0) ||
         segment_reserve(folder->open, sample->bytes, error) < 0)
         return -1;
     count_open(folder);

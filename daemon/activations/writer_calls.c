@@ -93,17 +93,6 @@ static void lose_sample(struct activation_writer *writer)
                  writer->coming.sample.id);
 }
 
-static void on_appended(struct activation_writer *writer)
-{
-    writer->coming.received_bytes += writer->part.bytes;
-    if (writer->step.has_failed)
-        lose_sample(writer);
-    if (writer->step.has_failed || writer->coming.received_bytes == writer->coming.sample.bytes)
-        drop_sample(writer);
-    writer_seal_full(writer);
-    writer_get_ready(writer);
-}
-
 static void end_append(struct activation_writer *writer, const struct error *error)
 {
     fail_under_way(writer, error);
@@ -117,10 +106,15 @@ static void stop_waiting(struct activation_writer *writer)
     writer->wait.is_blocked = false;
 }
 
-static void wait_for_room(struct activation_writer *writer)
+static void begin_waiting(struct activation_writer *writer)
 {
     writer->wait.is_blocked = true;
     loop_timer_start(writer->wait.timer, POLL_MS, POLL_MS);
+}
+
+static void wait_for_room(struct activation_writer *writer)
+{
+    begin_waiting(writer);
     writer_try_append(writer);
 }
 
@@ -149,6 +143,32 @@ static bool seal_to_make_room(struct activation_writer *writer)
     stop_waiting(writer);
     writer_submit(writer, finish_segment, on_segment_finished);
     return true;
+}
+
+/* What is uploaded goes from a full disk as well: then the sample, of which nothing was taken, is begun anew. */
+static bool waits_for_disk(const struct activation_writer *writer)
+{
+    return writer->step.has_failed && writer->step.error.kind == ERROR_KIND_NO_SPACE && writer->call &&
+           writer->part.offset == 0 && writer->upload.drop_local && clock_now_ns() < writer->wait.until_ns &&
+           !writer->is_left && !writer->table->is_draining;
+}
+
+static void on_appended(struct activation_writer *writer)
+{
+    if (waits_for_disk(writer)) {
+        writer_give_room_back(writer);
+        writer_seal_full(writer);
+        if (!seal_to_make_room(writer))
+            begin_waiting(writer);
+        return;
+    }
+    writer->coming.received_bytes += writer->part.bytes;
+    if (writer->step.has_failed)
+        lose_sample(writer);
+    if (writer->step.has_failed || writer->coming.received_bytes == writer->coming.sample.bytes)
+        drop_sample(writer);
+    writer_seal_full(writer);
+    writer_get_ready(writer);
 }
 
 /* Until full segments are sealed, and the disk has room. */

@@ -131,6 +131,25 @@ def test_writers_that_fill_the_quota_before_their_segments_are_full_wait_for_the
     assert all(same(layers, large(i % 100)) for i, layers in got.items())
 
 
+@pytest.mark.parametrize("segment_bytes", ["256KiB", "1GiB"])
+def test_a_writer_that_fills_the_disk_waits_for_the_bucket(writing, acts, fake, segment_bytes):  # noqa: F811
+    acts.mkdir()
+    assert os.system(f"mount -t tmpfs -o size=2M tensorcast {acts}") == 0
+    try:
+        daemon = writing(activations={"roots": [str(acts)], "quota_timeout": "60s"})
+        large = lambda i: {1: np.full((64, 256), i, np.float32)}  # noqa: E731
+        with tc.connect(daemon.socket).activation_store(acts / "s", host=3, upload="gs://b/acts", keep_local=False,
+                                                        segment_bytes=segment_bytes) as store:
+            for i in range(60):
+                store.append(i, large(i))
+        assert soon(lambda: not list(acts.glob("*/*/*.safetensors")), 30)
+        got = dict(tc.connect(daemon.socket).activation_store("gs://b/acts").samples())
+        assert sorted(got) == [*range(60)] and all(same(layers, large(i)) for i, layers in got.items())
+        daemon.stop()
+    finally:
+        os.system(f"umount -l {acts}")
+
+
 def test_samples_come_from_the_bucket_where_they_are_not_here(daemon, fake, acts):  # noqa: F811
     fill(daemon, acts, range(6), host=1, upload=None)
     fill(daemon, acts, range(6, 12), host=3, keep_local=False, narrow="auto")

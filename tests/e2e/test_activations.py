@@ -202,7 +202,8 @@ def test_a_quota_that_is_smaller_than_a_segment_holds_and_is_used(start, models,
     holds(acts / "host_003", range(n), make)
 
 
-@pytest.mark.parametrize("kind, rows, segment_bytes", [("tmpfs", 128, "256KiB"), ("tmpfs", 700, "2MiB"), ("ext4", 700, "2MiB")])
+@pytest.mark.parametrize("kind, rows, segment_bytes", [("tmpfs", 128, "256KiB"), ("tmpfs", 700, "2MiB"), ("ext4", 700, "2MiB"),
+                                                       ("tmpfs", 128, "1GiB")])
 def test_a_full_disk_refuses_the_sample_and_keeps_what_was_there(start, models, kind, rows, segment_bytes):
     """Large samples are answered before they are written: that their room is taken is what the answer waits for."""
     def make(i):
