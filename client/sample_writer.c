@@ -147,9 +147,10 @@ static bool is_in_order(const struct sample_plane *plane)
     return true;
 }
 
-/* The elements in C order; the caller frees. */
-static unsigned char *transpose_plane(const struct sample_plane *plane)
+unsigned char *sample_plane_turn(const struct sample_plane *plane)
 {
+    if (is_in_order(plane))
+        return NULL;
     uint64_t size = dtype_bits(plane->dtype) / 8, n_elements = plane->n_bytes / size, stride = 1;
     unsigned char *turned = memory_alloc(plane->n_bytes + 1);
     uint64_t *index = memory_alloc_array(plane->rank + 1, sizeof *index),
@@ -175,10 +176,8 @@ static int put_plane(struct sample_writer *writer, append_request *request, cons
     /* what does not fit behind the others is sent apart, so that elements stay where they are aligned */
     if (writer->filled && plane->n_bytes > MEMORY_BYTES - writer->filled && send_part(writer, request, error) < 0)
         return -1;
-    if (is_in_order(plane))
-        return put_bytes(writer, request, plane->bytes, plane->n_bytes, error);
-    unsigned char *turned = transpose_plane(plane);
-    int failed = put_bytes(writer, request, turned, plane->n_bytes, error);
+    unsigned char *turned = sample_plane_turn(plane);
+    int failed = put_bytes(writer, request, turned ? turned : plane->bytes, plane->n_bytes, error);
     free(turned);
     return failed;
 }

@@ -16,6 +16,9 @@ struct sample_plane { /* one layer's array */
     const uint8_t *axes; /* the dimensions in the order in which they lie there, the slowest first */
 };
 
+/* The elements in C order, malloced; NULL: they are. */
+unsigned char *sample_plane_turn(const struct sample_plane *plane);
+
 struct sample_writer;
 
 /* store: "disk:/data/acts". wait: of this and all that follows. What follows fails as the daemon says: docs/activations.md. */

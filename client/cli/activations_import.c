@@ -20,6 +20,7 @@
 #include "base/followed_link.h"
 #include "read_file.h"
 #include "shard_metadata.h"
+#include "stored_arrays.h"
 #include "upload_files.h"
 
 enum { MAX_SHARDS = 1 << 20, MAX_METADATA_BYTES = 64 << 20 };
@@ -51,6 +52,7 @@ struct import {
     struct known_entry *known; /* by sample, then layer, once all are known */
     size_t n_known, known_capacity;
     uint32_t reading;
+    struct stored_arrays *stored; /* of the host, before anything is appended */
     struct sample_writer *writer;
     struct sample_plane *planes;
     size_t planes_capacity;
@@ -223,11 +225,10 @@ static int list_shards(struct import *import, const struct activations_args *arg
 static int note_entry(void *data, const struct pickle_entry *entry, struct error *error)
 {
     struct import *import = data;
-    (void)error;
     import->shards[import->reading].n_arrays++;
     ARRAY_RESERVE(import->known, import->n_known, import->known_capacity);
     import->known[import->n_known++] = (struct known_entry){entry->sample, entry->layer, import->reading};
-    return 0;
+    return stored_arrays_compare(import->stored, entry, error);
 }
 
 static int hold_entry(void *data, const struct pickle_entry *entry, struct error *error)
@@ -526,7 +527,12 @@ static int import_samples(struct import *import, struct activations_run *run, st
 int activations_import(struct activations_run *run, struct error *error)
 {
     struct import import = {.objects = &run->objects};
-    int failed = list_shards(&import, run->args, error) < 0 || look_at_all(&import, error) < 0 ? -1 : 0;
+    int failed = list_shards(&import, run->args, error) < 0 ||
+                         stored_arrays_open(run->path, (uint32_t)run->args->partition.host, &import.stored, error) < 0 ||
+                         look_at_all(&import, error) < 0
+                     ? -1
+                     : 0;
+    stored_arrays_close(import.stored);
     if (!failed) {
         tell_contradictions(&import);
         failed = import_samples(&import, run, error);

@@ -106,7 +106,7 @@ static int fail_segment(const char *name, const char *tensor, size_t length, str
                 text_escape(tensor, length, text));
 }
 
-static struct part_header *read_header(int fd, const char *name, struct error *error)
+struct part_header *segment_read_header(int fd, const char *name, struct error *error)
 {
     struct stat status;
     unsigned char first[8];
@@ -205,7 +205,7 @@ char *segment_describe(int folder_fd, uint32_t number, struct segment_facts *fac
         fail_errno(error, errno, "cannot open %s", name);
         return NULL;
     }
-    header = read_header(fd, name, error);
+    header = segment_read_header(fd, name, error);
     if (header && segment_sum_contents(header, name, &contents, take, data, error) == 0 &&
         segment_sum(fd, name, &contents, facts, error) == 0)
         entry = contents_entry(&contents, facts);

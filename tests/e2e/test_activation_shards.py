@@ -115,6 +115,27 @@ def test_what_metadata_say_and_shards_are_not_is_told_and_the_shards_are_believe
     holds(acts / "host_003", range(5))
 
 
+@pytest.mark.parametrize("what", ["bytes", "shape", "type", "layer", "order"])
+def test_a_number_that_the_host_has_for_another_sample_is_refused_before_anything_is_appended(daemon, acts, tmp_path, what):
+    first, other = (tmp_path / name for name in ("first", "other"))
+    first.mkdir()
+    other.mkdir()
+    arrays = [np.asfortranarray(sample(i)[4]) for i in range(6)]
+    shard(first / "shard_0001.pkl.gz", {4: list(enumerate(arrays))})
+    daemon.cli.ok("activations", "import", acts, first, "--host", 3)
+    assert daemon.cli.json("activations", "import", acts, first, "--host", 3)["skipped"] == 6
+    same = [(7, arrays[0]), (2, arrays[2].copy("C"))]
+    shard(other / "shard_0001.pkl.gz", {4: same})
+    assert daemon.cli.json("activations", "import", acts, other, "--host", 3) == {"shards": 1, "samples": 2, "skipped": 1}
+    changed = {"bytes": arrays[5] * np.float32(1.0001), "shape": arrays[5].reshape(-1), "type": arrays[5].view(np.int32), "layer": arrays[5],
+               "order": arrays[5].T.reshape(arrays[5].shape)}[what]
+    shard(other / "shard_0002.pkl.gz", {5 if what == "layer" else 4: [(8, arrays[0]), (5, changed)]})
+    refused = daemon.cli.run("activations", "import", acts, other, "--host", 3)
+    assert refused.status == "INVALID_ARGUMENT" and "shard_0002" in refused.err and "host_003 has sample 5" in refused.err
+    assert sorted(stored(acts / "host_003")) == [*range(6), 7]
+    daemon.cli.ok("activations", "import", acts, other, "--host", 4)
+
+
 @pytest.mark.parametrize("text", ["{", '{"total_shards": 1', '{"total_shards": 1} x', ""])
 def test_metadata_that_are_damaged_are_told_and_the_shards_are_believed(daemon, acts, tmp_path, text):
     shard(tmp_path / "shard_0001.pkl.gz", {4: [(1, sample(1)[4])]})
