@@ -69,10 +69,11 @@ static int check_empty(const struct put *put, struct error *error)
     if (n <= 0)
         return n < 0 ? fail_errno(error, errno, "cannot read the file that is sent") : 0;
     redact(put->upload->reference, shown, sizeof shown);
-    return fail(error, ERROR_FAILED_PRECONDITION, "SIZE_NOT_TOLD",
-                "the file that is sent to %s has bytes, and its size is said to be 0, as those of /proc are: copy it, and send "
-                "the copy",
-                shown);
+    return fail(
+        error, ERROR_FAILED_PRECONDITION, "SIZE_NOT_TOLD",
+        "the file that is sent to %s has bytes, and its size is said to be 0, as those of /proc are: copy it, and send "
+        "the copy",
+        shown);
 }
 
 /* Not proof that it is the same, which the whole's checksum is; it finds who still writes before the object is complete. */
