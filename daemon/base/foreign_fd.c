@@ -147,6 +147,16 @@ void foreign_fd_close(int fd, uid_t owner)
     errno = callers_errno;
 }
 
+/* Nothing is added to the queue after the shutdown, which tells the client now, also where a child of it has the socket. */
+void foreign_fd_close_socket(int socket, uid_t owner, bool brings_none)
+{
+    shutdown(socket, SHUT_RDWR);
+    if (brings_none || !foreign_fd_is_queued(socket))
+        close(socket);
+    else
+        foreign_fd_close(socket, owner);
+}
+
 size_t foreign_fd_open(uid_t owner)
 {
     pthread_mutex_lock(&queue.lock);

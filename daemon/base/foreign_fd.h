@@ -17,6 +17,9 @@ bool foreign_fd_is_queued(int socket);
 
 /* Takes fd and closes it elsewhere. `owner` sent it: one user's slow descriptors do not keep others' waiting. */
 void foreign_fd_close(int fd, uid_t owner);
+/* Closes a client's socket: here, or elsewhere where descriptors may lie in its queue, with which they end. brings_none: it
+ * was refused them before the client could send any. */
+void foreign_fd_close_socket(int socket, uid_t owner, bool brings_none);
 /* How many of this user's descriptors are not closed yet. */
 size_t foreign_fd_open(uid_t owner);
 

@@ -22,6 +22,7 @@
 #include "base/memory.h"
 #include "base/user_group.h"
 
+#define NOBODY ((uid_t)-1)
 enum { BACKLOG = 512, ACCEPTS_PER_WAKE = 64, PAUSE_MS = 100, LOCK_ATTEMPTS = 16 };
 
 struct unix_listener {
@@ -158,6 +159,12 @@ static void resume(void *data)
         loop_timer_start(listener->resume, PAUSE_MS, 0);
 }
 
+/* Of a client that is not told apart. */
+static void turn_away(int fd)
+{
+    foreign_fd_close_socket(fd, NOBODY, foreign_fd_is_refused(fd));
+}
+
 /* Out of descriptors: closes one waiting connection, so that its client learns at once. */
 static void shed(struct unix_listener *listener, int errno_value)
 {
@@ -167,7 +174,7 @@ static void shed(struct unix_listener *listener, int errno_value)
         close(listener->spare_fd);
         int fd = accept4(listener->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd >= 0)
-            close(fd);
+            turn_away(fd);
         listener->spare_fd = open_spare();
     }
     loop_watch_destroy(listener->watch);
@@ -201,7 +208,7 @@ static void on_readable(void *data, int events)
         struct ucred peer;
         socklen_t size = sizeof peer;
         if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size))
-            close(fd);
+            turn_away(fd);
         else if (!has_early_descriptors(listener, fd, &peer))
             listener->options.on_accept(listener->options.context, fd, &peer);
     }
@@ -227,6 +234,15 @@ struct unix_listener *unix_listener_open(const struct unix_listener_options *opt
     return listener;
 }
 
+/* With connections that nobody has accepted. systemd may go on listening, so nothing is shut down. */
+static void close_listening(int fd)
+{
+    if (fd >= 0 && foreign_fd_is_refused(fd))
+        close(fd);
+    else if (fd >= 0)
+        foreign_fd_close(fd, NOBODY);
+}
+
 void unix_listener_close(struct unix_listener *listener)
 {
     if (!listener)
@@ -239,8 +255,7 @@ void unix_listener_close(struct unix_listener *listener)
         unlink(listener->lock_path);
         close(listener->lock_fd);
     }
-    if (listener->fd >= 0)
-        close(listener->fd);
+    close_listening(listener->fd);
     if (listener->spare_fd >= 0)
         close(listener->spare_fd);
     free(listener->path);

@@ -120,20 +120,10 @@ static void free_peer(struct peer *peer)
     free(peer);
 }
 
-/* What a client may have put into the queue ends with the socket; nothing is added after the shutdown. */
-static void close_socket(int fd, uid_t uid, bool brings_none)
-{
-    shutdown(fd, SHUT_RDWR); /* the client is told now */
-    if (brings_none || !foreign_fd_is_queued(fd))
-        close(fd);
-    else
-        foreign_fd_close(fd, uid);
-}
-
 static void close_peer(struct peer *peer)
 {
     unlink_peer(peer);
-    close_socket(peer->fd, peer->uid, peer->brings_none);
+    foreign_fd_close_socket(peer->fd, peer->uid, peer->brings_none);
     device_region_close(peer->region);
     if (peer->lease) {
         log_debug("lease_ended", LOG_TEXT("artifact", peer->lease->mapping->artifact->reference),
@@ -286,8 +276,11 @@ int handoff_take_region(struct handoff *handoff, const unsigned char *token, siz
 
 /* --- what a peer says -------------------------------------------------------------------------------------------------- */
 
-/* The bytes received, -1 for nothing yet. A descriptor that came along is the caller's; the kernel drops further ones. */
-static ssize_t receive_first(int fd, union first_message *text, int *memory_fd)
+/* Takes the first message out of the queue: its length, -1 for nothing yet. A descriptor that came along is the caller's.
+ * What has several, or one that there is no room for, is left there (*is_left), and ends with the socket: the kernel closes
+ * what it drops in the thread that receives, which may have to wait for that. So a look comes first, and then no descriptor
+ * is the last copy. */
+static ssize_t receive_first(int fd, union first_message *text, int *memory_fd, bool *is_left)
 {
     union {
         char bytes[CMSG_SPACE(sizeof(int))];
@@ -297,11 +290,14 @@ static ssize_t receive_first(int fd, union first_message *text, int *memory_fd)
     struct msghdr message = {
         .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = CMSG_LEN(sizeof(int))};
     *memory_fd = -1;
-    ssize_t got = recvmsg(fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    ssize_t got = recvmsg(fd, &message, MSG_PEEK | MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     struct cmsghdr *header = got < 0 ? NULL : CMSG_FIRSTHDR(&message);
     if (header && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS &&
         header->cmsg_len == CMSG_LEN(sizeof(int)))
         memcpy(memory_fd, CMSG_DATA(header), sizeof *memory_fd);
+    *is_left = got >= 0 && message.msg_flags & MSG_CTRUNC;
+    if (got >= 0 && !*is_left)
+        recv(fd, text, sizeof *text, MSG_DONTWAIT);
     return got < 0 && errno != EAGAIN && errno != EINTR ? 0 : got;
 }
 
@@ -309,15 +305,18 @@ static void on_first_message(struct peer *peer)
 {
     union first_message text;
     int memory_fd;
-    ssize_t got = receive_first(peer->fd, &text, &memory_fd);
+    bool is_left;
+    ssize_t got = receive_first(peer->fd, &text, &memory_fd, &is_left);
     foreign_fd_refuse(peer->fd); /* no further ones: the client has nothing more to say */
-    if (got == (ssize_t)sizeof text.region) {
+    if (!is_left && got == (ssize_t)sizeof text.region) {
         accept_offer(peer, &text.region, memory_fd);
         return;
     }
     if (memory_fd >= 0)
         foreign_fd_close(memory_fd, peer->uid);
-    if (got == HANDOFF_TOKEN_BYTES)
+    if (is_left)
+        refuse_peer(peer, "more descriptors than one, or too many open files");
+    else if (got == HANDOFF_TOKEN_BYTES)
         redeem(peer, text.token);
     else if (got > 0)
         refuse_peer(peer, "unknown token");
@@ -364,12 +363,12 @@ static void on_accept(void *context, int fd, const struct ucred *credentials)
     if (unclosed)
         warn_of_refusal(handoff, "descriptors of this user take too long to close", credentials->uid, credentials->pid);
     if (unclosed || silent_peers(handoff, credentials->uid) >= handoff->max_silent_per_uid) {
-        close_socket(fd, credentials->uid, brings_none);
+        foreign_fd_close_socket(fd, credentials->uid, brings_none);
         return;
     }
     if (!has_free_token(handoff, credentials->uid) && take_seat(handoff, credentials->uid, &seat, &error) != 0) {
         warn_of_refusal(handoff, error.message, credentials->uid, credentials->pid);
-        close_socket(fd, credentials->uid, brings_none);
+        foreign_fd_close_socket(fd, credentials->uid, brings_none);
         return;
     }
     struct peer *peer = memory_alloc(sizeof *peer);

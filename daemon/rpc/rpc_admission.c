@@ -1,9 +1,9 @@
 /* Who may connect and call: users' shares of connections, descriptors and calls; connections that are too many and are told
  * so; those that nobody needs. */
 #include <stdlib.h>
-#include <unistd.h>
 
 #include "base/clock.h"
+#include "base/foreign_fd.h"
 #include "base/memory.h"
 #include "observe/log.h"
 #include "rpc/rpc_internal.h"
@@ -143,7 +143,7 @@ void rpc_admission_accept(void *context, int fd, const struct ucred *peer)
         warn_of_refusal(server, user, user->refusal.message);
         make_room(server, user);
         if (!may_be_told(server, user)) {
-            close(fd);
+            foreign_fd_close_socket(fd, peer->uid, foreign_fd_is_refused(fd));
             return;
         }
         count_surplus(server, user, 1);

@@ -22,7 +22,6 @@ enum {
     OUT_BYTES = 64 << 10,
     WRITES_PER_TURN = 16,
     ROUNDS_PER_TURN = 4,
-    MAX_DESCRIPTORS = 253,    /* that the kernel lets one message carry */
     MAX_WAITING_FRAMES = 256, /* for a client that does not read; it may still cancel */
     MAX_STREAMS = 128,        /* of one connection at once */
     STREAM_WINDOW_BYTES = 256 << 10,
@@ -85,11 +84,7 @@ static void destroy_connection(struct rpc_connection *connection)
     while (connection->calls)
         rpc_call_disconnected(connection->calls);
     loop_watch_destroy(connection->watch);
-    shutdown(connection->fd, SHUT_RDWR); /* what a client still has of it */
-    if (connection->refuses_descriptors)
-        close(connection->fd);
-    else
-        foreign_fd_close(connection->fd, connection->user->uid);
+    foreign_fd_close_socket(connection->fd, connection->user->uid, connection->refuses_descriptors);
     *connection->link = connection->next;
     if (connection->next)
         connection->next->link = connection->link;
@@ -382,42 +377,21 @@ void rpc_connection_feed(struct rpc_connection *connection, const uint8_t *bytes
         rpc_connection_touch(connection);
 }
 
-/* Descriptors that came along are closed elsewhere: whoever closes the last copy may have to wait. */
-static bool drop_descriptors(const struct rpc_connection *connection, struct msghdr *message)
-{
-    bool found = false;
-    for (struct cmsghdr *part = CMSG_FIRSTHDR(message); part; part = CMSG_NXTHDR(message, part)) {
-        if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS)
-            continue;
-        for (size_t at = 0; at + sizeof(int) <= part->cmsg_len - CMSG_LEN(0); at += sizeof(int)) {
-            int fd;
-            memcpy(&fd, CMSG_DATA(part) + at, sizeof fd);
-            foreign_fd_close(fd, connection->user->uid);
-            found = true;
-        }
-    }
-    return found;
-}
-
-/* As recv(); who sends descriptors is hung up on. */
+/* As recv(); who sends descriptors is hung up on. Where the kernel does not refuse them, a look comes first: they stay in
+ * the queue, and end with the socket. Taken out, there could be hundreds for each message, and they would have to be closed
+ * one by one. */
 static ssize_t receive_some(struct rpc_connection *connection, uint8_t *bytes)
 {
-    union {
-        char bytes[CMSG_SPACE(MAX_DESCRIPTORS * sizeof(int))];
-        struct cmsghdr align;
-    } control;
     struct iovec place = {bytes, READ_BYTES};
     struct msghdr message = {.msg_iov = &place, .msg_iovlen = 1};
-    if (!connection->refuses_descriptors) {
-        message.msg_control = control.bytes;
-        message.msg_controllen = sizeof control.bytes;
-    }
-    ssize_t n = recvmsg(connection->fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-    if (n >= 0 && message.msg_controllen && drop_descriptors(connection, &message)) {
+    if (connection->refuses_descriptors)
+        return recv(connection->fd, bytes, READ_BYTES, MSG_DONTWAIT);
+    ssize_t n = recvmsg(connection->fd, &message, MSG_DONTWAIT | MSG_PEEK);
+    if (n >= 0 && message.msg_flags & MSG_CTRUNC) {
         connection->complaint = "descriptors were sent along";
         return 0;
     }
-    return n;
+    return n > 0 ? recv(connection->fd, bytes, (size_t)n, MSG_DONTWAIT) : n; /* no more: what came since may bring some */
 }
 
 static void on_event(void *data, int events)
@@ -462,7 +436,7 @@ struct rpc_connection *rpc_connection_create(struct rpc_server *server, int fd, 
                                           .link = &server->connections};
     connection->watch = loop_watch_create(server->options.loop, fd, LOOP_READABLE | LOOP_HANGUP, on_event, connection);
     if (!connection->watch) {
-        close(fd);
+        foreign_fd_close_socket(fd, peer->uid, connection->refuses_descriptors);
         free(connection);
         return NULL;
     }

@@ -25,7 +25,8 @@ TOKEN = bytes(32)
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"
 HOUR, MANY, ANSWER_S = 3600, 12, 20
 SO_PASSRIGHTS = 83
-FORMS = {"a good offer": [OFFER], "junk": [JUNK], "a token": [TOKEN], "behind an offer": [OFFER, b"x"], "empty": [b""]}
+FORMS = {"a good offer": [OFFER], "junk": [JUNK], "a token": [TOKEN], "behind an offer": [OFFER, b"x"], "empty": [b""],
+         "second of an offer": [OFFER], "second of a token": [TOKEN]}
 
 
 def kernel_can_refuse():
@@ -43,11 +44,11 @@ def connect(path, kind=socket.SOCK_SEQPACKET):
     return client
 
 
-def send(client, messages, descriptor):
+def send(client, form, descriptor):
     """What a kernel refuses does not arrive, and that is as good."""
-    for message in messages:
+    for message in FORMS[form]:
         with contextlib.suppress(PermissionError, BrokenPipeError, ConnectionResetError):
-            socket.send_fds(client, [message], [descriptor])
+            socket.send_fds(client, [message], [0] * form.startswith("second") + [descriptor])
 
 
 class Lingering:
@@ -105,7 +106,7 @@ def test_a_socket_that_lingers_does_not_stop_the_daemon(daemon, models, form):
     with stopped(daemon):
         clients = [connect(daemon.handoff) for _ in lingering]
         for client, one in zip(clients, lingering):
-            send(client, FORMS[form], one.socket.fileno())
+            send(client, form, one.socket.fileno())
             one.close()
     assert serves(daemon, models)
     for client in clients:  # an offer's memory is closed with its connection
@@ -152,7 +153,7 @@ def send_hung_file(handoff, form):
         file = os.open(files.path, os.O_RDONLY)
         clients = [connect(handoff) for _ in range(MANY)]
         for client in clients:
-            send(client, FORMS[form], file)
+            send(client, form, file)
         print("sent", flush=True)
         sys.stdin.readline()
         for client in clients:

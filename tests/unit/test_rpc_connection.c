@@ -15,8 +15,10 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/foreign_fd.h"
 #include "base/memory.h"
 #include "rpc/rpc_internal.h"
+#include "tests/support/lingering.h"
 #include "tests/support/rpc_scene.h"
 
 #include <cmocka.h> /* last: its macro fail() would hide ours */
@@ -580,28 +582,100 @@ static bool pipe_is_closed(void *data)
     return poll(&end, 1, 0) == 1 && end.revents & POLLHUP;
 }
 
-static void who_sends_descriptors_is_hung_up_on(void **state)
+enum { MANY = 100 };
+
+/* Copies of one, with a byte. */
+static ssize_t send_copies(int socket, int fd, size_t n)
 {
     union {
-        char bytes[CMSG_SPACE(sizeof(int))];
+        char bytes[CMSG_SPACE(MANY * sizeof(int))];
         struct cmsghdr align;
     } control = {{0}};
+    struct iovec place = {(void *)empty_message, 1};
+    struct msghdr message = {
+        .msg_iov = &place, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = CMSG_SPACE(n * sizeof(int))};
+    struct cmsghdr *part = CMSG_FIRSTHDR(&message);
+    *part = (struct cmsghdr){.cmsg_len = CMSG_LEN(n * sizeof(int)), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
+    for (size_t i = 0; i < n; i++)
+        memcpy(CMSG_DATA(part) + i * sizeof(int), &fd, sizeof(int));
+    return sendmsg(socket, &message, MSG_NOSIGNAL);
+}
+
+static void who_sends_descriptors_is_hung_up_on(void **state)
+{
     int ends[2];
     (void)state;
     assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
     is_served();
     rpc_fixture_on_loop(&rpc_scene.fixture, let_descriptors_in, NULL);
-    struct iovec place = {(void *)empty_message, 1};
-    struct msghdr message = {
-        .msg_iov = &place, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof control.bytes};
-    struct cmsghdr *part = CMSG_FIRSTHDR(&message);
-    *part = (struct cmsghdr){.cmsg_len = CMSG_LEN(sizeof(int)), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
-    memcpy(CMSG_DATA(part), &ends[1], sizeof(int));
-    assert_int_equal(sendmsg(client.fd, &message, MSG_NOSIGNAL), 1);
+    assert_int_equal(send_copies(client.fd, ends[1], 1), 1);
     close(ends[1]);
     await(is_closed);
     rpc_fixture_await(pipe_is_closed, &ends[0], "the descriptor is closed");
     close(ends[0]);
+}
+
+static bool none_is_open(void *data)
+{
+    (void)data;
+    return foreign_fd_open(getuid()) == 0;
+}
+
+/* All threads that close for this user hang: what comes waits for them, and takes places that others need. */
+static void a_hundred_descriptors_of_a_message_cost_one_of_ours(void **state)
+{
+    enum { HANGING = 4 };
+    int other_sides[HANGING];
+    (void)state;
+    for (int i = 0; i < HANGING; i++)
+        foreign_fd_close(lingering(&other_sides[i]), getuid());
+    is_served();
+    rpc_fixture_on_loop(&rpc_scene.fixture, let_descriptors_in, NULL);
+    assert_int_equal(send_copies(client.fd, fileno(stderr), MANY), 1);
+    await(is_closed);
+    assert_true(foreign_fd_open(getuid()) <= HANGING + 1);
+    for (int i = 0; i < HANGING; i++)
+        reset(other_sides[i]);
+    rpc_fixture_await(none_is_open, NULL, "all are closed");
+}
+
+struct surplus {
+    int fds[8];
+    size_t n;
+};
+
+static void accept_all(struct rpc_fixture *of, void *data)
+{
+    const struct surplus *surplus = data;
+    const struct ucred peer = {getpid(), 12345, 12345};
+    for (size_t i = 0; i < surplus->n; i++)
+        rpc_admission_accept(of->server, surplus->fds[i], &peer);
+}
+
+/* The last copy of what it has sent may take an hour to be closed. */
+static void who_has_too_many_connections_holds_nobody_up_with_what_it_sends(void **state)
+{
+    struct surplus surplus = {.n = 8};
+    int clients[8], other_sides[8];
+    (void)state;
+    is_served();
+    quota_set_limits(rpc_scene.fixture.quota, QUOTA_CONNECTIONS, 1000, 1);
+    for (size_t i = 0; i < surplus.n; i++) {
+        int pair[2], sent = lingering(&other_sides[i]);
+        assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair), 0);
+        clients[i] = pair[0];
+        surplus.fds[i] = pair[1];
+        assert_int_equal(send_copies(clients[i], sent, 1), 1);
+        close(sent);
+    }
+    rpc_fixture_on_loop(&rpc_scene.fixture, accept_all, &surplus);
+    for (size_t i = 0; i < surplus.n; i++) {
+        struct pollfd end = {.fd = clients[i], .events = POLLIN};
+        assert_int_equal(poll(&end, 1, 10000), 1);
+        is_served();
+        close(clients[i]);
+        reset(other_sides[i]);
+    }
 }
 
 static bool all_are_told(void *count)
@@ -657,6 +731,8 @@ int main(void)
         WITH_CLIENT(a_request_that_does_not_come_is_given_up),
         WITH_CLIENT(an_idle_connection_is_ended_after_ten_minutes),
         WITH_CLIENT(who_sends_descriptors_is_hung_up_on),
+        WITH_CLIENT(a_hundred_descriptors_of_a_message_cost_one_of_ours),
+        WITH_CLIENT(who_has_too_many_connections_holds_nobody_up_with_what_it_sends),
         WITH_CLIENT(who_waits_for_a_message_to_be_written_is_told_that_the_client_is_gone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

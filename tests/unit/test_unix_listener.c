@@ -10,12 +10,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include "base/foreign_fd.h"
 #include "base/unix_listener.h"
+#include "tests/support/lingering.h"
 
 static char folder[64], path[96], lock[112];
 static struct loop *loop;
@@ -230,10 +233,12 @@ static void a_socket_from_systemd_is_used_and_left_as_it_is(void **state)
     assert_int_equal(access(lock, F_OK), -1);
     unix_listener_close(listener);
     assert_int_equal(mode_of(path), 0666);
+    for (int i = 0; i < 10000 && fcntl(given.listen_fd, F_GETFD) >= 0; i++) /* another thread does that */
+        usleep(1000);
     assert_int_equal(fcntl(given.listen_fd, F_GETFD), -1);
 }
 
-static void send_descriptor(int socket, bool arrives)
+static ssize_t send_fd(int socket, int fd)
 {
     union {
         char bytes[CMSG_SPACE(sizeof(int))];
@@ -244,8 +249,13 @@ static void send_descriptor(int socket, bool arrives)
         .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof control};
     struct cmsghdr *header = CMSG_FIRSTHDR(&message);
     *header = (struct cmsghdr){.cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(sizeof(int))};
-    memcpy(CMSG_DATA(header), &socket, sizeof socket);
-    assert_int_equal(sendmsg(socket, &message, MSG_NOSIGNAL), arrives ? 1 : -1);
+    memcpy(CMSG_DATA(header), &fd, sizeof fd);
+    return sendmsg(socket, &message, MSG_NOSIGNAL);
+}
+
+static void send_descriptor(int socket, bool arrives)
+{
+    assert_int_equal(send_fd(socket, socket), arrives ? 1 : -1);
     if (!arrives)
         assert_int_equal(errno, EPERM);
 }
@@ -284,6 +294,40 @@ static void descriptors_are_refused_from_before_the_connection_is_accepted(void 
     unix_listener_close(listener);
 }
 
+static void on_shed(void *context, int errno_value)
+{
+    (void)context;
+    assert_int_equal(errno_value, EMFILE);
+    loop_stop(loop);
+}
+
+/* What its client has sent along is closed with it, and may take an hour for that. */
+static void who_is_turned_away_for_want_of_descriptors_holds_nobody_up(void **state)
+{
+    struct unix_listener_options given = options();
+    struct rlimit before, tight;
+    int other_side, fd;
+    (void)state;
+    given.on_shed = on_shed;
+    struct unix_listener *listener = unix_listener_open(&given, &error);
+    assert_non_null(listener);
+    int client = connect_only(), sent = lingering(&other_side);
+    assert_int_equal(send_fd(client, sent), 1);
+    close(sent); /* which is not the last one: that is in the queue */
+    getrlimit(RLIMIT_NOFILE, &before);
+    tight = before;
+    fd = fcntl(client, F_DUPFD_CLOEXEC, 0);
+    tight.rlim_cur = (rlim_t)fd;
+    close(fd);
+    setrlimit(RLIMIT_NOFILE, &tight);
+    loop_run(loop);
+    setrlimit(RLIMIT_NOFILE, &before);
+    assert_int_equal(accepted, 0);
+    unix_listener_close(listener);
+    reset(other_side);
+    close(client);
+}
+
 static void who_sent_descriptors_to_systemds_socket_is_not_accepted_but_others_are(void **state)
 {
     struct unix_listener_options given = options();
@@ -319,6 +363,7 @@ int main(void)
         IN_FOLDER(a_path_may_have_107_bytes_and_needs_its_folder),
         IN_FOLDER(a_socket_from_systemd_is_used_and_left_as_it_is),
         IN_FOLDER(descriptors_are_refused_from_before_the_connection_is_accepted),
+        IN_FOLDER(who_is_turned_away_for_want_of_descriptors_holds_nobody_up),
         IN_FOLDER(who_sent_descriptors_to_systemds_socket_is_not_accepted_but_others_are),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
