@@ -46,6 +46,7 @@ static void leave_connection(struct rpc_call *call)
     if (call->next)
         call->next->link = call->link;
     call->connection->n_calls--;
+    call->connection->n_refused -= call->is_refused;
     call->connection->used_ns = clock_now_ns();
     call->connection = NULL;
 }
@@ -382,6 +383,13 @@ void rpc_call_header(struct rpc_call *call, nghttp2_vec name, nghttp2_vec value)
         head->is_encoded = !is_text(value, "identity");
 }
 
+/* It is in no quota, so the connection counts it. */
+static void note_refusal(struct rpc_call *call)
+{
+    call->is_refused = true;
+    call->connection->n_refused++;
+}
+
 static int check_head(struct rpc_call *call, struct error *error)
 {
     if (call->head.bytes > RPC_MAX_METADATA_BYTES)
@@ -403,11 +411,14 @@ void rpc_call_begin(struct rpc_call *call)
 {
     struct error error;
     if (!call->head.is_post || !call->head.is_grpc) {
+        note_refusal(call);
         rpc_reply_http(call, call->head.is_post ? "415" : "405");
         end_call(call);
         return;
     }
     if (check_head(call, &error) != 0) {
+        if (!call->charge.amount)
+            note_refusal(call);
         rpc_call_fail(call, &error);
         return;
     }

@@ -23,6 +23,7 @@ enum {
     WRITES_PER_TURN = 16,
     ROUNDS_PER_TURN = 4,
     MAX_WAITING_FRAMES = 256, /* for a client that does not read; it may still cancel */
+    MAX_UNREAD_REFUSALS = 16, /* of a client that does not read what it gets: they are charged to nobody */
     MAX_STREAMS = 128,        /* of one connection at once */
     STREAM_WINDOW_BYTES = 256 << 10,
     CONNECTION_WINDOW_BYTES = 1 << 20,
@@ -208,6 +209,11 @@ static void write_turn(struct rpc_connection *connection)
     if (more > 0 && !connection->unsent.count)
         rpc_connection_touch(connection);
     bool waits = connection->unsent.count > 0;
+    if (waits && connection->n_refused > MAX_UNREAD_REFUSALS) {
+        connection->complaint = "it does not read that its requests are refused";
+        hang_up(connection);
+        return;
+    }
     bool may_read = !waits || nghttp2_session_get_outbound_queue_size(connection->session) < MAX_WAITING_FRAMES;
     loop_watch_change(connection->watch, LOOP_HANGUP | (waits ? LOOP_WRITABLE : 0) | (may_read ? LOOP_READABLE : 0));
     tell_drained(connection);

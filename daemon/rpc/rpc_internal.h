@@ -96,7 +96,7 @@ struct rpc_connection {
     struct rpc_floods floods;
     const char *complaint; /* why it is to be ended */
     struct rpc_call *calls;
-    size_t n_calls;
+    size_t n_calls, n_refused; /* refused: of these, calls that are in no quota */
     struct rpc_unsent unsent;
     struct rpc_connection *next_touched, **touched; /* NULL = it has nothing to write */
 };
@@ -198,6 +198,7 @@ struct rpc_call {
     unsigned holds;            /* of functions of ours that look at it later */
     bool is_left;              /* the client is gone, or was told the end */
     bool is_cut_off;           /* the daemon stops: answered, or about to be, whatever its handler says later */
+    bool is_refused;           /* before it was charged */
 };
 
 /* From the connection, in this order. */

@@ -51,10 +51,14 @@ static void add_status(struct fields *fields, const struct rpc_reply *reply)
     add_field(fields, "grpc-status-details-bin", fields->details, n, NGHTTP2_NV_FLAG_NO_INDEX);
 }
 
-static void free_fields(struct fields *fields)
+/* The status was submitted: libnghttp2 has a copy. */
+static void end_status(struct fields *fields, struct rpc_reply *reply)
 {
     free(fields->message);
     free(fields->details);
+    free(reply->status);
+    reply->status = NULL;
+    reply->is_closed = true;
 }
 
 /* --- messages -------------------------------------------------------------------------------------------------------- */
@@ -110,8 +114,7 @@ static void submit_trailers(struct rpc_call *call)
     struct fields fields = {.n = 0};
     add_status(&fields, &call->reply);
     nghttp2_submit_trailer(call->connection->session, call->stream, fields.list, fields.n);
-    free_fields(&fields);
-    call->reply.is_closed = true;
+    end_status(&fields, &call->reply);
 }
 
 ssize_t rpc_reply_read(nghttp2_session *session, int32_t stream, uint8_t *buffer, size_t room, uint32_t *flags,
@@ -202,8 +205,8 @@ static void submit_all(struct rpc_call *call)
     add_head(&fields);
     add_status(&fields, &call->reply);
     nghttp2_submit_response(call->connection->session, call->stream, fields.list, fields.n, NULL);
-    free_fields(&fields);
-    call->reply.is_begun = call->reply.is_closed = true;
+    end_status(&fields, &call->reply);
+    call->reply.is_begun = true;
     rpc_connection_touch(call->connection);
 }
 

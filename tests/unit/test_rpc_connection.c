@@ -563,6 +563,46 @@ static void an_idle_connection_is_ended_after_ten_minutes(void **state)
     await(is_closed);
 }
 
+/* --- refusals -------------------------------------------------------------------------------------------------------- */
+
+static void take_little(struct rpc_fixture *of, void *unused)
+{
+    int least = 1;
+    (void)unused;
+    for (struct rpc_connection *connection = of->server->connections; connection; connection = connection->next)
+        setsockopt(connection->fd, SOL_SOCKET, SO_SNDBUF, &least, sizeof least);
+}
+
+/* So many requests that no quota has room for, of a client that does not read meanwhile. They come in pieces. */
+static void ask_for_refusals(int n)
+{
+    quota_set_limits(rpc_scene.fixture.quota, QUOTA_CALLS, 0, 0);
+    rpc_fixture_on_loop(&rpc_scene.fixture, take_little, NULL);
+    for (int i = 0; i < n; i++)
+        ask((struct request){EMPTY, .path = SERVICE "Explain"});
+}
+
+/* It seems to live meanwhile: it answers pings. */
+static bool is_hung_up_on(void *data)
+{
+    static const uint8_t pong[17] = {0, 0, 8, NGHTTP2_PING, NGHTTP2_FLAG_ACK};
+    struct pollfd end = {.fd = client.fd, .events = POLLOUT};
+    (void)data;
+    send(client.fd, pong, sizeof pong, MSG_NOSIGNAL | MSG_DONTWAIT);
+    return poll(&end, 1, 0) == 1 && end.revents & POLLHUP;
+}
+
+static void sixteen_refusals_wait_for_who_does_not_read_and_more_end_the_connection(void **state)
+{
+    (void)state;
+    is_served();
+    ask_for_refusals(16);
+    await(last_is_over);
+    assert_string_equal(answer_of(client.last_stream)->grpc_status, "8");
+    ask_for_refusals(100);
+    rpc_fixture_await(is_hung_up_on, NULL, "the connection is ended");
+}
+
 /* --- descriptors ----------------------------------------------------------------------------------------------------- */
 
 /* As on a kernel before Linux 6.16. */
@@ -730,6 +770,7 @@ int main(void)
         WITH_CLIENT(a_client_with_a_call_is_asked_whether_it_lives),
         WITH_CLIENT(a_request_that_does_not_come_is_given_up),
         WITH_CLIENT(an_idle_connection_is_ended_after_ten_minutes),
+        WITH_CLIENT(sixteen_refusals_wait_for_who_does_not_read_and_more_end_the_connection),
         WITH_CLIENT(who_sends_descriptors_is_hung_up_on),
         WITH_CLIENT(a_hundred_descriptors_of_a_message_cost_one_of_ours),
         WITH_CLIENT(who_has_too_many_connections_holds_nobody_up_with_what_it_sends),
