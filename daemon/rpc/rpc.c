@@ -36,6 +36,7 @@ int rpc_server_create(const struct rpc_options *options, struct rpc_server **res
     server->admission.sweep = loop_timer_create(options->loop, rpc_admission_on_sweep, server);
     rpc_memory_tame();
     rpc_connection_init(server);
+    rpc_turns_init(server);
     const struct unix_listener_options listen = {.loop = options->loop,
                                                  .key = "server.socket_path",
                                                  .type = SOCK_STREAM,
@@ -209,6 +210,7 @@ void rpc_server_destroy(struct rpc_server *server)
     loop_timer_destroy(server->trim);
     loop_timer_destroy(server->admission.sweep);
     server->trim = server->admission.sweep = server->drain.timer = NULL;
+    rpc_turns_fini(server);
     rpc_connection_fini(server);
     server->drain.is_destroyed = server->drain.is_shut = server->drain.is_over = true;
     if (!server->n_calls)

@@ -42,6 +42,7 @@ static struct rpc_user *get_user(struct rpc_server *server, uid_t uid)
         return user;
     user = memory_alloc(sizeof *user);
     user->uid = uid;
+    user->line.last = &user->line.first;
     user->connections = (struct quota_charge){.quota = quota, .kind = QUOTA_CONNECTIONS, .uid = uid};
     user->descriptors = (struct quota_charge){.quota = quota, .kind = QUOTA_DESCRIPTORS, .uid = uid};
     user->next = server->admission.users;

@@ -20,13 +20,15 @@ enum {
 static void set_state(struct rpc_call *call, enum rpc_call_state state)
 {
     static const struct state_row states[] = {
-        [RPC_CALL_RECEIVING] = {"receiving",
-                                STATE_BIT(RPC_CALL_DECODING) | STATE_BIT(RPC_CALL_RUNNING) | STATE_BIT(RPC_CALL_ENDED)},
-        [RPC_CALL_DECODING] = {"decoding", STATE_BIT(RPC_CALL_RUNNING) | STATE_BIT(RPC_CALL_ENDED)},
+        [RPC_CALL_RECEIVING] = {"receiving", STATE_BIT(RPC_CALL_DECODING) | STATE_BIT(RPC_CALL_WAITING) |
+                                                 STATE_BIT(RPC_CALL_RUNNING) | STATE_BIT(RPC_CALL_ENDED)},
+        [RPC_CALL_DECODING] = {"decoding",
+                               STATE_BIT(RPC_CALL_WAITING) | STATE_BIT(RPC_CALL_RUNNING) | STATE_BIT(RPC_CALL_ENDED)},
+        [RPC_CALL_WAITING] = {"waiting", STATE_BIT(RPC_CALL_RUNNING) | STATE_BIT(RPC_CALL_ENDED)},
         [RPC_CALL_RUNNING] = {"running", STATE_BIT(RPC_CALL_RECEIVING) | STATE_BIT(RPC_CALL_ENDED)},
         [RPC_CALL_ENDED] = {"ended", 0},
     };
-    static const struct state_machine machine = {"call", states, 4};
+    static const struct state_machine machine = {"call", states, 5};
     state_check(&machine, call->state, state);
     call->state = state;
 }
@@ -70,9 +72,16 @@ static void free_if_over(struct rpc_call *call)
     rpc_server_call_gone(server);
 }
 
+/* No handler has had it yet, and no helper has it now. */
+static bool is_unhandled(const struct rpc_call *call)
+{
+    return call->state == RPC_CALL_RECEIVING || call->state == RPC_CALL_WAITING;
+}
+
 /* The handler is done with it, or it will have none. */
 static void end_call(struct rpc_call *call)
 {
+    rpc_turns_remove(call);
     rpc_call_drop_request(call);
     rpc_message_fini(&call->request.message);
     call->hooks = (struct rpc_hooks){0};
@@ -96,7 +105,7 @@ static void tell_handler(struct rpc_call *call)
     hooks->on_cancel = NULL;
     if (on_cancel)
         on_cancel(hooks->cancel_data);
-    else if (call->state == RPC_CALL_RECEIVING)
+    else if (is_unhandled(call))
         end_call(call);
     bool is_owed_idle = call->reply.was_dropped || call->reply.has_drained; /* drained by the write that found out */
     void (*on_idle)(void *data) = is_owed_idle ? hooks->on_idle : NULL;
@@ -192,7 +201,7 @@ void rpc_call_cut_off(struct rpc_call *call)
         rpc_reply_end(call, stopping);
         call->hooks = (struct rpc_hooks){0};
     }
-    if (call->state == RPC_CALL_RECEIVING)
+    if (is_unhandled(call))
         end_call(call);
     call->holds--;
     free_if_over(call);
@@ -449,7 +458,6 @@ static void decode_request(struct rpc_call *call)
 
 static void dispatch_call(struct rpc_call *call)
 {
-    const struct rpc_route *route = call->head.route;
     if (call->is_left || call->reply.is_last) {
         end_call(call);
         return;
@@ -458,6 +466,17 @@ static void dispatch_call(struct rpc_call *call)
         rpc_call_fail(call, call->request.error);
         return;
     }
+    rpc_turns_add(call);
+}
+
+void rpc_call_wait(struct rpc_call *call)
+{
+    set_state(call, RPC_CALL_WAITING);
+}
+
+void rpc_call_handle(struct rpc_call *call)
+{
+    const struct rpc_route *route = call->head.route;
     set_state(call, RPC_CALL_RUNNING);
     log_at_of(LOG_TRACE, "request", call->uid, LOG_TEXT("method", strrchr(route->path, '/') + 1),
               LOG_U64("pid", (uint64_t)call->pid));

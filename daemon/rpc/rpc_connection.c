@@ -219,15 +219,11 @@ static void write_turn(struct rpc_connection *connection)
     tell_drained(connection);
 }
 
-static void on_again(struct loop_task *task)
-{
-    free(task);
-}
-
 /* What calls say when they hear that all was written is for this turn, too; but a turn ends. */
 static void write_touched(void *data)
 {
-    struct rpc_http2 *http2 = &((struct rpc_server *)data)->http2;
+    struct rpc_server *server = data;
+    struct rpc_http2 *http2 = &server->http2;
     for (int round = 0; http2->touched && round < ROUNDS_PER_TURN; round++) {
         struct rpc_connection *first = http2->touched;
         http2->touched = NULL;
@@ -238,11 +234,8 @@ static void write_touched(void *data)
             write_turn(connection);
         }
     }
-    if (!http2->touched)
-        return;
-    struct loop_task *again = memory_alloc(sizeof *again); /* wakes the loop */
-    again->run = on_again;
-    loop_post(((struct rpc_server *)data)->options.loop, again);
+    if (http2->touched)
+        rpc_turns_again(server);
 }
 
 void rpc_connection_end_all(struct rpc_server *server)

@@ -45,11 +45,37 @@ enum { RPC_HEALTH_METHODS = 2, RPC_REFLECTION_VERSIONS = 2 };
 extern const ProtobufCServiceDescriptor *const rpc_reflection_services[RPC_REFLECTION_VERSIONS];
 void rpc_reflection_handle(struct rpc_call *call, const ProtobufCMessage *request, void *context);
 
+/* --- whose handler runs when: rpc_turns.c ---------------------------------------------------------------------------- */
+
+struct rpc_line { /* of a user: calls whose messages are there, in order */
+    struct rpc_call *first, **last;
+    uint64_t turn, spent_ns; /* by its handlers, in this turn of the loop */
+};
+
+struct rpc_place {         /* of a call in its user's line */
+    struct rpc_line *line; /* NULL = it is in none */
+    struct rpc_call *next, **link;
+};
+
+struct rpc_turns {
+    struct loop_turn *next;
+    uint64_t turn, n_waiting;
+};
+
+void rpc_turns_init(struct rpc_server *server);
+void rpc_turns_fini(struct rpc_server *server);
+/* Runs the call's handler, now or in a later turn. */
+void rpc_turns_add(struct rpc_call *call);
+void rpc_turns_remove(struct rpc_call *call); /* if it waits */
+/* Another turn of the loop follows, whether something happens or not. */
+void rpc_turns_again(struct rpc_server *server);
+
 /* --- who may connect and call: rpc_admission.c ----------------------------------------------------------------------- */
 
 struct rpc_user { /* one per uid that has a connection */
     struct rpc_user *next;
     uid_t uid;
+    struct rpc_line line;
     uint64_t n_connections, n_surplus; /* the latter are there to be told that they are too many */
     struct quota_charge connections, descriptors;
     struct error refusal; /* why the last surplus connection is one */
@@ -126,10 +152,11 @@ void rpc_connection_end_all(struct rpc_server *server); /* at once; calls hear t
 
 /* --- calls: rpc_call.c, rpc_reply.c ---------------------------------------------------------------------------------- */
 
-/*   RECEIVING --message--> [DECODING on a helper] --> RUNNING, the handler has it --> ENDED --stream closed--> freed
- *       ^------------------- bidi: the next message ----'
- * A refused call goes from RECEIVING to ENDED. Whether somebody can still be told is not a state: `stream`, `is_left`. */
-enum rpc_call_state { RPC_CALL_RECEIVING, RPC_CALL_DECODING, RPC_CALL_RUNNING, RPC_CALL_ENDED };
+/*   RECEIVING --message--> [DECODING on a helper] --> [WAITING] --> RUNNING, the handler has it --> ENDED --> freed, when its
+ *       ^------------------- bidi: the next message ------------------'                               stream is closed
+ * WAITING is for its user's next turn. A refused call goes from RECEIVING to ENDED. Whether somebody can still be told is
+ * not a state: `stream`, `is_left`. */
+enum rpc_call_state { RPC_CALL_RECEIVING, RPC_CALL_DECODING, RPC_CALL_WAITING, RPC_CALL_RUNNING, RPC_CALL_ENDED };
 
 struct rpc_head {                  /* what the headers say */
     const struct rpc_route *route; /* NULL = unknown method */
@@ -192,6 +219,7 @@ struct rpc_call {
     struct rpc_request request;
     struct rpc_reply reply;
     struct rpc_hooks hooks;
+    struct rpc_place place;
     struct loop_task telling; /* that the client is gone, when it cannot be said at once */
     bool is_telling_posted;
     enum rpc_state state_told; /* of the server, to hooks.on_state */
@@ -210,6 +238,8 @@ void rpc_call_half_closed(struct rpc_call *call); /* the client sends no more */
 void rpc_call_drained(struct rpc_call *call);     /* everything that was queued was written */
 void rpc_call_closed(struct rpc_call *call);      /* the stream is; by the client or since all is said */
 void rpc_call_disconnected(struct rpc_call *call);
+void rpc_call_wait(struct rpc_call *call);   /* rpc_turns.c: it has to */
+void rpc_call_handle(struct rpc_call *call); /* it is its turn */
 
 /* Tells the handler as if the client had left. It may end the call at once; if it does not, since a helper of its hangs, the
  * client gets server->drain.stopping all the same. */
@@ -247,6 +277,7 @@ struct rpc_server {
     struct rpc_connection *connections;
     uint64_t n_connections, last_connection, n_calls; /* calls: from arrival until freed */
     struct rpc_admission admission;
+    struct rpc_turns turns;
     struct rpc_http2 http2;
     struct rpc_drain drain;
     struct loop_timer *trim;

@@ -35,9 +35,15 @@ static void on_resolve(struct rpc_call *call, const ProtobufCMessage *message, v
 static void on_explain(struct rpc_call *call, const ProtobufCMessage *message, void *context)
 {
     const Tensorcast__Daemon__V1__ExplainRequest *request = (const void *)message;
+    const char *what = request->load ? request->load->artifact : "";
     struct error error;
+    unsigned ms = 0;
     (void)context;
-    fail(&error, ERROR_NOT_FOUND, "TENSOR_NOT_FOUND", "%s", request->load ? request->load->artifact : "");
+    sscanf(what, "busy %u", &ms);
+    for (uint64_t until_ns = clock_now_ns() + ms * UINT64_C(1000000); ms && clock_now_ns() < until_ns;)
+        continue;
+    rpc_scene.handled++;
+    fail(&error, ERROR_NOT_FOUND, "TENSOR_NOT_FOUND", "%s", what);
     rpc_call_fail(call, &error);
 }
 

@@ -2,8 +2,8 @@
  * daemon/rpc/. Test thread; whatever a helper needs and does not get ends the program.
  *
  * Resolve tells who called (identity = time left in ns, total_bytes = connection). Explain fails with the artifact as
- * message. Prewarm counts names. Materialize: "count N" sends N messages and ends, "flood N" sends N MiB and hangs, anything
- * else sends one message and hangs. FetchSidecars: "N" or "N small" sends N chunks, each when the one before was written. */
+ * message, "busy N" after N ms of work. Prewarm counts names. Materialize: "count N" sends N messages and ends, "flood N"
+ * sends N MiB and hangs, anything else sends one message and hangs. FetchSidecars: "N" or "N small" sends N chunks, each when the one before was written. */
 #ifndef TESTS_SUPPORT_RPC_SCENE_H
 #define TESTS_SUPPORT_RPC_SCENE_H
 

@@ -603,6 +603,95 @@ static void sixteen_refusals_wait_for_who_does_not_read_and_more_end_the_connect
     rpc_fixture_await(is_hung_up_on, NULL, "the connection is ended");
 }
 
+/* --- turns ----------------------------------------------------------------------------------------------------------- */
+
+enum { BUSY_CALLS = 40, BUSY_MS = 3 };
+
+static struct turns { /* of the loop */
+    struct loop_task hold, count;
+    _Atomic bool may_go, is_over;
+    int n; /* while the calls were handled */
+} turns;
+
+static void hold_loop(struct loop_task *task)
+{
+    (void)task;
+    while (!turns.may_go)
+        usleep(1000);
+}
+
+static void count_turn(struct loop_task *task)
+{
+    int handled = rpc_scene.handled;
+    turns.n += handled > 0 && handled < BUSY_CALLS;
+    if (!turns.is_over)
+        loop_post(rpc_scene.fixture.loop, task);
+}
+
+static bool all_were_handled(void *unused)
+{
+    (void)unused;
+    return rpc_scene.handled >= BUSY_CALLS;
+}
+
+static void no_question(struct rpc_fixture *of, void *unused)
+{
+    (void)of, (void)unused;
+}
+
+/* They are all there at once. Between two of them everybody else is served. */
+static void a_user_whose_handlers_take_long_has_one_in_each_turn_of_the_loop(void **state)
+{
+    struct raw_bytes packed = rpc_scene_load_message("busy 3", NULL);
+    uint8_t bytes[64];
+    (void)state;
+    is_served();
+    grpc_wire_write_prefix(bytes, packed.count);
+    memcpy(bytes + GRPC_WIRE_PREFIX_BYTES, packed.data, packed.count);
+    turns = (struct turns){.hold.run = hold_loop, .count.run = count_turn};
+    int already = rpc_scene.handled;
+    assert_int_equal(already, 0);
+    loop_post(rpc_scene.fixture.loop, &turns.hold);
+    loop_post(rpc_scene.fixture.loop, &turns.count);
+    for (int i = 0; i < BUSY_CALLS; i++)
+        ask((struct request){.path = SERVICE "Explain", .bytes = bytes, .count = GRPC_WIRE_PREFIX_BYTES + packed.count});
+    turns.may_go = true;
+    rpc_fixture_await(all_were_handled, NULL, "all are handled");
+    await(last_is_over);
+    assert_string_equal(answer_of(client.last_stream)->message, "busy 3");
+    turns.is_over = true;
+    rpc_fixture_on_loop(&rpc_scene.fixture, no_question, NULL);
+    assert_true(turns.n >= BUSY_CALLS / 2);
+    free(packed.data);
+}
+
+/* Those that wait for their turn end with it. */
+static void a_client_that_leaves_takes_its_waiting_requests_along(void **state)
+{
+    struct raw_bytes packed = rpc_scene_load_message("busy 3", NULL);
+    uint8_t bytes[64];
+    (void)state;
+    is_served();
+    grpc_wire_write_prefix(bytes, packed.count);
+    memcpy(bytes + GRPC_WIRE_PREFIX_BYTES, packed.data, packed.count);
+    turns = (struct turns){.hold.run = hold_loop};
+    loop_post(rpc_scene.fixture.loop, &turns.hold);
+    for (int i = 0; i < BUSY_CALLS; i++) {
+        int32_t stream =
+            ask((struct request){.path = SERVICE "Explain", .bytes = bytes, .count = GRPC_WIRE_PREFIX_BYTES + packed.count});
+        if (i % 3 == 2) { /* of some it takes back just this one */
+            nghttp2_submit_rst_stream(client.session, 0, stream, NGHTTP2_CANCEL);
+            flush();
+        }
+    }
+    end_client();
+    turns.may_go = true;
+    begin_client();
+    is_served();
+    assert_true(rpc_scene.handled < BUSY_CALLS / 2);
+    free(packed.data);
+}
+
 /* --- descriptors ----------------------------------------------------------------------------------------------------- */
 
 /* As on a kernel before Linux 6.16. */
@@ -771,6 +860,8 @@ int main(void)
         WITH_CLIENT(a_request_that_does_not_come_is_given_up),
         WITH_CLIENT(an_idle_connection_is_ended_after_ten_minutes),
         WITH_CLIENT(sixteen_refusals_wait_for_who_does_not_read_and_more_end_the_connection),
+        WITH_CLIENT(a_user_whose_handlers_take_long_has_one_in_each_turn_of_the_loop),
+        WITH_CLIENT(a_client_that_leaves_takes_its_waiting_requests_along),
         WITH_CLIENT(who_sends_descriptors_is_hung_up_on),
         WITH_CLIENT(a_hundred_descriptors_of_a_message_cost_one_of_ours),
         WITH_CLIENT(who_has_too_many_connections_holds_nobody_up_with_what_it_sends),
