@@ -30,8 +30,7 @@ enum {
 
 struct status {
     Tensorcast__Daemon__V1__StatusResponse response;
-    struct arena arena; /* of its rows */
-    const struct handoff *handoff;
+    struct arena arena;                             /* of its rows */
     Tensorcast__Daemon__V1__ReplicaStatus *replica; /* whose holders are being added */
     size_t n_holders;                               /* of all replicas */
 };
@@ -121,7 +120,7 @@ static void add_replica(void *data, const struct replica *replica)
     if (replica->reader && page_reader_is_reading(replica->reader))
         add_reader(status, replica);
     status->replica = row;
-    handoff_each_lease(status->handoff, replica, add_holder, status);
+    handoff_each_lease(replica, add_holder, status);
 }
 
 static void add_gpu(struct status *status, const struct load_target *target)
@@ -326,7 +325,7 @@ void method_status(struct rpc_call *call, const ProtobufCMessage *request, void 
 {
     const struct api *api = context;
     const struct load_services *services = &api->services;
-    struct status status = {.response = TENSORCAST__DAEMON__V1__STATUS_RESPONSE__INIT, .handoff = api->handoff};
+    struct status status = {.response = TENSORCAST__DAEMON__V1__STATUS_RESPONSE__INIT};
     Tensorcast__Daemon__V1__StatusResponse *response = &status.response;
     Tensorcast__Daemon__V1__TotalsStatus totals = TENSORCAST__DAEMON__V1__TOTALS_STATUS__INIT;
     Tensorcast__Daemon__V1__UploadsStatus uploads = TENSORCAST__DAEMON__V1__UPLOADS_STATUS__INIT;

@@ -49,7 +49,7 @@ struct grant {
 };
 
 struct peer {
-    struct peer *next;
+    struct peer *next, **link;
     struct handoff *handoff;
     int fd;
     struct loop_watch *watch;
@@ -71,7 +71,7 @@ struct handoff {
     struct unix_listener *listener;
     struct loop_timer *sweep;
     struct grant *grants;
-    struct peer *peers;
+    struct peer *peers, *leases;   /* leases: those of one replica stand together, so that nobody walks past others' */
     uint64_t warned_ns, n_refused; /* n_refused: since then */
 };
 
@@ -104,13 +104,33 @@ static void destroy_grant(struct grant **at, bool unpin)
     free(grant);
 }
 
+static void link_peer(struct peer *peer, struct peer **link)
+{
+    peer->next = *link;
+    peer->link = link;
+    if (peer->next)
+        peer->next->link = &peer->next;
+    *link = peer;
+}
+
 static void unlink_peer(struct peer *peer)
 {
-    struct peer **at = &peer->handoff->peers;
-    while (*at != peer)
-        at = &(*at)->next;
-    *at = peer->next;
-    loop_watch_destroy(peer->watch);
+    struct replica *replica = peer->lease;
+    if (replica && replica->leases == peer)
+        replica->leases = peer->next && peer->next->lease == replica ? peer->next : NULL;
+    *peer->link = peer->next;
+    if (peer->next)
+        peer->next->link = peer->link;
+}
+
+static void begin_lease(struct peer *peer, struct replica *replica)
+{
+    unlink_peer(peer);
+    peer->lease = replica;
+    peer->leased_ns = clock_now_ns();
+    link_peer(peer, replica->leases ? replica->leases->link : &peer->handoff->leases);
+    replica->leases = peer;
+    replica_lend(replica, peer->uid);
 }
 
 static void free_peer(struct peer *peer)
@@ -123,6 +143,7 @@ static void free_peer(struct peer *peer)
 static void close_peer(struct peer *peer)
 {
     unlink_peer(peer);
+    loop_watch_destroy(peer->watch);
     foreign_fd_close_socket(peer->fd, peer->uid, peer->brings_none);
     device_region_close(peer->region);
     if (peer->lease) {
@@ -184,9 +205,7 @@ static void redeem(struct peer *peer, const unsigned char token[HANDOFF_TOKEN_BY
     peer->seat = (*at)->seat; /* its seat and its pin are the lease's from here on */
     (*at)->seat = (struct seat){0};
     destroy_grant(at, false);
-    peer->lease = replica;
-    peer->leased_ns = clock_now_ns();
-    replica_lend(replica, peer->uid);
+    begin_lease(peer, replica);
     go_on_sending(peer);
 }
 
@@ -270,6 +289,7 @@ int handoff_take_region(struct handoff *handoff, const unsigned char *token, siz
     (*region)->descriptors = peer->seat.descriptors;
     peer->seat.descriptors = (struct quota_charge){0};
     unlink_peer(peer);
+    loop_watch_destroy(peer->watch);
     free_peer(peer);
     return 0;
 }
@@ -339,7 +359,7 @@ static uint64_t silent_peers(const struct handoff *handoff, uid_t uid)
 {
     uint64_t count = 0;
     for (const struct peer *peer = handoff->peers; peer; peer = peer->next)
-        count += !peer->lease && !peer->region && peer->uid == uid; /* an offer counts as a lease */
+        count += !peer->region && peer->uid == uid; /* an offer counts as a lease */
     return count;
 }
 
@@ -372,8 +392,7 @@ static void on_accept(void *context, int fd, const struct ucred *credentials)
         return;
     }
     struct peer *peer = memory_alloc(sizeof *peer);
-    *peer = (struct peer){.next = handoff->peers,
-                          .handoff = handoff,
+    *peer = (struct peer){.handoff = handoff,
                           .fd = fd,
                           .uid = credentials->uid,
                           .pid = credentials->pid,
@@ -381,7 +400,7 @@ static void on_accept(void *context, int fd, const struct ucred *credentials)
                           .seat = seat,
                           .connected_ns = clock_now_ns(),
                           .expires_ns = clock_now_ns() + (uint64_t)HANDOFF_TOKEN_TTL_MS * NS_PER_MS};
-    handoff->peers = peer;
+    link_peer(peer, &handoff->peers);
     peer->watch = loop_watch_create(handoff->loop, fd, LOOP_READABLE | LOOP_HANGUP, on_peer, peer);
     if (!peer->watch)
         close_peer(peer);
@@ -406,7 +425,7 @@ static void sweep(void *data)
     struct peer *next;
     for (struct peer *peer = handoff->peers; peer; peer = next) {
         next = peer->next;
-        if (!peer->lease && peer->expires_ns <= now)
+        if (peer->expires_ns <= now)
             close_peer(peer);
     }
 }
@@ -445,6 +464,8 @@ void handoff_destroy(struct handoff *handoff)
     unix_listener_close(handoff->listener);
     while (handoff->peers)
         close_peer(handoff->peers);
+    while (handoff->leases)
+        close_peer(handoff->leases);
     while (handoff->grants)
         destroy_grant(&handoff->grants, true);
     loop_timer_destroy(handoff->sweep);
@@ -513,11 +534,8 @@ uint64_t handoff_pending(const struct handoff *handoff)
     return pending;
 }
 
-void handoff_each_lease(const struct handoff *handoff, const struct replica *replica,
-                        void (*fn)(void *data, const struct handoff_lease *lease), void *data)
+void handoff_each_lease(const struct replica *replica, void (*fn)(void *data, const struct handoff_lease *lease), void *data)
 {
-    for (const struct peer *peer = handoff->peers; peer; peer = peer->next) {
-        if (peer->lease == replica)
-            fn(data, &(struct handoff_lease){peer->pid, peer->uid, peer->leased_ns, peer->connected_ns});
-    }
+    for (const struct peer *peer = replica->leases; peer && peer->lease == replica; peer = peer->next)
+        fn(data, &(struct handoff_lease){peer->pid, peer->uid, peer->leased_ns, peer->connected_ns});
 }

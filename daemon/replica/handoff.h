@@ -53,8 +53,8 @@ struct handoff_lease {
     uint64_t connected_ns; /* when the kernel told pid and uid */
 };
 /* Who holds this replica, newest first. */
-void handoff_each_lease(const struct handoff *handoff, const struct replica *replica,
-                        void (*fn)(void *data, const struct handoff_lease *lease), void *data);
+void handoff_each_lease(const struct replica *replica, void (*fn)(void *data, const struct handoff_lease *lease),
+                        void *data);
 uint64_t handoff_pending(const struct handoff *handoff); /* tokens not yet redeemed */
 
 #endif

@@ -18,6 +18,7 @@
 #include "replica/user_pins.h"
 
 enum { METADATA_PORTION_BYTES = 16 << 20 }; /* a request that lacks some is tried again for every so many bytes */
+enum { IDLE_STEP_MS = 10 };                 /* between two walks that look for idle replicas */
 enum { FIRST_LOOK_MS = 10, LAST_LOOK_MS = 1000, LOOKS_AT_ONCE = 256 };
 
 /* What is left of a replica that was dropped while clients still had its memory. */
@@ -36,6 +37,7 @@ struct replica_table {
     struct holders *holders;
     uint64_t replica_bytes, reserved_bytes, remains_bytes;
     struct loop_timer *idle_timer, *look_timer;
+    bool awaits_idle; /* idle_timer runs */
     uint64_t look_ms; /* until the next look; 0 = nothing is kept */
 };
 
@@ -245,10 +247,23 @@ static void check_idle(void *data)
         else if (due < next)
             next = due;
     }
-    if (next == UINT64_MAX)
-        loop_timer_stop(table->idle_timer);
+    table->awaits_idle = next != UINT64_MAX;
+    if (table->awaits_idle)
+        loop_timer_start(table->idle_timer, (next - now) / NS_PER_MS + IDLE_STEP_MS, 0);
     else
-        loop_timer_start(table->idle_timer, (next - now) / NS_PER_MS + 1, 0);
+        loop_timer_stop(table->idle_timer);
+}
+
+/* No walk: what was idle before is due before. */
+static void await_idle(struct replica_table *table, struct replica *replica)
+{
+    if (table->limits.idle_ttl_ms == 0) {
+        drop(table, replica, "idle");
+        return;
+    }
+    if (!table->awaits_idle)
+        loop_timer_start(table->idle_timer, table->limits.idle_ttl_ms + 1, 0);
+    table->awaits_idle = true;
 }
 
 struct replica_table *replica_table_create(struct loop *loop, enum replica_memory memory,
@@ -494,7 +509,7 @@ void replica_unpin(struct replica *replica, uid_t uid)
     replica->idle_since_ns = clock_now_ns();
     unlink_replica(table, replica); /* the end of a lease is a use, too */
     link_newest(table, replica);
-    check_idle(table);
+    await_idle(table, replica);
 }
 
 void replica_lend(struct replica *replica, uid_t uid)

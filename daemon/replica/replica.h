@@ -53,6 +53,7 @@ struct replica {                 /* const after replica_add() but for the counte
     struct quota_charge descriptors; /* of the memory */
     struct holding holding;          /* pins: grants not yet redeemed + leases */
     uint32_t n_leases;               /* open hand-off connections */
+    struct peer *leases;             /* handoff.c's: the newest of them, the others stand behind it; NULL = none */
     uid_t uid;                       /* whose load it was */
     uint64_t idle_since_ns;
     struct user_pin *user_pins;    /* see user_pins.h */

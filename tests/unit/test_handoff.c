@@ -22,6 +22,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h> /* last: it has a macro called fail */
@@ -47,7 +48,8 @@ struct request { /* one question to the loop thread */
     pthread_cond_t answered;
     bool is_answered;
     unsigned char token[HANDOFF_TOKEN_BYTES];
-    uint64_t connection, number;
+    uint64_t connection, number, last_ns;
+    bool is_sorted;
     uid_t uid;
     struct device_region *region; /* taken; NULL = there is none, for this reason */
     char reason[sizeof((struct error *)NULL)->reason];
@@ -107,6 +109,23 @@ static void take_region(struct request *request)
     if (handoff_take_region(request->stage->handoff, request->token, sizeof request->token, request->uid, &request->region,
                             &error))
         memcpy(request->reason, error.reason, sizeof request->reason);
+}
+
+/* Of the stage's replica: how many, and whether they come newest first. */
+static void list_lease(void *data, const struct handoff_lease *lease)
+{
+    struct request *request = data;
+    request->is_sorted = request->is_sorted && lease->since_ns <= request->last_ns;
+    request->last_ns = lease->since_ns;
+    request->number++;
+}
+
+static void list_leases(struct request *request)
+{
+    request->number = 0;
+    request->is_sorted = true;
+    request->last_ns = UINT64_MAX;
+    handoff_each_lease(request->stage->replica, list_lease, request);
 }
 
 static void stop(struct request *request)
@@ -312,6 +331,60 @@ static void a_user_has_no_more_leases_than_its_share_tokens_included(void **stat
     assert_leases_become(stage, 0);
     assert_int_equal(quota_taken(stage->quota, QUOTA_LEASES), 1);
     assert_int_equal(quota_taken(stage->quota, QUOTA_DESCRIPTORS), 1);
+}
+
+static void add_replica(struct request *request)
+{
+    make_replica(request->stage);
+}
+
+static void list_often(struct request *request)
+{
+    struct timespec from, to;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &from);
+    for (int i = 0; i < 200000; i++)
+        list_leases(request);
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &to);
+    request->number = (uint64_t)((to.tv_sec - from.tv_sec) * 1000 + (to.tv_nsec - from.tv_nsec) / 1000000);
+}
+
+/* Listing those of every replica must not take replicas x leases. */
+static void leases_are_listed_by_replica_without_a_walk_over_others(void **state)
+{
+    enum { LEASES = 600 };
+    struct stage *stage = *state;
+    struct replica *replicas[3] = {stage->replica};
+    struct request request = {0};
+    int fds[LEASES];
+    for (int i = 1; i < 3; i++) {
+        ask(stage, &request, add_replica);
+        replicas[i] = stage->replica;
+    }
+    for (int i = 0; i < LEASES; i++) { /* the third has none */
+        stage->replica = replicas[i % 2];
+        struct request token = new_token(stage, 1, getuid());
+        close(redeem(stage, token.token, sizeof token.token, &fds[i]));
+    }
+    for (int i = 0; i < LEASES; i += 3)
+        close(fds[i]);
+    for (int i = 0; i < 3; i++) {
+        stage->replica = replicas[i];
+        for (int ms = 0; ms < ANSWER_MS; ms++) {
+            ask(stage, &request, list_leases);
+            if (request.number == (i < 2 ? LEASES / 3 : 0))
+                break;
+            usleep(1000);
+        }
+        assert_int_equal(request.number, i < 2 ? LEASES / 3 : 0);
+        assert_true(request.is_sorted);
+    }
+    ask(stage, &request, list_often);
+    assert_in_range(request.number, 0, 100); /* ms of the loop; a walk over all took 500 */
+    for (int i = 0; i < LEASES; i++)
+        if (i % 3)
+            close(fds[i]);
+    stage->replica = replicas[0];
+    assert_leases_become(stage, 0);
 }
 
 static void a_token_works_once(void **state)
@@ -759,6 +832,7 @@ int main(void)
         STAGED(a_user_has_4096_tokens_and_not_one_more),
         STAGED(a_user_whose_descriptors_do_not_close_is_refused_until_they_do),
         STAGED(a_second_descriptor_is_not_closed_by_the_loop),
+        STAGED(leases_are_listed_by_replica_without_a_walk_over_others),
         STAGED(a_token_works_once),
         STAGED(wrong_short_and_long_tokens_are_closed_on),
         STAGED(somebody_elses_token_is_refused_and_stays_good_for_its_owner),
