@@ -15,7 +15,6 @@ struct making {
     struct folder_waiter waiter; /* first */
     const struct api *api;
     struct rpc_call *call;
-    const Tensorcast__Daemon__V1__MakeFolderRequest *request;
     char *path; /* of what was begun; NULL = it waits */
 };
 
@@ -42,7 +41,7 @@ static void on_left(void *data)
     struct making *making = data;
     struct folders *folders = making->api->folders;
     struct folder *folder = making->path ? folders_find(folders, rpc_call_uid(making->call), making->path) : NULL;
-    folders_wait_no_more(folders, &making->waiter);
+    folders_wait_no_more(&making->waiter);
     if (folder && folder->is_kept) {
         folder->is_open = false;
         folder_watch_now(making->api->folder_watch);
@@ -74,22 +73,15 @@ static void send_turn(struct making *making, enum folder_turn turn, const struct
 static void try_to_begin(struct folder_waiter *waiter)
 {
     struct making *making = (struct making *)waiter;
-    const Tensorcast__Daemon__V1__MakeFolderRequest *request = making->request;
-    const struct folder_wish wish = {.path = request->path,
-                                     .artifact = request->artifact,
-                                     .identity = request->identity,
-                                     .uid = rpc_call_uid(making->call),
-                                     .bytes = request->bytes,
-                                     .alone = request->alone};
     enum folder_turn turn;
     struct folder *folder;
     const struct folder *other;
     struct error error;
-    if (folders_begin(making->api->folders, &wish, &turn, &folder, &other, &error) < 0) {
+    if (folders_begin(making->api->folders, &waiter->wish, &turn, &folder, &other, &error) < 0) {
         rpc_call_fail(making->call, &error);
         end_making(making);
     } else if (turn == FOLDER_WAIT) {
-        folders_wait(making->api->folders, waiter);
+        folders_wait(folder, waiter);
     } else if (turn == FOLDER_THERE) {
         send_turn(making, turn, folder);
         rpc_call_end(making->call);
@@ -102,11 +94,17 @@ static void try_to_begin(struct folder_waiter *waiter)
 
 void method_make_folder(struct rpc_call *call, const ProtobufCMessage *request, void *context)
 {
+    const Tensorcast__Daemon__V1__MakeFolderRequest *wished = (const Tensorcast__Daemon__V1__MakeFolderRequest *)request;
     struct making *making = memory_alloc(sizeof *making);
-    making->waiter.retry = try_to_begin;
-    making->api = context;
-    making->call = call;
-    making->request = (const Tensorcast__Daemon__V1__MakeFolderRequest *)request;
+    *making = (struct making){.waiter = {.wish = {.path = wished->path,
+                                                  .artifact = wished->artifact,
+                                                  .identity = wished->identity,
+                                                  .uid = rpc_call_uid(call),
+                                                  .bytes = wished->bytes,
+                                                  .alone = wished->alone},
+                                         .retry = try_to_begin},
+                              .api = context,
+                              .call = call};
     rpc_call_on_cancel(call, on_left, making);
     try_to_begin(&making->waiter);
 }

@@ -12,8 +12,7 @@ struct folders {
     struct replica_table *host;
     struct quota *quota;
     char *state_dir;
-    struct folder *list;
-    struct folder_waiter *waiters;
+    struct folder *list; /* newest first */
     uint64_t last_copy;
 };
 
@@ -79,31 +78,64 @@ struct folder *folders_find_for(const struct folders *folders, uid_t uid, const 
 
 /* --- waiting --- */
 
-void folders_wait(struct folders *folders, struct folder_waiter *waiter)
+void folders_wait(struct folder *folder, struct folder_waiter *waiter)
 {
-    struct folder_waiter **at = &folders->waiters;
-    while (*at)
-        at = &(*at)->next;
     waiter->next = NULL;
-    *at = waiter;
+    waiter->link = folder->last_waiter;
+    waiter->awaited = folder;
+    *waiter->link = waiter;
+    folder->last_waiter = &waiter->next;
 }
 
-void folders_wait_no_more(struct folders *folders, struct folder_waiter *waiter)
+void folders_wait_no_more(struct folder_waiter *waiter)
 {
-    struct folder_waiter **at = &folders->waiters;
-    while (*at && *at != waiter)
-        at = &(*at)->next;
-    if (*at)
-        *at = waiter->next;
+    if (!waiter->link)
+        return;
+    *waiter->link = waiter->next;
+    *(waiter->next ? &waiter->next->link : &waiter->awaited->last_waiter) = waiter->link;
+    waiter->link = NULL;
 }
 
-static void tell_waiters(struct folders *folders)
+/* Whether what was begun last makes it wait, without a look at all the others. */
+static bool awaits(const struct folder_waiter *waiter, const struct folder *folder)
 {
-    struct folder_waiter *list = folders->waiters;
-    folders->waiters = NULL;
+    const struct folder_wish *wish = &waiter->wish;
+    bool has_path = strcmp(folder->path, wish->path) == 0;
+    if (folder->is_confirmed)
+        return false;
+    if (folder->uid != wish->uid)
+        return has_path && folder->uid == 0;
+    return has_path || (!wish->alone && strcmp(folder->identity, wish->identity) == 0);
+}
+
+static struct folder_waiter *take_waiters(struct folder *folder)
+{
+    struct folder_waiter *list = folder->waiters;
+    folder->waiters = NULL;
+    folder->last_waiter = &folder->waiters;
+    return list;
+}
+
+/* With nothing there for them, the first one begins what the others wait for. */
+static void tell_dropped(struct folders *folders, struct folder_waiter *list)
+{
     while (list) {
         struct folder_waiter *waiter = list;
         list = list->next;
+        waiter->link = NULL;
+        if (folders->list && awaits(waiter, folders->list))
+            folders_wait(folders->list, waiter);
+        else
+            waiter->retry(waiter);
+    }
+}
+
+static void tell_confirmed(struct folder_waiter *list)
+{
+    while (list) {
+        struct folder_waiter *waiter = list;
+        list = list->next;
+        waiter->link = NULL;
         waiter->retry(waiter);
     }
 }
@@ -138,10 +170,10 @@ static int fail_other(const struct folder *folder, struct error *error)
 }
 
 /* Of the same user and content, one that is there before one that is being made. */
-static const struct folder *find_copy(const struct folders *folders, const struct folder_wish *wish)
+static struct folder *find_copy(const struct folders *folders, const struct folder_wish *wish)
 {
-    const struct folder *found = NULL;
-    for (const struct folder *folder = folders->list; folder; folder = folder->next)
+    struct folder *found = NULL;
+    for (struct folder *folder = folders->list; folder; folder = folder->next)
         if (folder->uid == wish->uid && strcmp(folder->identity, wish->identity) == 0 && (!found || folder->is_confirmed))
             found = folder;
     return found;
@@ -183,7 +215,8 @@ static struct folder *add(struct folders *folders, const struct folder_wish *wis
                               .copy = copy,
                               .is_open = true,
                               .row = charged->row,
-                              .texts = charged->texts};
+                              .texts = charged->texts,
+                              .last_waiter = &folder->waiters};
     folders->list = folder;
     return folder;
 }
@@ -201,10 +234,13 @@ int folders_begin(struct folders *folders, const struct folder_wish *wish, enum 
         *turn = (*folder)->is_confirmed ? FOLDER_THERE : FOLDER_WAIT;
         return is_same || *turn == FOLDER_WAIT ? 0 : fail_other(*folder, error);
     }
-    *other = wish->alone ? NULL : find_copy(folders, wish);
-    *turn = *other ? ((*other)->is_confirmed ? FOLDER_SHARE : FOLDER_WAIT) : FOLDER_MAKE;
-    if (*turn == FOLDER_WAIT)
+    struct folder *copy = wish->alone ? NULL : find_copy(folders, wish);
+    *turn = copy ? (copy->is_confirmed ? FOLDER_SHARE : FOLDER_WAIT) : FOLDER_MAKE;
+    if (*turn == FOLDER_WAIT) {
+        *folder = copy;
         return 0;
+    }
+    *other = copy;
     struct folder charged;
     if (charge_wish(folders, wish, &charged, error) < 0)
         return -1;
@@ -231,6 +267,7 @@ void folders_restore(struct folders *folders, const struct folder *record)
 {
     struct folder *folder = memory_alloc(sizeof *folder);
     *folder = *record;
+    folder->last_waiter = &folder->waiters;
     folder->is_kept = true;
     folder->row = charge_of(folders, QUOTA_FOLDERS, folder->uid);
     folder->texts = charge_of(folders, QUOTA_METADATA, folder->uid);
@@ -252,7 +289,12 @@ void folders_keep(struct folders *folders, struct folder *folder)
 void folders_confirm(struct folders *folders, struct folder *folder)
 {
     folder->is_confirmed = true;
-    tell_waiters(folders);
+    /* whoever waits for another copy can share this one */
+    for (struct folder *copy = folders->list, *next; copy; copy = next) {
+        next = copy->next;
+        if (copy->waiters && copy->uid == folder->uid && strcmp(copy->identity, folder->identity) == 0)
+            tell_confirmed(take_waiters(copy));
+    }
 }
 
 void folders_drop(struct folders *folders, struct folder *folder)
@@ -263,6 +305,7 @@ void folders_drop(struct folders *folders, struct folder *folder)
     *at = folder->next;
     if (!has_copy(folders, folder->copy))
         replica_unreserve(folders->host, folder->uid, folder->bytes);
+    struct folder_waiter *waiters = take_waiters(folder);
     free_folder(folder);
-    tell_waiters(folders);
+    tell_dropped(folders, waiters);
 }

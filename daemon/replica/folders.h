@@ -37,6 +37,7 @@ struct folder {
     bool is_seen;                   /* this process, or one before, has found it: it is not in another mount namespace */
     unsigned n_missed;              /* how many times in a row it was not found */
     struct quota_charge row, texts; /* texts: QUOTA_METADATA */
+    struct folder_waiter *waiters, **last_waiter;
 };
 
 struct folders;
@@ -54,8 +55,9 @@ struct folder_wish { /* texts are copied */
     bool alone; /* shares with no other */
 };
 
-/* *folder: THERE the one there is, SHARE and MAKE a new one; *other: whose files are to be shared. -1: the path is no good
- * or belongs to another state of an artifact, the budget or the number of folders does not allow it. */
+/* *folder: WAIT the one that is being made, THERE the one there is, SHARE and MAKE a new one; *other: whose files are to be
+ * shared. -1: the path is no good or belongs to another state of an artifact, the budget or the number of folders does not
+ * allow it. */
 int folders_begin(struct folders *folders, const struct folder_wish *wish, enum folder_turn *turn, struct folder **folder,
                   const struct folder **other, struct error *error);
 /* As read from a record: kept, and charged whatever the budget is, but not confirmed. Takes the texts. */
@@ -72,12 +74,15 @@ void folders_drop(struct folders *folders, struct folder *folder);
 struct folder *folders_first(const struct folders *folders);
 const char *folders_state_dir(const struct folders *folders);
 
-/* Told once, when something was confirmed or dropped; may wait again then. */
+/* Told once, when what it waits for was confirmed or dropped; may wait again then. Many may wait for one folder, and most of them do
+ * again when it is dropped, for what the first of them makes: these are not told, but moved. */
 struct folder_waiter {
-    struct folder_waiter *next;
+    struct folder_waiter *next, **link; /* link NULL = it does not wait */
+    struct folder *awaited;
+    struct folder_wish wish;
     void (*retry)(struct folder_waiter *waiter);
 };
-void folders_wait(struct folders *folders, struct folder_waiter *waiter);
-void folders_wait_no_more(struct folders *folders, struct folder_waiter *waiter); /* accepts one that does not wait */
+void folders_wait(struct folder *folder, struct folder_waiter *waiter);
+void folders_wait_no_more(struct folder_waiter *waiter); /* accepts one that does not wait */
 
 #endif

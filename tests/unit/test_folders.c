@@ -191,6 +191,8 @@ static void what_does_not_fit_the_budget_is_refused(void **state)
 
 struct told {
     struct folder_waiter waiter; /* first */
+    struct scene *scene;
+    struct folder *made;
     int times;
 };
 
@@ -199,17 +201,24 @@ static void note(struct folder_waiter *waiter)
     ((struct told *)waiter)->times++;
 }
 
+static struct told waiter_for(const char *path, const char *identity)
+{
+    return (struct told){
+        .waiter = {.wish = {.path = path, .artifact = "disk:/m", .identity = identity, .uid = A}, .retry = note}};
+}
+
 static void who_wants_what_is_being_made_waits_for_it(void **state)
 {
     struct scene *scene = *state;
-    struct told told = {.waiter.retry = note}, left = {.waiter.retry = note};
+    struct told told = waiter_for("/shm/a", "x"), left = waiter_for("/shm/a", "x");
     struct folder *folder = begin(scene, A, "/shm/a", "x", FOLDER_MAKE);
     begin(scene, A, "/shm/a", "x", FOLDER_WAIT);
     begin(scene, A, "/shm/a", "y", FOLDER_WAIT);
     begin(scene, A, "/shm/b", "x", FOLDER_WAIT);
-    folders_wait(scene->folders, &told.waiter);
-    folders_wait(scene->folders, &left.waiter);
-    folders_wait_no_more(scene->folders, &left.waiter);
+    folders_wait(folder, &told.waiter);
+    folders_wait(folder, &left.waiter);
+    folders_wait_no_more(&left.waiter);
+    folders_wait_no_more(&left.waiter);
     folders_keep(scene->folders, folder);
     begin(scene, A, "/shm/a", "x", FOLDER_WAIT); /* it has no name yet */
     assert_int_equal(told.times, 0);
@@ -217,6 +226,67 @@ static void who_wants_what_is_being_made_waits_for_it(void **state)
     assert_int_equal(told.times, 1);
     assert_int_equal(left.times, 0);
     folders_drop(scene->folders, folder);
+    assert_int_equal(told.times, 1);
+}
+
+/* As a call does. */
+static void begin_instead(struct folder_waiter *waiter)
+{
+    struct told *told = (struct told *)waiter;
+    const struct folder *other;
+    enum folder_turn turn;
+    told->times++;
+    assert_int_equal(folders_begin(told->scene->folders, &waiter->wish, &turn, &told->made, &other, &told->scene->error), 0);
+    if (turn == FOLDER_WAIT)
+        folders_wait(told->made, waiter);
+}
+
+/* Else each of a thousand folders that a client takes along has thousands of calls look through all of them. */
+static void only_who_waits_for_it_hears_of_a_folder_and_one_goes_on_with_it(void **state)
+{
+    struct scene *scene = *state;
+    struct told others = waiter_for("/shm/b", "y"), told[] = {waiter_for("/shm/a", "x"), waiter_for("/shm/a", "x"),
+                                                              waiter_for("/shm/c", "x"), waiter_for("/shm/a", "z")};
+    struct folder *folder = begin(scene, A, "/shm/a", "x", FOLDER_MAKE),
+                  *other = begin(scene, A, "/shm/b", "y", FOLDER_MAKE);
+    folders_wait(other, &others.waiter);
+    for (int i = 0; i < 4; i++) {
+        told[i].scene = scene;
+        told[i].waiter.retry = begin_instead;
+        folders_wait(folder, &told[i].waiter);
+    }
+    folders_drop(scene->folders, folder);
+    assert_int_equal(others.times, 0);
+    assert_int_equal(told[0].times, 1);
+    struct folder *made = told[0].made;
+    for (int i = 1; i < 4; i++) {
+        assert_int_equal(told[i].times, 0);
+        assert_ptr_equal(told[i].waiter.awaited, made);
+    }
+    folders_wait_no_more(&told[3].waiter); /* it would be refused */
+    folders_confirm(scene->folders, made);
+    assert_int_equal(told[1].times, 1);
+    assert_ptr_equal(told[1].made, made);
+    assert_int_equal(told[2].times, 1); /* shares it */
+    assert_string_equal(told[2].made->path, "/shm/c");
+    folders_drop(scene->folders, other);
+    assert_int_equal(others.times, 1);
+}
+
+/* Two copies may be on their way, one of which was to be alone. */
+static void who_waits_for_one_copy_is_told_of_another_that_is_there(void **state)
+{
+    struct scene *scene = *state;
+    struct folder *awaited = begin(scene, A, "/shm/a", "x", FOLDER_MAKE), *sooner;
+    const struct folder_wish alone = {
+        .path = "/shm/b", .artifact = "disk:/m", .identity = "x", .uid = A, .bytes = MIB, .alone = true};
+    const struct folder *none;
+    struct told told = waiter_for("/shm/c", "x");
+    enum folder_turn turn;
+    folders_wait(awaited, &told.waiter);
+    assert_int_equal(folders_begin(scene->folders, &alone, &turn, &sooner, &none, &scene->error), 0);
+    assert_int_equal(turn, FOLDER_MAKE);
+    folders_confirm(scene->folders, sooner);
     assert_int_equal(told.times, 1);
 }
 
@@ -321,6 +391,8 @@ int main(void)
         TEST(another_state_of_the_artifact_is_not_the_old_one),
         TEST(what_does_not_fit_the_budget_is_refused),
         TEST(who_wants_what_is_being_made_waits_for_it),
+        TEST(only_who_waits_for_it_hears_of_a_folder_and_one_goes_on_with_it),
+        TEST(who_waits_for_one_copy_is_told_of_another_that_is_there),
         TEST(what_a_record_tells_is_charged_whatever_the_budget_is),
         TEST(paths_are_absolute_and_plain),
         TEST(texts_of_folders_are_metadata_of_their_user),
