@@ -17,7 +17,14 @@
 #define SO_PASSRIGHTS 83
 #endif
 
-enum { MAX_THREADS = 16, MAX_THREADS_PER_OWNER = 4, MAX_WAITING = 4096, PEEK_BYTES = 64 << 10, MAX_PEEKS = 64 };
+enum {
+    FREE_THREADS = 16, /* with more, only who has none gets one: a few users whose descriptors hang do not take all */
+    MAX_THREADS = 64,
+    MAX_THREADS_PER_OWNER = 4,
+    MAX_WAITING = 4096,
+    PEEK_BYTES = 64 << 10,
+    MAX_PEEKS = 64
+};
 
 struct foreign {
     int fd;
@@ -75,11 +82,17 @@ static size_t count_closing(uid_t owner)
     return count;
 }
 
+static bool may_have_thread(uid_t owner)
+{
+    size_t n = count_closing(owner);
+    return n < (queue.n_closing < FREE_THREADS ? MAX_THREADS_PER_OWNER : 1);
+}
+
 /* With the lock held: the first one whose owner has not got his share of the threads yet. */
 static bool take_next(struct foreign *next)
 {
     for (size_t i = 0; queue.n_closing < MAX_THREADS && i < queue.n_waiting; i++) {
-        if (count_closing(queue.waiting[i].owner) >= MAX_THREADS_PER_OWNER)
+        if (!may_have_thread(queue.waiting[i].owner))
             continue;
         *next = queue.waiting[i];
         memmove(&queue.waiting[i], &queue.waiting[i + 1], (--queue.n_waiting - i) * sizeof *queue.waiting);

@@ -64,6 +64,21 @@ static void one_users_slow_descriptors_leave_threads_for_others(void **state)
     assert_all_get_closed(MALLORY);
 }
 
+static void four_users_slow_descriptors_leave_a_thread_to_a_fifth(void **state)
+{
+    enum { HANGING = 16 };
+    int other_sides[HANGING];
+    (void)state;
+    for (int i = 0; i < HANGING; i++)
+        foreign_fd_close(lingering(&other_sides[i]), 2000 + (uid_t)i / 4);
+    assert_pipe_gets_closed_for(ALICE);
+    assert_all_get_closed(ALICE);
+    for (int i = 0; i < HANGING; i++)
+        reset(other_sides[i]);
+    for (int i = 0; i < HANGING; i += 4)
+        assert_all_get_closed(2000 + (uid_t)i / 4);
+}
+
 static void errno_is_left_alone(void **state)
 {
     (void)state;
@@ -132,7 +147,7 @@ static void a_socket_that_refuses_descriptors_gets_none(void **state)
 
 static void so_many_descriptors_wait_and_one_more_is_left_open(void **state)
 {
-    enum { THREADS = 16, WAITING = 4096 };
+    enum { THREADS = 64, WAITING = 4096 };
     int other_sides[THREADS], ends[2];
     struct rlimit limit;
     (void)state;
@@ -141,7 +156,7 @@ static void so_many_descriptors_wait_and_one_more_is_left_open(void **state)
     limit.rlim_cur = WAITING + 1000 < limit.rlim_max ? WAITING + 1000 : limit.rlim_max;
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
     for (int i = 0; i < THREADS; i++)
-        foreign_fd_close(lingering(&other_sides[i]), 2000 + (uid_t)i / 4);
+        foreign_fd_close(lingering(&other_sides[i]), 2000 + (uid_t)i);
     assert_int_equal(pipe(ends), 0);
     for (int i = 0; i <= WAITING; i++) {
         int fd = fcntl(ends[1], F_DUPFD_CLOEXEC, 0);
@@ -155,7 +170,7 @@ static void so_many_descriptors_wait_and_one_more_is_left_open(void **state)
         reset(other_sides[i]);
     assert_all_get_closed(ALICE);
     for (int i = 0; i < THREADS; i++)
-        assert_all_get_closed(2000 + (uid_t)i / 4);
+        assert_all_get_closed(2000 + (uid_t)i);
     close(ends[0]);
     close(ends[1]);
     limit.rlim_cur = before;
@@ -167,6 +182,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_descriptor_that_will_not_close_does_not_stop_who_gives_it_away),
         cmocka_unit_test(one_users_slow_descriptors_leave_threads_for_others),
+        cmocka_unit_test(four_users_slow_descriptors_leave_a_thread_to_a_fifth),
         cmocka_unit_test(so_many_descriptors_wait_and_one_more_is_left_open),
         cmocka_unit_test(errno_is_left_alone),
         cmocka_unit_test(descriptors_in_a_queue_are_seen_and_stay_there),
