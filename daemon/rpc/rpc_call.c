@@ -456,19 +456,6 @@ static void decode_request(struct rpc_call *call)
     rpc_message_next(&request->message);
 }
 
-static void dispatch_call(struct rpc_call *call)
-{
-    if (call->is_left || call->reply.is_last) {
-        end_call(call);
-        return;
-    }
-    if (call->request.error) {
-        rpc_call_fail(call, call->request.error);
-        return;
-    }
-    rpc_turns_add(call);
-}
-
 void rpc_call_wait(struct rpc_call *call)
 {
     set_state(call, RPC_CALL_WAITING);
@@ -476,11 +463,18 @@ void rpc_call_wait(struct rpc_call *call)
 
 void rpc_call_handle(struct rpc_call *call)
 {
+    struct rpc_request *request = &call->request;
     const struct rpc_route *route = call->head.route;
+    if (!request->decoded && !request->error)
+        decode_request(call);
+    if (request->error) {
+        rpc_call_fail(call, request->error);
+        return;
+    }
     set_state(call, RPC_CALL_RUNNING);
     log_at_of(LOG_TRACE, "request", call->uid, LOG_TEXT("method", strrchr(route->path, '/') + 1),
               LOG_U64("pid", (uint64_t)call->pid));
-    route->handle(call, call->request.decoded, route->context);
+    route->handle(call, request->decoded, route->context);
 }
 
 static void decode_work(struct loop_work *work)
@@ -490,7 +484,11 @@ static void decode_work(struct loop_work *work)
 
 static void decode_done(struct loop_work *work)
 {
-    dispatch_call((struct rpc_call *)((char *)work - offsetof(struct rpc_call, request.decoding)));
+    struct rpc_call *call = (struct rpc_call *)((char *)work - offsetof(struct rpc_call, request.decoding));
+    if (call->is_left || call->reply.is_last)
+        end_call(call);
+    else
+        rpc_turns_add(call);
 }
 
 /* The message is whole. */
@@ -501,8 +499,7 @@ static void take_message(struct rpc_call *call)
     size_t length = rpc_message_length(&request->message);
     call->reply.largest_bytes = call->reply.largest_bytes < length ? length : call->reply.largest_bytes;
     if (length <= INLINE_DECODE_BYTES) {
-        decode_request(call);
-        dispatch_call(call);
+        rpc_turns_add(call);
         return;
     }
     request->decoding =

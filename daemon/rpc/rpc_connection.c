@@ -397,14 +397,18 @@ static void on_event(void *data, int events)
 {
     struct rpc_connection *connection = data;
     struct rpc_server *server = connection->server;
+    struct rpc_spell spell;
     if (events & LOOP_WRITABLE)
         rpc_connection_touch(connection);
+    if (!rpc_turns_begin(connection, &spell) && !(events & LOOP_HANGUP))
+        return; /* the loop tells again */
     ssize_t n = -1;
     errno = events & LOOP_HANGUP ? EPIPE : EAGAIN;
     if (events & LOOP_READABLE && !connection->is_over)
         n = receive_some(connection, server->http2.in);
     if (n > 0) {
         rpc_connection_feed(connection, server->http2.in, (size_t)n);
+        rpc_turns_end(&spell);
         return;
     }
     if (n < 0 && (errno == EAGAIN || errno == EINTR))

@@ -49,12 +49,17 @@ void rpc_reflection_handle(struct rpc_call *call, const ProtobufCMessage *reques
 
 struct rpc_line { /* of a user: calls whose messages are there, in order */
     struct rpc_call *first, **last;
-    uint64_t turn, spent_ns; /* by its handlers, in this turn of the loop */
+    uint64_t turn, spent_ns; /* for him, in this turn of the loop */
 };
 
 struct rpc_place {         /* of a call in its user's line */
     struct rpc_line *line; /* NULL = it is in none */
     struct rpc_call *next, **link;
+};
+
+struct rpc_spell { /* of reading from a connection */
+    struct rpc_line *line;
+    uint64_t began_ns, before_ns;
 };
 
 struct rpc_turns {
@@ -64,7 +69,10 @@ struct rpc_turns {
 
 void rpc_turns_init(struct rpc_server *server);
 void rpc_turns_fini(struct rpc_server *server);
-/* Runs the call's handler, now or in a later turn. */
+/* False: its user has had his time of this turn. Otherwise rpc_turns_end() counts what follows. */
+bool rpc_turns_begin(const struct rpc_connection *connection, struct rpc_spell *spell);
+void rpc_turns_end(const struct rpc_spell *spell);
+/* Has the call's request decoded, if it is not yet, and handled, now or in a later turn. */
 void rpc_turns_add(struct rpc_call *call);
 void rpc_turns_remove(struct rpc_call *call); /* if it waits */
 /* Another turn of the loop follows, whether something happens or not. */

@@ -1,5 +1,6 @@
-/* Handlers run on the loop, and some take long there: status lists everything. A user whose handlers have taken more than TURN_NS of a
- * turn of the loop waits for the next one, so that whoever asks for much at once holds up the others for that and one handler. */
+/* Requests are read, decoded and handled on the loop, and some take long there: status lists everything. A user who has had
+ * more than TURN_NS of a turn of the loop waits for the next one, so that whoever asks for much at once holds up the others
+ * for that and one handler. */
 #include <stdlib.h>
 
 #include "base/clock.h"
@@ -14,6 +15,21 @@ static bool may_run(const struct rpc_server *server, struct rpc_line *line)
         line->spent_ns = 0;
     line->turn = server->turns.turn;
     return line->spent_ns <= TURN_NS;
+}
+
+bool rpc_turns_begin(const struct rpc_connection *connection, struct rpc_spell *spell)
+{
+    struct rpc_line *line = &connection->user->line;
+    *spell = (struct rpc_spell){.line = line, .began_ns = clock_now_ns()};
+    bool may_read = may_run(connection->server, line);
+    spell->before_ns = line->spent_ns;
+    return may_read;
+}
+
+/* What handlers have counted meanwhile is a part of it. */
+void rpc_turns_end(const struct rpc_spell *spell)
+{
+    spell->line->spent_ns = spell->before_ns + clock_now_ns() - spell->began_ns;
 }
 
 static void run_handler(struct rpc_line *line, struct rpc_call *call)

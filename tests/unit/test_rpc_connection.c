@@ -665,6 +665,52 @@ static void a_user_whose_handlers_take_long_has_one_in_each_turn_of_the_loop(voi
     free(packed.data);
 }
 
+static struct loop_turn *starving;
+static _Atomic int starved; /* turns */
+
+/* Comes before the server's own. */
+static void starve(void *data)
+{
+    struct rpc_server *server = data;
+    for (struct rpc_user *user = server->admission.users; user; user = user->next) {
+        user->line.turn = server->turns.turn + 1;
+        user->line.spent_ns = UINT64_MAX / 2;
+    }
+    starved++;
+}
+
+static void begin_starving(struct rpc_fixture *of, void *unused)
+{
+    (void)unused;
+    starved = 0;
+    starving = loop_turn_create(of->loop, starve, of->server);
+}
+
+static void end_starving(struct rpc_fixture *of, void *unused)
+{
+    (void)of, (void)unused;
+    loop_turn_destroy(starving);
+}
+
+static bool were_many(void *unused)
+{
+    (void)unused;
+    return starved >= 1000; /* what lies in the socket keeps the loop turning */
+}
+
+static void who_has_had_his_time_of_a_turn_is_not_read_from_in_it(void **state)
+{
+    (void)state;
+    is_served();
+    rpc_fixture_on_loop(&rpc_scene.fixture, begin_starving, NULL);
+    ask((struct request){EMPTY, .path = SERVICE "Explain"});
+    rpc_fixture_await(were_many, NULL, "turns of the loop");
+    assert_int_equal(rpc_scene.handled, 0);
+    rpc_fixture_on_loop(&rpc_scene.fixture, end_starving, NULL);
+    await(last_is_over);
+    assert_int_equal(rpc_scene.handled, 1);
+}
+
 /* Those that wait for their turn end with it. */
 static void a_client_that_leaves_takes_its_waiting_requests_along(void **state)
 {
@@ -861,6 +907,7 @@ int main(void)
         WITH_CLIENT(an_idle_connection_is_ended_after_ten_minutes),
         WITH_CLIENT(sixteen_refusals_wait_for_who_does_not_read_and_more_end_the_connection),
         WITH_CLIENT(a_user_whose_handlers_take_long_has_one_in_each_turn_of_the_loop),
+        WITH_CLIENT(who_has_had_his_time_of_a_turn_is_not_read_from_in_it),
         WITH_CLIENT(a_client_that_leaves_takes_its_waiting_requests_along),
         WITH_CLIENT(who_sends_descriptors_is_hung_up_on),
         WITH_CLIENT(a_hundred_descriptors_of_a_message_cost_one_of_ours),
