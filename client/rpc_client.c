@@ -292,11 +292,20 @@ int rpc_client_ask(struct rpc_client *client, const struct rpc_question *questio
     }
 }
 
+struct kept {
+    const char *method;
+    ProtobufCMessage *message;
+};
+
+/* One: whoever sends more could go on for ever. */
 static int keep_answer(void *data, ProtobufCMessage *answer, struct arena *arena, struct error *error)
 {
+    struct kept *kept = data;
     (void)arena;
-    (void)error;
-    *(ProtobufCMessage **)data = answer;
+    if (kept->message)
+        return fail(error, ERROR_INTERNAL, "BAD_ANSWER", "the daemon's answer to %s holds more than one message",
+                    kept->method);
+    kept->message = answer;
     return 0;
 }
 
@@ -304,11 +313,11 @@ ProtobufCMessage *rpc_client_get(struct rpc_client *client, const char *method, 
                                  const ProtobufCMessageDescriptor *answer, const struct wait *wait, struct arena *arena,
                                  struct error *error)
 {
-    ProtobufCMessage *kept = NULL;
+    struct kept kept = {.method = method};
     struct rpc_question question = {method, message, answer, keep_answer, &kept};
     if (rpc_client_ask(client, &question, wait, arena, error))
         return NULL;
-    if (!kept)
+    if (!kept.message)
         fail(error, ERROR_INTERNAL, "BAD_ANSWER", "the daemon's answer to %s holds no message", method);
-    return kept;
+    return kept.message;
 }

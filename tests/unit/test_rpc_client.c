@@ -508,6 +508,17 @@ static void an_answer_without_a_message_is_bad(void **state)
     is_bad("holds no message");
 }
 
+static void an_answer_of_two_messages_is_bad(void **state)
+{
+    (void)state;
+    say_settings();
+    say_head(1);
+    say_message(1, 0, 0, "", 0);
+    say_message(1, 0, 0, "", 0); /* and so on */
+    answers[0].hangs = true;
+    is_bad("holds more than one message");
+}
+
 static void a_stream_that_is_reset_is_bad(void **state)
 {
     (void)state;
@@ -713,6 +724,7 @@ int main(void)
         SERVED(a_message_may_have_one_gibibyte_and_no_more),
         SERVED(a_message_of_another_type_is_bad),
         SERVED(an_answer_without_a_message_is_bad),
+        SERVED(an_answer_of_two_messages_is_bad),
         SERVED(a_stream_that_is_reset_is_bad),
         SERVED(a_call_that_was_refused_is_asked_again),
         SERVED(a_connection_that_the_daemon_ends_is_made_again),
