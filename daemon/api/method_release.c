@@ -1,8 +1,11 @@
-/* Release: drops replicas nobody holds, of one artifact or of all, and the memory that was prepared. */
+/* Release: drops replicas nobody holds, of one artifact or of all, and, for root and the daemon's own user, the memory that
+ * was prepared. */
 #include "api/api.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+#include "base/quota.h"
 
 /* First which one it is, for the client to remove; then that it is gone. */
 static void release_folder(struct rpc_call *call, const Tensorcast__Daemon__V1__ReleaseRequest *request,
@@ -62,6 +65,7 @@ void method_release(struct rpc_call *call, const ProtobufCMessage *message, void
         response.pinned_bytes += counts.pinned_bytes;
     }
     free(reference);
-    device_trim(targets->list[LOAD_TARGET_HOST].device);
+    if (quota_is_privileged(uid)) /* what is ready is for everybody's next load */
+        device_trim(targets->list[LOAD_TARGET_HOST].device);
     rpc_call_reply(call, &response.base);
 }

@@ -301,6 +301,21 @@ def test_release_drops_ones_own_replicas_and_root_those_of_all(open_to_all, mode
     assert "released 1 replica" in daemon.cli.ok("release", "--all").out
 
 
+def test_memory_that_is_ready_for_everybody_is_given_back_by_root_alone(open_to_all, models):
+    artifact = write(models, "m", 4 * MiB)
+    daemon = open_to_all(memory={"pool_budget": "64MiB"})
+
+    def pooled():
+        return daemon.status()["memory"]["pool_bytes"]
+
+    assert command(daemon, ANN, "load", artifact).code == 0
+    assert soon(lambda: pooled() > 0)
+    assert "released 1 replica" in command(daemon, ANN, "release", "--all").out
+    assert pooled() > 0
+    daemon.cli.ok("release", "--all")
+    assert soon(lambda: pooled() == 0)
+
+
 # --- groups ----------------------------------------------------------------------------------------------------------
 
 COLLECTIVE = {"materialization_strategy": {"enable_owner_file_collective": True,
