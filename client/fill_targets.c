@@ -75,10 +75,13 @@ static char *write_report(const Tensorcast__Daemon__V1__LoadResult *result, cons
     return json;
 }
 
-/* Errors of a daemon that was not heard say nothing of what it has written by then, nor do those about its answer. */
-static int tell_undefined(const struct load_stream *stream, struct error *error)
+/* Errors of a daemon that was not heard say nothing of what it has written by then, nor do those about its answer. Into what
+ * pieces of files are fetched is memory of this library. */
+static int tell_undefined(const struct load_question *question, const struct load_stream *stream, struct error *error)
 {
     load_stream_how_far(stream, error);
+    if (question->files)
+        return -1;
     if (stream->has_ended || error->kind == ERROR_KIND_DEADLINE_EXCEEDED || error->code == ERROR_CANCELLED ||
         error->code == ERROR_UNAVAILABLE)
         error_append(error, "; the content of the targets is undefined");
@@ -100,7 +103,7 @@ static int ask_and_fill(struct tc_client *client, struct load_question *question
     int failed = lend_all(client, &columns, &wait, &lending, arena, error);
     question->device = lending.device;
     if (!failed && load_stream_ask(client, question, &wait, arena, &stream, error))
-        failed = tell_undefined(&stream, error);
+        failed = tell_undefined(question, &stream, error);
     if (end_all(&lending, &held)) {
         *error = held;
         return -1;

@@ -272,8 +272,6 @@ static void end_load(struct load *load)
     load_log_run(load->id, &load->parts, error);
     if (!error)
         replica = replica_add(load->target.replicas, &load->parts);
-    else if (segment_is_lent(load->parts.segment))
-        error_append(&load->error, "; the content of the client's memory is undefined"); /* nothing of it can be undone */
     while (load->waiters) {
         struct load_waiter *waiter = load->waiters;
         load->waiters = waiter->next;

@@ -132,12 +132,18 @@ static void resolve_on_helper(struct loop_work *work)
     waiting_enter(before);
 }
 
+/* Pieces of files come into memory that nobody but the fetching client itself knows of. */
+static bool has_memory_to_tell_of(const struct ticket *ticket)
+{
+    return ticket->prep.is_lent && !ticket->input.request.files;
+}
+
 /* Who is told that a file keeps changing is told the same of its memory whether this load had begun to write or not: it has
  * to load again, and what lies there is no version of the file. */
 static void finish_unprepared(struct ticket *ticket)
 {
     struct error *error = &ticket->prep.error;
-    if (ticket->prep.is_lent && source_has_changed(error))
+    if (has_memory_to_tell_of(ticket) && source_has_changed(error))
         error_append(error, "; treat the content of the client's memory as undefined");
     ticket_finish(ticket, error);
 }
@@ -330,6 +336,9 @@ static void on_load_ended(struct load_waiter *waiter, struct load *load, struct 
     }
     if (!load->has_lost_transport || source_has_changed(&load->error) ||
         prep->spec.policy.collective == COLLECTIVE_REQUIRED || !load_give_back_region(load, prep)) {
+        if (has_memory_to_tell_of(ticket))
+            error_append(&load->error,
+                         "; the content of the client's memory is undefined"); /* nothing of it can be undone */
         ticket_finish(ticket, &load->error);
         return;
     }
