@@ -164,6 +164,9 @@ static int check_fetch(struct args *args, struct error *error)
     fetch->kind = fetch->tensors ? FETCH_TENSORS : args->all ? FETCH_ALL : FETCH_SIDECARS;
     if (fetch->hub_cache && fetch->folder)
         return wrong(error, "--hub-cache says where to; leave out the folder");
+    if (args->export.verify && !fetch->hub_cache)
+        return wrong(error,
+                     "--verify is for what is in the hub's cache already (--hub-cache); what is fetched is verified anyway");
     return 0;
 }
 

@@ -8,7 +8,8 @@
 struct fetched {
     struct file_set set;
     bool *was_there;     /* per file: it was complete already and not asked for */
-    uint64_t read_bytes; /* of the others */
+    size_t n_damaged;    /* with --verify: they were there, and had to be fetched again */
+    uint64_t read_bytes; /* of those that were not there */
     char *folder;        /* that they are in; owned */
 };
 

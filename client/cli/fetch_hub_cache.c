@@ -8,6 +8,7 @@
  * offline begin there. */
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,14 +16,17 @@
 #include <unistd.h>
 
 #include "base/memory.h"
+#include "base/parallel.h"
 #include "base/redact.h"
 #include "base/reference.h"
 #include "base/text.h"
 #include "client/folder_writer.h"
 #include "fetch_files.h"
+#include "hub_blob.h"
+#include "interrupt.h"
 #include "base/followed_link.h"
 
-enum { COMMIT_CHARS = 40, SHA256_CHARS = 64, MAX_ATTEMPTS = 100 };
+enum { COMMIT_CHARS = 40, MAX_ATTEMPTS = 100, CHECKING_THREADS = 4 };
 
 struct hub_cache {
     const struct file_set *set;
@@ -35,6 +39,7 @@ struct hub_cache {
     int top_fd, blobs_fd, snapshot_fd;
     char commit[COMMIT_CHARS + 1];
     struct folder_writer *writers; /* one per file */
+    struct digest **sums;          /* of those under way that git alone has a hash of; the others have checksums */
 };
 
 /* --- names --- */
@@ -110,7 +115,7 @@ static const char *etag_of(const struct set_file *file)
     const char *etag = strchr(file->pin, ' ');
     size_t length = etag ? strlen(etag + 1) : 0;
     bool is_pin = etag && etag - file->pin == COMMIT_CHARS && is_hex(file->pin, COMMIT_CHARS) &&
-                  (length == COMMIT_CHARS || length == SHA256_CHARS) && is_hex(etag + 1, length);
+                  (length == HUB_GIT_CHARS || length == HUB_SHA256_CHARS) && is_hex(etag + 1, length);
     return is_pin ? etag + 1 : NULL;
 }
 
@@ -231,25 +236,94 @@ static bool has_blob(const struct hub_cache *cache, size_t file)
            (uint64_t)status.st_size == cache->set->files[file].bytes;
 }
 
+struct checking { /* of blobs that are there, on several threads */
+    struct backend *backend;
+    const struct hub_cache *cache;
+    struct fetched *fetched;
+    pthread_mutex_t lock; /* of what follows, and of the backend's progress */
+    uint64_t done_bytes, total_bytes;
+};
+
+static void on_compared(void *data, uint64_t bytes)
+{
+    struct checking *checking = data;
+    pthread_mutex_lock(&checking->lock);
+    checking->done_bytes += bytes;
+    progress_show(&checking->backend->progress, "compare", checking->done_bytes, checking->total_bytes);
+    pthread_mutex_unlock(&checking->lock);
+}
+
+static int check_blob(void *data, size_t file, struct error *error)
+{
+    struct checking *checking = data;
+    struct fetched *fetched = checking->fetched;
+    const char *etag = etag_of(&fetched->set.files[file]);
+    const struct hub_blob_reading reading = {&checking->backend->cancel, on_compared, checking};
+    bool is_right;
+    if (!fetched->was_there[file])
+        return 0;
+    int fd = openat(checking->cache->blobs_fd, etag, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0)
+        return fail_errno(error, errno, "cannot compare the blob %s with its name", etag);
+    int failed = hub_blob_check(fd, etag, &reading, &is_right, error);
+    close(fd);
+    if (failed || is_right)
+        return failed;
+    fetched->was_there[file] = false; /* its place is taken by what comes */
+    pthread_mutex_lock(&checking->lock);
+    fetched->n_damaged++;
+    pthread_mutex_unlock(&checking->lock);
+    return 0;
+}
+
+static int check_blobs(struct backend *backend, const struct hub_cache *cache, struct fetched *fetched, struct error *error)
+{
+    struct checking checking = {.backend = backend, .cache = cache, .fetched = fetched, .lock = PTHREAD_MUTEX_INITIALIZER};
+    for (size_t i = 0; i < fetched->set.n_files; i++)
+        checking.total_bytes += fetched->was_there[i] ? fetched->set.files[i].bytes : 0;
+    interrupt_defer(NULL);
+    int failed = parallel_run(fetched->set.n_files, CHECKING_THREADS, check_blob, &checking, error);
+    progress_end(&backend->progress);
+    return failed ? backend_fail(backend, error) : 0;
+}
+
 static int begin_blob(void *data, size_t file, struct error *error)
 {
     struct hub_cache *cache = data;
     struct folder_writer *writer = &cache->writers[file];
+    const char *etag = etag_of(&cache->set->files[file]);
+    cache->sums[file] = strlen(etag) == HUB_GIT_CHARS ? hub_blob_start(etag, cache->set->files[file].bytes) : NULL;
     return folder_writer_open_at(writer, cache->blobs, cache->blobs_fd, error) < 0 ||
-                   folder_writer_begin(writer, etag_of(&cache->set->files[file]), error) < 0
+                   folder_writer_begin(writer, etag, error) < 0
                ? -1
                : 0;
 }
 
 static int put_bytes(void *data, size_t file, const void *bytes, size_t count, struct error *error)
 {
-    return folder_writer_add(&((struct hub_cache *)data)->writers[file], bytes, count, error);
+    const struct hub_cache *cache = data;
+    if (cache->sums[file])
+        digest_add(cache->sums[file], bytes, count);
+    return folder_writer_add(&cache->writers[file], bytes, count, error);
+}
+
+static int check_sum(struct hub_cache *cache, size_t file, struct error *error)
+{
+    const struct set_file *of = &cache->set->files[file];
+    char text[TEXT_NAME_CHARS];
+    struct digest *sum = cache->sums[file];
+    cache->sums[file] = NULL;
+    return !sum || hub_blob_finish(sum, etag_of(of))
+               ? 0
+               : fail(error, ERROR_DATA_LOSS, "CHECKSUM_MISMATCH",
+                      "%s: its bytes are not those that git calls %s; nothing was written under its name, fetch it again",
+                      text_escape(of->name, strlen(of->name), text), etag_of(of));
 }
 
 static int end_blob(void *data, size_t file, struct error *error)
 {
     struct hub_cache *cache = data;
-    int failed = folder_writer_commit(&cache->writers[file], error);
+    int failed = check_sum(cache, file, error) < 0 || folder_writer_commit(&cache->writers[file], error) < 0;
     folder_writer_close(&cache->writers[file]);
     return failed ? -1 : make_link(cache, file, error);
 }
@@ -272,17 +346,23 @@ static int fill_cache(struct backend *backend, struct hub_cache *cache, struct f
     cache->snapshot_fd = cache->blobs_fd < 0 ? -1 : open_folder(cache, cache->snapshot, error);
     if (cache->snapshot_fd < 0)
         return -1;
-    for (size_t i = 0; i < n_files; i++) {
+    for (size_t i = 0; i < n_files; i++)
         fetched->was_there[i] = has_blob(cache, i);
+    if (backend->args->export.verify && check_blobs(backend, cache, fetched, error) < 0)
+        return -1;
+    for (size_t i = 0; i < n_files; i++)
         if (fetched->was_there[i] && make_link(cache, i, error) < 0)
             return -1;
-    }
     cache->writers = memory_alloc_array(n_files + 1, sizeof *cache->writers);
+    cache->sums = memory_alloc_array(n_files + 1, sizeof *cache->sums);
     for (size_t i = 0; i < n_files; i++)
         cache->writers[i] = (struct folder_writer){.folder_fd = -1, .fd = -1};
     int failed = fetch_bytes(backend, fetched, &(struct file_sink){begin_blob, put_bytes, end_blob, cache}, error);
-    for (size_t i = 0; i < n_files; i++)
+    for (size_t i = 0; i < n_files; i++) {
         folder_writer_close(&cache->writers[i]);
+        if (cache->sums[i])
+            hub_blob_finish(cache->sums[i], "");
+    }
     return failed ? -1 : write_ref(cache, error);
 }
 
@@ -307,5 +387,6 @@ int fetch_into_hub_cache(struct backend *backend, struct fetched *fetched, struc
     free(cache.blobs);
     free(cache.snapshot);
     free(cache.writers);
+    free(cache.sums);
     return failed ? -1 : 0;
 }

@@ -28,15 +28,25 @@ struct digest *digest_create(void)
     return (struct digest *)fresh;
 }
 
-struct digest *digest_create_md5(void)
+static struct digest *create_if_any(const EVP_MD *kind)
 {
     EVP_MD_CTX *fresh = EVP_MD_CTX_new();
     if (!fresh)
         abort();
-    if (EVP_DigestInit_ex(fresh, EVP_md5(), NULL) == 1)
+    if (EVP_DigestInit_ex(fresh, kind, NULL) == 1)
         return (struct digest *)fresh;
     EVP_MD_CTX_free(fresh);
     return NULL;
+}
+
+struct digest *digest_create_md5(void)
+{
+    return create_if_any(EVP_md5());
+}
+
+struct digest *digest_create_sha1(void)
+{
+    return create_if_any(EVP_sha1());
 }
 
 void digest_add(struct digest *digest, const void *bytes, size_t count)

@@ -99,6 +99,26 @@ def test_the_folder_of_a_repository_fills_the_hub_s_cache(hub, fake, weights, tm
 
 
 @WAYS
+def test_blobs_of_the_hub_s_cache_are_compared_with_their_names_on_request(hub, weights, tmp_path, how):  # noqa: F811
+    fetch = ["fetch", "hf://org/model", "--all", "--hub-cache", *how]
+    whole = hub.json(*fetch)
+    blobs = sorted((tmp_path / "home/hub/models--org--model/blobs").iterdir(), key=lambda blob: blob.stat().st_size)
+    assert hub.json(*fetch, "--verify") == {**whole, "fetched_bytes": 0, "damaged_files": 0}
+    hurt = [blob for blob in (blobs[-1], blobs[1]) if blob.stat().st_size]  # of git-lfs, and of git
+    assert {len(blob.name) for blob in hurt} == {64, 40}
+    before = [blob.read_bytes() for blob in hurt]
+    for blob in hurt:
+        blob.write_bytes(bytes(blob.stat().st_size))
+    assert hub.json(*fetch)["fetched_bytes"] == 0, "its size is believed"
+    again = hub.json(*fetch, "--verify")
+    assert (again["damaged_files"], again["fetched_bytes"]) == (2, sum(map(len, before)))
+    assert [blob.read_bytes() for blob in hurt] == before
+    hurt[0].write_bytes(bytes(len(before[0])))
+    assert "1 was damaged" in hub.ok(*fetch, "--verify").out and hurt[0].read_bytes() == before[0]
+    assert hub.run("fetch", "hf://org/model", "--verify", tmp_path / "out", *how).code == 2
+
+
+@WAYS
 def test_content_that_is_not_the_hub_s_gets_no_name(hub, fake, weights, tmp_path, how):  # noqa: F811
     repository = fake.world.repository("org/model")
     name = "model-00001-of-00002.safetensors"
@@ -109,6 +129,13 @@ def test_content_that_is_not_the_hub_s_gets_no_name(hub, fake, weights, tmp_path
     top = tmp_path / "home/hub/models--org--model"
     assert not (top / "blobs" / repository.sha256(name)).exists() and not (top / "refs").exists()
     assert not [p for p in (top / "snapshots").rglob("*") if p.name == name]
+
+
+def test_content_that_git_does_not_know_gets_no_name_in_the_hub_s_cache(hub, fake, weights, tmp_path):  # noqa: F811
+    fake.fault({"flip": 1}, match={"listener": "hub", "path": "config.json"}, times=0)
+    done = hub.run("fetch", "hf://org/model", "--sidecars", "--hub-cache")
+    assert (done.code, done.status) == (1, "DATA_LOSS") and "config.json" in done.err and "git" in done.err, done
+    assert not [p for p in (tmp_path / "home/hub/models--org--model").rglob("config.json")]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to make links of another user")
