@@ -297,6 +297,7 @@ static int fill_metadata(const struct artifact *artifact, struct arena *arena,
     if (artifact_metadata_collect(artifact, arena, &metadata, error) != 0)
         return -1;
     response->metadata_left_out_bytes = metadata.left_out_bytes;
+    response->has_metadata = metadata.is_there;
     response->n_metadata_keys = response->n_metadata_values = metadata.n_pairs;
     response->metadata_keys = take_column(metadata.n_pairs, sizeof *response->metadata_keys, arena, &failed, error);
     response->metadata_values = take_column(metadata.n_pairs, sizeof *response->metadata_values, arena, &failed, error);

@@ -340,7 +340,7 @@ const struct part_metadata *artifact_metadata(const struct artifact *artifact, s
 {
     const struct part_header *header = artifact->table ? artifact->table->headers[file] : NULL;
     *n_pairs = header ? header->n_metadata : 0;
-    return header ? header->metadata : NULL;
+    return header && header->has_metadata ? header->metadata : NULL;
 }
 
 const char *layout_kind_name(enum layout_kind kind)

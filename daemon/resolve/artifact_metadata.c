@@ -29,7 +29,8 @@ int artifact_metadata_collect(const struct artifact *artifact, struct arena *are
     size_t n_pairs = 0;
     const struct part_metadata *pairs = stored->source->n_files ? artifact_metadata(stored, 0, &n_pairs) : NULL;
     uint64_t bytes = count_bytes(pairs, n_pairs);
-    *metadata = (struct artifact_metadata){.left_out_bytes = bytes > ARTIFACT_METADATA_MAX_BYTES ? bytes : 0};
+    *metadata = (struct artifact_metadata){.is_there = pairs != NULL,
+                                           .left_out_bytes = bytes > ARTIFACT_METADATA_MAX_BYTES ? bytes : 0};
     if (metadata->left_out_bytes || n_pairs == 0)
         return 0;
     const struct part_metadata **kept = arena_try_array(arena, n_pairs, sizeof *kept, error);

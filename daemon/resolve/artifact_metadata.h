@@ -11,6 +11,7 @@ enum { ARTIFACT_METADATA_MAX_BYTES = 8 << 20, ARTIFACT_METADATA_PAIR_BYTES = 16 
 struct artifact_metadata {
     const struct part_metadata **pairs; /* in the arena, in their order; they point into the artifact */
     size_t n_pairs;
+    bool is_there;           /* the file has it, perhaps without a pair */
     uint64_t left_out_bytes; /* not 0: it is larger than ARTIFACT_METADATA_MAX_BYTES, and no pair is given */
 };
 

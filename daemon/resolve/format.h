@@ -36,6 +36,7 @@ struct part_header {
     size_t n_tensors;
     struct part_metadata *metadata; /* what the file says of itself (safetensors: __metadata__), in its order */
     size_t n_metadata;
+    bool has_metadata;    /* perhaps of no pairs */
     uint64_t data_offset; /* how many bytes lie before the tensors */
     uint64_t file_bytes;
     uint64_t prefix_crcs[CHECKSUM_CRC64NVME + 1]; /* by kind, of the first data_offset bytes */

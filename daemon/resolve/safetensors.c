@@ -388,6 +388,7 @@ static const char *keep_text(struct arena *arena, const char *text, size_t lengt
 static int keep_metadata(const struct reader *reader, struct part_header *header)
 {
     header->n_metadata = reader->n_metadata;
+    header->has_metadata = reader->has_metadata;
     header->metadata = arena_try_array(&header->arena, reader->n_metadata, sizeof *header->metadata, reader->error);
     for (size_t i = 0; i < reader->n_metadata && header->metadata; i++) {
         const struct part_metadata *read = &reader->metadata[i];

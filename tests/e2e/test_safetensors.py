@@ -364,6 +364,12 @@ def test_what_a_newer_official_package_has_is_that_packages_own(served, models, 
     assert handle.get_tensor("w").tolist() == [0, 1, 2, 3]
 
 
+@pytest.mark.parametrize("metadata", [None, {}, {"": ""}, {"a": "1", "\u2028": "\0"}], ids=["none", "empty", "blank", "odd"])
+def test_metadata_is_that_of_the_file_also_when_it_is_empty(served, models, metadata):
+    save(models / "x.safetensors", {"w": np.zeros(2)}, metadata)
+    assert safe_open(models / "x.safetensors", "np").metadata() == official(models / "x.safetensors", "np").metadata() == metadata
+
+
 def test_odd_requests_have_the_official_packages_outcome(served, models):
     path, empty = models / "x.safetensors", models / "empty.safetensors"
     arrays = save(path, {"w": np.arange(24, dtype=np.float32).reshape(2, 3, 4)})

@@ -64,6 +64,26 @@ static void the_last_value_of_a_key_counts_and_the_order_is_kept(void **state)
     artifact_unref(artifact);
 }
 
+static void an_empty_one_is_not_none(void **state)
+{
+    (void)state;
+    static const char *const headers[] = {"{" TENSOR("w"), "{\"__metadata__\":{}," TENSOR("w")};
+    for (int is_there = 0; is_there < 2; is_there++) {
+        struct artifact_metadata metadata;
+        struct arena arena;
+        struct error error;
+        put_header("model.safetensors", headers[is_there]);
+        struct artifact *artifact = resolve();
+        arena_init(&arena, 0);
+        assert_int_equal(artifact_metadata_collect(artifact, &arena, &metadata, &error), 0);
+        assert_int_equal(metadata.n_pairs, 0);
+        assert_int_equal(metadata.is_there, is_there);
+        arena_fini(&arena);
+        artifact_unref(artifact);
+        source_memory_clear();
+    }
+}
+
 static void of_several_files_the_first_counts(void **state)
 {
     (void)state;
@@ -118,6 +138,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(the_last_value_of_a_key_counts_and_the_order_is_kept, clear),
+        cmocka_unit_test_teardown(an_empty_one_is_not_none, clear),
         cmocka_unit_test_teardown(of_several_files_the_first_counts, clear),
         cmocka_unit_test_teardown(eight_mebibytes_are_told_and_one_byte_more_is_left_out, clear),
     };

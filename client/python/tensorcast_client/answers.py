@@ -38,6 +38,7 @@ class Description(_Description, total=False):
     missing_shards: List[int]
     missing_files: List[int]
     metadata_left_out_bytes: int
+    has_metadata: bool
 
 
 class PlannedBytes(TypedDict):

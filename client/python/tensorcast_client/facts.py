@@ -34,6 +34,7 @@ class Facts:
             raise errors.bad_answer(f"{len(answer.metadata_keys)} keys of metadata for {len(answer.metadata_values)} values")
         self._metadata = dict(zip(answer.metadata_keys, answer.metadata_values))
         self._left_out_bytes = answer.metadata_left_out_bytes
+        self.has_metadata = answer.has_metadata or bool(self._metadata)  # older daemons do not say of an empty one
 
     @functools.cached_property
     def index(self):

@@ -17,7 +17,7 @@ ResolveResponse = Table(artifact=(1, "string"), identity=(2, "string"), files=(3
                         layout=(14, "string"), world_size=(15, "uint"), missing_shards=(16, "uints"),
                         missing_files=(17, "uints"), piece_counts=(18, "uints"), piece_files=(19, "uints"),
                         piece_boxes=(20, "uints"), copies=(21, "uints"), metadata_keys=(22, "blobs"),
-                        metadata_values=(23, "blobs"), metadata_left_out_bytes=(24, "uint"))
+                        metadata_values=(23, "blobs"), metadata_left_out_bytes=(24, "uint"), has_metadata=(25, "bool"))
 
 View = Table(names=(1, "strings"), n_slices=(2, "uints"), starts=(3, "sints"), stops=(4, "sints"),
              align_bytes=(5, "uint"), placement=(6, "uint"), whole=(7, "bool"), leading=(8, "bool"))
