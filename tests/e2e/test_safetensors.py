@@ -1,7 +1,10 @@
 """The names of the safetensors package, served: against the official package slice by slice, and its own tests run on ours."""
 import contextlib
+import copy
+import importlib.util
 import json
 import os
+import pickle
 import random
 import subprocess
 import sys
@@ -33,6 +36,18 @@ def served(daemon, monkeypatch):
 def save(path, arrays, metadata=None):
     safetensors.numpy.save_file(arrays, path, metadata)
     return arrays
+
+
+def by_hand(path, **tensors):
+    """{name: (dtype, shape, bytes)}, also what nobody's writer would write."""
+    header, data = {}, b""
+    for name, (dtype, shape, content) in tensors.items():
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(data), len(data) + len(content)]}
+        data += content
+    text = json.dumps(header).encode()
+    with open(path, "wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text + data)
+    return path
 
 
 def many(path, n=1000, n_bytes=32 << 10):
@@ -370,6 +385,68 @@ def test_metadata_is_that_of_the_file_also_when_it_is_empty(served, models, meta
     assert safe_open(models / "x.safetensors", "np").metadata() == official(models / "x.safetensors", "np").metadata() == metadata
 
 
+ROWS = np.s_[:, 2:4], np.s_[0, 0], np.s_[:, ::2], np.s_[:, [0]], np.s_[..., 1]
+
+
+@pytest.mark.parametrize("dtype", ["F4", "F6_E2M3"])
+def test_elements_that_share_bytes_are_never_taken_for_whole_ones(served, models, dtype):
+    made = np.arange(16 if dtype == "F4" else 24, dtype=np.uint8)
+    path = by_hand(models / "x.safetensors", m=(dtype, [4, 8], made.tobytes()), v=(dtype, [8], bytes(made.nbytes // 4)), z=(dtype, [0], b""))
+    for framework in ("np", "pt"):
+        if framework == "pt":
+            torch = pytest.importorskip("torch", reason="torch was left out of this environment")
+        file = safe_open(path, framework)
+        for name, index in [("v", 0), ("v", slice(1, 2)), ("v", [1]), *(("m", index) for index in ROWS)]:
+            with pytest.raises((SafetensorError, IndexError)):  # what lies there is another element
+                file.get_slice(name)[index]
+        if dtype != "F4":
+            with pytest.raises(SafetensorError, match="Dtype not understood"):
+                file.get_tensor("m")
+        elif framework == "np":
+            assert file.get_tensor("m").tobytes() == file.get_slice("m")[:].tobytes() == made.tobytes()
+        elif hasattr(torch, "float4_e2m1fn_x2"):
+            assert file.get_tensor("z").dtype == official(path, "pt").get_tensor("z").dtype == torch.float4_e2m1fn_x2
+            assert file.get_slice("m")[1:3].view(torch.uint8).tolist() == made.reshape(4, 4)[1:3].tolist()
+            assert file.get_slice("m")[-1].view(torch.uint8).tolist() == made.reshape(4, 4)[3].tolist()
+
+
+@pytest.mark.parametrize("what", ["name", "rank", "path"])
+def test_what_the_daemon_cannot_do_is_done_by_the_official_package(served, models, monkeypatch, what):
+    path = models / "x.safetensors" if what != "path" else os.fsdecode(os.fsencode(models) + b"/\xff.safetensors")
+    name, shape = "w\0" if what == "name" else "w", [1] * 70 if what == "rank" else [4]
+    by_hand(path, **{name: ("U8", shape, b"1" if what == "rank" else b"1234")})
+    with pytest.raises(SafetensorError, match="UNIMPLEMENTED"):
+        safe_open(path, "np")
+    monkeypatch.delenv("TENSORCAST_REQUIRED")
+    monkeypatch.setattr(tc.safetensors.fallback, "_said", set())
+    with pytest.warns(tc.TensorcastFallbackWarning, match="UNIMPLEMENTED"):
+        file = safe_open(path, "np")
+    assert file.get_slice(name).get_shape() == shape
+    with pytest.raises(tc.TensorcastError, match="not UTF-8"):
+        tc.artifact("disk:/models/\udcff").facts()
+
+
+def test_a_path_that_means_a_file_of_this_process_is_not_one_of_the_daemons(served, models):
+    arrays = save(models / "x.safetensors", {"w": np.arange(4)})
+    with open(models / "x.safetensors", "rb") as file:
+        for path in (f"/proc/self/fd/{file.fileno()}", f"/dev/fd/{file.fileno()}"):
+            assert load_file(path)["w"].tobytes() == arrays["w"].tobytes()
+
+
+def test_handles_cannot_be_copied_and_modules_have_all_the_official_names(served, models):
+    save(models / "x.safetensors", {"w": np.arange(4)})
+    file = safe_open(models / "x.safetensors", "np")
+    for one in (file, file.get_slice("w")):
+        for take in (copy.copy, copy.deepcopy, pickle.dumps):
+            with pytest.raises(TypeError, match="cannot pickle '(safe_open|PySafeSlice)' object"):
+                take(one)
+    modules = ["numpy", *(["torch"] if importlib.util.find_spec("torch") else [])]
+    for mine, theirs in ((importlib.import_module(f"{package}.{name}") for package in ("tensorcast_client.safetensors", "safetensors")) for name in modules):
+        assert not [name for name in vars(theirs) if not hasattr(mine, name)] and mine.load_file is not theirs.load_file
+        with pytest.raises(AttributeError):
+            mine.nothing_of_the_kind
+
+
 def test_odd_requests_have_the_official_packages_outcome(served, models):
     path, empty = models / "x.safetensors", models / "empty.safetensors"
     arrays = save(path, {"w": np.arange(24, dtype=np.float32).reshape(2, 3, 4)})
@@ -378,6 +455,9 @@ def test_odd_requests_have_the_official_packages_outcome(served, models):
     assert safe_open(path, "pt").get_slice("w")[..., ...].tolist() == arrays["w"].tolist()  # torch takes two
     for framework in ("flax", "tf", "mlx"):  # installed or not: nothing is made before a tensor is asked for
         assert safe_open(path, framework).keys() == ["w"]
+    for device in ("cuda", "cuda:1", True, 1, "xpu", "mps"):
+        texts = {str(pytest.raises(SafetensorError, opened, path, "np", device=device).value) for opened in (official, safe_open)}
+        assert len(texts) == 1, texts
     for opened in (official, safe_open):
         with pytest.raises(FileNotFoundError):
             opened("\0", "np")

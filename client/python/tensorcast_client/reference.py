@@ -33,6 +33,10 @@ def parse(reference: str | os.PathLike[str], folder: str | None = None, home: st
         return _of_path(path, path if _PATH.match(path) and path[:1] != "~" else f"./{path}", folder, home)
     if not isinstance(reference, str):
         raise errors.invalid(f"{reference!r} is no artifact: {_WHAT}", "BAD_REFERENCE")
+    try:
+        reference.encode()
+    except UnicodeEncodeError:
+        raise _refusal(reference, "it is not UTF-8, which references are") from None
     if _URL_WITHOUT_SCHEME.match(reference):  # shown as a path it would tell the password
         raise _refusal(reference, "a URL begins with its scheme, such as https://")
     if _PATH.match(reference):

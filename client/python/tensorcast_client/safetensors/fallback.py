@@ -12,7 +12,7 @@ from .. import errors
 from ..warning import TensorcastFallbackWarning
 from .official import official
 
-_CODES = frozenset({StatusCode.UNAVAILABLE, StatusCode.PERMISSION_DENIED, StatusCode.RESOURCE_EXHAUSTED})
+_CODES = frozenset({StatusCode.UNAVAILABLE, StatusCode.PERMISSION_DENIED, StatusCode.RESOURCE_EXHAUSTED, StatusCode.UNIMPLEMENTED})
 # Of the file, or of what its header says: what the official package calls a SafetensorError.
 _OF_THE_FILE = frozenset({StatusCode.DATA_LOSS, StatusCode.ABORTED, StatusCode.FAILED_PRECONDITION, StatusCode.INVALID_ARGUMENT,
                           StatusCode.UNIMPLEMENTED, StatusCode.OUT_OF_RANGE})
@@ -58,6 +58,14 @@ def _users_level():
     while frame.f_back and frame.f_globals.get("__name__", "").startswith(_OURS):
         level, frame = level + 1, frame.f_back
     return level
+
+
+def check_name(path):
+    """Raises for a path that no reference can name."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        raise errors.make(StatusCode.UNIMPLEMENTED, f"{path!a} is not UTF-8, which references are", "PATH_NOT_UTF8") from None
 
 
 def check_reachable(client):

@@ -1,6 +1,7 @@
 """safetensors.flax, with load_file served by the daemon. What is made of bytes, or saved, is the official package's."""
 from __future__ import annotations
 
+import importlib
 import os
 from typing import TYPE_CHECKING
 
@@ -18,3 +19,8 @@ def load_file(filename: str | os.PathLike[str], *, backend: str = "mmap") -> dic
     """All tensors of a file or of any reference, as arrays of JAX on its default device."""
     with safe_open(filename, framework="flax", backend=backend) as file:
         return file.get_tensors()
+
+if not TYPE_CHECKING:
+    def __getattr__(name):
+        """What else that module has, such as deserialize: as it is."""
+        return getattr(importlib.import_module("safetensors.flax"), name)

@@ -9,6 +9,17 @@ from ..dtypes import NAMES, of_numpy
 from . import indexing
 from .official import official
 
+_NUMBERED = ("cuda", "npu", "xpu", "xla", "mlu", "musa", "hpu")  # without a number the first of them
+
+def _check_known(number):
+    if NAMES[number] in ("F6_E2M3", "F6_E3M2"):
+        raise official.SafetensorError(f"Dtype not understood: {NAMES[number]}")
+
+
+def _shown(device):
+    """A device as the official package prints it."""
+    return int(device) if isinstance(device, bool) else f"{device}:0" if device in _NUMBERED else device
+
 
 class ForNumpy:
     """Arrays of NumPy, which may be written to, as the official package's may."""
@@ -26,6 +37,7 @@ class ForNumpy:
         return array.copy()
 
     def done(self, array, number):
+        _check_known(number)
         return array if array.flags.c_contiguous else array.copy()
 
 
@@ -36,6 +48,7 @@ class ForConverted(ForNumpy):
         self._module, self._name, self._options = module, name, options  # imported when there is something to make
 
     def done(self, array, number):
+        _check_known(number)
         return getattr(importlib.import_module(self._module), self._name)(array, **self._options)
 
 
@@ -53,14 +66,14 @@ class ForTorch:
         import torch
 
         from ..dtypes import of_torch
-        return torch.empty(shape, dtype=of_torch(number))
+        from .own_storage import packed
+        return packed(torch.empty(shape, dtype=of_torch(number)), number, shape)
 
     def copy(self, tensor):
         return tensor.clone()
 
     def done(self, tensor, number):
-        if NAMES[number] in ("F6_E2M3", "F6_E3M2"):
-            raise official.SafetensorError(f"Dtype not understood: {NAMES[number]}")
+        _check_known(number)
         return tensor if self._device in ("cpu", None) else tensor.to(self._device)
 
 
@@ -73,7 +86,7 @@ def framework_for(module, device):
         place = str(device or "cpu").replace("cuda", "gpu", 1)
         return ForConverted("paddle", "to_tensor", place=place)
     if device not in ("cpu", None):
-        raise official.SafetensorError(f"Device {device} is not supported for framework {module}")
+        raise official.SafetensorError(f"Device {_shown(device)} is not supported for framework {module}")
     if module == "numpy":
         return ForNumpy()
     return ForConverted(*{"flax": ("jax.numpy", "array"), "tensorflow": ("tensorflow", "convert_to_tensor"), "mlx": ("mlx.core", "array")}[module])

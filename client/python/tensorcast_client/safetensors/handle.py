@@ -14,6 +14,7 @@ from .frameworks import framework_for
 from .official import KNOWN_VERSION, checked_framework, official, open_original
 from .opened import Opened
 
+_OF_THIS_PROCESS = ("/proc/", "/dev/")  # /proc/self, /dev/fd, /dev/stdin
 _SCHEMES = ("disk:", "file://", "gs://", "s3://", "hf://", "http://", "https://")
 
 
@@ -36,7 +37,9 @@ def reference_of(filename):
 
 
 def _absolute(path):
-    """The path from the root; `..` is followed as the system would."""
+    """The path from the root; `..` is followed as the system would, and so are names that mean another file in each process."""
+    if path.startswith(_OF_THIS_PROCESS):
+        return os.path.realpath(path)
     if ".." in path.split(os.sep):
         return os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
     return os.path.abspath(path)
@@ -68,6 +71,8 @@ class _File:
     def _open(self, framework):
         client = default_client()
         try:
+            if self._path is not None:
+                fallback.check_name(self._path)
             if self._path is not None and not fallback.is_required():
                 fallback.check_reachable(client)
             self._opened = Opened(client.artifact(self._reference), framework)
@@ -79,13 +84,12 @@ class _File:
         if self._path is None:
             _raise(error)
         is_elsewhere = error.code is StatusCode.NOT_FOUND  # the daemon sees other folders than this process
+        original = None
         if is_elsewhere or fallback.is_of_the_file(error):
             original = open_original(self._path, *self._how)  # the official package's own error, where it has one
-            if not is_elsewhere:
-                _raise(error)
         if not fallback.may_fall_through(error) and not (is_elsewhere and not fallback.is_required()):
             _raise(error)
-        self._original = original if is_elsewhere else open_original(self._path, *self._how)
+        self._original = original or open_original(self._path, *self._how)
         fallback.say(self._path, error)
 
     def _fall_back(self, error):
@@ -151,6 +155,9 @@ class PySafeSlice:
         """The element type of the tensor, such as "BF16"."""
         return self._file.do(lambda opened: opened.dtype(self._name), lambda handle: handle.get_slice(self._name).get_dtype())
 
+    def __reduce_ex__(self, _protocol):
+        raise TypeError("cannot pickle 'PySafeSlice' object")
+
     def __getitem__(self, index: Any) -> Any:
         return self._file.do(lambda opened: opened.part(self._name, index), lambda handle: handle.get_slice(self._name)[index])
 
@@ -171,6 +178,9 @@ class safe_open(metaclass=_Kind):  # noqa: N801  the official name
 
     def __init__(self, filename: str | os.PathLike[str], framework: str, device: str | int | None = "cpu", *, backend: str = "mmap"):
         self._file: _File | None = _File(filename, framework, device, backend)
+
+    def __reduce_ex__(self, _protocol):
+        raise TypeError("cannot pickle 'safe_open' object")
 
     def _open_file(self):
         if self._file is None:

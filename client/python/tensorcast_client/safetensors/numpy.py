@@ -1,7 +1,9 @@
 """safetensors.numpy, with load_file served by the daemon. What is made of bytes, or saved, is the official package's."""
 from __future__ import annotations
 
+import importlib
 import os
+from typing import TYPE_CHECKING
 
 import numpy as np
 from safetensors.numpy import load, save, save_file
@@ -15,3 +17,8 @@ def load_file(filename: str | os.PathLike[str], *, backend: str = "mmap") -> dic
     """All tensors of a file or of any reference: the daemon's memory, without a copy. They may be written to: nobody else sees it."""
     with safe_open(filename, framework="np", backend=backend) as file:
         return file.get_tensors()
+
+if not TYPE_CHECKING:
+    def __getattr__(name):
+        """What else that module has, such as deserialize: as it is."""
+        return getattr(importlib.import_module("safetensors.numpy"), name)

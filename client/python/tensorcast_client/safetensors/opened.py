@@ -19,6 +19,7 @@ from ..options import Options
 from ..selection import Selection
 from ..view import View
 from . import siblings
+from .official import official
 from .parts import Parts
 from .read_ahead import Habit, Orders
 
@@ -91,12 +92,26 @@ class Opened:
         framework, number, shape = self._framework, self.number(name), self.shape(name)
         selected = framework.select(index, shape)
         if BITS[number] < 8:  # whose bytes are no elements that the daemon could cut
-            return framework.done(self._get(name, self._whole(name))[index], number)
+            return framework.done(self._part_below_a_byte(name, index, selected), number)
         if selected.is_empty():
             piece = framework.empty([max(0, stop - start) for start, stop in selected.box], number)
         else:
             piece = self._get(name, selected.box)
         return framework.done(piece if isinstance(selected.rest, tuple) and not selected.rest else piece[selected.rest], number)
+
+    def _part_below_a_byte(self, name, index, selected):
+        """Of elements that share bytes: all, or rows of what the framework has a type for."""
+        shape, rest = self.shape(name), selected.rest
+        is_box = isinstance(rest, tuple) and not rest
+        has_all_columns = selected.box[-1:] == self._whole(name)[-1:] and (
+            is_box or (isinstance(rest, tuple) and len(rest) == len(shape) + 1 and isinstance(rest[-2], slice) and rest[-2].step in (None, 1)))
+        array = self._get(name, self._whole(name))
+        if is_box and selected.is_whole(shape):
+            return array
+        if array.ndim != len(shape) or not has_all_columns:
+            raise official.SafetensorError(f"Error during slicing {name} with shape {list(shape)}: The slice is slicing for subbytes dtypes, "
+                                           "and the slice does not end up at a byte boundary, this is invalid.")
+        return array[index]
 
     def all(self):
         """{name: tensor} as they lie in the file."""

@@ -20,7 +20,7 @@ class OwnStorageTensors(TorchTensors):
         shape = tuple(layout.shapes[index])
         bits = int(BITS[number])
         if bits < 8:
-            return _packed(super().one(index).clone(), number, shape)
+            return packed(super().one(index).clone(), number, shape)
         dtype = of_torch(number)
         if not size:
             return torch.empty(shape, dtype=dtype)
@@ -33,7 +33,7 @@ class OwnStorageTensors(TorchTensors):
         return list(map(self.one, range(len(self._layout)) if which is None else which.tolist()))
 
 
-def _packed(tensor, number, shape):
+def packed(tensor, number, shape):
     """Elements below a byte: torch has a type for two F4 in a byte, whose last dimension is half as long."""
     if NAMES[number] == "F4" and hasattr(torch, "float4_e2m1fn_x2") and shape and shape[-1] % 2 == 0:
         return tensor.view(torch.float4_e2m1fn_x2).reshape(*shape[:-1], shape[-1] // 2)

@@ -1,8 +1,9 @@
 """safetensors.torch, with load_file and load_model served by the daemon. What is made of bytes, or saved, is the official package's."""
 from __future__ import annotations
 
+import importlib
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors.torch import _remove_duplicate_names, load, save, save_file, save_model
@@ -37,3 +38,8 @@ def load_model(model: torch.nn.Module, filename: str | os.PathLike[str], strict:
                   for what, names in (("Missing", missing), ("Unexpected", unexpected)) if names]
         raise RuntimeError("\n".join(lines))
     return missing, unexpected
+
+if not TYPE_CHECKING:
+    def __getattr__(name):
+        """What else that module has, such as storage_ptr: as it is."""
+        return getattr(importlib.import_module("safetensors.torch"), name)
