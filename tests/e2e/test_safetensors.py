@@ -5,10 +5,12 @@ import importlib.util
 import json
 import os
 import pickle
+import py_compile
 import random
 import subprocess
 import sys
 import tarfile
+import zipfile
 
 import numpy as np
 import pytest
@@ -231,6 +233,19 @@ def test_a_program_is_run_as_the_interpreter_runs_it(daemon, tmp_path, how, what
     plain, ours = (run(daemon, *start, *how.split(), "-x", cwd=tmp_path, input=typed, environment={"PYTHONSAFEPATH": ""})
                    for start in ((), ("-m", "tensorcast_client", "run")))
     assert (ours.returncode, ours.stdout, ours.stderr) == (plain.returncode, plain.stdout, plain.stderr)
+
+
+@pytest.mark.parametrize("kind", ["archive", "compiled"])
+def test_archives_and_compiled_programs_of_any_name_are_run(daemon, tmp_path, kind):
+    source = "import sys\nprint(__file__, sys.argv, sys.path[0], type(__loader__).__name__)\ndef broken():\n    1 / 0\nbroken()"
+    (tmp_path / "main.py").write_text(source)
+    if kind == "archive":
+        with zipfile.ZipFile(tmp_path / "program", "w") as archive:
+            archive.writestr("__main__.py", source)
+    else:
+        py_compile.compile(tmp_path / "main.py", tmp_path / "program", dfile="main.py")
+    plain, ours = (run(daemon, *start, "program", "-x", cwd=tmp_path) for start in ((), ("-m", "tensorcast_client", "run")))
+    assert "program" in plain.stdout and (ours.returncode, ours.stdout, ours.stderr) == (plain.returncode, plain.stdout, plain.stderr)
 
 
 def test_run_explains_itself(daemon):

@@ -4,10 +4,11 @@ from __future__ import annotations
 import builtins
 import io
 import os
+import pkgutil
 import runpy
 import sys
 import types
-from importlib.machinery import SourceFileLoader
+from importlib.machinery import SourcelessFileLoader, SourceFileLoader
 
 _USAGE = """usage: python -m tensorcast_client run SCRIPT [ARGUMENT ...]
        python -m tensorcast_client run -m MODULE [ARGUMENT ...]
@@ -58,9 +59,9 @@ def _prepare_module(name, *arguments):
 
 
 def _prepare_script(path, arguments):
-    """As the interpreter does: a folder or an archive by its __main__.py, anything else as source."""
+    """As the interpreter does: a folder or an archive by its __main__.py, anything else as source or as compiled."""
     whole = os.path.join(os.getcwd(), path)
-    if os.path.isdir(path) or path.endswith((".zip", ".pyz")):
+    if pkgutil.get_importer(path):
         sys.argv, sys.path[0:1] = [path, *arguments], [os.path.abspath(path)]
         _fresh_main()
         return lambda: runpy._run_module_as_main("__main__", alter_argv=False)
@@ -70,7 +71,9 @@ def _prepare_script(path, arguments):
     except OSError as error:
         sys.exit(_refused(f"{sys.executable}: can't open file {whole!r}: [Errno {error.errno}] {error.strerror}"))
     sys.argv = [path, *arguments]
-    return _prepare_source(source, whole, os.path.dirname(os.path.realpath(path)), __loader__=SourceFileLoader("__main__", whole))
+    code = pkgutil.read_code(io.BytesIO(source))  # None: it is not compiled
+    loader = SourcelessFileLoader if code else SourceFileLoader
+    return _prepare_source(code or source, whole, os.path.dirname(os.path.realpath(path)), __loader__=loader("__main__", whole))
 
 
 def _prepare_standard_input(arguments):
@@ -84,7 +87,7 @@ def _prepare_source(source, name, folder, **names):
         sys.path[0] = folder
     program = _fresh_main()
     program.update(__file__=name, __cached__=None, **names)
-    return lambda: exec(compile(source, name, "exec", dont_inherit=True), program)
+    return lambda: exec(source if isinstance(source, types.CodeType) else compile(source, name, "exec", dont_inherit=True), program)
 
 
 def _run(start):
