@@ -69,11 +69,16 @@ static int read_reference(struct args *args, struct error *error)
 }
 
 /* Where tensors or a document go to standard output, nothing else does. */
-static void tell_failure(const struct args *args, bool has_told, const struct error *error)
+static void tell_programs(const struct args *args, const struct error *error)
 {
     bool is_taken = args->output.path && out_file_is_stdout(args->output.path);
+    failure_print_json(error, is_taken ? stderr : stdout);
+}
+
+static void tell_failure(const struct args *args, bool has_told, const struct error *error)
+{
     if (args->json && !has_told)
-        failure_print_json(error, is_taken ? stderr : stdout);
+        tell_programs(args, error);
     failure_print(error);
 }
 
@@ -103,6 +108,23 @@ static int run_command(struct args *args)
     return failure_exit_status(&error);
 }
 
+/* Also where the line could not be read so far. */
+static bool wants_json(const struct args *args, int argc, char *const *argv)
+{
+    bool is_asked = args->json;
+    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++)
+        is_asked = is_asked || strcmp(argv[i], "--json") == 0;
+    return is_asked;
+}
+
+static void tell_misuse(const struct args *args, bool as_json, const struct error *error)
+{
+    fprintf(stderr, "tensorcast: %s\nTry 'tensorcast%s%s --help'.\n", error->message, args->command < 0 ? "" : " ",
+            args->command < 0 ? "" : command_table[args->command].name);
+    if (as_json)
+        tell_programs(args, error);
+}
+
 int command_main(int argc, char **argv)
 {
     static char output[OUTPUT_BYTES];
@@ -116,8 +138,7 @@ int command_main(int argc, char **argv)
     if (args_parse(argc, argv, &args, &error) == 0)
         status = run_command(&args);
     else
-        fprintf(stderr, "tensorcast: %s\nTry 'tensorcast%s%s --help'.\n", error.message, args.command < 0 ? "" : " ",
-                args.command < 0 ? "" : command_table[args.command].name);
+        tell_misuse(&args, wants_json(&args, argc, argv), &error);
     args_fini(&args);
     return status;
 }

@@ -177,6 +177,18 @@ def test_options_that_contradict_each_other_are_misuse_and_not_failure(daemon, m
         assert daemon.cli.run("load" if wrong[0] == "--slice" else "inspect", f"disk:{models}/m", *wrong).code == 2
 
 
+@pytest.mark.parametrize("line", [["load"], ["status", "word"], ["load", "./m", "--tp-size", "two"], ["no-such-command"], ["load", "./m", "--no-such-option"],
+                                  ["plan", "./m"], ["activations", "claim", "./s"], ["completion", "tcsh"], ["fetch", "./m", "-x"]], ids=" ".join)
+def test_misuse_is_told_to_programs_too(daemon, line):
+    for words in ([*line, "--json"], ["--json", *line]):
+        wrong = daemon.cli.run(*words)
+        error = json.loads(wrong.out)["error"]
+        assert wrong.code == 2 and (error["code"], error["reason"], error["metadata"]) == ("INVALID_ARGUMENT", "USAGE", {}), wrong
+        assert wrong.err.startswith(f"tensorcast: {error['message']}\n") and daemon.cli.run(*line).out == ""
+    taken = daemon.cli.run("load", "./m", "--out", "-", "--json", "--group", "g")
+    assert taken.code == 2 and taken.out == "" and '"USAGE"' in taken.err
+
+
 def test_output_into_a_pipe_is_streamed(alone, models, small, tmp_path):
     os.mkfifo(tmp_path / "pipe")
     got = []
