@@ -456,7 +456,8 @@ def test_handles_cannot_be_copied_and_modules_have_all_the_official_names(served
             with pytest.raises(TypeError, match="cannot pickle '(safe_open|PySafeSlice)' object"):
                 take(one)
     modules = ["numpy", *(["torch"] if importlib.util.find_spec("torch") else [])]
-    for mine, theirs in ((importlib.import_module(f"{package}.{name}") for package in ("tensorcast_client.safetensors", "safetensors")) for name in modules):
+    for name in modules:
+        mine, theirs = importlib.import_module(f"tensorcast_client.safetensors.{name}"), importlib.import_module(f"safetensors.{name}")
         assert not [name for name in vars(theirs) if not hasattr(mine, name)] and mine.load_file is not theirs.load_file
         with pytest.raises(AttributeError):
             mine.nothing_of_the_kind

@@ -203,7 +203,8 @@ class safe_open(metaclass=_Kind):  # noqa: N801  the official name
 
     def metadata(self) -> dict[str, str] | None:
         """The file's __metadata__; None when there is none."""
-        return self._open_file().do(lambda opened: dict(opened.facts.metadata) if opened.facts.has_metadata else None, lambda handle: handle.metadata())
+        return self._open_file().do(lambda opened: dict(opened.facts.metadata) if opened.facts.has_metadata else None,
+                                    lambda handle: handle.metadata())
 
     def get_tensor(self, name: str) -> Any:
         """A whole tensor."""
