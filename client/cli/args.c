@@ -258,18 +258,24 @@ static int take_dtype(void *data, const char *value, struct error *error)
                : usage_error(error, "--dtype is a type such as BF16, F16 or F32, not '%s'", option_shown(value));
 }
 
+/* "./NAME" */
+static const char *path_of_name(struct args *args, const char *name)
+{
+    size_t room = strlen(name) + sizeof "./";
+    char *path = arena_alloc(&args->arena, room);
+    snprintf(path, room, "./%s", name);
+    return path;
+}
+
 /* A folder as the earlier tool takes it, or a reference: only a plain name is not what it is elsewhere. */
 static int take_input(void *data, const char *value, struct error *error)
 {
     struct args *args = data;
     bool is_reference = strstr(value, "://") || strncmp(value, "disk:", 5) == 0 || strncmp(value, "~/", 2) == 0 ||
                         value[0] == '/' || reference_is_relative(value);
-    size_t room = strlen(value) + sizeof "./";
-    char *reference = arena_alloc(&args->arena, room);
     if (args->artifact)
         return usage_error(error, "the artifact is given twice: %s", option_shown(value));
-    snprintf(reference, room, "%s%s", is_reference ? "" : "./", value);
-    args->artifact = reference;
+    args->artifact = is_reference ? value : path_of_name(args, value);
     return *value ? 0 : usage_error(error, "--input-dir needs a folder");
 }
 
@@ -364,8 +370,13 @@ static int take_word(struct parse *parse, const char *word)
     if (args->artifact || !command_table[args->command].takes_artifact)
         return usage_error(parse->error, "'%s' is one word too many", option_shown(word));
     args->artifact = word;
-    if (args->command == COMMAND_RELEASE && strchr("/.~", word[0])) /* a path may be that of a folder */
-        args->fetch.folder = word;
+    if (args->command != COMMAND_RELEASE || !*word)
+        return 0;
+    bool is_path = strchr("/~", word[0]) || reference_is_relative(word);
+    if (!is_path && !strchr(word, ':')) /* a name that `folder` took */
+        args->artifact = path_of_name(args, word);
+    if (is_path || args->artifact != word) /* a path may be that of a folder */
+        args->fetch.folder = args->artifact;
     return 0;
 }
 

@@ -150,7 +150,7 @@ static int check_inspect(const struct args *args, struct error *error)
 static int check_fetch(struct args *args, struct error *error)
 {
     struct fetch_args *fetch = &args->fetch;
-    if (args->command == COMMAND_FOLDER && !fetch->folder)
+    if (args->command == COMMAND_FOLDER && (!fetch->folder || !*fetch->folder))
         return wrong(error, "'folder' needs DIR, a folder to make on tmpfs");
     if (fetch->folder && (strcmp(fetch->folder, "-") == 0 || !*fetch->folder))
         return wrong(error, "'%s' takes a folder, which standard output is not; a folder of that name is ./-",

@@ -76,6 +76,16 @@ def test_folders_share_memory_until_the_last_is_released(daemon, model, shm):
     assert used(daemon) == 0
 
 
+def test_a_folder_is_released_by_the_name_that_made_it(daemon, model, shm):
+    (shm / "sub").mkdir()
+    for name in ("plain", "sub/dir", "./dot", ".hidden", "sub/../up"):
+        daemon.cli.ok("folder", model, name, cwd=shm)
+        assert "released" in daemon.cli.ok("release", name, cwd=shm).out
+        assert not folders(daemon) and os.listdir(shm) == ["sub"] and os.listdir(shm / "sub") == []
+    nothing = daemon.cli.run("release", "nobody", cwd=shm)
+    assert nothing.status == "NOT_FOUND" and "nobody" in nothing.err, nothing
+
+
 def test_many_callers_at_once_make_one_copy(daemon, model, shm):
     clients = [daemon.cli.spawn("folder", f"disk:{model}", shm / f"{i % 3}") for i in range(9)]
     assert [client.wait(60) for client in clients] == [0] * 9, [client.stderr.read() for client in clients]
