@@ -138,8 +138,11 @@ def test_a_program_that_is_run_finds_its_slices_in_the_daemon(tmp_path):
     assert not complaint, complaint
 
 
-def test_run_without_a_program_is_usage_and_one_that_is_not_there_an_error():
-    for words, status in ((["run"], 2), (["run", "--"], 2), (["run", "--", "/nowhere/vllm"], 1)):
+def test_run_without_a_program_is_usage_and_one_that_cannot_be_started_fails_as_in_a_shell():
+    nested = ["vllm", "--load-format", "tensorcast", "--model-loader-extra-config", "[" * 100_000]
+    for words, status, said in ((["run"], 2, "a program is missing"), (["run", "--"], 2, "a program is missing"),
+                                (["run", "--", "/nowhere/vllm"], 127, "/nowhere/vllm: No such"),
+                                (["run", "--", "/etc"], 126, "/etc: Permission denied"), (["run", "--", "/bin/false", *nested], 1, "")):
         done = subprocess.run([sys.executable, "-m", "tensorcast_vllm", *words], text=True, capture_output=True, timeout=60,
                               env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "client/vllm"), *sys.path])})
-        assert done.returncode == status and "program" in done.stderr or "/nowhere/vllm: No such" in done.stderr
+        assert done.returncode == status and said in done.stderr and "Traceback" not in done.stderr, done

@@ -44,7 +44,8 @@ def run(words):
     try:
         os.execvp(program[0], program)
     except OSError as error:
-        sys.exit(f"tensorcast-vllm: {program[0]}: {error.strerror}")
+        print(f"tensorcast-vllm: {program[0]}: {error.strerror}", file=sys.stderr)
+        sys.exit(127 if isinstance(error, FileNotFoundError) else 126)  # as env(1) and shells do
 
 
 def folder(arguments):

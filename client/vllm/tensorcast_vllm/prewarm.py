@@ -34,7 +34,7 @@ def of_command(words):
         if known.load_format != "tensorcast":
             return None
         options = parse(known.model_loader_extra_config)
-    except (argparse.ArgumentError, ValueError, SystemExit):
+    except (argparse.ArgumentError, ValueError, RecursionError, SystemExit):
         return None
     after = words[words.index("serve") + 1:] if "serve" in words else []
     model = known.model or (after[0] if after and not after[0].startswith("-") else None)
