@@ -114,6 +114,8 @@ static void print_bash(FILE *out)
     fputs("# bash completion for tensorcast(1), made by `tensorcast completion bash`\n_tensorcast()\n{\n"
           "    local name word=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]} command=\"\" "
           "options i\n"
+          "    [[ $word != = ]] || word=\"\" # of --option=value bash makes three words\n"
+          "    [[ $previous != = || $COMP_CWORD -lt 2 ]] || previous=${COMP_WORDS[COMP_CWORD - 2]}\n"
           "    case $previous in\n",
           out);
     print_bash_values(out);
@@ -147,6 +149,11 @@ static void print_bash(FILE *out)
                 command_table[i].takes_artifact ? schemes : "");
     }
     fputs("    esac\n"
+          "    if [[ $command == put && -n $word && $word != -* && $previous != : ]]; then # any file\n"
+          "        COMPREPLY=($(compgen -f -- \"$word\") $(compgen -W \"$options\" -- \"$word\"))\n"
+          "        compopt -o filenames 2>/dev/null\n"
+          "        return\n"
+          "    fi\n"
           "    # bash splits words at ':', so a reference arrives as disk, ':' and its path\n"
           "    if [[ $word == [/.~]* || $previous == : ]]; then\n"
           "        COMPREPLY=($(compgen -d -S / -- \"$word\") $(compgen -f -X '!*.safetensors' -- \"$word\"))\n"

@@ -146,6 +146,8 @@ def test_bash_completes_commands_options_values_and_tensors(tree, tmp_path):
     assert "--digest" in complete("tensorcast", "load", "--di")
     assert {"auto", "generic", "local", "collective"} <= set(complete("tensorcast", "load", "--executor", ""))
     assert {"gs://", "s3://", "hf://", "disk:"} <= set(complete("tensorcast", "inspect", ""))
+    assert complete("tensorcast", "load", "--executor", "=", "lo") == complete("tensorcast", "load", "--executor", "lo") == ["local"]
+    assert complete("tensorcast", "load", "--executor", "=") == complete("tensorcast", "load", "--executor", "")
     assert "bash" in complete("tensorcast", "completion", "b") and "--pin" in complete("tensorcast", "prewarm", "--p")
     assert complete("tensorcast", "activations", "est") == ["estimate"]
     write(tmp_path / "m", {"model.norm.weight": blob(1, 4), "model.norm.bias": blob(2, 4), "lm_head": blob(3, 4)})
@@ -155,6 +157,8 @@ def test_bash_completes_commands_options_values_and_tensors(tree, tmp_path):
     write(tmp_path / "evil", {f"$(touch {tmp_path}/ran)": blob(1, 4)})
     quoted = ["\\$\\(touch\\", f"{tmp_path}/ran\\)"]
     assert complete("tensorcast", "load", f"{tmp_path}/evil", "--tensor", "") == quoted and not (tmp_path / "ran").exists()
+    (tmp_path / "notes.txt").touch()
+    assert complete("tensorcast", "put", f"{tmp_path}/no") == [f"{tmp_path}/notes.txt"] and complete("tensorcast", "inspect", f"{tmp_path}/no") == []
     for artifact in [f"{tmp_path}/nobody", "gs://bucket/m"]:
         assert complete("tensorcast", "load", artifact, "--tensor", "") == []
 
