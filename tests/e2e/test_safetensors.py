@@ -165,8 +165,43 @@ def test_a_daemon_that_ends_in_the_middle_of_a_file_is_warned_of_once(start, mod
         refused.get_tensor("layers.0.w")
     save(models / "next", {"layers.0.w": np.zeros(5)})
     os.replace(models / "next", path)
-    with pytest.raises(SafetensorError, match="replaced"):
-        gone.get_tensor("layers.0.w")
+    assert gone.get_tensor("layers.0.w").tobytes() == arrays["layers.0.w"].tobytes(), "of the file as it was opened"
+
+
+HAPPENS = {"removed": os.unlink, "moved": lambda path: os.rename(path.parent, f"{path.parent}-moved"),
+           "replaced": lambda path: os.replace(save_beside(path), path), "written to": lambda path: path.write_bytes(path.read_bytes()[:-5] + b"other")}
+
+
+def save_beside(path):
+    save(path.parent / "next", {"w": np.zeros(50_000, np.uint8), "x": np.ones(9)})
+    return path.parent / "next"
+
+
+@pytest.mark.parametrize("what", HAPPENS)
+@pytest.mark.parametrize("asked", ["before", "after"])
+def test_an_open_file_is_the_file_that_was_opened_whatever_becomes_of_its_name(served, models, monkeypatch, what, asked):
+    (models / "m").mkdir()
+    path = models / "m" / "x.safetensors"
+    arrays = save(path, {"w": np.arange(50_000) % 251, "x": np.full(60_000, 7)})
+    monkeypatch.setattr(tc.safetensors.fallback, "_said", set())
+    strict, file = safe_open(path, "np"), safe_open(path, "np")
+    part, descriptors = file.get_slice("x"), len(os.listdir("/proc/self/fd"))
+    if asked == "before":
+        strict.get_tensor("w"), file.get_tensor("w")
+    HAPPENS[what](path)
+    with pytest.raises(SafetensorError, match="replaced or removed"):
+        strict.get_tensor("x")
+    monkeypatch.delenv("TENSORCAST_REQUIRED")
+    if what == "written to":
+        with pytest.raises(SafetensorError, match="replaced or removed"):
+            file.get_tensor("x")
+    else:
+        with pytest.warns(tc.TensorcastFallbackWarning) as said:
+            assert all(file.get_tensor(name).tobytes() == array.tobytes() for name, array in arrays.items())
+            assert part[3:9].tobytes() == arrays["x"][3:9].tobytes()
+        assert len(said) == 1
+    del strict, file, part
+    assert len(os.listdir("/proc/self/fd")) <= descriptors - 2
 
 
 def test_isinstance_holds_before_during_and_after(served, models):

@@ -38,6 +38,11 @@ def is_of_the_file(error):
     return error.code in _OF_THE_FILE and error.reason != _BEING_WRITTEN
 
 
+def is_of_another_file(error):
+    """Whether a file that was open is not there any more under its name."""
+    return error.code is StatusCode.NOT_FOUND or error.reason == "SOURCE_CHANGED"
+
+
 def as_official(error):
     """The error as users of the official package expect it."""
     return official.SafetensorError(str(error)) if is_of_the_file(error) else error

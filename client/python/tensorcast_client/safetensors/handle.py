@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import os
+import weakref
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -45,6 +46,39 @@ def _absolute(path):
     return os.path.abspath(path)
 
 
+def _about(path):
+    """What tells a file from another one in its place."""
+    try:
+        about = os.stat(path)
+    except (OSError, ValueError):  # or it has a NUL
+        return None
+    return about.st_dev, about.st_ino, about.st_size, about.st_mtime_ns
+
+
+class _Held:
+    """A file as it was opened, whatever becomes of its name: by a descriptor that reads nothing."""
+
+    def __init__(self, descriptor):
+        self._own = f"/proc/self/fd/{descriptor}"
+        self._close = weakref.finalize(self, os.close, descriptor)
+        self.state = _about(self._own)
+
+    @staticmethod
+    def of(path):
+        """None: there is no file, or no descriptor to be had."""
+        try:
+            return None if path is None else _Held(os.open(path, os.O_PATH | os.O_CLOEXEC))
+        except (OSError, ValueError):
+            return None
+
+    def path(self, path, is_gone):
+        """Where it is read: by its name, unless that is another file's; None where it was written to. is_gone: the daemon says so."""
+        if not is_gone and _about(path) == self.state:
+            return path
+        now = _about(path)
+        return self._own if _about(self._own) == self.state and (now is None or now[:2] != self.state[:2]) else None
+
+
 class _File:
     """What a handle and its slices share: the daemon's file, or, once that had to be, the official package's handle."""
 
@@ -52,21 +86,11 @@ class _File:
         self._reference, self._path = reference_of(filename)
         self._how = framework, device, backend
         module = checked_framework(*self._how)
-        self._opened, self._original, self._state = None, None, self._look()
+        self._opened, self._original, self._held = None, None, _Held.of(self._path)
         if self._path is not None and not os.path.isfile(self._path):
             self._original = open_original(self._path, *self._how)  # which raises what there is to raise
         else:
             self._open(framework_for(module, device))
-
-    def _look(self):
-        """What tells a path's file from another one in its place."""
-        if self._path is None:
-            return None
-        try:
-            about = os.stat(self._path)
-        except (OSError, ValueError):  # or it has a NUL
-            return None
-        return about.st_dev, about.st_ino, about.st_size, about.st_mtime_ns
 
     def _open(self, framework):
         client = default_client()
@@ -76,6 +100,8 @@ class _File:
             if self._path is not None and not fallback.is_required():
                 fallback.check_reachable(client)
             self._opened = Opened(client.artifact(self._reference), framework)
+            if self._held is not None and _about(self._path) != self._held.state:
+                self._held = None  # the daemon may have opened another one
         except errors.TensorcastError as error:
             fallback.note_unreachable(client, error)
             self._opening_failed(error)
@@ -94,11 +120,13 @@ class _File:
 
     def _fall_back(self, error):
         """In the middle of a file: goes on with the official package, if that would read the same file."""
-        if self._path is None or not fallback.may_fall_through(error):
+        is_gone = self._path is not None and fallback.is_of_another_file(error)
+        if not is_gone and (self._path is None or not fallback.may_fall_through(error)):
             _raise(error)
-        if self._look() != self._state:
-            raise official.SafetensorError(f"{self._path} was replaced after it was opened, and {error}") from error
-        self._original = open_original(self._path, *self._how)
+        path = None if self._held is None or (is_gone and fallback.is_required()) else self._held.path(self._path, is_gone)
+        if path is None:
+            raise official.SafetensorError(f"{self._path} was replaced or removed after it was opened: {error}") from error
+        self._original = open_original(path, *self._how)
         fallback.say(self._path, error)
 
     def do(self, ours, theirs):
