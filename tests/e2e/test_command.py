@@ -197,7 +197,8 @@ def test_the_libraries_of_stores_are_loaded_by_who_reads_one_and_by_nobody_else(
 
 
 @pytest.mark.parametrize("line", [["load"], ["status", "word"], ["load", "./m", "--tp-size", "two"], ["no-such-command"],
-                                  ["load", "./m", "--no-such-option"], ["plan", "./m"], ["activations", "claim", "./s"], ["completion", "tcsh"], ["fetch", "./m", "-x"]], ids=" ".join)
+                                  ["load", "./m", "--no-such-option"], ["plan", "./m"],
+                                  ["activations", "claim", "./s"], ["completion", "tcsh"], ["fetch", "./m", "-x"]], ids=" ".join)
 def test_misuse_is_told_to_programs_too(daemon, line):
     for words in ([*line, "--json"], ["--json", *line]):
         wrong = daemon.cli.run(*words)

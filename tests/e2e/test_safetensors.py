@@ -169,7 +169,8 @@ def test_a_daemon_that_ends_in_the_middle_of_a_file_is_warned_of_once(start, mod
 
 
 HAPPENS = {"removed": os.unlink, "moved": lambda path: os.rename(path.parent, f"{path.parent}-moved"),
-           "replaced": lambda path: os.replace(save_beside(path), path), "written to": lambda path: path.write_bytes(path.read_bytes()[:-5] + b"other")}
+           "replaced": lambda path: os.replace(save_beside(path), path),
+           "written to": lambda path: path.write_bytes(path.read_bytes()[:-5] + b"other")}
 
 
 def save_beside(path):
