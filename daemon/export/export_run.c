@@ -492,9 +492,11 @@ static int check_outcome(struct exporting *all, struct error *error)
     uint64_t before_ns = clock_now_ns();
     if (artifact_check_unchanged(job->artifact, NULL, error) < 0)
         return -1;
-    if (!export_files_are_there(job->target->content_fd, job->layout))
+    if (!export_files_are_there(job->target->content_fd, job->layout)) {
+        all->counts->is_void = true;
         return fail(error, ERROR_ABORTED, "OUTPUT_CHANGED",
                     "somebody else has changed the files of %s while they were written", job->target->shown);
+    }
     int status = verify_outcome(all, error);
     all->counts->verify_ns = clock_now_ns() - before_ns;
     return status;
@@ -518,6 +520,7 @@ int export_run(const struct export_job *job, struct export_counts *counts, struc
     counts->document_bytes = all.files.document_bytes;
     if (status == 0)
         status = check_outcome(&all, error);
+    counts->is_void |= status < 0 && source_has_changed(error); /* whoever resumes finds another identity */
     engine_destroy(all.engine);
     if (all.calibration)
         calibration_destroy(all.calibration);

@@ -35,7 +35,7 @@ struct export_counts {
     uint64_t document_bytes;
     uint64_t resumed_bytes; /* of units that were done already */
     uint64_t write_ns, verify_ns;
-    bool is_void;          /* after an error: what was written is wrong, and nothing of it can be resumed */
+    bool is_void;          /* after an error: what was written is wrong or of another source, nothing of it can be resumed */
     struct verdict source; /* whether what was read is what the source's checksums say */
 };
 

@@ -46,14 +46,18 @@ class Faulty:
 
     def __init__(self, alone, library, source, folder):
         self.alone, self.library, self.source, self.folder = alone, library, source, folder
-        self.out = folder / "out"
+        self.out, self.calls = folder / "out", folder.parent / "calls"
+
+    def line(self, at, kind, *more):
+        """(words, environment) of the command in which it happens."""
+        environment = {**self.alone.environment, "LD_PRELOAD": str(self.library), "EXPORT_FAULT_FOLDER": str(self.folder),
+                       "EXPORT_FAULT_AT": str(at), "EXPORT_FAULT_KIND": kind, "EXPORT_FAULT_CALLS": str(self.calls)}
+        return ["export", self.source, "--out", self.out, *OPTIONS, *more], environment
 
     def run(self, at, kind, *more):
-        calls = self.folder.parent / "calls"
-        environment = {**self.alone.environment, "LD_PRELOAD": str(self.library), "EXPORT_FAULT_FOLDER": str(self.folder),
-                       "EXPORT_FAULT_AT": str(at), "EXPORT_FAULT_KIND": kind, "EXPORT_FAULT_CALLS": str(calls)}
-        outcome = self.alone.run("export", self.source, "--out", self.out, *OPTIONS, *more, env=environment)
-        return outcome, int(calls.read_text()) if calls.exists() else 0
+        words, environment = self.line(at, kind, *more)
+        outcome = self.alone.run(*words, env=environment)
+        return outcome, int(self.calls.read_text()) if self.calls.exists() else 0
 
 
 @pytest.fixture
@@ -168,6 +172,19 @@ def test_another_command_line_or_source_starts_over(faulty, good, models):
     os.utime(models / "m/model.safetensors")
     report = faulty.alone.json("export", faulty.source, "--out", faulty.out, *OPTIONS, "--resume")
     assert report["bytes"]["resumed"] == 0 and content(faulty.out) == made
+
+
+def test_a_source_that_changes_meanwhile_leaves_nothing_since_nothing_of_it_can_be_resumed(faulty, good, models):
+    made, n_calls = good
+    words, environment = faulty.line(n_calls * 2 // 3, "stop")
+    process = faulty.alone.spawn(*words, env=environment)
+    assert os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT).si_status == signal.SIGSTOP
+    os.utime(models / "m/model.safetensors")
+    assert os.listdir(faulty.folder) == [".out.exporting"]
+    process.send_signal(signal.SIGCONT)
+    err = process.communicate(timeout=60)[1]
+    assert process.returncode == 1 and "FAILED_PRECONDITION: " in err and "model.safetensors" in err, err
+    assert os.listdir(faulty.folder) == []
 
 
 def test_a_watcher_of_a_target_that_is_replaced_never_sees_a_gap(alone, source, tmp_path):

@@ -3,7 +3,7 @@
  *
  *   EXPORT_FAULT_FOLDER  calls about what lies below count
  *   EXPORT_FAULT_AT      which of them goes wrong, from 1; 0 = none
- *   EXPORT_FAULT_KIND    EIO, ENOSPC, short (a write of half of it), flip (a write of a wrong byte), kill
+ *   EXPORT_FAULT_KIND    EIO, ENOSPC, short (a write of half of it), flip (a write of a wrong byte), kill, stop (SIGSTOP)
  *   EXPORT_FAULT_CALLS   a file for how many there were */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -63,6 +63,10 @@ static enum fault count_call(int fd)
         return FAULT_NONE;
     if (strcmp(kind, "kill") == 0)
         kill(getpid(), SIGKILL);
+    if (strcmp(kind, "stop") == 0) {
+        raise(SIGSTOP);
+        return FAULT_NONE;
+    }
     if (strcmp(kind, "short") == 0)
         return FAULT_SHORT;
     if (strcmp(kind, "flip") == 0)
