@@ -1,6 +1,9 @@
 """tc.export: the command's options as keywords, its progress, its errors. The bytes are compared in tests/e2e/test_export.py."""
 import json
 import os
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +30,19 @@ def test_options_are_flags_and_lists_repeat(model, tmp_path):
     assert [c["shape"] for c in document["tensors"]["w"]["chunks"]] == [[8, 3]] * 2
     tc.export(f"disk:{tmp_path}/out", str(tmp_path / "one"), force=True)
     assert np.array_equal(load_file(tmp_path / "one/model.safetensors")["w"], np.arange(48, dtype=np.float32).reshape(8, 6))
+
+
+@pytest.mark.parametrize("value", [1, True, False, None, [], {}], ids=repr)
+def test_an_option_that_there_is_not_is_a_type_error_whatever_its_value(model, tmp_path, value):
+    with pytest.raises(TypeError, match="unexpected keyword argument 'forse'"):
+        tc.export(model, tmp_path / "out", forse=value)
+    assert not (tmp_path / "out").exists()
+
+
+def test_every_option_of_the_command_is_one_of_python():
+    told = subprocess.run([COMMAND, "export", "--help"], capture_output=True, text=True, check=True).stdout
+    words = {word.replace("-", "_") for word in re.findall(r"^  --([a-z-]+)", told, re.M)}
+    assert words - {"help", "json", "out", "progress", "socket", "version"} == sys.modules["tensorcast_client.export"]._OPTIONS
 
 
 def test_settings_of_a_recipe_are_a_dictionary(model, tmp_path):
@@ -77,8 +93,8 @@ def test_errors_are_those_of_the_client(model, tmp_path):
     assert caught.value.code is StatusCode.FAILED_PRECONDITION and "full is not empty" in str(caught.value)
     with pytest.raises(FileNotFoundError):
         tc.export(f"disk:{tmp_path}/nothing", tmp_path / "out")
-    with pytest.raises(ValueError, match="--no-such-option"):
-        tc.export(model, tmp_path / "out", no_such_option=1)
+    with pytest.raises(ValueError, match="--mesh-rank"):
+        tc.export(model, tmp_path / "out", mesh="x=2", spec="*=x")
     with pytest.raises(ValueError, match="does not divide"):
         tc.export(model, tmp_path / "out", format="topology", world_size=4, tp_rule="w=1")
     assert not (tmp_path / "out").exists()

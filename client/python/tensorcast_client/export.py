@@ -18,6 +18,8 @@ from .reference import parse
 
 Progress = Callable[[str, int, int], object]
 _DOCUMENTS = ("variant", "mapping", "view")  # options that name a file, of which a mapping is the content
+_OPTIONS = frozenset("""allow_missing_shards best_effort dtype force format mapping max_file_size memory mesh mesh_rank no_sidecars placements
+                     quiet rank resume set slice spec tensor timeout tp_rank tp_rule tp_size uneven variant verify view world_size""".split())
 
 
 def export(reference: str | os.PathLike[str], out: str | os.PathLike, progress: Progress | bool | None = None,
@@ -29,6 +31,8 @@ def export(reference: str | os.PathLike[str], out: str | os.PathLike, progress: 
     are paths, or dicts of what would be in the file. progress(stage, done_bytes, total_bytes) is called on this thread, several
     times a second; what it raises ends the export. True shows a bar.
     """
+    for name in options.keys() - _OPTIONS:  # also one whose value would leave it out of the command
+        raise TypeError(f"export() got an unexpected keyword argument {name!r}")
     with contextlib.ExitStack() as stack:
         if progress is True:
             progress = stack.enter_context(contextlib.closing(progress_bar.bar()))
