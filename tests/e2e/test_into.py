@@ -57,6 +57,13 @@ def test_random_targets_in_random_regions_hold_what_numpy_puts_there(client, mod
             np.testing.assert_array_equal(region.array(np.uint8, len(region)), shadow)
 
 
+def test_a_view_of_nothing_but_empty_tensors_is_loaded_into_arrays_of_any_memory(client, models):
+    write(models / "m", {"w": np.ones((3, 4), np.float32), "none": np.ones((0, 4), np.float32)})
+    view = client.artifact(f"disk:{models}/m").view({"w": (1, slice(2, 2))})
+    report = view.load_into({"w": np.empty((3, 0), np.float32), "none": np.empty((0, 4), np.float32)})
+    assert report["bytes"]["target"] == report["bytes"]["read"] == 0 and len(report["tensors"]) == 2
+
+
 def test_a_variant_lands_in_strided_targets_as_it_would_in_memory_of_the_daemon(client, models):
     rng = np.random.default_rng(2)
     write(models / "m", {"q": random_array(rng, np.float32, (6, 8)), "k": random_array(rng, np.float32, (2, 8))})

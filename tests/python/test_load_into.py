@@ -145,6 +145,14 @@ def test_a_view_is_loaded_in_its_order_and_slices(fake, client, made):
     assert [tensor["name"] for tensor in report["tensors"]] == ["s", "a"] and not fake.regions
 
 
+def test_targets_without_elements_need_no_region(fake, client, made):
+    gc.collect()
+    before = set(host_region._mapped)
+    report = client.artifact(REF).subset(["e"]).load_into({"e": np.empty((3, 0), np.uint8)}, cover={"c": np.empty((0, 2), np.float32)})
+    assert report["bytes"]["target"] == 0 and len(sent(fake).regions) == 1 and not fake.regions
+    assert set(host_region._mapped) == before
+
+
 def test_many_regions_and_shared_regions_are_offered_once_each(fake, client):
     fake.put(REF, {f"t{i}": ("U8", np.full(3, i, np.uint8)) for i in range(200)})
     regions = [tc.HostRegion(64) for _ in range(40)]

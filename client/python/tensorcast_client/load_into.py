@@ -37,6 +37,7 @@ class _Lending(NamedTuple):
     lent: list
     indexes: list  # of its region, for each array
     offsets: list  # in its region, of the element with all indexes 0
+    spare: object = None  # keeps a region in which no target lies
 
 
 def load_into(view, targets, values, cover, progress, options):
@@ -108,9 +109,11 @@ def _on_host(arrays):
             raise _not_in_region(array)
         indexes.append(regions.setdefault(found, len(regions)) if found else 0)
         offsets.append(array.first - found.start if found and not array.is_empty else 0)
-    if arrays and not regions:
-        raise _not_in_region(arrays[0])
-    return _Lending(None, [(mapping.start, mapping.bytes, mapping.fd) for mapping in regions], indexes, offsets)
+    lent, spare = [(mapping.start, mapping.bytes, mapping.fd) for mapping in regions], None
+    if arrays and not lent:  # none of them has an element, but each has a place in a region
+        spare = host_region.HostRegion(1)
+        lent = [(None, spare.bytes, spare.fd)]
+    return _Lending(None, lent, indexes, offsets, spare)
 
 
 def _not_in_region(array):
