@@ -133,6 +133,8 @@ def test_a_variant_is_sharded_by_its_own_names_and_shapes(client, small):
     assert not wanted
     with pytest.raises(tc.InvalidRequestError, match="artifact"):
         load(small.subset(["matrix.f32"]), variant=recipe)
+    with pytest.raises(tc.InvalidRequestError, match="the recipe of a variant"):
+        load(small, set={"to": "w"})
 
 
 def test_without_shardings_the_best_effort_rule_decides(small):

@@ -67,6 +67,8 @@ def test_the_checkpoint_can_be_a_path_a_handle_or_a_view(fake, client, pair, mon
     assert np.array_equal(state["weight"], pair[0])
     with pytest.raises(ValueError, match="the variant of its artifact"):
         TensorcastReader(artifact.view(), variant={"version": 1, "steps": []}).read_metadata()
+    with pytest.raises(ValueError, match="the recipe of a variant"):
+        TensorcastReader(artifact, set={"k": 1})
 
 
 @pytest.mark.skipif(not TENSORCASTD.exists(), reason=f"{TENSORCASTD} is not built")

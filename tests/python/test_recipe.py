@@ -81,6 +81,14 @@ def test_a_variable_may_have_a_default_and_without_one_has_to_be_known(art):
     refused(art.variant({"version": 1, "steps": [{}, {"a": "${rope}"}]}).variant_json, "step 2", "${rope}", "config.json")
 
 
+def test_a_value_that_the_recipe_has_no_use_for_is_refused(art):
+    known = {"experts": 4, "inter_dim": 2}
+    error = refused(art.variant("moe-upcycle", set={**known, "shufle_seed": 42}).variant_json, "moe-upcycle", "${shufle_seed}")
+    assert error.reason == "UNKNOWN_SETTING"
+    of_both = art.variant({"version": 1, "steps": []}, set={"k": 1}).variant({"version": 1, "steps": [{"a": "${k}"}]}, set={"k": 1})
+    refused(of_both.variant_json, "${k}")
+
+
 def test_the_configuration_is_asked_for_only_when_it_is_needed(fake, art):
     art.variant({"version": 1, "steps": [{"a": "${x}"}]}, set={"x": 1}).variant_json()
     assert not fake.asked("FetchSidecars")

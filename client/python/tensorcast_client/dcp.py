@@ -40,6 +40,8 @@ class TensorcastReader(StorageReader):
     def __init__(self, reference: str | os.PathLike[str] | Artifact | View, variant: Any = None, set: Any = None,  # noqa: A002
                  client: Client | None = None, options: Options | None = None, progress: Progress | bool | None = None):
         super().__init__()
+        if set and variant is None:
+            raise errors.invalid("set is for the recipe of a variant", "BAD_OPTION")
         self._reference, self._variant, self._set, self._client = reference, variant, set, client
         self._how = {"options": options, "progress": progress}
         self._view, self._load_id = None, uuid.uuid4().hex
@@ -68,7 +70,7 @@ class TensorcastReader(StorageReader):
             if isinstance(source, View):
                 raise errors.invalid("a view has the variant of its artifact; give variant with the artifact, or make the view of "
                                      "artifact.variant(...)", "BAD_OPTION")
-            source = source.variant(self._variant, **({"set": self._set} if self._set else {}))
+            source = source.variant(self._variant, self._set)
         return source.view()
 
     def read_metadata(self) -> Metadata:

@@ -64,6 +64,8 @@ def load(source: Artifact | View, shardings: Shardings = None, progress: Progres
         if not isinstance(source, Artifact):
             raise errors.invalid("a variant is made of an artifact; make the view of artifact.variant(...)", "BAD_VARIANT")
         source = source.variant(variant, set)
+    elif set:
+        raise errors.invalid("set is for the recipe of a variant", "BAD_VARIANT")
     view = source.view()
     view = view if view.has_align else view.view(align=_ALIGN_BYTES)
     wanted = _wanted(view, shardings)

@@ -95,9 +95,10 @@ def located(recipes, error):
 
 
 def _filled(recipe, values):
-    if not recipe.steps():
-        return recipe.document
-    return {**recipe.document, "steps": [_step(recipe, step, at, values) for at, step in enumerate(recipe.steps(), 1)]}
+    steps = [_step(recipe, step, at, values) for at, step in enumerate(recipe.steps(), 1)]
+    if values.unused:
+        raise errors.invalid(f"{recipe.name}: the recipe has no ${{{min(values.unused)}}} that could be set", "UNKNOWN_SETTING")
+    return {**recipe.document, "steps": steps} if steps else recipe.document
 
 
 def _joined(documents):
@@ -162,9 +163,10 @@ class _Unknown(Exception):
 
 class _Values:
     def __init__(self, given, config):
-        self._given, self._config, self._asked = given, config, None
+        self._given, self._config, self._asked, self.unused = given, config, None, set(given)
 
     def __call__(self, key, default):
+        self.unused.discard(key)
         if key in self._given:
             return _value_of(self._given[key])
         if self._asked is None:
