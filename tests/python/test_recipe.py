@@ -76,8 +76,8 @@ def test_a_variable_is_what_the_caller_says_or_else_the_configuration(art):
 
 
 def test_a_variable_may_have_a_default_and_without_one_has_to_be_known(art):
-    assert steps_of(art.variant({"version": 1, "steps": [{"a": "${x:-3}", "b": "${x:-null}", "c": "${x:-y z}"}]})) == [
-        {"a": 3, "b": None, "c": "y z"}]
+    step = {"a": "${x:-3}", "b": "${x:-null}", "c": "${x:-y z}", "d": "${x:-1234567890123456789}"}
+    assert steps_of(art.variant({"version": 1, "steps": [step]})) == [{"a": 3, "b": None, "c": "y z", "d": 1234567890123456789}]
     refused(art.variant({"version": 1, "steps": [{}, {"a": "${rope}"}]}).variant_json, "step 2", "${rope}", "config.json")
 
 
@@ -131,6 +131,8 @@ def test_json_is_read_too(art, tmp_path):
     ("version: 1\nversion: 1\n", 2, "occurs twice"),
     ("version: 1\nsteps:\n- drop: !!python/object:os.system [a]\n", 3, "tag"),
     ("version: 1\nsteps:\n- drop: !!int x\n", 3, "tag"),
+    ("version: 1\nsteps:\n- drop: [a, -.inf]\n", 3, "-.inf"),
+    ("version: 1\nsteps:\n- drop:\n  - .nan\n", 4, ".nan"),
     ("version: 1\nsteps:\n- drop: [a\n", 4, ""),
     ("version: 1\nsteps: " + "[" * 64 + "]" * 64 + "\n", 2, "nested"),
     ("version: 1\n? [a]\n: b\n", 2, "key"),

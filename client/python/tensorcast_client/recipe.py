@@ -16,7 +16,7 @@ from . import builtin_recipes, errors
 
 _MAX_FILE_BYTES, _MAX_BYTES = 16 << 20, 1 << 20
 _VARIABLE = re.compile(r"\$\{([A-Za-z0-9_.-]{1,255})(?::-([^}]*))?\}")
-_WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,18}")
+_WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,19}")
 
 
 class Recipe(NamedTuple):

@@ -9,6 +9,7 @@ from . import errors
 
 _MAX_DEPTH = 64
 _FRACTION = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+_NOT_FINITE = float("nan")
 _CORE = "tag:yaml.org,2002:"
 _WORDS = {**dict.fromkeys(("", "~", "null", "Null", "NULL")), **dict.fromkeys(("true", "True", "TRUE"), True),
           **dict.fromkeys(("false", "False", "FALSE"), False)}
@@ -57,7 +58,10 @@ class _Reader:
         if path == ("steps", "item"):
             self.lines.append(event.start_mark.line + 1)
         if isinstance(event, yaml.ScalarEvent):
-            return self._scalar(event)
+            value = self._scalar(event)
+            if value is _NOT_FINITE:
+                raise self._bad(event, f"the number {event.value}, which JSON does not have")
+            return value
         is_map = isinstance(event, yaml.MappingStartEvent)
         if event.tag not in (None, "!", _CORE + ("map" if is_map else "seq")):
             raise self._bad(event, f"the tag {event.tag}")
@@ -104,4 +108,6 @@ def _plain(text):
         return int(text)
     if re.fullmatch(r"0o[0-7]{1,1000}|0x[0-9a-fA-F]{1,1000}", text):
         return int(text, 0)
+    if re.fullmatch(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)", text):
+        return _NOT_FINITE
     return float(text) if _FRACTION.fullmatch(text) else text
