@@ -222,6 +222,11 @@ def test_a_dimension_is_cut_into_65536_runs_and_not_more():
     assert in_python((4 * MAX_RUNS,), placements={"*": f"_S(0,{MAX_RUNS})"}, **how) == "TOO_MANY_RUNS"
 
 
+def test_placements_have_short_and_long_names():
+    for placements in ("S(0),R", "Shard(0),Replicate", "Shard(dim=0),Replicate()", "S(0),R()"):
+        assert Sharding("a=2,b=2", 2, placements={"*": placements}).block("w", (4, 3)) == [(2, 4), (0, 3)], placements
+
+
 def test_meshes_and_specs_in_pythons_own_words():
     jax_like = (("data", "model"), None)
     assert Sharding({"data": 4, "model": 8}, 9, spec={"*": jax_like}).block("w", (64, 2)) == [(18, 20), (0, 2)]
@@ -234,7 +239,9 @@ def test_meshes_and_specs_in_pythons_own_words():
 
 @pytest.mark.parametrize("glob, names, others", [
     ("*.w", ["a.w", ".w"], ["a.v", "a.w.x"]), ("a?b", ["a.b"], ["ab"]), ("[a-c]x", ["bx"], ["dx"]), ("[!a]x", ["bx"], ["ax"]),
-    (r"a\*", ["a*"], ["ab"]), ("a.b", ["a.b"], ["axb"]), ("a(1)", ["a(1)"], ["a1"])])
+    (r"a\*", ["a*"], ["ab"]), ("a.b", ["a.b"], ["axb"]), ("a(1)", ["a(1)"], ["a1"]),
+    ("[]]x", ["]x"], ["x", "ax"]), ("[^a]x", ["bx"], ["ax"]), ("[!]x", ["[!]x"], ["ax"]), ("[z-a]*", [], ["b", "z-a"]), ("[!z-a]", ["b"], [""]),
+    ("[a", ["[a"], ["a"]), ("[+--]", ["+", ",", "-"], ["."]), ("?", ["a"], ["é", ""]), ("**a", ["a", "ba"], ["b"]), ("a\\", ["a\\"], ["a"])])
 def test_globs_are_those_of_the_command(glob, names, others):
     def sliced(name):
         return bool(Sharding("x=2", 0, spec={glob: "x"}).slices(name, (4,)))

@@ -24,9 +24,9 @@ PRESETS = {name: {"data": data, "model": model}
 
 _AXIS = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 _ENTRY = re.compile(r"-(?=,|$)|\(([^()]*)\)|([^(),]+)")
-_PLACEMENT = re.compile(r"\s*(?:(?P<replicate>R|Replicate)(?:\(\))?"
-                        r"|(?P<kind>S|Shard|_S|SS|_?StridedShard)\(\s*(?:dim=)?(?P<dim>-?\d{1,18})\s*"
-                        r"(?:,\s*(?:sf=|split_factor=)?(?P<factor>\d{1,18})\s*)?\))\s*")
+_PLACEMENT = re.compile(r"\s*(?:(?P<replicate>Replicate|R)(?:\(\))?"
+                        r"|(?P<kind>S|Shard|_S|SS|_?StridedShard)\(\s*(?:dim=)?(?P<dim>-?[0-9]{1,18})\s*"
+                        r"(?:,\s*(?:sf=|split_factor=)?(?P<factor>[0-9]{1,18})\s*)?\))\s*")
 
 
 def _bad(why, reason="BAD_SHARDING"):
@@ -56,7 +56,7 @@ def _axes(given):
         if given in PRESETS:
             return PRESETS[given]
         given = [tuple(item.split("=")) for item in given.split(",")]
-        if any(len(item) != 2 or not item[1].isdecimal() for item in given):
+        if any(len(item) != 2 or not re.fullmatch("[0-9]+", item[1]) for item in given):
             raise _bad(f"mesh {given!r}: it is AXIS=SIZE,AXIS=SIZE and so on, or one of {', '.join(PRESETS)}", "BAD_MESH")
         given = [(axis, int(size)) for axis, size in given]
     pairs = list(given.items() if isinstance(given, Mapping) else given)
@@ -321,18 +321,33 @@ def _split_rule(text):
     raise _bad(f"{text!r} is not GLOB=VALUE, as in '*.weight=model,-' or '*=S(0),R'", "BAD_RULE")
 
 
+_GLOB_PART = re.compile(rb"\*+|\\(?s:.)|\[(?:[!^]|(?![!^]))(?s:.)[^\]]*\]|(?s:.)")
+
+
 def _glob(pattern):
-    """A function that says whether a name matches: * ? [a-z] [!a-z] and \\x for x itself, as everywhere in tensorcast."""
-    parts = re.findall(r"\\(?s:.)|\[!?[^\]]*\]|(?s:.)", pattern)
-    return re.compile("".join(map(_one_of_glob, parts)), re.DOTALL).fullmatch
+    """A function that says whether a name matches: * ? [a-z] [!a-z] and \\x for x itself, byte by byte, as everywhere in tensorcast."""
+    parts = _GLOB_PART.findall(pattern.encode(errors="surrogatepass"))
+    matches = re.compile(b"".join(map(_one_of_glob, parts)), re.DOTALL).fullmatch
+    return lambda name: matches(name.encode(errors="surrogatepass"))
 
 
 def _one_of_glob(part):
-    if part in ("*", "?"):
-        return ".*" if part == "*" else "."
-    if part[0] == "\\":
-        return re.escape(part[-1])
-    if len(part) == 1:
-        return re.escape(part)
-    no = part[1] == "!"
-    return f"[{'^' * no}" + re.sub(r"([\\\[^])", r"\\\1", part[1 + no:-1]) + "]"
+    if part[:1] == b"*" or part == b"?":
+        return b"." if part == b"?" else b".*"
+    if part[:1] == b"[" and len(part) > 1:
+        return _set_of_glob(part[1:-1])
+    return re.escape(part[-1:])  # behind its backslash
+
+
+def _set_of_glob(inside):
+    """Of single bytes and ranges, of which one from z to a has none."""
+    no = inside[:1] in (b"!", b"^")
+    ranges, at = [], int(no)
+    while at < len(inside):
+        is_range = inside[at + 1:at + 2] == b"-" and at + 2 < len(inside)
+        low, high = inside[at], inside[at + 2 * is_range]
+        ranges += [b"\\x%02x-\\x%02x" % (low, high)] if low <= high else []
+        at += 3 if is_range else 1
+    if not ranges:
+        return b"." if no else b"(?!)"
+    return b"[" + b"^" * no + b"".join(ranges) + b"]"
