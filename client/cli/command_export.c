@@ -18,6 +18,7 @@
 #include "base/memory.h"
 #include "base/redact.h"
 #include "base/text.h"
+#include "client/client.h"
 #include "client/variant.h"
 #include "command.h"
 #include "command_table.h"
@@ -338,15 +339,33 @@ static int write_target(struct command_run *run, struct error *error)
     return -1;
 }
 
+/* The folder that is written: what --out says, which may be written as every reference is, or this disk's on the way to a
+ * store. NULL on error. */
+static const char *find_folder(struct command_run *run, struct error *error)
+{
+    const char *out = run->args->output.path;
+    char shown[TEXT_NAME_CHARS];
+    if (export_stage_open(&run->stage, out, error) < 0)
+        return NULL;
+    if (run->stage.path)
+        return run->stage.path;
+    if (!strstr(out, "://") && strncmp(out, "disk:/", 6) != 0 && strncmp(out, "file:/", 6) != 0)
+        return out;
+    const char *reference = client_reference(out, &run->arena, error);
+    if (!reference || strncmp(reference, "disk:", 5) == 0)
+        return reference ? reference + 5 : NULL;
+    fail(error, ERROR_INVALID_ARGUMENT, "BAD_TARGET", "an export goes into a folder, gs:// or s3://, not to %s",
+         text_escape(out, strlen(out), shown));
+    return NULL;
+}
+
 static int export_artifact(struct command_run *run, struct error *error)
 {
     const struct args *args = run->args;
     if (args->export.dtype)
         add_cast(run);
-    if (export_stage_open(&run->stage, args->output.path, error) < 0)
-        return -1;
-    const char *folder = run->stage.path ? run->stage.path : args->output.path;
-    if (export_target_open(&run->target, folder, args->export.force || run->stage.path, error) < 0)
+    const char *folder = find_folder(run, error);
+    if (!folder || export_target_open(&run->target, folder, args->export.force || run->stage.path, error) < 0)
         return -1;
     run->catalog = backend_resolve(run->backend, 0, error);
     if (!run->catalog)

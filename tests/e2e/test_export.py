@@ -191,6 +191,17 @@ def test_of_a_key_that_a_file_has_twice_the_last_value_counts_however_many_there
     assert header(tmp_path / "out/model.safetensors") == json.loads(head)
 
 
+def test_the_target_may_be_written_as_a_reference(alone, models, tmp_path):
+    arrays = checkpoints.write(models / "m", {"w": np.ones((3, 2))})
+    for out, folder in [(f"disk:{tmp_path}/a", "a"), (f"file://{tmp_path}/b%20c", "b c")]:
+        assert alone.json("export", models / "m", "--out", out)["out"] == out
+        same(whole(tmp_path / folder), arrays)
+    for out, why in [("hf://org/model", "gs:// or s3://"), ("https://host/x", "gs:// or s3://"), ("gcs://bucket/x", "gs://bucket/x")]:
+        refused = alone.run("export", models / "m", "--out", out, cwd=tmp_path)
+        assert refused.status == "INVALID_ARGUMENT" and why in refused.err, refused
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b c"]
+
+
 def test_progress_lines_end_with_everything_done(alone, models, tmp_path):
     checkpoints.write(models / "m", {"w": checkpoints.blob(1, 48 * MiB)})
     told = alone.ok("export", f"disk:{models}/m", "--out", tmp_path / "out", "--progress", "json", "--verify", "--json")
