@@ -2,12 +2,13 @@
 import json
 
 import grpc
+import ml_dtypes
 import numpy as np
 import pytest
 import tensorcast_client as tc
 
 from checkpoints import digest, digests, write
-from stage import MiB, soon
+from stage import ROOT, MiB, soon
 from wire import Wire
 
 ROPE = [{"permute_rope": {"tensors": ["q"], "heads": 2, "to": "halves"}}]
@@ -45,6 +46,22 @@ def test_replicas_are_shared_by_meaning_and_told_apart(daemon, models, q, tmp_pa
     assert digests(load()) == {"q": digest(q)}
     daemon.cli.ok("release", f"disk:{models}/m")
     assert not load("--variant", recipe(tmp_path, *ROPE))["from_replica"], "a release means every variant"
+
+
+def test_the_recipe_of_the_manual_fits_a_model_of_experts_as_the_hub_has_it(daemon, models, tmp_path):
+    rng = np.random.default_rng(1)
+    arrays = {"model.norm.weight": rng.standard_normal(4).astype(np.float32), "model.layers.0.self_attn.rotary_emb.inv_freq": np.ones(2, np.float32)}
+    for i in range(4):
+        arrays[f"model.layers.{i}.self_attn.q_proj.weight"] = rng.standard_normal((12, 4)).astype(np.float32)
+        arrays |= {f"model.layers.{i}.mlp.experts.{j}.up_proj.weight": rng.standard_normal((3, 4)).astype(np.float32) for j in range(6)}
+    write(models / "m", arrays)
+    (models / "m/config.json").write_text('{"num_attention_heads": 2}')
+    text = (ROOT / "docs/variants.md").read_text()
+    (tmp_path / "recipe.yaml").write_text(text.partition("```yaml\n")[2].partition("```")[0])
+    report = daemon.cli.json("load", f"disk:{models}/m", "--variant", tmp_path / "recipe.yaml", "--slice", "layers.3.moe.w3[5:6, :, :]", "--digest")
+    assert digests(report) == {"layers.3.moe.w3": digest(arrays["model.layers.3.mlp.experts.5.up_proj.weight"].astype(ml_dtypes.bfloat16))}
+    names = daemon.cli.ok("inspect", f"disk:{models}/m", "--variant", tmp_path / "recipe.yaml", "--names").out.split()
+    assert sorted(names) == sorted(["norm.weight", *(f"layers.{i}.{name}" for i in range(4) for name in ("attention.wq.weight", "moe.w3"))])
 
 
 def test_the_wire_takes_a_recipe_or_its_steps_alone(daemon, models, q):
