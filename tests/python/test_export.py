@@ -39,6 +39,23 @@ def test_an_option_that_there_is_not_is_a_type_error_whatever_its_value(model, t
     assert not (tmp_path / "out").exists()
 
 
+def test_a_mesh_may_be_a_dict_and_names_any_iterable(model, tmp_path):
+    tc.export(model, tmp_path / "out", mesh={"a": 2, "b": 3}, mesh_rank=5, spec={"w": "a,b", "*": "-"}, tensor={"w": 1}.keys())
+    assert load_file(tmp_path / "out/model.safetensors")["w"].tolist() == np.arange(48, dtype=np.float32).reshape(8, 6)[4:, 4:].tolist()
+    assert list(load_file(tmp_path / "out/model.safetensors")) == ["w"]
+
+
+@pytest.mark.parametrize("none", [{"tensor": []}, {"slice": ()}, {"tensor": set(), "slice": []}], ids=str)
+def test_no_names_are_not_all_tensors(model, tmp_path, none):
+    with pytest.raises(ValueError, match="no tensor"):
+        tc.export(model, tmp_path / "out", **none)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_slice_is_a_name_where_no_tensor_is(model, tmp_path):
+    assert tc.export(model, tmp_path / "out", tensor=[], slice="w[0:2, :]")["tensors"] == 1
+
+
 def test_every_option_of_the_command_is_one_of_python():
     told = subprocess.run([COMMAND, "export", "--help"], capture_output=True, text=True, check=True).stdout
     words = {word.replace("-", "_") for word in re.findall(r"^  --([a-z-]+)", told, re.M)}

@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +27,9 @@ def export(reference: str | os.PathLike[str], out: str | os.PathLike, progress: 
     """Runs `tensorcast export REFERENCE --out OUT` and returns the object of its --json.
 
     Options are the command's with underscores: format="topology", world_size=8, uneven="ceil", force=True; those that can be
-    repeated are lists (tp_rule=["*.weight=1"]), and set={"KEY": value} is one --set for each key. variant, mapping and view
-    are paths, or dicts of what would be in the file. progress(stage, done_bytes, total_bytes) is called on this thread, several
-    times a second; what it raises ends the export. True shows a bar.
+    repeated are lists (tp_rule=["*.weight=1"]), set={"KEY": value} is one --set for each key, and mesh={"data": 4, "model": 8} is
+    one mesh. variant, mapping and view are paths, or dicts of what would be in the file. progress(stage, done_bytes, total_bytes)
+    is called on this thread, several times a second; what it raises ends the export. True shows a bar.
     """
     for name in options.keys() - _OPTIONS:  # also one whose value would leave it out of the command
         raise TypeError(f"export() got an unexpected keyword argument {name!r}")
@@ -92,15 +92,25 @@ def _command():
 
 
 def _words(options):
-    for name, value in options.items():
+    values = {name: list(_items(name, value)) for name, value in options.items() if value is not None}
+    chosen = [values[name] for name in ("tensor", "slice") if name in values]
+    if chosen and not any(chosen):  # without a word of them the command would take all tensors
+        raise errors.invalid("tensor and slice name no tensor; leave them out for all of them", "USAGE")
+    for name, items in values.items():
         flag = "--" + name.replace("_", "-")
-        if isinstance(value, Mapping):
-            value = [f"{key}={item}" for key, item in value.items()]
-        for item in value if isinstance(value, (list, tuple)) else [value]:
+        for item in items:
             if item is True:
                 yield flag
             elif item is not False and item is not None:
                 yield f"{flag}={os.fspath(item) if isinstance(item, os.PathLike) else item}"
+
+
+def _items(name, value):
+    """Each is one option of the command."""
+    if isinstance(value, Mapping):
+        items = [f"{key}={item}" for key, item in value.items()]
+        return [",".join(items)] if name == "mesh" else items
+    return value if isinstance(value, Iterable) and not isinstance(value, (str, bytes, os.PathLike)) else [value]
 
 
 def _follow(stream, progress):
