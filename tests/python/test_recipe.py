@@ -79,6 +79,7 @@ def test_a_variable_may_have_a_default_and_without_one_has_to_be_known(art):
     step = {"a": "${x:-3}", "b": "${x:-null}", "c": "${x:-y z}", "d": "${x:-1234567890123456789}"}
     assert steps_of(art.variant({"version": 1, "steps": [step]})) == [{"a": 3, "b": None, "c": "y z", "d": 1234567890123456789}]
     refused(art.variant({"version": 1, "steps": [{}, {"a": "${rope}"}]}).variant_json, "step 2", "${rope}", "config.json")
+    assert steps_of(art.variant({"version": 1, "steps": [{"a": "${x}", "b": "l.${x}.${y:-08}"}]}, set={"x": "007"})) == [{"a": 7, "b": "l.007.08"}]
 
 
 def test_a_value_that_the_recipe_has_no_use_for_is_refused(art):

@@ -165,10 +165,11 @@ class _Values:
     def __init__(self, given, config):
         self._given, self._config, self._asked, self.unused = given, config, None, set(given)
 
-    def __call__(self, key, default):
+    def __call__(self, key, default, is_whole=False):
+        """is_whole: no part of a longer text, which a number would lose its leading zeros in."""
         self.unused.discard(key)
         if key in self._given:
-            return _value_of(self._given[key])
+            return _value_of(self._given[key]) if is_whole else self._given[key]
         if self._asked is None:
             self._asked = self._config()
         found = self._asked.get(key, self)
@@ -176,7 +177,7 @@ class _Values:
             return found
         if default is None:
             raise _Unknown(key)
-        return None if default == "null" else _value_of(default)
+        return None if default == "null" else _value_of(default) if is_whole else default
 
 
 def _value_of(given):
@@ -188,7 +189,7 @@ def _substituted(node, values):
     """The node with its variables replaced; what they stand for is not looked into again."""
     if isinstance(node, str):
         whole = _VARIABLE.fullmatch(node)
-        return values(*whole.groups()) if whole else _text(node, values)
+        return values(*whole.groups(), is_whole=True) if whole else _text(node, values)
     if isinstance(node, Mapping):
         return {_text(key, values) if isinstance(key, str) else key: _substituted(value, values) for key, value in node.items()}
     if isinstance(node, (list, tuple)):
