@@ -131,6 +131,17 @@ static int check_tag(struct reader *reader, const yaml_char_t *tag, const char *
     return fail_event(reader, "tags (!name) are not allowed");
 }
 
+/* What a tag says of a value, "!!int" of one that is none. */
+static int check_kind(struct reader *reader, const char *tag, enum recipe_node_kind kind)
+{
+    static const char *const tags[] = {[NODE_NULL] = YAML_NULL_TAG,
+                                       [NODE_BOOL] = YAML_BOOL_TAG,
+                                       [NODE_NUMBER] = YAML_INT_TAG,
+                                       [NODE_FRACTION] = YAML_FLOAT_TAG,
+                                       [NODE_TEXT] = YAML_STR_TAG};
+    return strcmp(tag, tags[kind]) == 0 ? 0 : fail_event(reader, "the tag is not that of its value");
+}
+
 static int read_scalar(struct reader *reader, struct recipe_node *node)
 {
     static const char *const core[] = {YAML_STR_TAG, YAML_INT_TAG, YAML_NULL_TAG, YAML_BOOL_TAG, YAML_FLOAT_TAG, NULL};
@@ -149,9 +160,10 @@ static int read_scalar(struct reader *reader, struct recipe_node *node)
     node->text = copy;
     node->length = length;
     bool is_plain = reader->event.data.scalar.style == YAML_PLAIN_SCALAR_STYLE && !tag;
-    if (is_plain || (tag && strcmp(tag, "!") != 0 && strcmp(tag, YAML_STR_TAG) != 0))
+    bool is_told = tag && strcmp(tag, "!") != 0 && strcmp(tag, YAML_STR_TAG) != 0;
+    if (is_plain || is_told)
         resolve_plain(node);
-    return 0;
+    return is_told ? check_kind(reader, tag, node->kind) : 0;
 }
 
 /* --- anchors -------------------------------------------------------------------------------------------------------- */

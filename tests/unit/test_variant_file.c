@@ -96,6 +96,8 @@ static void what_is_no_recipe_is_refused_by_line(void **state)
     refuses("version: 1\nsteps:\n- rename: {a: x,\n   a: y}", ":4: 'a' is there twice");
     refuses("version: 1\nsteps: [!!python/object/apply:os.system [echo]]", ":2: tags");
     refuses("version: 1\nsteps: [!mine a]", "tags");
+    refuses("version: 1\nsteps:\n  - drop: [!!int x]", ":3: the tag");
+    refuses("version: !!float 1\nsteps: []", ":1: the tag");
     refuses("version: 1\nsteps: [{drop: &l [a]}, {drop: *l}]", "alias");
     refuses("version: 1\nsteps: [{drop: [&x a]}, {drop: &x [a]}, {drop: [*x]}]", "alias"); /* the list has the name now */
     refuses("version: 1\nsteps:\n\t- drop: [a]", "this is no YAML");
