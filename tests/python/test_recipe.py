@@ -69,16 +69,17 @@ def test_a_variant_of_a_variant_has_the_steps_of_both(art):
 
 def test_a_variable_is_what_the_caller_says_or_else_the_configuration(art):
     recipe = {"version": 1, "steps": [{"heads": "${num_attention_heads}", "x": ["a ${name} b ${num_attention_heads}", "${scale}", "${tied}",
-                                                                               "${nothing}"], "k.${name}": 1}]}
-    assert steps_of(art.variant(recipe)) == [{"heads": 4, "x": ["a llama b 4", 0.5, True, None], "k.llama": 1}]
+                                                                               "${nothing:-8}"], "k.${name}": 1}]}
+    assert steps_of(art.variant(recipe)) == [{"heads": 4, "x": ["a llama b 4", 0.5, True, 8], "k.llama": 1}]
     assert steps_of(art.variant(recipe, set={"num_attention_heads": "8", "name": "${tied}"})) == [
-        {"heads": 8, "x": ["a ${tied} b 8", 0.5, True, None], "k.${tied}": 1}]
+        {"heads": 8, "x": ["a ${tied} b 8", 0.5, True, 8], "k.${tied}": 1}]
 
 
 def test_a_variable_may_have_a_default_and_without_one_has_to_be_known(art):
     step = {"a": "${x:-3}", "b": "${x:-null}", "c": "${x:-y z}", "d": "${x:-1234567890123456789}"}
     assert steps_of(art.variant({"version": 1, "steps": [step]})) == [{"a": 3, "b": None, "c": "y z", "d": 1234567890123456789}]
-    refused(art.variant({"version": 1, "steps": [{}, {"a": "${rope}"}]}).variant_json, "step 2", "${rope}", "config.json")
+    refused(art.variant({"version": 1, "steps": [{}, {"a": "${nothing}"}]}).variant_json, "step 2", "${nothing}", "config.json")
+    refused(art.variant({"version": 1, "steps": [{"a": "${rope:-1}"}]}).variant_json, "step 1", "${rope}", "a mapping", "config.json")
     assert steps_of(art.variant({"version": 1, "steps": [{"a": "${x}", "b": "l.${x}.${y:-08}"}]}, set={"x": "007"})) == [{"a": 7, "b": "l.007.08"}]
 
 

@@ -128,8 +128,7 @@ def _step(recipe, step, number, values):
     try:
         step = _substituted(step, values)
     except _Unknown as unknown:
-        raise _bad(f"{where}: nothing says what ${{{unknown}}} is: pass set={{{str(unknown)!r}: ...}}, or have it in the "
-                   "artifact's config.json") from None
+        raise _bad(f"{where}: {unknown}") from None
     except RecursionError:
         raise _bad(f"{where}: nested too deep") from None
     if isinstance(step, dict) and isinstance(step.get("expect"), str):
@@ -172,11 +171,14 @@ class _Values:
             return _value_of(self._given[key]) if is_whole else self._given[key]
         if self._asked is None:
             self._asked = self._config()
-        found = self._asked.get(key, self)
-        if found is not self and not isinstance(found, (list, dict)):
+        found = self._asked.get(key)
+        if isinstance(found, (list, dict)):
+            raise _Unknown(f"${{{key}}} is a {'list' if isinstance(found, list) else 'mapping'} in the artifact's config.json: pass "
+                           f"set={{{key!r}: ...}}")
+        if found is not None:  # null says no more than a key that is not there
             return found
         if default is None:
-            raise _Unknown(key)
+            raise _Unknown(f"nothing says what ${{{key}}} is: pass set={{{key!r}: ...}}, or have it in the artifact's config.json")
         return None if default == "null" else _value_of(default) if is_whole else default
 
 
