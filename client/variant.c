@@ -98,7 +98,10 @@ static int find_value(void *data, const char *key, struct recipe_node *value, st
     }
     if (read_config(values, error) < 0)
         return -1;
-    const struct recipe_node *found = recipe_node_get(&values->config, key);
+    const struct recipe_node *config = &values->config, *found = NULL;
+    for (size_t i = 0; config->kind == NODE_MAP && i < config->n_items; i += 2)
+        if (strcmp(config->items[i].text, key) == 0)
+            found = &config->items[i + 1]; /* the last one, as for all programs that read the file */
     if (!found || found->kind == NODE_NULL)
         return 0;
     if (found->kind == NODE_LIST || found->kind == NODE_MAP)

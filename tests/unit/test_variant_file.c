@@ -133,6 +133,10 @@ static void values_come_from_settings_before_config_json(void **state)
     refuses(yaml, "heads");
     config = "{\"heads\": [4]}";
     refuses(yaml, "a list");
+    config = "{\"way\": \"halves\", \"heads\": 4, \"heads\": 6}";
+    assert_non_null(variant = read_with(yaml, NULL, 0));
+    assert_non_null(strstr(variant->json, "\"heads\":6,"));
+    tc_variant_release(variant);
     config = "{";
     assert_null(read_with(yaml, NULL, 0));
     config = NULL;
