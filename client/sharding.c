@@ -127,9 +127,11 @@ int sharding_apply(const struct sharding *sharding, const char *name, size_t nam
     *slices = NULL;
     if ((sharding->n_rules && !rule) || rank > TC_MAX_RANK)
         return 0;
-    if (find_blocks(sharding, rule, shape, rank, blocks, error) < 0)
+    if (find_blocks(sharding, rule, shape, rank, blocks, error) < 0) {
+        error_note(error, "tensor", "%.*s", (int)name_length, name);
         return error_prefix(error, "tensor '%s', rule '%s=%s'", text_escape(name, name_length, shown),
                             text_escape(rule->glob, strlen(rule->glob), glob), rule->text);
+    }
     for (size_t d = 0; d < rank; d++) {
         whole &= blocks[d].extent == shape[d];
         if (blocks[d].offset > INT64_MAX - blocks[d].extent) /* only of an empty tensor: there is nothing to split */

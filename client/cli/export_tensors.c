@@ -67,10 +67,11 @@ static int slice_tensor(const struct building *building, const struct tc_view_it
     uint64_t bits = dtype_bits(record->dtype);
     for (uint32_t d = 0; d < record->rank; d++)
         bits *= size[d];
-    if (bits % 8)
-        return fail(building->error, ERROR_UNIMPLEMENTED, "SPLITS_A_BYTE", "tensor '%s' of %s is cut within a byte",
-                    text_escape(record->name, record->name_length, name), dtype_name(record->dtype));
-    return 0;
+    if (bits % 8 == 0)
+        return 0;
+    fail(building->error, ERROR_UNIMPLEMENTED, "SPLITS_A_BYTE", "tensor '%s' of %s is cut within a byte",
+         text_escape(record->name, record->name_length, name), dtype_name(record->dtype));
+    return error_note(building->error, "tensor", "%.*s", (int)record->name_length, record->name);
 }
 
 static int take_record(const struct building *building, const struct tensor_record *record, const struct tc_view_item *item,
@@ -89,11 +90,12 @@ static int take_named(const struct building *building, const struct tc_view_item
     uint32_t index = map_find(&building->artifact->by_name, item->name, strlen(item->name));
     text_escape(item->name, strlen(item->name), name);
     if (index == MAP_NONE)
-        return fail(building->error, ERROR_NOT_FOUND, "TENSOR_NOT_FOUND", "there is no tensor '%s' in %s", name,
-                    building->artifact->reference);
-    if (is_taken[index])
-        return fail(building->error, ERROR_INVALID_ARGUMENT, "DUPLICATE_TENSOR", "tensor '%s' occurs twice in the view",
-                    name);
+        fail(building->error, ERROR_NOT_FOUND, "TENSOR_NOT_FOUND", "there is no tensor '%s' in %s", name,
+             building->artifact->reference);
+    else if (is_taken[index])
+        fail(building->error, ERROR_INVALID_ARGUMENT, "DUPLICATE_TENSOR", "tensor '%s' occurs twice in the view", name);
+    if (index == MAP_NONE || is_taken[index])
+        return error_note(building->error, "tensor", "%s", item->name);
     is_taken[index] = true;
     return take_record(building, &building->artifact->tensors[index], item, tensor);
 }

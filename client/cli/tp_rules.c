@@ -28,12 +28,13 @@ int tp_rules_dimension(const struct tp_split *split, const struct catalog_tensor
         bool is_missing = rule->dimension < -rank || rule->dimension >= rank;
         if (rule->replicate || (is_missing && lenient))
             return 0;
-        if (is_missing)
-            return fail(error, ERROR_INVALID_ARGUMENT, "NO_SUCH_DIMENSION",
-                        "tensor '%s' %s has no dimension %" PRId64
-                        ", which rule '%s' splits; put a rule for it before this one",
-                        text_escape(tensor->name, tensor->name_length, name), shape_text(tensor->shape, tensor->rank, shape),
-                        rule->dimension, text_escape(rule->glob, strlen(rule->glob), glob));
+        if (is_missing) {
+            fail(error, ERROR_INVALID_ARGUMENT, "NO_SUCH_DIMENSION",
+                 "tensor '%s' %s has no dimension %" PRId64 ", which rule '%s' splits; put a rule for it before this one",
+                 text_escape(tensor->name, tensor->name_length, name), shape_text(tensor->shape, tensor->rank, shape),
+                 rule->dimension, text_escape(rule->glob, strlen(rule->glob), glob));
+            return error_note(error, "tensor", "%.*s", (int)tensor->name_length, tensor->name);
+        }
         *dimension = rule->dimension < 0 ? rule->dimension + rank : rule->dimension;
         return 0;
     }
@@ -54,11 +55,12 @@ int tp_rules_apply(const struct tp_split *split, const struct catalog_tensor *te
         return 0;
     if (extent % size) {
         char name[TEXT_NAME_CHARS], shape[SHAPE_TEXT_CHARS];
-        return fail(error, ERROR_INVALID_ARGUMENT, "DOES_NOT_DIVIDE",
-                    "tensor '%s' %s: dimension %" PRId64 " (%" PRIu64 ") does not divide by %" PRIu64
-                    " ranks; choose another with --tp-rule '%s=DIM' or '%s=replicate'",
-                    text_escape(tensor->name, tensor->name_length, name), shape_text(tensor->shape, tensor->rank, shape),
-                    dimension, extent, size, name, name);
+        fail(error, ERROR_INVALID_ARGUMENT, "DOES_NOT_DIVIDE",
+             "tensor '%s' %s: dimension %" PRId64 " (%" PRIu64 ") does not divide by %" PRIu64
+             " ranks; choose another with --tp-rule '%s=DIM' or '%s=replicate'",
+             text_escape(tensor->name, tensor->name_length, name), shape_text(tensor->shape, tensor->rank, shape), dimension,
+             extent, size, name, name);
+        return error_note(error, "tensor", "%.*s", (int)tensor->name_length, tensor->name);
     }
     struct tc_slice *parts = arena_array(arena, tensor->rank, sizeof *parts);
     for (size_t d = 0; d < tensor->rank; d++)

@@ -102,11 +102,11 @@ static int check_split(const struct layout_build *build, struct export_tensor *t
         return 0;
     char name[TEXT_NAME_CHARS];
     text_escape(record->name, record->name_length, name);
-    return fail(build->error, ERROR_INVALID_ARGUMENT, "DOES_NOT_DIVIDE",
-                "tensor '%s': dimension %d (%" PRIu64
-                ") does not divide by %u ranks; --uneven ceil cuts it into unequal parts, "
-                "--uneven share gives it whole to every rank, 'export' with --tp-rule '%s=DIM' chooses another dimension",
-                name, tensor->split, tensor->shape[tensor->split], options->world_size, name);
+    fail(build->error, ERROR_INVALID_ARGUMENT, "DOES_NOT_DIVIDE",
+         "tensor '%s': dimension %d (%" PRIu64 ") does not divide by %u ranks; --uneven ceil cuts it into unequal parts, "
+         "--uneven share gives it whole to every rank, 'export' with --tp-rule '%s=DIM' chooses another dimension",
+         name, tensor->split, tensor->shape[tensor->split], options->world_size, name);
+    return error_note(build->error, "tensor", "%.*s", (int)record->name_length, record->name);
 }
 
 static int check_splits(const struct layout_build *build)
@@ -180,9 +180,10 @@ static int check_whole_bytes(const struct layout_build *build, size_t tensor, co
     if (!part->start || elements * dtype_bits(record->dtype) % 8 == 0)
         return 0;
     char name[TEXT_NAME_CHARS];
-    return fail(build->error, ERROR_UNIMPLEMENTED, "SPLITS_A_BYTE",
-                "tensor '%s' of %s is cut within a byte; 'export' with --tp-rule '%s=replicate' leaves it whole",
-                text_escape(record->name, record->name_length, name), dtype_name(record->dtype), name);
+    fail(build->error, ERROR_UNIMPLEMENTED, "SPLITS_A_BYTE",
+         "tensor '%s' of %s is cut within a byte; 'export' with --tp-rule '%s=replicate' leaves it whole",
+         text_escape(record->name, record->name_length, name), dtype_name(record->dtype), name);
+    return error_note(build->error, "tensor", "%.*s", (int)record->name_length, record->name);
 }
 
 /* --- headers --- */

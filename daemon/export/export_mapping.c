@@ -21,8 +21,9 @@ struct mapping_reader {
 static int fail_tensor_of_mapping(struct mapping_reader *reader, const struct json_string *tensor, const char *complaint)
 {
     char name[TEXT_NAME_CHARS];
-    return fail(reader->error, ERROR_INVALID_ARGUMENT, "BAD_MAPPING", "mapping: tensor '%s' %s",
-                text_escape(tensor->text, tensor->length, name), complaint);
+    fail(reader->error, ERROR_INVALID_ARGUMENT, "BAD_MAPPING", "mapping: tensor '%s' %s",
+         text_escape(tensor->text, tensor->length, name), complaint);
+    return error_note(reader->error, "tensor", "%.*s", (int)tensor->length, tensor->text);
 }
 
 static bool is_file_name(const struct json_string *file)

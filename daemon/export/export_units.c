@@ -143,9 +143,10 @@ static void add_put(struct export_unit *unit, const struct file_put *put)
 static int fail_sub_byte_slab(const struct tensor_record *record, struct error *error)
 {
     char name[TEXT_NAME_CHARS];
-    return fail(error, ERROR_UNIMPLEMENTED, "SPLITS_A_BYTE",
-                "tensor '%s' of %s cannot be cut into parts of whole bytes that fit into memory; allow more with --memory",
-                text_escape(record->name, record->name_length, name), dtype_name(record->dtype));
+    fail(error, ERROR_UNIMPLEMENTED, "SPLITS_A_BYTE",
+         "tensor '%s' of %s cannot be cut into parts of whole bytes that fit into memory; allow more with --memory",
+         text_escape(record->name, record->name_length, name), dtype_name(record->dtype));
+    return error_note(error, "tensor", "%.*s", (int)record->name_length, record->name);
 }
 
 /* What of the slab, `at` bytes into the window, goes into a part. */

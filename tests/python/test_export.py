@@ -112,8 +112,15 @@ def test_errors_are_those_of_the_client(model, tmp_path):
         tc.export(f"disk:{tmp_path}/nothing", tmp_path / "out")
     with pytest.raises(ValueError, match="--mesh-rank"):
         tc.export(model, tmp_path / "out", mesh="x=2", spec="*=x")
-    with pytest.raises(ValueError, match="does not divide"):
-        tc.export(model, tmp_path / "out", format="topology", world_size=4, tp_rule="w=1")
+    for reason, options in [("DOES_NOT_DIVIDE", {"format": "topology", "world_size": 4, "tp_rule": "w=1"}),
+                            ("NO_SUCH_DIMENSION", {"format": "dcp", "world_size": 2, "tp_rule": "w=2"}),
+                            ("DOES_NOT_DIVIDE", {"mesh": "x=5", "mesh_rank": 0, "spec": "w=x"}),
+                            ("DOES_NOT_DIVIDE", {"tp_size": 5, "tp_rank": 0, "tp_rule": "w=0"}),
+                            ("BAD_MAPPING", {"mapping": {"weight_map": {"n": "a.safetensors"}}}),
+                            ("DUPLICATE_TENSOR", {"view": {"tensors": [{"name": "w"}, {"name": "w"}]}})]:
+        with pytest.raises(ValueError) as caught:
+            tc.export(model, tmp_path / "out", **options)
+        assert (caught.value.reason, caught.value.metadata) == (reason, {"tensor": "w"}), caught.value
     assert not (tmp_path / "out").exists()
 
 
