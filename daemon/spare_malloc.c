@@ -1,15 +1,23 @@
-/* tensorcastd's malloc(): glibc's, which tries again out of spare memory (base/spare_memory.h) where little is asked for. It
- * takes the place of the C library's for every library of the process, as glibc allows ("Replacing malloc" in its manual);
- * sanitizers have their own. Any thread. */
+/* tensorcastd's malloc(): the one that it would have without this file, which tries again out of spare memory
+ * (base/spare_memory.h) where little is asked for. It takes that one's place for every library of the process, so that none
+ * of them fails where our own code would not. What it calls is the next in the order of libraries, as glibc's memusage does:
+ * free() is that one's, too, also with LD_PRELOAD=libjemalloc.so. Sanitizers have their own. Any thread. */
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 
+#include <dlfcn.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 
 #include "base/spare_memory.h"
 
-extern void *__libc_malloc(size_t bytes);
-extern void *__libc_calloc(size_t count, size_t size);
-extern void *__libc_realloc(void *old, size_t bytes);
+/* dlsym() allocates nothing when it finds what it looks for. */
+#define NEXT(name)                                                                                                          \
+    static _Atomic(__typeof__(&name)) known;                                                                                \
+    __typeof__(&name) next = atomic_load_explicit(&known, memory_order_relaxed);                                            \
+    if (!next) {                                                                                                            \
+        next = (__typeof__(&name))dlsym(RTLD_NEXT, #name);                                                                  \
+        atomic_store_explicit(&known, next, memory_order_relaxed);                                                          \
+    }
 
 static bool is_small(size_t bytes)
 {
@@ -18,30 +26,33 @@ static bool is_small(size_t bytes)
 
 void *malloc(size_t bytes)
 {
-    void *memory = __libc_malloc(bytes);
+    NEXT(malloc);
+    void *memory = next(bytes);
     if (memory || !is_small(bytes))
         return memory;
     spare_memory_open();
-    return __libc_malloc(bytes);
+    return next(bytes);
 }
 
 void *calloc(size_t count, size_t size)
 {
+    NEXT(calloc);
     size_t bytes;
-    void *memory = __libc_calloc(count, size);
+    void *memory = next(count, size);
     if (memory || __builtin_mul_overflow(count, size, &bytes) || !is_small(bytes))
         return memory;
     spare_memory_open();
-    return __libc_calloc(count, size);
+    return next(count, size);
 }
 
 void *realloc(void *old, size_t bytes)
 {
-    void *memory = __libc_realloc(old, bytes);
+    NEXT(realloc);
+    void *memory = next(old, bytes);
     if (memory || bytes == 0 || !is_small(bytes)) /* of 0 bytes: old was freed */
         return memory;
     spare_memory_open();
-    return __libc_realloc(old, bytes);
+    return next(old, bytes);
 }
 
 #endif
