@@ -57,8 +57,8 @@ def test_what_is_worth_a_retry_has_an_exit_status_of_its_own():
     assert nobody.run("status").code == 3
 
 
-def test_wrong_usage_stays_text(daemon):
-    outcome = daemon.cli.run("load", "--json")
+def test_wrong_usage_is_text_without_json(daemon):
+    outcome = daemon.cli.run("load")
     assert (outcome.code, outcome.out) == (2, "") and "needs an artifact" in outcome.err
 
 
