@@ -379,13 +379,7 @@ static int read_files(struct reader *reader)
 
 static int read_world_size(struct reader *reader)
 {
-    uint64_t size;
-    if (json_take_u64(&reader->json, &size) && (!size || size > UINT32_MAX))
-        json_fail(&reader->json, "world_size is the number of ranks");
-    if (!json_ok(&reader->json))
-        return fail_json(reader);
-    reader->topology->world_size = (uint32_t)size;
-    return 0;
+    return json_take_u64(&reader->json, &reader->topology->world_size) ? 0 : fail_json(reader);
 }
 
 static int read_document(struct reader *reader)

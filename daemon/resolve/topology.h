@@ -51,8 +51,8 @@ struct topology {
     size_t n_chunks;
     uint64_t *numbers; /* shapes and boxes; from metadata_alloc(): whoever takes them leaves NULL */
     size_t n_numbers;
-    uint32_t world_size;
-    struct arena arena; /* names of files, and those of tensors that had escapes */
+    uint64_t world_size; /* checked: from 1 to what 32 bits hold */
+    struct arena arena;  /* names of files, and those of tensors that had escapes */
 };
 
 /* Parsed and found to add up. NULL on error. Borrows `json` until topology_destroy(). */

@@ -136,7 +136,8 @@ static int check_tensor(struct checker *checker, const struct topology_tensor *t
     struct topology *topology = checker->topology;
     char detail[DETAIL_CHARS];
     if (!tensor->is_shared && tensor->n_chunks != topology->world_size) {
-        snprintf(detail, sizeof detail, "%u chunks for a world size of %u", tensor->n_chunks, topology->world_size);
+        snprintf(detail, sizeof detail, "%u chunks for a world size of %llu", tensor->n_chunks,
+                 (unsigned long long)topology->world_size);
         return fail_rule(checker, tensor, "INVALID_CHUNK_COUNT", "InvalidChunkCount", detail);
     }
     if (tensor->is_shared && tensor->lists_files && !tensor->n_chunks)
@@ -157,6 +158,9 @@ int topology_check(struct topology *topology, struct error *error)
     int failed = checker.seen_by ? 0 : -1;
     for (size_t i = 0; i < topology->n_tensors && !failed; i++)
         failed = check_tensor(&checker, &topology->tensors[i]);
+    if (!failed &&
+        (!topology->world_size || topology->world_size > UINT32_MAX)) /* and no tensor is cut, which tells first */
+        failed = fail(error, ERROR_DATA_LOSS, "MALFORMED_TOPOLOGY", "not a topology: world_size is the number of ranks");
     cover_fini(&checker.cover);
     metadata_free(checker.seen_by);
     metadata_free(checker.boxes);

@@ -186,7 +186,7 @@ struct artifact_table *topology_table_build(struct part_header *const *headers, 
         return NULL;
     }
     table->layout.kind = LAYOUT_TOPOLOGY;
-    table->layout.world_size = topology->world_size;
+    table->layout.world_size = (uint32_t)topology->world_size;
     table->numbers = topology->numbers;
     table->memory_bytes += topology->n_numbers * sizeof *topology->numbers;
     topology->numbers = NULL;

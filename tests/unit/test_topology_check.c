@@ -11,13 +11,13 @@
 #include <cmocka.h> /* last: it makes a macro of fail */
 
 /* Tensor w of U8 with these chunks, in files a to d. */
-static int check(const char *shape, const char *chunks, unsigned world_size, struct error *error)
+static int check(const char *shape, const char *chunks, uint64_t world_size, struct error *error)
 {
     char json[2000];
     snprintf(json, sizeof json,
              "{\"tensors\":{\"w\":{\"type\":\"Distributed\",\"shape\":[%s],\"dtype\":\"U8\",\"chunks\":[%s]}},"
-             "\"filenames\":[\"a\",\"b\",\"c\",\"d\"],\"world_size\":%u}",
-             shape, chunks, world_size);
+             "\"filenames\":[\"a\",\"b\",\"c\",\"d\"],\"world_size\":%llu}",
+             shape, chunks, (unsigned long long)world_size);
     struct topology *topology = topology_parse(json, strlen(json), error);
     topology_destroy(topology);
     return topology ? 0 : -1;
@@ -30,13 +30,16 @@ static void every_rule_has_its_word(void **state)
 {
     static const struct {
         const char *shape, *chunks;
-        unsigned world_size;
+        uint64_t world_size;
         const char *word; /* NULL = it adds up */
     } cases[] = {
         {"4,2", C("0,0", "2,2", 0) AND C("2,0", "2,2", 1), 2, NULL},
         {"4,2", C("2,0", "2,2", 3) AND C("0,0", "2,2", 1), 2, NULL},
         {"4,2", C("0,0", "2,2", 0) AND C("2,0", "2,2", 1), 3, "InvalidChunkCount"},
         {"4,2", "", 1, "InvalidChunkCount"},
+        {"4,2", C("0,0", "4,2", 0), 0, "InvalidChunkCount"},
+        {"4,2", C("0,0", "4,2", 0), 4294967297, "InvalidChunkCount"},
+        {"4,2", C("0,0", "4,2", 0), 18446744073709551615u, "InvalidChunkCount"},
         {"4,2", C("0,0", "2,2", 0) AND C("2,0", "2,2", 4), 2, "InvalidFilenameIndex"},
         {"4,2", C("0,0", "2,2", 0) AND C("2,0", "2,2", 18446744073709551615), 2, "InvalidFilenameIndex"},
         {"4,2", C("0,0", "2,2", 1) AND C("2,0", "2,2", 1), 2, "DuplicateIndices"},
