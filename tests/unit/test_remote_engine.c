@@ -520,12 +520,12 @@ static void reads_go_on_while_another_load_needs_them(void **state)
     struct source_remote *remote = move_away(&scene);
     struct load *leaver = scene_load_create_item(&scene, "t.0", 0, NULL, AUTO),
                 *stayer = scene_load_create_item(&scene, "t.0", 1, (struct slice[]){{5, INT64_MAX}}, AUTO);
-    remote->latency_ns = 30 * MS;
+    remote->holds_after_bytes = MIB;
     scene_load_start(leaver);
     scene_load_start(stayer);
-    while (!__atomic_load_n(&remote->in_flight, __ATOMIC_RELAXED))
-        nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+    wait_until_held(remote, 1);
     run_cancel(leaver->run);
+    __atomic_store_n(&remote->is_released, true, __ATOMIC_RELAXED);
     scene_wait(&scene);
     assert_true(leaver->has_failed);
     assert_true(load_has_succeeded(stayer));
