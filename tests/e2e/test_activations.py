@@ -14,7 +14,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 import tensorcast_client as tc
-from tensorcast_client import activation_writer, host_region, region
+from tensorcast_client import activation_samples, activation_writer, host_region, region
 from tensorcast_client.activation_messages import SERVICE, AppendActivationsRequest, OpenActivationsRequest
 from tensorcast_client.load import Clock
 
@@ -431,6 +431,21 @@ def test_a_store_is_named_as_every_reference_is(client, models, acts, monkeypatc
         assert [n for n, _ in client.activation_store(place).samples() if n == i]
     with pytest.raises(ValueError, match="hf"):
         client.activation_store("hf://a/b", host=1)
+
+
+def test_samples_that_did_not_fit_beside_those_before_are_read_when_these_are_gone(start, models, acts, monkeypatch):
+    monkeypatch.setattr(activation_samples, "_BATCH_BYTES", 1)  # one at a time
+    daemon = start(memory={"host_budget": "25MiB"}, activations={"roots": [str(models)]})
+    make = lambda i: {1: np.full((10, 1 << 18), i, np.float32)}  # noqa: E731  10 MiB
+    fill(tc.connect(daemon.socket), acts, range(4), make=make)
+    held, numbers = [], []
+    for i, layers in tc.connect(daemon.socket).activation_store(acts).samples():
+        held.append(layers)  # two, while the third is being read
+        assert (layers[1][:, ::4096] == i).all()
+        time.sleep(0.3)
+        del held[:-1]
+        numbers.append(i)
+    assert numbers == [*range(4)]
 
 
 def test_a_store_whose_hosts_have_sealed_nothing_has_no_samples(client, models, acts):

@@ -67,12 +67,22 @@ def _read_once(client, reference, wanted, read):
         coming = pool.submit(_load, *batches[0]) if batches else None
         for at in range(len(batches)):
             try:
-                samples = coming.result()
+                samples = _result(coming, batches[at])
             except errors.TensorcastError as error:
                 raise _Moved(error) if _may_have_moved(error) else error from None
             coming = pool.submit(_load, *batches[at + 1]) if at + 1 < len(batches) else None
             yield samples
             del samples
+
+
+def _result(coming, batch):
+    """What was too much beside the samples before these, which were still held, may fit now that these are asked for."""
+    try:
+        return coming.result()
+    except errors.TensorcastError as error:
+        if error.code != grpc.StatusCode.RESOURCE_EXHAUSTED:
+            raise
+    return _load(*batch)
 
 
 def _may_have_moved(error):
