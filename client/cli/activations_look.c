@@ -133,6 +133,33 @@ static int fail_file(const struct stored_host *host, const char *name, const cha
     return fail(error, ERROR_DATA_LOSS, "SEGMENT_DAMAGED", "%s/%s %s", host->name, name, complaint);
 }
 
+static int ignore_sample(void *data, uint32_t segment, uint32_t sample, struct error *error)
+{
+    (void)data, (void)segment, (void)sample, (void)error;
+    return 0;
+}
+
+/* The manifest as it is by now: the store may be written to, or uploaded, meanwhile. */
+static int read_again(const struct stored_host *host, struct host_manifest *manifest, struct error *error)
+{
+    bool is_there;
+    *manifest = (struct host_manifest){0};
+    return host_manifest_read(manifest, host->host, host->fd, &is_there, ignore_sample, NULL, error);
+}
+
+static bool has_left(const struct stored_host *host, const char *name, uint32_t number)
+{
+    struct host_manifest now;
+    struct error ignored;
+    bool has_left = false;
+    if (faccessat(host->fd, name, F_OK, AT_SYMLINK_NOFOLLOW) < 0 && read_again(host, &now, &ignored) == 0) {
+        const struct manifest_segment *found = host_manifest_find(&now, number);
+        has_left = found && !found->is_local;
+    }
+    host_manifest_fini(&now);
+    return has_left;
+}
+
 /* The file tells everything that the manifest says of it. */
 static int verify_segment(const struct stored_host *host, const struct manifest_segment *segment, struct error *error)
 {
@@ -142,12 +169,12 @@ static int verify_segment(const struct stored_host *host, const struct manifest_
     char name[ACTIVATION_NAME_CHARS];
     activation_segment_name(segment->number, ACTIVATION_SEALED, name);
     if (fstatat(host->fd, name, &status, AT_SYMLINK_NOFOLLOW) < 0)
-        return !segment->is_local ? 0 : fail_file(host, name, "is gone", error);
+        return !segment->is_local || has_left(host, name, segment->number) ? 0 : fail_file(host, name, "is gone", error);
     if ((uint64_t)status.st_size != segment->file_bytes)
         return fail_file(host, name, "has not the size that it was sealed with", error);
     char *entry = segment_describe(host->fd, segment->number, &facts, NULL, NULL, &cause);
     if (!entry)
-        return fail_file(host, name, cause.message, error);
+        return has_left(host, name, segment->number) ? 0 : fail_file(host, name, cause.message, error);
     bool is_same = host_manifest_says(segment, entry);
     free(entry);
     return is_same || !segment->is_local
@@ -168,22 +195,57 @@ static int check_pair(const struct stored_host *host, uint32_t number, const cha
     return error_prefix(error, "%s", host->name);
 }
 
+struct unlisted { /* segments that the manifest did not have when it was read */
+    uint32_t *numbers;
+    size_t n, capacity;
+};
+
+/* One whose journal is there has just got its name: the manifest has it before the journal goes. */
+static void note_unlisted(const struct stored_host *host, uint32_t number, struct unlisted *unlisted)
+{
+    char name[ACTIVATION_NAME_CHARS];
+    if (faccessat(host->fd, activation_segment_name(number, SEGMENT_JOURNAL, name), F_OK, AT_SYMLINK_NOFOLLOW) == 0)
+        return;
+    ARRAY_RESERVE(unlisted->numbers, unlisted->n, unlisted->capacity);
+    unlisted->numbers[unlisted->n++] = number;
+}
+
+static int check_unlisted(const struct stored_host *host, const struct unlisted *unlisted, struct error *error)
+{
+    struct host_manifest now;
+    char name[ACTIVATION_NAME_CHARS];
+    if (unlisted->n == 0)
+        return 0;
+    int failed = read_again(host, &now, error);
+    for (size_t i = 0; i < unlisted->n && !failed; i++) {
+        if (!host_manifest_find(&now, unlisted->numbers[i]))
+            failed = fail_file(host, activation_segment_name(unlisted->numbers[i], ACTIVATION_SEALED, name),
+                               "is not in the manifest", error);
+    }
+    host_manifest_fini(&now);
+    return failed;
+}
+
 static int find_strangers(const struct stored_host *host, struct error *error)
 {
     int fd = openat(host->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), failed = 0;
     DIR *directory = fd >= 0 ? fdopendir(fd) : NULL;
+    struct unlisted unlisted = {0};
     uint32_t number;
     if (!directory)
         return fail_errno(error, errno, "cannot list %s", host->name);
     for (const struct dirent *entry; (entry = readdir(directory)) != NULL && !failed;)
         if (activation_parse_segment(entry->d_name, ACTIVATION_SEALED, &number) &&
             !host_manifest_find(&host->manifest, number))
-            failed = fail_file(host, entry->d_name, "is not in the manifest", error);
+            note_unlisted(host, number, &unlisted);
         else if (activation_parse_segment(entry->d_name, SEGMENT_OPEN, &number))
             failed = check_pair(host, number, SEGMENT_JOURNAL, segment_check_open_alone, error);
         else if (activation_parse_segment(entry->d_name, SEGMENT_JOURNAL, &number))
             failed = check_pair(host, number, SEGMENT_OPEN, segment_check_journal_alone, error);
     closedir(directory);
+    if (!failed)
+        failed = check_unlisted(host, &unlisted, error);
+    free(unlisted.numbers);
     return failed;
 }
 

@@ -1,7 +1,9 @@
 """`tensorcast activations`: what looks at stores, and shares out the work for them."""
+import itertools
 import json
 import os
 import shutil
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -45,6 +47,30 @@ def test_status_verify_and_merge_tell_what_hosts_have(daemon, acts):
     manifest.write_text(manifest.read_text().replace('"host": 7', '"host": 8'))
     outcome = daemon.cli.run("activations", "merge", acts)
     assert outcome.status == "FAILED_PRECONDITION" and all(word in outcome.err for word in ("20", "host_007", "host_008"))
+
+
+def test_a_store_that_is_written_to_is_verified_without_a_false_alarm(daemon, acts):
+    begun, is_over = threading.Event(), threading.Event()
+
+    def write():
+        with tc.connect(daemon.socket).activation_store(acts, host=0, segment_bytes="2KiB") as store:
+            for i in itertools.count():
+                store.append(i, sample(i))
+                begun.set()
+                if is_over.is_set():
+                    return
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        assert begun.wait(30)
+        for _ in range(8):
+            for command in ("verify", "status", "merge"):
+                daemon.cli.ok("activations", command, acts)
+    finally:
+        is_over.set()
+        thread.join()
+    daemon.cli.ok("activations", "verify", acts)
 
 
 @pytest.mark.parametrize("damage", ["flip", "cut", "gone", "stranger", "manifest"])
