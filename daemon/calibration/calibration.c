@@ -48,10 +48,11 @@ struct calibration {
 /* In huge pages, as the memory of loads is; small ones would take as long to fault in as all the rest of a start. */
 static double measure_copy(void)
 {
-    unsigned char *from = huge_pages_map(2 * (uint64_t)COPY_BYTES), *to = from + COPY_BYTES;
+    unsigned char *from = huge_pages_map(2 * (uint64_t)COPY_BYTES);
     uint64_t best_ns = UINT64_MAX;
     if (!from)
         return cost_defaults.copy_bytes_per_ns;
+    unsigned char *to = from + COPY_BYTES;
     memset(from, 1, 2 * (size_t)COPY_BYTES); /* page faults are another constant */
     for (int round = 0; round < COPY_ROUNDS; round++) {
         uint64_t start_ns = clock_now_ns();
