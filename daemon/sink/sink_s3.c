@@ -21,7 +21,14 @@
 #include "source/s3/aws_keys.h"
 #include "source/s3/s3_client.h"
 
-enum { MAX_ANSWER_BYTES = 4 << 20, S3_WHOLE_BYTES = 8 << 20, S3_PART_BYTES = 5 << 20, MD5_TEXT_CHARS = 25, CRC_TEXT_CHARS = 9, CODE_CHARS = 64 };
+enum {
+    MAX_ANSWER_BYTES = 4 << 20,
+    S3_WHOLE_BYTES = 8 << 20,
+    S3_PART_BYTES = 5 << 20,
+    MD5_TEXT_CHARS = 25,
+    CRC_TEXT_CHARS = 9,
+    CODE_CHARS = 64
+};
 
 struct asked {                  /* one request */
     const char *method, *query; /* query NULL = none, else sorted and encoded */

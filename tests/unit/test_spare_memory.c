@@ -24,9 +24,18 @@ static void *map_pages(size_t bytes)
     return pages == MAP_FAILED ? NULL : pages;
 }
 
-/* No room for another mapping of so many bytes. */
+/* Sanitizers end the process where they get no memory. */
+static void skip_if_sanitized(void)
+{
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    skip();
+#endif
+}
+
+/* No room for another mapping. */
 static void limit_address_space(void)
 {
+    skip_if_sanitized();
     struct rlimit little = {1 << 20, before.rlim_max};
     assert_int_equal(setrlimit(RLIMIT_AS, &little), 0);
 }
@@ -107,9 +116,7 @@ static void what_must_not_fail_takes_what_was_kept(void **state)
 {
     struct rlimit little;
     (void)state;
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    skip(); /* their malloc() has its own way with limits */
-#endif
+    skip_if_sanitized();
     little = (struct rlimit){count_pages() * 4096 + 4096, before.rlim_max};
     assert_int_equal(setrlimit(RLIMIT_AS, &little), 0);
     assert_null(malloc(ROOM_BYTES));
