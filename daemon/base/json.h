@@ -67,7 +67,7 @@ struct json_writer {
     char *text; /* NUL-terminated once anything was written; free() it */
     size_t length, capacity;
     bool need_comma;
-    bool can_fail, has_failed; /* failed: there is no memory, and text is NULL */
+    bool can_fail, has_failed; /* failed: there are no `length` bytes of memory, and text is NULL */
     bool escapes_least; /* as other writers of files: only what JSON says, not what would change how a terminal shows text */
 };
 

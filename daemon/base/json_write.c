@@ -18,7 +18,8 @@ static void grow_text(struct json_writer *writer, size_t needed)
     char *grown = writer->can_fail ? realloc(writer->text, capacity) : memory_grow(writer->text, capacity, 1);
     if (!grown) {
         free(writer->text);
-        capacity = writer->length = 0;
+        writer->length = capacity;
+        capacity = 0;
         writer->has_failed = true;
     }
     writer->text = grown;

@@ -300,6 +300,7 @@ static void a_document_without_memory_is_none(void **state)
     json_write_close(&writer, ']');
     assert_true(writer.has_failed);
     assert_null(writer.text);
+    assert_true(writer.length >= sizeof text); /* what there was no memory for */
 }
 
 static void the_writer_escapes_what_would_change_how_text_is_shown(void **state)
