@@ -168,7 +168,8 @@ static const struct config_key keys_after_stores[] = {
      .help = "Memory for replicas and loads in flight on each GPU. auto: nine tenths of what it has."},
 
     {"engine.io_threads", CONFIG_INTEGER, FIELD(engine.io_threads), .fallback = "0", .max = 64,
-     .help = "Threads that read and copy, for each device or mount that is read from. 0: as many as the host's cores suggest."},
+     .help = "Threads that read and copy, for each device or mount that is read from. 0: two for each core, at least 4 and at most 8, "
+             "then one for each core, at most 16."},
     {"engine.collective_transport", CONFIG_ENUM, FIELD(engine.collective_transport), .fallback = "auto",
      .names = transport_names, .reloadable = true,
      .help = "What carries bytes between the ranks of a group. auto: the quickest of those that this build and host have. A "

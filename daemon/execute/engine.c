@@ -22,20 +22,31 @@ enum {
     MAX_BUFFER_BYTES = 2 << 20, /* one huge page: one piece for the device, and what is copied is still in the cache */
     MIN_BUFFER_BYTES = 4 << 10,
     WANTED_BUFFER_BYTES = MAX_BUFFER_BYTES, /* rather fewer threads than smaller buffers, which have small pages */
-    THREADS_PER_CORE = 2,                   /* while one copies, the other keeps the device busy */
+    THREADS_PER_CORE = 2,                   /* while one copies, the other keeps the device busy ... */
     MIN_THREADS = 4,
-    MAX_AUTO_THREADS = 8,
+    ENOUGH_THREADS = 8,    /* ... for a device; from here on they copy, a thread on each core, */
+    MAX_AUTO_THREADS = 16, /* which on 16 cores is as fast as it gets (docs/performance.md) */
     MAX_THREADS = 64,
     MAX_DEVICES = 16,  /* that are read from, or hang, at once ... */
     MAX_STARTED = 256, /* ... unless so many threads are reached before */
 };
 static const uint64_t keep_ns = 1000 * (uint64_t)NS_PER_MS;
 
+uint64_t engine_auto_threads(uint64_t n_cores)
+{
+    if (n_cores >= MAX_AUTO_THREADS)
+        return MAX_AUTO_THREADS;
+    if (n_cores >= ENOUGH_THREADS)
+        return n_cores;
+    uint64_t wanted = THREADS_PER_CORE * n_cores;
+    return wanted < MIN_THREADS ? MIN_THREADS : wanted < ENOUGH_THREADS ? wanted : ENOUGH_THREADS;
+}
+
 static size_t choose_threads(const struct engine_options *options)
 {
-    uint64_t threads = options->io_threads, wanted = THREADS_PER_CORE * (uint64_t)sysconf(_SC_NPROCESSORS_ONLN);
+    uint64_t threads = options->io_threads;
     if (threads == 0)
-        threads = wanted < MIN_THREADS ? MIN_THREADS : wanted > MAX_AUTO_THREADS ? MAX_AUTO_THREADS : wanted;
+        threads = engine_auto_threads((uint64_t)sysconf(_SC_NPROCESSORS_ONLN));
     uint64_t affordable = options->staging_budget_bytes / WANTED_BUFFER_BYTES;
     threads = threads < affordable ? threads : affordable;
     return threads < 1 ? 1 : threads > MAX_THREADS ? MAX_THREADS : threads;

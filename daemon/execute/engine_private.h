@@ -27,6 +27,8 @@ struct engine {
     bool is_stopping;
 };
 
+uint64_t engine_auto_threads(uint64_t n_cores); /* for one device, where the configuration does not say */
+
 /* Under the lock: there may be something to take. */
 static inline void engine_wake(struct engine *engine)
 {

@@ -15,7 +15,12 @@ halves = view.subset(matrices).view({name: (1, slice(shape[1] // 2, None)) for n
 
 
 def load(wanted):
+    """The memory of the load before is freed first: loads that began while 4 GiB were being freed took 5 to 10 % longer."""
     client.release()
+    for _ in range(100):
+        if not any(one["used_bytes"] for one in client.status()["devices"]):
+            break
+        time.sleep(0.02)
     with wanted.tensor_dict(device=device, framework="dlpack") as tensors:
         return tensors.diagnostics
 

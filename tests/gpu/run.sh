@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# T1 to T10 of docs/gpu.md on a machine with a GPU: a short table on standard output, everything else in $OUT (or
+# T1 to T12 of docs/gpu.md on a machine with a GPU: a short table on standard output, everything else in $OUT (or
 # BUILD/gpu-logs). A test that cannot run says why. Exit 0 when nothing failed.        usage: bash tests/gpu/run.sh [BUILD]
 #
-# Takes about two minutes, 5 GiB of /dev/shm (SIZE_MIB=4096 sets it) and of the GPU. Resets nothing and changes no setting of
+# Takes about three minutes, 5 GiB of /dev/shm (SIZE_MIB=4096 sets it) and of the GPU. Resets nothing and changes no setting of
 # the device. PYTHON is an interpreter with torch, safetensors, numpy and grpcio (default: python3).
 set -u
 cd "$(dirname "$0")/../.." || exit 1
@@ -17,7 +17,7 @@ row() { printf '%-4s %-9s %s\n' "$1" "${2/passed/$passed}" "$3"; [ "$2" != FAILE
 cleanup() { [ -z "$daemon" ] || { kill "$daemon" && wait "$daemon"; } 2>/dev/null; rm -rf "$scene" "$tools"; }
 trap cleanup EXIT
 
-skip_all() { for t in T1 T2 T3 T4 T5 T6 T7 T8 T9 T10; do row $t skipped "$1"; done; exit 0; }
+skip_all() { for t in T1 T2 T3 T4 T5 T6 T7 T8 T9 T10 T11 T12; do row $t skipped "$1"; done; exit 0; }
 
 # --- what is needed ---
 read -r include cudart _ < <(bash daemon/plugins/cuda/find_cuda.sh -v 2>"$logs/find_cuda")
@@ -26,7 +26,7 @@ read -r include cudart _ < <(bash daemon/plugins/cuda/find_cuda.sh -v 2>"$logs/f
 LD_LIBRARY_PATH="${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$(dirname "$cudart")"
 export LD_LIBRARY_PATH
 copies=$tools/copies
-gcc -O2 -std=c17 -D_GNU_SOURCE -isystem "$include" -o "$copies" tests/gpu/copies.c "$cudart" 2>"$logs/compile" ||
+gcc -O2 -std=c17 -D_GNU_SOURCE -isystem "$include" -o "$copies" tests/gpu/copies.c "$cudart" -lpthread -ldl 2>"$logs/compile" ||
   skip_all "tests/gpu/copies.c does not compile, see $logs/compile"
 region=$tools/region
 gcc -O2 -std=c17 -D_GNU_SOURCE -isystem "$include" -Iclient -o "$region" tests/gpu/region.c -L"$build" -ltensorcast \
@@ -63,7 +63,7 @@ with open(sys.argv[1], "wb") as out:
 PY
 cat >"$scene/c.yaml" <<YAML
 server: {socket_path: $scene/d.sock, state_dir: $scene/state}
-memory: {host_budget: 64GiB}
+memory: {host_budget: 64GiB, staging_budget: 128MiB}
 sources: {disk: {trusted_roots: [$scene]}}
 devices: {plugin_folder: $build/plugins}
 YAML
@@ -134,9 +134,10 @@ if t4 >"$logs/T4" 2>&1; then row T4 passed "killed clients and a killed daemon l
 
 # --- T5 ---
 best=
-if timeout 300 "$copies" rates "${RATES_MIB:-1024}" >"$logs/T5" 2>&1; then
+if timeout 300 "$copies" rates "${RATES_MIB:-1024}" >"$logs/T5" 2>&1 && timeout 120 "$copies" file "$scene/m.safetensors" >>"$logs/T5" 2>&1; then
   best=$(sed -n 's/^best \([0-9.]*\).*/\1/p' "$logs/T5")
-  row T5 passed "pinned $best GB/s; $(grep pageable "$logs/T5" | sed 's/ \+/ /g'); $(grep 'rows of *1024' "$logs/T5" | sed 's/ \+/ /g')"
+  through=$(sed -n 's/^through \([0-9.]*\).*/\1/p' "$logs/T5")
+  row T5 passed "pinned $best GB/s; $(grep pageable "$logs/T5" | sed 's/ \+/ /g'); $(grep 'rows of *1024' "$logs/T5" | sed 's/ \+/ /g'); a plain program from the page cache $through GB/s"
 else row T5 FAILED "see $logs/T5"; fi
 
 # --- T6, T7: groups ---
@@ -168,5 +169,20 @@ case $?$passed in
   0passed | [02]simulated) row T10 passed "$(last T10)" ;; # a goal that the fake misses is none
   2passed) row T10 FAILED "$(last T10)" ;;
   *) row T10 FAILED "see $logs/T10" ;;
+esac
+
+# --- T11, T12: programs, and what they would use otherwise ---
+mkdir -p "$scene/programs"
+PYTHONPATH=client/python timeout 300 "$python" tests/gpu/programs.py "$scene/programs" cuda:0 >"$logs/T11" 2>&1
+case $? in
+  0) row T11 passed "$(last T11)" ;;
+  77) row T11 skipped "$(last T11)" ;;
+  *) row T11 FAILED "see $logs/T11" ;;
+esac
+PYTHONPATH=client/python timeout 300 "$python" tests/gpu/peers.py "$scene/m.safetensors" cuda:0 >"$logs/T12" 2>&1
+case $? in
+  0) row T12 passed "$(last T12)" ;;
+  77) row T12 skipped "$(last T12)" ;;
+  *) row T12 FAILED "see $logs/T12" ;;
 esac
 exit $failed

@@ -589,6 +589,15 @@ static void a_load_from_a_device_that_hangs_ends_when_the_device_goes_on_after_i
     scene_fini(&scene);
 }
 
+static void threads_are_two_per_core_up_to_eight_then_one_up_to_sixteen(void **state)
+{
+    static const uint64_t wanted[][2] = {{0, 4}, {1, 4}, {2, 4},   {3, 6},   {4, 8},
+                                         {7, 8}, {8, 8}, {12, 12}, {16, 16}, {224, 16}};
+    (void)state;
+    for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; i++)
+        assert_int_equal(engine_auto_threads(wanted[i][0]), wanted[i][1]);
+}
+
 static void users_take_turns_however_many_loads_each_has(void **state)
 {
     enum { N_LOADS = 12 };
@@ -653,6 +662,7 @@ int main(void)
         cmocka_unit_test(fifteen_devices_that_hang_leave_a_thread_and_sixteen_are_waited_for),
         cmocka_unit_test(a_device_that_hangs_leaves_staging_memory_to_others),
         cmocka_unit_test(a_load_from_a_device_that_hangs_ends_when_the_device_goes_on_after_its_cancel),
+        cmocka_unit_test(threads_are_two_per_core_up_to_eight_then_one_up_to_sixteen),
         cmocka_unit_test(users_take_turns_however_many_loads_each_has),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
