@@ -57,6 +57,12 @@ def files(daemon):
     return {name: (daemon.acts / name.removeprefix("a b/")).read_bytes() for name in names(daemon)}
 
 
+def arrived(store, one):  # noqa: F811
+    """Also the last of several manifests, which are not `pending`."""
+    return lambda: names(one) == store.names() and not uploads(one)["pending"] and \
+        all(store.get(name) == data for name, data in files(one).items())
+
+
 def test_segments_arrive_whole_and_go_from_here_through_every_fault(store, daemon):  # noqa: F811
     one = daemon()
     store.proxy.fault = lambda n, *_: FAULTS[n // 2 % len(FAULTS)] if n % 2 and n < 4 * len(FAULTS) else None
@@ -81,8 +87,8 @@ def test_a_daemon_that_was_killed_in_the_middle_sends_no_finished_part_again(sto
     assert not any("segment" in name for name in store.names())
     store.proxy.fresh()
     one.start()
-    assert soon(lambda: names(one) == store.names() and not uploads(one)["pending"], 60), uploads(one)
-    assert all(store.get(name) == data for name, data in files(one).items()) and not store.unfinished()
+    assert soon(arrived(store, one), 60), uploads(one)
+    assert not store.unfinished()
     assert sum(large()) <= size - (8 << 20), large()
 
 
@@ -93,11 +99,6 @@ def in_the_middle(store, one, then):  # noqa: F811
     fill(one, store.url, [1], 36 << 20, "1GiB")
     assert soon(lambda: len(large()) >= 2, 30)
     then()
-
-
-def arrived(store, one):  # noqa: F811
-    return lambda: names(one) == store.names() and not uploads(one)["pending"] and \
-        all(store.get(name) == data for name, data in files(one).items())
 
 
 def test_a_bucket_that_vanishes_in_the_middle_keeps_the_file_here_and_gets_it_when_it_is_back(store, daemon):  # noqa: F811
@@ -148,7 +149,7 @@ def test_a_server_whose_authority_is_not_known_gets_nothing_and_everything_when_
 def test_of_two_stores_with_one_place_each_object_is_of_one_and_nothing_is_lost(store, daemon):  # noqa: F811
     one, other = daemon(), daemon()
     fill(one, store.url, range(6))
-    assert soon(lambda: names(one) == store.names() and not uploads(one)["pending"], 30)
+    assert soon(arrived(store, one), 30), uploads(one)
     before = {name: store.get(name) for name in store.names()}
     fill(other, store.url, range(10, 16), keep_local=False)
     assert soon(lambda: uploads(other)["failed"] == len(before) - 1, 30), uploads(other)
@@ -167,7 +168,7 @@ def test_a_manifest_that_another_store_writes_in_the_same_moment_is_not_overwrit
         pytest.skip("knows no conditions of writes")
     one, there = daemon(), "a b/host_003/manifest.json"
     fill(one, store.url, range(2 * has_one))
-    assert not has_one or soon(lambda: there in store.names() and not uploads(one)["pending"], 30)
+    assert not has_one or soon(arrived(store, one), 30), uploads(one)
 
     def between(n, method, path, sent):
         if method in ("PUT", "POST") and "manifest.json" in path and between.left:
@@ -212,9 +213,8 @@ def test_each_unit_is_claimed_by_one_of_many_also_when_answers_are_lost(store): 
 def test_what_was_uploaded_is_verified_merged_and_told(store, daemon):  # noqa: F811
     one, place = daemon(), f"{store.url}/a b"
     fill(one, store.url, range(8))
-    assert soon(lambda: names(one) == store.names() and not uploads(one)["pending"], 30)
+    assert soon(arrived(store, one), 30), uploads(one)
     n = len(names(one)) - 1
-    assert soon(lambda: len(json.loads(store.get("a b/host_003/manifest.json"))["segments"]) == n)
     told = activations("status", place)["hosts"]
     assert [(h["host"], h["samples"], h["segments"]) for h in told] == [(3, 8, n)]
     assert activations("verify", place)["segments"] == n and activations("merge", place) == {"hosts": 1, "samples": 8}
