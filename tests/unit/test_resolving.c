@@ -19,7 +19,7 @@ enum { N_CLIENTS = 8 };
 
 static struct {
     struct resolving *resolving;
-    int n_begun, n_asked; /* atomic: clients, and resolves */
+    int n_asked, n_waiting; /* atomic: resolves, and clients that have waited for one */
     bool fails, waits, silent;
 } scene;
 
@@ -30,25 +30,29 @@ struct client {
     struct error error;
     int result;
     struct cancel cancel;
+    bool has_waited;
     bool is_gone; /* atomic */
 };
+
+static __thread bool resolves;
 
 static void sleep_ms(long ms)
 {
     nanosleep(&(struct timespec){.tv_nsec = ms * 1000000}, NULL);
 }
 
-/* Until every client has begun, and then some: a client that has begun is in resolving_share() at once. */
+/* Until every client resolves or waits for one that does. */
 static void wait_for_all(void)
 {
-    while (__atomic_load_n(&scene.n_begun, __ATOMIC_RELAXED) < N_CLIENTS)
+    while (__atomic_load_n(&scene.n_asked, __ATOMIC_RELAXED) + __atomic_load_n(&scene.n_waiting, __ATOMIC_RELAXED) <
+           N_CLIENTS)
         sleep_ms(1);
-    sleep_ms(200);
 }
 
 static int resolve(void *data, const struct cancel *cancel, void **found, struct error *error)
 {
     (void)data;
+    resolves = true;
     __atomic_add_fetch(&scene.n_asked, 1, __ATOMIC_RELAXED);
     if (scene.silent) {
         while (!cancel_is_set(cancel))
@@ -75,7 +79,6 @@ static const struct resolving_ops ops = {resolve, ref};
 static void *ask(void *data)
 {
     struct client *client = data;
-    __atomic_add_fetch(&scene.n_begun, 1, __ATOMIC_RELAXED);
     void *found = NULL;
     client->result =
         resolving_share(scene.resolving, client->reference, &ops, NULL, &client->cancel, &found, &client->error);
@@ -83,9 +86,15 @@ static void *ask(void *data)
     return NULL;
 }
 
+/* Looked at by whoever waits, as soon as it does. */
 static bool is_gone(void *data)
 {
-    return __atomic_load_n(&((struct client *)data)->is_gone, __ATOMIC_RELAXED);
+    struct client *client = data;
+    if (!resolves && !client->has_waited) {
+        client->has_waited = true;
+        __atomic_add_fetch(&scene.n_waiting, 1, __ATOMIC_RELAXED);
+    }
+    return __atomic_load_n(&client->is_gone, __ATOMIC_RELAXED);
 }
 
 static void begin_all(struct client clients[N_CLIENTS], const char *const *references, size_t n_references)

@@ -55,6 +55,7 @@ static struct {
     size_t n_answers; /* the last one is for all that come then */
     _Atomic unsigned n_connections;
     _Atomic uint32_t reset; /* what the client's last RST_STREAM says, + 1 */
+    _Atomic bool is_asked;  /* by a client whose answer hangs */
 } server;
 
 /* Until the client closes. */
@@ -70,6 +71,8 @@ static void watch_client(int fd, uint8_t *bytes, size_t room, size_t count)
                 break;
             if (head[3] == RST_STREAM)
                 server.reset = 1u + head[12];
+            if (head[3] == HEADERS)
+                server.is_asked = true;
             at += length;
         }
         n = recv(fd, bytes + count, room - count, 0);
@@ -607,23 +610,42 @@ static bool is_reset_by(uint32_t code)
     return server.reset == code + 1;
 }
 
+static void wait_until_asked(void)
+{
+    const struct timespec pause = {.tv_nsec = 2000000};
+    while (!server.is_asked)
+        nanosleep(&pause, NULL);
+}
+
+static void *let_time_pass(void *unused)
+{
+    wait_until_asked();
+    ahead_ns = 15 * UINT64_C(1000000000); /* less than a daemon may be silent */
+    return unused;
+}
+
 static void a_passed_deadline_cancels_the_call_at_the_daemon(void **state)
 {
-    const struct wait wait = wait_begin(50, NULL);
+    struct tc_cancel *never = tc_cancel_create(); /* for it the clock is looked at now and then */
+    const struct wait wait = wait_begin(10000, never);
+    pthread_t thread;
     (void)state;
     say_settings();
     answer->hangs = true;
+    pthread_create(&thread, NULL, let_time_pass, NULL);
     struct rpc_client *client = rpc_client_create(server.path);
     assert_int_equal(ask_with(client, &wait), -1);
+    pthread_join(thread, NULL);
+    ahead_ns = 0;
     assert_int_equal(error.code, ERROR_DEADLINE_EXCEEDED);
     assert_true(is_reset_by(CANCEL));
     rpc_client_destroy(client);
+    tc_cancel_destroy(never);
 }
 
-static void *raise_soon(void *cancel)
+static void *raise_when_asked(void *cancel)
 {
-    const struct timespec pause = {.tv_nsec = 50000000};
-    nanosleep(&pause, NULL);
+    wait_until_asked();
     tc_cancel_raise(cancel);
     return NULL;
 }
@@ -637,7 +659,7 @@ static void a_raised_flag_cancels_the_call_at_the_daemon(void **state)
     say_settings();
     say_head(1);
     answer->hangs = true;
-    pthread_create(&thread, NULL, raise_soon, cancel);
+    pthread_create(&thread, NULL, raise_when_asked, cancel);
     struct rpc_client *client = rpc_client_create(server.path);
     assert_int_equal(ask_with(client, &wait), -1);
     assert_int_equal(error.code, ERROR_CANCELLED);
