@@ -180,7 +180,7 @@ def test_blocks_that_do_not_fill_their_hull_are_asked_for_one_by_one():
 
 
 def wait_for(condition):
-    end = time.monotonic() + 10
+    end = time.monotonic() + 30
     while not condition() and time.monotonic() < end:
         gc.collect()
         time.sleep(0.02)

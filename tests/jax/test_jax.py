@@ -53,7 +53,7 @@ def environment(tmp_path_factory):
         "sources": {"disk": {"trusted_roots": [str(folder / "models")], "immutable_roots": [str(folder / "models/frozen")]}}}))
     with open(folder / "log", "w") as log:
         daemon = subprocess.Popen([BUILD / "tensorcastd", "--config", folder / "config.yaml"], stderr=log)
-    end = time.monotonic() + 15
+    end = time.monotonic() + 60
     while not socket.exists():
         assert daemon.poll() is None and time.monotonic() < end, (folder / "log").read_text()
         time.sleep(0.02)

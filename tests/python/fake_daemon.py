@@ -81,7 +81,7 @@ class FakeDaemon:
         self.artifacts[reference] = tensors
         self.versions[reference] = self.versions.get(reference, 0) + 1
 
-    def wait_until(self, condition, timeout=20.0):
+    def wait_until(self, condition, timeout=60.0):
         with self._changed:
             return self._changed.wait_for(condition, timeout)
 

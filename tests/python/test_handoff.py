@@ -27,7 +27,7 @@ def open_fds():
     return len(os.listdir("/proc/self/fd"))
 
 
-def comes_down_to(count, seconds=5):
+def comes_down_to(count, seconds=30):
     """Descriptors of this process; threads of gRPC may hold one a moment longer."""
     end = time.monotonic() + seconds
     while open_fds() > count and time.monotonic() < end:

@@ -29,7 +29,7 @@ def daemon(tmp_path_factory):
         "sources": {"disk": {"trusted_roots": [str(models)]}}}))
     with open(folder / "log", "w") as log:
         process = subprocess.Popen([TENSORCASTD, "--config", folder / "config.yaml"], stderr=log, stdout=log)
-    end = time.monotonic() + 15
+    end = time.monotonic() + 60
     while not socket.exists():
         assert process.poll() is None and time.monotonic() < end, (folder / "log").read_text()
         time.sleep(0.02)
@@ -70,7 +70,7 @@ def leases(daemon):
 
 
 def wait_for(condition):
-    end = time.monotonic() + 5
+    end = time.monotonic() + 30
     while not condition() and time.monotonic() < end:
         time.sleep(0.02)
     return condition()
