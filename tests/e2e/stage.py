@@ -32,7 +32,7 @@ COMPLAINTS = ("ERROR: AddressSanitizer", "WARNING: ThreadSanitizer", "runtime er
 QUIET_TSAN = f"ignore_noninstrumented_modules=1 atexit_sleep_ms=100 suppressions='{ROOT}/tests/tsan.supp' " + os.environ.get("TSAN_OPTIONS", "")
 
 
-def soon(condition, seconds=10.0):
+def soon(condition, seconds=30.0):
     """Whether condition() becomes true within that time (four times as long under a sanitizer)."""
     end = time.monotonic() + seconds * (4 if SANITIZED else 1)
     while time.monotonic() < end:
@@ -157,7 +157,12 @@ class Daemon:
         return self
 
     def log(self):
+        """What is written until now: a thread of the daemon's own writes it, behind what it tells of."""
         return self.log_path.read_text(errors="replace") if self.log_path.exists() else ""
+
+    def logged(self, *words):
+        """Whether all of them are in the log, now or soon."""
+        return soon(lambda: all(word in self.log() for word in words))
 
     @contextlib.contextmanager
     def channel(self, *options):

@@ -421,9 +421,9 @@ def test_no_secret_is_in_the_log_or_in_a_manifest(daemon, fake, acts):  # noqa: 
 
 
 def readable(fake, acts):  # noqa: F811
-    """Samples by what the manifest says; None while a file that it had listed goes. The manifest denies it first."""
-    there, found = bucket(fake), []
-    for segment in manifest(acts):
+    """Samples by what the manifest says; None while a file that it had listed goes. The manifest denies it first, and only then."""
+    segments, there, found = manifest(acts), bucket(fake), []
+    for segment in segments:
         try:
             raw = there[f"acts/host_003/{segment['file']}"] if segment.get("local") is False else (acts / "host_003" / segment["file"]).read_bytes()
         except FileNotFoundError:

@@ -131,8 +131,9 @@ def test_who_guesses_tokens_does_not_fill_the_log(daemon):
             peer.connect(str(daemon.handoff))
             peer.send(bytes(32))
             assert peer.recv(1) == b""
+    assert daemon.logged("handoff_refused")
     lines = daemon.log().count("handoff_refused")
-    assert 1 <= lines <= time.monotonic() - started + 2
+    assert lines <= time.monotonic() - started + 2
 
 
 def test_a_stream_without_a_hand_off_loses_its_token_with_the_call(daemon, models):

@@ -114,7 +114,7 @@ def test_running_out_of_descriptors_refuses_work_and_recovers(start, models):
     for connection in crowd:
         connection.close()
     assert soon(lambda: daemon.cli.run("status", timeout=30).code == 0), "no connection is accepted any more"
-    assert "event=connection_refused" in daemon.log()
+    assert daemon.logged("event=connection_refused")
     assert soon(lambda: daemon.cli.run("load", f"disk:{models}/m", "--slice", "p0[5:]").code == 0)
     assert soon(daemon.at_rest), daemon.status()
 

@@ -83,6 +83,7 @@ def test_the_daemon_has_no_file_of_a_fuse_mount_open_and_its_helper_nothing_else
     holder = daemon.cli.spawn("load", f"disk:{models}/net/m1", "--hold", "60")
     assert soon(lambda: daemon.status()["leases"] == 1)
     helper, = helpers(daemon)
+    assert soon(lambda: lent_kib(helper) == 0)
     theirs = open_files(helper)
     assert not [link for link in open_files(daemon.process.pid).values() if "/net/" in link]
     assert [link for link in theirs.values() if link.endswith("net/m1/model.safetensors")]
@@ -210,7 +211,9 @@ def test_a_mount_with_many_requests_that_were_given_up_refuses_more(start, model
     loads(daemon, models / "net/m0", 0)
     daemon.cli.ok("release", "--all")
     mount.hangs = {"getattr", "lookup"}
-    for i in range(20):
+    for i in range(100):
+        if i >= 20 and len(mount.hung) >= 16:  # on a busy machine some give up before they have asked
+            break
         late = daemon.cli.run("inspect", f"disk:{models}/net/m{i % 4}", "--timeout", "100ms")
         assert late.status == "DEADLINE_EXCEEDED", late
     refused = daemon.cli.run("inspect", f"disk:{models}/net/m1", "--timeout", "30s")
@@ -383,21 +386,22 @@ def test_a_mount_that_comes_while_its_path_is_looked_at_is_not_entered(start, mo
     have_mounts_of_our_own()  # the daemon's, too
     daemon = start(server={"shutdown_grace": f"{GRACE_S}s"}, activations={"roots": [str(models)]})
     with FlickeringMount(net) as mount:
-        asking = [threading.Thread(target=describe_for, args=(daemon, f"disk:{net}/deep/acts", 3)) for _ in range(4)]
+        asking = [threading.Thread(target=describe_until, args=(daemon, f"disk:{net}/deep/acts", 3, lambda: mount.n_mounts > 100)) for _ in range(4)]
         for thread in asking:
             thread.start()
         for thread in asking:
             thread.join()
     threads = {int(name) for name in os.listdir(f"/proc/{daemon.process.pid}/task")}
-    assert mount.n_mounts > 100 and not threads & mount.asked_by
+    assert mount.n_mounts > 100 and not threads & mount.asked_by, mount.n_mounts
     assert ends(daemon)
 
 
-def describe_for(daemon, store, seconds):
-    until = time.monotonic() + seconds
+def describe_until(daemon, store, seconds, has_ended):
+    """So long, and on a busy machine until it has."""
+    begin = time.monotonic()
     with daemon.channel() as channel:
         wire = Wire(channel, "tensorcast.daemon.v1.ActivationStore")
         request = wire.message("DescribeActivationsRequest", store=store)
-        while time.monotonic() < until:
+        while time.monotonic() < begin + seconds or not has_ended() and time.monotonic() < begin + 60:
             with contextlib.suppress(grpc.RpcError):
                 wire.call("Describe", request, timeout=2)

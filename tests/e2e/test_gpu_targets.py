@@ -80,7 +80,7 @@ def untouched(daemon):
 def test_strided_targets_in_two_allocations_and_constants_around_them(gpus, models, arrays, tmp_path):
     daemon = gpus()
     report = check(fill(daemon, models, tmp_path), arrays, tmp_path)
-    assert "execution_commit" in daemon.log() and report["bytes"]["residual"] == 0 and untouched(daemon)
+    assert daemon.logged("execution_commit") and report["bytes"]["residual"] == 0 and untouched(daemon)
 
 
 @needs_nccl
@@ -92,7 +92,7 @@ def test_ranks_fill_their_own_gpus(gpus, models, arrays, tmp_path, transport):
     clients = [fill(daemon, models, tmp_path, rank, how) for rank in range(2)]
     reports = [check(client, arrays, tmp_path, rank) for rank, client in enumerate(clients)]
     assert all(report["executor"] == "owner_file_collective" for report in reports) and untouched(daemon)
-    assert f"transport={transport}" in daemon.log()
+    assert daemon.logged(f"transport={transport}")
 
 
 @needs_nccl
@@ -102,4 +102,4 @@ def test_ranks_that_lose_nccl_fill_their_memory_by_themselves(gpus, models, arra
     clients = [fill(daemon, models, tmp_path, rank, how) for rank in range(2)]
     for rank, client in enumerate(clients):
         check(client, arrays, tmp_path, rank)
-    assert "transport_failed:nccl" in daemon.log() and untouched(daemon)
+    assert daemon.logged("transport_failed:nccl") and untouched(daemon)

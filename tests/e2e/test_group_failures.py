@@ -44,23 +44,23 @@ from wire import Wire
 
 
 def test_a_missing_rank_makes_the_others_load_alone_after_one_timeout(start, models, arrays):
-    daemon = start(**strategy(owner_file_collective_group_assemble_timeout="2s"))
+    daemon = start(**strategy(owner_file_collective_group_assemble_timeout="4s"))
     loads = [Load(daemon, models, *group(r, *slices(r))) for r in (0, 2)]
     assert joined(daemon, 2)
-    time.sleep(1)
+    time.sleep(0.5)  # what the last one waits less than the first
     loads.append(Load(daemon, models, *group(3, *slices(3))))
     for rank, load in zip((0, 2, 3), loads):
         assert load.skipped() == "group_assemble_timeout:missing=1"
         assert load.report["executor"] != "owner_file_collective" and digests(load.report) == expected(arrays, rank)
     waited = [load.report["collective"]["assemble_ms"] for load in loads]
-    assert waited[0] - waited[2] > 900, "the timer runs from the first join, not from everybody's own"
+    assert waited[0] - waited[2] > 450, "the timer runs from the first join, not from everybody's own"
     late = Load(daemon, models, *group(1, *slices(1)))
     assert late.skipped() == "group_closed:group_assemble_timeout:missing=1" and late.report["collective"]["assemble_ms"] == 0
     assert digests(late.report) == expected(arrays, 1)
 
 
 def test_a_required_collective_fails_when_a_rank_is_missing(start, models, arrays):
-    daemon = start(**strategy(owner_file_collective_group_assemble_timeout="2s"))
+    daemon = start(**strategy(owner_file_collective_group_assemble_timeout="3s"))
     loads = [Load(daemon, models, *group(rank, "--collective", "required")) for rank in (0, 2)]
     for load in loads:
         assert load.end().status == "DEADLINE_EXCEEDED" and "missing=1,3" in load.err
@@ -156,7 +156,7 @@ def test_a_file_that_changes_while_ranks_wait_fails_all_of_them(start, models, a
         outcome = load.end()
         assert outcome.status == "FAILED_PRECONDITION" and re.search("changed|written|writing", outcome.err), outcome.err
     assert f"disk:{models}/m has changed while group" in second.err and "load it again on all ranks" in second.err, second
-    assert "reason=source_changed:rank=1" in daemon.log()
+    assert daemon.logged("reason=source_changed:rank=1")
 
 
 def test_a_drain_ends_ranks_that_wait(start, models, arrays):
@@ -315,7 +315,7 @@ def store_group(store_daemon):
         daemon = store_daemon(**strategy(owner_file_collective_batch_bytes="64MiB"), **sections)
         loads = [Load(daemon, placed.reference, *group(rank, "--slice", part, world=3)) for rank, part in enumerate(PARTS)]
         loads = [load.end() for load in loads]
-        assert "action=launching" in daemon.log() and "action=skipped" not in daemon.log(), "not as a group"
+        assert daemon.logged("action=launching") and "action=skipped" not in daemon.log(), "not as a group"
         return daemon, loads
 
     return load

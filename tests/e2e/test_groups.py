@@ -33,8 +33,7 @@ def test_four_ranks_of_a_model_read_every_byte_once(start, models, arrays):
     assert estimated["collective_unique_source_bytes"] == total
     assert estimated["collective_batch_count"] == numbers[0]["batch_count"] >= total / (4 * MiB)
     assert abs(estimated["collective_peer_transfer_bytes"] - numbers[0]["peer_transfer_bytes"]) <= 8 * MiB
-    for word in ("action=join", "action=launching", "action=timings", "action=finished"):
-        assert word in daemon.log(), word
+    assert daemon.logged("action=join", "action=launching", "action=timings", "action=finished"), daemon.log()
     (timings,) = [line for line in daemon.log().splitlines() if "action=timings group_id=g" in line]
     told = dict(word.split("=", 1) for word in timings.split() if "=" in word)
     for name in COUNTERS:
@@ -145,7 +144,7 @@ def test_the_configuration_can_force_a_transport_that_is_there(start, models, ar
 def test_a_transport_that_is_not_there_is_refused_by_name_and_nobody_waits(start, models, arrays):
     daemon = start(devices={"plugin_folder": str(models)},
                    **strategy(engine={"collective_transport": "nccl"}, owner_file_collective_group_assemble_timeout="10m"))
-    assert "collective_transport_unavailable transport=nccl" in daemon.log()
+    assert daemon.logged("collective_transport_unavailable transport=nccl")
     assert Load(daemon, models, *group(0, world=2)).skipped() == "transport_unavailable:nccl"
     required = Load(daemon, models, *group(1, "--collective", "required", world=2)).end()
     assert required.status == "FAILED_PRECONDITION" and "transport_unavailable:nccl" in required.err

@@ -155,7 +155,7 @@ def test_the_daemon_keeps_what_it_found_for_the_next_client(daemon, model):
     first = daemon.cli.json("load", f"disk:{model}")
     second = daemon.cli.json("load", f"disk:{model}")
     assert second["from_replica"] and second["verified"] == first["verified"]
-    assert "verified=unverified" in daemon.log()
+    assert daemon.logged("verified=unverified")
 
 
 def test_a_daemon_may_require_verification(start, model, models):

@@ -84,7 +84,7 @@ def test_a_log_file_that_is_a_fifo_without_a_reader_is_refused_on_reload(daemon,
     daemon.configure({**daemon.tree, "logging": {"file": str(fifo)}})
     daemon.process.send_signal(signal.SIGHUP)
     assert soon(lambda: lines(daemon, "config_reload_refused"))
-    assert "nobody reads" in daemon.log()
+    assert daemon.logged("nobody reads")
     assert daemon.serving()
 
 

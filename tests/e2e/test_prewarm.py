@@ -113,7 +113,7 @@ def test_a_detached_prewarm_is_told_by_status(start, models, stuck):
     assert told(daemon)[url]["pin"] is False
     gate.set()
     assert soon(lambda: told(daemon)[url]["state"] == "failed", 30), told(daemon)
-    assert "NOT_FOUND" in told(daemon)[url]["message"] and "prewarm_failed" in daemon.log()
+    assert "NOT_FOUND" in told(daemon)[url]["message"] and daemon.logged("prewarm_failed")
 
 
 def test_a_user_runs_64_detached_prewarms_and_not_one_more(start, stuck):
@@ -135,7 +135,7 @@ def test_the_configuration_keeps_its_list_warm(start, models):
     assert soon(lambda: [p["state"] for p in daemon.cli.json("status")["prewarms"]].count("failed") == 2
                 and {a for a, r in rows(daemon).items() if r["pinned"]} == {one, split}), daemon.cli.json("status")
     assert daemon.cli.json("load", split, "--tp-size", "4", "--tp-rank", "1")["from_replica"] is True
-    assert "none" in daemon.log() and "nothing*" in daemon.log()
+    assert daemon.logged("none", "nothing*")
     daemon.cli.ok("prewarm", one, "--pin")  # somebody asks for it as well
     daemon.tree["prewarm"] = [{"artifact": two, "pin": True}]
     daemon.configure(daemon.tree)

@@ -307,6 +307,7 @@ def test_retries_are_logged_once_for_each_server(fake, store_daemon):
     placed.fault({"status": 503}, times=4)
     daemon = store_daemon()
     assert placed.is_delivered(load(daemon, placed))
+    assert daemon.logged("event=load_done")  # the line behind
     retries = [line for line in daemon.log().splitlines() if " event=store_retrying " in line]
     assert len(retries) == 1 and " level=warn " in retries[0], retries
     assert f" uid={os.getuid()} " in retries[0] and " try=1 of=8 " in retries[0] and "503" in retries[0], retries

@@ -161,7 +161,7 @@ def test_the_token_goes_to_the_hub_alone(serve, fake, weights):  # noqa: F811
     assert fake.requests("cdn") and not any(entry["authorization"] for entry in fake.requests("cdn"))
     if cli.daemon:
         assert TOKEN not in cli.daemon.log()
-        assert 'event=store_credentials scheme=hf' in cli.daemon.log() and "credentials=HF_TOKEN" in cli.daemon.log()
+        assert cli.daemon.logged("event=store_credentials scheme=hf", "credentials=HF_TOKEN")
 
 
 def test_a_token_file_is_read_from_where_the_hub_s_own_client_keeps_it(serve, fake, weights, tmp_path):  # noqa: F811
@@ -260,7 +260,7 @@ def test_without_a_network_a_whole_cache_is_used_and_a_part_of_one_is_not(start,
     folder, daemon = cache_of(fake, tmp_path), start(running=False, sources={"http": {"max_tries": 1}})
     daemon.start(environment={"HF_ENDPOINT": "http://127.0.0.1:1", "HF_HOME": str(tmp_path / "home")})
     same(load(daemon.cli, "hf://org/model"), weights)
-    assert "hub_unreachable" in daemon.log()
+    assert daemon.logged("hub_unreachable")
     assert daemon.cli.run("load", "hf://org/other").status == "UNAVAILABLE"
     (folder / "snapshots" / fake.world.repository("org/model").commit / "model-00002-of-00002.safetensors").unlink()
     assert daemon.cli.run("load", "hf://org/model").status == "UNAVAILABLE"

@@ -191,12 +191,21 @@ def test_a_proxy_that_is_not_there_is_an_error(secure_fake, authority, store_dae
 
 @pytest.fixture
 def silent():
-    """(URL, wait): wait() returns when somebody has connected."""
+    """(URL, wait): wait() returns when somebody has connected; wait(0) takes whoever has, if anybody has."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
-        listener.listen(16)
+        listener.listen(64)
         kept = []
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}/m", lambda: kept.append(listener.accept())
+
+        def wait(seconds=60):
+            listener.settimeout(seconds)
+            try:
+                kept.append(listener.accept())
+            except BlockingIOError:
+                return False
+            return True
+
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}/m", wait
 
 
 COMMANDS = {"load": [], "inspect": [], "explain": [], "verify": [], "plan": ["--compat"], "manifest": ["--out", "/dev/null"],
@@ -209,7 +218,8 @@ def test_without_a_daemon_a_silent_server_holds_nobody(silent, bare, command):
     alone = Tensorcast("/tmp/tc8-no-daemon-here.sock")
     late = alone.run(command, url, *COMMANDS[command], "--standalone", "--timeout", "300ms", timeout=20)
     assert (late.code, late.status) == (124, "DEADLINE_EXCEEDED") and "--timeout" in late.err, late
-    connected()
+    while connected(0):
+        pass
     waiting = alone.spawn(command, url, *COMMANDS[command], "--standalone")
     connected()
     waiting.send_signal(signal.SIGINT)
@@ -221,9 +231,12 @@ def test_without_a_daemon_a_silent_server_holds_nobody(silent, bare, command):
 def test_a_hub_that_falls_silent_holds_nobody(fake, bare, where):
     fake.fault({"delay": 30}, {"listener": "hub", **where}, times=0)
     alone = Tensorcast("/tmp/tc8-no-daemon-here.sock")
-    late = alone.run("inspect", one(fake, "hf").reference, "--standalone", "--timeout", "1s", timeout=20,
-                     env={**os.environ, "HF_ENDPOINT": fake.url("hub")})
-    assert (late.code, late.status) == (124, "DEADLINE_EXCEEDED"), late
+    reference, environment = one(fake, "hf").reference, {**os.environ, "HF_ENDPOINT": fake.url("hub")}
+    for timeout in ("1s", "9s"):  # a busy machine may need more to get as far as that
+        late = alone.run("inspect", reference, "--standalone", "--timeout", timeout, timeout=20, env=environment)
+        assert (late.code, late.status) == (124, "DEADLINE_EXCEEDED"), late
+        if fake.requests("hub")[-1]["faults"]:
+            break
     assert fake.requests("hub")[-1]["faults"] == ["delay"]
 
 

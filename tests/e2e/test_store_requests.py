@@ -2,7 +2,6 @@
 import json
 import tempfile
 import threading
-import time
 from pathlib import Path
 
 import numpy as np
@@ -97,8 +96,7 @@ def test_eight_clients_that_resolve_at_once_ask_what_one_asks(fake, store_daemon
     fake.fault({"call": lambda: gate.wait(60)}, {"listener": placed.listener})  # the first request of all
     daemon = store_daemon()
     clients = [daemon.cli.spawn("inspect", placed.reference, "--json") for _ in range(8)]
-    assert soon(lambda: daemon.status()["connections"] >= 9, 60)
-    time.sleep(0.5)  # a client that has connected asks at once
+    assert soon(lambda: [row["method"] for row in daemon.status()["requests"]] == ["Resolve"] * 8, 60), daemon.status()
     gate.set()
     for client in clients:
         out, err = client.communicate(timeout=100)

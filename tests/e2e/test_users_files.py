@@ -210,7 +210,7 @@ def test_what_another_user_links_to_in_a_model_is_not_exported_for_root(hers, wh
 
 def test_what_another_user_exchanges_meanwhile_is_not_copied_out_either(hers):
     """Files and folders for links and back, as fast as she can."""
-    flip = ("import ctypes, os, sys\nlibc = ctypes.CDLL(None)\nos.chdir(sys.argv[1])\n"
+    flip = ("import ctypes, os, sys\nlibc = ctypes.CDLL(None)\nos.chdir(sys.argv[1])\nprint('go', flush=True)\n"
             "while True:\n for a, b in ((b'f', b'f2'), (b'd', b'd2')): libc.renameat2(-100, a, -100, b, 2)")
     with acting_as(ANN):
         (hers / "run" / "d").mkdir()
@@ -219,8 +219,9 @@ def test_what_another_user_exchanges_meanwhile_is_not_copied_out_either(hers):
         os.symlink("../secret/key", hers / "run" / "f2")
         os.symlink("../secret", hers / "run" / "d2")
     busy = subprocess.Popen(["setpriv", f"--reuid={ANN}", f"--regid={ANN}", "--clear-groups", sys.executable, "-I", "-c", flip,
-                             str(hers / "run")], cwd="/")
+                             str(hers / "run")], cwd="/", stdout=subprocess.PIPE)
     try:
+        assert busy.stdout.readline() == b"go\n"
         codes = set()
         for i in range(60):
             codes.add(PUT.run("put", hers / "run", f"disk:{hers}/copy{i}").status)
@@ -230,7 +231,7 @@ def test_what_another_user_exchanges_meanwhile_is_not_copied_out_either(hers):
         assert codes & {"PERMISSION_DENIED", "INVALID_ARGUMENT"}, codes
     finally:
         busy.kill()
-        busy.wait()
+        busy.communicate()
 
 
 def test_put_into_a_folder_of_another_user_writes_where_it_was_told(hers):
@@ -249,16 +250,17 @@ def test_put_into_a_folder_of_another_user_writes_where_it_was_told(hers):
     PUT.ok("put", hers / "run" / "a.bin", f"disk:{hers}/run/links own/a.bin")
     assert (hers / "run" / "own" / "a.bin").read_bytes().startswith(b"hers")
     PUT.ok("put", hers / "run" / "a.bin", f"disk:{hers}/run/new/deep/a.bin")
-    flip = ("import ctypes, os, sys\nlibc = ctypes.CDLL(None)\nos.chdir(sys.argv[1])\n"
+    flip = ("import ctypes, os, sys\nlibc = ctypes.CDLL(None)\nos.chdir(sys.argv[1])\nprint('go', flush=True)\n"
             "while True: libc.renameat2(-100, b'own', -100, b'link', 2)")
     busy = subprocess.Popen(["setpriv", f"--reuid={ANN}", f"--regid={ANN}", "--clear-groups", sys.executable, "-I", "-c", flip,
-                             str(hers / "run")], cwd="/")
+                             str(hers / "run")], cwd="/", stdout=subprocess.PIPE)
     try:
+        assert busy.stdout.readline() == b"go\n"
         codes = {PUT.run("put", hers / "secret" / "key", f"disk:{hers}/run/own/k{i}").status for i in range(60)}
         assert busy.poll() is None and "PERMISSION_DENIED" in codes, codes
     finally:
         busy.kill()
-        busy.wait()
+        busy.communicate()
     assert not list((hers / "secret" / "there").iterdir())
 
 
@@ -397,5 +399,5 @@ def test_a_folder_that_is_exchanged_while_it_is_filled_is_the_one_that_was_opene
         assert busy.wait(20) == 0 and (top / "hers/to").is_symlink()
     finally:
         busy.kill()
-        busy.wait()
+        busy.communicate()
     assert not list((top / "roots/there").iterdir()) and len(list((top / "hers/link").glob("*.safetensors"))) == 40
