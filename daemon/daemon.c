@@ -83,9 +83,11 @@ static int make_folder_of(const char *path, const char *key, struct error *error
     return result;
 }
 
-static bool forget_headers(void *headers)
+/* Any thread, while there are headers and loads. */
+static bool forget_metadata(void *data)
 {
-    return header_cache_shrink(headers);
+    const struct daemon *daemon = data;
+    return header_cache_shrink(daemon->api.services.headers) || load_table_forget_plan(daemon->api.loads);
 }
 
 /* Without a group, or when it cannot be found, users are apart. */
@@ -211,7 +213,6 @@ static int build_services(struct daemon *daemon, struct error *error)
     if (state_dir_make(config->server.state_dir, error) != 0 ||
         header_cache_create(config->server.state_dir, daemon->budgets.header_cache_bytes, &services->headers, error) != 0)
         return -1;
-    quota_set_reclaim(services->quota, QUOTA_METADATA, forget_headers, services->headers);
     if (open_stores(daemon, error) != 0)
         return -1;
     const struct load_room room = {.host_budget_bytes = daemon->budgets.host_bytes,
@@ -222,6 +223,7 @@ static int build_services(struct daemon *daemon, struct error *error)
     load_targets_add_gpus(services->targets, services->loop, config);
     warn_of_transport(config);
     daemon->api.loads = load_table_create(services);
+    quota_set_reclaim(services->quota, QUOTA_METADATA, forget_metadata, daemon);
     daemon->api.folders =
         folders_create(services->targets->list[LOAD_TARGET_HOST].replicas, services->quota, config->server.state_dir);
     daemon->api.folder_watch = folder_watch_create(services->loop, daemon->api.folders);
@@ -486,10 +488,10 @@ void daemon_stop(struct daemon *daemon)
     if (daemon->api.activations)
         activations_stop(daemon->api.activations);
     prewarms_destroy(daemon->api.prewarms);
-    load_table_destroy(daemon->api.loads);
-    load_services_close(services);
     if (services->quota)
         quota_set_reclaim(services->quota, QUOTA_METADATA, NULL, NULL);
+    load_table_destroy(daemon->api.loads);
+    load_services_close(services);
     if (services->headers)
         header_cache_destroy(services->headers);
     stores_destroy(services->stores);

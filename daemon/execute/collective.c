@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
+#include "base/metadata.h"
 #include "base/state.h"
 #include "execute/collective_private.h"
 #include "execute/engine_private.h"
@@ -26,7 +27,7 @@ struct joint_block {
     enum block_state state; /* set_block_state() */
 };
 
-struct agenda { /* the blocks of the joint plan, by batch */
+struct agenda { /* the blocks of the joint plan, by batch; metadata */
     uint64_t block_bytes;
     struct joint_block *blocks;
     size_t n_blocks, cursor; /* nothing before the cursor is pending */
@@ -51,7 +52,9 @@ struct collective {
     struct engine *engine;
     struct collective_plan *plan;
     struct transport *transport;
-    struct agenda agenda;
+    struct metadata_account account; /* who created it pays for what is made later, too */
+    pthread_mutex_t preparing;       /* the agenda; taken before the engine's lock */
+    struct agenda agenda;            /* changed under both locks */
     struct roll roll;
     struct deliveries deliveries;
     uint64_t begun_ns;
@@ -72,7 +75,7 @@ static void set_block_state(struct joint_block *block, enum block_state state)
     block->state = state;
 }
 
-static void add_blocks(struct agenda *agenda, const struct collective_piece *piece, size_t *room)
+static int add_blocks(struct agenda *agenda, const struct collective_piece *piece, size_t *room, struct error *error)
 {
     uint64_t width = piece->hi - piece->lo - (piece->count - 1) * piece->stride;
     struct rows rows = {piece->lo, width, piece->count, piece->stride};
@@ -80,64 +83,75 @@ static void add_blocks(struct agenda *agenda, const struct collective_piece *pie
         uint64_t block = at / agenda->block_bytes;
         const struct joint_block *last = agenda->n_blocks ? &agenda->blocks[agenda->n_blocks - 1] : NULL;
         if (!last || last->file != piece->file || last->block != block) {
-            ARRAY_RESERVE(agenda->blocks, agenda->n_blocks, *room);
+            if (METADATA_RESERVE(agenda->blocks, agenda->n_blocks, *room, error) != 0)
+                return -1;
             agenda->blocks[agenda->n_blocks++] =
                 (struct joint_block){.block = block, .file = piece->file, .batch = piece->batch};
             agenda->batch_left[piece->batch]++;
         }
         at = rows_next(&rows, (block + 1) * agenda->block_bytes);
     }
+    return 0;
 }
 
 /* From the order of the source to that of the batches. */
-static void sort_blocks(struct agenda *agenda, size_t n_batches)
+static int sort_blocks(struct agenda *agenda, size_t n_batches, struct error *error)
 {
-    struct joint_block *sorted = memory_alloc_array(agenda->n_blocks, sizeof *sorted);
-    size_t *next = memory_alloc_array(n_batches + 1, sizeof *next);
-    for (size_t batch = 0; batch < n_batches; batch++)
+    size_t *next = metadata_array(n_batches + 1, sizeof *next, error);
+    struct joint_block *sorted = next ? metadata_array(agenda->n_blocks, sizeof *sorted, error) : NULL;
+    for (size_t batch = 0; sorted && batch < n_batches; batch++)
         next[batch + 1] = next[batch] + agenda->batch_left[batch];
-    for (size_t i = 0; i < agenda->n_blocks; i++)
+    for (size_t i = 0; sorted && i < agenda->n_blocks; i++)
         sorted[next[agenda->blocks[i].batch]++] = agenda->blocks[i];
-    free(next);
-    free(agenda->blocks);
+    metadata_free(next);
+    if (!sorted)
+        return -1;
+    metadata_free(agenda->blocks);
     agenda->blocks = sorted;
+    return 0;
 }
 
-static void free_agenda(struct agenda *agenda)
+static void free_agenda(const struct agenda *agenda)
 {
-    free(agenda->blocks);
-    free(agenda->batch_left);
-    *agenda = (struct agenda){0};
+    metadata_free(agenda->blocks);
+    metadata_free(agenda->batch_left);
 }
 
-static void make_agenda(struct agenda *agenda, const struct collective_plan *plan, uint64_t block_bytes)
+static int make_agenda(struct agenda *agenda, const struct collective_plan *plan, uint64_t block_bytes, struct error *error)
 {
     size_t room = 0;
+    *agenda = (struct agenda){.block_bytes = block_bytes};
+    agenda->batch_left = metadata_array(plan->n_batches, sizeof *agenda->batch_left, error);
+    int failed = agenda->batch_left ? 0 : -1;
+    for (size_t i = 0; !failed && i < plan->n_pieces; i++)
+        failed = add_blocks(agenda, &plan->pieces[i], &room, error);
+    if (!failed && sort_blocks(agenda, plan->n_batches, error) == 0)
+        return 0;
     free_agenda(agenda);
-    agenda->block_bytes = block_bytes;
-    agenda->batch_left = memory_alloc_array(plan->n_batches, sizeof *agenda->batch_left);
-    for (size_t i = 0; i < plan->n_pieces; i++)
-        add_blocks(agenda, &plan->pieces[i], &room);
-    sort_blocks(agenda, plan->n_batches);
+    return -1;
 }
 
 /* --- from creation to destruction ----------------------------------------------------------------------------------- */
 
-struct collective *collective_create(struct engine *engine, struct collective_plan *plan,
-                                     const struct transport_choice *transport, struct device *const *devices,
-                                     struct error *error)
+struct collective *collective_create(struct engine *engine, struct collective_plan *plan, struct error *error)
 {
-    const struct transport_options options = {plan->world_size, devices, transport_deadline_ns, transport->staging_bytes};
-    struct collective *collective = memory_alloc(sizeof *collective);
-    collective->engine = engine;
-    collective->plan = collective_plan_ref(plan);
-    pthread_mutex_init(&collective->deliveries.releasing, NULL);
-    if (transport_open(transport->ops, &options, &collective->transport, error) != 0) {
-        collective_destroy(collective);
+    struct agenda agenda;
+    if (make_agenda(&agenda, plan, engine->block_bytes, error) != 0)
         return NULL;
-    }
-    make_agenda(&collective->agenda, plan, engine->block_bytes);
+    struct collective *collective = memory_alloc(sizeof *collective);
+    *collective = (struct collective){
+        .engine = engine, .plan = collective_plan_ref(plan), .account = metadata_current(), .agenda = agenda};
+    pthread_mutex_init(&collective->preparing, NULL);
+    pthread_mutex_init(&collective->deliveries.releasing, NULL);
     return collective;
+}
+
+int collective_connect(struct collective *collective, const struct transport_choice *transport,
+                       struct device *const *devices, struct error *error)
+{
+    const struct transport_options options = {collective->plan->world_size, devices, transport_deadline_ns,
+                                              transport->staging_bytes};
+    return transport_open(transport->ops, &options, &collective->transport, error);
 }
 
 void collective_expect(struct collective *collective, size_t n_runs)
@@ -151,6 +165,7 @@ void collective_destroy(struct collective *collective)
     if (!collective)
         return;
     transport_close(collective->transport);
+    pthread_mutex_destroy(&collective->preparing);
     pthread_mutex_destroy(&collective->deliveries.releasing);
     collective_plan_unref(collective->plan);
     free_agenda(&collective->agenda);
@@ -206,12 +221,39 @@ static void begin_when_ready(struct collective *collective)
     engine_wake(collective->engine);
 }
 
+/* Under `preparing` alone: whoever would read the agenda waits until every run is set up. */
+static int remake_agenda(struct collective *collective, uint64_t block_bytes, struct error *error)
+{
+    struct agenda fresh;
+    if (make_agenda(&fresh, collective->plan, block_bytes, error) != 0)
+        return -1;
+    pthread_mutex_lock(&collective->engine->lock);
+    if (!collective->roll.has_begun) {
+        struct agenda old = collective->agenda;
+        collective->agenda = fresh;
+        fresh = old;
+    }
+    pthread_mutex_unlock(&collective->engine->lock);
+    free_agenda(&fresh);
+    return 0;
+}
+
+int collective_prepare(struct run *run, struct error *error)
+{
+    struct collective *collective = run->options.collective;
+    struct metadata_account before = metadata_enter(collective->account);
+    pthread_mutex_lock(&collective->preparing);
+    int failed = 0;
+    if (collective->agenda.block_bytes != run->block_bytes)
+        failed = remake_agenda(collective, run->block_bytes, error);
+    pthread_mutex_unlock(&collective->preparing);
+    metadata_enter(before);
+    return failed;
+}
+
 void collective_gather(struct run *run)
 {
     struct collective *collective = run->options.collective;
-    /* The blocks of a remote source are others, which nobody knows before there is a run. */
-    if (collective->agenda.block_bytes != run->block_bytes && !collective->roll.has_begun)
-        make_agenda(&collective->agenda, collective->plan, run->block_bytes);
     run_set_stage(run, RUN_GATHERED);
     run->has_gathered = true;
     collective->roll.n_ready++;

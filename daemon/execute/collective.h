@@ -1,7 +1,7 @@
 /* The owner-file collective at work: the runs of a group's ranks, tied together.
  *
- *   collective_create (any thread) -> collective_expect(n) -> n x run_start with options.collective -> ... -> n x
- * run_destroy
+ *   collective_create, collective_connect (any thread) -> collective_expect(n) -> n x run_start with options.collective
+ *   -> ... -> n x run_destroy
  *
  * No run of it reads before all of them are set up. Then workers take blocks in the order of the joint plan's batches, never
  * from more than max_inflight_batches at a time: each block is read once, its owner's rank is charged with it, and the
@@ -33,11 +33,12 @@ struct collective_counters {       /* of all ranks together, counted where the w
     uint64_t total_ns;             /* from the first read to the last byte */
 };
 
+/* NULL: what it has of the plan is metadata (base/metadata.h), and ran out. */
+struct collective *collective_create(struct engine *engine, struct collective_plan *plan, struct error *error);
 /* devices: by rank, where its memory will be; NULL where it shares another rank's or needs none. Opens the transport, which
- * may take a while. */
-struct collective *collective_create(struct engine *engine, struct collective_plan *plan,
-                                     const struct transport_choice *transport, struct device *const *devices,
-                                     struct error *error);
+ * may take a while; another one may be tried after it failed. */
+int collective_connect(struct collective *collective, const struct transport_choice *transport,
+                       struct device *const *devices, struct error *error);
 void collective_expect(struct collective *collective, size_t n_runs); /* loop thread; at least one */
 void collective_destroy(struct collective *collective); /* instead of collective_expect(): it is not needed; accepts NULL */
 

@@ -1,10 +1,13 @@
-/* What the engine's own files call of the collective. All under the engine's lock but for collective_use_temporary(). */
+/* What the engine's own files call of the collective. All under the engine's lock but for collective_prepare() and
+ * collective_use_temporary(). */
 #ifndef EXECUTE_COLLECTIVE_PRIVATE_H
 #define EXECUTE_COLLECTIVE_PRIVATE_H
 
 #include "execute/item.h"
 
-void collective_attach(struct run *run);    /* when it starts */
+void collective_attach(struct run *run); /* when it starts */
+/* Before it is set up: the blocks of a remote source are others, which nobody knows before there is a run. */
+int collective_prepare(struct run *run, struct error *error);
 void collective_gather(struct run *run);    /* it is set up; the last one lets all of them begin */
 void collective_lose(struct run *run);      /* it has failed; with the last one that has, the transport need not go on */
 void collective_part_with(struct run *run); /* it is done; if before it was set up, nobody waits for it any more */

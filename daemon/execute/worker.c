@@ -89,8 +89,9 @@ static void set_up_run(struct part *part)
     destination_begin(run->destination, run->options.mapping->replica_bytes);
     run->account.source_share = measure_source_share(run->options.mapping);
     needs_build(&run->needs, run->options.plan, run->options.mapping, run->block_bytes);
-    bool can_run =
-        check_scales(run->options.mapping, &part->error) == 0 && (!run->origin || remote_pool_grow(run, &part->error) == 0);
+    bool can_run = check_scales(run->options.mapping, &part->error) == 0 &&
+                   (!run->options.collective || collective_prepare(run, &part->error) == 0) &&
+                   (!run->origin || remote_pool_grow(run, &part->error) == 0);
     pthread_mutex_lock(&engine->lock);
     if (!can_run)
         run_fail(run, &part->error);

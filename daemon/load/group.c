@@ -12,6 +12,7 @@
 #include "base/arena.h"
 #include "base/clock.h"
 #include "base/memory.h"
+#include "base/metadata.h"
 #include "base/text.h"
 #include "observe/log.h"
 
@@ -99,6 +100,7 @@ static void remove_group(struct group *group)
     *link = group->next;
     loop_timer_destroy(group->timer);
     quota_charge_end(&group->charge);
+    metadata_free(group->slots);
     arena_fini(&group->arena);
     free(group);
 }
@@ -177,17 +179,32 @@ static void on_timer(void *data)
     dissolve_group(group, "timeout", &problem);
 }
 
-/* NULL when the user may have no more groups. */
+/* As many as the ranks are said to be. */
+static struct slot *make_slots(const struct group_table *table, const struct group_terms *terms, struct error *error)
+{
+    struct metadata_account before = metadata_enter((struct metadata_account){.quota = table->quota, .uid = terms->uid});
+    struct slot *slots = metadata_array(terms->world_size, sizeof *slots, error);
+    metadata_enter(before);
+    return slots;
+}
+
+/* NULL when the user may have no more groups, or no more metadata. */
 static struct group *create_group(struct group_table *table, const struct group_terms *terms, struct error *error)
 {
     struct quota_charge charge = {.quota = table->quota, .kind = QUOTA_GROUPS, .uid = terms->uid};
     if (quota_charge_add(&charge, 1, error) != 0)
         return NULL;
+    struct slot *slots = make_slots(table, terms, error);
+    if (!slots) {
+        quota_charge_end(&charge);
+        return NULL;
+    }
     struct group *group = memory_alloc(sizeof *group);
     *group = (struct group){.table = table,
                             .next = table->groups,
                             .terms = *terms,
                             .charge = charge,
+                            .slots = slots,
                             .timer = loop_timer_create(table->loop, on_timer, group),
                             .since_ns = clock_now_ns()};
     arena_init(&group->arena, 0);
@@ -195,7 +212,6 @@ static struct group *create_group(struct group_table *table, const struct group_
                             &group->terms.artifact, &group->terms.files,   &group->terms.policy};
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
         *texts[i] = arena_text(&group->arena, *texts[i], strlen(*texts[i]));
-    group->slots = arena_array(&group->arena, terms->world_size, sizeof *group->slots);
     table->groups = group;
     loop_timer_start(group->timer, group->terms.timeout_ms, 0);
     return group;

@@ -77,7 +77,7 @@ struct load_table {
     struct pending *pending;
     struct loop_timer *progress_timer;
     struct group_table *groups;
-    struct team_plan *team_plans; /* joint plans of the last groups */
+    struct joint_plans *joint_plans;
     struct load_totals totals;
 };
 

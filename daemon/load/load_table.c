@@ -4,9 +4,9 @@
 
 #include "base/memory.h"
 #include "load/group.h"
+#include "load/joint_plans.h"
 #include "load/load.h"
 #include "load/pending.h"
-#include "load/team.h"
 #include "load/ticket.h"
 
 struct load_table *load_table_create(const struct load_services *services)
@@ -15,6 +15,7 @@ struct load_table *load_table_create(const struct load_services *services)
     table->services = services;
     table->progress_timer = loop_timer_create(services->loop, pending_tell_all, table);
     table->groups = group_table_create(services->loop, services->quota, &ticket_group_events, table);
+    table->joint_plans = joint_plans_create();
     return table;
 }
 
@@ -24,7 +25,7 @@ void load_table_destroy(struct load_table *table)
         return;
     loop_timer_destroy(table->progress_timer);
     group_table_destroy(table->groups);
-    team_forget_plans(table, 0);
+    joint_plans_destroy(table->joint_plans);
     free(table);
 }
 
@@ -53,6 +54,11 @@ void load_table_count(struct load_table *table, const struct load_result *result
 const struct load_totals *load_table_totals(const struct load_table *table)
 {
     return &table->totals;
+}
+
+bool load_table_forget_plan(struct load_table *table)
+{
+    return joint_plans_shrink(table->joint_plans);
 }
 
 bool load_table_idle(const struct load_table *table)

@@ -19,6 +19,8 @@ struct load_totals { /* since the table was created; see TotalsStatus */
 /* A request for a replica has ended. */
 void load_table_count(struct load_table *table, const struct load_result *result, const struct error *error);
 const struct load_totals *load_table_totals(const struct load_table *table);
+/* Gives back a joint plan that is only kept for the next group; any thread. False: there was none. */
+bool load_table_forget_plan(struct load_table *table);
 bool load_table_idle(const struct load_table *table);
 
 #endif

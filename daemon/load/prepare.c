@@ -143,8 +143,10 @@ struct plan_facts prepare_facts(const struct preparation *prep)
 
 void prepare_plan_with(struct preparation *prep, const struct plan_facts *facts)
 {
+    struct metadata_account before = metadata_enter(account_of(prep));
     plan_destroy(prep->plan);
     prep->plan = plan_build(prep->mapping, &prep->spec, facts, &prep->error);
+    metadata_enter(before);
 }
 
 /* --- the files themselves ------------------------------------------------------------------------------------------- */

@@ -12,9 +12,11 @@
 #include "base/clock.h"
 #include "base/map.h"
 #include "base/memory.h"
+#include "base/metadata.h"
 #include "base/parallel.h"
 #include "device/plugin.h"
 #include "execute/collective.h"
+#include "load/joint_plans.h"
 #include "load/load_log.h"
 #include "observe/log.h"
 #include "transport/transport.h"
@@ -32,7 +34,8 @@ struct team_joint {                /* the joint plan */
     struct collective_rank *wants; /* by memory */
     unsigned char key[DIGEST_BYTES];
     struct collective_plan *plan;
-    bool is_new; /* no group before has had it */
+    bool is_new;        /* no group before has had it */
+    struct error error; /* code not ERROR_OK: there is no memory for it, or for what its ranks have of it at work */
     uint64_t plan_ns;
 };
 
@@ -95,48 +98,6 @@ static void end_team(struct team *team)
     collective_plan_unref(team->joint.plan);
     arena_fini(&team->arena);
     free(team);
-}
-
-/* --- the joint plans of the last groups ----------------------------------------------------------------------------- */
-
-struct team_plan {
-    struct team_plan *next; /* used longer ago */
-    unsigned char key[DIGEST_BYTES];
-    struct collective_plan *plan;
-};
-
-/* A reload may have changed how many are kept. */
-static void forget_old_plans(struct load_table *table)
-{
-    team_forget_plans(table, table->services->config->engine.strategy.owner_file_collective_planner_cache_entries);
-}
-
-/* Moves it to the front. A reference for the caller, or NULL. */
-static struct collective_plan *find_plan(struct load_table *table, const unsigned char key[DIGEST_BYTES])
-{
-    struct team_plan **at = &table->team_plans;
-    forget_old_plans(table);
-    while (*at && memcmp((*at)->key, key, DIGEST_BYTES) != 0)
-        at = &(*at)->next;
-    struct team_plan *found = *at;
-    if (!found)
-        return NULL;
-    *at = found->next;
-    found->next = table->team_plans;
-    table->team_plans = found;
-    return collective_plan_ref(found->plan);
-}
-
-void team_forget_plans(struct load_table *table, uint64_t n_kept)
-{
-    struct team_plan **end = &table->team_plans;
-    for (uint64_t i = 0; *end && i < n_kept; i++)
-        end = &(*end)->next;
-    for (struct team_plan *old; (old = *end);) {
-        *end = old->next;
-        collective_plan_unref(old->plan);
-        free(old);
-    }
 }
 
 /* --- gathering: who is here, and what they need --------------------------------------------------------------------- */
@@ -229,8 +190,46 @@ static void digest_team(struct team *team)
     digest_finish(digest, team->joint.key);
 }
 
+static uint64_t kept_plans(const struct load_table *table)
+{
+    return table->services->config->engine.strategy.owner_file_collective_planner_cache_entries;
+}
+
 static void plan_team_on_helper(struct loop_work *work);
 static void on_team_planned(struct loop_work *work);
+
+static int make_tables(struct team *team)
+{
+    struct arena *arena = &team->arena;
+    struct error *error = &team->joint.error;
+    size_t n = team->world_size;
+    bool is_made = (team->ranks = arena_try_array(arena, n, sizeof(struct preparation *), error)) &&
+                   (team->leaders = arena_try_array(arena, n, sizeof *team->leaders, error)) &&
+                   (team->devices = arena_try_array(arena, n, sizeof(struct device *), error)) &&
+                   (team->memories = arena_try_array(arena, n, sizeof *team->memories, error)) &&
+                   (team->memory_of = arena_try_array(arena, n, sizeof(struct team_memory *), error)) &&
+                   (team->joint.wants = arena_try_array(arena, n, sizeof *team->joint.wants, error));
+    return is_made ? 0 : -1;
+}
+
+/* Who began the group pays for the tables. */
+static int call_ranks(struct team *team, const struct group_terms *terms)
+{
+    struct metadata_account before =
+        metadata_enter((struct metadata_account){.quota = team->table->services->quota, .uid = terms->uid});
+    int failed = make_tables(team);
+    metadata_enter(before);
+    for (uint32_t rank = 0; !failed && rank < team->world_size; rank++) {
+        struct group_member *member = group_find(team->group, rank);
+        if (member)
+            team->ranks[team->n_ranks++] = (struct preparation *)((char *)member - offsetof(struct preparation, member));
+    }
+    if (failed)
+        return -1;
+    team->group_id = arena_text(&team->arena, terms->id, strlen(terms->id));
+    team->uid = team->work.uid = team->ranks[0]->uid;
+    return 0;
+}
 
 void team_gather(struct load_table *table, struct group *group, const struct team_events *events)
 {
@@ -244,22 +243,16 @@ void team_gather(struct load_table *table, struct group *group, const struct tea
                           .events = events,
                           .world_size = world_size};
     arena_init(arena, 0);
-    team->group_id = arena_text(arena, terms->id, strlen(terms->id));
-    team->ranks = arena_array(arena, world_size, sizeof(struct preparation *));
-    team->leaders = arena_array(arena, world_size, sizeof *team->leaders);
-    team->devices = arena_array(arena, world_size, sizeof(struct device *));
-    for (uint32_t rank = 0; rank < world_size; rank++) {
-        struct group_member *member = group_find(group, rank);
-        if (member)
-            team->ranks[team->n_ranks++] = (struct preparation *)((char *)member - offsetof(struct preparation, member));
+    if (call_ranks(team, terms) != 0) {
+        const struct reason problem = reason_with(REASON_JOINT_PLAN_MEMORY, "%s", team->joint.error.reason);
+        arena_fini(arena);
+        free(team);
+        group_dissolve(group, NULL, &problem);
+        return;
     }
-    team->memories = arena_array(arena, team->n_ranks, sizeof *team->memories);
-    team->memory_of = arena_array(arena, team->n_ranks, sizeof(struct team_memory *));
-    team->joint.wants = arena_array(arena, team->n_ranks, sizeof *team->joint.wants);
-    team->uid = team->work.uid = team->ranks[0]->uid;
     find_memories(team);
     digest_team(team);
-    team->joint.plan = find_plan(table, team->joint.key);
+    team->joint.plan = joint_plans_find(table->joint_plans, team->joint.key, kept_plans(table));
     loop_continue(table->services->loop, &team->work);
 }
 
@@ -303,6 +296,20 @@ static int plan_rank(void *data, size_t i, struct error *error)
     return 0;
 }
 
+/* 0, or -1 when there is no memory for it, or (link.error) no transport. */
+static int open_collective(struct team *team)
+{
+    struct team_link *link = &team->link;
+    link->collective = collective_create(team->table->services->engine, team->joint.plan, &team->joint.error);
+    if (!link->collective)
+        return -1;
+    if (collective_connect(link->collective, &link->choice, team->devices, &link->error) == 0)
+        return 0;
+    collective_destroy(link->collective);
+    link->collective = NULL;
+    return -1;
+}
+
 /* The plans of all ranks, and the collective when one of them runs. False when its transport cannot be opened. */
 static bool plan_ranks(struct team *team, size_t n_transports)
 {
@@ -314,20 +321,18 @@ static bool plan_ranks(struct team *team, size_t n_transports)
         const struct plan *plan = team->ranks[i]->plan;
         runs |= team->ranks[i]->goal == GOAL_REPLICA && plan && plan->executor == EXECUTOR_OWNER_FILE_COLLECTIVE;
     }
-    if (runs)
-        team->link.collective = collective_create(team->table->services->engine, team->joint.plan, &team->link.choice,
-                                                  team->devices, &team->link.error);
-    return !runs || team->link.collective;
+    return !runs || open_collective(team) == 0 || team->joint.error.code != ERROR_OK;
 }
 
-static void plan_team_on_helper(struct loop_work *work)
+static void plan_jointly(struct team *team)
 {
-    struct team *team = (struct team *)work;
     const struct collective_facts facts = facts_of(team);
-    uint64_t start_ns = clock_now_ns();
+    team->joint.error.code = ERROR_OK;
     if (!team->joint.plan) {
         team->joint.is_new = true;
-        team->joint.plan = collective_plan_build(team->joint.wants, team->n_memories, &facts);
+        team->joint.plan = collective_plan_build(team->joint.wants, team->n_memories, &facts, &team->joint.error);
+        if (!team->joint.plan)
+            return;
     }
     if (!plan_ranks(team, TRANSPORT_MAX) && !team->link.choice.is_forced) {
         log_warn("transport_failed", LOG_TEXT("group_id", team->group_id),
@@ -335,7 +340,17 @@ static void plan_team_on_helper(struct loop_work *work)
                  LOG_TEXT("effect", "the group uses loopback"));
         plan_ranks(team, 1); /* the first one is loopback */
     }
-    team->joint.plan_ns = clock_now_ns() - start_ns;
+}
+
+static void plan_team_on_helper(struct loop_work *work)
+{
+    struct team *team = (struct team *)work;
+    uint64_t start_ns = clock_now_ns();
+    struct metadata_account before =
+        metadata_enter((struct metadata_account){.quota = team->table->services->quota, .uid = team->uid});
+    plan_jointly(team);
+    metadata_enter(before);
+    team->joint.plan_ns += clock_now_ns() - start_ns;
 }
 
 /* --- the start ------------------------------------------------------------------------------------------------------ */
@@ -419,22 +434,29 @@ static void start_loads(struct team *team)
     }
 }
 
+/* Why the joint plan cannot be run. */
+static struct reason describe_problem(const struct team *team)
+{
+    const struct transport_ops *transport = team->link.choice.ops;
+    if (team->joint.error.code != ERROR_OK)
+        return reason_with(REASON_JOINT_PLAN_MEMORY, "%s", team->joint.error.reason);
+    return reason_with(REASON_TRANSPORT_FAILED, "%s:%s", transport ? transport->name : "", team->link.error.reason);
+}
+
 static void on_team_planned(struct loop_work *work)
 {
     struct team *team = (struct team *)work;
-    const struct transport_ops *transport = team->link.choice.ops;
-    const struct reason failed =
-        reason_with(REASON_TRANSPORT_FAILED, "%s:%s", transport ? transport->name : "", team->link.error.reason);
-    const struct reason *problem = team->link.collective ? NULL : &failed;
-    if (team->joint.is_new) {
-        struct team_plan *kept = memory_alloc(sizeof *kept);
-        *kept = (struct team_plan){.next = team->table->team_plans, .plan = collective_plan_ref(team->joint.plan)};
-        memcpy(kept->key, team->joint.key, sizeof kept->key);
-        team->table->team_plans = kept;
-        forget_old_plans(team->table);
+    struct team_joint *joint = &team->joint;
+    if (joint->error.code != ERROR_OK && prepare_find_room(team->ranks[0], &joint->error)) {
+        loop_continue(team->table->services->loop, &team->work);
+        return;
     }
+    const struct reason failed = describe_problem(team);
+    const struct reason *problem = team->link.collective ? NULL : &failed;
+    if (joint->plan && joint->is_new)
+        joint_plans_add(team->table->joint_plans, joint->key, joint->plan, kept_plans(team->table));
     for (size_t i = 0; i < team->n_ranks; i++)
-        if (!team->events->planned(team->ranks[i], team->joint.plan_ns, problem))
+        if (!team->events->planned(team->ranks[i], joint->plan_ns, problem))
             team->ranks[i] = NULL;
     if (prepare_loads(team)) {
         set_team_state(team, TEAM_RUNNING);

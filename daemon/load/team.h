@@ -22,8 +22,8 @@ enum team_state {
 extern const struct state_machine team_machine;
 
 struct team_events {
-    /* The joint plan is there, or rank->plan is NULL. problem: why there is no transport to run it with; NULL = there is one.
-     * Returns whether the rank takes part in the run; if not, it has gone its own way. */
+    /* The joint plan is there, or rank->plan is NULL. problem: why it cannot be run: there is no transport, or no memory for
+     * the joint plan, and rank->plan is still its own; NULL = it can. Returns whether the rank takes part in the run; if not, it has gone its own way. */
     bool (*planned)(struct preparation *rank, uint64_t plan_ns, const struct reason *problem);
     void (*failed)(struct preparation *rank, const struct error *error); /* there was no memory for it */
     /* The load is about to run, for this rank (LOAD_OWN) or also for it. It has to be joined. */
@@ -32,6 +32,5 @@ struct team_events {
 
 /* Every rank is here. Those left over when there is no memory for one of them are dissolved by their group. */
 void team_gather(struct load_table *table, struct group *group, const struct team_events *events);
-void team_forget_plans(struct load_table *table, uint64_t n_kept); /* joint plans, all but those used last */
 
 #endif

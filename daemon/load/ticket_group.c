@@ -140,6 +140,12 @@ const struct group_events ticket_group_events = {.complete = on_group_complete, 
 static bool on_jointly_planned(struct preparation *rank, uint64_t plan_ns, const struct reason *problem)
 {
     struct ticket *ticket = ticket_of(rank);
+    if (problem && problem->kind == REASON_JOINT_PLAN_MEMORY && ticket->state != TICKET_LEAVING) {
+        ticket->result.times.plan_ns += plan_ns;
+        group_end(&rank->member);
+        ticket_go_without_group(ticket, problem);
+        return false;
+    }
     if (!ticket_accept_plan(ticket, plan_ns))
         return false;
     bool runs = rank->goal == GOAL_REPLICA && rank->plan->executor == EXECUTOR_OWNER_FILE_COLLECTIVE;

@@ -6,12 +6,12 @@
  *   anything else      residual
  *
  * Pieces are cut at the batch limits: contiguous ones where the engine begins a read, rows between two rows. Small ones that
- * touch are joined, or a checkpoint of many small tensors would have a piece for every tensor and rank. */
+ * touch are joined, or a checkpoint of many small tensors would have a piece for every tensor and rank.
+ *
+ * How many of anything there are is the clients' choice, so all of it is metadata and can run out. */
 #include "plan/collective_pieces.h"
 
-#include <stdlib.h>
-
-#include "base/memory.h"
+#include "base/metadata.h"
 #include "plan/rows.h"
 
 static const uint64_t CUT_ALIGN_BYTES = 2 << 20; /* what the engine reads at a time */
@@ -31,8 +31,10 @@ struct sweep {
     uint64_t *begins;            /* of the next run; UINT64_MAX = none is left */
     struct entry *cluster;
     size_t n_cluster, cluster_room;
-    struct collective_columns *spans; /* scratch: unions */
+    struct collective_columns *spans; /* scratch: unions, never more than the cluster has runs */
     size_t n_spans, spans_room;
+    struct error *error;
+    bool has_failed; /* and nothing is added any more */
 };
 
 static bool is_inner(enum job_kind job)
@@ -61,19 +63,26 @@ static enum job_kind job_of(const struct sweep *sweep)
     return job;
 }
 
+/* Its columns are the last ones that were added. */
 static void add_piece(struct sweep *sweep, struct collective_piece piece)
 {
     struct collective_plan *plan = sweep->plan;
+    if (sweep->has_failed || METADATA_RESERVE(plan->pieces, plan->n_pieces, sweep->pieces_room, sweep->error) != 0) {
+        sweep->has_failed = true;
+        return;
+    }
     plan->numbers.unique_source_bytes += piece.bytes;
     plan->numbers.n_jobs[piece.job]++;
-    ARRAY_RESERVE(plan->pieces, plan->n_pieces, sweep->pieces_room);
     plan->pieces[plan->n_pieces++] = piece;
 }
 
 static void add_columns(struct sweep *sweep, uint64_t offset, uint64_t bytes)
 {
     struct collective_plan *plan = sweep->plan;
-    ARRAY_RESERVE(plan->columns, plan->n_columns, sweep->columns_room);
+    if (sweep->has_failed || METADATA_RESERVE(plan->columns, plan->n_columns, sweep->columns_room, sweep->error) != 0) {
+        sweep->has_failed = true;
+        return;
+    }
     plan->columns[plan->n_columns++] = (struct collective_columns){offset, bytes};
 }
 
@@ -98,7 +107,7 @@ static void add_contiguous(struct sweep *sweep, uint64_t lo, uint64_t end, enum 
     if (join_last(sweep, lo, end, job))
         return;
     uint64_t limit = is_inner(job) ? sweep->cut.inner_bytes : sweep->cut.contiguous_bytes;
-    while (lo < end) {
+    while (lo < end && !sweep->has_failed) {
         uint64_t hi = end;
         if (end - lo > limit) {
             uint64_t aligned = (lo + limit) & ~(CUT_ALIGN_BYTES - 1);
@@ -127,7 +136,6 @@ static void unite(struct sweep *sweep, uint64_t offset, uint64_t end)
             last->bytes = end - last->offset;
         return;
     }
-    ARRAY_RESERVE(sweep->spans, sweep->n_spans, sweep->spans_room);
     sweep->spans[sweep->n_spans++] = (struct collective_columns){offset, end - offset};
 }
 
@@ -172,7 +180,7 @@ static bool rows_line_up(const struct sweep *sweep)
 /* Rows that are too large for a piece are cut, too. */
 static void add_large_rows(struct sweep *sweep, uint64_t n_rows, uint64_t stride, enum job_kind job)
 {
-    for (uint64_t row = 0; row < n_rows; row++)
+    for (uint64_t row = 0; row < n_rows && !sweep->has_failed; row++)
         for (size_t i = 0; i < sweep->n_spans; i++) {
             uint64_t lo = sweep->spans[i].offset + row * stride;
             add_contiguous(sweep, lo, lo + sweep->spans[i].bytes, job);
@@ -190,7 +198,7 @@ static void add_rows(struct sweep *sweep, uint64_t n_rows, uint64_t stride, enum
         add_large_rows(sweep, n_rows, stride, job);
         return;
     }
-    for (uint64_t row = 0, count; row < n_rows; row += count) {
+    for (uint64_t row = 0, count; row < n_rows && !sweep->has_failed; row += count) {
         count = n_rows - row < most ? n_rows - row : most;
         size_t first = sweep->plan->n_columns;
         for (size_t i = 0; i < sweep->n_spans; i++)
@@ -254,7 +262,16 @@ static size_t find_first(const struct sweep *sweep)
     return sweep->begins[first] < UINT64_MAX ? first : sweep->n_ranks;
 }
 
-static void sweep_file(struct sweep *sweep, size_t file)
+static int add_run(struct sweep *sweep, struct entry entry)
+{
+    if (METADATA_RESERVE(sweep->cluster, sweep->n_cluster, sweep->cluster_room, sweep->error) != 0 ||
+        METADATA_RESERVE(sweep->spans, sweep->n_cluster, sweep->spans_room, sweep->error) != 0)
+        return -1;
+    sweep->cluster[sweep->n_cluster++] = entry;
+    return 0;
+}
+
+static int sweep_file(struct sweep *sweep, size_t file)
 {
     uint64_t end = 0;
     for (size_t i = 0; i < sweep->n_ranks; i++) {
@@ -271,26 +288,29 @@ static void sweep_file(struct sweep *sweep, size_t file)
             sweep->n_cluster = 0;
         }
         end = sweep->n_cluster && end > transfer_end(run) ? end : transfer_end(run);
-        ARRAY_RESERVE(sweep->cluster, sweep->n_cluster, sweep->cluster_room);
-        sweep->cluster[sweep->n_cluster++] = (struct entry){run, (uint32_t)i};
+        if (sweep->has_failed || add_run(sweep, (struct entry){run, (uint32_t)i}) != 0)
+            return -1;
     }
     if (sweep->n_cluster)
         finish_cluster(sweep);
+    return sweep->has_failed ? -1 : 0;
 }
 
-void collective_pieces_build(const struct collective_rank *ranks, size_t n_ranks, struct collective_cut cut,
-                             struct collective_plan *plan)
+int collective_pieces_build(const struct collective_rank *ranks, size_t n_ranks, struct collective_cut cut,
+                            struct collective_plan *plan, struct error *error)
 {
-    struct sweep sweep = {.ranks = ranks, .n_ranks = n_ranks, .cut = cut, .plan = plan};
-    sweep.reads = memory_alloc_array(n_ranks, sizeof *sweep.reads);
-    sweep.begins = memory_alloc_array(n_ranks, sizeof *sweep.begins);
-    for (size_t file = 0; file < plan->n_files; file++) {
+    struct sweep sweep = {.ranks = ranks, .n_ranks = n_ranks, .cut = cut, .plan = plan, .error = error};
+    sweep.reads = metadata_array(n_ranks, sizeof *sweep.reads, error);
+    sweep.begins = sweep.reads ? metadata_array(n_ranks, sizeof *sweep.begins, error) : NULL;
+    int failed = sweep.begins ? 0 : -1;
+    for (size_t file = 0; file < plan->n_files && !failed; file++) {
         plan->file_first[file] = plan->n_pieces;
-        sweep_file(&sweep, file);
+        failed = sweep_file(&sweep, file);
     }
     plan->file_first[plan->n_files] = plan->n_pieces;
-    free(sweep.reads);
-    free(sweep.begins);
-    free(sweep.cluster);
-    free(sweep.spans);
+    metadata_free(sweep.reads);
+    metadata_free(sweep.begins);
+    metadata_free(sweep.cluster);
+    metadata_free(sweep.spans);
+    return failed;
 }

@@ -8,9 +8,9 @@ struct collective_cut { /* largest pieces */
     uint64_t contiguous_bytes, inner_bytes;
 };
 
-/* Fills pieces, columns, file_first, n_jobs, unique_source_bytes and residual_bytes. The pieces' array is the caller's to
- * free(), as is the columns'. */
-void collective_pieces_build(const struct collective_rank *ranks, size_t n_ranks, struct collective_cut cut,
-                             struct collective_plan *plan);
+/* Fills pieces, columns, file_first, n_jobs, unique_source_bytes and residual_bytes; when it fails some of them. The pieces'
+ * array is the caller's to metadata_free(), as is the columns'. */
+int collective_pieces_build(const struct collective_rank *ranks, size_t n_ranks, struct collective_cut cut,
+                            struct collective_plan *plan, struct error *error);
 
 #endif

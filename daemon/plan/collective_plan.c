@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "base/metadata.h"
 #include "plan/collective_pieces.h"
 #include "plan/plan.h"
 #include "plan/rows.h"
@@ -75,9 +76,11 @@ static uint32_t find_least_loaded(const struct collective_plan *plan)
     return least;
 }
 
-static void own_by_files(struct collective_plan *plan)
+static int own_by_files(struct collective_plan *plan, struct error *error)
 {
-    struct weighted_file *files = memory_alloc_array(plan->n_files, sizeof *files);
+    struct weighted_file *files = metadata_array(plan->n_files, sizeof *files, error);
+    if (!files)
+        return -1;
     for (size_t file = 0; file < plan->n_files; file++) {
         files[file].file = file;
         for (size_t i = plan->file_first[file]; i < plan->file_first[file + 1]; i++)
@@ -89,7 +92,8 @@ static void own_by_files(struct collective_plan *plan)
         for (size_t i = plan->file_first[files[f].file]; i < plan->file_first[files[f].file + 1]; i++)
             give_piece(plan, i, owner);
     }
-    free(files);
+    metadata_free(files);
+    return 0;
 }
 
 static void own_by_stretches(struct collective_plan *plan)
@@ -104,34 +108,43 @@ static void own_by_stretches(struct collective_plan *plan)
     }
 }
 
-static void choose_owners(struct collective_plan *plan, const struct materialization_strategy *strategy)
+static int choose_owners(struct collective_plan *plan, const struct materialization_strategy *strategy, struct error *error)
 {
-    own_by_files(plan);
+    if (own_by_files(plan, error) != 0)
+        return -1;
     plan->owner_skew = owner_skew(plan);
     if (plan->numbers.unique_source_bytes <= limits_of(strategy).batch_bytes) {
         plan->owner_skew = 1; /* what fits into one batch has nothing to balance */
-        return;
+        return 0;
     }
     if (plan->owner_skew <= strategy->owner_file_collective_max_owner_skew_ratio)
-        return;
+        return 0;
     plan->is_split = true;
     own_by_stretches(plan);
     plan->owner_skew = owner_skew(plan);
+    return 0;
 }
 
 /* --- batches -------------------------------------------------------------------------------------------------------- */
 
+struct packing {
+    struct limits limits;
+    size_t room;  /* for batches */
+    size_t *open; /* by owner: its batch that takes more; SIZE_MAX = it has none yet */
+};
+
 /* The owner's open batch takes the piece, or a new one does. */
-static void put_into_batch(struct collective_plan *plan, size_t *room, size_t *open, struct limits limits, size_t i)
+static int put_into_batch(struct collective_plan *plan, struct packing *packing, size_t i, struct error *error)
 {
     struct collective_piece *piece = &plan->pieces[i];
-    size_t at = open[piece->owner];
+    size_t at = packing->open[piece->owner];
     uint64_t inner_bytes = is_inner(piece) ? piece->bytes : 0;
-    bool fits = at != SIZE_MAX && plan->batches[at].bytes + piece->bytes <= limits.batch_bytes &&
-                plan->batches[at].inner_bytes + inner_bytes <= limits.inner_bytes;
+    bool fits = at != SIZE_MAX && plan->batches[at].bytes + piece->bytes <= packing->limits.batch_bytes &&
+                plan->batches[at].inner_bytes + inner_bytes <= packing->limits.inner_bytes;
     if (!fits) {
-        ARRAY_RESERVE(plan->batches, plan->n_batches, *room);
-        at = open[piece->owner] = plan->n_batches++;
+        if (METADATA_RESERVE(plan->batches, plan->n_batches, packing->room, error) != 0)
+            return -1;
+        at = packing->open[piece->owner] = plan->n_batches++;
         plan->batches[at] = (struct collective_batch){.owner = piece->owner};
         plan->owners[piece->owner].n_batches++;
     }
@@ -139,28 +152,38 @@ static void put_into_batch(struct collective_plan *plan, size_t *room, size_t *o
     plan->batches[at].n_pieces++;
     plan->batches[at].bytes += piece->bytes;
     plan->batches[at].inner_bytes += inner_bytes;
+    return 0;
+}
+
+static int fill_batches(struct collective_plan *plan, struct limits limits, struct error *error)
+{
+    struct packing packing = {.limits = limits, .open = metadata_array(plan->world_size, sizeof *packing.open, error)};
+    int failed = packing.open ? 0 : -1;
+    for (uint32_t i = 0; !failed && i < plan->world_size; i++)
+        packing.open[i] = SIZE_MAX;
+    for (size_t i = 0; !failed && i < plan->n_pieces; i++)
+        failed = put_into_batch(plan, &packing, i, error);
+    metadata_free(packing.open);
+    return failed;
 }
 
 /* Pieces are walked in the order of the source, so batches are numbered by their first piece. */
-static void make_batches(struct collective_plan *plan, struct limits limits)
+static int make_batches(struct collective_plan *plan, struct limits limits, struct error *error)
 {
-    size_t room = 0, *open = memory_alloc_array(plan->world_size, sizeof *open);
-    for (uint32_t i = 0; i < plan->world_size; i++)
-        open[i] = SIZE_MAX;
-    for (size_t i = 0; i < plan->n_pieces; i++)
-        put_into_batch(plan, &room, open, limits, i);
-    free(open);
-    plan->order = memory_alloc_array(plan->n_pieces, sizeof *plan->order);
+    if (fill_batches(plan, limits, error) != 0)
+        return -1;
+    size_t *filled = metadata_array(plan->n_batches, sizeof *filled, error);
+    plan->order = filled ? metadata_array(plan->n_pieces, sizeof *plan->order, error) : NULL;
     for (size_t b = 0, first = 0; b < plan->n_batches; first += plan->batches[b++].n_pieces) {
         plan->batches[b].first = first;
         plan->numbers.largest_batch_bytes = larger_bytes(plan->numbers.largest_batch_bytes, plan->batches[b].bytes);
     }
-    size_t *filled = memory_alloc_array(plan->n_batches, sizeof *filled);
-    for (size_t i = 0; i < plan->n_pieces; i++) {
+    for (size_t i = 0; plan->order && i < plan->n_pieces; i++) {
         uint32_t batch = plan->pieces[i].batch;
         plan->order[plan->batches[batch].first + filled[batch]++] = i;
     }
-    free(filled);
+    metadata_free(filled);
+    return plan->order ? 0 : -1;
 }
 
 /* --- a rank's part of the pieces ------------------------------------------------------------------------------------ */
@@ -282,24 +305,35 @@ static void count_bytes(struct collective_plan *plan, const struct collective_ra
         plan->numbers.staged_bytes < facts->staging_budget_bytes ? plan->numbers.staged_bytes : facts->staging_budget_bytes;
 }
 
+static int make_tables(struct collective_plan *plan, const struct collective_facts *facts, struct error *error)
+{
+    struct arena *arena = &plan->arena;
+    plan->leaders = arena_try_array(arena, plan->world_size, sizeof *plan->leaders, error);
+    plan->file_first = plan->leaders ? arena_try_array(arena, plan->n_files + 1, sizeof *plan->file_first, error) : NULL;
+    plan->owners = plan->file_first ? arena_try_array(arena, plan->world_size, sizeof *plan->owners, error) : NULL;
+    if (!plan->owners)
+        return -1;
+    memcpy(plan->leaders, facts->leaders, plan->world_size * sizeof *plan->leaders);
+    return 0;
+}
+
 struct collective_plan *collective_plan_build(const struct collective_rank *ranks, size_t n_ranks,
-                                              const struct collective_facts *facts)
+                                              const struct collective_facts *facts, struct error *error)
 {
     struct collective_plan *plan = memory_alloc(sizeof *plan);
     struct limits limits = limits_of(facts->strategy);
+    struct collective_cut cut = {limits.batch_bytes, limits.inner_bytes};
     arena_init(&plan->arena, 0);
     plan->references = 1;
     plan->group_id = arena_text(&plan->arena, facts->group_id, strlen(facts->group_id));
     plan->world_size = facts->world_size;
     plan->n_memories = (uint32_t)n_ranks;
-    plan->leaders = arena_array(&plan->arena, plan->world_size, sizeof *plan->leaders);
-    memcpy(plan->leaders, facts->leaders, plan->world_size * sizeof *plan->leaders);
     plan->n_files = ranks[0].mapping->artifact->source->n_files;
-    plan->file_first = arena_array(&plan->arena, plan->n_files + 1, sizeof *plan->file_first);
-    plan->owners = arena_array(&plan->arena, plan->world_size, sizeof *plan->owners);
-    collective_pieces_build(ranks, n_ranks, (struct collective_cut){limits.batch_bytes, limits.inner_bytes}, plan);
-    choose_owners(plan, facts->strategy);
-    make_batches(plan, limits);
+    if (make_tables(plan, facts, error) != 0 || collective_pieces_build(ranks, n_ranks, cut, plan, error) != 0 ||
+        choose_owners(plan, facts->strategy, error) != 0 || make_batches(plan, limits, error) != 0) {
+        collective_plan_unref(plan);
+        return NULL;
+    }
     count_bytes(plan, ranks, n_ranks, facts);
     return plan;
 }
@@ -314,10 +348,10 @@ void collective_plan_unref(struct collective_plan *plan)
 {
     if (!plan || atomic_fetch_sub_explicit(&plan->references, 1, memory_order_acq_rel) > 1)
         return;
-    free(plan->pieces);
-    free(plan->columns);
-    free(plan->order);
-    free(plan->batches);
+    metadata_free(plan->pieces);
+    metadata_free(plan->columns);
+    metadata_free(plan->order);
+    metadata_free(plan->batches);
     arena_fini(&plan->arena);
     free(plan);
 }

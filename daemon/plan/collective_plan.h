@@ -90,9 +90,9 @@ struct collective_plan {
     struct arena arena;
 };
 
-/* All mappings are of one artifact. At least one rank. */
+/* All mappings are of one artifact. At least one rank. NULL: its memory is metadata (base/metadata.h), and ran out. */
 struct collective_plan *collective_plan_build(const struct collective_rank *ranks, size_t n_ranks,
-                                              const struct collective_facts *facts);
+                                              const struct collective_facts *facts, struct error *error);
 struct collective_plan *collective_plan_ref(struct collective_plan *plan);
 void collective_plan_unref(struct collective_plan *plan); /* any thread; accepts NULL */
 

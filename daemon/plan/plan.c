@@ -99,8 +99,12 @@ static int check_required_collective(const struct planning *planning, const stru
 {
     if (planning->spec->policy.collective != COLLECTIVE_REQUIRED || collective->eligible)
         return 0;
-    bool late = collective->reason.kind == REASON_GROUP_ASSEMBLE_TIMEOUT;
-    fail(error, late ? ERROR_DEADLINE_EXCEEDED : ERROR_FAILED_PRECONDITION, "COLLECTIVE_UNAVAILABLE",
+    enum error_code code = ERROR_FAILED_PRECONDITION;
+    if (collective->reason.kind == REASON_GROUP_ASSEMBLE_TIMEOUT)
+        code = ERROR_DEADLINE_EXCEEDED;
+    else if (collective->reason.kind == REASON_JOINT_PLAN_MEMORY)
+        code = ERROR_RESOURCE_EXHAUSTED;
+    fail(error, code, "COLLECTIVE_UNAVAILABLE",
          "a collective load is required, but owner_file_collective cannot run: %s; ask for --collective auto to let another "
          "executor load the same bytes",
          collective->reason.text);

@@ -58,6 +58,9 @@
       "that rank's own plan is not the collective: give all ranks the same options") \
     X(GROUP_MEMBER_FAILED, "group_member_failed", ":rank=1:<reason>", "collective", \
       "there was no memory for that rank; it has got the error") \
+    X(JOINT_PLAN_MEMORY, "joint_plan_memory_exceeded", ":METADATA_EXCEEDED", "collective", \
+      "there was no memory for what the ranks' plans have in common, by the budget or on the host; each rank loads by " \
+      "itself. Raise `memory.metadata_budget`") \
     X(GROUP_RUNS_ALREADY, "group_runs_already", "", "collective", \
       "this rank left the group (its client died) and came back while the others were loading") \
     X(TRANSPORT_UNAVAILABLE, "transport_unavailable", ":nccl", "collective", \

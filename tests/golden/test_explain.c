@@ -205,7 +205,8 @@ static void a_group_of_four_ranks(void **state)
     static const struct transport_ops over_links = {.name = "links", .caps = {.device_links = true, .stages_batches = true}};
     const struct transport_ops *const list[] = {&transport_loopback, &over_links};
     const struct transport_supply supply = {.list = list, .n = 2};
-    scene.facts.group = collective_plan_build(ranks, 4, &facts);
+    struct error error;
+    scene.facts.group = collective_plan_build(ranks, 4, &facts, &error);
     const struct transport_demand demand = {.unique_bytes = scene.facts.group->numbers.unique_source_bytes,
                                             .landed_bytes = scene.facts.group->numbers.landed_bytes,
                                             .staged_bytes = scene.facts.group->numbers.staged_bytes,

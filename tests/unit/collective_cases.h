@@ -102,11 +102,12 @@ static void plan_jointly(struct team *team, uint64_t batch_bytes)
                                            .world_size = team->n_ranks,
                                            .leaders = leaders,
                                            .staging_budget_bytes = 8 * MIB};
-    team->plan = collective_plan_build(ranks, team->n_ranks, &facts);
+    struct error error;
+    team->plan = collective_plan_build(ranks, team->n_ranks, &facts, &error);
+    assert_non_null(team->plan);
     for (uint32_t i = 0; i < team->n_ranks; i++) {
         struct plan *plan = team->loads[i]->plan;
         plan->executor = EXECUTOR_OWNER_FILE_COLLECTIVE;
-        struct error error;
         assert_int_equal(collective_plan_steps(team->plan, team->loads[i]->mapping, plan, &error), 0);
     }
 }
@@ -142,10 +143,12 @@ static struct collective *connect_team(struct team *team, const struct transport
 {
     struct error error;
     const struct transport_choice choice = {.ops = transport, .staging_bytes = TRANSPORT_STAGING_UNIT};
-    struct collective *collective = collective_create(team->scene.engine, team->plan, &choice, team->devices, &error);
-    if (!collective)
-        print_error("%s\n", error.message);
+    struct collective *collective = collective_create(team->scene.engine, team->plan, &error);
     assert_non_null(collective);
+    int failed = collective_connect(collective, &choice, team->devices, &error);
+    if (failed)
+        print_error("%s\n", error.message);
+    assert_int_equal(failed, 0);
     collective_expect(collective, team->n_ranks);
     return collective;
 }

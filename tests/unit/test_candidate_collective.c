@@ -46,6 +46,7 @@ static void the_collective_names_the_first_thing_that_is_missing(void **state)
 static struct collective_plan *open_group(struct plan_scene *scene)
 {
     static const uint32_t leaders[] = {0, 0};
+    struct error error;
     mapping_fake_add_bytes(scene->fake, 0, 64);
     const struct collective_rank rank = {mapping_fake_finish(scene->fake), 0, 2};
     const struct collective_facts facts = {.strategy = &scene->strategy,
@@ -55,7 +56,7 @@ static struct collective_plan *open_group(struct plan_scene *scene)
                                            .staging_budget_bytes = 64 * MIB};
     scene->strategy.enable_owner_file_collective = true;
     plan_scene_join_group(scene, LOCALITY_SHARED_SOURCE);
-    scene->facts.group = collective_plan_build(&rank, 1, &facts);
+    scene->facts.group = collective_plan_build(&rank, 1, &facts, &error);
     scene->facts.group->numbers.dedup_saving_bytes = scene->strategy.owner_file_collective_min_dedup_saving_bytes;
     return scene->facts.group;
 }

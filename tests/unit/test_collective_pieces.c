@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "base/memory.h"
+#include "base/metadata.h"
 #include "plan/collective_pieces.h"
 #include "tests/support/mapping_fake.h"
 
@@ -37,8 +38,8 @@ static int tear_down(void **state)
     struct group *group = *state;
     for (int i = 0; i < RANKS; i++)
         mapping_fake_destroy(group->fakes[i]);
-    free(group->plan.pieces);
-    free(group->plan.columns);
+    metadata_free(group->plan.pieces);
+    metadata_free(group->plan.columns);
     free(group);
     return 0;
 }
@@ -48,8 +49,9 @@ static const struct collective_plan *build(struct group *group, uint64_t contigu
     for (uint32_t i = 0; i < group->n_ranks; i++)
         group->ranks[i] = (struct collective_rank){mapping_fake_finish(group->fakes[i]), i, 1};
     group->plan = (struct collective_plan){.n_files = FILES, .file_first = group->file_first};
-    collective_pieces_build(group->ranks, group->n_ranks, (struct collective_cut){contiguous_bytes, inner_bytes},
-                            &group->plan);
+    struct error error;
+    struct collective_cut cut = {contiguous_bytes, inner_bytes};
+    assert_int_equal(collective_pieces_build(group->ranks, group->n_ranks, cut, &group->plan, &error), 0);
     return &group->plan;
 }
 

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/metadata.h"
 #include "plan/collective_plan.h"
 #include "plan/plan.h"
 #include "plan/rows.h"
@@ -60,10 +61,13 @@ static struct mapping_fake *add_rank(struct scene *scene, uint32_t n_files)
 
 static const struct collective_plan *build(struct scene *scene)
 {
+    struct error error;
     for (uint32_t i = 0; i < scene->n_ranks; i++)
         scene->ranks[i] = (struct collective_rank){mapping_fake_finish(scene->fakes[i]), i, 1};
     scene->facts.world_size = (uint32_t)scene->n_ranks;
-    return scene->plan = collective_plan_build(scene->ranks, scene->n_ranks, &scene->facts);
+    scene->plan = collective_plan_build(scene->ranks, scene->n_ranks, &scene->facts, &error);
+    assert_non_null(scene->plan);
+    return scene->plan;
 }
 
 /* A matrix [rows, columns] of bytes, of which the rank wants a box; start == stop means that it does not want it at all. */
@@ -102,11 +106,12 @@ static void what_all_ranks_want_is_read_once_and_by_one_owner_each(void **state)
 static void an_owner_that_shares_its_memory_has_nobody_to_send_to(void **state)
 {
     struct scene *scene = *state;
+    struct error error;
     mapping_fake_add_bytes(add_rank(scene, 1), 0, 8 * MIB);
     scene->ranks[0] = (struct collective_rank){mapping_fake_finish(scene->fakes[0]), 0, 4};
     scene->facts.world_size = 4;
     memset(scene->leaders, 0, sizeof scene->leaders);
-    scene->plan = collective_plan_build(scene->ranks, 1, &scene->facts);
+    scene->plan = collective_plan_build(scene->ranks, 1, &scene->facts, &error);
     assert_int_equal(scene->plan->numbers.needed_bytes, 32 * MIB);
     assert_int_equal(scene->plan->numbers.peer_transfer_bytes, 0);
 }
@@ -354,6 +359,52 @@ static void any_views_are_covered_and_nothing_else_is_read(void **state)
     }
 }
 
+/* --- memory --------------------------------------------------------------------------------------------------------- */
+
+/* Ranks 0 and 1 want the even rows' halves apart, of two files: contiguous pieces, rows, and many batches. */
+static void want_pieces_of_all_kinds(struct scene *scene)
+{
+    for (uint32_t rank = 0; rank < 2; rank++) {
+        struct mapping_fake *fake = add_rank(scene, 2);
+        for (uint64_t i = 0; i < 64; i++)
+            want(fake, 64, 32 << 10, 0, 64, rank * (16 << 10), (rank + 1) * (16 << 10));
+        for (uint64_t i = 0; i < 32; i++)
+            mapping_fake_add_bytes(fake, 1, MIB);
+    }
+}
+
+static void whatever_allocation_fails_the_plan_fails_and_leaves_nothing(void **state)
+{
+    struct scene *scene = *state;
+    struct quota *quota = quota_create();
+    size_t n_failed = 0;
+    want_pieces_of_all_kinds(scene);
+    build(scene); /* not charged */
+    collective_plan_unref(scene->plan);
+    scene->plan = NULL;
+    quota_set_kept(quota, 0);
+    struct metadata_account before = metadata_enter((struct metadata_account){.quota = quota});
+    for (uint64_t limit = 0; !scene->plan; limit += 64) {
+        struct error error;
+        quota_set_limits(quota, QUOTA_METADATA, limit, 0);
+        scene->plan = collective_plan_build(scene->ranks, scene->n_ranks, &scene->facts, &error);
+        if (scene->plan)
+            break;
+        n_failed++;
+        assert_int_equal(error.code, ERROR_RESOURCE_EXHAUSTED);
+        assert_int_equal(error.kind, ERROR_KIND_METADATA_EXCEEDED);
+        assert_int_equal(quota_taken(quota, QUOTA_METADATA), 0);
+    }
+    assert_true(n_failed > 100);
+    const struct collective_plan *plan = scene->plan;
+    assert_true(quota_taken(quota, QUOTA_METADATA) > plan->n_pieces * sizeof *plan->pieces);
+    collective_plan_unref(scene->plan);
+    scene->plan = NULL;
+    assert_int_equal(quota_taken(quota, QUOTA_METADATA), 0);
+    metadata_enter(before);
+    quota_destroy(quota);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void)
@@ -371,6 +422,7 @@ int main(void)
         TEST(small_pieces_that_touch_become_one),
         TEST(patterns_that_do_not_line_up_are_residual),
         TEST(any_views_are_covered_and_nothing_else_is_read),
+        TEST(whatever_allocation_fails_the_plan_fails_and_leaves_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -520,6 +520,23 @@ static void every_transition_that_is_drawn_was_taken(void **state)
     assert_true(transitions_all_taken(&group_slot_machine));
 }
 
+static void slots_for_as_many_ranks_as_a_group_says_it_has_are_metadata_of_who_says_so(void **state)
+{
+    struct scene *scene = *state;
+    quota_set_limits(scene->quota, QUOTA_METADATA, 1 << 20, 0);
+    scene->terms.uid = 4711;
+    scene->terms.world_size = 1 << 16;
+    assert_int_equal(join(scene, 0), GROUP_REFUSED);
+    assert_int_equal(scene->error.kind, ERROR_KIND_METADATA_EXCEEDED);
+    assert_int_equal(quota_taken(scene->quota, QUOTA_METADATA), 0);
+    assert_int_equal(quota_taken(scene->quota, QUOTA_GROUPS), 0);
+    scene->terms.world_size = 1 << 12;
+    assert_int_equal(join(scene, 0), GROUP_JOINED);
+    assert_true(quota_taken(scene->quota, QUOTA_METADATA) >= 1 << 15);
+    group_leave(&scene->members[0]);
+    assert_int_equal(quota_taken(scene->quota, QUOTA_METADATA), 0);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void)
@@ -556,6 +573,7 @@ int main(void)
         TEST(a_rank_that_declines_frees_those_who_wait_and_those_to_come),
         TEST(a_running_group_can_be_dissolved_for_all_but_one),
         TEST(groups_of_other_purposes_and_names_do_not_meet),
+        TEST(slots_for_as_many_ranks_as_a_group_says_it_has_are_metadata_of_who_says_so),
         cmocka_unit_test(every_transition_that_is_drawn_was_taken),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

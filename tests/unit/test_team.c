@@ -314,6 +314,121 @@ static void every_transition_that_is_drawn_was_taken(void **state)
     assert_true(transitions_all_taken(&team_machine));
 }
 
+/* --- memory for the joint plan -------------------------------------------------------------------------------------- */
+
+struct outcomes {
+    size_t refused, alone, together;
+};
+
+static bool has_ended(const void *data)
+{
+    const struct stage_client *clients = data;
+    bool has_failed = (clients[0].is_done && clients[0].code) || (clients[1].is_done && clients[1].code);
+    return has_failed || (clients[0].is_done && clients[1].is_done);
+}
+
+/* Who waits for a rank that was refused is told to go. */
+static void run_two(struct group_stage *group, struct stage_client clients[2])
+{
+    stage_run_until(&group->stage, has_ended, clients);
+    for (uint32_t rank = 0; rank < 2; rank++)
+        if (!clients[rank].is_done)
+            ticket_cancel(clients[rank].ticket);
+    stage_run(&group->stage);
+}
+
+/* The header is known from there on, and is nobody's. */
+static struct quota *count_metadata(struct group_stage *group)
+{
+    struct quota *quota = quota_create();
+    struct stage_client client;
+    group->stage.config.engine.strategy.owner_file_collective_planner_cache_entries = 0;
+    group_send(group, &client, 0, 1, NULL);
+    stage_run(&group->stage);
+    group_assert_loaded(&client, 0);
+    quota_set_kept(quota, 0);
+    group->stage.services.quota = quota;
+    return quota;
+}
+
+static void note_outcome(struct group_stage *group, struct stage_client clients[2], struct outcomes *outcomes)
+{
+    bool is_loaded = clients[0].code == ERROR_OK && clients[1].code == ERROR_OK;
+    if (is_loaded && strcmp(executor_of(&clients[0]), "owner_file_collective") == 0) {
+        outcomes->together++;
+    } else if (is_loaded) {
+        outcomes->alone++;
+        for (uint32_t rank = 0; rank < 2; rank++)
+            assert_string_equal(
+                ticket_result(clients[rank].ticket)->plan->candidates[EXECUTOR_OWNER_FILE_COLLECTIVE].reason.text,
+                "joint_plan_memory_exceeded:METADATA_EXCEEDED");
+    } else {
+        outcomes->refused++;
+    }
+    for (uint32_t rank = 0; rank < 2; rank++) {
+        if (clients[rank].code == ERROR_OK) {
+            group_assert_loaded(&clients[rank], rank);
+            continue;
+        }
+        if (clients[rank].code == ERROR_CANCELLED)
+            continue;
+        assert_int_equal(clients[rank].code, ERROR_RESOURCE_EXHAUSTED);
+        assert_non_null(strstr(clients[rank].message, "metadata bytes"));
+    }
+    group_assert_nothing_is_left(group);
+}
+
+/* From a budget that does for no rank to one that does for all and what they have in common. */
+static void ranks_load_by_themselves_when_there_is_no_memory_for_their_joint_plan(void **state)
+{
+    struct group_stage *group = *state;
+    struct quota *quota = count_metadata(group);
+    struct outcomes outcomes = {0};
+    struct stage_client clients[2];
+    for (uint64_t limit = 0; outcomes.together < 2; limit += 512) {
+        quota_set_limits(quota, QUOTA_METADATA, limit, 0);
+        for (uint32_t rank = 0; rank < 2; rank++)
+            group_send(group, &clients[rank], rank, 2, NULL);
+        run_two(group, clients);
+        note_outcome(group, clients, &outcomes);
+        assert_int_equal(quota_taken(quota, QUOTA_METADATA), 0);
+    }
+    assert_true(outcomes.refused > 0);
+    assert_true(outcomes.alone > 0);
+    group->stage.services.quota = NULL;
+    quota_destroy(quota);
+}
+
+static void a_required_collective_says_that_there_is_no_memory_for_its_joint_plan(void **state)
+{
+    struct group_stage *group = *state;
+    struct quota *quota = count_metadata(group);
+    struct stage_client clients[2];
+    size_t n_refused = 0;
+    for (uint64_t limit = 0;; limit += 512) {
+        quota_set_limits(quota, QUOTA_METADATA, limit, 0);
+        for (uint32_t rank = 0; rank < 2; rank++)
+            group_send_required(group, &clients[rank], rank, 2, NULL);
+        run_two(group, clients);
+        if (clients[0].code == ERROR_OK && clients[1].code == ERROR_OK)
+            break;
+        for (uint32_t rank = 0; rank < 2; rank++) {
+            if (clients[rank].code == ERROR_OK) {
+                stage_let_go(&clients[rank]);
+                continue;
+            }
+            if (clients[rank].code != ERROR_CANCELLED)
+                assert_int_equal(clients[rank].code, ERROR_RESOURCE_EXHAUSTED);
+            n_refused += strstr(clients[rank].message, "joint_plan_memory_exceeded:METADATA_EXCEEDED") != NULL;
+        }
+    }
+    assert_true(n_refused > 0);
+    for (uint32_t rank = 0; rank < 2; rank++)
+        group_assert_loaded(&clients[rank], rank);
+    group->stage.services.quota = NULL;
+    quota_destroy(quota);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, group_set_up, group_tear_down)
 
 int main(void)
@@ -334,6 +449,8 @@ int main(void)
         TEST(bytes_that_are_lost_between_the_ranks_are_read_again_by_whoever_still_wants_them),
         TEST(a_required_group_that_loses_bytes_fails),
         TEST(a_client_that_dies_under_a_running_group_is_not_waited_for),
+        TEST(ranks_load_by_themselves_when_there_is_no_memory_for_their_joint_plan),
+        TEST(a_required_collective_says_that_there_is_no_memory_for_its_joint_plan),
         cmocka_unit_test(every_transition_that_is_drawn_was_taken),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
