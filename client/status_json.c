@@ -35,6 +35,7 @@ static void put_user(struct json_writer *writer, const Tensorcast__Daemon__V1__U
     json_put_u64(writer, "kept_bytes", user->kept_bytes);
     json_put_u64(writer, "loading_bytes", user->loading_bytes);
     json_put_u64(writer, "metadata_bytes", user->metadata_bytes);
+    json_put_u64(writer, "locked_bytes", user->locked_bytes);
     json_put_u64(writer, "leases", user->leases);
     json_put_u64(writer, "connections", user->connections);
     json_put_u64(writer, "calls", user->calls);

@@ -82,4 +82,5 @@ void budgets_set_quotas(struct quota *quota, const struct config *config, const 
     quota_set_limits(quota, QUOTA_PREWARMS, PREWARMS_MAX_RUNNING, PREWARMS_MAX_OF_A_USER);
     quota_set_limits(quota, QUOTA_FOLDERS, FOLDERS_MAX, FOLDERS_MAX_PER_UID);
     quota_set_limits(quota, QUOTA_LENT, HOST_REGIONS_MAX_BYTES, 0);
+    quota_set_limits(quota, QUOTA_LOCKED, config->memory.locked_pages_budget_bytes, 0);
 }

@@ -87,14 +87,16 @@ static void fill_files(const struct replica *replica, struct arena *arena, load_
 static void read_ahead(const struct materialize *m, struct replica *replica)
 {
     struct mapped_files *files = replica->files;
+    struct error none;
     const struct page_reading reading = {.loop = m->api->services.loop,
+                                         .quota = m->api->services.quota,
                                          .artifact = replica->mapping->artifact,
                                          .ranges = files->ranges,
                                          .uid = rpc_call_uid(m->call)};
     if (files->cached_share >= 1 || !files->ranges.n)
         return;
     files->ranges = (struct page_ranges){0};
-    replica->reader = page_reader_start(&reading);
+    replica->reader = page_reader_start(&reading, &none); /* or faults read them */
 }
 
 /* The token for the memory, and all of the result but its layout. */

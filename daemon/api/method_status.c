@@ -174,6 +174,7 @@ static void add_shares(void *data, const struct quota_user *shares)
     row->groups = shares->amounts[QUOTA_GROUPS];
     row->metadata_bytes = shares->amounts[QUOTA_METADATA];
     row->uploads = shares->amounts[QUOTA_UPLOADS];
+    row->locked_bytes = shares->amounts[QUOTA_LOCKED];
 }
 
 /* Most memory first. */

@@ -21,14 +21,14 @@ static void end_prewarm(struct prewarm *prewarm, const struct error *error)
     ticket_destroy(ticket);
 }
 
-static void on_warm(void *data)
+static void on_warm(void *data, const struct error *error)
 {
-    end_prewarm(data, NULL);
+    end_prewarm(data, error);
 }
 
-/* Files that nobody takes: their pages are brought into the page cache, and locked there if the budget has room. False: there
- * is nothing to wait for. */
-static bool warm_pages(struct prewarm *prewarm, struct replica *replica)
+/* Files that nobody takes: their pages are brought into the page cache, and locked there if the budget has room. Returns
+ * whether there is something to wait for, -1 when that cannot be. */
+static int warm_pages(struct prewarm *prewarm, struct replica *replica, struct error *error)
 {
     struct mapped_files *files = replica->files;
     const struct load_services *services = &prewarm->api->services;
@@ -37,23 +37,25 @@ static bool warm_pages(struct prewarm *prewarm, struct replica *replica)
                                          .ranges = files->ranges,
                                          .uid = prewarm->uid,
                                          .is_awaited = true,
-                                         .lock_budget_bytes = services->config->memory.locked_pages_budget_bytes,
+                                         .quota = services->quota,
                                          .done = on_warm,
                                          .data = prewarm};
     mapped_files_sent(files, files->view->n_files);
     if ((prewarm->call && rpc_call_is_left(prewarm->call)) || !files->ranges.n ||
         replica_has_pages(replica->table, &replica->key))
-        return false;
+        return 0;
     files->ranges = (struct page_ranges){0};
-    replica->reader = page_reader_start(&reading);
-    return replica->reader != NULL;
+    replica->reader = page_reader_start(&reading, error);
+    return replica->reader ? 1 : -1;
 }
 
 static void on_done(void *data, const struct load_result *result, const struct error *error)
 {
     struct prewarm *prewarm = data;
-    if (error || result->origin != LOAD_MAPPED || !warm_pages(prewarm, result->replica))
-        end_prewarm(prewarm, error);
+    struct error problem;
+    int waits = !error && result->origin == LOAD_MAPPED ? warm_pages(prewarm, result->replica, &problem) : 0;
+    if (waits <= 0)
+        end_prewarm(prewarm, waits < 0 ? &problem : error);
 }
 
 void prewarm_run(struct prewarm *prewarm, struct ticket *ticket)

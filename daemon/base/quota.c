@@ -29,6 +29,7 @@ static const struct kind_text texts[QUOTA_KINDS] = {
     [QUOTA_PREWARMS] = {"detached prewarms", "TOO_MANY_PREWARMS",
                         "wait until some of those that run have ended; tensorcast status lists them"},
     [QUOTA_FOLDERS] = {"folders", "TOO_MANY_FOLDERS", "release some: tensorcast release FOLDER"},
+    [QUOTA_LOCKED] = {"bytes of locked pages", "LOCKED_PAGES_EXCEEDED", "release some, or raise memory.locked_pages_budget"},
     [QUOTA_LENT] = {"bytes of memory of clients", "TOO_MANY_REGIONS", "fill smaller memory, or less of it at a time"},
 };
 

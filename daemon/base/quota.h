@@ -31,6 +31,7 @@ enum quota_kind {
     QUOTA_PREWARMS,    /* that run and that no call waits for */
     QUOTA_FOLDERS,     /* of artifacts, that are there or are being made */
     QUOTA_LENT,        /* bytes of addresses that clients' memory takes here while it is filled */
+    QUOTA_LOCKED,      /* bytes of files that prewarms lock in the page cache */
     QUOTA_KINDS,
 };
 

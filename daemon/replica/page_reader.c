@@ -37,24 +37,15 @@ struct page_reader {
     _Atomic bool is_cancelled;
     _Atomic uint64_t done_bytes;
     uint64_t started_ns;
-    bool may_lock; /* its bytes are set aside in `locked_bytes` */
+    struct quota_charge charge; /* of all of it ... */
+    bool may_lock;              /* ... if it may be locked */
     _Atomic uint64_t locked_bytes;
+    bool has_failed;
+    struct error error; /* when it has */
     struct page_range *windows;
     size_t n_windows;
     struct locked_piece *pieces; /* of each window, if it may lock */
 };
-
-static _Atomic uint64_t locked_bytes; /* of all readers */
-
-static bool set_aside(uint64_t bytes, uint64_t budget_bytes)
-{
-    uint64_t before = atomic_load(&locked_bytes);
-    do
-        if (bytes > budget_bytes || before > budget_bytes - bytes)
-            return false;
-    while (!atomic_compare_exchange_weak(&locked_bytes, &before, before + bytes));
-    return true;
-}
 
 /* --- on a helper ------------------------------------------------------------------------------------------------------ */
 
@@ -65,12 +56,17 @@ static uint64_t most_bytes(bool is_awaited)
     return is_awaited ? memory_bytes : memory_bytes / 2;
 }
 
-static void cut_windows(struct page_reader *reader)
+static int cut_windows(struct page_reader *reader, struct error *error)
 {
     const struct page_ranges *ranges = &reader->reading.ranges;
     uint64_t left = most_bytes(reader->reading.is_awaited);
     uint64_t most = ranges->bytes < left ? ranges->bytes : left;
-    reader->windows = memory_alloc_array(most / WINDOW_BYTES + 2 * ranges->n, sizeof *reader->windows);
+    size_t room = most / WINDOW_BYTES + 2 * ranges->n;
+    reader->windows = metadata_array(room, sizeof *reader->windows, error);
+    if (reader->windows && reader->may_lock)
+        reader->pieces = metadata_array(room, sizeof *reader->pieces, error);
+    if (!reader->windows || (reader->may_lock && !reader->pieces))
+        return -1;
     for (size_t i = 0; i < ranges->n; i++) {
         const struct page_range *range = &ranges->list[i];
         uint64_t end = range->offset + range->bytes, at = range->offset, next;
@@ -81,7 +77,7 @@ static void cut_windows(struct page_reader *reader)
             left -= next - at < left ? next - at : left;
         }
     }
-    reader->pieces = reader->may_lock ? memory_alloc_array(reader->n_windows, sizeof *reader->pieces) : NULL;
+    return 0;
 }
 
 static bool lock_piece(struct page_reader *reader, size_t i, void *address, size_t bytes)
@@ -125,9 +121,13 @@ static int read_window(void *data, size_t i, struct error *error)
 static void read_pages(struct loop_work *work)
 {
     struct page_reader *reader = (struct page_reader *)work;
+    const struct page_reading *reading = &reader->reading;
     struct error none;
-    cut_windows(reader);
-    parallel_run(reader->n_windows, N_THREADS, read_window, reader, &none);
+    struct metadata_account before = metadata_enter((struct metadata_account){.quota = reading->quota, .uid = reading->uid});
+    reader->has_failed = cut_windows(reader, &reader->error) != 0;
+    metadata_enter(before);
+    if (!reader->has_failed)
+        parallel_run(reader->n_windows, N_THREADS, read_window, reader, &none);
 }
 
 static void unlock_pages(struct loop_work *work)
@@ -143,12 +143,11 @@ static void unlock_pages(struct loop_work *work)
 static void free_reader(struct loop_work *work)
 {
     struct page_reader *reader = (struct page_reader *)work;
-    if (reader->may_lock)
-        atomic_fetch_sub(&locked_bytes, reader->reading.ranges.bytes);
+    quota_charge_end(&reader->charge);
     artifact_unref(reader->reading.artifact);
     metadata_free(reader->reading.ranges.list);
-    free(reader->windows);
-    free(reader->pieces);
+    metadata_free(reader->windows);
+    metadata_free(reader->pieces);
     free(reader);
 }
 
@@ -177,20 +176,33 @@ static void on_read(struct loop_work *work)
     if (reader->is_ended)
         give_back(reader);
     else if (reader->reading.done)
-        reader->reading.done(reader->reading.data);
+        reader->reading.done(reader->reading.data, reader->has_failed ? &reader->error : NULL);
 }
 
-struct page_reader *page_reader_start(const struct page_reading *reading)
+/* Where nobody may lock anything there is nothing to tell. */
+static bool set_aside(struct page_reader *reader)
+{
+    const struct page_reading *reading = &reader->reading;
+    struct error error;
+    reader->charge = (struct quota_charge){.quota = reading->quota, .kind = QUOTA_LOCKED, .uid = reading->uid};
+    if (!reading->quota || !reading->ranges.bytes || quota_limit(reading->quota, QUOTA_LOCKED) == 0)
+        return false;
+    if (quota_charge_add(&reader->charge, reading->ranges.bytes, &error) == 0)
+        return true;
+    log_at_of(LOG_INFO, "pages_not_locked", reading->uid, LOG_TEXT("artifact", reading->artifact->reference),
+              LOG_TEXT("error", error.message));
+    return false;
+}
+
+struct page_reader *page_reader_start(const struct page_reading *reading, struct error *error)
 {
     struct page_reader *reader = memory_alloc(sizeof *reader);
-    struct error error;
     reader->reading = *reading;
     reader->started_ns = clock_now_ns();
     artifact_ref(reading->artifact);
-    reader->may_lock =
-        reading->is_awaited && reading->ranges.bytes && set_aside(reading->ranges.bytes, reading->lock_budget_bytes);
+    reader->may_lock = reading->is_awaited && set_aside(reader);
     place_work(reader, read_pages, on_read);
-    if (loop_submit(reading->loop, &reader->work, &error) == 0) {
+    if (loop_submit(reading->loop, &reader->work, error) == 0) {
         reader->is_reading = true;
         return reader;
     }

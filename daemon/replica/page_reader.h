@@ -1,5 +1,5 @@
 /* Brings what a view touches of its files into the page cache, on a helper and a few threads of its own: ahead of a client who
- * was given the files, which pins nothing; or for a prewarm, all of it, and locked there within a budget.
+ * was given the files, which pins nothing; or for a prewarm, all of it, and locked there as far as its user may.
  *
  * Ahead: at most half of the host's memory, since more would only push out what was read first. It ends with the lease.
  *
@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "base/loop.h"
+#include "base/quota.h"
 #include "plan/page_ranges.h"
 #include "resolve/artifact.h"
 
@@ -22,14 +23,14 @@ struct page_reading {
     struct page_ranges ranges; /* taken */
     uid_t uid;
     bool is_awaited; /* by a prewarm: all of it, as far as the host has memory */
-    /* Of all readers together, for pages that stay; with is_awaited. What does not fit in full is read and not locked. */
-    uint64_t lock_budget_bytes;
-    void (*done)(void *data); /* optional; not after page_reader_end() */
+    /* Who may lock how much (QUOTA_LOCKED), with is_awaited; what may not in full is read and not locked. NULL = nobody. */
+    struct quota *quota;
+    void (*done)(void *data, const struct error *error); /* optional; error: nothing was read. Not after page_reader_end() */
     void *data;
 };
 
-/* NULL: helpers have too much to do, and it is not worth waiting; the ranges are freed. */
-struct page_reader *page_reader_start(const struct page_reading *reading);
+/* NULL: helpers have too much to do; the ranges are freed. */
+struct page_reader *page_reader_start(const struct page_reading *reading, struct error *error);
 /* Stops it, if it reads yet, and unlocks what it locked. Accepts NULL. */
 void page_reader_end(struct page_reader *reader);
 bool page_reader_is_reading(const struct page_reader *reader);

@@ -401,3 +401,29 @@ def test_a_folder_that_is_exchanged_while_it_is_filled_is_the_one_that_was_opene
         busy.kill()
         busy.communicate()
     assert not list((top / "roots/there").iterdir()) and len(list((top / "hers/link").glob("*.safetensors"))) == 40
+
+
+# --- locked pages ----------------------------------------------------------------------------------------------------
+
+
+def test_a_user_who_locks_all_the_pages_he_may_leaves_some_to_others_and_to_root(open_to_all, models):
+    """A budget of four artifacts and a little: Ann gets two of three, Bob one, root the last."""
+    artifacts = [write(models, "m" * n, 3 * MiB) for n in range(1, 7)]
+    daemon = open_to_all(limits_section={"kept_for_others": 30}, memory={"locked_pages_budget": "12352KiB"},
+                         sources={"disk": {"trusted_roots": [str(models)], "immutable_roots": [str(models)]}})
+
+    def prewarm(uid, artifact):
+        assert command(daemon, uid, "prewarm", artifact, "--memory", "mapped").code == 0
+
+    for uid, artifact in zip((ANN, ANN, ANN, BOB, 0, 0), artifacts):
+        prewarm(uid, artifact)
+    status = daemon.status()
+    assert {row["uid"]: row["locked_bytes"] for row in status["users"] if row["locked_bytes"]} == {
+        ANN: 6 * MiB, BOB: 3 * MiB, 0: 3 * MiB}
+    assert status["quotas"]["bytes of locked pages"] == {"taken": 12 * MiB, "limit": 12352 * 1024}
+    refused = [line for line in daemon.log().splitlines() if "event=pages_not_locked" in line]
+    assert f"uid={ANN}" in refused[0] and "the rest is kept for other users" in refused[0] and "no more are left" in refused[-1]
+    assert command(daemon, ANN, "release", "--all").code == 0
+    assert soon(lambda: daemon.status()["quotas"]["bytes of locked pages"]["taken"] == 6 * MiB)
+    prewarm(BOB, artifacts[0])
+    assert daemon.status()["quotas"]["bytes of locked pages"]["taken"] == 9 * MiB

@@ -28,6 +28,8 @@ static struct {
     char root[MODEL_PATH_CHARS];
     struct loop *loop;
     struct artifact *artifact;
+    struct quota *quota;
+    enum error_kind error_kind;
     bool is_done, mlock_fails;
     size_t n_populated;
 } scene;
@@ -61,6 +63,7 @@ static int set_up(void **state)
     if (artifact_resolve(reference, &options, NULL, 0, &scene.artifact, &error) != 0)
         fail_msg("%s", error.message);
     scene.loop = loop_create();
+    scene.quota = quota_create();
     return 0;
 }
 
@@ -68,6 +71,9 @@ static int tear_down(void **state)
 {
     (void)state;
     loop_destroy(scene.loop);
+    for (int kind = 0; kind < QUOTA_KINDS; kind++)
+        assert_int_equal(quota_taken(scene.quota, kind), 0);
+    quota_destroy(scene.quota);
     artifact_unref(scene.artifact);
     model_dir_destroy(scene.root);
     return 0;
@@ -89,38 +95,56 @@ static bool evict(void)
     return resident() == 0;
 }
 
-static void on_done(void *data)
+static void on_done(void *data, const struct error *error)
 {
+    scene.error_kind = error ? error->kind : 0;
     scene.is_done = true;
     loop_stop(data);
 }
 
-static struct page_reader *start(bool is_awaited, uint64_t lock_budget_bytes)
+static struct page_reader *start_as(uid_t uid, bool is_awaited, uint64_t lock_budget_bytes)
 {
     struct error error;
+    quota_set_limits(scene.quota, QUOTA_LOCKED, lock_budget_bytes, 0);
     struct page_range *list = metadata_array(1, sizeof *list, &error);
     *list = (struct page_range){.offset = 0, .bytes = DATA_BYTES};
     const struct page_reading reading = {.loop = scene.loop,
                                          .artifact = scene.artifact,
                                          .ranges = {list, 1, DATA_BYTES},
-                                         .uid = getuid(),
+                                         .uid = uid,
                                          .is_awaited = is_awaited,
-                                         .lock_budget_bytes = lock_budget_bytes,
+                                         .quota = scene.quota,
                                          .done = on_done,
                                          .data = scene.loop};
-    struct page_reader *reader = page_reader_start(&reading);
+    struct page_reader *reader = page_reader_start(&reading, &error);
     assert_non_null(reader);
+    return reader;
+}
+
+static struct page_reader *start(bool is_awaited, uint64_t lock_budget_bytes)
+{
+    return start_as(getuid(), is_awaited, lock_budget_bytes);
+}
+
+static void await(void)
+{
+    scene.is_done = false;
+    loop_run(scene.loop);
+    assert_true(scene.is_done);
+}
+
+static struct page_reader *run_as(uid_t uid, bool is_awaited, uint64_t lock_budget_bytes)
+{
+    struct page_reader *reader = start_as(uid, is_awaited, lock_budget_bytes);
+    await();
+    assert_int_equal(scene.error_kind, 0);
+    assert_int_equal(page_reader_done_bytes(reader), DATA_BYTES);
     return reader;
 }
 
 static struct page_reader *run(bool is_awaited, uint64_t lock_budget_bytes)
 {
-    struct page_reader *reader = start(is_awaited, lock_budget_bytes);
-    scene.is_done = false;
-    loop_run(scene.loop);
-    assert_true(scene.is_done);
-    assert_int_equal(page_reader_done_bytes(reader), DATA_BYTES);
-    return reader;
+    return run_as(getuid(), is_awaited, lock_budget_bytes);
 }
 
 /* What this process has locked. */
@@ -186,6 +210,37 @@ static void what_does_not_fit_the_budget_in_full_is_read_and_not_locked(void **s
     page_reader_end(one);
 }
 
+/* Of ten there is always one left for others; root and the daemon's user take the last. */
+static void a_user_leaves_locked_pages_to_others_and_root_takes_the_last(void **state)
+{
+    (void)state;
+    static const uid_t uids[] = {70001, 70001, 70001, 70002, 70003, 0};
+    static const bool may[] = {true, true, false, true, false, true};
+    struct page_reader *readers[6];
+    for (size_t i = 0; i < 6; i++) {
+        quota_set_kept(scene.quota, 30);
+        readers[i] = run_as(uids[i], true, 4 * DATA_BYTES);
+        assert_int_equal(page_reader_locked_bytes(readers[i]), may[i] ? DATA_BYTES : 0);
+    }
+    assert_int_equal(quota_taken(scene.quota, QUOTA_LOCKED), 4 * DATA_BYTES);
+    for (size_t i = 0; i < 6; i++)
+        page_reader_end(readers[i]);
+    loop_destroy(scene.loop);
+    scene.loop = loop_create();
+    assert_int_equal(quota_taken(scene.quota, QUOTA_LOCKED), 0);
+}
+
+static void without_metadata_for_its_windows_it_fails(void **state)
+{
+    (void)state;
+    quota_set_limits(scene.quota, QUOTA_METADATA, 16, 0);
+    struct page_reader *reader = start(true, DATA_BYTES);
+    await();
+    assert_int_equal(scene.error_kind, ERROR_KIND_METADATA_EXCEEDED);
+    assert_int_equal(page_reader_done_bytes(reader), 0);
+    page_reader_end(reader);
+}
+
 static void pages_that_may_not_be_locked_are_read_all_the_same(void **state)
 {
     (void)state;
@@ -219,6 +274,8 @@ int main(void)
         IN_SCENE(ahead_the_device_is_asked_only_for_what_is_not_there),
         IN_SCENE(pages_are_locked_until_the_end),
         IN_SCENE(what_does_not_fit_the_budget_in_full_is_read_and_not_locked),
+        IN_SCENE(a_user_leaves_locked_pages_to_others_and_root_takes_the_last),
+        IN_SCENE(without_metadata_for_its_windows_it_fails),
         IN_SCENE(pages_that_may_not_be_locked_are_read_all_the_same),
         IN_SCENE(who_ends_it_early_is_not_told),
     };
