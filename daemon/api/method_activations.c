@@ -7,6 +7,7 @@
 #include "api/codec_activations.h"
 #include "base/memory.h"
 #include "base/metadata.h"
+#include "resolve/activation_store.h"
 #include "upload/upload_queue.h"
 
 #define MIN_SEGMENT_BYTES ((uint64_t)1 << 10)
@@ -188,7 +189,7 @@ struct described_host {
 /* A store may have as many folders as its owner likes: their list is read and packed on helpers. */
 struct describe_job {
     struct api_job job; /* first */
-    char *path;
+    char *path;         /* NULL = of a store that is only read, nothing but its hosts */
     struct store_roots roots;
     struct listed_host *hosts;
     struct described_host *told; /* of each */
@@ -212,10 +213,26 @@ static void destroy_describe(struct api_job *job)
     free(describe);
 }
 
+static int list_hosts_only(struct describe_job *describe)
+{
+    struct api_job *job = &describe->job;
+    uint32_t *hosts;
+    if (activation_store_hosts(job->reference, &job->source, &hosts, &describe->n_hosts, &job->error) < 0)
+        return -1;
+    describe->hosts = metadata_array(describe->n_hosts + 1, sizeof *describe->hosts, &job->error);
+    describe->told = describe->hosts ? metadata_array(describe->n_hosts + 1, sizeof *describe->told, &job->error) : NULL;
+    for (size_t i = 0; describe->told && i < describe->n_hosts; i++)
+        describe->hosts[i].host = hosts[i];
+    metadata_free(hosts);
+    return describe->told ? 0 : -1;
+}
+
 static int list_store(struct api_job *job)
 {
     struct describe_job *describe = (struct describe_job *)job;
     drop_hosts(describe); /* of an earlier try, for which there was no room */
+    if (!describe->path)
+        return list_hosts_only(describe);
     if (store_list_hosts(&describe->roots, describe->path, &describe->hosts, &describe->n_hosts, &job->error) < 0)
         return -1;
     describe->told = metadata_array(describe->n_hosts + 1, sizeof *describe->told, &job->error);
@@ -276,7 +293,7 @@ static void reply_described(struct api_job *job)
 static void add_writers(struct api_job *job)
 {
     struct describe_job *describe = (struct describe_job *)job;
-    for (size_t i = 0; i < describe->n_hosts; i++)
+    for (size_t i = 0; describe->path && i < describe->n_hosts; i++)
         describe->told[i].is_open = activations_has_writer(job->api->activations, describe->path, describe->hosts[i].host);
     api_job_run(job, pack_hosts, reply_described);
 }
@@ -287,8 +304,8 @@ void method_activations_describe(struct rpc_call *rpc, const ProtobufCMessage *m
         (const Tensorcast__Daemon__V1__DescribeActivationsRequest *)message;
     const struct api *api = context;
     struct error error;
-    char *path = store_path_parse(request->store, &error);
-    if (!path) {
+    char *path = request->hosts_only ? NULL : store_path_parse(request->store, &error);
+    if (!path && !request->hosts_only) {
         rpc_call_fail(rpc, &error);
         return;
     }

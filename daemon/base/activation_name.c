@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/memory.h"
+
 const char *activation_host_name(uint32_t host, char name[ACTIVATION_NAME_CHARS])
 {
     snprintf(name, ACTIVATION_NAME_CHARS, "host_%03" PRIu32, host);
@@ -62,6 +64,19 @@ bool activation_parse_segment(const char *name, const char *suffix, uint32_t *nu
         return false;
     *number = (uint32_t)value;
     return strcmp(activation_segment_name(*number, suffix, same), name) == 0;
+}
+
+char *activation_parse_run(const char *reference, struct activation_run *run)
+{
+    char same[ACTIVATION_NAME_CHARS];
+    const char *slash = strrchr(reference, '/'), *at = slash ? slash + 1 : reference, *end = reference + strlen(reference);
+    uint64_t first, last;
+    if (!slash || !take_text(&at, end, "segment_") || !take_digits(&at, end, &first) || !take_text(&at, end, "-") ||
+        !take_digits(&at, end, &last) || !first || first > last || last > ACTIVATION_MAX_SEGMENT)
+        return NULL;
+    *run = (struct activation_run){(uint32_t)first, (uint32_t)last};
+    snprintf(same, sizeof same, "segment_%06" PRIu32 "-%06" PRIu32, run->first, run->last);
+    return strcmp(same, slash + 1) == 0 ? memory_print("%.*s", (int)(slash - reference), reference) : NULL;
 }
 
 bool activation_parse_tensor(const char *name, size_t length, uint32_t *layer, uint32_t *sample)

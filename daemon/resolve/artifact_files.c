@@ -8,6 +8,7 @@
 #include "base/memory.h"
 #include "base/sidecar_name.h"
 #include "base/text.h"
+#include "resolve/activation_store.h"
 #include "resolve/artifact_table.h"
 #include "resolve/shard_index.h"
 #include "resolve/sidecar.h"
@@ -159,7 +160,8 @@ static int open_source(const char *reference, const struct source_options *optio
     struct source_options with_sidecars = *options;
     with_sidecars.format = &source_format_safetensors;
     with_sidecars.for_sidecars = true;
-    return source_open(reference, &with_sidecars, source, error);
+    bool is_run;
+    return activation_store_open(reference, &with_sidecars, source, &is_run, NULL, error);
 }
 
 int artifact_files_list(const char *reference, const struct source_options *options, struct header_cache *cache,

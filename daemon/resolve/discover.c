@@ -11,6 +11,7 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "resolve/activation_manifest.h"
+#include "resolve/activation_store.h"
 #include "resolve/artifact_table.h"
 #include "resolve/dcp.h"
 #include "resolve/safetensors.h"
@@ -139,6 +140,13 @@ static int add_indexed_files(struct discovery *discovery, struct lookup *lookup,
     return add_files(discovery->source, discovery->index->files, discovery->index->n_files, error);
 }
 
+static bool is_wanted(const struct discovery *discovery, const char *name)
+{
+    const struct activation_run *run = &discovery->run;
+    uint32_t number;
+    return activation_parse_segment(name, ACTIVATION_SEALED, &number) && number >= run->first && number <= run->last;
+}
+
 /* Every part file of the folder that is not there yet, in the order of names. Returns -1 or sets how many there are in all. */
 static int add_listed(struct discovery *discovery, char *const *names, size_t n_names, size_t *n_parts, struct error *error)
 {
@@ -151,7 +159,7 @@ static int add_listed(struct discovery *discovery, char *const *names, size_t n_
         map_add(&known, source->files[i].name, strlen(source->files[i].name), 0);
     for (size_t i = 0; i < n_names && !failed; i++) {
         const char *const name = names[i];
-        if (!discovery->format->probe(name))
+        if (!discovery->format->probe(name) || (discovery->is_run && !is_wanted(discovery, name)))
             continue;
         ++*n_parts;
         if (map_find(&known, name, strlen(name)) == MAP_NONE)
@@ -183,8 +191,7 @@ static int add_host(struct discovery *discovery, const char *host, const struct 
     if (!failed && !folder->is_single_file)
         failed = list_names(folder, &names, &n_names, error);
     for (size_t i = 0; i < n_names && !failed; i++) {
-        uint32_t number;
-        if (!activation_parse_segment(names[i], ACTIVATION_SEALED, &number))
+        if (!is_wanted(discovery, names[i]))
             continue;
         ++*n_parts;
         char *name = memory_print("%s/%s", host, names[i]);
@@ -202,11 +209,10 @@ static int add_remote_hosts(struct discovery *discovery, size_t *n_parts, struct
 {
     char **names;
     size_t n_names, n_segments = 0;
-    uint32_t number;
     int failed = source_list_folders(discovery->source, &names, &n_names, error);
     const char **segments = memory_alloc_array(n_names + 1, sizeof *segments);
     for (size_t i = 0; i < n_names && !failed; i++) {
-        if (activation_parse_segment(strchr(names[i], '/') + 1, ACTIVATION_SEALED, &number))
+        if (is_wanted(discovery, strchr(names[i], '/') + 1))
             segments[n_segments++] = names[i];
     }
     if (!failed)
@@ -259,6 +265,19 @@ static void describe_strangers(char *const *names, size_t n_names, char *text, s
     }
 }
 
+/* A store that is too large to be one artifact is several. */
+static int fail_many_segments(const struct discovery *discovery, struct error *error)
+{
+    const struct source *source = discovery->source;
+    char text[TEXT_NAME_CHARS];
+    bool is_too_many = error->code == ERROR_UNIMPLEMENTED || error->code == ERROR_RESOURCE_EXHAUSTED;
+    if (!is_too_many || discovery->is_run || source->n_files == 0 || !activation_manifest_is_segment(source->files[0].name))
+        return -1;
+    error_prefix(error, "a store of so many segments is read some at a time, as %s/segment_000001-000100",
+                 text_escape(source->reference, strlen(source->reference), text));
+    return -1;
+}
+
 static int add_all_files(struct discovery *discovery, const struct source_options *options, struct error *error)
 {
     char **names, text[TEXT_NAME_CHARS], strangers[2 * TEXT_NAME_CHARS] = "";
@@ -273,9 +292,14 @@ static int add_all_files(struct discovery *discovery, const struct source_option
         describe_strangers(names, n_names, strangers, sizeof strangers);
     free_names(names, n_names);
     discovery->has_all_files = true;
-    if (failed || n_parts)
-        return failed;
+    if (failed)
+        return fail_many_segments(discovery, error);
+    if (n_parts)
+        return 0;
     const char *reference = discovery->source->reference;
+    if (discovery->is_run)
+        return fail(error, ERROR_NOT_FOUND, "NO_CHECKPOINT", "%s holds no segment from %u to %u",
+                    text_escape(reference, strlen(reference), text), discovery->run.first, discovery->run.last);
     return fail(error, ERROR_NOT_FOUND, "NO_CHECKPOINT", "%s holds no " TOPOLOGY_NAME ", no %s and no %s file%s",
                 text_escape(reference, strlen(reference), text), format->index_name, format->pattern, strangers);
 }
@@ -329,10 +353,12 @@ int discovery_add_shards(struct discovery *discovery, struct error *error)
 int discover(const char *reference, const struct source_options *options, struct lookup *lookup, struct discovery *discovery,
              struct error *error)
 {
-    *discovery = (struct discovery){.format = formats[0]};
-    if (source_open(reference, options, &discovery->source, error) < 0)
+    *discovery = (struct discovery){.format = formats[0], .run = {1, ACTIVATION_MAX_SEGMENT}};
+    if (activation_store_open(reference, options, &discovery->source, &discovery->is_run, &discovery->run, error) < 0)
         return -1;
     struct source *source = discovery->source;
+    if (discovery->is_run && !source->is_single_file)
+        return add_all_files(discovery, options, error);
     const char *slash = strrchr(source->reference, '/'), *single = NULL;
     if (source->is_single_file)
         single = source->file_name ? source->file_name : slash ? slash + 1 : strchr(source->reference, ':') + 1;

@@ -3,6 +3,7 @@
 #ifndef RESOLVE_DISCOVER_H
 #define RESOLVE_DISCOVER_H
 
+#include "base/activation_name.h"
 #include "resolve/document.h"
 #include "resolve/format.h"
 #include "resolve/manifest.h"
@@ -16,6 +17,8 @@ struct discovery {
     struct source *source;       /* with the part files in artifact order */
     struct source *index_source; /* with topology.json or the index as its only file; NULL = there is neither */
     bool is_topology;            /* it is topology.json */
+    bool is_run;                 /* of a store of activations these segments count, and nothing else */
+    struct activation_run run;
     bool has_all_files;          /* every part file of the folder counts, and is there */
     struct topology *topology;   /* parsed only when needed, as is the index; the table may have taken its numbers */
     struct shard_index *index;

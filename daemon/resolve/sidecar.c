@@ -9,6 +9,7 @@
 #include "base/memory.h"
 #include "base/sidecar_name.h"
 #include "base/text.h"
+#include "resolve/activation_store.h"
 #include "resolve/source_format.h"
 
 struct sidecar_search {
@@ -101,7 +102,8 @@ struct sidecars *sidecars_open(const char *reference, const struct source_option
     with_sidecars.format = &source_format_safetensors;
     with_sidecars.for_sidecars = true;
     with_sidecars.cancel = cancel;
-    int failed = source_open(reference, &with_sidecars, &sidecars->source, error);
+    bool is_run;
+    int failed = activation_store_open(reference, &with_sidecars, &sidecars->source, &is_run, NULL, error);
     if (!failed)
         failed = n_names ? 0 : add_all(&search);
     for (size_t i = 0; i < n_names && !failed; i++) {

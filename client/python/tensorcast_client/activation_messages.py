@@ -14,7 +14,7 @@ AppendActivationsRequest = Table(writer=(1, "bytes"), sample=(2, "uint"), layers
 AppendActivationsResponse = Table(block_offset=(1, "uint"))
 CommitActivationsRequest = Table(writer=(1, "bytes"))
 CloseActivationsRequest = Table(writer=(1, "bytes"))
-DescribeActivationsRequest = Table(store=(1, "string"))
+DescribeActivationsRequest = Table(store=(1, "string"), hosts_only=(2, "bool"))
 ActivationUploads = Table(pending=(1, "uint"), done=(2, "uint"), failed=(3, "uint"), error=(4, "string"))
 ActivationHost = Table(host=(1, "uint"), resume=(2, "message", ActivationsResume), is_open=(3, "bool"),
                        uploads=(4, "message", ActivationUploads))

@@ -1,7 +1,6 @@
 """Samples of an activation store, read back through the daemon: some at a time, the next ones while these are used."""
 from __future__ import annotations
 
-import contextlib
 import json
 import re
 import time
@@ -10,79 +9,74 @@ from concurrent.futures import ThreadPoolExecutor
 import grpc
 import numpy as np
 
-from . import errors
+from . import errors, sidecars
 from .activation_messages import SERVICE, DescribeActivationsRequest, DescribeActivationsResponse
-from .messages import FetchSidecarsRequest, SidecarEvent
+from .messages import FetchSidecarsRequest
 from .wire import DecodeError
 
-_NAME = re.compile(r"layer_(\d+)/sample_(\d{8})")
-_SEGMENT, _HOST = re.compile(r"/segment_\d{6}\.safetensors$"), re.compile(r"/host_\d{3,5}$")
+_NAME, _NUMBER = re.compile(r"layer_(\d+)/sample_(\d{8})"), re.compile(r"segment_(\d{6})\.safetensors")
+_SEGMENT, _HOST = re.compile(r"/segment_(\d{6})\.safetensors$"), re.compile(r"/host_\d{3,5}$")
+_LAST_SEGMENT = 999_999
 _BATCH_BYTES = 64 << 20
+# What is one artifact: neither descriptors nor memory, here or in the daemon, grow with the store.
+_PAGE_SEGMENTS, _PAGE_ARRAYS, _PAGE_BYTES = 128, 1 << 16, 256 << 20
 _LAG_S = 5.0  # a manifest may be so far behind a segment that has just been sealed, or that a crash has left
-
-
-_LOOKS, _PAUSE_S = 5, 0.05  # in a row that found nothing new to read, of a store that is written to, or goes to its bucket, meanwhile
+_LOOKS, _PAUSE_S = 5, 0.05  # in a row that found nothing new to read, of a store whose segments go to their bucket meanwhile
 
 
 def read(client, reference, wanted):
-    """(sample, {layer: array}) of each sample, of the layers `wanted` or, with None, of all; a generator. Segments that were uploaded
-    and are not here any more come from their bucket, behind the others. One that goes there while this reads is looked for again."""
-    read, looks = set(), 0  # (host, segment, sample)
-    if not reference.startswith("disk:"):
-        reference = reference.rstrip("/")  # names are put behind it
-    while True:
-        coming = _read_once(client, reference, wanted, read)
-        try:
-            for samples in coming:
-                looks = 0
-                for place, sample, arrays in samples:
-                    read.add(place)
-                    yield sample, arrays
-                del samples
-            return
-        except _Moved as moved:
-            looks += 1
-            if looks == _LOOKS:
-                raise moved.cause from None
-            time.sleep(_PAUSE_S)
-        finally:
-            coming.close()
+    """(sample, {layer: array}) of each sample, of the layers `wanted` or, with None, of all; a generator, in the order of hosts and
+    segments. Those that were uploaded and are not here any more come from their bucket, also when they went while this reads."""
+    batches = _batches(client, reference if reference.startswith("disk:") else reference.rstrip("/"), wanted)
+    with ThreadPoolExecutor(1, "tensorcast-samples") as pool:
+        coming = pool.submit(_load_next, batches)
+        while True:
+            try:
+                samples = coming.result()
+            except _TooMuchError as much:  # beside the samples before these, which were still held: it may fit now
+                samples = _load_again(batches, much.batch)
+            if samples is None:
+                return
+            coming = pool.submit(_load_next, batches)
+            for _, sample, arrays in samples:
+                yield sample, arrays
+            del samples
 
 
-class _Moved(Exception):
+class _MovedError(Exception):
     def __init__(self, cause):
         super().__init__()
         self.cause = cause
 
 
-def _read_once(client, reference, wanted, read):
-    """A list of (place, sample, {layer: array}) for each batch of what is not read yet."""
+class _TooMuchError(Exception):
+    def __init__(self, batch, cause):
+        super().__init__()
+        self.batch, self.cause = batch, cause
+
+
+def _load_next(batches, batch=None):
+    """The samples of the next batch, or of this one; None behind the last one. One that went meanwhile is looked for again."""
     try:
-        parts = list(_parts(client, reference))
-    except errors.TensorcastError as error:
-        is_none = isinstance(error, errors.ArtifactNotFoundError) and not read
-        raise _Moved(error) if _may_have_moved(error) and not is_none else error from None
-    batches = [(artifact, batch) for artifact, told, narrowed in parts for batch in _batches(artifact, told, narrowed, wanted, read)]
-    with ThreadPoolExecutor(1, "tensorcast-samples") as pool:
-        coming = pool.submit(_load, *batches[0]) if batches else None
-        for at in range(len(batches)):
+        batch = batch or next(batches)
+        while True:
             try:
-                samples = _result(coming, batches[at])
+                return _load(*batch)
             except errors.TensorcastError as error:
-                raise _Moved(error) if _may_have_moved(error) else error from None
-            coming = pool.submit(_load, *batches[at + 1]) if at + 1 < len(batches) else None
-            yield samples
-            del samples
+                if error.code == grpc.StatusCode.RESOURCE_EXHAUSTED:
+                    raise _TooMuchError(batch, error) from None
+                if not _may_have_moved(error):
+                    raise
+                batch = batches.throw(_MovedError(error))
+    except StopIteration:
+        return None
 
 
-def _result(coming, batch):
-    """What was too much beside the samples before these, which were still held, may fit now that these are asked for."""
+def _load_again(batches, batch):
     try:
-        return coming.result()
-    except errors.TensorcastError as error:
-        if error.code != grpc.StatusCode.RESOURCE_EXHAUSTED:
-            raise
-    return _load(*batch)
+        return _load_next(batches, batch)
+    except _TooMuchError as much:
+        raise much.cause from None
 
 
 def _may_have_moved(error):
@@ -90,88 +84,188 @@ def _may_have_moved(error):
     return isinstance(error, gone) or error.code == grpc.StatusCode.FAILED_PRECONDITION
 
 
-def _parts(client, reference):
-    """(artifact, what describe() says, names of narrowed tensors): of all that is here, and of each segment that is not."""
-    artifact = client.artifact(reference)
-    try:
-        told = artifact.describe()
-    except errors.ArtifactNotFoundError as error:
-        told, missing = None, error
-    found = _folders(client, reference, told)
-    folders = [(names, _manifest(client, folder, names)) for folder, names in found]
-    segments = [segment for _, manifest in folders for segment in manifest.get("segments", ())]
-    gone = [segment for here, manifest in folders for segment in manifest.get("segments", ())
-            if segment.get("local") is False and segment["file"] not in here and not _SEGMENT.search(reference)]
-    _check_here(client, reference, folders, [folder for folder, _ in found])
-    if told is not None:
-        yield artifact, told, {name for segment in segments for name in segment.get("narrowed", ())}
-    elif not gone and (not found or missing.reason != "NO_CHECKPOINT"):
-        raise missing  # else there are hosts, and none of them has sealed anything yet
-    for segment in gone:
-        yield _uploaded(client, segment)
-
-
-def _check_here(client, reference, folders, names):
-    """What a manifest says is here, and is not, is lost, unless it came, or was uploaded and went, since the folder was listed."""
-    if _SEGMENT.search(reference):
+def _batches(client, reference, wanted):
+    """(artifact, batch) as _load() takes them, each of them loaded when the next one is asked for, or thrown back as moved."""
+    seen, segment = _Seen(), _SEGMENT.search(reference)
+    if segment:
+        number = int(segment[1])
+        yield from _of_folder(client, reference[:segment.start()], (number, number, reference), wanted, seen)
         return
-    for (here, manifest), folder in zip(folders, names):
-        lost = {segment["file"] for segment in manifest.get("segments", ()) if segment.get("local") is not False} - here
-        if not lost:
+    hosts = [] if _HOST.search(reference) else _hosts(client, reference)
+    n_found = 0
+    for folder in [f"{reference}/host_{host:03}" for host in hosts] or [reference]:
+        n_found += yield from _of_folder(client, folder, (1, _LAST_SEGMENT, None), wanted, seen)
+    if not n_found and not hosts:
+        _check_empty(client, reference)
+
+
+def _check_empty(client, reference):
+    """A host that has sealed nothing yet has no samples, and what is no store is an error."""
+    try:
+        names = client.artifact(reference).tensor_names
+    except errors.ArtifactNotFoundError as error:
+        if error.reason != "NO_CHECKPOINT" or not _HOST.search(reference):
+            raise
+    else:
+        raise errors.invalid(f"{reference} is no activation store: it has {f'a tensor {names[0]}' if names else 'no tensors'}", "NOT_A_STORE")
+
+
+def _hosts(client, reference):
+    data = client.channel.call(f"{SERVICE}/Describe", DescribeActivationsRequest.encode(store=reference, hosts_only=True), client.timeout)
+    try:
+        return [host.host for host in DescribeActivationsResponse.decode(data).hosts]
+    except DecodeError as error:
+        raise errors.bad_answer(error) from None
+
+
+class _Seen:
+    """Which arrays were read: a name is in one place, or what is read is not one store. Bits, since there may be many millions."""
+
+    def __init__(self):
+        self._bits = {}  # by layer and 1024 samples
+
+    def check(self, folder, batch):
+        for place, planes in batch:
+            for layer, name, _ in planes:
+                if self._bits.get((layer, place[1] >> 10), 0) >> (place[1] & 1023) & 1:
+                    message = f"tensor {name} of {folder}/{place[0]} is in another segment, too; 'tensorcast activations merge' names both"
+                    raise errors.make(grpc.StatusCode.DATA_LOSS, message, "DUPLICATE_TENSOR")
+
+    def add(self, batch):
+        for (_, sample), planes in batch:
+            for layer, _, _ in planes:
+                key = layer, sample >> 10
+                self._bits[key] = self._bits.get(key, 0) | 1 << (sample & 1023)
+
+
+def _of_folder(client, folder, span, wanted, seen):
+    """The batches of one host's segments whose numbers are in `span`, some segments at a time; returns how many segments there are."""
+    number, looks, n_found, loaded = span[0], 0, 0, set()  # loaded: (segment, sample) from `number` on
+    while True:
+        try:
+            for page in _pages(_manifest(client, folder), number, span):
+                n_here = 0
+                for artifact, tensors, narrowed in _parts(client, folder, page):
+                    n_here += 1
+                    for batch in _cut(artifact, tensors, narrowed, wanted, loaded):
+                        seen.check(folder, batch)
+                        yield artifact, batch
+                        seen.add(batch)
+                        loaded.update(place for place, _ in batch)
+                        looks = 0
+                number, n_found = page.last + 1, n_found + n_here
+                loaded.clear()
+            return n_found
+        except _MovedError as moved:
+            looks += 1
+            if looks == _LOOKS:
+                raise moved.cause from None
+            time.sleep(_PAUSE_S)
+
+
+class _Page:
+    """Segments from one number to another. `told`: what the manifest says of them, by number."""
+
+    def __init__(self, first, last, told, alone):
+        self.first, self.last, self.told, self.alone = first, last, told, alone
+
+
+def _pages(manifest, first, span):
+    """All numbers from `first` to the end of the span: what no manifest lists is found, too."""
+    told, n_arrays, n_bytes = {}, 0, 0
+    for number in sorted(manifest):
+        segment = manifest[number]
+        if not first <= number <= span[1]:
             continue
-        with contextlib.suppress(errors.ArtifactNotFoundError):
-            lost -= {file["name"].rpartition("/")[2] for file in client.artifact(folder).describe()["files"]}
-        lost &= {segment["file"] for segment in (_read_manifest(client, folder) or {}).get("segments", ()) if segment.get("local") is not False}
-        if lost:
-            message = f"{folder}/{min(lost)} is gone, and the manifest says that it is here; put it back, or remove manifest.json as well"
-            raise errors.make(grpc.StatusCode.DATA_LOSS, message, "SEGMENT_GONE")
+        told[number] = segment
+        n_arrays, n_bytes = n_arrays + segment["arrays"], n_bytes + segment["bytes"]
+        if len(told) >= _PAGE_SEGMENTS or n_arrays >= _PAGE_ARRAYS or n_bytes >= _PAGE_BYTES:
+            yield _Page(first, number, told, span[2])
+            first, told, n_arrays, n_bytes = number + 1, {}, 0, 0
+    if first <= span[1]:
+        yield _Page(first, span[1], told, span[2])
+
+
+def _parts(client, folder, page):
+    """(artifact, its tensors, names of narrowed ones), in the order of segments: of those that lie here, and of each that does not."""
+    artifact = client.artifact(page.alone or f"{folder}/segment_{page.first:06}-{page.last:06}")
+    try:
+        tensors = artifact.describe()["tensors"]
+    except errors.ArtifactNotFoundError as error:
+        if error.reason != "NO_CHECKPOINT" and not (page.alone and page.told):
+            raise (_MovedError(error) if page.told else error) from None
+        tensors = []
+    except errors.TensorcastError as error:
+        raise _MovedError(error) if _may_have_moved(error) else error from None
+    here = {}
+    for tensor in tensors:
+        here.setdefault(_number(artifact, tensor), []).append(tensor)
+    _complete(client, folder, page, here)
+    run = []
+    for number in sorted({*here, *page.told}):
+        if number in here:
+            run.append(number)
+            continue
+        if run:
+            yield _part_here(artifact, page, here, run)
+        run = []
+        yield _uploaded(client, page.told[number])
+    if run:
+        yield _part_here(artifact, page, here, run)
+
+
+def _part_here(artifact, page, here, numbers):
+    return artifact, [tensor for number in numbers for tensor in here[number]], {name for n in numbers for name in page.told[n]["narrowed"]}
+
+
+def _number(artifact, tensor):
+    found = _NUMBER.fullmatch(tensor["file"].rpartition("/")[2])
+    if not found:
+        raise errors.invalid(f"{artifact.reference} is no activation store: it has a tensor {tensor['name']}", "NOT_A_STORE")
+    return int(found[1])
+
+
+def _complete(client, folder, page, here):
+    """Waits for a manifest that lists all that are here: it says which arrays were narrowed. What it says is here, and is not, is
+    lost, unless it was uploaded and went meanwhile, or comes back."""
+    end = time.monotonic() + _LAG_S
+    while missing := here.keys() - page.told.keys():
+        if time.monotonic() > end:
+            message = f"{folder}/manifest.json does not describe segment_{min(missing):06}.safetensors; 'tensorcast activations verify' says more"
+            raise errors.make(grpc.StatusCode.DATA_LOSS, message, "MANIFEST_BEHIND")
+        time.sleep(_PAUSE_S)
+        page.told = {number: segment for number, segment in _manifest(client, folder).items() if page.first <= number <= page.last}
+    lost = [number for number, segment in page.told.items() if number not in here and segment["local"]]
+    if lost:
+        message = (f"{folder}/segment_{min(lost):06}.safetensors is gone, and the manifest says that it is here; put it back, or remove "
+                   "manifest.json as well")
+        raise _MovedError(errors.make(grpc.StatusCode.DATA_LOSS, message, "SEGMENT_GONE"))
 
 
 def _uploaded(client, segment):
     artifact = client.artifact(segment["uploaded"])
-    told = artifact.describe()
+    try:
+        told = artifact.describe()
+    except errors.TensorcastError as error:
+        raise _MovedError(error) if _may_have_moved(error) else error from None
     size = sum(file["bytes"] for file in told["files"])
     if size != segment["bytes"]:
         message = f"{artifact.reference} has {size} bytes, and the manifest says {segment['bytes']}"
         raise errors.make(grpc.StatusCode.DATA_LOSS, message, "SEGMENT_CHANGED")
-    return artifact, told, set(segment.get("narrowed", ()))
+    return artifact, told["tensors"], set(segment["narrowed"])
 
 
-def _folders(client, reference, told):
-    """(reference, names of its segments that are here) of each host's folder."""
-    if _SEGMENT.search(reference):
-        folder, _, name = reference.rpartition("/")
-        return [(folder, {name})]
-    here = {} if _HOST.search(reference) else {f"host_{host:03}": set() for host in _known_hosts(client, reference)}
-    for file in told["files"] if told else ():
-        folder, _, name = file["name"].rpartition("/")
-        here.setdefault(folder, set()).add(name)
-    if _HOST.search(reference):
-        return [(reference, here.get("", set()))]
-    return [(f"{reference}/{name}" if name else reference, here[name]) for name in sorted(here)]
-
-
-def _known_hosts(client, reference):
-    """Also those of which nothing is here any more: the daemon that has uploaded them knows. One that may not write there has
-    uploaded nothing."""
-    try:
-        data = client.channel.call(f"{SERVICE}/Describe", DescribeActivationsRequest.encode(store=reference), client.timeout)
-        return [host.host for host in DescribeActivationsResponse.decode(data).hosts]
-    except (errors.TensorcastError, DecodeError):
-        return []
-
-
-def _batches(artifact, told, narrowed, wanted, read):
-    """Lists of (place, [(layer, name, is narrowed)]) of about _BATCH_BYTES, in the order of the files."""
+def _cut(artifact, tensors, narrowed, wanted, loaded):
+    """Lists of ((segment, sample), [(layer, name, is narrowed)]) of about _BATCH_BYTES, in the order of the files."""
     samples, sizes = {}, {}  # by place
-    for tensor in told["tensors"]:
+    for tensor in tensors:
         name = tensor["name"]
         found = _NAME.fullmatch(name)
         if not found:
             raise errors.invalid(f"{artifact.reference} is no activation store: it has a tensor {name}", "NOT_A_STORE")
         layer, sample = int(found[1]), int(found[2])
-        place = (*_host_and_segment(artifact.reference, tensor["file"]), sample)
-        if place in read or wanted is not None and layer not in wanted:
+        place = tensor["file"].rpartition("/")[2], sample
+        if place in loaded or wanted is not None and layer not in wanted:
             continue
         samples.setdefault(place, []).append((layer, name, name in narrowed))
         sizes[place] = sizes.get(place, 0) + tensor["bytes"]
@@ -186,12 +280,6 @@ def _batches(artifact, told, narrowed, wanted, read):
         yield batch
 
 
-def _host_and_segment(reference, file):
-    """Of a store, a host's folder or a segment: the same wherever a segment lies."""
-    path = reference if _SEGMENT.search(reference) else f"{reference}/{file}"
-    return path.rsplit("/", 2)[1:]
-
-
 def _load(artifact, batch):
     names = [name for _, planes in batch for _, name, _ in planes]
     tensors = artifact.subset(names).tensor_dict(framework="numpy")
@@ -204,19 +292,15 @@ def _widened(array):
     return (array.view(np.uint16).astype(np.uint32) << np.uint32(16)).view(np.float32).reshape(array.shape)
 
 
-def _manifest(client, reference, here):
-    """Of a host's folder, with all of the segments that are `here`: it says which arrays were narrowed, so nothing is read without
-    it. A host that has sealed nothing yet has none."""
-    end = time.monotonic() + _LAG_S
-    while True:
-        manifest = _read_manifest(client, reference) or {}
-        missing = here - {segment["file"] for segment in manifest.get("segments", ())}
-        if not missing:
-            return manifest
-        if time.monotonic() > end:
-            message = f"{reference}/manifest.json does not describe {min(missing)}; 'tensorcast activations verify' says more"
-            raise errors.make(grpc.StatusCode.DATA_LOSS, message, "MANIFEST_BEHIND")
-        time.sleep(0.05)
+def _manifest(client, folder):
+    """{number: what is needed of a segment} of a host's folder; a host that has sealed nothing yet has none."""
+    manifest = {}
+    for segment in (_read_manifest(client, folder) or {}).get("segments", ()):
+        found = _NUMBER.fullmatch(segment["file"])
+        if found:
+            manifest[int(found[1])] = {"bytes": segment["bytes"], "local": segment.get("local") is not False, "uploaded": segment.get("uploaded"),
+                                       "narrowed": segment.get("narrowed", ()), "arrays": len(segment.get("array_crc32c", "")) // 8}
+    return manifest
 
 
 def _checked(reference, text):
@@ -224,31 +308,29 @@ def _checked(reference, text):
     try:
         manifest = json.loads(text)
         segments = manifest["segments"]
-        whole = all(isinstance(s["file"], str) and isinstance(s["bytes"], int) and isinstance(s.get("uploaded", ""), str) and
-                    all(isinstance(name, str) for name in s.get("narrowed", ())) for s in segments)
+        texts = all(isinstance(s.get(key, ""), str) for s in segments for key in ("uploaded", "array_crc32c"))
+        whole = texts and all(isinstance(s["file"], str) and isinstance(s["bytes"], int) and
+                              all(isinstance(name, str) for name in s.get("narrowed", ())) for s in segments)
         if whole and manifest["format"] == "tensorcast-activations" and all("uploaded" in s for s in segments if s.get("local") is False):
             return manifest
         complaint = "it is no manifest of activations"
-    except (ValueError, TypeError, LookupError, RecursionError) as error:
+    except (ValueError, TypeError, AttributeError, LookupError, RecursionError) as error:
         complaint = error
     message = f"{reference}/manifest.json is damaged: {complaint}; removed, it is made anew from the segments that are here"
     raise errors.make(grpc.StatusCode.DATA_LOSS, message, "BAD_MANIFEST")
 
 
-def _read_manifest(client, reference):
-    parts, call = [], client.channel.stream("FetchSidecars", FetchSidecarsRequest.encode(artifact=reference, names=["manifest.json"]), None)
-    try:
-        for data in call:
-            event = SidecarEvent.decode(data)
-            if event.chunk is not None:
-                parts.append(event.chunk.data)
-        return _checked(reference, b"".join(parts))
-    except grpc.RpcError as error:
-        error.__traceback__ = None
-        if error.code() == grpc.StatusCode.NOT_FOUND:
+def _read_manifest(client, folder):
+    """The whole document, None where there is none. Each segment that is sealed makes a new one: what was replaced while it was read
+    is read again."""
+    end = time.monotonic() + _LAG_S
+    while True:
+        try:
+            told = sidecars.events(client, FetchSidecarsRequest.encode(artifact=folder, names=["manifest.json"]))
+            return _checked(folder, b"".join(event.chunk.data for event in told if event.chunk is not None))
+        except errors.ArtifactNotFoundError:
             return None
-        raise errors.from_rpc(error, client.socket_path) from None
-    except DecodeError as error:
-        raise errors.bad_answer(error) from None
-    finally:
-        call.cancel()
+        except errors.TensorcastError as error:
+            if error.code != grpc.StatusCode.FAILED_PRECONDITION or time.monotonic() > end:
+                raise
+        time.sleep(_PAUSE_S)

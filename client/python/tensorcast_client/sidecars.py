@@ -29,7 +29,7 @@ class Sidecar(NamedTuple):
 def listed(client, reference):
     """[Sidecar]"""
     files = None
-    for event in _events(client, FetchSidecarsRequest.encode(artifact=reference, list_only=True)):
+    for event in events(client, FetchSidecarsRequest.encode(artifact=reference, list_only=True)):
         files = _checked_list(event, files)
     if files is None:
         raise errors.bad_answer("no list of sidecars")
@@ -46,7 +46,7 @@ def fetch(client, reference, folder, names):
     os.makedirs(folder, exist_ok=True)
     receiver = _Receiver(folder)
     try:
-        for event in _events(client, FetchSidecarsRequest.encode(artifact=reference, names=names)):
+        for event in events(client, FetchSidecarsRequest.encode(artifact=reference, names=names)):
             receiver.take(event)
         return receiver.finish()
     finally:
@@ -70,7 +70,7 @@ def config_of(client, reference):
     return config if isinstance(config, dict) else {}
 
 
-def _events(client, request):
+def events(client, request):
     call = client.channel.stream("FetchSidecars", request, None)
     try:
         for data in call:
