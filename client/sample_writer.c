@@ -147,12 +147,9 @@ static bool is_in_order(const struct sample_plane *plane)
     return true;
 }
 
-unsigned char *sample_plane_turn(const struct sample_plane *plane)
+static void copy_in_order(const struct sample_plane *plane, unsigned char *turned)
 {
-    if (is_in_order(plane))
-        return NULL;
     uint64_t size = dtype_bits(plane->dtype) / 8, n_elements = plane->n_bytes / size, stride = 1;
-    unsigned char *turned = memory_alloc(plane->n_bytes + 1);
     uint64_t *index = memory_alloc_array(plane->rank + 1, sizeof *index),
              *strides = memory_alloc_array(plane->rank + 1, sizeof *strides);
     for (uint32_t k = plane->rank; k-- > 0; stride *= plane->shape[plane->axes[k]])
@@ -167,6 +164,33 @@ unsigned char *sample_plane_turn(const struct sample_plane *plane)
     }
     free(index);
     free(strides);
+}
+
+/* Of a complex number each half by itself. */
+static void swap_bytes(enum dtype dtype, unsigned char *bytes, uint64_t n_bytes)
+{
+    uint64_t size = dtype_bits(dtype) / 8 / (dtype == DTYPE_C64 ? 2 : 1);
+    for (uint64_t at = 0; at < n_bytes; at += size) {
+        for (uint64_t i = 0; i < size / 2; i++) {
+            unsigned char low = bytes[at + i];
+            bytes[at + i] = bytes[at + size - 1 - i];
+            bytes[at + size - 1 - i] = low;
+        }
+    }
+}
+
+unsigned char *sample_plane_turn(const struct sample_plane *plane)
+{
+    bool is_ordered = is_in_order(plane);
+    if (is_ordered && !plane->is_big_endian)
+        return NULL;
+    unsigned char *turned = memory_alloc(plane->n_bytes + 1);
+    if (is_ordered)
+        memcpy(turned, plane->bytes, plane->n_bytes);
+    else
+        copy_in_order(plane, turned);
+    if (plane->is_big_endian)
+        swap_bytes(plane->dtype, turned, plane->n_bytes);
     return turned;
 }
 

@@ -11,12 +11,13 @@ struct sample_plane { /* one layer's array */
     uint32_t layer, rank;
     enum dtype dtype;
     const uint64_t *shape;
-    const unsigned char *bytes; /* little endian */
+    const unsigned char *bytes;
+    bool is_big_endian;
     uint64_t n_bytes;
     const uint8_t *axes; /* the dimensions in the order in which they lie there, the slowest first */
 };
 
-/* The elements in C order, malloced; NULL: they are. */
+/* The elements in C order and little endian, malloced; NULL: they are. */
 unsigned char *sample_plane_turn(const struct sample_plane *plane);
 
 struct sample_writer;

@@ -461,6 +461,7 @@ static int append_sample(struct import *import, size_t at, size_t end, struct er
                                                            .shape = held->shape,
                                                            .bytes = entry->bytes,
                                                            .n_bytes = entry->n_bytes,
+                                                           .is_big_endian = entry->is_big_endian,
                                                            .axes = held->axes};
         with_text = !with_text && entry->text_bytes ? entry : with_text;
     }

@@ -175,6 +175,7 @@ static bool is_same(struct stored_arrays *stored, const struct stored_tensor *te
                                        .shape = entry->shape,
                                        .bytes = entry->bytes,
                                        .n_bytes = entry->n_bytes,
+                                       .is_big_endian = entry->is_big_endian,
                                        .axes = entry->axes};
     unsigned char *turned = has_shape(tensor, entry) ? sample_plane_turn(&plane) : NULL;
     bool is_same = has_shape(tensor, entry) && holds(stored, tensor, turned ? turned : entry->bytes);

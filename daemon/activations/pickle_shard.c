@@ -32,6 +32,7 @@ struct value {
     enum value_kind kind;
     enum dtype dtype;           /* VALUE_DTYPE, VALUE_ARRAY */
     bool is_ready;              /* of an array: it has its state */
+    bool is_big_endian;         /* VALUE_DTYPE, VALUE_ARRAY */
     uint8_t *axes;              /* of an array: see pickle_entry */
     int64_t number;             /* VALUE_BOOL, VALUE_INTEGER, VALUE_GLOBAL */
     const unsigned char *bytes; /* VALUE_TEXT, VALUE_BYTES, VALUE_ARRAY */
@@ -148,10 +149,8 @@ static bool push_mark(struct pickle *pickle)
 /* The values behind the last mark, which goes; they stay where they are until something is pushed. */
 static struct value **pop_mark(struct pickle *pickle, size_t *n)
 {
-    if (!pickle->n_marks) {
-        damaged(pickle, "there is no mark");
-        return NULL;
-    }
+    if (!pickle->n_marks)
+        return (damaged(pickle, "there is no mark"), NULL);
     if (!reserve_items(pickle, &pickle->stack, pickle->n_stack, &pickle->stack_capacity)) /* nothing was pushed yet */
         return NULL;
     size_t first = pickle->marks[--pickle->n_marks];
@@ -365,6 +364,7 @@ static bool set_array(struct pickle *pickle, struct value *array, const struct v
     if (!is_good || size != bytes->n_bytes)
         return damaged(pickle, "an array's shape and its bytes do not fit together");
     array->dtype = dtype->dtype;
+    array->is_big_endian = dtype->is_big_endian;
     array->items = shape->items;
     array->n_items = shape->n_items;
     array->bytes = bytes->bytes;
@@ -404,19 +404,24 @@ static bool call_global(struct pickle *pickle)
     return is_good ? push(pickle, new_value(pickle, VALUE_ARRAY)) : damaged(pickle, "an array is made of something else");
 }
 
+/* An array takes it with its bytes; what is changed after that is for others. */
+static bool set_byte_order(struct pickle *pickle, struct value *dtype, const struct value *state)
+{
+    const struct value *order = state->n_items < 2 || state->items[1]->kind != VALUE_TEXT ? NULL : state->items[1];
+    if (!order || order->n_bytes != 1 || !memchr("<>|=", order->bytes[0], 4))
+        return refuse_pickle(pickle, ERROR_UNIMPLEMENTED, "BAD_BYTE_ORDER", "an array has none of the byte orders <>|=");
+    dtype->is_big_endian = order->bytes[0] == '>';
+    return true;
+}
+
 static bool set_state(struct pickle *pickle)
 {
     const struct value *state = pop(pickle);
     struct value *value = state && pickle->n_stack > floor_of_stack(pickle) ? pickle->stack[pickle->n_stack - 1] : NULL;
     if (!value || state->kind != VALUE_TUPLE)
         return damaged(pickle, "something is given a state that has none");
-    if (value->kind == VALUE_DTYPE) {
-        if (state->n_items < 2 ||
-            (!is_text(state->items[1], "<") && !is_text(state->items[1], "|") && !is_text(state->items[1], "=")))
-            return refuse_pickle(pickle, ERROR_UNIMPLEMENTED, "BAD_BYTE_ORDER",
-                                 "an array has another byte order than this machine");
-        return true;
-    }
+    if (value->kind == VALUE_DTYPE)
+        return set_byte_order(pickle, value, state);
     if (value->kind != VALUE_ARRAY || value->is_ready || state->n_items != 5 || state->items[3]->kind != VALUE_BOOL)
         return damaged(pickle, "something is given a state that has none");
     return set_array(pickle, value, state->items[1], state->items[2], state->items[4], state->items[3]->number);
@@ -486,25 +491,19 @@ static const struct value *run(struct pickle *pickle)
 {
     uint64_t protocol;
     if (pickle->at == pickle->end || *pickle->at++ != 0x80 || !take_number(pickle, 1, &protocol) || protocol < 4 ||
-        protocol > 5) {
-        refuse_pickle(pickle, ERROR_INVALID_ARGUMENT, "BAD_PROTOCOL", "this is no pickle of protocol 4 or 5");
-        return NULL;
-    }
+        protocol > 5)
+        return (refuse_pickle(pickle, ERROR_INVALID_ARGUMENT, "BAD_PROTOCOL", "this is no pickle of protocol 4 or 5"), NULL);
     for (;;) {
-        if (pickle->at == pickle->end) {
-            damaged(pickle, "the pickle has no end");
-            return NULL;
-        }
+        if (pickle->at == pickle->end)
+            return (damaged(pickle, "the pickle has no end"), NULL);
         unsigned char opcode = *pickle->at++;
         if (opcode == '.')
             break;
         if (!run_instruction(pickle, opcode))
             return NULL;
     }
-    if (pickle->at != pickle->end) {
-        damaged(pickle, "there are bytes behind the end of the pickle");
-        return NULL;
-    }
+    if (pickle->at != pickle->end)
+        return (damaged(pickle, "there are bytes behind the end of the pickle"), NULL);
     return pickle->n_marks ? (damaged(pickle, "a mark is left over"), NULL) : pop(pickle);
 }
 
@@ -559,6 +558,7 @@ static bool read_entry(struct pickle *pickle, const struct value *dict, struct p
     entry->shape = dims;
     entry->bytes = array->bytes;
     entry->n_bytes = array->n_bytes;
+    entry->is_big_endian = array->is_big_endian;
     entry->axes = array->axes;
     entry->text = has_text ? (const char *)text->bytes : "";
     entry->text_bytes = has_text ? text->n_bytes : 0;

@@ -16,8 +16,9 @@ struct pickle_entry {
     enum dtype dtype;
     uint32_t rank;
     const uint64_t *shape;      /* gone when the reader returns, as is all but the bytes and the text */
-    const unsigned char *bytes; /* of its elements, little endian */
+    const unsigned char *bytes; /* of its elements */
     uint64_t n_bytes;
+    bool is_big_endian;
     const uint8_t *axes; /* the dimensions in the order in which they lie there, the slowest first; in C order 0, 1, 2 ... */
     const char *text;
     size_t text_bytes;

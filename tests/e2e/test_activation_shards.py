@@ -54,6 +54,22 @@ def test_every_plain_type_and_order_comes_through(daemon, acts, tmp_path, protoc
     assert all(got[k].dtype == a.dtype and got[k].shape == a.shape and (got[k] == a).all() for k, a in arrays.items())
 
 
+@pytest.mark.parametrize("protocol", [4, 5])
+def test_big_endian_arrays_are_stored_as_the_same_numbers(daemon, acts, tmp_path, protocol):
+    kinds = ("i2", "u2", "f2", "i4", "u4", "f4", "c8", "f8", "i8", "u8")
+    arrays = {k: (np.arange(24) * 1.37 + 300).astype(f">{kind}").reshape(2, 3, 4) for k, kind in enumerate(kinds)}
+    arrays |= {20 + k: np.asfortranarray(a) for k, a in arrays.items()} | {40 + k: a.transpose(2, 0, 1) for k, a in arrays.items()}
+    arrays |= {60: arrays[5].astype("<f4"), 61: np.array(2.5, ">f4"), 62: np.zeros((0, 3), ">f8")}
+    arrays[5].flat[:2] = np.nan, -0.0
+    shard(tmp_path / "shard_0001.pkl.gz", {k: [(1, a)] for k, a in arrays.items()}, protocol)
+    for skipped in (0, 1):
+        assert daemon.cli.json("activations", "import", acts, tmp_path, "--host", 3) == {"shards": 1, "samples": 1, "skipped": skipped}
+    (got,) = stored(acts / "host_003").values()
+    for k, a in arrays.items():
+        assert got[k].dtype == a.dtype.newbyteorder("<") and got[k].shape == a.shape
+        assert got[k].tobytes() == a.astype(got[k].dtype).tobytes(), k
+
+
 class Runs:
     def __init__(self, *call):
         self.call = call

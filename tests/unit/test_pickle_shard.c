@@ -93,7 +93,11 @@ static void what_is_no_shard_of_arrays_is_refused(void **state)
             "BAD_DTYPE"),
         ROW("\x80\x04\x8c\x05numpy\x8c\x05"
             "dtype\x93\x8c\x02"
-            "f4\x89\x88\x87R(K\x03\x8c\x01>tb.",
+            "f4\x89\x88\x87R(K\x03\x8c\x01?tb.",
+            "BAD_BYTE_ORDER"),
+        ROW("\x80\x04\x8c\x05numpy\x8c\x05"
+            "dtype\x93\x8c\x02"
+            "f4\x89\x88\x87R(K\x03K>tb.",
             "BAD_BYTE_ORDER"),
         ROW("\x80\x04\x8c\x05numpy\x8c\x07ndarray\x93)R.", "BAD_PICKLE"),
     };
