@@ -19,6 +19,7 @@ import stat
 import struct
 import tempfile
 import threading
+from pathlib import Path
 
 CLONE_NEWNS, MS_BIND, MS_REC, MS_PRIVATE, MNT_FORCE, MNT_DETACH = 0x20000, 1 << 12, 1 << 14, 1 << 18, 1, 2
 NAMES = {1: "lookup", 3: "getattr", 5: "readlink", 14: "open", 15: "read", 18: "release", 25: "flush", 27: "opendir", 28: "readdir", 29: "releasedir"}
@@ -51,9 +52,19 @@ def have_mounts_of_our_own():
     global has_own_mounts
     if not has_own_mounts:
         check(libc.unshare(CLONE_NEWNS), "unshare")
-        if libc.mount(b"none", b"/", None, MS_REC | MS_PRIVATE, None) != 0 and ctypes.get_errno() != errno.EINVAL:
+        if libc.mount(b"none", b"/", None, MS_REC | MS_PRIVATE, None) == 0:
+            drop_copies()
+        elif ctypes.get_errno() != errno.EINVAL:
             raise OSError(ctypes.get_errno(), "mount --make-rprivate /")
         has_own_mounts = True
+
+
+def drop_copies():
+    """Of images that tests beside this one have mounted: as long as there is one of them, what is unmounted there stays."""
+    for line in Path("/proc/thread-self/mountinfo").read_text().splitlines():
+        point, source = line.split()[4], line.split(" - ")[1].split()[1]
+        if source.startswith("/dev/loop"):
+            libc.umount2(point.encode().decode("unicode-escape").encode("latin-1"), MNT_DETACH)
 
 
 class HangingFiles:
