@@ -52,11 +52,12 @@ def helpers(daemon):
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            pid, name, state, parent = (folder / "stat").read_text().replace("(", "").replace(")", "").split()[:4]
+            before, _, after = (folder / "stat").read_text().rpartition(")")  # of a name that may have any letters
         except OSError:
             continue
-        if int(parent) == daemon.process.pid and name == "tensorcast-fuse" and state != "Z":
-            found.append(int(pid))
+        state, parent = after.split()[:2]
+        if int(parent) == daemon.process.pid and before.partition("(")[2] == "tensorcast-fuse" and state != "Z":
+            found.append(int(folder.name))
     return found
 
 
