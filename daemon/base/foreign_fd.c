@@ -1,6 +1,7 @@
-/* Threads are started as they are needed and end when nothing is left to close; a hung one keeps its place until the kernel
- * lets it go, or the process ends. Beyond MAX_WAITING a descriptor stays open for good: the limit of open files is the bound
- * then, and hand-off connections of a user with that many are refused long before. */
+/* What waits is a queue for each owner, and owners take turns, so that nobody's descriptors wait for a place or a thread behind
+ * another's. What bounds the queues is the limit of open files, since all that waits is open. Threads are started as they
+ * are needed and end when nothing is left to close; a hung one keeps its place until the kernel lets it go, or the process
+ * ends. */
 #include "base/foreign_fd.h"
 
 #include <errno.h>
@@ -21,21 +22,30 @@ enum {
     FREE_THREADS = 16, /* with more, only who has none gets one: a few users whose descriptors hang do not take all */
     MAX_THREADS = 64,
     MAX_THREADS_PER_OWNER = 4,
-    MAX_WAITING = 4096,
     PEEK_BYTES = 64 << 10,
     MAX_PEEKS = 64
 };
 
 struct foreign {
+    struct foreign *next;
     int fd;
-    uid_t owner;
+};
+
+struct owner { /* who has anything here */
+    struct owner *next;
+    uid_t uid;
+    struct foreign *first, **end; /* that wait */
+    size_t n_waiting, n_closing;
+};
+
+struct task { /* of a thread */
+    struct foreign *foreign;
+    uid_t uid;
 };
 
 static struct {
     pthread_mutex_t lock; /* for everything here */
-    struct foreign waiting[MAX_WAITING];
-    size_t n_waiting;
-    uid_t closing[MAX_THREADS]; /* whose descriptors the threads are at */
+    struct owner *owners; /* whose turn it is first */
     size_t n_closing;
 } queue = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -74,52 +84,81 @@ bool foreign_fd_is_queued(int socket)
     return is_queued;
 }
 
-static size_t count_closing(uid_t owner)
+/* --- owners: with the lock held ------------------------------------------------------------------------------------- */
+
+static struct owner **find_owner(uid_t uid)
 {
-    size_t count = 0;
-    for (size_t i = 0; i < queue.n_closing; i++)
-        count += queue.closing[i] == owner;
-    return count;
+    struct owner **at = &queue.owners;
+    while (*at && (*at)->uid != uid)
+        at = &(*at)->next;
+    return at;
 }
 
-static bool may_have_thread(uid_t owner)
+static void put_last(struct foreign *foreign, uid_t uid)
 {
-    size_t n = count_closing(owner);
-    return n < (queue.n_closing < FREE_THREADS ? MAX_THREADS_PER_OWNER : 1);
-}
-
-/* With the lock held: the first one whose owner has not got his share of the threads yet. */
-static bool take_next(struct foreign *next)
-{
-    for (size_t i = 0; queue.n_closing < MAX_THREADS && i < queue.n_waiting; i++) {
-        if (!may_have_thread(queue.waiting[i].owner))
-            continue;
-        *next = queue.waiting[i];
-        memmove(&queue.waiting[i], &queue.waiting[i + 1], (--queue.n_waiting - i) * sizeof *queue.waiting);
-        queue.closing[queue.n_closing++] = next->owner;
-        return true;
+    struct owner **at = find_owner(uid), *owner = *at;
+    if (!owner) {
+        owner = *at = memory_alloc(sizeof *owner);
+        owner->uid = uid;
+        owner->end = &owner->first;
     }
-    return false;
+    *owner->end = foreign;
+    owner->end = &foreign->next;
+    owner->n_waiting++;
 }
 
-static void forget_owner(uid_t owner)
+static bool may_take(const struct owner *owner)
 {
-    size_t i = 0;
-    while (queue.closing[i] != owner)
-        i++;
-    queue.closing[i] = queue.closing[--queue.n_closing];
+    return owner->n_waiting && owner->n_closing < (queue.n_closing < FREE_THREADS ? MAX_THREADS_PER_OWNER : 1);
 }
+
+/* The first one of the owner who has not got his share of the threads yet; he is the last then. */
+static bool take_next(struct task *next)
+{
+    struct owner **at = &queue.owners;
+    while (*at && !may_take(*at))
+        at = &(*at)->next;
+    struct owner *owner = *at;
+    if (!owner || queue.n_closing == MAX_THREADS)
+        return false;
+    *next = (struct task){owner->first, owner->uid};
+    owner->first = next->foreign->next;
+    owner->end = owner->first ? owner->end : &owner->first;
+    next->foreign->next = NULL;
+    owner->n_waiting--;
+    owner->n_closing++;
+    queue.n_closing++;
+    *at = owner->next;
+    while (*at)
+        at = &(*at)->next;
+    *at = owner;
+    owner->next = NULL;
+    return true;
+}
+
+static void note_end(uid_t uid)
+{
+    struct owner **at = find_owner(uid), *owner = *at;
+    queue.n_closing--;
+    if (--owner->n_closing + owner->n_waiting > 0)
+        return;
+    *at = owner->next;
+    free(owner);
+}
+
+/* --- threads -------------------------------------------------------------------------------------------------------- */
 
 static void *close_them(void *first)
 {
-    struct foreign foreign = *(struct foreign *)first;
+    struct task task = *(struct task *)first;
     bool has_next = true;
     free(first);
     while (has_next) {
-        close(foreign.fd);
+        close(task.foreign->fd);
+        free(task.foreign);
         pthread_mutex_lock(&queue.lock);
-        forget_owner(foreign.owner);
-        has_next = take_next(&foreign);
+        note_end(task.uid);
+        has_next = take_next(&task);
         pthread_mutex_unlock(&queue.lock);
     }
     return NULL;
@@ -128,20 +167,20 @@ static void *close_them(void *first)
 /* With the lock held. A thread that cannot be had is asked for again with the next descriptor. */
 static void start_thread(void)
 {
-    struct foreign next;
+    struct task next;
     pthread_attr_t detached;
     pthread_t thread;
     sigset_t all, old;
     if (!take_next(&next))
         return;
-    struct foreign *first = memory_copy(&next, sizeof next);
+    struct task *first = memory_copy(&next, sizeof next);
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old);
     pthread_attr_init(&detached);
     pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
     if (pthread_create(&thread, &detached, close_them, first)) {
-        queue.waiting[queue.n_waiting++] = next;
-        forget_owner(next.owner);
+        put_last(next.foreign, next.uid);
+        note_end(next.uid);
         free(first);
     }
     pthread_attr_destroy(&detached);
@@ -151,11 +190,11 @@ static void start_thread(void)
 void foreign_fd_close(int fd, uid_t owner)
 {
     int callers_errno = errno;
+    struct foreign *foreign = memory_alloc(sizeof *foreign);
+    foreign->fd = fd;
     pthread_mutex_lock(&queue.lock);
-    if (queue.n_waiting < MAX_WAITING) {
-        queue.waiting[queue.n_waiting++] = (struct foreign){fd, owner};
-        start_thread();
-    }
+    put_last(foreign, owner);
+    start_thread();
     pthread_mutex_unlock(&queue.lock);
     errno = callers_errno;
 }
@@ -170,12 +209,11 @@ void foreign_fd_close_socket(int socket, uid_t owner, bool brings_none)
         foreign_fd_close(socket, owner);
 }
 
-size_t foreign_fd_open(uid_t owner)
+size_t foreign_fd_open(uid_t uid)
 {
     pthread_mutex_lock(&queue.lock);
-    size_t count = count_closing(owner);
-    for (size_t i = 0; i < queue.n_waiting; i++)
-        count += queue.waiting[i].owner == owner;
+    const struct owner *owner = *find_owner(uid);
+    size_t count = owner ? owner->n_waiting + owner->n_closing : 0;
     pthread_mutex_unlock(&queue.lock);
     return count;
 }

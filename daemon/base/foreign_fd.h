@@ -21,6 +21,6 @@ void foreign_fd_close(int fd, uid_t owner);
  * was refused them before the client could send any. */
 void foreign_fd_close_socket(int socket, uid_t owner, bool brings_none);
 /* How many of this user's descriptors are not closed yet. */
-size_t foreign_fd_open(uid_t owner);
+size_t foreign_fd_open(uid_t uid);
 
 #endif

@@ -1,6 +1,8 @@
 /* The hand-off server: accept, check the peer, take one token, answer with one message and one descriptor, then watch the
  * connection until it ends. A peer that says nothing, says something else or is somebody else is closed without a word.
  *
+ *     held, while its user's descriptors wait to be closed
+ *        v
  *     accepted --token--> lease --hang-up or any further byte--> closed
  *        |  +-----region--> offered --taken by a request--> the connection belongs to the region
  *        |                     | 10 s, hang-up or any further byte
@@ -30,7 +32,8 @@ enum {
     SWEEP_MS = 1000,
     WARNING_INTERVAL_MS = 1000,
     MAX_UNREDEEMED_PER_UID = 4096,
-    MAX_UNCLOSED_PER_UID = 64, /* descriptors that a user sent and that nobody could close yet */
+    MAX_UNCLOSED_PER_UID = 64, /* descriptors that a user sent and that nobody could close yet: with more, it is held */
+    HELD_MS = 10,
 };
 
 /* What a connection takes of what users share. */
@@ -56,6 +59,7 @@ struct peer {
     uid_t uid;
     pid_t pid;
     struct seat seat;                         /* empty while an unredeemed token of its user has one */
+    bool is_held;                             /* nobody looks at what it says yet */
     bool brings_none;                         /* no descriptor of the client's can be in the socket's queue */
     struct replica *lease;                    /* NULL until a token was redeemed */
     uint64_t connected_ns, leased_ns;         /* leased_ns: when it was */
@@ -69,7 +73,8 @@ struct handoff {
     struct quota *quota;
     uint64_t max_silent_per_uid;
     struct unix_listener *listener;
-    struct loop_timer *sweep;
+    struct loop_timer *sweep, *held;
+    size_t n_held;
     struct grant *grants;
     struct peer *peers, *leases;   /* leases: those of one replica stand together, so that nobody walks past others' */
     uint64_t warned_ns, n_refused; /* n_refused: since then */
@@ -142,6 +147,7 @@ static void free_peer(struct peer *peer)
 
 static void close_peer(struct peer *peer)
 {
+    peer->handoff->n_held -= peer->is_held;
     unlink_peer(peer);
     loop_watch_destroy(peer->watch);
     foreign_fd_close_socket(peer->fd, peer->uid, peer->brings_none);
@@ -347,7 +353,9 @@ static void on_first_message(struct peer *peer)
 static void on_peer(void *data, int events)
 {
     struct peer *peer = data;
-    if (peer->lease && events == LOOP_WRITABLE)
+    if (peer->is_held)
+        close_peer(peer); /* it hung up */
+    else if (peer->lease && events == LOOP_WRITABLE)
         go_on_sending(peer);
     else if (!peer->lease && !peer->region && !(events & LOOP_HANGUP))
         on_first_message(peer);
@@ -374,15 +382,41 @@ static bool has_free_token(const struct handoff *handoff, uid_t uid)
     return n_tokens > n_waiting;
 }
 
+static bool has_many_unclosed(uid_t uid)
+{
+    return !quota_is_privileged(uid) && foreign_fd_open(uid) >= MAX_UNCLOSED_PER_UID;
+}
+
+/* A load into many regions ends with two descriptors for each, and on a busy host it takes a moment until they are closed:
+ * that is no reason to turn the next client of the same user away. */
+static void release_held(void *data)
+{
+    struct handoff *handoff = data;
+    for (struct peer *peer = handoff->peers; peer && handoff->n_held; peer = peer->next) {
+        if (!peer->is_held || has_many_unclosed(peer->uid))
+            continue;
+        peer->is_held = false;
+        handoff->n_held--;
+        loop_watch_change(peer->watch, LOOP_READABLE | LOOP_HANGUP);
+    }
+    if (!handoff->n_held)
+        loop_timer_stop(handoff->held);
+}
+
+static void hold_peer(struct peer *peer)
+{
+    peer->is_held = true;
+    if (peer->handoff->n_held++ == 0)
+        loop_timer_start(peer->handoff->held, HELD_MS, HELD_MS);
+}
+
 static void on_accept(void *context, int fd, const struct ucred *credentials)
 {
     struct handoff *handoff = context;
     struct seat seat = {0};
     struct error error;
-    bool brings_none = foreign_fd_is_refused(fd), unclosed = foreign_fd_open(credentials->uid) >= MAX_UNCLOSED_PER_UID;
-    if (unclosed)
-        warn_of_refusal(handoff, "descriptors of this user take too long to close", credentials->uid, credentials->pid);
-    if (unclosed || silent_peers(handoff, credentials->uid) >= handoff->max_silent_per_uid) {
+    bool brings_none = foreign_fd_is_refused(fd), must_wait = has_many_unclosed(credentials->uid);
+    if (silent_peers(handoff, credentials->uid) >= handoff->max_silent_per_uid) {
         foreign_fd_close_socket(fd, credentials->uid, brings_none);
         return;
     }
@@ -401,9 +435,11 @@ static void on_accept(void *context, int fd, const struct ucred *credentials)
                           .connected_ns = clock_now_ns(),
                           .expires_ns = clock_now_ns() + (uint64_t)HANDOFF_TOKEN_TTL_MS * NS_PER_MS};
     link_peer(peer, &handoff->peers);
-    peer->watch = loop_watch_create(handoff->loop, fd, LOOP_READABLE | LOOP_HANGUP, on_peer, peer);
+    peer->watch = loop_watch_create(handoff->loop, fd, LOOP_HANGUP | (must_wait ? 0 : LOOP_READABLE), on_peer, peer);
     if (!peer->watch)
         close_peer(peer);
+    else if (must_wait)
+        hold_peer(peer);
 }
 
 static void on_shed(void *context, int errno_value)
@@ -425,7 +461,9 @@ static void sweep(void *data)
     struct peer *next;
     for (struct peer *peer = handoff->peers; peer; peer = next) {
         next = peer->next;
-        if (peer->expires_ns <= now)
+        if (peer->expires_ns <= now && peer->is_held)
+            refuse_peer(peer, "descriptors of this user take too long to close");
+        else if (peer->expires_ns <= now)
             close_peer(peer);
     }
 }
@@ -451,6 +489,7 @@ int handoff_create(const struct handoff_options *options, struct handoff **creat
         free(handoff);
         return -1;
     }
+    handoff->held = loop_timer_create(handoff->loop, release_held, handoff);
     handoff->sweep = loop_timer_create(handoff->loop, sweep, handoff);
     loop_timer_start(handoff->sweep, SWEEP_MS, SWEEP_MS);
     *created = handoff;
@@ -468,6 +507,7 @@ void handoff_destroy(struct handoff *handoff)
         close_peer(handoff->leases);
     while (handoff->grants)
         destroy_grant(&handoff->grants, true);
+    loop_timer_destroy(handoff->held);
     loop_timer_destroy(handoff->sweep);
     free(handoff);
 }

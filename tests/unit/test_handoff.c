@@ -14,12 +14,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <time.h>
@@ -792,35 +794,68 @@ static void a_user_has_4096_tokens_and_not_one_more(void **state)
         ask(stage, &one_more, revoke_connection);
 }
 
-/* Four threads close for one user at most: the others wait for them. */
-static void a_user_whose_descriptors_do_not_close_is_refused_until_they_do(void **state)
+/* The thread's user, which the socket tells of its peer; the loop's thread stays who it is. */
+static int connect_as(const struct stage *stage, uid_t uid)
 {
-    enum { UNCLOSED = 64, HANGING = 4 };
+    assert_int_equal(chmod(stage->folder, 0755) | chmod(stage->path, 0666), 0);
+    assert_int_equal(syscall(SYS_setresuid, -1, uid, -1), 0);
+    int fd = connect_to(stage);
+    assert_int_equal(syscall(SYS_setresuid, -1, 0, -1), 0);
+    return fd;
+}
+
+static bool is_answered_within(int fd, int ms)
+{
+    return poll(&(struct pollfd){.fd = fd, .events = POLLIN}, 1, ms) == 1;
+}
+
+/* Four threads close for one user at most: the others wait for them. */
+static void a_user_whose_descriptors_do_not_close_is_held_until_they_do(void **state)
+{
+    enum { UNCLOSED = 64, HANGING = 4, MALLORY = 70001, ALICE = 70002, SHORT_MS = 100 };
     struct stage *stage = *state;
-    int other_sides[HANGING];
-    for (int i = 0; i < UNCLOSED - 1; i++)
-        foreign_fd_close(i < HANGING ? lingering(&other_sides[i]) : dup(STDIN_FILENO), getuid());
-    assert_int_equal(foreign_fd_open(getuid()), UNCLOSED - 1);
-    struct request request = new_token(stage, 1, getuid());
-    int kept, connection, fd = redeem(stage, request.token, sizeof request.token, &kept);
-    assert_true(fd >= 0);
-    close(fd); /* but not the connection, which would wait with the others */
-    foreign_fd_close(dup(STDIN_FILENO), getuid());
-    assert_int_equal(foreign_fd_open(getuid()), UNCLOSED);
     struct handoff_answer answer;
-    connection = connect_to(stage);
-    assert_int_equal(receive(connection, &answer), -1); /* closed on */
+    int other_sides[HANGING], fd;
+    if (geteuid() != 0)
+        skip();
+    for (int i = 0; i < UNCLOSED; i++)
+        foreign_fd_close(i < HANGING ? lingering(&other_sides[i]) : dup(STDIN_FILENO), MALLORY);
+    assert_int_equal(foreign_fd_open(MALLORY), UNCLOSED);
+    struct request request = new_token(stage, 1, MALLORY), other = new_token(stage, 1, ALICE);
+    int held = connect_as(stage, MALLORY), leaving = connect_as(stage, MALLORY), free = connect_as(stage, ALICE);
+    assert_int_equal(send(held, request.token, sizeof request.token, MSG_NOSIGNAL), sizeof request.token);
+    assert_int_equal(send(free, other.token, sizeof other.token, MSG_NOSIGNAL), sizeof other.token);
+    assert_true((fd = receive(free, &answer)) >= 0);
+    close(fd);
+    close(leaving);
+    assert_false(is_answered_within(held, SHORT_MS));
+    for (int i = 0; i < HANGING; i++)
+        reset(other_sides[i]);
+    assert_true((fd = receive(held, &answer)) >= 0);
+    close(fd);
+    close(held);
+    close(free);
+    for (int i = 0; i < ANSWER_MS && foreign_fd_open(MALLORY); i++)
+        usleep(1000);
+    assert_int_equal(foreign_fd_open(MALLORY), 0);
+}
+
+static void root_and_the_daemons_user_are_not_held(void **state)
+{
+    enum { UNCLOSED = 80, HANGING = 4 };
+    struct stage *stage = *state;
+    int other_sides[HANGING], connection;
+    for (int i = 0; i < UNCLOSED; i++)
+        foreign_fd_close(i < HANGING ? lingering(&other_sides[i]) : dup(STDIN_FILENO), getuid());
+    struct request request = new_token(stage, 1, getuid());
+    int fd = redeem(stage, request.token, sizeof request.token, &connection);
+    assert_true(fd >= 0);
+    close(fd);
     close(connection);
     for (int i = 0; i < HANGING; i++)
         reset(other_sides[i]);
     for (int i = 0; i < ANSWER_MS && foreign_fd_open(getuid()); i++)
         usleep(1000);
-    request = new_token(stage, 1, getuid());
-    fd = redeem(stage, request.token, sizeof request.token, &connection);
-    assert_true(fd >= 0);
-    close(fd);
-    close(connection);
-    close(kept);
 }
 
 int main(void)
@@ -830,7 +865,8 @@ int main(void)
         STAGED(a_token_buys_the_memory_and_the_connection_is_the_lease),
         STAGED(a_user_has_no_more_leases_than_its_share_tokens_included),
         STAGED(a_user_has_4096_tokens_and_not_one_more),
-        STAGED(a_user_whose_descriptors_do_not_close_is_refused_until_they_do),
+        STAGED(a_user_whose_descriptors_do_not_close_is_held_until_they_do),
+        STAGED(root_and_the_daemons_user_are_not_held),
         STAGED(a_second_descriptor_is_not_closed_by_the_loop),
         STAGED(leases_are_listed_by_replica_without_a_walk_over_others),
         STAGED(a_token_works_once),
