@@ -293,6 +293,44 @@ static void a_server_elsewhere_cannot_lead_to_this_host_by_a_name(void **state)
     http_engine_destroy(engine);
 }
 
+/* The same, where a proxy is asked for everything but that name: libcurl connects to it itself. */
+static void nor_by_a_name_that_no_proxy_excepts(void **state)
+{
+    setenv("http_proxy", "http://127.0.0.1:1", 1);
+    setenv("no_proxy", "elsewhere.org, .name.test", 1);
+    a_server_elsewhere_cannot_lead_to_this_host_by_a_name(state);
+    unsetenv("http_proxy");
+    unsetenv("no_proxy");
+}
+
+static void what_no_proxy_does_not_except_is_asked_through_the_proxy_and_no_other_way(void **state)
+{
+    struct http_engine *engine = start_engine(true);
+    struct http_script *script = start_script(), *proxy = start_script();
+    char url[HTTP_SCRIPT_URL_CHARS], proxy_url[HTTP_SCRIPT_URL_CHARS];
+    struct error error;
+    (void)state;
+    resolved = "127.0.0.1";
+    setenv("http_proxy", http_script_url(proxy, "", proxy_url), 1);
+    setenv("no_proxy", "other.test,127.0.0.1", 1);
+    for (size_t i = 0; i < 2; i++)
+        if (ways[i](engine, named(script, "/o", url), &error))
+            fail_msg("%s", error.message);
+    assert_int_equal(http_script_requests(script), 0);
+    assert_int_equal(http_script_requests(proxy), 2);
+    setenv("no_proxy", "name.test", 1);
+    for (size_t i = 0; i < 2; i++)
+        if (ways[i](engine, url, &error))
+            fail_msg("%s", error.message);
+    assert_int_equal(http_script_requests(script), 2); /* not on the connection to the proxy */
+    assert_int_equal(http_script_requests(proxy), 2);
+    unsetenv("http_proxy");
+    unsetenv("no_proxy");
+    http_script_stop(script);
+    http_script_stop(proxy);
+    http_engine_destroy(engine);
+}
+
 static void a_metadata_service_is_asked_by_calls_that_say_so_alone(void **state)
 {
     struct http_engine *engine = start_engine(false);
@@ -322,6 +360,8 @@ int main(void)
         cmocka_unit_test(a_name_that_leads_to_a_reserved_address_is_refused_at_once),
         cmocka_unit_test(a_name_may_lead_to_this_host_when_it_was_asked_for_itself),
         cmocka_unit_test(a_server_elsewhere_cannot_lead_to_this_host_by_a_name),
+        cmocka_unit_test(nor_by_a_name_that_no_proxy_excepts),
+        cmocka_unit_test(what_no_proxy_does_not_except_is_asked_through_the_proxy_and_no_other_way),
         cmocka_unit_test(a_metadata_service_is_asked_by_calls_that_say_so_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -47,9 +47,9 @@ bool http_direct_prepare(struct http_exchange *exchange, const struct http_wire 
     char host[URL_AUTHORITY_CHARS];
     /* Behind a proxy plain HTTP is said in other words; for https libcurl makes a tunnel, and what is said in it is the
      * same. */
-    bool may_be_proxied = strncasecmp(attempt->url, "https:", 6) != 0 && http_wire_proxy(attempt->url);
+    bool is_plainly_proxied = !attempt->where.is_secure && attempt->guard.is_proxied;
     if (!exchange->order.has_sink || !exchange->order.expected->is_range || strcmp(attempt->method, "GET") != 0 ||
-        attempt->body_bytes > 0 || attempt->is_malformed || may_be_proxied)
+        attempt->body_bytes > 0 || attempt->is_malformed || is_plainly_proxied)
         return false;
     char *target = url_target(&attempt->where);
     url_origin(&attempt->where, exchange->direct.origin);

@@ -5,6 +5,7 @@
 
 #include "base/redact.h"
 #include "base/text.h"
+#include "source/http/http_proxy.h"
 
 enum kind { AGAIN, FINAL, TLS, PROXY, PROTOCOL, REFUSED, DROPPED };
 
@@ -46,13 +47,13 @@ static const struct meaning *meaning_of(CURLcode code)
     return &unknown;
 }
 
-static void proxy_of(const char *url, char text[REDACT_CHARS])
+static void proxy_of(const struct url *url, char text[REDACT_CHARS])
 {
-    const char *proxy = http_wire_proxy(url);
+    const char *proxy = http_proxy_find(url);
     redact(proxy ? proxy : "(none is set)", text, REDACT_CHARS);
 }
 
-int http_failure_proxy(const char *url, int status, struct error *error)
+int http_failure_proxy(const struct url *url, int status, struct error *error)
 {
     char proxy[REDACT_CHARS];
     proxy_of(url, proxy);
@@ -89,7 +90,7 @@ struct http_failure http_failure_of(const struct http_exchange *exchange, const 
     }
     if (meaning->kind == PROXY || (exchange->curl.proxy_status >= 300 && !is_answered)) {
         char proxy[REDACT_CHARS];
-        proxy_of(exchange->order.attempt->url, proxy);
+        proxy_of(&exchange->order.attempt->where, proxy);
         bool is_refusal = exchange->curl.proxy_status == 407;
         fail(error, is_refusal ? ERROR_PERMISSION_DENIED : ERROR_UNAVAILABLE, REASON(PROXY_FAILED),
              "the proxy %s failed: %s%s", proxy, details, is_refusal ? "; it wants credentials" : "");

@@ -19,6 +19,6 @@ struct http_failure {
 struct http_failure http_failure_of(const struct http_exchange *exchange, const struct http_wire *wire, struct error *error);
 
 /* The proxy's own answer to a plain request, 407. */
-int http_failure_proxy(const char *url, int status, struct error *error);
+int http_failure_proxy(const struct url *url, int status, struct error *error);
 
 #endif

@@ -7,7 +7,7 @@
 
 #include "base/memory.h"
 #include "base/redact.h"
-#include "source/http/http_wire.h"
+#include "source/http/http_proxy.h"
 
 static int refuse_url(const char *url, const char *reason, const char *why, struct error *error)
 {
@@ -166,12 +166,11 @@ bool http_fence_has_refused(const struct error *error)
 struct http_guard http_fence_guard(const struct http_fence *fence, const struct url *url, const struct url *home)
 {
     bool is_led = !url_same_origin(url, home) && !url_is_this_host(home);
-    char *form = url_print(url);
-    bool is_proxied = http_wire_proxy(form); /* then the address is the proxy's */
-    free(form);
+    bool is_proxied = http_proxy_find(url) != NULL;
     return (struct http_guard){
         .only_this_host = !url->is_secure && !fence->allow_plain && !is_proxied && url_is_this_host(url),
         .not_this_host = is_led && !is_proxied && !is_configured(fence, url),
         .may_be_reserved = url->has_address,
+        .is_proxied = is_proxied,
     };
 }

@@ -7,7 +7,8 @@
  *   REDIRECT_TO_THIS_HOST a server elsewhere sends us to this host
  *   OUTSIDE_TRUSTED_URLS  a confined call is sent to what is below none of the trusted URLs
  * The machine's own metadata service is asked by calls that say so (http_call.no_proxy); they follow no redirects. Behind a
- * proxy only what stands in the URL is known here: names are the proxy's to resolve. Pure; any thread. */
+ * proxy only what stands in the URL is known here: names are the proxy's to resolve. Which one a URL is asked through is
+ * found in http_proxy.h. Pure but for that; any thread. */
 #ifndef SOURCE_HTTP_FENCE_H
 #define SOURCE_HTTP_FENCE_H
 
@@ -44,6 +45,7 @@ bool http_fence_has_refused(const struct error *error);
 
 struct http_guard { /* what the addresses of a connection may be */
     bool only_this_host, not_this_host, may_be_reserved;
+    bool is_proxied; /* they are the proxy's */
 };
 /* For a request to `url`, which the fence let pass, of a call to `home`. */
 struct http_guard http_fence_guard(const struct http_fence *fence, const struct url *url, const struct url *home);

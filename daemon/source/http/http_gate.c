@@ -45,7 +45,7 @@ static curl_socket_t open_socket(void *data, curlsocktype purpose, struct curl_s
 bool http_guard_same(const struct http_guard *a, const struct http_guard *b)
 {
     return a->only_this_host == b->only_this_host && a->not_this_host == b->not_this_host &&
-           a->may_be_reserved == b->may_be_reserved;
+           a->may_be_reserved == b->may_be_reserved && a->is_proxied == b->is_proxied;
 }
 
 void http_gate_set(CURL *easy, struct http_gate *gate)

@@ -109,7 +109,7 @@ static enum http_verdict judge_refusal(const struct http_run *run, const struct 
     if (exchange->answer.body)
         exchange->answer.body[exchange->answer.n_body] = '\0';
     if (reply.head.status == 407) {
-        http_failure_proxy(run->attempt.url, reply.head.status, error);
+        http_failure_proxy(&run->attempt.where, reply.head.status, error);
         return HTTP_FAIL;
     }
     enum http_verdict verdict = http_judge(&reply, error);

@@ -1,19 +1,7 @@
 /* Options of connections; see http_wire.h. */
 #include "source/http/http_wire.h"
 
-#include <stdlib.h>
 #include <string.h>
-#include <strings.h>
-
-const char *http_wire_proxy(const char *url)
-{
-    static const char *const for_http[] = {"http_proxy", "all_proxy", "ALL_PROXY", NULL};
-    static const char *const for_https[] = {"https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY", NULL};
-    const char *value = NULL;
-    for (const char *const *name = strncasecmp(url, "https:", 6) == 0 ? for_https : for_http; *name && !value; name++)
-        value = getenv(*name);
-    return value && *value ? value : NULL;
-}
 
 bool http_wire_same(const struct http_wire *a, const struct http_wire *b)
 {
@@ -42,10 +30,12 @@ void http_wire_set(CURL *easy, const struct http_wire *wire)
     curl_easy_setopt(easy, CURLOPT_USERAGENT, wire->user_agent);
     if (wire->ca_file)
         curl_easy_setopt(easy, CURLOPT_CAINFO, wire->ca_file);
-    if (wire->no_proxy) {
+    if (wire->guard.is_proxied)
+        curl_easy_setopt(easy, CURLOPT_NOPROXY, ""); /* what no_proxy excepts was looked at: see http_proxy.h */
+    else
         curl_easy_setopt(easy, CURLOPT_PROXY, "");
+    if (wire->no_proxy)
         curl_easy_setopt(easy, CURLOPT_FORBID_REUSE, 1L); /* it may lead where no other request may */
-    }
     if (wire->gate)
         http_gate_set(easy, wire->gate);
 }

@@ -18,10 +18,6 @@ struct http_wire { /* strings are the engine's */
     struct http_gate *gate; /* the exchange's, with the same guard; of no meaning once the connection is made */
 };
 
-/* What the variables that libcurl reads name as the proxy for a URL, or NULL; no_proxy may still except its host. Before 8.7
- * libcurl cannot be asked what it uses. */
-const char *http_wire_proxy(const char *url);
-
 /* Whether what was connected with one may carry requests of the other: the same trust and the same proxies. */
 bool http_wire_same(const struct http_wire *a, const struct http_wire *b);
 
