@@ -190,7 +190,9 @@ static struct artifact_table *get_table(struct discovery *found, struct lookup *
 static struct artifact *assemble(struct discovery *found, struct artifact_table *table, const char *key)
 {
     struct artifact *artifact = memory_alloc(sizeof *artifact);
-    artifact->reference = found->source->reference;
+    artifact->run_reference = found->run_reference;
+    found->run_reference = NULL;
+    artifact->reference = artifact->run_reference ? artifact->run_reference : found->source->reference;
     memcpy(artifact->source_key, key, sizeof artifact->source_key);
     identify(found, table, artifact->identity);
     artifact->table = table;
@@ -318,6 +320,7 @@ void artifact_unref(struct artifact *artifact)
     manifest_destroy(artifact->manifest);
     source_unref(artifact->index_source);
     source_unref(artifact->source);
+    free(artifact->run_reference);
     free(artifact);
 }
 

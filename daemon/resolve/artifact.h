@@ -61,7 +61,8 @@ struct change_proof { /* how a change of the files would show, of the worst of t
 struct artifact {
     struct source *source;
     struct source *index_source; /* NULL, or the index file, kept open because source_key has the span of its lease */
-    const char *reference;
+    const char *reference;       /* the source's, or ... */
+    char *run_reference;         /* ... this one, of a run of segments (activation_store.h); NULL = it is none */
     char identity[DIGEST_HEX_CHARS + 1];   /* digest of all files' names, identities and headers, the index file's
                                             * identity included */
     char source_key[DIGEST_HEX_CHARS + 1]; /* the same with the spans of leases instead: as long as the bytes are known to be

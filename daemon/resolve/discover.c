@@ -357,6 +357,10 @@ int discover(const char *reference, const struct source_options *options, struct
     if (activation_store_open(reference, options, &discovery->source, &discovery->is_run, &discovery->run, error) < 0)
         return -1;
     struct source *source = discovery->source;
+    if (discovery->is_run) {
+        struct activation_run *run = &discovery->run;
+        discovery->run_reference = memory_print("%s/segment_%06u-%06u", source->reference, run->first, run->last);
+    }
     if (discovery->is_run && !source->is_single_file)
         return add_all_files(discovery, options, error);
     const char *slash = strrchr(source->reference, '/'), *single = NULL;
@@ -380,6 +384,7 @@ void discovery_fini(struct discovery *discovery)
 {
     source_unref(discovery->source);
     source_unref(discovery->index_source);
+    free(discovery->run_reference);
     shard_index_destroy(discovery->index);
     topology_destroy(discovery->topology);
     document_free(&discovery->index_text);

@@ -19,8 +19,9 @@ struct discovery {
     bool is_topology;            /* it is topology.json */
     bool is_run;                 /* of a store of activations these segments count, and nothing else */
     struct activation_run run;
-    bool has_all_files;          /* every part file of the folder counts, and is there */
-    struct topology *topology;   /* parsed only when needed, as is the index; the table may have taken its numbers */
+    char *run_reference;       /* then, as source->reference is shown */
+    bool has_all_files;        /* every part file of the folder counts, and is there */
+    struct topology *topology; /* parsed only when needed, as is the index; the table may have taken its numbers */
     struct shard_index *index;
     struct document index_text; /* which they borrow */
 };

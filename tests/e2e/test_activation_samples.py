@@ -54,6 +54,14 @@ def test_a_run_of_segments_is_an_artifact_of_a_host_and_of_a_store(start, models
     for wrong in ("segment_000005-000004", "segment_000000-000004", "segment_1-4", "segment_000001-1000000", "segment_000001-000002x"):
         with pytest.raises(FileNotFoundError):
             tc.connect(daemon.socket).artifact(acts / "host_003" / wrong).describe()
+    reference = f"disk:{acts}/host_003/segment_000003-000005"
+    assert daemon.cli.json("inspect", reference)["artifact"] == reference
+    runs = [tc.connect(daemon.socket).artifact(acts / f"host_003/segment_00000{i}-00000{i + 1}") for i in (1, 3)]
+    for run in runs:
+        run.prewarm(pin=True)
+    assert {r["artifact"] for r in tc.connect(daemon.socket).status()["replicas"] if r["pinned"]} == {run.reference for run in runs}
+    runs[0].unpin()
+    assert [r["artifact"] for r in tc.connect(daemon.socket).status()["replicas"] if r["pinned"]] == [runs[1].reference]
     assert daemon.cli.ok("verify", f"disk:{acts}/host_003/segment_000003-000005")
     daemon.cli.ok("fetch", f"disk:{acts}/host_003/segment_000003-000004", models / "out", "--all")
     assert (models / "out/segment_000004.safetensors").read_bytes() == (acts / "host_003/segment_000004.safetensors").read_bytes()
