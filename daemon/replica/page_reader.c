@@ -21,8 +21,8 @@
 #endif
 
 enum {
-    WINDOW_BYTES = 8 << 20, /* and at multiples of that in the file */
-    N_THREADS = 4,          /* as many windows at once */
+    WINDOW_BYTES = 4 << 20, /* and at multiples of that: two huge pages, what a fault has the kernel read */
+    N_THREADS = 8,          /* as many windows at once */
 };
 
 struct locked_piece {
