@@ -41,7 +41,7 @@ static uint64_t find_window_end(const struct item *item, struct range range, uin
 {
     for (;;) {
         uint64_t n_rows = 0;
-        for (size_t i = 0; i < item->n_parts && max_rows < UINT64_MAX; i++)
+        for (size_t i = 0; i < item->n_parts; i++)
             n_rows += clip_count_new(&item->parts[i], range, max_rows + 1);
         if (n_rows <= max_rows || range_bytes(range) <= MIN_WINDOW_BYTES)
             return range.hi;

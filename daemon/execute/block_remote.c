@@ -15,7 +15,8 @@
 #include "execute/engine_private.h"
 
 enum {
-    MAX_PIECES = 8 << 10, /* that a socket may write into; their lists are memory, too, times all requests in flight */
+    MAX_WINDOW_ROWS = 64 << 10, /* each worker keeps lists of them: what clients ask for must not make those large */
+    MAX_PIECES = 8 << 10,       /* that a socket may write into; their lists are memory, too, times all requests in flight */
     WHOLE_PART = 64,
 };
 
@@ -62,12 +63,24 @@ static bool take_image(struct worker *worker, struct range range)
     return worker->buffer != NULL;
 }
 
+static bool has_too_many_rows(const struct item *item, struct range block)
+{
+    uint64_t n_rows = 0;
+    for (size_t i = 0; i < item->n_parts && n_rows <= MAX_WINDOW_ROWS; i++)
+        n_rows += clip_count_new(&item->parts[i], block, MAX_WINDOW_ROWS + 1);
+    return n_rows > MAX_WINDOW_ROWS;
+}
+
 static uint64_t choose_remote_window_bytes(struct worker *worker, struct range block)
 {
     struct window *window = &worker->window;
     window->is_crumbled = false;
     if (!has_address(&worker->item))
         return worker->item.scan->block_bytes;
+    if (has_too_many_rows(&worker->item, block)) {
+        window->is_crumbled = true; /* and its windows are cut where they have too many, too */
+        return worker->engine->remote.windows.buffer_bytes;
+    }
     clip_collect(&window->clips, &worker->item, block);
     bool goes_through =
         clip_sum_rows(&window->clips) > MAX_PIECES || clip_have_operations(&window->clips) || block_is_mixed(&worker->item);
@@ -111,7 +124,7 @@ static void put_back_remote(struct worker *worker, bool keep)
     pthread_mutex_unlock(&engine->lock);
 }
 
-const struct block_strategy block_remote = {.max_window_rows = UINT64_MAX,
+const struct block_strategy block_remote = {.max_window_rows = MAX_WINDOW_ROWS,
                                             .joins_gaps = true,
                                             .whole_part = WHOLE_PART,
                                             .choose_window_bytes = choose_remote_window_bytes,

@@ -158,3 +158,14 @@ def test_a_passed_time_limit_tells_how_far_the_load_was(held):
     outcome = daemon.cli.run("load", reference, "--timeout", "3s")
     assert outcome.status == "DEADLINE_EXCEEDED", outcome
     assert re.search(r"not done within .*; (read|waiting for more bytes from \S+): [1-9]\S* MiB of 40\S* MiB\n", outcome.err), outcome
+
+
+def test_tensors_without_number_are_read_in_windows_of_65536_at_most(daemon, fake, tmp_path):  # noqa: F811
+    """Each worker has lists of what lies in a window, which a file of a byte per tensor would make a gigabyte long."""
+    arrays = checkpoints.write(tmp_path / "many", {f"t{i:05d}": np.full(3, i % 251, np.uint8) for i in range(70_000)})
+    fake.world.preload("web", "many", tmp_path / "many")
+    report = daemon.cli.json("load", f"{fake.url('web')}/many", "--placement", "packed", "--digest")
+    assert checkpoints.digests(report) == {name: checkpoints.digest(array) for name, array in arrays.items()}
+    header_end = 8 + int.from_bytes((tmp_path / "many" / "model.safetensors").read_bytes()[:8], "little")
+    asked = [e for e in data_requests(fake) if int(e["range"].removeprefix("bytes=").split("-")[0]) >= header_end]
+    assert len(asked) >= 2 and max(range_bytes(e) for e in asked) <= 3 * 65_536
