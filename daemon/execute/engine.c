@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
+#include "base/metadata.h"
 #include "execute/collective.h"
 #include "execute/collective_private.h"
 #include "execute/engine_private.h"
@@ -196,7 +197,8 @@ void run_destroy(struct run *run)
     pthread_mutex_unlock(&engine->lock);
     collective_destroy(ended);
     free(run->members);
-    free(run->needs.list);
+    quota_charge_end(&run->needs.charge);
+    metadata_free(run->needs.list);
     free(run->needs.deferred);
     destination_fini(run->destination);
     waiting_fini(&run->waiting);

@@ -2,23 +2,26 @@
  * to read are listed: files may be sparse and far larger than what is wanted of them. */
 #include "execute/needs.h"
 
-#include "base/memory.h"
+#include "base/metadata.h"
 #include "plan/rows.h"
 
-static void add_step(struct run_needs *needs, size_t *room, const struct plan_step *step, uint64_t block_bytes)
+static int add_step(struct run_needs *needs, size_t *room, const struct plan_step *step, uint64_t block_bytes,
+                    struct error *error)
 {
     struct rows rows = rows_of_step(step);
     for (uint64_t at = rows.offset; at != UINT64_MAX;) {
         uint64_t block = at / block_bytes, end = (block + 1) * block_bytes;
         struct need *last = needs->n ? &needs->list[needs->n - 1] : NULL;
         if (!last || last->file != step->file || last->block != block) {
-            ARRAY_RESERVE(needs->list, needs->n, *room);
+            if (METADATA_RESERVE(needs->list, needs->n, *room, error) != 0)
+                return -1;
             last = &needs->list[needs->n++];
             *last = (struct need){.block = block, .file = step->file};
         }
         last->read_bytes += (uint32_t)rows_within(&rows, at, end);
         at = rows_next(&rows, end);
     }
+    return 0;
 }
 
 /* Needs and what is to be read are both in file order; a transfer's first block is at or after that of the one before. */
@@ -39,14 +42,19 @@ static size_t count_wanted(struct run_needs *needs, const struct transfer *wante
     return first;
 }
 
-void needs_build(struct run_needs *needs, const struct plan *plan, const struct mapping *mapping, uint64_t block_bytes)
+int needs_build(struct run_needs *needs, const struct plan *plan, const struct mapping *mapping, uint64_t block_bytes,
+                struct error *error)
 {
     size_t room = 0, first = 0;
     for (size_t i = 0; i < plan->n_steps; i++)
-        add_step(needs, &room, &plan->steps[i], block_bytes);
+        if (add_step(needs, &room, &plan->steps[i], block_bytes, error) != 0) {
+            needs->n = 0;
+            return -1;
+        }
     for (size_t file = 0; file < mapping->artifact->source->n_files; file++) {
         struct mapping_reads reads = mapping_reads(mapping, file);
         for (size_t i = 0; i < reads.n; i++)
             first = count_wanted(needs, &reads.list[i], first, block_bytes);
     }
+    return 0;
 }

@@ -4,8 +4,9 @@
 
 #include "execute/run.h"
 
-/* Fills in the list from a plan and its mapping. */
-void needs_build(struct run_needs *needs, const struct plan *plan, const struct mapping *mapping, uint64_t block_bytes);
+/* Fills in the list, which is metadata, from a plan and its mapping; when it runs out there are none. */
+int needs_build(struct run_needs *needs, const struct plan *plan, const struct mapping *mapping, uint64_t block_bytes,
+                struct error *error);
 
 /* Reading the block mostly serves others: their turn comes late, when the others are here. */
 static inline bool need_is_amplified(const struct need *need)

@@ -11,6 +11,7 @@
 
 #include <stdbool.h>
 
+#include "base/quota.h"
 #include "execute/destination.h"
 #include "execute/engine.h"
 
@@ -28,8 +29,9 @@ struct need { /* one block of a part file that a run needs */
 struct run_needs {     /* the blocks of a run, and how far it is with them */
     struct need *list; /* by file, then block; const but for the states once the run is active */
     size_t n, n_pending;
-    size_t cursor, pass; /* next need to look at; pass 0 = blocks that are wanted whole, pass 1 = the others */
-    size_t *deferred;    /* needs that were in flight for another run when their turn came */
+    struct quota_charge charge; /* for it */
+    size_t cursor, pass;        /* next need to look at; pass 0 = blocks that are wanted whole, pass 1 = the others */
+    size_t *deferred;           /* needs that were in flight for another run when their turn came */
     size_t n_deferred, deferred_room;
 };
 

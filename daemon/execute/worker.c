@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
+#include "base/quota.h"
 #include "base/spare_memory.h"
 #include "execute/arrivals.h"
 #include "execute/block.h"
@@ -82,14 +83,25 @@ static int check_scales(const struct mapping *mapping, struct error *error)
     return fail(error, ERROR_INTERNAL, "SCALES_MISSING", "the scales of quantized tensors were not read before the run");
 }
 
+/* Files may be sparse and far larger than what is wanted of them, so there can be millions: who pays for the mapping does for
+ * them. Nobody can make room here, so nothing is refused but by the host: what comes next is, until there is room again. */
+static int list_needs(struct run *run, struct error *error)
+{
+    const struct quota_charge *payer = &run->options.mapping->arena.charge;
+    if (needs_build(&run->needs, run->options.plan, run->options.mapping, run->block_bytes, error) != 0)
+        return -1;
+    run->needs.charge = (struct quota_charge){.quota = payer->quota, .kind = QUOTA_METADATA, .uid = payer->uid};
+    quota_charge_force(&run->needs.charge, run->needs.n * sizeof *run->needs.list);
+    return 0;
+}
+
 static void set_up_run(struct part *part)
 {
     struct run *run = part->run;
     struct engine *engine = run->engine;
     destination_begin(run->destination, run->options.mapping->replica_bytes);
     run->account.source_share = measure_source_share(run->options.mapping);
-    needs_build(&run->needs, run->options.plan, run->options.mapping, run->block_bytes);
-    bool can_run = check_scales(run->options.mapping, &part->error) == 0 &&
+    bool can_run = list_needs(run, &part->error) == 0 && check_scales(run->options.mapping, &part->error) == 0 &&
                    (!run->options.collective || collective_prepare(run, &part->error) == 0) &&
                    (!run->origin || remote_pool_grow(run, &part->error) == 0);
     pthread_mutex_lock(&engine->lock);

@@ -1,4 +1,5 @@
 /* See transfer_scene.h. */
+#include "base/metadata.h"
 #include "tests/support/transfer_scene.h"
 
 #include <stdio.h>
@@ -146,7 +147,7 @@ void transfer_scene_drop_run(struct transfer_scene *scene)
     heap_destination_destroy(run->heap);
     free(run->expected);
     free(run->plan.steps);
-    free(run->run.needs.list);
+    metadata_free(run->run.needs.list);
     arena_fini(&run->mapping.arena);
 }
 

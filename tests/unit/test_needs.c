@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/metadata.h"
 #include "execute/needs.h"
 #include "tests/support/transfer_scene.h"
 
@@ -30,10 +31,11 @@ static void blocks_have_what_is_read_and_wanted_of_them(void **state)
     for (uint64_t seed = 1; seed < 30; seed++) {
         struct transfer_scene scene;
         struct run_needs needs = {0};
+        struct error error;
         uint64_t block_bytes = 1 + seed * 37;
         transfer_scene_init(&scene, seed, 6000);
         struct scene_run *run = transfer_scene_add_run(&scene, 300, true);
-        needs_build(&needs, &run->plan, &run->mapping, block_bytes);
+        assert_int_equal(needs_build(&needs, &run->plan, &run->mapping, block_bytes, &error), 0);
         size_t next = 0;
         for (uint64_t block = 0; block * block_bytes < 6000; block++) {
             uint64_t lo = block * block_bytes, read = count(run, lo, lo + block_bytes, true);
@@ -47,9 +49,35 @@ static void blocks_have_what_is_read_and_wanted_of_them(void **state)
             assert_int_equal(need->state, NEED_PENDING);
         }
         assert_int_equal(next, needs.n);
-        free(needs.list);
+        metadata_free(needs.list);
         transfer_scene_fini(&scene);
     }
+}
+
+static void without_metadata_for_the_list_there_is_none(void **state)
+{
+    struct quota *quota = quota_create();
+    struct transfer_scene scene;
+    struct error error;
+    (void)state;
+    transfer_scene_init(&scene, 1, 6000);
+    struct scene_run *run = transfer_scene_add_run(&scene, 300, true);
+    quota_set_kept(quota, 0);
+    quota_set_limits(quota, QUOTA_METADATA, 100 * sizeof(struct need), 0);
+    struct metadata_account before = metadata_enter((struct metadata_account){.quota = quota});
+    for (uint64_t block_bytes = 10; block_bytes <= 1000; block_bytes *= 100) {
+        struct run_needs needs = {0};
+        bool fits = block_bytes == 1000;
+        assert_int_equal(needs_build(&needs, &run->plan, &run->mapping, block_bytes, &error), fits ? 0 : -1);
+        assert_int_equal(needs.n > 0, fits);
+        if (!fits)
+            assert_int_equal(error.kind, ERROR_KIND_METADATA_EXCEEDED);
+        metadata_free(needs.list);
+        assert_int_equal(quota_taken(quota, QUOTA_METADATA), 0);
+    }
+    metadata_enter(before);
+    quota_destroy(quota);
+    transfer_scene_fini(&scene);
 }
 
 static void a_block_read_mostly_for_others_is_amplified(void **state)
@@ -63,6 +91,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(blocks_have_what_is_read_and_wanted_of_them),
+        cmocka_unit_test(without_metadata_for_the_list_there_is_none),
         cmocka_unit_test(a_block_read_mostly_for_others_is_amplified),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

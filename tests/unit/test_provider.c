@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "base/metadata.h"
 #include "execute/clip.h"
 #include "execute/provider.h"
 #include "tests/support/transfer_scene.h"
@@ -40,7 +41,9 @@ static void become_provider(struct scene_run *run)
 {
     struct run_needs *needs = &run->run.needs;
     size_t i = (size_t)(run - scene.runs);
-    needs->list = memory_alloc(sizeof *needs->list);
+    struct error error;
+    needs->list = metadata_alloc(sizeof *needs->list, &error);
+    assert_non_null(needs->list);
     needs->list[0].state = NEED_DONE;
     needs->n = 1;
     memcpy(run->heap->memory, run->expected, run->mapping.replica_bytes);

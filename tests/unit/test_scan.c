@@ -58,7 +58,8 @@ static struct run *attach(uint64_t first, uint64_t n_blocks, uint64_t row_bytes)
     struct scene_run *run = transfer_scene_add_transfers(&scene, &rows, 1, true);
     run->plan.steps[0] = (struct plan_step){first * BLOCK, n_blocks * BLOCK, 1, n_blocks * BLOCK, 0};
     run->run.block_bytes = BLOCK;
-    needs_build(&run->run.needs, &run->plan, &run->mapping, BLOCK);
+    struct error error;
+    assert_int_equal(needs_build(&run->run.needs, &run->plan, &run->mapping, BLOCK, &error), 0);
     run->run.needs.n_pending = run->run.needs.n;
     scan_attach(engine, &run->run);
     return &run->run;

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/metadata.h"
 #include "base/memory.h"
 #include "execute/sums.h"
 #include "tests/support/transfer_scene.h"
@@ -22,7 +23,8 @@ static int open_scene(void **state)
     (void)state;
     transfer_scene_init(&scene, 1, 1000);
     run = &transfer_scene_add_run(&scene, 100, true)->run;
-    run->needs.list = memory_alloc(sizeof *run->needs.list);
+    struct error error;
+    run->needs.list = metadata_alloc(sizeof *run->needs.list, &error);
     run->needs.n = 1;
     member = (struct member){.run = run, .scan = &scene.scan, .end_need = 1};
     run->members = &member;
