@@ -75,6 +75,15 @@ static void sum_together(struct waiting_part *part)
     pthread_mutex_unlock(&parts.lock);
 }
 
+bool sink_md5_is_there(void)
+{
+    unsigned char unused[DIGEST_BYTES];
+    struct digest *digest = digest_create_md5();
+    if (digest)
+        digest_finish(digest, unused);
+    return digest;
+}
+
 bool sink_md5(const void *bytes, size_t count, unsigned char md5[SINK_MD5_BYTES])
 {
     struct waiting_part part = {.lane = {.bytes = bytes, .count = count}};

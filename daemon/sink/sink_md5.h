@@ -8,6 +8,7 @@
 
 #include "sink/sink_ops.h"
 
+bool sink_md5_is_there(void);
 /* False: this host's libcrypto has no MD5, by build or by policy, and then there is none here either. */
 bool sink_md5(const void *bytes, size_t count, unsigned char md5[SINK_MD5_BYTES]);
 

@@ -14,6 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/md5_lanes.h"
 #include "base/memory.h"
 #include "base/file_io.h"
 #include "base/parallel.h"
@@ -32,7 +33,16 @@ struct put {
     struct stat before;   /* of the file, when it was opened here */
     pthread_mutex_t lock; /* of the counts, and of ... */
     uint64_t done_bytes;
-    struct part_memory *spare; /* ... these */
+    struct part_memory *spare; /* ... these, and of ... */
+    pthread_cond_t loaded;
+    struct part_group {          /* ... parts that are read and summed at once, by whoever comes first */
+        struct sink_part *parts; /* NULL = not yet */
+        char **bytes;            /* of each, until it is sent */
+        bool is_loaded;
+    } * groups;
+    uint32_t group_parts;
+    bool has_failed; /* one of them could not be, and why */
+    struct error error;
 };
 
 /* Of a part; kept for the next one, whose bytes then go into pages that are there already. */
@@ -210,30 +220,101 @@ static int load_part(struct put *put, struct sink_part *part, char **bytes, stru
     part->bytes = *bytes;
     if (read_part(put, part->offset, *bytes, part->count, error) < 0)
         return -1;
-    sink_sum_part(&put->sums, part, put->sink.ops->limits.has_md5);
+    sink_sum_parts(&put->sums, part, 1, put->sink.ops->limits.has_md5);
     return 0;
+}
+
+/* MD5 of one part is bound by the latency of its steps, so that eight take as long as one. */
+static int load_group(struct put *put, size_t at, const struct part_group *group, struct error *error)
+{
+    struct sink_part *parts = group->parts;
+    uint32_t first = (uint32_t)at * put->group_parts, n = put->sink.n_parts - first;
+    n = n < put->group_parts ? n : put->group_parts;
+    for (uint32_t i = 0; i < n; i++) {
+        char *bytes = group->bytes[i] = take_memory(put);
+        parts[i] = part_of(put, first + i);
+        parts[i].bytes = bytes;
+        if (i > 0 && cancel_is_set(put->upload->cancel))
+            return fail(error, ERROR_CANCELLED, "CANCELLED", "cancelled");
+        if (!bytes)
+            return fail(error, ERROR_RESOURCE_EXHAUSTED, "NO_MEMORY", "no memory for a part of %zu bytes", parts[i].count);
+        if (read_part(put, parts[i].offset, bytes, parts[i].count, error) < 0)
+            return -1;
+    }
+    sink_sum_parts(&put->sums, parts, n, put->sink.ops->limits.has_md5);
+    return 0;
+}
+
+/* The part, read and summed; NULL on error. */
+static struct sink_part *await_part(struct put *put, size_t i, struct error *error)
+{
+    struct part_group *group = &put->groups[i / put->group_parts];
+    pthread_mutex_lock(&put->lock);
+    if (!group->parts && !put->has_failed) {
+        group->parts = memory_alloc_array(put->group_parts, sizeof *group->parts);
+        group->bytes = memory_alloc_array(put->group_parts, sizeof *group->bytes);
+        pthread_mutex_unlock(&put->lock);
+        int failed = load_group(put, i / put->group_parts, group, error);
+        pthread_mutex_lock(&put->lock);
+        group->is_loaded = !failed;
+        if (failed && !put->has_failed)
+            put->error = *error;
+        put->has_failed |= failed;
+        pthread_cond_broadcast(&put->loaded);
+    }
+    while (!group->is_loaded && !put->has_failed)
+        pthread_cond_wait(&put->loaded, &put->lock);
+    bool is_loaded = group->is_loaded;
+    if (!is_loaded)
+        *error = put->error;
+    pthread_mutex_unlock(&put->lock);
+    return is_loaded ? &group->parts[i % put->group_parts] : NULL;
+}
+
+static char *take_bytes(struct put *put, size_t i)
+{
+    char **at = &put->groups[i / put->group_parts].bytes[i % put->group_parts], *bytes = *at;
+    *at = NULL;
+    return bytes;
 }
 
 static int send_part(void *data, size_t i, struct error *error)
 {
     struct put *put = data;
-    struct sink_part part = part_of(put, (uint32_t)i);
-    char *bytes;
     if (cancel_is_set(put->upload->cancel))
         return fail(error, ERROR_CANCELLED, "CANCELLED", "cancelled");
-    int status = load_part(put, &part, &bytes, error);
-    if (status == 0) {
-        bool is_there = sink_sum_is_stored(&part, &put->sink.stored[i]);
-        if (!is_there) {
-            put->sink.stored[i] = (struct sink_stored){0};
-            status = put->sink.ops->put_part(&put->sink, &part, error);
-            if (status == 0 && put->sink.ops->limits.in_order)
-                status = keep_session(put, false, error);
-        }
-        if (status == 0)
-            count_part(put, part.count, !is_there);
+    struct sink_part *part = await_part(put, i, error);
+    if (!part)
+        return -1;
+    int status = 0;
+    bool is_there = sink_sum_is_stored(part, &put->sink.stored[i]);
+    if (!is_there) {
+        put->sink.stored[i] = (struct sink_stored){0};
+        status = put->sink.ops->put_part(&put->sink, part, error);
+        if (status == 0 && put->sink.ops->limits.in_order)
+            status = keep_session(put, false, error);
     }
-    give_memory(put, bytes);
+    if (status == 0)
+        count_part(put, part->count, !is_there);
+    give_memory(put, take_bytes(put, i));
+    return status;
+}
+
+static int run_parts(struct put *put, uint32_t parallel, struct error *error)
+{
+    bool is_grouped = put->sink.ops->limits.has_md5 && parallel > MD5_LANES;
+    put->group_parts = is_grouped ? MD5_LANES : 1;
+    size_t n_groups = (put->sink.n_parts + put->group_parts - 1) / put->group_parts;
+    put->groups = memory_alloc_array(n_groups, sizeof *put->groups);
+    put->has_failed = false;
+    int status = parallel_run(put->sink.n_parts, parallel, send_part, put, error);
+    for (size_t i = 0; i < n_groups; i++) {
+        for (uint32_t k = 0; put->groups[i].parts && k < put->group_parts; k++)
+            give_memory(put, put->groups[i].bytes[k]); /* of what was not sent */
+        free(put->groups[i].parts);
+        free(put->groups[i].bytes);
+    }
+    free(put->groups);
     return status;
 }
 
@@ -246,7 +327,7 @@ static int send_parts(struct put *put, struct sink_object *made, struct error *e
                           : put->sink.ops->begin(&put->sink, error) || keep_session(put, true, error))
         return -1;
     put->done_bytes = put->result->resumed_bytes = 0; /* of an earlier round, whose object was another one */
-    if (parallel_run(put->sink.n_parts, parallel, send_part, put, error) < 0 || check_sum(put, error) < 0)
+    if (run_parts(put, parallel, error) < 0 || check_sum(put, error) < 0)
         return -1;
     return put->sink.ops->complete(&put->sink, made, error);
 }
@@ -404,6 +485,7 @@ int sink_put(struct stores *stores, const struct sink_upload *upload, struct sin
     struct put put = {.sink.stores = stores, .upload = upload, .result = result};
     *result = (struct sink_result){.proof = ""};
     pthread_mutex_init(&put.lock, NULL);
+    pthread_cond_init(&put.loaded, NULL);
     int status = open_sink(&put, error);
     if (status == 0) {
         status = put_object(&put, error);
@@ -416,6 +498,7 @@ int sink_put(struct stores *stores, const struct sink_upload *upload, struct sin
     free_memory(&put);
     free(put.sums.parts);
     sink_fini(&put.sink);
+    pthread_cond_destroy(&put.loaded);
     pthread_mutex_destroy(&put.lock);
     return status;
 }

@@ -8,19 +8,37 @@
 
 #include "base/crc.h"
 #include "base/digest.h"
+#include "base/md5_lanes.h"
 #include "sink/sink_md5.h"
 
 enum { MD5_HEX_CHARS = 2 * SINK_MD5_BYTES };
 
-void sink_sum_part(struct sink_sums *sums, struct sink_part *part, bool with_md5)
+/* One by itself may find those of other files to be summed with. */
+static void sum_md5(struct sink_part *parts, size_t n)
 {
-    struct part_sum *sum = &sums->parts[part->number];
-    part->crc32c = crc32c_update(0, part->bytes, part->count);
-    part->has_md5 = with_md5 && sink_md5(part->bytes, part->count, part->md5);
-    sum->count = part->count;
-    sum->crc32c = part->crc32c;
-    sum->has_md5 = part->has_md5;
-    memcpy(sum->md5, part->md5, sizeof sum->md5);
+    struct md5_lane lanes[MD5_LANES];
+    parts[0].has_md5 = n == 1 ? sink_md5(parts[0].bytes, parts[0].count, parts[0].md5) : sink_md5_is_there();
+    if (n == 1 || !parts[0].has_md5)
+        return;
+    for (size_t i = 0; i < n; i++)
+        lanes[i] = (struct md5_lane){.bytes = parts[i].bytes, .count = parts[i].count};
+    md5_lanes(lanes, n);
+    for (size_t i = 0; i < n; i++) {
+        parts[i].has_md5 = true;
+        memcpy(parts[i].md5, lanes[i].sum, sizeof parts[i].md5);
+    }
+}
+
+void sink_sum_parts(struct sink_sums *sums, struct sink_part *parts, size_t n, bool with_md5)
+{
+    if (with_md5)
+        sum_md5(parts, n);
+    for (size_t i = 0; i < n; i++) {
+        struct part_sum *sum = &sums->parts[parts[i].number];
+        parts[i].crc32c = crc32c_update(0, parts[i].bytes, parts[i].count);
+        *sum = (struct part_sum){.count = parts[i].count, .crc32c = parts[i].crc32c, .has_md5 = parts[i].has_md5};
+        memcpy(sum->md5, parts[i].md5, sizeof sum->md5);
+    }
 }
 
 uint32_t sink_sum_crc32c(const struct sink_sums *sums)

@@ -1,5 +1,5 @@
 /* What was sent, as checksums: of each part, and of the whole in the two forms that stores give. One owner at a time, but
- * sink_sum_part(), which any thread calls for its own part. */
+ * sink_sum_parts(), which any thread calls for its own part. */
 #ifndef SINK_SINK_SUM_H
 #define SINK_SINK_SUM_H
 
@@ -15,7 +15,8 @@ struct sink_sums { /* of the parts, in order */
     uint32_t n_parts;
 };
 
-void sink_sum_part(struct sink_sums *sums, struct sink_part *part, bool with_md5); /* also fills in the part's */
+/* Also fills in the parts'. With MD5 side by side, MD5_LANES of them at most. */
+void sink_sum_parts(struct sink_sums *sums, struct sink_part *parts, size_t n, bool with_md5);
 uint32_t sink_sum_crc32c(const struct sink_sums *sums);
 /* As S3 makes ETags, without quotes; "" = not known. */
 void sink_sum_etag(const struct sink_sums *sums, char etag[SINK_ETAG_CHARS]);

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorcast_client as tc
 
-from stage import soon
+from stage import Tensorcast, soon
 from store_scene import SECRET, aws_keys, bare, settings  # noqa: F401
 from stores_fixture import authority, fake, secure_fake  # noqa: F401
 from test_activation_uploads import bucket, files, manifest, uploads
@@ -202,3 +202,20 @@ def test_a_state_disk_that_fills_keeps_what_is_sealed_until_there_is_room(scene,
         assert kept(scene)
     os.unlink(small_disk / "filler")
     arrived(scene)
+
+
+@pytest.mark.parametrize("size", [(64 << 20), (64 << 20) + 1, (72 << 20) + 7])  # groups of eight parts, full and not
+def test_parts_that_are_read_and_summed_together_arrive_each_in_its_place(fake, bare, aws_keys, tmp_path, monkeypatch, size):  # noqa: F811
+    for name, value in {"AWS_ENDPOINT_URL": fake.url("s3"), "AWS_REGION": "us-east-1"}.items():
+        monkeypatch.setenv(name, value)
+    fake.world.bucket("s3", "b")
+    data = np.random.default_rng(size).bytes(size)
+    (tmp_path / "file").write_bytes(data)
+    command = Tensorcast("/nowhere")
+    fake.fault({"status": 403}, {"listener": "s3", "method": "PUT", "path": "partNumber=6&"}, times=2)
+    assert command.run("put", tmp_path / "file", "s3://b/file").status == "PERMISSION_DENIED"
+    assert not bucket(fake, "s3")
+    told = command.json("put", tmp_path / "file", "s3://b/file", "--resume")
+    sent, resumed = told["bytes"]["sent"], told["bytes"]["resumed"]
+    assert told["files"][0]["proof"] == "etag" and sent + resumed == size and sent >= 8 << 20
+    assert bucket(fake, "s3")["file"] == data and not fake.world.uploads
