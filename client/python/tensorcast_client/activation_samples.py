@@ -65,8 +65,9 @@ def _load_next(batches, batch=None):
             except errors.TensorcastError as error:
                 if error.code == grpc.StatusCode.RESOURCE_EXHAUSTED:
                     raise _TooMuchError(batch, error) from None
-                if not _may_have_moved(error):
-                    raise
+                if not _may_have_moved(error):  # files of a folder are named without it
+                    message = f"{batch[0].reference}: {error.message}"
+                    raise errors.make(error.code, message, error.reason, error.metadata) from None
                 batch = batches.throw(_MovedError(error))
     except StopIteration:
         return None
