@@ -107,7 +107,7 @@ StoreStatus = Table(origin=(1, "string"), latency_us=(2, "uint"), connection_gbp
                     hedges=(9, "uint"), throttled=(10, "uint"), received_bytes=(11, "uint"))
 UserStatus = Table(uid=(1, "uint"), connections=(2, "uint"), calls=(3, "uint"), leases=(4, "uint"), descriptors=(5, "uint"),
                    groups=(6, "uint"), metadata_bytes=(7, "uint"), held_bytes=(8, "uint"), kept_bytes=(9, "uint"),
-                   loading_bytes=(10, "uint"), uploads=(11, "uint"))
+                   loading_bytes=(10, "uint"), uploads=(11, "uint"), locked_bytes=(12, "uint"))
 QuotaStatus = Table(resource=(1, "string"), taken=(2, "uint"), limit=(3, "uint"))
 UploadsStatus = Table(pending=(1, "uint"), failed=(2, "uint"), pending_bytes=(3, "uint"))
 RequestStatus = Table(method=(1, "string"), artifact=(2, "string"), stage=(3, "string"), waiting_for=(4, "string"),
