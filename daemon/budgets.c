@@ -14,7 +14,7 @@
 #include "upload/upload_queue.h"
 
 enum { MOST_HEADER_CACHE_BYTES = 256 << 20, MAX_GROUPS = 1024, MAX_CALLS = 4096 };
-enum { OWN_DESCRIPTORS = 224, MOST_RESERVED_DESCRIPTORS = 64, MOST_CONNECTIONS = 65536 };
+enum { OWN_DESCRIPTORS = 224, MOST_RESERVED_DESCRIPTORS = 64, MOST_SHARED_DESCRIPTORS = 65536 };
 
 static uint64_t smaller(uint64_t a, uint64_t b)
 {
@@ -55,15 +55,20 @@ uint64_t budgets_memory_limit_bytes(void)
 
 /* Of the descriptors that this process may have, some are its own: sockets to stores, the log, what helpers have open for a
  * moment, and connections that are told that they are too many. Of the rest, connections may have half and leases a third,
- * so that neither leaves nothing for files and memory, and root can always connect. */
+ * so that neither leaves nothing for files and memory, and root can always connect. What the limit has beyond that is for
+ * sockets of refused clients that wait to be closed (base/foreign_fd.h). */
+uint64_t budgets_shared_descriptors(const struct config *config, uint64_t all)
+{
+    uint64_t own = OWN_DESCRIPTORS + config->sources.http.max_connections;
+    return smaller(all / 2 > own ? all - own : all / 2, MOST_SHARED_DESCRIPTORS);
+}
+
 static void set_descriptor_quotas(struct quota *quota, const struct config *config)
 {
     struct rlimit limit;
     uint64_t all = getrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_cur : OWN_DESCRIPTORS;
-    uint64_t own = OWN_DESCRIPTORS + config->sources.http.max_connections;
-    uint64_t shared = all / 2 > own ? all - own : all / 2, connections = shared / 6;
+    uint64_t shared = budgets_shared_descriptors(config, all), connections = shared / 6;
     uint64_t reserve = shared / 8 < MOST_RESERVED_DESCRIPTORS ? shared / 8 : MOST_RESERVED_DESCRIPTORS;
-    connections = connections < MOST_CONNECTIONS ? connections : MOST_CONNECTIONS;
     quota_set_limits(quota, QUOTA_DESCRIPTORS, shared, 0);
     quota_set_reserve(quota, QUOTA_DESCRIPTORS, reserve);
     quota_set_limits(quota, QUOTA_LEASES, shared / 3, 0);

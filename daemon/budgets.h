@@ -20,6 +20,9 @@ struct budgets budgets_of(const struct config *config, uint64_t memory_limit_byt
 /* The smaller of MemTotal and the memory.max of the own cgroup (v2) and all its parents. Any thread. */
 uint64_t budgets_memory_limit_bytes(void);
 
+/* How many descriptors users share, of all that this process may have. Pure. */
+uint64_t budgets_shared_descriptors(const struct config *config, uint64_t all);
+
 /* Of every resource that users share; again after a reload. Loop thread. */
 void budgets_set_quotas(struct quota *quota, const struct config *config, const struct budgets *budgets);
 

@@ -1,5 +1,6 @@
 /* What waits is a queue for each owner, and owners take turns, so that nobody's descriptors wait for a place or a thread behind
- * another's. What bounds the queues is the limit of open files, since all that waits is open. Threads are started as they
+ * another's. All that waits is open here, so the queues are bounded by the limit of open files, and of one owner by his own:
+ * what lies in a socket's queue stays in flight, and of these the kernel gives a user no more than RLIMIT_NOFILE. Threads are started as they
  * are needed and end when nothing is left to close; a hung one keeps its place until the kernel lets it go, or the process
  * ends. */
 #include "base/foreign_fd.h"
@@ -23,7 +24,7 @@ enum {
     MAX_THREADS = 64,
     MAX_THREADS_PER_OWNER = 4,
     PEEK_BYTES = 64 << 10,
-    MAX_PEEKS = 64
+    MAX_PEEKS = 512 /* more messages than a socket holds with the usual net.core.wmem_max */
 };
 
 struct foreign {

@@ -161,6 +161,66 @@ def test_ten_thousand_connections_of_forty_users_keep_nobody_away(open_to_all, m
     assert daemon.descriptors() < 100
 
 
+# Has the daemon's threads hang in closing sockets that linger for an hour, and then connects for as long as the kernel lets it, with
+# a descriptor in each queue.
+FLOOD = """
+import errno, os, socket, struct, sys
+
+def connect(descriptor):
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as client:
+        client.connect(sys.argv[1])
+        try:
+            socket.send_fds(client, [b"x"], [descriptor])
+            return 1
+        except (BrokenPipeError, ConnectionResetError):
+            return 0
+
+def send_lingering(listener):
+    lingering = socket.create_connection(listener.getsockname())
+    other, _ = listener.accept()
+    lingering.setblocking(False)
+    try:
+        while True:
+            lingering.send(b"x" * 65536)
+    except BlockingIOError:
+        lingering.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 3600))
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as client:
+        client.connect(sys.argv[1])
+        socket.send_fds(client, [b"x"], [lingering.fileno()])
+        lingering.close()  # not the last one yet
+    return other
+
+others = [send_lingering(socket.create_server(("127.0.0.1", 0))) for _ in range(16)]
+sent, why = 0, "enough"
+try:
+    while sent < 3000:
+        sent += connect(0)
+except OSError as error:
+    why = errno.errorcode[error.errno]
+print(sent, why, flush=True)
+sys.stdin.read()
+os._exit(0)  # a process that ends does not linger
+"""
+
+
+def test_a_user_whose_descriptors_never_close_takes_no_more_of_ours_than_he_may_have(open_to_all, models):
+    """The kernel counts what is in flight: 500 of the daemon's 3000 here, half of the shipped unit's in the field."""
+    artifact = write(models, "m", 4096)
+    daemon = open_to_all(limits={"nofile": (3000, 3000)})
+    before = daemon.descriptors()
+    hostile = subprocess.Popen(["prlimit", "--nofile=500:500", "setpriv", f"--reuid={BOB}", f"--regid={BOB}", "--clear-groups",
+                                "/usr/bin/python3", "-c", FLOOD, daemon.handoff],
+                               stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd="/")
+    with hostile:
+        sent, why = hostile.stdout.readline().split()
+        assert why == "ETOOMANYREFS" and int(sent) >= 400, (sent, why)
+        assert soon(lambda: command(daemon, ANN, "load", artifact).code == 0)
+        assert daemon.cli.run("load", artifact).code == 0
+        assert 300 < daemon.descriptors() - before < 1000
+        hostile.stdin.close()  # its other ends are closed with unread bytes, so that nothing lingers any more
+    assert soon(lambda: daemon.descriptors() - before < 50)
+
+
 def test_a_user_who_left_leaves_nothing_behind(open_to_all):
     daemon = open_to_all()
     for uid in range(72000, 72300):

@@ -67,6 +67,15 @@ static void descriptors_are_shared_out_between_connections_leases_and_files(void
     quota_destroy(quota);
 }
 
+static void descriptors_beyond_65536_are_kept_for_what_does_not_close(void **state)
+{
+    const struct config *config = config_defaults();
+    (void)state;
+    assert_int_equal(budgets_shared_descriptors(config, 100), 50);
+    assert_true(budgets_shared_descriptors(config, 60000) > 59000);
+    assert_int_equal(budgets_shared_descriptors(config, 1 << 20), 65536);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -75,6 +84,7 @@ int main(void)
         cmocka_unit_test(what_is_configured_holds),
         cmocka_unit_test(the_memory_limit_is_not_more_than_there_is),
         cmocka_unit_test(descriptors_are_shared_out_between_connections_leases_and_files),
+        cmocka_unit_test(descriptors_beyond_65536_are_kept_for_what_does_not_close),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

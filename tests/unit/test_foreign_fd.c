@@ -126,6 +126,21 @@ static void descriptors_in_a_queue_are_seen_and_stay_there(void **state)
     }
 }
 
+/* Or who sends many needs none in flight to have the socket wait behind others that hang. */
+static void a_socket_full_of_small_messages_has_no_descriptors(void **state)
+{
+    int pair[2];
+    size_t n = 0;
+    (void)state;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair), 0);
+    while (send(pair[1], "x", 1, MSG_DONTWAIT) == 1)
+        n++;
+    assert_true(n > 64);
+    assert_false(foreign_fd_is_queued(pair[0]));
+    close(pair[0]);
+    close(pair[1]);
+}
+
 static void a_socket_that_refuses_descriptors_gets_none(void **state)
 {
     int pair[2];
@@ -193,6 +208,7 @@ int main(void)
         cmocka_unit_test(with_all_threads_hanging_descriptors_wait_and_none_is_left_open),
         cmocka_unit_test(errno_is_left_alone),
         cmocka_unit_test(descriptors_in_a_queue_are_seen_and_stay_there),
+        cmocka_unit_test(a_socket_full_of_small_messages_has_no_descriptors),
         cmocka_unit_test(a_socket_that_refuses_descriptors_gets_none),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
