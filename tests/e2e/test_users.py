@@ -4,6 +4,7 @@ import contextlib
 import fcntl
 import os
 import resource
+import signal
 import socket
 import subprocess
 
@@ -161,45 +162,46 @@ def test_ten_thousand_connections_of_forty_users_keep_nobody_away(open_to_all, m
     assert daemon.descriptors() < 100
 
 
-# Has the daemon's threads hang in closing sockets that linger for an hour, and then connects for as long as the kernel lets it, with
-# a descriptor in each queue.
+# Sends sockets that linger for an hour to a daemon that is stopped, so that it has the last copies; then, when it is told to, connects
+# for as long as the kernel lets it, with a descriptor in each queue.
 FLOOD = """
 import errno, os, socket, struct, sys
 
-def connect(descriptor):
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as client:
-        client.connect(sys.argv[1])
-        try:
-            socket.send_fds(client, [b"x"], [descriptor])
-            return 1
-        except (BrokenPipeError, ConnectionResetError):
-            return 0
+def connect():
+    client = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    client.connect(sys.argv[1])
+    return client
 
-def send_lingering(listener):
-    lingering = socket.create_connection(listener.getsockname())
+def lingering():
+    listener = socket.create_server(("127.0.0.1", 0))
+    ours = socket.create_connection(listener.getsockname())
     other, _ = listener.accept()
-    lingering.setblocking(False)
+    ours.setblocking(False)
     try:
         while True:
-            lingering.send(b"x" * 65536)
+            ours.send(b"x" * 65536)
     except BlockingIOError:
-        lingering.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 3600))
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as client:
-        client.connect(sys.argv[1])
-        socket.send_fds(client, [b"x"], [lingering.fileno()])
-        lingering.close()  # not the last one yet
-    return other
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 3600))
+    client = connect()
+    socket.send_fds(client, [b"x"], [ours.fileno()])
+    ours.close()
+    return client, other
 
-others = [send_lingering(socket.create_server(("127.0.0.1", 0))) for _ in range(16)]
+kept = [lingering() for _ in range(16)]
+print("ready", flush=True)
+sys.stdin.readline()
 sent, why = 0, "enough"
-try:
-    while sent < 3000:
-        sent += connect(0)
-except OSError as error:
-    why = errno.errorcode[error.errno]
+while sent < 3000 and why == "enough":
+    with connect() as client:
+        try:
+            socket.send_fds(client, [b"x"], [0])
+            sent += 1
+        except (BrokenPipeError, ConnectionResetError):
+            pass
+        except OSError as error:
+            why = errno.errorcode[error.errno]
 print(sent, why, flush=True)
 sys.stdin.read()
-os._exit(0)  # a process that ends does not linger
 """
 
 
@@ -208,16 +210,23 @@ def test_a_user_whose_descriptors_never_close_takes_no_more_of_ours_than_he_may_
     artifact = write(models, "m", 4096)
     daemon = open_to_all(limits={"nofile": (3000, 3000)})
     before = daemon.descriptors()
+    daemon.process.send_signal(signal.SIGSTOP)
     hostile = subprocess.Popen(["prlimit", "--nofile=500:500", "setpriv", f"--reuid={BOB}", f"--regid={BOB}", "--clear-groups",
                                 "/usr/bin/python3", "-c", FLOOD, daemon.handoff],
                                stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd="/")
-    with hostile:
+    try:
+        assert hostile.stdout.readline() == "ready\n"
+        daemon.process.send_signal(signal.SIGCONT)
+        print(file=hostile.stdin, flush=True)
         sent, why = hostile.stdout.readline().split()
         assert why == "ETOOMANYREFS" and int(sent) >= 400, (sent, why)
         assert soon(lambda: command(daemon, ANN, "load", artifact).code == 0)
         assert daemon.cli.run("load", artifact).code == 0
         assert 300 < daemon.descriptors() - before < 1000
-        hostile.stdin.close()  # its other ends are closed with unread bytes, so that nothing lingers any more
+    finally:
+        daemon.process.send_signal(signal.SIGCONT)
+        hostile.kill()  # its other ends are closed with unread bytes, so that nothing lingers any more
+        hostile.communicate()
     assert soon(lambda: daemon.descriptors() - before < 50)
 
 
