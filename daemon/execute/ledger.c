@@ -16,16 +16,36 @@ void ledger_fini(struct ledger *ledger)
 struct ledger ledger_copy(const struct ledger *ledger)
 {
     struct ledger copy = *ledger;
-    copy.ranges = ledger->n_ranges ? memory_copy(ledger->ranges, ledger->n_ranges * sizeof *ledger->ranges) : NULL;
     copy.room = ledger->n_ranges;
+    copy.ranges = ledger->n_ranges ? memory_try(copy.room * sizeof *copy.ranges) : NULL;
+    if (copy.ranges)
+        memcpy(copy.ranges, ledger->ranges, copy.room * sizeof *copy.ranges);
+    else
+        copy.room = copy.n_ranges = copy.n_sorted = 0;
     return copy;
+}
+
+/* There is one for every read that a client's load takes. */
+static bool make_room(struct ledger *ledger)
+{
+    size_t room = ledger->room ? 2 * ledger->room : 16;
+    struct ledger_range *ranges = memory_try(room * sizeof *ranges);
+    if (!ranges)
+        return false;
+    if (ledger->n_ranges)
+        memcpy(ranges, ledger->ranges, ledger->n_ranges * sizeof *ranges);
+    free(ledger->ranges);
+    ledger->ranges = ranges;
+    ledger->room = room;
+    return true;
 }
 
 void ledger_add(struct ledger *ledger, uint64_t offset, uint64_t bytes, uint64_t crc)
 {
     if (bytes == 0 || ledger->kind == CHECKSUM_NONE)
         return;
-    ARRAY_RESERVE(ledger->ranges, ledger->n_ranges, ledger->room);
+    if (ledger->n_ranges == ledger->room && !make_room(ledger))
+        return;
     ledger->ranges[ledger->n_ranges++] = (struct ledger_range){offset, bytes, crc, false};
 }
 

@@ -35,8 +35,9 @@ struct ledger_sum {
 };
 
 void ledger_fini(struct ledger *ledger);
-struct ledger ledger_copy(const struct ledger *ledger); /* ledger_fini() it */
+struct ledger ledger_copy(const struct ledger *ledger); /* ledger_fini() it; empty when there is no memory */
 
+/* Where there is no memory for it, the range is missing as if it had not been read: it never counts as compared. */
 void ledger_add(struct ledger *ledger, uint64_t offset, uint64_t bytes, uint64_t crc);
 /* The range was read once more: this is its sum now, and if that is another one, it is in dispute. */
 void ledger_correct(struct ledger *ledger, uint64_t offset, uint64_t bytes, uint64_t crc);

@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
+#include "base/metadata.h"
 #include "base/quota.h"
 #include "base/spare_memory.h"
 #include "execute/arrivals.h"
@@ -90,8 +91,13 @@ static int list_needs(struct run *run, struct error *error)
     const struct quota_charge *payer = &run->options.mapping->arena.charge;
     if (needs_build(&run->needs, run->options.plan, run->options.mapping, run->block_bytes, error) != 0)
         return -1;
-    run->needs.charge = (struct quota_charge){.quota = payer->quota, .kind = QUOTA_METADATA, .uid = payer->uid};
-    quota_charge_force(&run->needs.charge, run->needs.n * sizeof *run->needs.list);
+    struct run_needs *needs = &run->needs;
+    needs->deferred_room = needs->n; /* at most all of them */
+    needs->deferred = memory_try(needs->deferred_room * sizeof *needs->deferred);
+    if (!needs->deferred)
+        return metadata_fail_memory(needs->deferred_room * sizeof *needs->deferred, error);
+    needs->charge = (struct quota_charge){.quota = payer->quota, .kind = QUOTA_METADATA, .uid = payer->uid};
+    quota_charge_force(&needs->charge, needs->n * (sizeof *needs->list + sizeof *needs->deferred));
     return 0;
 }
 

@@ -150,6 +150,20 @@ static void a_ledger_of_no_kind_stays_empty(void **state)
     ledger_fini(&ledger);
 }
 
+/* So many that the next ones fit in no memory. */
+static void a_range_without_memory_is_missing_and_a_copy_without_memory_is_empty(void **state)
+{
+    struct ledger full = {.kind = KIND, .n_ranges = SIZE_MAX / 128 + 1, .room = SIZE_MAX / 128 + 1};
+    (void)state;
+    add(&full, PREFIX_BYTES, FILE_BYTES);
+    assert_int_equal(full.n_ranges, SIZE_MAX / 128 + 1);
+    full.n_ranges = SIZE_MAX / 64 + 1;
+    struct ledger copy = ledger_copy(&full);
+    assert_int_equal(copy.n_ranges, 0);
+    assert_int_equal(sum(&copy).missing_bytes, FILE_BYTES - PREFIX_BYTES);
+    ledger_fini(&copy);
+}
+
 static void a_part_is_summed_where_ranges_tile_it(void **state)
 {
     struct ledger ledger = {.kind = KIND};
@@ -202,6 +216,7 @@ int main(void)
         cmocka_unit_test(a_part_is_summed_where_ranges_tile_it),
         cmocka_unit_test(gaps_are_found_one_after_the_other),
         cmocka_unit_test(a_ledger_of_no_kind_stays_empty),
+        cmocka_unit_test(a_range_without_memory_is_missing_and_a_copy_without_memory_is_empty),
     };
     return cmocka_run_group_tests(tests, make_file, NULL);
 }
