@@ -1,8 +1,8 @@
 /* What waits is a queue for each owner, and owners take turns, so that nobody's descriptors wait for a place or a thread behind
  * another's. All that waits is open here, so the queues are bounded by the limit of open files, and of one owner by his own:
- * what lies in a socket's queue stays in flight, and of these the kernel gives a user no more than RLIMIT_NOFILE. Threads are started as they
- * are needed and end when nothing is left to close; a hung one keeps its place until the kernel lets it go, or the process
- * ends. */
+ * what lies in a socket's queue stays in flight, and of these the kernel gives a user no more than RLIMIT_NOFILE. Threads are
+ * started as they are needed and end when nothing is left to close; a hung one keeps its place until the kernel lets it go, or
+ * the process ends. */
 #include "base/foreign_fd.h"
 
 #include <errno.h>

@@ -92,10 +92,10 @@ static int list_needs(struct run *run, struct error *error)
     if (needs_build(&run->needs, run->options.plan, run->options.mapping, run->block_bytes, error) != 0)
         return -1;
     struct run_needs *needs = &run->needs;
-    needs->deferred_room = needs->n; /* at most all of them */
-    needs->deferred = memory_try(needs->deferred_room * sizeof *needs->deferred);
+    needs->deferred = memory_try(needs->n * sizeof *needs->deferred);
     if (!needs->deferred)
-        return metadata_fail_memory(needs->deferred_room * sizeof *needs->deferred, error);
+        return metadata_fail_memory(needs->n * sizeof *needs->deferred, error);
+    needs->deferred_room = needs->n; /* at most all of them */
     needs->charge = (struct quota_charge){.quota = payer->quota, .kind = QUOTA_METADATA, .uid = payer->uid};
     quota_charge_force(&needs->charge, needs->n * (sizeof *needs->list + sizeof *needs->deferred));
     return 0;
