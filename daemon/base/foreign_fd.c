@@ -1,8 +1,12 @@
 /* What waits is a queue for each owner, and owners take turns, so that nobody's descriptors wait for a place or a thread behind
  * another's. All that waits is open here, so the queues are bounded by the limit of open files, and of one owner by his own:
  * what lies in a socket's queue stays in flight, and of these the kernel gives a user no more than RLIMIT_NOFILE. Threads are
- * started as they are needed and end when nothing is left to close; a hung one keeps its place until the kernel lets it go, or
- * the process ends. */
+ * started as they are needed and end when nothing is left to close.
+ *
+ * A close that lasts is told to come back, by a signal to its thread: a socket that lingers, or a terminal that drains, goes
+ * on without whoever waits for it, and nothing is lost. With each that had to be told the patience with its owner halves,
+ * until all his are closed, so that he cannot bring them faster than they go. What waits for a FUSE or NFS server alone hears
+ * no signal: such a thread keeps its place until the kernel lets it go, or the process ends. */
 #include "base/foreign_fd.h"
 
 #include <errno.h>
@@ -11,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/memory.h"
@@ -19,7 +24,15 @@
 #define SO_PASSRIGHTS 83
 #endif
 
+#define COME_BACK_SIGNAL (SIGRTMIN + 3) /* any that nobody else has would do: only the thread gets it */
+
+#ifndef sigev_notify_thread_id
+#define sigev_notify_thread_id _sigev_un._tid /* glibc before 2.35 has no name for it */
+#endif
+
 enum {
+    FIRST_PATIENCE_US = 1000 * 1000,
+    LEAST_PATIENCE_US = 50,
     FREE_THREADS = 16, /* with more, only who has none gets one: a few users whose descriptors hang do not take all */
     MAX_THREADS = 64,
     MAX_THREADS_PER_OWNER = 4,
@@ -37,11 +50,13 @@ struct owner { /* who has anything here */
     uid_t uid;
     struct foreign *first, **end; /* that wait */
     size_t n_waiting, n_closing;
+    long patience_us; /* how long a close may last */
 };
 
 struct task { /* of a thread */
     struct foreign *foreign;
     uid_t uid;
+    long patience_us;
 };
 
 static struct {
@@ -102,6 +117,7 @@ static void put_last(struct foreign *foreign, uid_t uid)
         owner = *at = memory_alloc(sizeof *owner);
         owner->uid = uid;
         owner->end = &owner->first;
+        owner->patience_us = FIRST_PATIENCE_US;
     }
     *owner->end = foreign;
     owner->end = &foreign->next;
@@ -122,7 +138,7 @@ static bool take_next(struct task *next)
     struct owner *owner = *at;
     if (!owner || queue.n_closing == MAX_THREADS)
         return false;
-    *next = (struct task){owner->first, owner->uid};
+    *next = (struct task){owner->first, owner->uid, owner->patience_us};
     owner->first = next->foreign->next;
     owner->end = owner->first ? owner->end : &owner->first;
     next->foreign->next = NULL;
@@ -137,10 +153,12 @@ static bool take_next(struct task *next)
     return true;
 }
 
-static void note_end(uid_t uid)
+static void note_end(uid_t uid, bool was_told)
 {
     struct owner **at = find_owner(uid), *owner = *at;
     queue.n_closing--;
+    if (was_told && owner->patience_us > LEAST_PATIENCE_US)
+        owner->patience_us /= 2;
     if (--owner->n_closing + owner->n_waiting > 0)
         return;
     *at = owner->next;
@@ -149,19 +167,54 @@ static void note_end(uid_t uid)
 
 /* --- threads -------------------------------------------------------------------------------------------------------- */
 
+static _Thread_local volatile sig_atomic_t was_told;
+
+static void on_come_back(int signal)
+{
+    (void)signal;
+    was_told = 1;
+}
+
+/* A timer that signals the calling thread. False: there is none to be had, and a close lasts as long as it does. */
+static bool make_timer(timer_t *timer)
+{
+    struct sigaction action = {.sa_handler = on_come_back}; /* without SA_RESTART: to interrupt is what it is for */
+    struct sigevent event = {.sigev_notify = SIGEV_THREAD_ID, .sigev_signo = COME_BACK_SIGNAL};
+    sigset_t signals;
+    event.sigev_notify_thread_id = gettid();
+    sigemptyset(&signals);
+    sigaddset(&signals, COME_BACK_SIGNAL);
+    return sigaction(COME_BACK_SIGNAL, &action, NULL) == 0 && pthread_sigmask(SIG_UNBLOCK, &signals, NULL) == 0 &&
+           timer_create(CLOCK_MONOTONIC, &event, timer) == 0;
+}
+
+/* Again and again: a signal may come just before close() waits, and what lies in a socket's queue may be many. */
+static void set_timer(const timer_t *timer, long us)
+{
+    struct timespec time = {us / 1000000, us % 1000000 * 1000};
+    if (timer)
+        timer_settime(*timer, 0, &(struct itimerspec){.it_interval = time, .it_value = time}, NULL);
+}
+
 static void *close_them(void *first)
 {
     struct task task = *(struct task *)first;
     bool has_next = true;
+    timer_t made, *timer = make_timer(&made) ? &made : NULL;
     free(first);
     while (has_next) {
+        was_told = 0;
+        set_timer(timer, task.patience_us);
         close(task.foreign->fd);
+        set_timer(timer, 0);
         free(task.foreign);
         pthread_mutex_lock(&queue.lock);
-        note_end(task.uid);
+        note_end(task.uid, was_told);
         has_next = take_next(&task);
         pthread_mutex_unlock(&queue.lock);
     }
+    if (timer)
+        timer_delete(*timer);
     return NULL;
 }
 
@@ -181,7 +234,7 @@ static void start_thread(void)
     pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
     if (pthread_create(&thread, &detached, close_them, first)) {
         put_last(next.foreign, next.uid);
-        note_end(next.uid);
+        note_end(next.uid, false);
         free(first);
     }
     pthread_attr_destroy(&detached);

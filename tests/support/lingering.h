@@ -14,7 +14,7 @@
 
 enum { LINGER_S = 3600 };
 
-static int lingering(int *other_side)
+static inline int lingering(int *other_side)
 {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t size = sizeof address;
@@ -35,7 +35,7 @@ static int lingering(int *other_side)
     return fd;
 }
 
-static void reset(int other_side)
+static inline void reset(int other_side)
 {
     struct linger at_once = {1, 0};
     setsockopt(other_side, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);

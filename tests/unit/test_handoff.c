@@ -5,6 +5,7 @@
 #include "observe/log.h"
 #include "replica/handoff.h"
 #include "source/source_memory.h"
+#include "tests/support/hanging_close.h"
 #include "tests/support/lingering.h"
 
 #include <setjmp.h>
@@ -815,11 +816,11 @@ static void a_user_whose_descriptors_do_not_close_is_held_until_they_do(void **s
     enum { UNCLOSED = 64, HANGING = 4, MALLORY = 70001, ALICE = 70002, SHORT_MS = 100 };
     struct stage *stage = *state;
     struct handoff_answer answer;
-    int other_sides[HANGING], fd;
+    int hanging[HANGING], fd;
     if (geteuid() != 0)
         skip();
     for (int i = 0; i < UNCLOSED; i++)
-        foreign_fd_close(i < HANGING ? lingering(&other_sides[i]) : dup(STDIN_FILENO), MALLORY);
+        foreign_fd_close(i < HANGING ? hanging[i] = hanging_fd() : dup(STDIN_FILENO), MALLORY);
     assert_int_equal(foreign_fd_open(MALLORY), UNCLOSED);
     struct request request = new_token(stage, 1, MALLORY), other = new_token(stage, 1, ALICE);
     int held = connect_as(stage, MALLORY), leaving = connect_as(stage, MALLORY), free = connect_as(stage, ALICE);
@@ -830,7 +831,7 @@ static void a_user_whose_descriptors_do_not_close_is_held_until_they_do(void **s
     close(leaving);
     assert_false(is_answered_within(held, SHORT_MS));
     for (int i = 0; i < HANGING; i++)
-        reset(other_sides[i]);
+        release_fd(hanging[i]);
     assert_true((fd = receive(held, &answer)) >= 0);
     close(fd);
     close(held);
@@ -844,16 +845,16 @@ static void root_and_the_daemons_user_are_not_held(void **state)
 {
     enum { UNCLOSED = 80, HANGING = 4 };
     struct stage *stage = *state;
-    int other_sides[HANGING], connection;
+    int hanging[HANGING], connection;
     for (int i = 0; i < UNCLOSED; i++)
-        foreign_fd_close(i < HANGING ? lingering(&other_sides[i]) : dup(STDIN_FILENO), getuid());
+        foreign_fd_close(i < HANGING ? hanging[i] = hanging_fd() : dup(STDIN_FILENO), getuid());
     struct request request = new_token(stage, 1, getuid());
     int fd = redeem(stage, request.token, sizeof request.token, &connection);
     assert_true(fd >= 0);
     close(fd);
     close(connection);
     for (int i = 0; i < HANGING; i++)
-        reset(other_sides[i]);
+        release_fd(hanging[i]);
     for (int i = 0; i < ANSWER_MS && foreign_fd_open(getuid()); i++)
         usleep(1000);
 }

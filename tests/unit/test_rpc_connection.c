@@ -18,6 +18,7 @@
 #include "base/foreign_fd.h"
 #include "base/memory.h"
 #include "rpc/rpc_internal.h"
+#include "tests/support/hanging_close.h"
 #include "tests/support/lingering.h"
 #include "tests/support/rpc_scene.h"
 
@@ -800,17 +801,17 @@ static bool none_is_open(void *data)
 static void a_hundred_descriptors_of_a_message_cost_one_of_ours(void **state)
 {
     enum { HANGING = 4 };
-    int other_sides[HANGING];
+    int hanging[HANGING];
     (void)state;
     for (int i = 0; i < HANGING; i++)
-        foreign_fd_close(lingering(&other_sides[i]), getuid());
+        foreign_fd_close(hanging[i] = hanging_fd(), getuid());
     is_served();
     rpc_fixture_on_loop(&rpc_scene.fixture, let_descriptors_in, NULL);
     assert_int_equal(send_copies(client.fd, fileno(stderr), MANY), 1);
     await(is_closed);
     assert_true(foreign_fd_open(getuid()) <= HANGING + 1);
     for (int i = 0; i < HANGING; i++)
-        reset(other_sides[i]);
+        release_fd(hanging[i]);
     rpc_fixture_await(none_is_open, NULL, "all are closed");
 }
 
