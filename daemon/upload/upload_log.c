@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/file_io.h"
@@ -15,6 +14,8 @@
 #include "base/url.h"
 
 static const char name[] = "uploads.log", fresh_name[] = "uploads.log.new";
+
+enum { LINES_BYTES = 2 * UPLOAD_LOG_MAX_LINE_BYTES };
 
 static void take_line(char *line, void (*take)(void *data, char **fields, size_t n_fields), void *data)
 {
@@ -29,37 +30,47 @@ static void take_line(char *line, void (*take)(void *data, char **fields, size_t
         take(data, fields, n);
 }
 
-static int read_whole(int fd, char **text, size_t *length, struct error *error)
+struct reader {
+    char *bytes; /* the beginning of a line, and what comes next */
+    size_t count;
+    bool is_too_long; /* the line whose beginning was left out */
+};
+
+static void take_lines(struct reader *reader, void (*take)(void *data, char **fields, size_t n_fields), void *data)
 {
-    struct stat found;
-    if (fstat(fd, &found) < 0 || found.st_size > UPLOAD_LOG_MAX_BYTES)
-        return fail(error, ERROR_DATA_LOSS, "BAD_UPLOAD_LOG",
-                    "%s in the state folder cannot be read or is larger than a GiB", name);
-    *text = memory_alloc((size_t)found.st_size + 1);
-    ssize_t got = file_io_read(fd, *text, (size_t)found.st_size);
-    if (got < 0)
-        return fail_errno(error, errno, "cannot read %s in the state folder", name);
-    *length = (size_t)got;
-    return 0;
+    char *at = reader->bytes, *past = reader->bytes + reader->count, *end;
+    for (; (end = memchr(at, '\n', (size_t)(past - at))) != NULL; at = end + 1) {
+        *end = '\0';
+        if (!reader->is_too_long && end - at <= UPLOAD_LOG_MAX_LINE_BYTES)
+            take_line(at, take, data);
+        reader->is_too_long = false;
+    }
+    reader->count = (size_t)(past - at);
+    if (reader->count > UPLOAD_LOG_MAX_LINE_BYTES) {
+        reader->is_too_long = true;
+        reader->count = 0;
+    }
+    memmove(reader->bytes, at, reader->count);
 }
 
 int upload_log_read(const char *folder, void (*take)(void *data, char **fields, size_t n_fields), void *data,
                     struct error *error)
 {
-    char *path = memory_print("%s/%s", folder, name), *text = NULL;
-    size_t length = 0;
+    char *path = memory_print("%s/%s", folder, name);
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW), failure = errno;
     free(path);
     if (fd < 0)
         return failure == ENOENT ? 0 : fail_errno(error, failure, "cannot open %s in the state folder", name);
-    int status = read_whole(fd, &text, &length, error);
-    close(fd);
-    for (char *at = text, *end; status == 0 && (end = memchr(at, '\n', length - (size_t)(at - text))); at = end + 1) {
-        *end = '\0';
-        take_line(at, take, data);
+    struct reader reader = {.bytes = memory_alloc(LINES_BYTES)};
+    ssize_t got;
+    while ((got = file_io_read(fd, reader.bytes + reader.count, LINES_BYTES - reader.count)) > 0) {
+        reader.count += (size_t)got;
+        take_lines(&reader, take, data);
     }
-    free(text);
-    return status;
+    failure = errno;
+    close(fd);
+    free(reader.bytes);
+    return got < 0 ? fail_errno(error, failure, "cannot read %s in the state folder", name) : 0;
 }
 
 int upload_log_begin(struct upload_log *log, const char *folder, struct error *error)

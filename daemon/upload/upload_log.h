@@ -6,7 +6,8 @@
  *   D ID                                                done, and told; or not wanted any more
  *   F ID CODE REASON MESSAGE                            failed, and told
  *
- * Texts are percent-encoded. A last line that a crash cut short is left out. One owner at a time; blocks. */
+ * Texts are percent-encoded. A last line that a crash cut short is left out, and one that is longer than any of ours. However
+ * long the file is, it is read. One owner at a time; blocks. */
 #ifndef UPLOAD_UPLOAD_LOG_H
 #define UPLOAD_UPLOAD_LOG_H
 
@@ -16,7 +17,7 @@
 
 #include "base/error.h"
 
-enum { UPLOAD_LOG_FIELDS = 9, UPLOAD_LOG_MAX_BYTES = 1 << 30 };
+enum { UPLOAD_LOG_FIELDS = 9, UPLOAD_LOG_MAX_LINE_BYTES = 1 << 20 };
 
 struct upload_log {
     char *path, *folder;

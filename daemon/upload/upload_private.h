@@ -84,7 +84,7 @@ int entry_log_end(struct upload_log *log, const struct entry *entry, const struc
                   struct error *error);
 int entries_read(struct upload_queue *queue, const char *state_dir, struct error *error);
 int entries_write(struct upload_queue *queue, const char *state_dir, struct error *error);
-/* Sessions and ends of what is gone would fill it, and one longer than UPLOAD_LOG_MAX_BYTES keeps the next daemon from starting. */
+/* Sessions and ends of what is gone would fill it, and the disk. */
 void entries_shorten_log(struct upload_queue *queue);
 
 #endif
