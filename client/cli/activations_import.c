@@ -23,7 +23,7 @@
 #include "stored_arrays.h"
 #include "upload_files.h"
 
-enum { MAX_SHARDS = 1 << 20, MAX_METADATA_BYTES = 64 << 20 };
+enum { MAX_SHARDS = 1 << 20, MAX_METADATA_BYTES = 256 << 20 };
 
 struct import_shard {
     char *path;    /* or the reference of an object */
@@ -74,8 +74,15 @@ static bool is_shard(const char *name)
            (text_ends_with(name, length, ".pkl") || text_ends_with(name, length, ".pkl.gz"));
 }
 
-static struct import_shard *add_shard(struct import *import, char *path)
+/* Takes the path; NULL: there are too many. */
+static struct import_shard *add_shard(struct import *import, char *path, struct error *error)
 {
+    if (import->n_shards == MAX_SHARDS) {
+        free(path);
+        fail(error, ERROR_RESOURCE_EXHAUSTED, "TOO_MANY_SHARDS", "there are more than %d shards; import some at a time",
+             MAX_SHARDS);
+        return NULL;
+    }
     ARRAY_RESERVE(import->shards, import->n_shards, import->shards_capacity);
     struct import_shard *shard = &import->shards[import->n_shards++];
     *shard = (struct import_shard){.path = path};
@@ -86,8 +93,8 @@ static struct import_shard *add_shard(struct import *import, char *path)
 static int add_found(struct import *import, int folder_fd, const char *name, char *path, struct error *error)
 {
     struct stat found;
-    struct import_shard *shard = add_shard(import, path);
-    if (followed_link_stat(folder_fd, name, path, &found, error) < 0)
+    struct import_shard *shard = add_shard(import, path, error);
+    if (!shard || followed_link_stat(folder_fd, name, path, &found, error) < 0)
         return -1;
     shard->is_found = true;
     shard->device = found.st_dev;
@@ -109,14 +116,22 @@ static void add_metadata(struct import *import, size_t first, const char *text, 
     shard_metadata_parse(&told->metadata, text, length);
 }
 
-/* What it says is only compared: one that cannot be read says nothing. */
+/* What it says is only compared. */
+static void tell_unread(const struct error *error)
+{
+    if (error->code != ERROR_NOT_FOUND)
+        fprintf(stderr, "tensorcast: metadata.json is not compared: %s\n", error->message);
+}
+
 static void read_metadata(struct import *import, size_t first, const char *folder)
 {
     char *path = memory_print("%s/metadata.json", folder), *text = NULL;
     size_t length;
-    struct error ignored;
-    if (read_file(path, MAX_METADATA_BYTES, &text, &length, &ignored) == 0)
+    struct error error;
+    if (read_file(path, MAX_METADATA_BYTES, &text, &length, &error) == 0)
         add_metadata(import, first, text, length);
+    else
+        tell_unread(&error);
     free(text);
     free(path);
 }
@@ -125,9 +140,11 @@ static void fetch_metadata(struct import *import, size_t first, const char *fold
 {
     char *reference = memory_print("%s/metadata.json", folder);
     struct sink_document document = {0};
-    struct error ignored;
-    if (bucket_objects_read(import->objects, reference, MAX_METADATA_BYTES, &document, &ignored) == 0)
+    struct error error;
+    if (bucket_objects_read(import->objects, reference, MAX_METADATA_BYTES, &document, &error) == 0)
         add_metadata(import, first, document.bytes, document.count);
+    else
+        tell_unread(&error);
     sink_document_fini(&document);
     free(reference);
 }
@@ -152,7 +169,7 @@ static int list_folder(struct import *import, const char *folder, struct error *
     if (!directory)
         return fail_errno(error, errno, "cannot open %s", text_escape(folder, strlen(folder), shown));
     int failed = 0;
-    for (const struct dirent *entry; !failed && (entry = readdir(directory)) != NULL && import->n_shards < MAX_SHARDS;)
+    for (const struct dirent *entry; !failed && (entry = readdir(directory)) != NULL;)
         if (is_shard(entry->d_name))
             failed = add_found(import, dirfd(directory), entry->d_name, memory_print("%s/%s", folder, entry->d_name), error);
     closedir(directory);
@@ -171,8 +188,8 @@ static int list_bucket_folder(struct import *import, const char *folder, struct 
     char **names = NULL;
     int failed = bucket_objects_list(import->objects, folder, &names, &n_names, error);
     for (size_t i = 0; i < n_names; i++) {
-        if (is_shard(names[i]) && import->n_shards < MAX_SHARDS)
-            add_shard(import, memory_print("%s/%s", folder, names[i]));
+        if (!failed && is_shard(names[i]) && !add_shard(import, memory_print("%s/%s", folder, names[i]), error))
+            failed = -1;
         free(names[i]);
     }
     free(names);
@@ -191,11 +208,10 @@ static int list_in_bucket(struct import *import, const char *reference, struct e
         length--;
     char *bare = memory_print("%.*s", (int)length, reference);
     bool is_one = is_shard(strrchr(bare, '/') + 1);
-    int failed = is_one ? 0 : list_bucket_folder(import, bare, error);
     if (is_one)
-        add_shard(import, bare);
-    else
-        free(bare);
+        return add_shard(import, bare, error) ? 0 : -1;
+    int failed = list_bucket_folder(import, bare, error);
+    free(bare);
     return failed;
 }
 
@@ -212,9 +228,8 @@ static int list_shards(struct import *import, const struct activations_args *arg
         }
         if (stat(path, &status) < 0)
             return fail_errno(error, errno, "cannot find %s", text_escape(path, strlen(path), shown));
-        if (!S_ISDIR(status.st_mode))
-            add_shard(import, memory_copy_text(path));
-        else if (list_folder(import, path, error) < 0)
+        bool is_folder = S_ISDIR(status.st_mode);
+        if (is_folder ? list_folder(import, path, error) < 0 : !add_shard(import, memory_copy_text(path), error))
             return -1;
     }
     return 0;

@@ -61,6 +61,8 @@ static void take_shard(struct json *json, struct shard_metadata *metadata)
             memcpy(shard.sha256, text.text + strlen("sha256:"), DIGEST_HEX_CHARS);
         }
     }
+    if (metadata->n_list == MAX_LISTED)
+        snprintf(metadata->complaint, sizeof metadata->complaint, "it lists more than %d shards", MAX_LISTED);
     if (!shard.name || metadata->n_list == MAX_LISTED) {
         free(shard.name);
         return;

@@ -5,6 +5,7 @@ import itertools
 import json
 import os
 import pickle
+import re
 
 import numpy as np
 import pytest
@@ -158,6 +159,15 @@ def test_metadata_that_are_damaged_are_told_and_the_shards_are_believed(daemon, 
     (tmp_path / "metadata.json").write_text(text)
     assert "metadata.json is damaged" in daemon.cli.ok("activations", "import", acts, tmp_path, "--host", 3).err
     assert sorted(stored(acts / "host_003")) == [1]
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_metadata_json_of_256_mib_is_read_and_of_a_longer_one_it_is_said_that_it_is_not(daemon, acts, tmp_path, more):
+    shard(tmp_path / "shard_0001.pkl.gz", {4: [(1, sample(1)[4])]})
+    with open(tmp_path / "metadata.json", "wb") as file:
+        file.truncate((256 << 20) + more)  # zeros, which are no JSON
+    told = "metadata.json is not compared: .* is longer than 256 MiB" if more else "metadata.json is damaged"
+    assert re.search(told, daemon.cli.ok("activations", "import", acts, tmp_path, "--host", 3).err)
 
 
 def test_exported_metadata_are_those_of_the_programs_and_of_their_description_and_contradict_nothing(daemon, acts, tmp_path):
