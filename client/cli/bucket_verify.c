@@ -103,7 +103,9 @@ static int read_segment(const struct host_check *check, struct segment_check *se
 /* The file tells everything that the manifest says of it. 1: it does not. */
 static int compare_entry(const struct segment_check *segment, struct error *error)
 {
-    char *entry = contents_entry(&segment->contents, &segment->facts);
+    char *entry = contents_entry(&segment->contents, &segment->facts, error);
+    if (!entry)
+        return -1;
     bool is_same = host_manifest_says(segment->listed, entry);
     free(entry);
     if (!is_same)

@@ -167,6 +167,8 @@ static int begin_segment(struct host_folder *folder, const struct sample *sample
     if (folder->next_segment > ACTIVATION_MAX_SEGMENT)
         return fail(error, ERROR_RESOURCE_EXHAUSTED, "TOO_MANY_SEGMENTS", "%s has %d segments; make larger ones",
                     folder->name, ACTIVATION_MAX_SEGMENT);
+    if (folder->manifest_bytes > HOST_MANIFEST_FULL_BYTES)
+        return host_manifest_fail_full(error);
     uint64_t segment_bytes = folder->segment_bytes < most_bytes ? folder->segment_bytes : most_bytes;
     if (segment_create(folder->fd, folder->next_segment, segment_bytes, sample, &folder->open, error) < 0)
         return -1;
@@ -292,8 +294,8 @@ static int list_sealed(struct host_folder *folder, const struct segment_builder 
     if (!host_manifest_find(&folder->manifest, facts->number)) {
         const struct manifest_segment row = {
             .number = facts->number, .is_local = true, .file_bytes = facts->file_bytes, .crc32c = facts->crc32c};
-        char *entry = contents_entry(segment_contents(segment), facts);
-        failed = host_manifest_add(&folder->manifest, &row, entry, strlen(entry), error);
+        char *entry = contents_entry(segment_contents(segment), facts, error);
+        failed = !entry || host_manifest_add(&folder->manifest, &row, entry, strlen(entry), error) < 0 ? -1 : 0;
         free(entry);
     }
     if (!failed)

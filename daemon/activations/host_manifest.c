@@ -18,6 +18,13 @@
 
 #define NEW_NAME ACTIVATION_MANIFEST ".new"
 
+int host_manifest_fail_full(struct error *error)
+{
+    return fail(error, ERROR_RESOURCE_EXHAUSTED, "MANIFEST_FULL",
+                ACTIVATION_MANIFEST " has %d MiB, no more are read; append under another host's number, or to another store",
+                HOST_MANIFEST_FULL_BYTES >> 20);
+}
+
 /* --- reading ------------------------------------------------------------------------------------------------------------ */
 
 struct manifest_reader {
@@ -258,6 +265,8 @@ int host_manifest_move(struct host_manifest *manifest, uint32_t number, bool is_
 {
     const struct manifest_segment *found = host_manifest_find(manifest, number);
     struct manifest_segment *segment = &manifest->segments[found - manifest->segments];
+    if (uploaded && manifest->text_bytes + strlen(uploaded) > HOST_MANIFEST_FULL_BYTES)
+        return host_manifest_fail_full(error);
     if (uploaded && keep_uploaded(manifest, segment, uploaded, strlen(uploaded), error) < 0)
         return -1;
     segment->is_local = is_local;

@@ -11,7 +11,13 @@
 
 #include "base/error.h"
 
-enum { HOST_MANIFEST_VERSION = 1, HOST_MANIFEST_MAX_BYTES = 1 << 30 };
+enum {
+    HOST_MANIFEST_VERSION = 1,
+    HOST_MANIFEST_MAX_BYTES = 1 << 30, /* what is longer is not read */
+    HOST_MANIFEST_FULL_BYTES =
+        896 << 20, /* of what the format counts: nothing is begun any more that would make it longer; what is
+                                             not sealed yet, and the words about where segments lie, still have room */
+};
 
 struct manifest_segment {
     uint32_t number;
@@ -37,9 +43,10 @@ int host_manifest_parse(struct host_manifest *manifest, uint32_t host, const cha
 /* `segment` without a text, and the text, which is copied at the cost of the thread's user. */
 int host_manifest_add(struct host_manifest *manifest, const struct manifest_segment *segment, const char *text,
                       size_t text_bytes, struct error *error);
-/* Where a segment that is listed lies from now on. `uploaded` is copied; NULL = as it is. */
+/* Where a segment that is listed lies from now on. RESOURCE_EXHAUSTED when the manifest is full. `uploaded` is copied; NULL = as it is. */
 int host_manifest_move(struct host_manifest *manifest, uint32_t number, bool is_local, const char *uploaded,
                        struct error *error);
+int host_manifest_fail_full(struct error *error);                               /* -1 */
 bool host_manifest_forget_upload(struct host_manifest *manifest, size_t index); /* false: there was none */
 /* Whether contents_entry() of its file is what the manifest says of it; one that was written before arrays had sums says less. */
 bool host_manifest_says(const struct manifest_segment *segment, const char *entry);

@@ -209,8 +209,8 @@ static int seal_left(struct host_scan *scan, uint32_t number, struct error *erro
     if (!failed) {
         const struct manifest_segment row = {
             .number = number, .is_local = true, .file_bytes = facts.file_bytes, .crc32c = facts.crc32c};
-        char *entry = contents_entry(contents, &facts);
-        failed = host_manifest_add(&folder->manifest, &row, entry, strlen(entry), error);
+        char *entry = contents_entry(contents, &facts, error);
+        failed = !entry || host_manifest_add(&folder->manifest, &row, entry, strlen(entry), error) < 0 ? -1 : 0;
         free(entry);
         folder->sealed_bytes += facts.file_bytes;
         scan->has_changed = true;

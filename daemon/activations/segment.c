@@ -391,7 +391,7 @@ int segment_add(struct segment_builder *segment, const struct sample *sample, st
     if (segment->partial_bytes != sample->bytes)
         return fail(error, ERROR_INTERNAL, "SAMPLE_NOT_WHOLE", "sample %" PRIu32 " has %" PRIu64 " bytes, %" PRIu64 " came",
                     sample->id, sample->bytes, segment->partial_bytes);
-    if (contents_add(&segment->contents, sample, error) < 0)
+    if (segment_journal_reserve(&segment->pending, sample, error) < 0 || contents_add(&segment->contents, sample, error) < 0)
         return -1;
     segment_journal_add(&segment->pending, sample, segment->contents.data_bytes);
     segment->partial_bytes = 0;

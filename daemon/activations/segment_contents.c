@@ -31,7 +31,6 @@ static void add_layer(struct segment_contents *contents, uint32_t layer)
     }
     if (low < contents->n_layers && contents->layers[low] == layer)
         return;
-    ARRAY_RESERVE(contents->layers, contents->n_layers, contents->layers_capacity);
     memmove(contents->layers + low + 1, contents->layers + low, (contents->n_layers - low) * sizeof *contents->layers);
     contents->layers[low] = layer;
     contents->n_layers++;
@@ -56,9 +55,34 @@ static void add_tensor(struct segment_contents *contents, uint32_t sample, const
     if (tensor->is_narrowed)
         json_write_text(&contents->narrowed, name);
     contents->data_bytes += tensor->bytes;
-    ARRAY_RESERVE(contents->array_ends, contents->n_arrays, contents->arrays_capacity);
     contents->array_ends[contents->n_arrays++] = contents->data_bytes;
     add_layer(contents, tensor->layer);
+}
+
+static bool reserve_items(void **items, size_t count, size_t *capacity, size_t size)
+{
+    size_t more = 2 * *capacity > count ? 2 * *capacity : count;
+    if (count <= *capacity)
+        return true;
+    void *grown = more <= SIZE_MAX / 2 / size ? realloc(*items, more * size) : NULL;
+    if (!grown)
+        return false;
+    *items = grown;
+    *capacity = more;
+    return true;
+}
+#define RESERVE_ITEMS(items, count, capacity) reserve_items((void **)&(items), count, &(capacity), sizeof *(items))
+
+/* All that the sample adds: half of one would be in the header. */
+static bool reserve_sample(struct segment_contents *contents, const struct sample *sample)
+{
+    size_t head_bytes = contents_head_bytes_of(sample);
+    return json_write_reserve(&contents->entries, head_bytes) &&
+           json_write_reserve(&contents->info, sample->info_bytes + 32) &&
+           json_write_reserve(&contents->narrowed, sample->n_tensors * (ACTIVATION_NAME_CHARS + 3)) &&
+           RESERVE_ITEMS(contents->array_ends, contents->n_arrays + sample->n_tensors, contents->arrays_capacity) &&
+           RESERVE_ITEMS(contents->layers, contents->n_layers + sample->n_tensors, contents->layers_capacity) &&
+           RESERVE_ITEMS(contents->samples, contents->n_samples + 1, contents->samples_capacity);
 }
 
 int contents_add(struct segment_contents *contents, const struct sample *sample, struct error *error)
@@ -66,8 +90,13 @@ int contents_add(struct segment_contents *contents, const struct sample *sample,
     char id[16];
     if (!contents->charge.quota)
         contents->charge = metadata_charge();
-    if (quota_charge_add(&contents->charge, contents_head_bytes_of(sample) + ARRAY_BYTES * sample->n_tensors, error) < 0)
+    uint64_t bytes = contents_head_bytes_of(sample) + ARRAY_BYTES * sample->n_tensors;
+    if (quota_charge_add(&contents->charge, bytes, error) < 0)
         return -1;
+    if (!reserve_sample(contents, sample)) {
+        quota_charge_subtract(&contents->charge, bytes);
+        return metadata_fail_memory(bytes, error);
+    }
     for (size_t i = 0; i < sample->n_tensors; i++)
         add_tensor(contents, sample->id, &sample->tensors[i]);
     if (sample->info_bytes) {
@@ -75,7 +104,6 @@ int contents_add(struct segment_contents *contents, const struct sample *sample,
         json_write_key(&contents->info, id);
         json_write_json(&contents->info, sample->info, sample->info_bytes);
     }
-    ARRAY_RESERVE(contents->samples, contents->n_samples, contents->samples_capacity);
     contents->samples[contents->n_samples++] = sample->id;
     return 0;
 }
@@ -112,14 +140,28 @@ static void put_json_text(struct json_writer *json, const char *key, const char 
 {
     if (!inner->length)
         return;
-    char *text = memory_print("%c%.*s%c", brackets[0], (int)inner->length, inner->text, brackets[1]);
-    json_put_text(json, key, text);
+    char *text = inner->length < SIZE_MAX / 2 ? malloc(inner->length + 2) : NULL;
+    if (!text) {
+        json->has_failed = true;
+        return;
+    }
+    text[0] = brackets[0];
+    memcpy(text + 1, inner->text, inner->length);
+    text[inner->length + 1] = brackets[1];
+    json_put_string(json, key, text, inner->length + 2);
     free(text);
 }
 
-char *contents_head(const struct segment_contents *contents, uint64_t room_bytes, size_t *length)
+static char *fail_json(struct json_writer *json, struct error *error)
 {
-    struct json_writer json = {0};
+    metadata_fail_memory(json->length, error);
+    free(json->text);
+    return NULL;
+}
+
+char *contents_head(const struct segment_contents *contents, uint64_t room_bytes, size_t *length, struct error *error)
+{
+    struct json_writer json = {.can_fail = true};
     json_write_open(&json, '{');
     json_put_open(&json, "__metadata__", '{');
     json_put_text(&json, "format", "pt");
@@ -128,10 +170,14 @@ char *contents_head(const struct segment_contents *contents, uint64_t room_bytes
     json_write_close(&json, '}');
     json_write_json(&json, contents->entries.text, contents->entries.length);
     json_write_close(&json, '}');
+    if (json.has_failed)
+        return fail_json(&json, error);
     size_t padded = (json.length + LENGTH_BYTES - 1) / LENGTH_BYTES * LENGTH_BYTES;
     if (padded + LENGTH_BYTES < room_bytes)
         padded = (size_t)room_bytes - LENGTH_BYTES;
-    char *head = memory_alloc(LENGTH_BYTES + padded);
+    char *head = memory_try(LENGTH_BYTES + padded);
+    if (!head)
+        return fail_json(&json, error);
     for (int i = 0; i < LENGTH_BYTES; i++)
         head[i] = (char)((uint64_t)padded >> 8 * i);
     memcpy(head + LENGTH_BYTES, json.text, json.length);
@@ -160,7 +206,11 @@ static void put_members(struct json_writer *json, const char *key, const char *b
 /* Last of all, so that entries without them are the beginnings of those with them. */
 static void put_sums(struct json_writer *json, const struct segment_contents *contents, const struct segment_facts *facts)
 {
-    char *sums = memory_alloc(contents->n_arrays * CRC_CHARS + 1), header[CRC_CHARS + 1];
+    char *sums = memory_try(contents->n_arrays * CRC_CHARS + 1), header[CRC_CHARS + 1];
+    if (!sums) {
+        json->has_failed = true;
+        return;
+    }
     for (size_t i = 0; i < contents->n_arrays; i++)
         snprintf(sums + i * CRC_CHARS, CRC_CHARS + 1, "%08" PRIx32, contents->array_sums[i]);
     snprintf(header, sizeof header, "%08" PRIx32, facts->header_crc32c);
@@ -181,9 +231,9 @@ static void identity_of(const struct segment_facts *facts, const char *file, cha
     digest_hex(sum, sizeof sum, identity);
 }
 
-char *contents_entry(const struct segment_contents *contents, const struct segment_facts *facts)
+char *contents_entry(const struct segment_contents *contents, const struct segment_facts *facts, struct error *error)
 {
-    struct json_writer json = {0};
+    struct json_writer json = {.can_fail = true};
     char file[ACTIVATION_NAME_CHARS], identity[DIGEST_HEX_CHARS + 1], crc[16];
     activation_segment_name(facts->number, ACTIVATION_SEALED, file);
     identity_of(facts, file, identity);
@@ -202,5 +252,5 @@ char *contents_entry(const struct segment_contents *contents, const struct segme
     if (contents->array_sums)
         put_sums(&json, contents, facts);
     json_write_close(&json, '}');
-    return json.text;
+    return json.has_failed ? fail_json(&json, error) : json.text;
 }

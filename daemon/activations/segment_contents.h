@@ -31,6 +31,7 @@ struct segment_facts { /* of a sealed one */
     uint32_t crc32c, header_crc32c; /* of the whole file, and of what lies before the arrays */
 };
 
+/* All of it or, when it fails, nothing. */
 int contents_add(struct segment_contents *contents, const struct sample *sample, struct error *error);
 void contents_fini(struct segment_contents *contents);
 
@@ -38,9 +39,9 @@ uint64_t contents_head_bytes(const struct segment_contents *contents); /* at mos
 /* At most so many more with this sample. */
 uint64_t contents_head_bytes_of(const struct sample *sample);
 /* The first bytes of the file: length field and header, padded with blanks to room_bytes, or where that is too small to the
- * next multiple of 8. malloced. */
-char *contents_head(const struct segment_contents *contents, uint64_t room_bytes, size_t *length);
-/* The object for "segments" of the manifest. malloced. */
-char *contents_entry(const struct segment_contents *contents, const struct segment_facts *facts);
+ * next multiple of 8. malloced; NULL where there is no memory. */
+char *contents_head(const struct segment_contents *contents, uint64_t room_bytes, size_t *length, struct error *error);
+/* The object for "segments" of the manifest. malloced; NULL likewise. */
+char *contents_entry(const struct segment_contents *contents, const struct segment_facts *facts, struct error *error);
 
 #endif

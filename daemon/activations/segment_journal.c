@@ -1,11 +1,13 @@
 #include "activations/segment_journal.h"
 
 #include <endian.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/arena.h"
 #include "base/crc.h"
 #include "base/memory.h"
+#include "base/metadata.h"
 
 static const char magic[8] = "TCACTJ01";
 
@@ -60,6 +62,20 @@ size_t segment_journal_record_bytes(const struct sample *sample)
     for (size_t i = 0; i < sample->n_tensors; i++)
         bytes += TENSOR_BYTES + DIMENSION_BYTES * (size_t)sample->tensors[i].rank;
     return bytes;
+}
+
+int segment_journal_reserve(struct journal_text *text, const struct sample *sample, struct error *error)
+{
+    size_t needed = text->length + segment_journal_record_bytes(sample);
+    size_t capacity = 2 * text->capacity > needed ? 2 * text->capacity : needed;
+    if (needed <= text->capacity)
+        return 0;
+    unsigned char *grown = capacity <= SIZE_MAX / 2 ? realloc(text->bytes, capacity) : NULL;
+    if (!grown)
+        return metadata_fail_memory(capacity, error);
+    text->bytes = grown;
+    text->capacity = capacity;
+    return 0;
 }
 
 void segment_journal_add(struct journal_text *text, const struct sample *sample, uint64_t data_end)

@@ -21,6 +21,8 @@ struct journal_text { /* what is to be appended; free(bytes) */
 };
 
 void segment_journal_head(uint64_t room_bytes, unsigned char head[SEGMENT_JOURNAL_HEAD_BYTES]);
+/* Room for that sample's record: -1, where there is no memory; else the adding needs none. */
+int segment_journal_reserve(struct journal_text *text, const struct sample *sample, struct error *error);
 void segment_journal_add(struct journal_text *text, const struct sample *sample, uint64_t data_end);
 size_t segment_journal_record_bytes(const struct sample *sample);
 

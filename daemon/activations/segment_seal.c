@@ -50,8 +50,8 @@ static int make_copy(const struct segment_builder *segment, struct error *error)
     int fd = openat(segment->folder_fd, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644);
     if (fd < 0)
         return segment_fail(segment, SEGMENT_COPY, "create", errno, error);
-    char *head = contents_head(&segment->contents, 0, &head_bytes);
-    int failed = segment_write_all(segment, fd, SEGMENT_COPY, head, head_bytes, 0, error);
+    char *head = contents_head(&segment->contents, 0, &head_bytes, error);
+    int failed = !head || segment_write_all(segment, fd, SEGMENT_COPY, head, head_bytes, 0, error) < 0;
     free(head);
     if (!failed)
         failed = copy_data(segment, fd, head_bytes, error);
@@ -132,7 +132,9 @@ static int sum_sealed(struct segment_builder *segment, struct segment_facts *fac
 static int put_head(struct segment_builder *segment, const char **suffix, struct error *error)
 {
     size_t head_bytes, needed_bytes;
-    char *head = contents_head(&segment->contents, segment->room_bytes, &head_bytes);
+    char *head = contents_head(&segment->contents, segment->room_bytes, &head_bytes, error);
+    if (!head)
+        return -1;
     for (needed_bytes = head_bytes; head[needed_bytes - 1] == ' ';)
         needed_bytes--;
     bool in_place = head_bytes == segment->room_bytes && fits_in_place(segment, needed_bytes);

@@ -208,7 +208,7 @@ char *segment_describe(int folder_fd, uint32_t number, struct segment_facts *fac
     header = segment_read_header(fd, name, error);
     if (header && segment_sum_contents(header, name, &contents, take, data, error) == 0 &&
         segment_sum(fd, name, &contents, facts, error) == 0)
-        entry = contents_entry(&contents, facts);
+        entry = contents_entry(&contents, facts, error);
     contents_fini(&contents);
     part_header_unref(header);
     close(fd);

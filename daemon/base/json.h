@@ -71,6 +71,8 @@ struct json_writer {
     bool escapes_least; /* as other writers of files: only what JSON says, not what would change how a terminal shows text */
 };
 
+/* Room for so many bytes more, so that the writing of those cannot fail. False: there is no memory, and nothing has changed. */
+bool json_write_reserve(struct json_writer *writer, size_t bytes);
 void json_write_open(struct json_writer *writer, char bracket);  /* '{' or '[' */
 void json_write_close(struct json_writer *writer, char bracket); /* '}' or ']' */
 void json_write_key(struct json_writer *writer, const char *key);

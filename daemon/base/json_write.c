@@ -13,9 +13,12 @@
 static void grow_text(struct json_writer *writer, size_t needed)
 {
     size_t capacity = writer->capacity ? writer->capacity : 256;
-    while (capacity < needed)
+    while (capacity < needed && capacity < SIZE_MAX / 2)
         capacity *= 2;
-    char *grown = writer->can_fail ? realloc(writer->text, capacity) : memory_grow(writer->text, capacity, 1);
+    size_t bytes = capacity < needed ? SIZE_MAX : capacity; /* which nobody has */
+    char *grown = !writer->can_fail   ? memory_grow(writer->text, bytes, 1)
+                  : bytes == SIZE_MAX ? NULL
+                                      : realloc(writer->text, bytes);
     if (!grown) {
         free(writer->text);
         writer->length = capacity;
@@ -24,6 +27,21 @@ static void grow_text(struct json_writer *writer, size_t needed)
     }
     writer->text = grown;
     writer->capacity = capacity;
+}
+
+bool json_write_reserve(struct json_writer *writer, size_t bytes)
+{
+    size_t capacity = writer->capacity ? writer->capacity : 256;
+    if (writer->has_failed || bytes > SIZE_MAX / 4 || writer->length > SIZE_MAX / 4)
+        return false;
+    while (capacity < writer->length + bytes + 1)
+        capacity *= 2;
+    char *grown = capacity == writer->capacity ? writer->text : realloc(writer->text, capacity);
+    if (!grown)
+        return false;
+    writer->text = grown;
+    writer->capacity = capacity;
+    return true;
 }
 
 static void append_text(struct json_writer *writer, const char *text, size_t length)

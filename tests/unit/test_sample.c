@@ -212,6 +212,53 @@ static void a_journal_gives_back_whole_records_however_it_was_cut(void **state)
     assert_int_equal(valid, 0);
 }
 
+static int count_record(void *data, const struct sample *sample, uint64_t data_end, struct error *failure)
+{
+    (void)data_end, (void)failure;
+    assert_int_equal(sample->n_tensors, SAMPLE_MAX_TENSORS);
+    assert_int_equal(sample->info_bytes, SAMPLE_MAX_INFO_BYTES);
+    ++*(int *)data;
+    return 0;
+}
+
+static int read_records(const struct journal_text *text)
+{
+    uint64_t room;
+    size_t valid;
+    int n = 0;
+    assert_int_equal(segment_journal_read(text->bytes, text->length, &room, &valid, count_record, &n, &error), 0);
+    return n;
+}
+
+/* Empty arrays may have the longest shapes. */
+static void the_largest_sample_has_a_record_that_is_read(void **state)
+{
+    static const uint64_t shape[SAMPLE_MAX_RANK];
+    struct sample_tensor *tensors = calloc(SAMPLE_MAX_TENSORS, sizeof *tensors);
+    char *info = malloc(SAMPLE_MAX_INFO_BYTES);
+    struct journal_text text = {0};
+    (void)state;
+    memset(info, ' ', SAMPLE_MAX_INFO_BYTES);
+    info[0] = '{';
+    info[SAMPLE_MAX_INFO_BYTES - 1] = '}';
+    for (uint32_t i = 0; i < SAMPLE_MAX_TENSORS; i++)
+        tensors[i] = (struct sample_tensor){.layer = i, .rank = SAMPLE_MAX_RANK, .shape = shape, .dtype = DTYPE_F32};
+    struct sample sample = {.id = 7, .n_tensors = SAMPLE_MAX_TENSORS, .info = info, .info_bytes = SAMPLE_MAX_INFO_BYTES};
+    assert_int_equal(sample_check(&sample, tensors, &error), 0);
+    assert_in_range(segment_journal_record_bytes(&sample), 0, SEGMENT_JOURNAL_MAX_RECORD_BYTES);
+    text.bytes = calloc(SEGMENT_JOURNAL_HEAD_BYTES, 1);
+    text.length = text.capacity = SEGMENT_JOURNAL_HEAD_BYTES;
+    segment_journal_head(8192, text.bytes);
+    segment_journal_add(&text, &sample, 0);
+    assert_int_equal(read_records(&text), 1);
+    uint32_t longer = SEGMENT_JOURNAL_MAX_RECORD_BYTES + 1;
+    memcpy(text.bytes + SEGMENT_JOURNAL_HEAD_BYTES, &longer, sizeof longer);
+    assert_int_equal(read_records(&text), 0);
+    free(text.bytes);
+    free(tensors);
+    free(info);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -223,6 +270,7 @@ int main(void)
         cmocka_unit_test(a_set_of_samples_has_what_was_added),
         cmocka_unit_test(names_are_read_as_they_are_written_and_no_other_way),
         cmocka_unit_test(a_journal_gives_back_whole_records_however_it_was_cut),
+        cmocka_unit_test(the_largest_sample_has_a_record_that_is_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
