@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "base/memory.h"
+#include "base/metadata.h"
 
 #ifndef MFD_HUGE_2MB
 #define MFD_HUGE_2MB (21U << 26) /* log2 of the page size, in the flags' top bits */
@@ -105,14 +106,20 @@ static struct host_memory *new_memory(uint64_t bytes)
     return fresh;
 }
 
+/* 32 MB of an offer as large as offers get. */
+static int make_chunks(struct host_memory *memory, struct error *error)
+{
+    memory->chunks = memory_try(count_chunks(memory->bytes));
+    return memory->chunks ? 0 : metadata_fail_memory(count_chunks(memory->bytes), error);
+}
+
 int host_memory_create(uint64_t bytes, struct host_memory **memory, struct error *error)
 {
     struct host_memory *fresh = new_memory(bytes);
-    if (choose_pages(fresh, error)) {
+    if (choose_pages(fresh, error) || make_chunks(fresh, error)) {
         host_memory_destroy(fresh);
         return -1;
     }
-    fresh->chunks = memory_alloc(count_chunks(bytes));
     *memory = fresh;
     return 0;
 }
@@ -122,6 +129,10 @@ int host_memory_lend(int fd, unsigned char *address, uint64_t bytes, bool is_hug
 {
     struct host_memory *lent = new_memory(bytes);
     lent->rung = HUGE_RUNG_RESERVED;
+    if (make_chunks(lent, error)) {
+        host_memory_destroy(lent);
+        return -1;
+    }
     if (mmap(address, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED) {
         fail_errno(error, errno, "mapping %" PRIu64 " bytes of a client's memory", bytes);
         host_memory_destroy(lent);
@@ -129,7 +140,6 @@ int host_memory_lend(int fd, unsigned char *address, uint64_t bytes, bool is_hug
     }
     lent->address = address;
     lent->is_lent = true;
-    lent->chunks = memory_alloc(count_chunks(bytes));
     if (!is_hugetlb)
         lent->rung = choose_rung(address, bytes);
     *memory = lent;

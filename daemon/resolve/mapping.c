@@ -33,17 +33,19 @@ enum { MAX_SUGGESTIONS = 4096 }; /* compared by edit distance */
 
 static const char *nearest_name(const struct artifact *artifact, const char *name, size_t length)
 {
-    const char **candidates = memory_alloc_array(MAX_SUGGESTIONS, sizeof *candidates);
-    char *word = memory_alloc(length + 1);
+    char word[TEXT_NAME_CHARS];
     size_t n = 0;
+    if (length >= sizeof word)
+        return NULL;
+    const char **candidates = memory_alloc_array(MAX_SUGGESTIONS, sizeof *candidates);
     memcpy(word, name, length);
+    word[length] = '\0';
     for (size_t i = 0; i < artifact->n_tensors && n < MAX_SUGGESTIONS; i++) {
         size_t other = artifact->tensors[i].name_length;
         if (other + 3 >= length && length + 3 >= other)
             candidates[n++] = artifact->tensors[i].name;
     }
-    const char *nearest = length < TEXT_NAME_CHARS ? text_nearest(word, candidates, n) : NULL;
-    free(word);
+    const char *nearest = text_nearest(word, candidates, n);
     free(candidates);
     return nearest;
 }

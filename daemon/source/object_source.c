@@ -10,6 +10,7 @@
 #include "base/memory.h"
 #include "base/metadata.h"
 #include "base/parallel.h"
+#include "base/spare_memory.h"
 #include "base/text.h"
 
 /* --- life --- */
@@ -103,16 +104,24 @@ const char *object_source_name_below(const char *key, const char *prefix)
     return is_plain ? name : NULL;
 }
 
-/* In portions, because a listing has many. */
-static int charge_object(struct object_source *source, const struct object *object, struct error *error)
+/* In portions, because a listing has many, each of which is small; but so many are not, where the host has no memory left. */
+static int charge_listed(struct object_source *source, uint64_t bytes, struct error *error)
 {
-    enum { PORTION_BYTES = 64 << 10, TEXTS = 3 };
-    uint64_t bytes = sizeof *object + 2 * sizeof object + TEXTS * 16 + strlen(object->name) + strlen(object->pin) +
-                     strlen(object->version) + (object->location ? strlen(object->location) : 0);
+    enum { PORTION_BYTES = 64 << 10 };
+    if (!spare_memory_is_kept())
+        return metadata_fail_memory(bytes, error);
     source->object_bytes += bytes;
     if (source->object_bytes <= source->charge.amount || !source->charge.quota)
         return 0;
     return quota_charge_add(&source->charge, bytes + PORTION_BYTES, error);
+}
+
+static int charge_object(struct object_source *source, const struct object *object, struct error *error)
+{
+    enum { TEXTS = 3 };
+    uint64_t bytes = sizeof *object + 2 * sizeof object + TEXTS * 16 + strlen(object->name) + strlen(object->pin) +
+                     strlen(object->version) + (object->location ? strlen(object->location) : 0);
+    return charge_listed(source, bytes, error);
 }
 
 int object_source_add(struct object_source *source, struct object *object, struct error *error)
@@ -140,6 +149,8 @@ int object_source_add_folder(struct object_source *source, const char *name, str
     if (source->n_folders == OBJECT_MAX_OBJECTS)
         return fail(error, ERROR_RESOURCE_EXHAUSTED, "TOO_MANY_FILES", "more than %d folders below the artifact",
                     OBJECT_MAX_OBJECTS);
+    if (charge_listed(source, 2 * sizeof name + 16 + strlen(name), error) != 0)
+        return -1;
     ARRAY_RESERVE(source->folders, source->n_folders, source->folders_capacity);
     source->folders[source->n_folders++] = memory_copy_text(name);
     return 0;
@@ -245,6 +256,28 @@ static struct object_source *owner_of(struct source *source)
     return source->ops == &beside_ops ? ((struct object_beside *)source)->of : (struct object_source *)source;
 }
 
+/* Of those in folders, or of the others. */
+static int copy_names(const struct object_source *source, bool in_folders, char ***names, size_t *n_names,
+                      struct error *error)
+{
+    if (source->n_objects)
+        *names = memory_alloc_array(source->n_objects, sizeof **names);
+    bool is_enough = true;
+    for (size_t i = 0; i < source->n_objects && is_enough; i++) {
+        const char *name = source->objects[i]->name;
+        is_enough = spare_memory_is_kept();
+        if ((strchr(name, '/') != NULL) == in_folders)
+            (*names)[(*n_names)++] = memory_copy_text(name);
+    }
+    if (is_enough)
+        return 0;
+    while (*n_names)
+        free((*names)[--*n_names]);
+    free(*names);
+    *names = NULL;
+    return metadata_fail_memory(source->n_objects, error);
+}
+
 int object_source_list(struct source *base, char ***names, size_t *n_names, struct error *error)
 {
     struct object_source *source = owner_of(base);
@@ -254,12 +287,8 @@ int object_source_list(struct source *base, char ***names, size_t *n_names, stru
     int failed = make_table(source, error);
     if (!failed && !source->listed && !source->base.is_single_file)
         failed = fail(error, ERROR_UNIMPLEMENTED, "NO_LISTING", "this kind of source cannot list a folder");
-    if (!failed && source->n_objects)
-        *names = memory_alloc_array(source->n_objects, sizeof **names);
-    for (size_t i = 0; !failed && i < source->n_objects; i++) {
-        if (!strchr(source->objects[i]->name, '/')) /* what lies in a folder is no file of the artifact's own */
-            (*names)[(*n_names)++] = memory_copy_text(source->objects[i]->name);
-    }
+    if (!failed) /* what lies in a folder is no file of the artifact's own */
+        failed = copy_names(source, false, names, n_names, error);
     pthread_mutex_unlock(&source->lock);
     return failed;
 }
@@ -289,12 +318,8 @@ int object_source_list_folders(struct source *base, char ***names, size_t *n_nam
     int failed = make_table(source, error);
     if (!failed && source->n_folders && !source->listed_folders)
         failed = list_each_folder(source, error);
-    if (!failed && source->n_objects)
-        *names = memory_alloc_array(source->n_objects, sizeof **names);
-    for (size_t i = 0; !failed && i < source->n_objects; i++) {
-        if (strchr(source->objects[i]->name, '/'))
-            (*names)[(*n_names)++] = memory_copy_text(source->objects[i]->name);
-    }
+    if (!failed)
+        failed = copy_names(source, true, names, n_names, error);
     pthread_mutex_unlock(&source->lock);
     return failed;
 }

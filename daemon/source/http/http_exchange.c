@@ -119,7 +119,13 @@ static bool collect_body(struct http_exchange *exchange, const char *bytes, size
         size_t room = (exchange->answer.n_body + count + 1) * 2;
         if (quota_charge_add(&exchange->answer.charge, room - exchange->answer.body_room, &exchange->outcome.error) != 0)
             return refuse_answer(exchange, HTTP_FAULT_FINAL);
-        exchange->answer.body = memory_grow(exchange->answer.body, room, 1);
+        char *grown = room <= SIZE_MAX / 4 ? realloc(exchange->answer.body, room) : NULL;
+        if (!grown) {
+            quota_charge_subtract(&exchange->answer.charge, room - exchange->answer.body_room);
+            metadata_fail_memory(room, &exchange->outcome.error);
+            return refuse_answer(exchange, HTTP_FAULT_FINAL);
+        }
+        exchange->answer.body = grown;
         exchange->answer.body_room = room;
     }
     memcpy(exchange->answer.body + exchange->answer.n_body, bytes, count);
