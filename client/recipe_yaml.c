@@ -274,7 +274,10 @@ static int read_collection(struct reader *reader, int depth, struct recipe_node 
     node->kind = is_map ? NODE_MAP : NODE_LIST;
     if (read_items(reader, depth, is_map ? YAML_MAPPING_END_EVENT : YAML_SEQUENCE_END_EVENT, node) < 0)
         return -1;
-    if (is_map && recipe_node_find_duplicate(node, &key))
+    int found = is_map ? recipe_node_find_duplicate(node, &key, reader->error) : 0;
+    if (found < 0)
+        return -1;
+    if (found)
         return fail_line(reader, key->line, "'%s' is there twice", text_escape(key->text, key->length, shown));
     return 0;
 }

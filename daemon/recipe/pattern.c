@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "base/memory.h"
+#include "base/metadata.h"
 
 enum wildcard { WILDCARD_NONE, WILDCARD_NUMBER, WILDCARD_RUN };
 
@@ -42,6 +42,7 @@ struct matching {
     size_t length;
     unsigned char *dead; /* a bit for each wildcard and place: no match from there */
     struct pattern_match *match;
+    uint64_t *steps_left;
 };
 
 static bool is_digit(char c)
@@ -71,7 +72,8 @@ static bool match_from(const struct matching *matching, size_t at, size_t from, 
     for (size_t i = 0; is_number && i < longest; i++)
         longest = is_digit(matching->name[from + i]) ? longest : i;
     struct captured *captured = is_number ? &match.numbers[match.n_numbers++] : &match.runs[match.n_runs++];
-    for (size_t n = longest + 1; n-- > is_number;) {
+    for (size_t n = longest + 1; n-- > is_number && *matching->steps_left;) {
+        --*matching->steps_left;
         *captured = (struct captured){matching->name + from, n};
         if (match_from(matching, at + wildcard_length(is_number ? WILDCARD_NUMBER : WILDCARD_RUN), from + n, w + 1, match))
             return true;
@@ -80,7 +82,8 @@ static bool match_from(const struct matching *matching, size_t at, size_t from, 
     return false;
 }
 
-bool pattern_match(const struct pattern *pattern, const char *name, size_t length, struct pattern_match *match)
+int pattern_match(const struct pattern *pattern, const char *name, size_t length, struct pattern_match *match,
+                  uint64_t *steps_left, struct error *error)
 {
     uint32_t n_wildcards = pattern->n_numbers + pattern->n_runs;
     unsigned char noted[NOTED_BYTES];
@@ -90,16 +93,21 @@ bool pattern_match(const struct pattern *pattern, const char *name, size_t lengt
             match->n_numbers = match->n_runs = 0;
         return length == pattern->length && memcmp(name, pattern->text, length) == 0;
     }
-    struct matching matching = {pattern, name, length, noted, match};
+    struct matching matching = {pattern, name, length, noted, match, steps_left};
     if (n_bytes > sizeof noted)
-        matching.dead = memory_alloc(n_bytes);
+        matching.dead = metadata_alloc(n_bytes, error);
     else
         memset(noted, 0, n_bytes);
+    if (!matching.dead)
+        return -1;
     struct pattern_match empty;
     empty.n_numbers = empty.n_runs = 0;
     bool found = match_from(&matching, 0, 0, 0, empty);
     if (matching.dead != noted)
-        free(matching.dead);
+        metadata_free(matching.dead);
+    if (!*steps_left)
+        return fail(error, ERROR_RESOURCE_EXHAUSTED, "TOO_MANY_PATTERNS",
+                    "names are too long, or too many, for these patterns; use fewer * and {}");
     return found;
 }
 

@@ -428,7 +428,10 @@ static int check_duplicates(const struct reading *reading, const struct recipe_n
 {
     const struct recipe_node *key;
     char name[TEXT_NAME_CHARS];
-    if (node->kind == NODE_MAP && recipe_node_find_duplicate(node, &key))
+    int found = node->kind == NODE_MAP ? recipe_node_find_duplicate(node, &key, reading->error) : 0;
+    if (found < 0)
+        return -1;
+    if (found)
         return fail(reading->error, ERROR_INVALID_ARGUMENT, "BAD_RECIPE", "'%s' is there twice",
                     text_escape(key->text, key->length, name));
     for (size_t i = 0; i < node->n_items; i++) {
@@ -491,7 +494,10 @@ static const struct recipe_node *find_steps(const struct recipe_node *document, 
              recipe_node_show(document, shown));
         return NULL;
     }
-    if (recipe_node_find_duplicate(document, &key)) {
+    int found = recipe_node_find_duplicate(document, &key, error);
+    if (found < 0)
+        return NULL;
+    if (found) {
         fail(error, ERROR_INVALID_ARGUMENT, "BAD_RECIPE", "'%s' is there twice", text_escape(key->text, key->length, shown));
         return NULL;
     }

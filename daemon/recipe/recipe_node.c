@@ -158,11 +158,12 @@ int recipe_node_parse(const char *json, size_t length, const char *what, struct 
                 json_error(&reader.json, problem));
 }
 
-bool recipe_node_find_duplicate(const struct recipe_node *map, const struct recipe_node **key)
+int recipe_node_find_duplicate(const struct recipe_node *map, const struct recipe_node **key, struct error *error)
 {
     struct map seen;
     bool found = false;
-    map_init(&seen, map->n_items / 2);
+    if (map_init_charged(&seen, map->n_items / 2, error) < 0)
+        return -1;
     for (size_t i = 0; i < map->n_items && !found; i += 2) {
         *key = &map->items[i];
         found = map_add(&seen, map->items[i].text, map->items[i].length, 0) != MAP_NONE;

@@ -32,7 +32,7 @@ int recipe_node_parse(const char *json, size_t length, const char *what, struct 
                       struct error *error);
 
 /* Sets the key that occurs twice and returns true. `keys` belong to one map. */
-bool recipe_node_find_duplicate(const struct recipe_node *map, const struct recipe_node **key);
+int recipe_node_find_duplicate(const struct recipe_node *map, const struct recipe_node **key, struct error *error);
 /* NULL = there is no such key. */
 const struct recipe_node *recipe_node_get(const struct recipe_node *map, const char *key);
 /* "a list", "the number 7", "'two'": for messages. Returns `out`. */

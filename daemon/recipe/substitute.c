@@ -68,7 +68,12 @@ static int find_value(const struct substituting *at, const struct variable *vari
                     "nothing says what ${%s} is: pass --set %s=VALUE, or have it in the artifact's config.json", shown,
                     shown);
     }
-    recipe_value(arena_text(at->arena, variable->fallback, variable->fallback_length), value);
+    char *text = arena_try_bytes(at->arena, variable->fallback_length + 1, at->error);
+    if (!text)
+        return -1;
+    memcpy(text, variable->fallback, variable->fallback_length);
+    text[variable->fallback_length] = '\0';
+    recipe_value(text, value);
     if (strcmp(value->text, "null") == 0)
         value->kind = NODE_NULL;
     return 0;

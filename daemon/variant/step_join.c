@@ -226,7 +226,10 @@ static int find_concat_members(struct tensor_set *set, struct groups *groups, bo
             return fail(set->error, ERROR_RESOURCE_EXHAUSTED, "TOO_MANY_PATTERNS", "too many patterns for so many tensors");
         for (size_t i = 0; i < from->n; i++) {
             struct pattern_match match;
-            if (!pattern_match(&from->list[i], tensor->name, tensor->name_length, &match))
+            int matches = set_match(set, &from->list[i], tensor, &match);
+            if (matches < 0)
+                return -1;
+            if (!matches)
                 continue;
             if (groups->group_of[t] != SIZE_MAX)
                 return set_fail(set, tensor, "it would be joined twice");
@@ -262,7 +265,10 @@ static int find_stack_members(struct tensor_set *set, struct groups *groups)
         const struct set_tensor *tensor = &set->tensors[t];
         struct pattern_match match;
         int64_t index;
-        if (!pattern_match(from, tensor->name, tensor->name_length, &match))
+        int matches = set_match(set, from, tensor, &match);
+        if (matches < 0)
+            return -1;
+        if (!matches)
             continue;
         const struct captured *counted = &match.numbers[--match.n_numbers];
         if (!recipe_text_is_number(counted->text, counted->length, &index))

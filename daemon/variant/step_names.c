@@ -50,7 +50,10 @@ static int add_aliases(struct tensor_set *set, const struct set_tensor *tensor, 
     for (size_t i = 0; i < step->from.n; i++) {
         struct set_tensor alias = *tensor;
         struct pattern_match match;
-        if (!pattern_match(&step->from.list[i], tensor->name, tensor->name_length, &match))
+        int matches = set_match(set, &step->from.list[i], tensor, &match);
+        if (matches < 0)
+            return -1;
+        if (!matches)
             continue;
         seen[i] = true;
         alias.name = set_fill(set, &step->to.list[i], &match, &alias.name_length);

@@ -12,7 +12,11 @@
 
 int set_init(struct tensor_set *set, const struct artifact *artifact, struct arena *arena, struct error *error)
 {
-    *set = (struct tensor_set){.artifact = artifact, .work = {arena, 0, error}, .arena = arena, .error = error};
+    *set = (struct tensor_set){.artifact = artifact,
+                               .match_steps_left = SET_MAX_MATCH_STEPS,
+                               .work = {arena, 0, error},
+                               .arena = arena,
+                               .error = error};
     set->tensors = metadata_array(artifact->n_tensors, sizeof *set->tensors, error);
     if (!set->tensors)
         return -1;
@@ -199,6 +203,12 @@ void set_patterns_fini(struct set_patterns *found)
     metadata_free(found->seen);
 }
 
+int set_match(struct tensor_set *set, const struct pattern *pattern, const struct set_tensor *tensor,
+              struct pattern_match *match)
+{
+    return pattern_match(pattern, tensor->name, tensor->name_length, match, &set->match_steps_left, set->error);
+}
+
 int set_find(struct tensor_set *set, struct set_patterns *found, const struct set_tensor *tensor, size_t *pattern,
              struct pattern_match *match)
 {
@@ -217,7 +227,10 @@ int set_find(struct tensor_set *set, struct set_patterns *found, const struct se
         bool is_better = i < *pattern;
         if (found->seen[i] && !is_better)
             continue;
-        if (!pattern_match(&found->patterns->list[i], tensor->name, tensor->name_length, is_better ? match : NULL))
+        int matches = set_match(set, &found->patterns->list[i], tensor, is_better ? match : NULL);
+        if (matches < 0)
+            return -1;
+        if (!matches)
             continue;
         found->seen[i] = true;
         *pattern = is_better ? i : *pattern;

@@ -12,6 +12,7 @@
 
 /* Of one variant; and how often patterns are held against names, which takes some seconds. */
 enum { SET_MAX_TENSORS = 1 << 22, SET_MAX_MATCHES = 1 << 27 };
+#define SET_MAX_MATCH_STEPS ((uint64_t)1 << 30) /* some 20 s, where names and patterns are made for that */
 
 struct set_tensor {
     const char *name;
@@ -33,7 +34,8 @@ struct tensor_set {
     const struct recipe_step *step;  /* that is being applied */
     struct set_tensor *tensors, *next;
     size_t n, n_next, capacity, next_capacity;
-    size_t n_matches; /* of SET_MAX_MATCHES */
+    size_t n_matches;          /* of SET_MAX_MATCHES */
+    uint64_t match_steps_left; /* of SET_MAX_MATCH_STEPS */
     struct index_work work;
     struct arena *arena;
     struct error *error;
@@ -52,6 +54,10 @@ void set_fini(struct tensor_set *set);
 struct set_tensor *set_add(struct tensor_set *set, const struct set_tensor *tensor);
 /* The next set becomes this one. INVALID_ARGUMENT when a name occurs twice. */
 int set_next(struct tensor_set *set);
+
+/* pattern_match() of a tensor's name. */
+int set_match(struct tensor_set *set, const struct pattern *pattern, const struct set_tensor *tensor,
+              struct pattern_match *match);
 
 /* Texts in the arena; NULL = no memory. */
 char *set_text(struct tensor_set *set, const char *text, size_t length);

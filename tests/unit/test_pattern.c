@@ -10,6 +10,8 @@
 
 #include <cmocka.h>
 
+#include "tests/support/without_memory.h"
+
 static struct pattern pattern_of(const char *text)
 {
     struct pattern pattern;
@@ -23,7 +25,9 @@ static const char *renamed(const char *from, const char *to, const char *name)
     static char out[200];
     struct pattern pattern = pattern_of(from), template = pattern_of(to);
     struct pattern_match match;
-    if (!pattern_match(&pattern, name, strlen(name), &match))
+    uint64_t steps = UINT64_MAX;
+    struct error error;
+    if (!pattern_match(&pattern, name, strlen(name), &match, &steps, &error))
         return NULL;
     assert_true(pattern_can_fill(&pattern, &template));
     assert_true(pattern_filled_length(&template, &match) < sizeof out);
@@ -74,12 +78,46 @@ static void a_pattern_that_nearly_matches_is_refused_at_once(void **state)
 {
     char *name = malloc(4001);
     struct pattern pattern = pattern_of("*a*a*a*a*a*a*a*a*b");
+    uint64_t steps = UINT64_MAX;
+    struct error error;
     (void)state;
     memset(name, 'a', 4000);
-    assert_false(pattern_match(&pattern, name, 4000, NULL));
+    assert_int_equal(pattern_match(&pattern, name, 4000, NULL, &steps, &error), 0);
     name[3999] = 'b';
-    assert_true(pattern_match(&pattern, name, 4000, NULL));
+    assert_int_equal(pattern_match(&pattern, name, 4000, NULL, &steps, &error), 1);
     free(name);
+}
+
+/* Names may have megabytes, and what is tried grows with their square. */
+static void steps_are_counted_and_end_at_none(void **state)
+{
+    enum { NAME_BYTES = 1 << 20 };
+    char *name = malloc(NAME_BYTES);
+    struct pattern pattern = pattern_of("*x*y");
+    struct error error;
+    uint64_t steps = 3;
+    (void)state;
+    assert_int_equal(pattern_match(&pattern, "xy", 2, NULL, &steps, &error), -1);
+    assert_true(steps == 0 && strcmp(error.reason, "TOO_MANY_PATTERNS") == 0);
+    for (steps = 3; pattern_match(&pattern, "xy", 2, NULL, &steps, &error) < 0;)
+        steps = 100;
+    assert_in_range(steps, 90, 99);
+    memset(name, 'x', NAME_BYTES);
+    steps = 10 * NAME_BYTES;
+    assert_int_equal(pattern_match(&pattern, name, NAME_BYTES, NULL, &steps, &error), -1);
+    assert_int_equal(error.code, ERROR_RESOURCE_EXHAUSTED);
+    free(name);
+}
+
+static void a_name_without_memory_for_notes_is_an_error(void **state)
+{
+    struct pattern pattern = pattern_of("*x*y");
+    struct error error;
+    uint64_t steps = UINT64_MAX;
+    (void)state;
+    SKIP_WITHOUT_MEMORY();
+    assert_int_equal(pattern_match(&pattern, "", (size_t)1 << 60, NULL, &steps, &error), -1); /* it is not looked at */
+    assert_string_equal(error.reason, "OUT_OF_MEMORY");
 }
 
 int main(void)
@@ -89,6 +127,8 @@ int main(void)
         cmocka_unit_test(the_kth_of_a_template_is_the_kth_of_the_pattern),
         cmocka_unit_test(sixteen_wildcards_are_taken_and_one_more_is_not),
         cmocka_unit_test(a_pattern_that_nearly_matches_is_refused_at_once),
+        cmocka_unit_test(steps_are_counted_and_end_at_none),
+        cmocka_unit_test(a_name_without_memory_for_notes_is_an_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,6 +9,7 @@
 
 #include "base/memory.h"
 #include "recipe/recipe.h"
+#include "recipe/recipe_node.h"
 
 #include <cmocka.h>
 
@@ -234,6 +235,15 @@ static int teardown(void **state)
     return 0;
 }
 
+/* So many that they fit in no memory. */
+static void keys_without_memory_are_an_error(void **state)
+{
+    const struct recipe_node map = {.kind = NODE_MAP, .n_items = (size_t)1 << 62}, *key;
+    (void)state;
+    assert_int_equal(recipe_node_find_duplicate(&map, &key, &error), -1);
+    assert_string_equal(error.reason, "OUT_OF_MEMORY");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -242,6 +252,7 @@ int main(void)
         cmocka_unit_test(five_hundred_and_twelve_steps_are_taken_and_one_more_is_not),
         cmocka_unit_test(a_recipe_of_a_mebibyte_is_taken_and_one_byte_more_is_not),
         cmocka_unit_test(a_line_is_told_where_it_is_known),
+        cmocka_unit_test(keys_without_memory_are_an_error),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -72,6 +72,11 @@ static void the_number_of_matches_is_limited(void **state)
     assert_int_equal(at, 0);
     assert_int_equal(set_find(&set, &found, &set.tensors[0], &at, &match), -1);
     assert_int_equal(error.code, ERROR_RESOURCE_EXHAUSTED);
+    set.n_matches = 0;
+    set.match_steps_left = 2;
+    assert_int_equal(set_find(&set, &found, &set.tensors[0], &at, &match), 0);
+    assert_int_equal(set_find(&set, &found, &set.tensors[0], &at, &match), -1);
+    assert_string_equal(error.reason, "TOO_MANY_PATTERNS");
     set_patterns_fini(&found);
     set_fini(&set);
     arena_fini(&arena);
