@@ -24,7 +24,6 @@
 
 enum {
     MAX_STARTS_IN_A_ROW = 5, /* of one mount's process, each within START_WINDOW_NS of the one before */
-    MAX_ENVIRONMENT = 32,
 };
 static const uint64_t START_WINDOW_NS = (uint64_t)10 * 1000000000;
 
@@ -32,22 +31,27 @@ static pthread_mutex_t starting = PTHREAD_MUTEX_INITIALIZER;   /* held longer, b
 static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER; /* of what follows, and of references */
 static struct mount_process *table;
 static size_t n_processes;
-static pid_t left[MOUNT_MAX_LEFT]; /* not waited for yet */
+/* Not waited for yet. None is started while there are MOUNT_MAX_LEFT, and all that run then may still be left. */
+static pid_t left[MOUNT_MAX_LEFT + MOUNT_MAX_PROCESSES];
 static size_t n_left;
 static uint64_t n_sources; /* atomic */
 
 /* --- starting ----------------------------------------------------------------------------------------------------- */
 
 /* Of our environment, in which secrets may be, what decides about how the program is loaded and checked. */
-static void choose_environment(char *chosen[MAX_ENVIRONMENT + 1])
+static char **choose_environment(void)
 {
     size_t n = 0;
-    for (char **entry = environ; *entry && n < MAX_ENVIRONMENT; entry++) {
+    while (environ[n])
+        n++;
+    char **chosen = memory_alloc_array(n + 1, sizeof *chosen);
+    n = 0;
+    for (char **entry = environ; *entry; entry++) {
         const char *sanitizer = strstr(*entry, "SAN_OPTIONS=");
         if (strncmp(*entry, "LD_", 3) == 0 || (sanitizer && sanitizer - *entry < 6))
             chosen[n++] = *entry;
     }
-    chosen[n] = NULL;
+    return chosen;
 }
 
 /* Nothing of ours but one socket: files, signals and environment as if somebody else had started it. Returns errno. */
@@ -55,13 +59,12 @@ static int spawn(pid_t *pid, int control, char *mounts, char *name)
 {
     char program[] = "tensorcastd", argument[] = MOUNT_CHILD_ARGUMENT;
     char *const words[] = {program, argument, mounts, name, NULL};
-    char *environment[MAX_ENVIRONMENT + 1];
+    char **environment = choose_environment();
     posix_spawn_file_actions_t actions;
     posix_spawnattr_t attributes;
     sigset_t none, all;
     sigemptyset(&none);
     sigfillset(&all);
-    choose_environment(environment);
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDWR, 0);
     posix_spawn_file_actions_adddup2(&actions, STDIN_FILENO, STDOUT_FILENO); /* who reads ours must see its end */
@@ -75,6 +78,7 @@ static int spawn(pid_t *pid, int control, char *mounts, char *name)
     int failed = posix_spawn(pid, "/proc/self/exe", &actions, &attributes, words, environment);
     posix_spawnattr_destroy(&attributes);
     posix_spawn_file_actions_destroy(&actions);
+    free(environment);
     return failed;
 }
 
@@ -94,7 +98,7 @@ static void destroy_process(struct mount_process *process)
     mount_connection_close_all(process);
     if (process->control >= 0)
         close(process->control);
-    if (process->pid > 0 && waitpid(process->pid, NULL, WNOHANG) == 0 && n_left < MOUNT_MAX_LEFT)
+    if (process->pid > 0 && waitpid(process->pid, NULL, WNOHANG) == 0)
         left[n_left++] = process->pid;
     pthread_mutex_destroy(&process->lock);
     pthread_cond_destroy(&process->returned);
@@ -172,7 +176,7 @@ static int check_room(const struct mount_process *before, struct error *error)
             "the process that reads the FUSE mount %s has ended %u times in a row; see the kernel's log for why, and "
             "try again in 10 s",
             before->name, before->n_started);
-    if (n_left == MOUNT_MAX_LEFT || (!before && n_processes == MOUNT_MAX_PROCESSES && !drop_an_unused_one()))
+    if (n_left >= MOUNT_MAX_LEFT || (!before && n_processes == MOUNT_MAX_PROCESSES && !drop_an_unused_one()))
         return fail(error, ERROR_RESOURCE_EXHAUSTED, "TOO_MANY_MOUNTS",
                     "%d FUSE mounts are in use at once, and %zu more do not answer; load from fewer", MOUNT_MAX_PROCESSES,
                     n_left);
