@@ -157,6 +157,19 @@ def test_element_types_are_called_as_anybody_calls_them(daemon, name, size):
     assert told["bytes_per_sample"] == 411041792 // 4 * size
 
 
+def test_a_hundred_million_units_are_claimed_and_an_owner_of_a_claim_of_8191_bytes_and_no_more(daemon, acts):
+    claim = lambda owner, units: daemon.cli.run("activations", "claim", acts, "--owner", owner, "--units", units)  # noqa: E731
+    assert claim("x", 10**8).out == "0\n"
+    outcome = claim("x", 10**8 + 1)
+    assert outcome.status == "INVALID_ARGUMENT" and "--units is at most 100000000" in outcome.err
+    longest = 8191 - (acts / "claims/unit_00000000").stat().st_size + 1
+    assert claim("y" * longest, 2).out == "1\n"
+    assert (acts / "claims/unit_00000001").stat().st_size == 8191
+    outcome = claim("y" * (longest + 1), 3)
+    assert outcome.status == "INVALID_ARGUMENT" and "--owner is too long" in outcome.err
+    assert not (acts / "claims/unit_00000002").exists()
+
+
 def test_work_is_claimed_before_anything_is_appended(daemon, acts):
     assert daemon.cli.json("activations", "claim", acts, "--units", 2, "--owner", "me") == {"unit": 0}
     assert daemon.cli.run("activations", "claim", acts / "a/b", "--units", 2, "--owner", "me").status == "NOT_FOUND"

@@ -379,6 +379,15 @@ def test_a_mapping_names_the_file_of_every_tensor(alone, models, tmp_path):
         assert not (tmp_path / "no").exists()
 
 
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_mapping_of_256_mib_is_read_and_one_byte_more_is_refused(alone, models, tmp_path, more):
+    save_file({"a": np.zeros(1, np.float32)}, models / "model.safetensors")
+    with open(tmp_path / "mapping.json", "wb") as file:
+        file.truncate((256 << 20) + more)  # zeros, which are no JSON
+    failed = alone.run("export", models / "model.safetensors", "--out", tmp_path / "out", "--mapping", tmp_path / "mapping.json")
+    assert ("mapping.json is longer than 256 MiB" in failed.err) == bool(more) and failed.code == 1, failed
+
+
 def test_of_no_tensor_a_mapping_makes_no_index_that_nobody_can_read(alone, models, tmp_path):
     (models / "m").mkdir()
     save_file({}, models / "m/model.safetensors")

@@ -1,5 +1,6 @@
 """Variants by the command, the wire and the daemon: identity, replicas, budgets, restarts, and where errors point."""
 import json
+import struct
 
 import grpc
 import ml_dtypes
@@ -134,6 +135,41 @@ def test_a_recipe_may_begin_with_a_byte_order_mark_and_has_at_most_512_steps(dae
     path.write_text(steps + "- drop: [x]\n")
     outcome = daemon.cli.run("inspect", f"disk:{models}/m", "--variant", path)
     assert outcome.status == "INVALID_ARGUMENT" and f"{path}: a recipe has at most 512 steps" in outcome.err, outcome
+
+
+def test_elements_are_converted_eight_times_and_not_once_more(daemon, models, q, tmp_path):
+    casts = [{"cast": {"tensors": ["q"], "dtype": dtype}} for dtype in ["BF16", "F32"] * 5]
+    report = daemon.cli.json("load", f"disk:{models}/m", "--variant", recipe(tmp_path, *casts[:8]), "--tensor", "q", "--digest")
+    assert digests(report) == {"q": digest(q)}
+    outcome = daemon.cli.run("explain", f"disk:{models}/m", "--variant", recipe(tmp_path, *casts[:9]))
+    assert outcome.status == "UNIMPLEMENTED" and "its elements are converted too often" in outcome.err
+
+
+def write_quantized(path, n):
+    """n weights of one element, each with a scale of its own."""
+    entries = ",".join(f'"w{i}":{{"dtype":"F8_E4M3","shape":[1,1],"data_offsets":[{5 * i},{5 * i + 1}]}},'
+                       f'"w{i}_s":{{"dtype":"F32","shape":[1,1],"data_offsets":[{5 * i + 1},{5 * i + 5}]}}' for i in range(n))
+    header = f"{{{entries}}}".encode()
+    path.write_bytes(struct.pack("<Q", len(header)) + header + bytes(5 * n))
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_view_has_262143_conversions_and_not_one_more(start, models, tmp_path, more):
+    daemon = start(memory={"metadata_budget": "2GiB"})
+    write_quantized(models / "m.safetensors", (1 << 18) - 1 + more)
+    variant = recipe(tmp_path, {"dequantize": {"tensors": ["w*"], "scale": "{tensor}_s", "block": [1, 1], "dtype": "F32"}})
+    outcome = daemon.cli.run("explain", f"disk:{models}/m.safetensors", "--variant", variant)
+    assert outcome.status == ("UNIMPLEMENTED" if more else None), outcome.err
+    assert not more or "more than 262144 different conversions" in outcome.err
+
+
+def test_a_tensor_is_unstacked_into_four_million_at_most(start, models, tmp_path):
+    daemon = start(memory={"metadata_budget": "256MiB"})
+    unstack = recipe(tmp_path, {"unstack": {"from": "w", "to": "w.{}", "dim": 0}})
+    for more, told in [(0, "raise memory.metadata_budget"), (1, "4194305 are too many tensors")]:
+        write(models / f"m{more}", {"w": np.zeros(((1 << 22) + more, 0), np.float32)})
+        assert told in daemon.cli.run("explain", f"disk:{models}/m{more}", "--variant", unstack).err
+    assert daemon.at_rest()
 
 
 def test_an_index_document_of_a_variant_is_refused(daemon, models, q, tmp_path):

@@ -11,6 +11,7 @@
 #include "base/memory.h"
 #include "client/variant.h"
 #include "recipe/builtin_recipes.h"
+#include "recipe/recipe_node.h"
 
 #include <cmocka.h>
 
@@ -110,6 +111,19 @@ static void what_is_no_recipe_is_refused_by_line(void **state)
     for (int i = 0; i < 70; i++)
         strcat(deep, "[");
     refuses(deep, "levels");
+}
+
+static void a_recipe_has_sixty_four_levels_and_not_one_more(void **state)
+{
+    (void)state;
+    for (int n_lists = RECIPE_MAX_DEPTH - 1; n_lists <= RECIPE_MAX_DEPTH; n_lists++) { /* in the mapping, which is a level */
+        char text[200] = "version: 1\nsteps: ";
+        for (int i = 0; i < n_lists; i++)
+            strcat(text, "[");
+        for (int i = 0; i < n_lists; i++)
+            strcat(text, "]");
+        refuses(text, n_lists < RECIPE_MAX_DEPTH ? "step 1" : "too many levels");
+    }
 }
 
 static void values_come_from_settings_before_config_json(void **state)
@@ -247,6 +261,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(yaml_is_read_as_its_core_schema_says),
         cmocka_unit_test(what_is_no_recipe_is_refused_by_line),
+        cmocka_unit_test(a_recipe_has_sixty_four_levels_and_not_one_more),
         cmocka_unit_test(values_come_from_settings_before_config_json),
         cmocka_unit_test(expectations_may_be_in_a_file_beside_the_recipe),
         cmocka_unit_test(errors_of_a_step_are_found_in_the_file),
