@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "config/config.h"
 #include "config/schema.h"
@@ -368,83 +367,6 @@ static void values_of_the_wrong_kind_or_range_are_refused_with_what_is_expected(
     }
 }
 
-static void what_is_not_one_plain_yaml_mapping_is_refused(void **state)
-{
-    static const struct {
-        const char *text, *place, *word;
-    } cases[] = {
-        {"server: {\n", "2:1", "no YAML"},
-        {"\tserver: {}\n", "1:1", "tab"},
-        {"server:\n \tsocket_path: /x\n", "2:", "tab"},
-        {"- a\n- b\n", "1:1", "mapping"},
-        {"just words\n", "1:1", "mapping"},
-        {"null\n", "1:1", "mapping"},
-        {"server: {}\n---\nmemory: {}\n", "2:1", "second document"},
-        {"---\n---\n", "2:1", "second document"},
-        {"server: &s {}\n", "1:9", "anchors"},
-        {"&s server: {}\n", "1:1", "anchors"},
-        {"server: *s\n", "1:9", "aliases"},
-        {"server: { socket_path: *s }\n", "1:24", "aliases"},
-        {"&a {}\n", "1:1", "anchors"},
-        {"server: !!map {}\n", "1:9", "tags"},
-        {"logging: { level: !!str info }\n", "1:19", "tags"},
-        {"server: \xff\n", "1:9", "0xff is not UTF-8"},
-        {"a: b\n\xe2\x82", "2:1", "not UTF-8"},
-        {"server: {}\n\x01", "2:1", "control characters"},
-        {"server: { socket_group: \"a\\0b\" }\n", "1:25", "NUL"},
-        {"memory:\n  pool_budget: \"64MiB\n", "3:1", "began on line 2"},
-    };
-    char place[64];
-    (void)state;
-    for (size_t i = 0; i < COUNT(cases); i++) {
-        snprintf(place, sizeof place, "/etc/store.yaml:%s", cases[i].place);
-        refused(cases[i].text, place, "CONFIG_NOT_YAML", cases[i].word);
-    }
-}
-
-static void bombs_of_brackets_and_aliases_end_at_once(void **state)
-{
-    enum { LENGTH = 1 << 19 };
-    static const char *const starts[] = {"", "server: ", "server: { socket_path: ", "sources: { disk: { trusted_roots: [ ",
-                                         "? "};
-    char *text = malloc(LENGTH);
-    struct error error;
-    (void)state;
-    for (size_t i = 0; i < COUNT(starts); i++) {
-        for (const char *bracket = "[{"; *bracket; bracket++) {
-            memset(text, *bracket, LENGTH);
-            memcpy(text, starts[i], strlen(starts[i]));
-            assert_null(config_parse(text, LENGTH, "bomb.yaml", &error));
-            assert_int_equal(error.code, ERROR_INVALID_ARGUMENT);
-        }
-    }
-    free(text);
-    refused("a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]\n", "/etc/store.yaml:1:1", "CONFIG_UNKNOWN_KEY", "a");
-}
-
-static void a_file_of_one_mebibyte_is_read_and_one_byte_more_is_refused(void **state)
-{
-    enum { LIMIT = 1 << 20 };
-    char *text = malloc(LIMIT + 1), path[] = "/tmp/test_config.XXXXXX";
-    struct error error;
-    (void)state;
-    memset(text, 'x', LIMIT + 1);
-    text[0] = '#';
-    for (size_t length = LIMIT; length <= LIMIT + 1; length++) {
-        int fd = length == LIMIT ? mkstemp(path) : -1;
-        FILE *file = fd >= 0 ? fdopen(fd, "w") : fopen(path, "w");
-        assert_int_equal(fwrite(text, 1, length, file), length);
-        fclose(file);
-        const struct config *config = config_load(path, path, NULL, 0, &error);
-        assert_int_equal(config != NULL, length == LIMIT);
-        if (!config)
-            assert_string_equal(error.reason, "CONFIG_TOO_LARGE");
-        config_destroy(config);
-    }
-    unlink(path);
-    free(text);
-}
-
 static void a_file_that_cannot_be_read_is_named(void **state)
 {
     struct error error;
@@ -567,101 +489,6 @@ static void at_most_256_roots_are_taken(void **state)
     }
 }
 
-static struct config *parse_prewarm(const char *yaml, struct error *error)
-{
-    char *text;
-    size_t length;
-    FILE *out = open_memstream(&text, &length);
-    fprintf(out, "prewarm:\n%s\n", yaml);
-    fclose(out);
-    struct config *config = config_parse(text, length, "store.yaml", error);
-    free(text);
-    return config;
-}
-
-static void prewarm_is_a_list_of_artifacts_with_options(void **state)
-{
-    struct error error;
-    (void)state;
-    struct config *config =
-        parse_prewarm("  - {artifact: /models/a, pin: true}\n"
-                      "  - artifact: gs://b/c\n    tp_rank: 1\n    tp_size: 4\n    tensors: [\"x.*\", y]\n",
-                      &error);
-    assert_non_null(config);
-    assert_int_equal(config->prewarm.texts.n_items, 2);
-    assert_string_equal(config->prewarm.entries[0].artifact, "disk:/models/a");
-    assert_true(config->prewarm.entries[0].pin);
-    assert_int_equal(config->prewarm.entries[1].tp_size, 4);
-    assert_int_equal(config->prewarm.entries[1].n_tensors, 2);
-    char *printed;
-    size_t length;
-    FILE *out = open_memstream(&printed, &length);
-    config_print(config, NULL, out);
-    fclose(out);
-    assert_non_null(strstr(printed,
-                           "prewarm: [{artifact: \"disk:/models/a\", pin: true}, {artifact: \"gs://b/c\", tp_size: 4, "
-                           "tp_rank: 1, tensors: [\"x.*\", \"y\"]}]"));
-    struct config *again = config_parse(printed, length, "again", &error);
-    assert_non_null(again);
-    assert_string_equal(again->prewarm.entries[1].text, config->prewarm.entries[1].text);
-    free(printed);
-    config_destroy(again);
-    config_destroy(config);
-}
-
-static void wrong_entries_of_prewarm_are_refused_with_their_line(void **state)
-{
-    static const char *const wrong[][2] = {
-        {"  - {pin: true}", "store.yaml:2:5: prewarm: an entry needs artifact"},
-        {"  - {artifact: models/a}", "store.yaml:2:16: prewarm: artifact: expected a reference"},
-        {"  - {artifact: /a, pni: true}", "prewarm: unknown key pni; did you mean pin"},
-        {"  - {artifact: /a, pin: 7}", "prewarm: pin: expected true or false, got 7"},
-        {"  - {artifact: /a, artifact: /b}", "prewarm: given twice: artifact"},
-        {"  - {artifact: /a, tp_size: 4}", "tp_size and tp_rank belong together"},
-        {"  - {artifact: /a, tp_size: 4, tp_rank: 4}", "tp_rank is from 0 to tp_size - 1"},
-        {"  - {artifact: /a, tp_size: 65537, tp_rank: 0}", "tp_size: expected a whole number of at most 65536, got 65537"},
-        {"  - {artifact: /a, tensors: []}", "tensors: expected a list"},
-        {"  - {artifact: /a, tensors: x}", "tensors: expected a list"},
-        {"  - /a", "an entry: expected a mapping"},
-        {"  artifact: /a", "prewarm: expected a list"},
-    };
-    (void)state;
-    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
-        struct error error;
-        assert_null(parse_prewarm(wrong[i][0], &error));
-        if (!strstr(error.message, wrong[i][1]))
-            fail_msg("%s: %s", wrong[i][0], error.message);
-    }
-}
-
-static void at_most_64_artifacts_are_prewarmed_of_256_patterns_each(void **state)
-{
-    (void)state;
-    for (int more = 0; more < 2; more++) {
-        struct error error;
-        char *text;
-        size_t length;
-        FILE *out = open_memstream(&text, &length);
-        for (int i = 0; i < 64 + more; i++)
-            fprintf(out, "  - {artifact: /a%d, tp_size: 65536, tp_rank: 65535}\n", i);
-        fclose(out);
-        struct config *config = parse_prewarm(text, &error);
-        assert_int_equal(config != NULL, !more);
-        config_destroy(config);
-        free(text);
-        out = open_memstream(&text, &length);
-        fputs("  - {artifact: /a, tensors: [", out);
-        for (int i = 0; i < 256 + more; i++)
-            fprintf(out, "%st%d", i ? ", " : "", i);
-        fputs("]}", out);
-        fclose(out);
-        config = parse_prewarm(text, &error);
-        assert_int_equal(config != NULL, !more);
-        config_destroy(config);
-        free(text);
-    }
-}
-
 static void executor_names_are_those_of_the_wire(void **state)
 {
     (void)state;
@@ -690,18 +517,12 @@ int main(void)
         cmocka_unit_test(unknown_keys_are_refused_with_the_nearest_known_one),
         cmocka_unit_test(keys_and_sections_given_twice_are_refused),
         cmocka_unit_test(values_of_the_wrong_kind_or_range_are_refused_with_what_is_expected),
-        cmocka_unit_test(what_is_not_one_plain_yaml_mapping_is_refused),
-        cmocka_unit_test(bombs_of_brackets_and_aliases_end_at_once),
-        cmocka_unit_test(a_file_of_one_mebibyte_is_read_and_one_byte_more_is_refused),
         cmocka_unit_test(a_file_that_cannot_be_read_is_named),
         cmocka_unit_test(socket_paths_fit_into_a_socket_address),
         cmocka_unit_test(the_handoff_socket_is_derived_and_is_another_one),
         cmocka_unit_test(trusted_roots_are_absolute_tidy_and_apart),
         cmocka_unit_test(trusted_roots_that_overlap_or_are_relative_are_refused),
         cmocka_unit_test(at_most_256_roots_are_taken),
-        cmocka_unit_test(prewarm_is_a_list_of_artifacts_with_options),
-        cmocka_unit_test(wrong_entries_of_prewarm_are_refused_with_their_line),
-        cmocka_unit_test(at_most_64_artifacts_are_prewarmed_of_256_patterns_each),
         cmocka_unit_test(executor_names_are_those_of_the_wire),
         cmocka_unit_test(destroying_nothing_or_the_defaults_is_harmless),
     };
