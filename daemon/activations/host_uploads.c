@@ -8,6 +8,8 @@
 #include "base/activation_name.h"
 #include "base/clock.h"
 #include "base/memory.h"
+#include "base/metadata.h"
+#include "base/spare_memory.h"
 #include "base/text.h"
 #include "sink/sink.h"
 
@@ -20,11 +22,12 @@ struct batch {
     char *group, host_name[ACTIVATION_NAME_CHARS];
     struct upload_item *items; /* their texts are malloced, but for the group */
     size_t n, capacity;
+    struct quota_charge charge; /* of items: a host has up to a million */
 };
 
 static void init_batch(struct batch *batch, const struct known_host *host)
 {
-    *batch = (struct batch){.host = host};
+    *batch = (struct batch){.host = host, .charge = metadata_charge()};
     activation_host_name(host->host, batch->host_name);
     batch->group = memory_print("disk:%s/%s", host->path, batch->host_name);
 }
@@ -35,7 +38,8 @@ static void end_batch(struct batch *batch)
         memory_free_const(batch->items[i].file);
         memory_free_const(batch->items[i].reference);
     }
-    free(batch->items);
+    metadata_free(batch->items);
+    quota_charge_end(&batch->charge);
     free(batch->group);
 }
 
@@ -47,24 +51,32 @@ static char *reference_of(const struct batch *batch, const char *name)
     return reference;
 }
 
-static struct upload_item *add_file(struct batch *batch, const char *name)
+/* NULL: too much metadata, or no memory. */
+static struct upload_item *add_file(struct batch *batch, const char *name, struct error *error)
 {
-    ARRAY_RESERVE(batch->items, batch->n, batch->capacity);
+    if (METADATA_RESERVE(batch->items, batch->n, batch->capacity, error) < 0)
+        return NULL;
     struct upload_item *item = &batch->items[batch->n++];
     *item = (struct upload_item){.file = memory_print("%s/%s/%s", batch->host->path, batch->host_name, name),
                                  .reference = reference_of(batch, name),
                                  .group = batch->group,
                                  .uid = batch->host->upload.uid};
+    uint64_t bytes = strlen(item->file) + strlen(item->reference) + 2;
+    if (!spare_memory_is_kept() ? metadata_fail_memory(bytes, error) : quota_charge_add(&batch->charge, bytes, error))
+        return NULL;
     return item;
 }
 
-static void add_segment(struct batch *batch, const struct sealed_segment *segment)
+static int add_segment(struct batch *batch, const struct sealed_segment *segment, struct error *error)
 {
     char name[ACTIVATION_NAME_CHARS];
     activation_segment_name(segment->number, ACTIVATION_SEALED, name);
-    struct upload_item *item = add_file(batch, name);
+    struct upload_item *item = add_file(batch, name, error);
+    if (!item)
+        return -1;
     item->bytes = segment->file_bytes;
     item->crc32c = segment->crc32c;
+    return 0;
 }
 
 static int take_missing(void *data, const struct sealed_segment *segment, struct error *error)
@@ -74,17 +86,16 @@ static int take_missing(void *data, const struct sealed_segment *segment, struct
     activation_segment_name(segment->number, ACTIVATION_SEALED, name);
     char *reference = reference_of(batch, name);
     bool is_there = segment->uploaded && strcmp(segment->uploaded, reference) == 0;
-    (void)error;
-    if (segment->is_local && !is_there)
-        add_segment(batch, segment);
     free(reference);
-    return 0;
+    return segment->is_local && !is_there ? add_segment(batch, segment, error) : 0;
 }
 
 static int queue_batch(struct host_uploads *uploads, struct batch *batch, struct error *error)
 {
-    add_file(batch, ACTIVATION_MANIFEST)->is_manifest = true;
-    int failed = upload_queue_add(uploads->options.queue, batch->items, batch->n, error);
+    struct upload_item *manifest = add_file(batch, ACTIVATION_MANIFEST, error);
+    if (manifest)
+        manifest->is_manifest = true;
+    int failed = manifest ? upload_queue_add(uploads->options.queue, batch->items, batch->n, error) : -1;
     end_batch(batch);
     return failed;
 }
@@ -118,11 +129,11 @@ int host_uploads_begin(struct host_uploads *uploads, const struct known_host *ho
         end_batch(&batch);
         return -1;
     }
-    host_folder_each(folder, take_missing, &batch, error);
-    if (host_folder_resume(folder).n_segments)
+    int failed = host_folder_each(folder, take_missing, &batch, error);
+    if (!failed && host_folder_resume(folder).n_segments)
         return queue_batch(uploads, &batch, error);
     end_batch(&batch);
-    return 0;
+    return failed;
 }
 
 int host_uploads_add(struct host_uploads *uploads, const struct known_host *host, struct host_folder *folder,
@@ -133,8 +144,10 @@ int host_uploads_add(struct host_uploads *uploads, const struct known_host *host
     if (!host->upload.reference || !host_folder_find(folder, number, &segment))
         return 0;
     init_batch(&batch, host);
-    add_segment(&batch, &segment);
-    return queue_batch(uploads, &batch, error);
+    if (add_segment(&batch, &segment, error) == 0)
+        return queue_batch(uploads, &batch, error);
+    end_batch(&batch);
+    return -1;
 }
 
 void host_uploads_counts(struct host_uploads *uploads, const char *path, uint32_t host, struct upload_counts *counts)
