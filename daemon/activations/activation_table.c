@@ -128,8 +128,8 @@ int table_take_host(struct activation_writer *writer, const struct activation_wr
 {
     struct activations *table = writer->table;
     const struct known_host user = {
-        .path = writer->path, .host = writer->options.host, .uid = writer->uid, .is_shared = writer->is_member};
-    unsigned kept = quota_is_privileged(writer->uid) ? 0 : table->limits.kept_percent;
+        .path = writer->path, .host = writer->options.host, .uid = writer->user.uid, .is_shared = writer->user.is_member};
+    unsigned kept = quota_is_privileged(writer->user.uid) ? 0 : table->limits.kept_percent;
     if (!writer->is_recovery && host_table_check(table->hosts, &user, error) < 0)
         return -1;
     struct table_host *host = host_table_add(table->hosts, &user, kept, error);
@@ -141,7 +141,7 @@ int table_take_host(struct activation_writer *writer, const struct activation_wr
     host->writer = writer;
     writer->host = host;
     const struct known_host known = host_table_known(host);
-    return upload_places_enter(table->places, writer->upload.reference, &known, writer->is_recovery ? 0 : writer->uid,
+    return upload_places_enter(table->places, writer->upload.reference, &known, writer->is_recovery ? 0 : writer->user.uid,
                                &writer->place, error);
 }
 
@@ -188,7 +188,7 @@ struct activation_writer *activation_writer_find(const struct activations *table
 {
     struct activation_writer *found = NULL;
     for (struct activation_writer *writer = table->writers; writer && id_bytes == WRITER_ID_BYTES; writer = writer->next)
-        if (writer->uid == uid && !writer->is_recovery && memcmp(writer->id, id, WRITER_ID_BYTES) == 0)
+        if (writer->user.uid == uid && !writer->is_recovery && memcmp(writer->id, id, WRITER_ID_BYTES) == 0)
             found = writer;
     return found;
 }
@@ -280,7 +280,7 @@ int writer_find_room(struct activation_writer *writer, struct error *error)
     uint64_t limit = table->limits.disk_quota_bytes, taken, own, needed = room_for(&writer->coming.sample);
     writer_count(writer);
     host_table_bytes(table->hosts, host_table_known(writer->host).uid, &taken, &own);
-    unsigned kept = quota_is_privileged(writer->uid) ? 0 : table->limits.kept_percent;
+    unsigned kept = quota_is_privileged(writer->user.uid) ? 0 : table->limits.kept_percent;
     uint64_t room = limit ? quota_room(kept, limit, taken, own) : UINT64_MAX;
     if (needed <= room) {
         writer->coming.most_bytes = room;

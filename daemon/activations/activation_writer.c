@@ -43,7 +43,7 @@ static void run_step(struct loop_work *work)
 {
     struct activation_writer *writer = writer_of(work);
     struct writer_step *step = &writer->step;
-    struct metadata_account before = metadata_enter(writer->account);
+    struct metadata_account before = metadata_enter(writer->user.account);
     step->has_failed = step->run(writer, &step->error) != 0;
     if (writer->folder)
         step->resume = host_folder_resume(writer->folder);
@@ -69,7 +69,7 @@ void writer_submit(struct activation_writer *writer, int (*run)(struct activatio
 {
     writer->step.run = run;
     writer->step.done = done;
-    writer->step.work = (struct loop_work){.do_work = run_step, .done = on_step, .pool = LOOP_DISK, .uid = writer->uid};
+    writer->step.work = (struct loop_work){.do_work = run_step, .done = on_step, .pool = LOOP_DISK, .uid = writer->user.uid};
     /* the call itself was admitted; what it waits for is the disk */
     loop_continue(writer->table->loop, &writer->step.work);
 }
@@ -114,7 +114,7 @@ void writer_free(struct activation_writer *writer)
     if (writer->memory.address)
         munmap(writer->memory.address, writer->memory.region->bytes);
     device_region_close(writer->memory.region);
-    quota_charge_end(&writer->descriptors);
+    quota_charge_end(&writer->user.descriptors);
     arena_fini(&writer->coming.arena);
     if (writer->next_call.call)
         arena_fini(&writer->next_call.part.arena); /* the daemon ends: nobody is answered */
@@ -200,7 +200,7 @@ static void run_seal(struct loop_work *work)
 {
     struct writer_seal *seal = (struct writer_seal *)work;
     struct activation_writer *writer = (struct activation_writer *)((char *)seal - offsetof(struct activation_writer, seal));
-    struct metadata_account before = metadata_enter(writer->account);
+    struct metadata_account before = metadata_enter(writer->user.account);
     const struct known_host known = known_of(writer);
     struct error error;
     uint32_t number = segment_number(seal->queue[0]);
@@ -221,7 +221,7 @@ void writer_start_sealing(struct activation_writer *writer)
         return;
     seal->is_running = true;
     /* it reads all that was written, and sums take a processor: not among the short work of others */
-    seal->work = (struct loop_work){.do_work = run_seal, .done = on_sealed, .pool = LOOP_VERIFY, .uid = writer->uid};
+    seal->work = (struct loop_work){.do_work = run_seal, .done = on_sealed, .pool = LOOP_VERIFY, .uid = writer->user.uid};
     loop_continue(writer->table->loop, &seal->work);
 }
 
@@ -387,7 +387,7 @@ static void on_opened(struct activation_writer *writer)
     call->writer = writer;
     if (!writer->is_recovery)
         log_info("activations_opened", LOG_TEXT("store", writer->path), LOG_U64("host", writer->options.host),
-                 LOG_U64("uid", writer->uid), LOG_U64("samples", call->resume.n_samples));
+                 LOG_U64("uid", writer->user.uid), LOG_U64("samples", call->resume.n_samples));
     writer_get_ready(writer);
 }
 
@@ -435,7 +435,7 @@ static struct activation_writer *new_writer(struct activations *table, const cha
     struct activation_writer *writer = memory_alloc(sizeof *writer);
     writer->table = table;
     writer->path = memory_copy_text(path);
-    writer->uid = uid;
+    writer->user.uid = uid;
     writer->options =
         (struct host_folder_options){.roots = table->limits.roots, .path = writer->path, .host = host, .uid = uid};
     writer->next = table->writers;
@@ -445,9 +445,9 @@ static struct activation_writer *new_writer(struct activations *table, const cha
 
 static int prepare_memory(struct activation_writer *writer, struct error *error)
 {
-    const struct metadata_account account = writer->account;
-    writer->descriptors = (struct quota_charge){.quota = account.quota, .kind = QUOTA_DESCRIPTORS, .uid = account.uid};
-    if (quota_charge_add(&writer->descriptors, WRITER_DESCRIPTORS, error) < 0)
+    const struct metadata_account account = writer->user.account;
+    writer->user.descriptors = (struct quota_charge){.quota = account.quota, .kind = QUOTA_DESCRIPTORS, .uid = account.uid};
+    if (quota_charge_add(&writer->user.descriptors, WRITER_DESCRIPTORS, error) < 0)
         return -1;
     if (getrandom(writer->id, sizeof writer->id, 0) != sizeof writer->id)
         return fail_errno(error, errno, "getrandom");
@@ -471,8 +471,8 @@ void activation_writer_open(struct activations *table, const struct writer_optio
     struct activation_writer *writer = new_writer(table, options->path, options->host, options->uid);
     *call = (struct writer_call){.done = call->done};
     writer->options.segment_bytes = options->segment_bytes;
-    writer->is_member = options->is_member;
-    writer->account = options->account;
+    writer->user.is_member = options->is_member;
+    writer->user.account = options->account;
     set_upload(writer, &options->upload);
     writer->memory.region = options->region;
     writer->memory.is_overlapped = options->is_overlapped;

@@ -97,18 +97,22 @@ struct writer_memory { /* of the client, out of which its samples are written */
     bool is_overlapped;       /* a part is used until the next call is answered */
 };
 
+struct writer_user { /* who has it, and what counts as his */
+    uid_t uid;
+    bool is_member; /* of limits.shared_group */
+    struct metadata_account account;
+    struct quota_charge descriptors;
+};
+
 struct activation_writer {
     struct activation_writer *next;
     struct activations *table;
     unsigned char id[WRITER_ID_BYTES];
     char *path;
     struct host_folder_options options; /* path is the one above */
-    uid_t uid;
-    struct metadata_account account;
-    struct quota_charge descriptors;
+    struct writer_user user;
     enum writer_state state;
-    bool is_member; /* of limits.shared_group */
-    bool is_left;   /* its client is gone, or the daemon stops: it ends after the call under way */
+    bool is_left; /* its client is gone, or the daemon stops: it ends after the call under way */
     bool is_recovery;
     struct table_host *host; /* from its opening on */
     struct host_folder *folder;
