@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/memory.h"
 #include "source/s3/xml.h"
@@ -26,13 +27,22 @@ char *s3_answer_upload_id(const char *bytes, size_t count)
     return NULL;
 }
 
+enum { KIND_CHARS = 16 }; /* longer ones are none that matters */
+
 struct parts {
     struct sink *sink;
     struct s3_part_page *page;
     uint64_t number, count;
+    uint32_t crc32c;
     char etag[SINK_ETAG_CHARS];
-    bool is_list;
+    char algorithm[KIND_CHARS], type[KIND_CHARS];
+    bool is_list, has_crc32c;
 };
+
+bool s3_answer_is_whole_crc(const char *algorithm, const char *type)
+{
+    return algorithm && type && strcasecmp(algorithm, "CRC32C") == 0 && strcasecmp(type, "FULL_OBJECT") == 0;
+}
 
 bool s3_answer_is_etag(const char *text)
 {
@@ -56,12 +66,21 @@ static void end_part(struct parts *parts)
     if (parts->number >= 1 && parts->number <= sink->n_parts && parts->count != UINT64_MAX &&
         s3_answer_is_etag(parts->etag)) {
         struct sink_stored *stored = &sink->stored[parts->number - 1];
-        *stored = (struct sink_stored){.is_stored = true, .count = parts->count};
+        *stored = (struct sink_stored){
+            .is_stored = true, .has_crc32c = parts->has_crc32c, .crc32c = parts->crc32c, .count = parts->count};
         memcpy(stored->etag, parts->etag, sizeof stored->etag);
     }
     parts->number = 0;
     parts->count = UINT64_MAX;
+    parts->has_crc32c = false;
     parts->etag[0] = '\0';
+}
+
+static void take_sum(struct parts *parts, const char *value)
+{
+    struct checksum sum;
+    parts->has_crc32c = checksum_parse_base64(CHECKSUM_CRC32C, value, &sum);
+    parts->crc32c = parts->has_crc32c ? (uint32_t)checksum_crc(&sum) : 0;
 }
 
 static bool take_part(void *data, const char *path, const char *text)
@@ -79,8 +98,14 @@ static bool take_part(void *data, const char *path, const char *text)
         parts->count = number_of(value);
     else if (strcmp(name, "/Part/ETag") == 0)
         snprintf(parts->etag, sizeof parts->etag, "%s", value);
+    else if (strcmp(name, "/Part/ChecksumCRC32C") == 0)
+        take_sum(parts, value);
     else if (strcmp(name, "/Part") == 0)
         end_part(parts);
+    else if (strcmp(name, "/ChecksumAlgorithm") == 0)
+        snprintf(parts->algorithm, sizeof parts->algorithm, "%s", value);
+    else if (strcmp(name, "/ChecksumType") == 0)
+        snprintf(parts->type, sizeof parts->type, "%s", value);
     else if (strcmp(name, "/IsTruncated") == 0)
         parts->page->is_truncated = strcmp(value, "true") == 0;
     else if (strcmp(name, "/NextPartNumberMarker") == 0 && number_of(value) <= SINK_MAX_PARTS)
@@ -92,7 +117,10 @@ bool s3_answer_parts(const char *bytes, size_t count, struct sink *sink, struct 
 {
     struct parts parts = {.sink = sink, .page = page, .count = UINT64_MAX};
     page->is_truncated = false;
-    return bytes && !xml_read(bytes, count, take_part, &parts) && parts.is_list;
+    if (!bytes || xml_read(bytes, count, take_part, &parts) || !parts.is_list)
+        return false;
+    sink->has_whole_crc = s3_answer_is_whole_crc(parts.algorithm, parts.type);
+    return true;
 }
 
 static bool take_complete(void *data, const char *path, const char *text)

@@ -26,8 +26,9 @@ struct sink_part {
 };
 
 struct sink_stored { /* a part as the store has it */
-    bool is_stored;
+    bool is_stored, has_crc32c;
     uint64_t count;
+    uint32_t crc32c;
     char etag[SINK_ETAG_CHARS]; /* "" = the store gives none */
 };
 
@@ -43,7 +44,8 @@ struct sink { /* one object; the driver's, but for `state` */
     struct stores *stores;
     char *bucket, *key;
     const struct sink_upload *upload;
-    char *session; /* NULL = nothing is begun */
+    char *session;      /* NULL = nothing is begun */
+    bool has_whole_crc; /* what is begun: the store compares the CRC-32C of parts and whole, so that MD5 is not needed */
     uint64_t part_bytes;
     uint32_t n_parts;
     struct sink_stored *stored; /* n_parts */
@@ -57,8 +59,8 @@ struct sink_ops {
     int (*look)(struct sink *sink, struct sink_object *object, struct error *error);
     /* In one request. By the store's condition what sink_fail_exists() says. */
     int (*put_whole)(struct sink *sink, const struct sink_part *part, struct sink_object *made, struct error *error);
-    int (*begin)(struct sink *sink, struct error *error); /* sets session */
-    /* Fills stored[] from the session. UPLOAD_GONE (an error kind): the store does not know it any more. */
+    int (*begin)(struct sink *sink, struct error *error); /* sets session and has_whole_crc */
+    /* Fills stored[] and has_whole_crc from the session. UPLOAD_GONE (an error kind): the store does not know it any more. */
     int (*find_parts)(struct sink *sink, struct error *error);
     /* Fills stored[number]; may change session, where parts go in order. */
     int (*put_part)(struct sink *sink, const struct sink_part *part, struct error *error);

@@ -152,6 +152,7 @@ static void forget_session(struct put *put)
     explicit_bzero(put->sink.session, strlen(put->sink.session));
     free(put->sink.session);
     put->sink.session = NULL;
+    put->sink.has_whole_crc = false;
     memset(put->sink.stored, 0, put->sink.n_parts * sizeof *put->sink.stored);
     keep_session(put, true, &ignored);
 }
@@ -212,7 +213,13 @@ static void free_memory(struct put *put)
     }
 }
 
-static int load_part(struct put *put, struct sink_part *part, char **bytes, struct error *error)
+/* Of parts of the session that is begun, or of a whole. */
+static bool needs_md5(const struct put *put)
+{
+    return put->sink.ops->limits.has_md5 && !put->sink.has_whole_crc;
+}
+
+static int load_part(struct put *put, struct sink_part *part, bool with_md5, char **bytes, struct error *error)
 {
     *bytes = take_memory(put);
     if (!*bytes)
@@ -220,7 +227,7 @@ static int load_part(struct put *put, struct sink_part *part, char **bytes, stru
     part->bytes = *bytes;
     if (read_part(put, part->offset, *bytes, part->count, error) < 0)
         return -1;
-    sink_sum_parts(&put->sums, part, 1, put->sink.ops->limits.has_md5);
+    sink_sum_parts(&put->sums, part, 1, with_md5);
     return 0;
 }
 
@@ -241,7 +248,7 @@ static int load_group(struct put *put, size_t at, const struct part_group *group
         if (read_part(put, parts[i].offset, bytes, parts[i].count, error) < 0)
             return -1;
     }
-    sink_sum_parts(&put->sums, parts, n, put->sink.ops->limits.has_md5);
+    sink_sum_parts(&put->sums, parts, n, needs_md5(put));
     return 0;
 }
 
@@ -294,15 +301,17 @@ static int send_part(void *data, size_t i, struct error *error)
         if (status == 0 && put->sink.ops->limits.in_order)
             status = keep_session(put, false, error);
     }
-    if (status == 0)
+    if (status == 0) {
+        put->sink.stored[i].crc32c = part->crc32c;
         count_part(put, part->count, !is_there);
+    }
     give_memory(put, take_bytes(put, i));
     return status;
 }
 
 static int run_parts(struct put *put, uint32_t parallel, struct error *error)
 {
-    bool is_grouped = put->sink.ops->limits.has_md5 && parallel > MD5_LANES;
+    bool is_grouped = needs_md5(put) && parallel > MD5_LANES;
     put->group_parts = is_grouped ? MD5_LANES : 1;
     size_t n_groups = (put->sink.n_parts + put->group_parts - 1) / put->group_parts;
     put->groups = memory_alloc_array(n_groups, sizeof *put->groups);
@@ -337,7 +346,7 @@ static int send_whole(struct put *put, struct sink_object *made, struct error *e
     struct sink_part part = part_of(put, 0);
     char *bytes;
     part.is_last = true;
-    int status = load_part(put, &part, &bytes, error);
+    int status = load_part(put, &part, needs_md5(put), &bytes, error);
     if (status == 0 && check_sum(put, error) == 0)
         status = put->sink.ops->put_whole(&put->sink, &part, made, error);
     else
@@ -350,12 +359,12 @@ static int send_whole(struct put *put, struct sink_object *made, struct error *e
 
 /* --- comparing --- */
 
-static int sum_file(struct put *put, struct error *error)
+static int sum_file(struct put *put, bool with_md5, struct error *error)
 {
     for (uint32_t i = 0; i < put->sink.n_parts; i++) {
         struct sink_part part = part_of(put, i);
         char *bytes;
-        int status = load_part(put, &part, &bytes, error);
+        int status = load_part(put, &part, with_md5, &bytes, error);
         give_memory(put, bytes);
         if (status < 0)
             return -1;
@@ -401,8 +410,9 @@ static int look_before(struct put *put, struct error *error)
             return sink_fail_exists(&put->sink, error);
         return error->code == ERROR_NOT_FOUND ? 0 : -1;
     }
+    bool with_md5 = needs_md5(put) && object.checksum.kind != CHECKSUM_CRC32C;
     if (object.size_bytes == put->upload->bytes &&
-        (sum_file(put, error) < 0 || compare_sums(put, &object, &is_same, error) < 0))
+        (sum_file(put, with_md5, error) < 0 || compare_sums(put, &object, &is_same, error) < 0))
         return -1;
     if (is_same)
         return 1;

@@ -2,8 +2,11 @@
  * https://docs.aws.amazon.com/AmazonS3/latest/userguide/mpuoverview.html
  *
  * Every body carries its MD5 for the store to compare, and the ETag that it answers is compared here. An ETag is no MD5 where the
- * store encrypts with keys of a key service: such objects are read back. Stores that do not know If-None-Match say so or ignore
- * it; the look before is what keeps objects there. */
+ * store encrypts with keys of a key service: such objects are read back. A store may compare the CRC-32C of each part, and of the
+ * whole before it is there (a checksum of the type FULL_OBJECT): then the parts carry that alone, since MD5 is most of the CPU time
+ * of an upload. https://docs.aws.amazon.com/AmazonS3/latest/userguide/checking-object-integrity-upload.html
+ *
+ * Stores that do not know If-None-Match say so or ignore it; the look before is what keeps objects there. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +14,7 @@
 #include <strings.h>
 
 #include "base/base64.h"
+#include "base/crc.h"
 #include "base/digest.h"
 #include "base/memory.h"
 #include "base/text.h"
@@ -27,6 +31,7 @@ enum {
     S3_PART_BYTES = 5 << 20,
     MD5_TEXT_CHARS = 25,
     CRC_TEXT_CHARS = 9,
+    ASKED_HEADERS = 2,
     CODE_CHARS = 64
 };
 
@@ -34,9 +39,10 @@ struct asked {                  /* one request */
     const char *method, *query; /* query NULL = none, else sorted and encoded */
     const void *body;
     size_t body_bytes;
-    const struct sink_part *part; /* its checksum goes with the body */
-    bool is_conditional;          /* only where there is none, or still that version */
-    bool is_bare;                 /* which is named without its quotes */
+    const struct sink_part *part;           /* its checksum goes with the body */
+    struct http_header sums[ASKED_HEADERS]; /* or these do, or ask for them; name NULL = none */
+    bool is_conditional;                    /* only where there is none, or still that version */
+    bool is_bare;                           /* which is named without its quotes */
     bool with_checksums;
 };
 
@@ -70,12 +76,18 @@ static const char *strip_quotes(const char *etag, char bare[SINK_VERSION_CHARS])
     return bare;
 }
 
+static void print_crc(uint32_t sum, char text[CRC_TEXT_CHARS])
+{
+    const unsigned char bytes[] = {sum >> 24 & 255, sum >> 16 & 255, sum >> 8 & 255, sum & 255};
+    base64_encode_padded(bytes, sizeof bytes, text);
+}
+
 /* Any status is an answer, what is worth a retry excepted. */
 static int ask_s3(const struct sink *sink, const struct asked *asked, struct http_reply *reply, struct error *error)
 {
     char md5[MD5_TEXT_CHARS], crc[CRC_TEXT_CHARS], hex[DIGEST_HEX_CHARS + 1];
     char *url = s3_client_url(client_of(sink), sink->bucket, sink->key, asked->query);
-    struct http_header signed_headers[2];
+    struct http_header signed_headers[ASKED_HEADERS];
     struct s3_request request = {.client = client_of(sink),
                                  .bucket = sink->bucket,
                                  .checksums = asked->with_checksums,
@@ -85,11 +97,11 @@ static int ask_s3(const struct sink *sink, const struct asked *asked, struct htt
         base64_encode_padded(asked->part->md5, SINK_MD5_BYTES, md5);
         signed_headers[request.n_signed_headers++] = (struct http_header){"content-md5", md5};
     } else if (asked->part) {
-        uint32_t sum = asked->part->crc32c;
-        const unsigned char bytes[] = {sum >> 24 & 255, sum >> 16 & 255, sum >> 8 & 255, sum & 255};
-        base64_encode_padded(bytes, sizeof bytes, crc);
+        print_crc(asked->part->crc32c, crc);
         signed_headers[request.n_signed_headers++] = (struct http_header){"x-amz-checksum-crc32c", crc};
     }
+    for (size_t i = 0; !asked->part && i < ASKED_HEADERS && asked->sums[i].name; i++)
+        signed_headers[request.n_signed_headers++] = asked->sums[i];
     char bare[SINK_VERSION_CHARS];
     const char *version = asked->is_bare ? strip_quotes(sink->upload->if_version, bare) : sink->upload->if_version;
     const struct http_header condition = {version ? "If-Match" : "If-None-Match", version ? version : "*"};
@@ -265,17 +277,48 @@ static char *encode_session(const struct sink *sink)
     return url_encode(sink->session, strlen(sink->session), false);
 }
 
+static void s3_abort(struct sink *sink)
+{
+    struct error ignored; /* what cannot be aborted now is for the bucket's lifecycle rule, see docs/uploads.md */
+    char *id = encode_session(sink), *query = memory_print("uploadId=%s", id);
+    const struct asked asked = {.method = "DELETE", .query = query};
+    struct http_reply reply;
+    ask_s3(sink, &asked, &reply, &ignored);
+    http_reply_clear(&reply);
+    free(query);
+    free(id);
+}
+
+static int begin_with(struct sink *sink, const struct asked *asked, struct http_reply *reply, struct error *error)
+{
+    if (ask_s3(sink, asked, reply, error) < 0)
+        return -1;
+    sink->session = is_good(reply) ? s3_answer_upload_id(reply->body, reply->body_bytes) : NULL;
+    return sink->session ? 0 : fail_answer(sink, reply, error);
+}
+
+/* A store that does not know such checksums refuses to be asked for them, says nothing of them, or takes them as those of the parts
+ * alone, which would be two checksums for nothing. */
 static int s3_begin(struct sink *sink, struct error *error)
 {
-    const struct asked asked = {.method = "POST", .query = "uploads="};
-    struct http_reply reply;
-    int status = ask_s3(sink, &asked, &reply, error);
-    if (status == 0 && !is_good(&reply))
-        status = fail_answer(sink, &reply, error);
-    if (status == 0) {
-        sink->session = s3_answer_upload_id(reply.body, reply.body_bytes);
-        if (!sink->session)
-            status = fail_answer(sink, &reply, error);
+    struct asked asked = {.method = "POST",
+                          .query = "uploads=",
+                          .sums = {{"x-amz-checksum-algorithm", "CRC32C"}, {"x-amz-checksum-type", "FULL_OBJECT"}}};
+    struct http_reply reply = {0};
+    int status = begin_with(sink, &asked, &reply, error);
+    const char *algorithm = status == 0 ? http_head_find(&reply.head, "x-amz-checksum-algorithm") : NULL;
+    const char *type = status == 0 ? http_head_find(&reply.head, "x-amz-checksum-type") : NULL;
+    sink->has_whole_crc = s3_answer_is_whole_crc(algorithm, type);
+    bool is_of_parts = algorithm && !sink->has_whole_crc, is_refused = reply.head.status == 400 || reply.head.status == 501;
+    if (is_of_parts) {
+        s3_abort(sink);
+        free(sink->session);
+        sink->session = NULL;
+    }
+    if (is_of_parts || (status < 0 && is_refused)) {
+        http_reply_clear(&reply);
+        asked.sums[0].name = NULL;
+        status = begin_with(sink, &asked, &reply, error);
     }
     http_reply_clear(&reply);
     return status;
@@ -336,23 +379,42 @@ static int s3_put_part(struct sink *sink, const struct sink_part *part, struct e
 
 static char *print_parts(const struct sink *sink, size_t *count)
 {
-    enum { PART_CHARS = SINK_ETAG_CHARS * 6 + 80 };
-    char *text = memory_alloc((size_t)sink->n_parts * PART_CHARS + 100);
+    enum { PART_CHARS = SINK_ETAG_CHARS * 6 + 140 };
+    char crc[CRC_TEXT_CHARS], *text = memory_alloc((size_t)sink->n_parts * PART_CHARS + 100);
     char *at = text + sprintf(text, "<CompleteMultipartUpload xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">");
-    for (uint32_t i = 0; i < sink->n_parts; i++)
-        at += sprintf(at, "<Part><PartNumber>%u</PartNumber><ETag>%s</ETag></Part>", i + 1, sink->stored[i].etag);
+    for (uint32_t i = 0; i < sink->n_parts; i++) {
+        at += sprintf(at, "<Part><PartNumber>%u</PartNumber><ETag>%s</ETag>", i + 1, sink->stored[i].etag);
+        print_crc(sink->stored[i].crc32c, crc);
+        if (sink->has_whole_crc)
+            at += sprintf(at, "<ChecksumCRC32C>%s</ChecksumCRC32C>", crc);
+        at += sprintf(at, "</Part>");
+    }
     at += sprintf(at, "</CompleteMultipartUpload>");
     *count = (size_t)(at - text);
     return text;
 }
 
+static void print_whole_crc(const struct sink *sink, char text[CRC_TEXT_CHARS])
+{
+    uint32_t crc = 0;
+    for (uint32_t i = 0; i < sink->n_parts; i++)
+        crc = crc32c_combine(crc, sink->stored[i].crc32c, sink->stored[i].count);
+    print_crc(crc, text);
+}
+
 static int s3_complete(struct sink *sink, struct sink_object *made, struct error *error)
 {
     size_t count;
+    char crc[CRC_TEXT_CHARS];
     char *id = encode_session(sink), *query = memory_print("uploadId=%s", id), *body = print_parts(sink, &count);
     struct asked asked = {
         .method = "POST", .query = query, .body = body, .body_bytes = count, .is_conditional = sink_has_condition(sink)};
     struct http_reply reply = {0};
+    print_whole_crc(sink, crc);
+    if (sink->has_whole_crc) {
+        asked.sums[0] = (struct http_header){"x-amz-checksum-crc32c", crc};
+        asked.sums[1] = (struct http_header){"x-amz-checksum-type", "FULL_OBJECT"};
+    }
     int status = ask_in_place(sink, &asked, &reply, error);
     if (status == 0 && (!is_good(&reply) || !s3_answer_is_complete(reply.body, reply.body_bytes)))
         status = fail_answer(sink, &reply, error);
@@ -361,18 +423,6 @@ static int s3_complete(struct sink *sink, struct sink_object *made, struct error
     free(query);
     free(id);
     return status == 0 ? s3_look(sink, made, error) : status;
-}
-
-static void s3_abort(struct sink *sink)
-{
-    struct error ignored; /* what cannot be aborted now is for the bucket's lifecycle rule, see docs/uploads.md */
-    char *id = encode_session(sink), *query = memory_print("uploadId=%s", id);
-    const struct asked asked = {.method = "DELETE", .query = query};
-    struct http_reply reply;
-    ask_s3(sink, &asked, &reply, &ignored);
-    http_reply_clear(&reply);
-    free(query);
-    free(id);
 }
 
 /* Deleting cannot be tied to a version everywhere: only what a look just found to be still this one goes. */

@@ -99,6 +99,8 @@ bool sink_sum_is_stored(const struct sink_part *part, const struct sink_stored *
     char md5[SINK_ETAG_CHARS] = "";
     if (!stored->is_stored || stored->count != part->count)
         return false;
+    if (stored->has_crc32c)
+        return stored->crc32c == part->crc32c;
     if (part->has_md5)
         digest_hex(part->md5, SINK_MD5_BYTES, md5);
     return compare_etags(stored->etag, md5, 1) != SINK_DIFFERENT;

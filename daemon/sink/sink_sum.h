@@ -20,7 +20,7 @@ void sink_sum_parts(struct sink_sums *sums, struct sink_part *parts, size_t n, b
 uint32_t sink_sum_crc32c(const struct sink_sums *sums);
 /* As S3 makes ETags, without quotes; "" = not known. */
 void sink_sum_etag(const struct sink_sums *sums, char etag[SINK_ETAG_CHARS]);
-/* Whether a part that the store has is this one, as far as its ETag says. */
+/* Whether a part that the store has is this one, as far as its CRC-32C says, or else its ETag. */
 bool sink_sum_is_stored(const struct sink_part *part, const struct sink_stored *stored);
 
 enum sink_match { SINK_SAME, SINK_DIFFERENT, SINK_UNKNOWN /* the store says too little */ };

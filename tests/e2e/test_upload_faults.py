@@ -4,6 +4,7 @@ import os
 import subprocess
 from types import SimpleNamespace
 
+import checksums
 import numpy as np
 import pytest
 import tensorcast_client as tc
@@ -112,8 +113,13 @@ def test_other_bytes_in_the_store_are_found_by_its_checksum_and_removed_and_the_
     scene.make()
     made = scene.fake.world.bucket(scene.listener, "b")
     put = made.put
-    monkeypatch.setattr(made, "put", lambda key, data, **about: put(key, bytes([data[0] ^ 1]) + data[1:] if key == KEY else data,
-                                                                    **{**about, "etag": None} if "etag" in about and key == KEY else about))
+
+    def put_other(key, data, **about):
+        data = bytes([data[0] ^ 1]) + data[1:]
+        sums = {kind: checksums.text(checksums.KINDS[kind](data)) for kind in about.get("declared", {})}
+        return put(key, data, **{**about, **({"etag": None, "declared": sums} if "etag" in about else {})})
+
+    monkeypatch.setattr(made, "put", lambda key, data, **about: (put_other if key == KEY else put)(key, data, **about))
     scene.fill()
     has_failed(scene, "checksum")
     assert KEY not in bucket(scene.fake, scene.listener)
@@ -204,18 +210,63 @@ def test_a_state_disk_that_fills_keeps_what_is_sealed_until_there_is_room(scene,
     arrived(scene)
 
 
-@pytest.mark.parametrize("size", [(64 << 20), (64 << 20) + 1, (72 << 20) + 7])  # groups of eight parts, full and not
-def test_parts_that_are_read_and_summed_together_arrive_each_in_its_place(fake, bare, aws_keys, tmp_path, monkeypatch, size):  # noqa: F811
+@pytest.fixture
+def s3(fake, bare, aws_keys, monkeypatch):  # noqa: F811
     for name, value in {"AWS_ENDPOINT_URL": fake.url("s3"), "AWS_REGION": "us-east-1"}.items():
         monkeypatch.setenv(name, value)
     fake.world.bucket("s3", "b")
-    data = np.random.default_rng(size).bytes(size)
-    (tmp_path / "file").write_bytes(data)
-    command = Tensorcast("/nowhere")
-    fake.fault({"status": 403}, {"listener": "s3", "method": "PUT", "path": "partNumber=6&"}, times=2)
+    return fake
+
+
+def noise(path, size):
+    path.write_bytes(data := np.random.default_rng(size).bytes(size))
+    return data
+
+
+@pytest.mark.parametrize("whole_checksums", [True, False])
+@pytest.mark.parametrize("size", [(64 << 20), (64 << 20) + 1, (72 << 20) + 7])  # groups of eight parts, full and not
+def test_parts_that_are_read_and_summed_together_arrive_each_in_its_place(s3, tmp_path, size, whole_checksums):
+    s3.s3.whole_checksums = whole_checksums
+    data, command = noise(tmp_path / "file", size), Tensorcast("/nowhere")
+    s3.fault({"status": 403}, {"listener": "s3", "method": "PUT", "path": "partNumber=6&"}, times=2)
     assert command.run("put", tmp_path / "file", "s3://b/file").status == "PERMISSION_DENIED"
-    assert not bucket(fake, "s3")
+    assert not bucket(s3, "s3")
     told = command.json("put", tmp_path / "file", "s3://b/file", "--resume")
     sent, resumed = told["bytes"]["sent"], told["bytes"]["resumed"]
-    assert told["files"][0]["proof"] == "etag" and sent + resumed == size and sent >= 8 << 20
-    assert bucket(fake, "s3")["file"] == data and not fake.world.uploads
+    assert told["files"][0]["proof"] == ("crc32c" if whole_checksums else "etag") and sent + resumed == size and sent >= 8 << 20
+    assert bucket(s3, "s3")["file"] == data and not s3.world.uploads
+
+
+def parts_sent(s3):
+    return [e["headers"] for e in s3.requests("s3", method="PUT") if "partNumber=" in e["query"]]
+
+
+@pytest.mark.parametrize("whole_checksums", [True, "refused", "of parts", False])
+def test_parts_carry_md5_exactly_where_the_store_does_not_compare_the_crc_of_the_whole(s3, tmp_path, whole_checksums):
+    s3.s3.whole_checksums = whole_checksums
+    data, command = noise(tmp_path / "file", SIZE), Tensorcast("/nowhere")
+    told = command.json("put", tmp_path / "file", "s3://b/file")["files"][0]
+    assert told["proof"] == ("crc32c" if whole_checksums is True else "etag") and bucket(s3, "s3")["file"] == data
+    carried = {("content-md5" in headers, "x-amz-checksum-crc32c" in headers) for headers in parts_sent(s3)}
+    assert carried == ({(False, True)} if whole_checksums is True else {(True, False)}) and not s3.world.uploads
+    assert command.json("put", tmp_path / "file", "s3://b/file")["files"][0]["was_there"]
+
+
+def test_parts_that_the_store_has_otherwise_are_sent_again_and_a_store_that_gives_no_crc_in_the_end_is_read_back(s3, tmp_path):
+    data, command = noise(tmp_path / "file", 2 * SIZE), Tensorcast("/nowhere")
+    s3.fault({"status": 403}, {"listener": "s3", "method": "POST", "path": "uploadId="}, times=2)
+    assert command.run("put", tmp_path / "file", "s3://b/file").status == "PERMISSION_DENIED"
+    (begun,) = s3.world.uploads.values()
+    begun["parts"][2], begun["sums"][2] = bytes(8 << 20), "AAAAAA=="  # of other bytes
+    s3.s3.checksums = False
+    told = command.json("put", tmp_path / "file", "s3://b/file", "--resume")
+    assert told["bytes"]["sent"] == 8 << 20 and told["files"][0]["proof"] == "read back" and bucket(s3, "s3")["file"] == data
+
+
+def test_a_body_that_is_not_what_its_crc_says_is_sent_again(s3, tmp_path, monkeypatch):
+    data, command = noise(tmp_path / "file", SIZE), Tensorcast("/nowhere")
+    declared, left = s3.s3._declared, [True]
+    monkeypatch.setattr(s3.s3, "_declared", lambda request, body, trailers: declared(
+        request, b"x" + body[1:] if "partNumber" in request.parameters and left and left.pop() else body, trailers))
+    assert command.json("put", tmp_path / "file", "s3://b/file")["files"][0]["proof"] == "crc32c"
+    assert not left and len(parts_sent(s3)) == 3 and bucket(s3, "s3")["file"] == data

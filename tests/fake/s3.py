@@ -30,12 +30,15 @@ class S3:
     """`anonymous`: unsigned requests may read. `redirect_regions`: a bucket of another region answers 301 with
     x-amz-bucket-region, else 400 AuthorizationHeaderMalformed. `virtual_host`: the suffix that buckets stand before. `conditions`:
     "kept", "bare" (If-Match without quotes, as Ceph's gateway has it), "broken" (If-Match is never met), "unknown" (501) or
-    "ignored" for If-Match and If-None-Match of what is written."""
+    "ignored" for If-Match and If-None-Match of what is written. `whole_checksums`: multipart uploads may have a checksum of the type
+    FULL_OBJECT; "refused": asking for one is 501, "of parts": it becomes one of the parts, as where the type is not known, and False:
+    nobody hears of it."""
 
     def __init__(self, world):
         self.world, self.virtual_host = world, "s3.localhost"
         self.anonymous, self.redirect_regions, self.checksums, self.list_page = False, False, True, 1000
         self.empty_pages, self.list_loop, self.repeat_items, self.conditions = 0, False, False, "kept"
+        self.whole_checksums = True
 
     def handle(self, request):
         host = request.host.rsplit(":", 1)[0]
@@ -225,20 +228,29 @@ class S3:
     def _multipart(self, request, bucket, key):
         asked, uploads = request.parameters, self.world.uploads
         if "uploads" in asked:
+            kind, whole = request.headers.get("x-amz-checksum-algorithm", "").lower(), self._checksum_type(request)
+            if whole == "refused":
+                return failure(501, "NotImplemented", "A header you provided implies functionality that is not implemented")
+            if kind and not self.whole_checksums:
+                kind, whole = "", ""
             identifier = f"u{self.world.next_generation()}"
-            uploads[identifier] = {"parts": {}, "kind": request.headers.get("x-amz-checksum-algorithm", "").lower()}
+            uploads[identifier] = {"parts": {}, "kind": kind, "type": whole, "sums": {}}
             inner = element("Bucket", bucket.name) + element("Key", key) + element("UploadId", identifier)
-            return xml(f"<InitiateMultipartUploadResult {SPACE}>{inner}</InitiateMultipartUploadResult>")
+            told = [("x-amz-checksum-algorithm", kind.upper())] + ([("x-amz-checksum-type", whole)] if whole else []) if kind else []
+            return xml(f"<InitiateMultipartUploadResult {SPACE}>{inner}</InitiateMultipartUploadResult>", told)
         upload = uploads.get(asked["uploadId"])
         if upload is None:
             return failure(404, "NoSuchUpload", "The specified upload does not exist.")
         if request.method == "PUT":
             body, trailers = self._body(request)
-            upload["parts"][int(asked["partNumber"])] = body
             try:
                 declared = self._declared(request, body, trailers)
             except sigv4.Refused as refused:
                 return failure(refused.status, refused.code, refused.message)
+            if upload["type"] and upload["kind"] not in declared:
+                return failure(400, "InvalidRequest", "Checksum Type mismatch occurred, expected checksum Type: " + upload["kind"])
+            upload["parts"][int(asked["partNumber"])] = body
+            upload["sums"][int(asked["partNumber"])] = declared.get(upload["kind"], "")
             return Answer(200, b"", [("ETag", f'"{hashlib.md5(body).hexdigest()}"'),
                                      *((f"x-amz-checksum-{k}", v) for k, v in declared.items())])
         if request.method == "DELETE":
@@ -246,12 +258,35 @@ class S3:
             return Answer(204)
         if request.method == "GET":
             inner = "".join("<Part>" + element("PartNumber", number) + element("ETag", f'"{hashlib.md5(part).hexdigest()}"') +
+                            (element(f"Checksum{upload['kind'].upper()}", upload["sums"][number]) if upload["sums"][number] else "") +
                             element("Size", len(part)) + "</Part>" for number, part in sorted(upload["parts"].items()))
+            inner += "".join(element(f"Checksum{name.title()}", value.upper()) for name, value in
+                             (("algorithm", upload["kind"]), ("type", upload["type"])) if value)
             return xml(f"<ListPartsResult {SPACE}>{element('IsTruncated', 'false')}{inner}</ListPartsResult>")
         with bucket.lock:
             if (refused := self._precondition(request, bucket.live(key))) is not None:
                 return refused
+            if (refused := self._whole_differs(request, upload)) is not None:
+                return refused
             return self._complete(bucket, key, uploads.pop(asked["uploadId"]))
+
+    def _checksum_type(self, request):
+        asked = request.headers.get("x-amz-checksum-type", "")
+        return {True: asked, "refused": asked and "refused", "of parts": asked and "COMPOSITE", False: ""}[self.whole_checksums]
+
+    @staticmethod
+    def _whole_differs(request, upload):
+        """What the request says of parts and whole, beside what is there."""
+        kind = upload["kind"]
+        said = re.findall(rf"<PartNumber>(\d+)</PartNumber><ETag>[^<]*</ETag><Checksum{kind.upper()}>([^<]*)<", request.body.decode()) if kind else []
+        if any(upload["sums"].get(int(number)) != value for number, value in said) or (upload["type"] == "COMPOSITE" and not said):
+            return failure(400, "InvalidPart", "One or more of the specified parts could not be found.")
+        if kind and upload["type"] == "FULL_OBJECT":
+            whole = b"".join(upload["parts"][number] for number in sorted(upload["parts"]))
+            told, wanted = request.headers.get(f"x-amz-checksum-{kind}"), request.headers.get("x-amz-checksum-type", "FULL_OBJECT")
+            if told not in (None, checksums.text(checksums.KINDS[kind](whole))) or wanted != "FULL_OBJECT":
+                return failure(400, "BadDigest", f"The {kind.upper()} you specified did not match the calculated checksum.")
+        return None
 
     @staticmethod
     def _complete(bucket, key, upload):
@@ -259,8 +294,10 @@ class S3:
         whole = hashlib.md5(b"".join(hashlib.md5(part).digest() for part in parts)).hexdigest()
         declared, kind = {}, upload["kind"]
         if kind:
-            make = checksums.KINDS[kind]
-            declared[kind] = f"{checksums.text(make(b''.join(make(part) for part in parts)))}-{len(parts)}"
-        made = bucket.put(key, b"".join(parts), etag=f"{whole}-{len(parts)}", declared=declared, checksum_type="COMPOSITE")
+            make, of_parts = checksums.KINDS[kind], upload["type"] != "FULL_OBJECT"
+            declared[kind] = f"{checksums.text(make(b''.join(make(part) for part in parts)))}-{len(parts)}" if of_parts \
+                else checksums.text(make(b"".join(parts)))
+        made = bucket.put(key, b"".join(parts), etag=f"{whole}-{len(parts)}", declared=declared,
+                          checksum_type=upload["type"] or "COMPOSITE")
         inner = element("Bucket", bucket.name) + element("Key", key) + element("ETag", f'"{made.etag}"')
         return xml(f"<CompleteMultipartUploadResult {SPACE}>{inner}</CompleteMultipartUploadResult>")

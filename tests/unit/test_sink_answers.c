@@ -50,7 +50,8 @@ static void parts_of_a_list_are_kept_and_strange_ones_left_out(void **state)
 {
     static const char text[] =
         "<ListPartsResult><IsTruncated>true</IsTruncated><NextPartNumberMarker>3</NextPartNumberMarker>"
-        "<Part><PartNumber>1</PartNumber><ETag>&quot;e1&quot;</ETag><Size>10</Size></Part>"
+        "<Part><PartNumber>1</PartNumber><ETag>&quot;e1&quot;</ETag><Size>10</Size>"
+        "<ChecksumCRC32C>4waSgw==</ChecksumCRC32C></Part>"
         "<Part><PartNumber>3</PartNumber><ETag>e3</ETag><Size>7</Size></Part>"
         "<Part><PartNumber>2</PartNumber><ETag>e2</ETag><Size>-1</Size></Part>"
         "<Part><PartNumber>4</PartNumber><ETag>e4</ETag><Size>7</Size></Part>"
@@ -66,8 +67,34 @@ static void parts_of_a_list_are_kept_and_strange_ones_left_out(void **state)
     assert_true(stored[0].is_stored && stored[2].is_stored && !stored[1].is_stored);
     assert_int_equal(stored[0].count, 10);
     assert_string_equal(stored[0].etag, "\"e1\"");
+    assert_true(stored[0].has_crc32c && stored[0].crc32c == 0xe3069283 && !stored[2].has_crc32c);
+    assert_false(sink.has_whole_crc);
     assert_false(s3_answer_parts("<Error/>", 8, &sink, &page));
     assert_false(s3_answer_parts("", 0, &sink, &page));
+}
+
+static bool list_is_whole_crc(const char *algorithm, const char *type)
+{
+    struct sink sink = {0};
+    struct s3_part_page page = {0};
+    char *text = memory_print("<ListPartsResult><ChecksumAlgorithm>%s</ChecksumAlgorithm><ChecksumType>%s</ChecksumType>"
+                              "</ListPartsResult>",
+                              algorithm, type);
+    assert_true(s3_answer_parts(text, strlen(text), &sink, &page));
+    free(text);
+    return sink.has_whole_crc;
+}
+
+static void only_a_crc32c_of_the_whole_does_without_md5(void **state)
+{
+    (void)state;
+    assert_true(list_is_whole_crc("CRC32C", "FULL_OBJECT"));
+    assert_false(list_is_whole_crc("CRC32C", "COMPOSITE"));
+    assert_false(list_is_whole_crc("CRC32C", ""));
+    assert_false(list_is_whole_crc("CRC64NVME", "FULL_OBJECT"));
+    assert_false(list_is_whole_crc("CRC32C-and-something-longer", "FULL_OBJECT"));
+    assert_false(s3_answer_is_whole_crc(NULL, "FULL_OBJECT"));
+    assert_false(s3_answer_is_whole_crc("CRC32C", NULL));
 }
 
 static void a_200_that_holds_an_error_is_not_complete(void **state)
@@ -87,6 +114,7 @@ int main(void)
         cmocka_unit_test(an_upload_id_is_found_or_there_is_none),
         cmocka_unit_test(an_upload_id_has_8191_characters_at_most),
         cmocka_unit_test(parts_of_a_list_are_kept_and_strange_ones_left_out),
+        cmocka_unit_test(only_a_crc32c_of_the_whole_does_without_md5),
         cmocka_unit_test(a_200_that_holds_an_error_is_not_complete),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
