@@ -176,6 +176,12 @@ int activation_manifest_add(struct manifest *manifest, size_t *room, const char 
 
 /* --- those of all hosts --- */
 
+/* Of what a document makes of the segments' names, which begin with the folder. */
+struct known_key {
+    struct source_identity identity;
+    char folder[ACTIVATION_NAME_CHARS];
+};
+
 struct hosts {
     const struct source *source;
     struct source *beside;
@@ -183,7 +189,23 @@ struct hosts {
     const struct lookup *lookup;
     struct manifest *manifest;
     size_t room;
+    bool is_one;  /* all is of one document, which is asked for anew with each run of segments */
+    bool is_kept; /* then, where it can be known to be the same, for the next time by ... */
+    struct known_key key;
+    struct manifest *known; /* from the last time; NULL = it is none */
 };
+
+static struct manifest *find_known(struct hosts *hosts, const struct source *beside, size_t file, const char *folder)
+{
+    struct header_cache *cache = lookup_cache(hosts->lookup, beside, file);
+    hosts->is_kept = hosts->is_one && cache && strlen(folder) < sizeof hosts->key.folder;
+    if (!hosts->is_kept)
+        return NULL;
+    memset(&hosts->key, 0, sizeof hosts->key);
+    hosts->key.identity = beside->files[file].identity;
+    memcpy(hosts->key.folder, folder, strlen(folder));
+    return hosts->lookup->fresh ? NULL : header_cache_find_manifest(cache, &hosts->key, sizeof hosts->key);
+}
 
 /* 1: there is none. */
 static int read_once(struct hosts *hosts, struct source *beside, const char *folder, const char *name, struct error *error)
@@ -199,6 +221,9 @@ static int read_once(struct hosts *hosts, struct source *beside, const char *fol
     }
     if (beside->files[file].size_bytes > MANIFEST_MAX_BYTES)
         return 1;
+    hosts->known = find_known(hosts, beside, file, folder);
+    if (hosts->known)
+        return 0;
     if (document_read(&uncounted, beside, file, &kind, &text, error) < 0)
         return -1;
     int failed = activation_manifest_add(hosts->manifest, &hosts->room, folder, text.text, text.bytes, error);
@@ -257,6 +282,7 @@ static int read_hosts(struct hosts *hosts, struct error *error)
     char **folders = memory_alloc_array(source->n_files, sizeof *folders);
     char **names = memory_alloc_array(source->n_files, sizeof *names);
     size_t n = list_folders(source, folders, names);
+    hosts->is_one = n == 1;
     int failed = source_expect(hosts->beside, (const char *const *)names, n, error);
     for (size_t i = 0; i < n && !failed; i++)
         failed = read_host(hosts, folders[i], names[i], error);
@@ -280,11 +306,18 @@ struct manifest *activation_manifest_read(const struct source *source, struct so
     }
     struct error error;
     hosts.manifest = manifest_create();
-    int failed = read_hosts(&hosts, &error) < 0 || manifest_index(hosts.manifest, &error) < 0;
+    int failed = read_hosts(&hosts, &error) < 0;
+    if (hosts.known) {
+        manifest_unref(hosts.manifest);
+        return hosts.known;
+    }
+    failed = failed || manifest_index(hosts.manifest, &error) < 0;
+    if (!failed && hosts.is_kept)
+        header_cache_add_manifest(lookup->cache, &hosts.key, sizeof hosts.key, hosts.manifest);
     if (!failed && hosts.manifest->n_files > 0)
         return hosts.manifest;
     if (failed)
         *problem = error;
-    manifest_destroy(hosts.manifest);
+    manifest_unref(hosts.manifest);
     return NULL;
 }

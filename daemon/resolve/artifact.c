@@ -317,7 +317,7 @@ void artifact_unref(struct artifact *artifact)
         return;
     }
     artifact_table_unref(artifact->table);
-    manifest_destroy(artifact->manifest);
+    manifest_unref(artifact->manifest);
     source_unref(artifact->index_source);
     source_unref(artifact->source);
     free(artifact->run_reference);

@@ -1,4 +1,4 @@
-/* Three bounded maps in memory before one directory on disk; see header_cache.h. A table holds its headers, so their bytes
+/* Four bounded maps in memory before one directory on disk; see header_cache.h. A table holds its headers, so their bytes
  * may be counted twice: the cap is an upper bound. */
 #include "resolve/header_cache.h"
 
@@ -10,10 +10,11 @@
 #include "resolve/derivation.h"
 #include "resolve/header_store.h"
 #include "resolve/lru.h"
+#include "resolve/manifest.h"
 #include "resolve/resolving.h"
 
 struct header_cache {
-    struct lru *headers, *tables, *derivations;
+    struct lru *headers, *tables, *derivations, *manifests;
     struct header_store *store; /* NULL = memory only */
     struct resolving *resolving;
 };
@@ -48,11 +49,22 @@ static void unref_derivation(void *value)
     derivation_unref(value);
 }
 
+static void ref_manifest(void *value)
+{
+    manifest_ref(value);
+}
+
+static void unref_manifest(void *value)
+{
+    manifest_unref(value);
+}
+
 int header_cache_create(const char *state_dir, uint64_t memory_cap_bytes, struct header_cache **cache, struct error *error)
 {
     static const struct lru_ops header_ops = {.ref = ref_header, .unref = unref_header};
     static const struct lru_ops table_ops = {.ref = ref_table, .unref = unref_table};
     static const struct lru_ops derivation_ops = {.ref = ref_derivation, .unref = unref_derivation};
+    static const struct lru_ops manifest_ops = {.ref = ref_manifest, .unref = unref_manifest};
     struct header_store *store = state_dir ? header_store_open(state_dir, error) : NULL;
     if (state_dir && !store)
         return -1;
@@ -60,7 +72,8 @@ int header_cache_create(const char *state_dir, uint64_t memory_cap_bytes, struct
     (*cache)->store = store;
     (*cache)->headers = lru_create(memory_cap_bytes / 2, &header_ops);
     (*cache)->tables = lru_create(memory_cap_bytes / 4, &table_ops);
-    (*cache)->derivations = lru_create(memory_cap_bytes / 4, &derivation_ops);
+    (*cache)->derivations = lru_create(memory_cap_bytes / 8, &derivation_ops);
+    (*cache)->manifests = lru_create(memory_cap_bytes / 8, &manifest_ops);
     (*cache)->resolving = resolving_create();
     return 0;
 }
@@ -70,6 +83,7 @@ void header_cache_destroy(struct header_cache *cache)
     if (!cache)
         return;
     lru_destroy(cache->derivations);
+    lru_destroy(cache->manifests);
     lru_destroy(cache->headers);
     lru_destroy(cache->tables);
     header_store_close(cache->store);
@@ -84,12 +98,14 @@ struct resolving *header_cache_resolving(struct header_cache *cache)
 
 uint64_t header_cache_memory_bytes(struct header_cache *cache)
 {
-    return lru_bytes(cache->headers) + lru_bytes(cache->tables) + lru_bytes(cache->derivations);
+    return lru_bytes(cache->headers) + lru_bytes(cache->tables) + lru_bytes(cache->derivations) +
+           lru_bytes(cache->manifests);
 }
 
 bool header_cache_shrink(struct header_cache *cache)
 {
-    return lru_shrink(cache->derivations) || lru_shrink(cache->tables) || lru_shrink(cache->headers);
+    return lru_shrink(cache->manifests) || lru_shrink(cache->derivations) || lru_shrink(cache->tables) ||
+           lru_shrink(cache->headers);
 }
 
 /* An identity that counts in this process alone says nothing after a restart. */
@@ -164,4 +180,14 @@ void header_cache_add_derivation(struct header_cache *cache, const void *key, si
                                  struct derivation *derivation)
 {
     lru_add(cache->derivations, key, key_bytes, derivation, derivation_memory_bytes(derivation));
+}
+
+struct manifest *header_cache_find_manifest(struct header_cache *cache, const void *key, size_t key_bytes)
+{
+    return lru_find(cache->manifests, key, key_bytes);
+}
+
+void header_cache_add_manifest(struct header_cache *cache, const void *key, size_t key_bytes, struct manifest *manifest)
+{
+    lru_add(cache->manifests, key, key_bytes, manifest, manifest_memory_bytes(manifest));
 }

@@ -1,4 +1,4 @@
-/* What resolving costs once: parsed headers by file identity, tables of whole artifacts, and behind both the documents
+/* What resolving costs once: parsed headers by file identity, tables of whole artifacts and the like, and behind them the documents
  * themselves in <state_dir>/headers (resolve/header_store.h), so that a restart reads no model file. Bounded; any thread. */
 #ifndef RESOLVE_HEADER_CACHE_H
 #define RESOLVE_HEADER_CACHE_H
@@ -13,6 +13,7 @@
 struct header_cache;
 struct artifact_table;
 struct derivation;
+struct manifest;
 struct resolving; /* resolve/resolving.h */
 
 /* state_dir NULL = memory only. A directory that cannot be used is an error. */
@@ -44,5 +45,9 @@ void header_cache_add_table(struct header_cache *cache, const void *key, size_t 
 struct derivation *header_cache_find_derivation(struct header_cache *cache, const void *key, size_t key_bytes);
 void header_cache_add_derivation(struct header_cache *cache, const void *key, size_t key_bytes,
                                  struct derivation *derivation);
+
+/* The parsed manifest of an activation store's host, likewise. */
+struct manifest *header_cache_find_manifest(struct header_cache *cache, const void *key, size_t key_bytes);
+void header_cache_add_manifest(struct header_cache *cache, const void *key, size_t key_bytes, struct manifest *manifest);
 
 #endif

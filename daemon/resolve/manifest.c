@@ -265,6 +265,7 @@ static int read_document(struct reader *reader)
 struct manifest *manifest_create(void)
 {
     struct manifest *manifest = memory_alloc(sizeof *manifest);
+    manifest->n_refs = 1;
     arena_init(&manifest->arena, 0);
     return manifest;
 }
@@ -276,15 +277,27 @@ struct manifest *manifest_parse(const char *json, uint64_t json_bytes, struct er
     json_init(&reader.json, json, json_bytes, &manifest->arena);
     reader.json.memory_error = error;
     if (json_bytes > MANIFEST_MAX_BYTES ? fail_manifest(&reader, "it is too large") : read_document(&reader)) {
-        manifest_destroy(manifest);
+        manifest_unref(manifest);
         return NULL;
     }
     return manifest;
 }
 
-void manifest_destroy(struct manifest *manifest)
+struct manifest *manifest_ref(struct manifest *manifest)
 {
-    if (!manifest)
+    __atomic_add_fetch(&manifest->n_refs, 1, __ATOMIC_RELAXED);
+    return manifest;
+}
+
+uint64_t manifest_memory_bytes(const struct manifest *manifest)
+{
+    return sizeof *manifest + manifest->arena.total_bytes + manifest->n_files * sizeof *manifest->files +
+           manifest->n_tensors * sizeof *manifest->tensors;
+}
+
+void manifest_unref(struct manifest *manifest)
+{
+    if (!manifest || __atomic_sub_fetch(&manifest->n_refs, 1, __ATOMIC_ACQ_REL) > 0)
         return;
     map_fini(&manifest->file_by_name);
     map_fini(&manifest->tensor_by_name);

@@ -44,6 +44,7 @@ struct manifest_file {
 };
 
 struct manifest {
+    unsigned n_refs; /* atomic */
     uint64_t block_bytes;
     struct manifest_file *files;
     size_t n_files;
@@ -55,7 +56,9 @@ struct manifest {
 
 /* DATA_LOSS unless it is a manifest of a version that we know; of another one UNIMPLEMENTED. NULL on error. */
 struct manifest *manifest_parse(const char *json, uint64_t json_bytes, struct error *error);
-void manifest_destroy(struct manifest *manifest); /* accepts NULL */
+struct manifest *manifest_ref(struct manifest *manifest);
+void manifest_unref(struct manifest *manifest);                  /* accepts NULL */
+uint64_t manifest_memory_bytes(const struct manifest *manifest); /* about */
 
 /* For who makes one of something else: empty; files are added with METADATA_RESERVE and their texts in the arena; then their names
  * are indexed, twice the same is DATA_LOSS. */

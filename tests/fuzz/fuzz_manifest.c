@@ -44,7 +44,7 @@ static void try_as_activations(const char *text, size_t size)
             check(!file->arrays || strlen(file->arrays) == 8 * file->n_arrays);
         }
     }
-    manifest_destroy(manifest);
+    manifest_unref(manifest);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -56,6 +56,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         check_manifest(manifest);
     else
         check((error.code == ERROR_DATA_LOSS || error.code == ERROR_UNIMPLEMENTED) && error.message[0]);
-    manifest_destroy(manifest);
+    manifest_unref(manifest);
     return 0;
 }

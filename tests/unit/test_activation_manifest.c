@@ -28,7 +28,7 @@ static struct manifest *parse(const char *folder, const char *text)
     size_t room = 0;
     if (activation_manifest_add(manifest, &room, folder, text, strlen(text), &error) == 0)
         return manifest;
-    manifest_destroy(manifest);
+    manifest_unref(manifest);
     return NULL;
 }
 
@@ -49,7 +49,7 @@ static void segments_are_named_from_the_store_on_with_all_their_sums(void **stat
     assert_string_equal(first->arrays, "0000000aFFFFFFFF");
     assert_null(second->arrays);
     assert_int_equal(second->crc32c.kind, CHECKSUM_NONE);
-    manifest_destroy(manifest);
+    manifest_unref(manifest);
 }
 
 static void what_is_damaged_is_refused(void **state)
@@ -92,7 +92,7 @@ static void a_document_of_another_format_is_no_manifest(void **state)
         struct manifest *manifest = parse("", others[i]);
         assert_non_null(manifest);
         assert_int_equal(manifest->n_files, 0);
-        manifest_destroy(manifest);
+        manifest_unref(manifest);
     }
 }
 
@@ -103,7 +103,7 @@ static void a_segment_that_is_listed_twice_is_a_damaged_manifest(void **state)
     assert_non_null(manifest);
     assert_int_equal(manifest_index(manifest, &error), -1);
     assert_int_equal(error.code, ERROR_DATA_LOSS);
-    manifest_destroy(manifest);
+    manifest_unref(manifest);
 }
 
 static void only_segments_of_hosts_are_segments(void **state)
@@ -164,6 +164,38 @@ static void arrays_have_the_sums_of_their_places_also_behind_empty_ones(void **s
     assert_false(find("", 0, &crc32c));
 }
 
+static struct artifact *resolve(struct header_cache *cache)
+{
+    static const struct source_options options = {0};
+    struct artifact *artifact;
+    assert_int_equal(artifact_resolve("memory:acts/segment_000001-000009", &options, cache, 0, &artifact, &error), 0);
+    assert_non_null(artifact->manifest);
+    return artifact;
+}
+
+static void a_hosts_manifest_is_parsed_once_until_it_is_replaced(void **state)
+{
+    static const char text[] = HEAD "{\"file\":\"segment_000001.safetensors\",\"bytes\":1}]}";
+    struct header_cache *cache;
+    (void)state;
+    assert_int_equal(header_cache_create(NULL, 1 << 20, &cache, &error), 0);
+    put_segment(text);
+    struct artifact *first = resolve(cache), *again = resolve(cache);
+    assert_ptr_equal(again->manifest, first->manifest);
+    source_memory_put("acts", "manifest.json", HEAD "{\"file\":\"segment_000001.safetensors\",\"bytes\":22}]}", sizeof text);
+    struct artifact *other = resolve(cache);
+    assert_int_equal(manifest_find_file(other->manifest, "segment_000001.safetensors")->bytes, 22);
+    assert_int_equal(manifest_find_file(first->manifest, "segment_000001.safetensors")->bytes, 1);
+    while (header_cache_shrink(cache))
+        ;
+    assert_int_equal(manifest_find_file(again->manifest, "segment_000001.safetensors")->bytes, 1);
+    artifact_unref(first);
+    artifact_unref(again);
+    artifact_unref(other);
+    header_cache_destroy(cache);
+    source_memory_clear();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -173,6 +205,7 @@ int main(void)
         cmocka_unit_test(a_segment_that_is_listed_twice_is_a_damaged_manifest),
         cmocka_unit_test(only_segments_of_hosts_are_segments),
         cmocka_unit_test(arrays_have_the_sums_of_their_places_also_behind_empty_ones),
+        cmocka_unit_test(a_hosts_manifest_is_parsed_once_until_it_is_replaced),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -52,7 +52,7 @@ static void everything_in_it_is_taken(void **state)
     assert_string_equal(b->version, "");
     assert_null(manifest_find_file(manifest, "c"));
     assert_null(manifest_find_tensor(manifest, "x", 1));
-    manifest_destroy(manifest);
+    manifest_unref(manifest);
 }
 
 static void what_is_malformed_is_refused(void **state)
@@ -118,7 +118,7 @@ static void block_counts_are_those_of_the_size(void **state)
         &error);
     (void)state;
     assert_non_null(manifest);
-    manifest_destroy(manifest);
+    manifest_unref(manifest);
 }
 
 static void its_name_comes_from_the_checkpoint(void **state)
@@ -202,7 +202,7 @@ static void there_may_be_10000_files_and_no_more(void **state)
             assert_int_equal(manifest->n_files, n);
         else
             assert_true(!manifest && error.code == ERROR_DATA_LOSS);
-        manifest_destroy(manifest);
+        manifest_unref(manifest);
     }
 }
 
@@ -213,7 +213,7 @@ static void blocks_may_have_64_mib_and_no_more(void **state)
     struct manifest *manifest = parse(
         "{" HEAD ",\"block_bytes\":67108864,\"files\":[{\"name\":\"a\",\"bytes\":1,\"blocks\":\"e3069283\"}]}", &error);
     assert_non_null(manifest);
-    manifest_destroy(manifest);
+    manifest_unref(manifest);
     assert_null(parse(/* the next power of two */
                       "{" HEAD
                       ",\"block_bytes\":134217728,\"files\":[{\"name\":\"a\",\"bytes\":1,\"blocks\":\"e3069283\"}]}",

@@ -51,7 +51,7 @@ static int open_scene(void **state)
 static int close_scene(void **state)
 {
     (void)state;
-    manifest_destroy(scene.artifact.manifest);
+    manifest_unref(scene.artifact.manifest);
     transfer_scene_fini(&scene);
     return 0;
 }

@@ -110,7 +110,7 @@ static void a_manifest_says_what_the_bytes_are(void **state)
         const struct manifest_tensor *known = manifest_find_tensor(manifest, tensor->name, tensor->name_length);
         assert_int_equal(known->crc32c, crc32c_update(0, scene.images[piece->file] + piece->offset, tensor->bytes));
     }
-    manifest_destroy(manifest);
+    manifest_unref(manifest);
     scrub_destroy(done);
 }
 
@@ -167,7 +167,7 @@ static void a_wrong_byte_is_found_and_named_by_its_block(void **state)
     assert_string_equal(scrub_status(&done->files[1]), "verified");
     assert_true(source->n_fresh > 0);
     scrub_destroy(done);
-    manifest_destroy(manifest);
+    manifest_unref(manifest);
 }
 
 static void a_byte_that_was_wrong_once_is_no_damage(void **state)
@@ -206,7 +206,7 @@ static void a_manifest_of_another_file_is_damage(void **state)
     struct scrub *done = scrub(false);
     assert_damage(done, "part0.safetensors", "by its manifest");
     scrub_destroy(done);
-    manifest_destroy(manifest);
+    manifest_unref(manifest);
 }
 
 static void a_read_that_fails_ends_it(void **state)

@@ -327,7 +327,7 @@ static void a_manifest_vouches_for_whole_tensors(void **state)
     load->artifact.manifest = manifest;
     assert_verified(load, "manifest crc32c");
     load_destroy(load);
-    manifest_destroy(manifest);
+    manifest_unref(manifest);
 }
 
 static void a_manifest_of_blocks_vouches_for_those_that_are_here(void **state)
@@ -347,7 +347,7 @@ static void a_manifest_of_blocks_vouches_for_those_that_are_here(void **state)
     assert_non_null(strstr(verdict.reason, "share their blocks"));
     load_destroy(load);
     load_destroy(rows);
-    manifest_destroy(manifest);
+    manifest_unref(manifest);
 }
 
 static void columns_of_a_tensor_fill_no_block(void **state)
@@ -360,7 +360,7 @@ static void columns_of_a_tensor_fill_no_block(void **state)
     load->artifact.manifest = manifest;
     assert_not_verified(load, "share their blocks");
     load_destroy(load);
-    manifest_destroy(manifest);
+    manifest_unref(manifest);
 }
 
 static void a_wrong_tensor_is_named(void **state)
@@ -374,7 +374,7 @@ static void a_wrong_tensor_is_named(void **state)
     load->source->wrong_times = UINT64_MAX;
     assert_damaged(load, "tensor t.3", "the manifest says");
     load_destroy(load);
-    manifest_destroy(manifest);
+    manifest_unref(manifest);
 }
 
 static void a_wrong_block_is_healed_or_named(void **state)
@@ -401,7 +401,7 @@ static void a_wrong_block_is_healed_or_named(void **state)
         }
         load_destroy(load);
     }
-    manifest_destroy(manifest);
+    manifest_unref(manifest);
 }
 
 static void a_manifest_of_another_size_is_refused(void **state)
@@ -417,7 +417,7 @@ static void a_manifest_of_another_size_is_refused(void **state)
     assert_int_equal(error.code, ERROR_DATA_LOSS);
     assert_string_equal(error.reason, "MANIFEST_DISAGREES");
     load_destroy(load);
-    manifest_destroy(manifest);
+    manifest_unref(manifest);
 }
 
 static void a_manifest_that_cannot_be_used_fails_unless_nothing_is_verified(void **state)
@@ -446,7 +446,7 @@ static void the_crc_of_a_manifest_stands_in_for_a_store_that_gives_none(void **s
     assert_verified(load, "manifest crc32c");
     assert_true(load->source->n_summed > 0);
     load_destroy(load);
-    manifest_destroy(manifest);
+    manifest_unref(manifest);
 }
 
 static bool always(void *data)
