@@ -39,7 +39,7 @@ static int take_list(struct sidecar_receiver *receiver, const Tensorcast__Daemon
     list->sizes = arena_array(&list->arena, message->n_files + 1, sizeof *list->sizes);
     for (size_t i = 0; i < message->n_files; i++) {
         const Tensorcast__Daemon__V1__File *file = message->files[i];
-        if (!sidecar_name_is_valid(file->name) || file->bytes > SIDECAR_MAX_BYTES)
+        if (!sidecar_name_is_valid(file->name) || file->bytes > sidecar_max_bytes(file->name))
             return fail_answer("a file of that name or size is no sidecar", error);
         list->names[i] = arena_text(&list->arena, file->name, strlen(file->name));
         list->sizes[i] = file->bytes;

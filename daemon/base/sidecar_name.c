@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/activation_name.h"
 #include "base/text.h"
 
 static const char *const endings[] = {".json",  ".jsonl", ".txt", ".model", ".tiktoken",
@@ -38,4 +39,9 @@ bool sidecar_name_is_valid(const char *name)
         if (text_ends_with(name, length, endings[i]))
             return true;
     return false;
+}
+
+uint64_t sidecar_max_bytes(const char *name)
+{
+    return strcmp(name, ACTIVATION_MANIFEST) == 0 ? SIDECAR_MAX_MANIFEST_BYTES : SIDECAR_MAX_BYTES;
 }

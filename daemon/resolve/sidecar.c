@@ -30,7 +30,7 @@ static int fail_missing(const char *reference, const char *name, struct error *e
     return fail(error, ERROR_NOT_FOUND, "NO_SUCH_SIDECAR",
                 "%s has no sidecar %s; sidecars are configuration, tokenizer and template files of at most %s",
                 text_escape(reference, strlen(reference), of), text_escape(name, strlen(name), text),
-                text_format_bytes(SIDECAR_MAX_BYTES, limit));
+                text_format_bytes(sidecar_max_bytes(name), limit));
 }
 
 /* 1 = taken, 0 = not a small file, -1 = an error. */
@@ -49,7 +49,7 @@ static int add_sidecar(struct sidecar_search *search, const char *name)
         return no_file ? 0 : error_prefix(search->error, "%s", text_escape(name, strlen(name), text));
     }
     const struct source_file *opened = &found->source->files[file];
-    if (opened->size_bytes > SIDECAR_MAX_BYTES)
+    if (opened->size_bytes > sidecar_max_bytes(name))
         return 0;
     ARRAY_RESERVE(found->files, found->n_files, search->capacity);
     found->files[found->n_files++] = (struct sidecar){.size_bytes = opened->size_bytes, .file = file};

@@ -120,6 +120,22 @@ def test_a_sample_of_two_hosts_is_told_and_layers_of_one_may_lie_apart(start, mo
     assert caught.value.reason == "DUPLICATE_TENSOR"
 
 
+def test_a_host_whose_manifest_is_larger_than_64_mib_is_read(start, models, acts):
+    daemon = writing(start, models)
+    fill(daemon, acts, range(40))
+    path = acts / "host_003/manifest.json"
+    manifest = json.loads(path.read_text())
+    for segment in manifest["segments"]:
+        segment["info"] = {"0": {"note": "ü" * (1 << 20)}}
+    path.write_text(json.dumps(manifest, ensure_ascii=False))
+    assert path.stat().st_size > 65 << 20
+    assert numbers(daemon, acts) == list(range(40))
+    path.write_text(path.read_text()[:-1])
+    with pytest.raises(tc.TensorcastError, match="manifest.json is damaged") as caught:
+        numbers(daemon, acts)
+    assert caught.value.reason == "BAD_MANIFEST"
+
+
 def test_what_is_no_store_is_told(start, models, acts):
     daemon = writing(start, models)
     acts.mkdir()

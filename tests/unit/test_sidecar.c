@@ -127,6 +127,23 @@ static void a_file_of_the_limit_is_found_and_one_byte_more_is_not(void **state)
     assert_fails(too_large, 1, ERROR_NOT_FOUND, "NO_SUCH_SIDECAR");
 }
 
+/* An activation store's. */
+static void manifest_json_may_have_a_gib_and_not_a_byte_more(void **state)
+{
+    static const char *const name[] = {"manifest.json"};
+    char path[MODEL_PATH_CHARS], file[MODEL_PATH_CHARS];
+    (void)state;
+    put("manifest.json", "");
+    model_dir_path(folder, "m", path);
+    model_dir_path(path, "manifest.json", file);
+    assert_int_equal(truncate(file, SIDECAR_MAX_MANIFEST_BYTES), 0);
+    struct sidecars *found = find(name, 1);
+    assert_found(found, name, 1);
+    sidecars_close(found);
+    assert_int_equal(truncate(file, (off_t)SIDECAR_MAX_MANIFEST_BYTES + 1), 0);
+    assert_fails(name, 1, ERROR_NOT_FOUND, "NO_SUCH_SIDECAR");
+}
+
 static void there_may_be_128_of_them_and_no_more(void **state)
 {
     char name[32];
@@ -240,6 +257,7 @@ int main(void)
         IN_FOLDER(files_that_are_asked_for_come_in_that_order),
         IN_FOLDER(a_name_that_is_none_or_is_not_there_is_not_found),
         IN_FOLDER(a_file_of_the_limit_is_found_and_one_byte_more_is_not),
+        IN_FOLDER(manifest_json_may_have_a_gib_and_not_a_byte_more),
         IN_FOLDER(there_may_be_128_of_them_and_no_more),
         IN_FOLDER(a_link_out_of_the_trusted_roots_is_refused),
         IN_FOLDER(a_folder_outside_the_trusted_roots_is_refused),

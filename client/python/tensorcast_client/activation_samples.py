@@ -1,7 +1,6 @@
 """Samples of an activation store, read back through the daemon: some at a time, the next ones while these are used."""
 from __future__ import annotations
 
-import json
 import re
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -11,6 +10,7 @@ import numpy as np
 
 from . import errors, sidecars
 from .activation_messages import SERVICE, DescribeActivationsRequest, DescribeActivationsResponse
+from .json_pieces import JsonPieces
 from .messages import FetchSidecarsRequest
 from .wire import DecodeError
 
@@ -294,44 +294,51 @@ def _widened(array):
 
 
 def _manifest(client, folder):
-    """{number: what is needed of a segment} of a host's folder; a host that has sealed nothing yet has none."""
-    manifest = {}
-    for segment in (_read_manifest(client, folder) or {}).get("segments", ()):
-        found = _NUMBER.fullmatch(segment["file"])
-        if found:
-            manifest[int(found[1])] = {"bytes": segment["bytes"], "local": segment.get("local") is not False, "uploaded": segment.get("uploaded"),
-                                       "narrowed": segment.get("narrowed", ()), "arrays": len(segment.get("array_crc32c", "")) // 8}
-    return manifest
-
-
-def _checked(reference, text):
-    """A manifest of what this reads of it: it may come from a bucket, and from anybody."""
-    try:
-        manifest = json.loads(text)
-        segments = manifest["segments"]
-        texts = all(isinstance(s.get(key, ""), str) for s in segments for key in ("uploaded", "array_crc32c"))
-        whole = texts and all(isinstance(s["file"], str) and isinstance(s["bytes"], int) and
-                              all(isinstance(name, str) for name in s.get("narrowed", ())) for s in segments)
-        if whole and manifest["format"] == "tensorcast-activations" and all("uploaded" in s for s in segments if s.get("local") is False):
-            return manifest
-        complaint = "it is no manifest of activations"
-    except (ValueError, TypeError, AttributeError, LookupError, RecursionError) as error:
-        complaint = error
-    message = f"{reference}/manifest.json is damaged: {complaint}; removed, it is made anew from the segments that are here"
-    raise errors.make(grpc.StatusCode.DATA_LOSS, message, "BAD_MANIFEST")
-
-
-def _read_manifest(client, folder):
-    """The whole document, None where there is none. Each segment that is sealed makes a new one: what was replaced while it was read
-    is read again."""
+    """{number: what is needed of a segment} of a host's folder; a host that has sealed nothing yet has none. Each segment that is
+    sealed makes a new one: what was replaced while it was read is read again."""
     end = time.monotonic() + _LAG_S
     while True:
         try:
             told = sidecars.events(client, FetchSidecarsRequest.encode(artifact=folder, names=["manifest.json"]))
-            return _checked(folder, b"".join(event.chunk.data for event in told if event.chunk is not None))
+            return _segments(folder, (event.chunk.data for event in told if event.chunk is not None))
         except errors.ArtifactNotFoundError:
-            return None
+            return {}
         except errors.TensorcastError as error:
             if error.code != grpc.StatusCode.FAILED_PRECONDITION or time.monotonic() > end:
                 raise
         time.sleep(_PAUSE_S)
+
+
+def _segments(folder, pieces):
+    """Of the document, which may have a GiB: no more than one segment's part of it is here at a time. It may come from a bucket, and
+    from anybody."""
+    manifest, kind = {}, None
+    try:
+        document = JsonPieces(pieces)
+        for key in document.members():
+            if key == "segments":
+                for segment in document.items():
+                    _add_segment(manifest, segment)
+            elif key == "format":
+                kind = document.value()
+            else:
+                document.value()
+        document.end()
+        if kind == "tensorcast-activations":
+            return manifest
+        complaint = "it is no manifest of activations"
+    except (ValueError, TypeError, AttributeError, LookupError, RecursionError) as error:
+        complaint = error
+    message = f"{folder}/manifest.json is damaged: {complaint}; removed, it is made anew from the segments that are here"
+    raise errors.make(grpc.StatusCode.DATA_LOSS, message, "BAD_MANIFEST")
+
+
+def _add_segment(manifest, segment):
+    name, size, uploaded = segment["file"], segment["bytes"], segment.get("uploaded")
+    narrowed, sums, local = segment.get("narrowed", ()), segment.get("array_crc32c", ""), segment.get("local") is not False
+    texts = [name, sums, *narrowed, *([] if uploaded is None and local else [uploaded])]
+    if not isinstance(size, int) or not all(isinstance(text, str) for text in texts):
+        raise ValueError("it is no manifest of activations")
+    found = _NUMBER.fullmatch(name)
+    if found:
+        manifest[int(found[1])] = {"bytes": size, "local": local, "uploaded": uploaded, "narrowed": narrowed, "arrays": len(sums) // 8}

@@ -19,6 +19,7 @@ from .redact import shown
 from .wire import DecodeError
 
 _MAX_FILES, _MAX_BYTES, _MAX_NAME_BYTES = 128, 64 << 20, 255
+_MANIFEST, _MAX_MANIFEST_BYTES = "manifest.json", 1 << 30  # of an activation store's host: it names every sample
 
 
 class Sidecar(NamedTuple):
@@ -96,7 +97,7 @@ def _checked_list(event, known):
     if len(files) > _MAX_FILES or len({file.name for file in files}) != len(files):
         raise errors.bad_answer(f"{len(files)} sidecars, or one of them twice")
     for file in files:
-        if not _is_plain(file.name) or file.bytes > _MAX_BYTES:
+        if not _is_plain(file.name) or file.bytes > (_MAX_MANIFEST_BYTES if file.name == _MANIFEST else _MAX_BYTES):
             raise errors.bad_answer(f"a sidecar {file.name[:100]!r} of {file.bytes} bytes")
     return files
 
