@@ -97,6 +97,7 @@ static int is_refused(struct sink *sink, struct error *error)
     struct sink_sums sums = {&sum, 1};
     struct sink_object made;
     struct sink_part part = {.bytes = text, .count = sizeof text - 1, .is_last = true};
+    part.crc32c = crc32c_update(0, part.bytes, part.count);
     sink_sum_parts(&sums, &part, 1, sink->ops->limits.has_md5);
     if (sink->ops->put_whole(sink, &part, &made, error) == 0)
         return 0;

@@ -14,6 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/crc.h"
 #include "base/md5_lanes.h"
 #include "base/memory.h"
 #include "base/file_io.h"
@@ -23,7 +24,14 @@
 #include "sink/sink_ops.h"
 #include "sink/sink_sum.h"
 
-enum { ROUNDS = 3, DEFAULT_PARALLEL = 8, DEFAULT_PART_BYTES = 8 << 20, PART_STEP_BYTES = 1 << 20, HUGE_PAGE = 2 << 20 };
+enum {
+    ROUNDS = 3,
+    DEFAULT_PARALLEL = 8,
+    DEFAULT_PART_BYTES = 8 << 20,
+    PART_STEP_BYTES = 1 << 20,
+    HUGE_PAGE = 2 << 20,
+    READ_BYTES = 256 << 10
+};
 
 struct put {
     struct sink sink;
@@ -60,13 +68,20 @@ static int fail_changed(const struct put *put, struct error *error)
                 "the file that is sent to %s has changed meanwhile", shown);
 }
 
-static int read_part(const struct put *put, uint64_t offset, char *bytes, size_t count, struct error *error)
+/* And its CRC-32C, of pieces that the processor's caches still have. */
+static int read_part(const struct put *put, struct sink_part *part, char *bytes, struct error *error)
 {
-    ssize_t n = file_io_read_at(put->upload->fd, bytes, count, offset);
-    if (n < 0)
-        return fail_errno(error, errno, "cannot read the file that is sent");
-    if ((size_t)n < count)
-        return fail_changed(put, error);
+    part->bytes = bytes;
+    part->crc32c = 0;
+    for (size_t at = 0, count; at < part->count; at += count) {
+        count = part->count - at < READ_BYTES ? part->count - at : READ_BYTES;
+        ssize_t n = file_io_read_at(put->upload->fd, bytes + at, count, part->offset + at);
+        if (n < 0)
+            return fail_errno(error, errno, "cannot read the file that is sent");
+        if ((size_t)n < count)
+            return fail_changed(put, error);
+        part->crc32c = crc32c_update(part->crc32c, bytes + at, count);
+    }
     return 0;
 }
 
@@ -224,8 +239,7 @@ static int load_part(struct put *put, struct sink_part *part, bool with_md5, cha
     *bytes = take_memory(put);
     if (!*bytes)
         return fail(error, ERROR_RESOURCE_EXHAUSTED, "NO_MEMORY", "no memory for a part of %zu bytes", part->count);
-    part->bytes = *bytes;
-    if (read_part(put, part->offset, *bytes, part->count, error) < 0)
+    if (read_part(put, part, *bytes, error) < 0)
         return -1;
     sink_sum_parts(&put->sums, part, 1, with_md5);
     return 0;
@@ -240,12 +254,11 @@ static int load_group(struct put *put, size_t at, const struct part_group *group
     for (uint32_t i = 0; i < n; i++) {
         char *bytes = group->bytes[i] = take_memory(put);
         parts[i] = part_of(put, first + i);
-        parts[i].bytes = bytes;
         if (i > 0 && cancel_is_set(put->upload->cancel))
             return fail(error, ERROR_CANCELLED, "CANCELLED", "cancelled");
         if (!bytes)
             return fail(error, ERROR_RESOURCE_EXHAUSTED, "NO_MEMORY", "no memory for a part of %zu bytes", parts[i].count);
-        if (read_part(put, parts[i].offset, bytes, parts[i].count, error) < 0)
+        if (read_part(put, &parts[i], bytes, error) < 0)
             return -1;
     }
     sink_sum_parts(&put->sums, parts, n, needs_md5(put));
@@ -335,6 +348,8 @@ static int send_parts(struct put *put, struct sink_object *made, struct error *e
     if (put->sink.session ? put->sink.ops->find_parts(&put->sink, error)
                           : put->sink.ops->begin(&put->sink, error) || keep_session(put, true, error))
         return -1;
+    if (!needs_md5(put) && parallel > DEFAULT_PARALLEL)
+        parallel = DEFAULT_PARALLEL;                  /* more are for reading and summing some while others are sent */
     put->done_bytes = put->result->resumed_bytes = 0; /* of an earlier round, whose object was another one */
     if (run_parts(put, parallel, error) < 0 || check_sum(put, error) < 0)
         return -1;

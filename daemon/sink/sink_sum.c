@@ -35,7 +35,6 @@ void sink_sum_parts(struct sink_sums *sums, struct sink_part *parts, size_t n, b
         sum_md5(parts, n);
     for (size_t i = 0; i < n; i++) {
         struct part_sum *sum = &sums->parts[parts[i].number];
-        parts[i].crc32c = crc32c_update(0, parts[i].bytes, parts[i].count);
         *sum = (struct part_sum){.count = parts[i].count, .crc32c = parts[i].crc32c, .has_md5 = parts[i].has_md5};
         memcpy(sum->md5, parts[i].md5, sizeof sum->md5);
     }

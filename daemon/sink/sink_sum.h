@@ -15,7 +15,7 @@ struct sink_sums { /* of the parts, in order */
     uint32_t n_parts;
 };
 
-/* Also fills in the parts'. With MD5 side by side, MD5_LANES of them at most. */
+/* Of parts that have their CRC-32C. With MD5, which it fills in, side by side, MD5_LANES of them at most. */
 void sink_sum_parts(struct sink_sums *sums, struct sink_part *parts, size_t n, bool with_md5);
 uint32_t sink_sum_crc32c(const struct sink_sums *sums);
 /* As S3 makes ETags, without quotes; "" = not known. */

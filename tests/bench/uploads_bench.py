@@ -42,7 +42,9 @@ http {{ map $request_uri $algorithm {{ default ""; "~^/crc/" CRC32C; }} map $req
  server {{ listen 127.0.0.1:{port}; root {folder};
   location / {{
    if ($arg_partNumber) {{ rewrite ^ /parts/$arg_partNumber last; }}
-   if ($args = "uploads=") {{ add_header x-amz-checksum-algorithm $algorithm; add_header x-amz-checksum-type $type; return 200 "<InitiateMultipartUploadResult><UploadId>u</UploadId></InitiateMultipartUploadResult>"; }}
+   if ($args = "uploads=") {{
+    add_header x-amz-checksum-algorithm $algorithm; add_header x-amz-checksum-type $type;
+    return 200 "<InitiateMultipartUploadResult><UploadId>u</UploadId></InitiateMultipartUploadResult>"; }}
    if ($arg_uploadId) {{ return 200 "<CompleteMultipartUploadResult></CompleteMultipartUploadResult>"; }}
    if (!-f {folder}/parts/1) {{ return 404; }}
    rewrite ^ /whole last; }}

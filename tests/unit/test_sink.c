@@ -255,7 +255,7 @@ static void etags_are_those_that_stores_make(void **state)
     char etag[SINK_ETAG_CHARS];
     struct part_sum parts[2];
     struct sink_sums one = {parts, 1}, two = {parts, 2};
-    struct sink_part part = {.number = 0, .bytes = "hello", .count = 5};
+    struct sink_part part = {.number = 0, .bytes = "hello", .count = 5, .crc32c = crc32c_update(0, "hello", 5)};
     (void)state;
     sink_sum_parts(&two, &part, 1, true);
     part.number = 1;
