@@ -235,7 +235,6 @@ static struct artifact *resolve(struct discovery *found, struct lookup *lookup, 
     artifact->manifest = manifest;
     artifact->manifest_problem = problem;
     artifact->header_bytes_read = lookup->bytes_read;
-    artifact->from_cache = lookup->bytes_read == 0;
     return artifact;
 }
 

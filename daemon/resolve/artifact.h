@@ -84,8 +84,7 @@ struct artifact {
     struct artifact_table *table;  /* owns those above; NULL in an artifact that a test put together */
     struct manifest *manifest;     /* found beside the files; NULL = none */
     struct error manifest_problem; /* one is there but is not to be used, and why; code ERROR_OK = none */
-    uint64_t header_bytes_read;    /* 0 when everything came from the cache */
-    bool from_cache;
+    uint64_t header_bytes_read;    /* 0 = everything came from the cache */
     struct change_proof changes;
     int references; /* atomic */
 };
