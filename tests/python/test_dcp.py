@@ -12,6 +12,7 @@ import tensorcast_client as tc
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
+import tensorcast_client.dcp  # noqa: E402
 import torch.distributed.checkpoint as dcp  # noqa: E402
 from conftest import ROOT  # noqa: E402
 from safetensors.torch import load_file, save_file  # noqa: E402
@@ -37,6 +38,50 @@ def test_a_plan_is_one_request_for_what_it_needs(fake, client, pair):
     assert np.array_equal(state["model"]["weight"], pair[0]) and np.array_equal(state["model"]["bias"], pair[1])
     asked = fake.asked("Materialize")[before:]
     assert len(asked) == 1 and sorted(asked[0].load.view.names) == ["model.bias", "model.weight"]
+
+
+@pytest.fixture
+def many(fake, monkeypatch):
+    """Eight tensors of 32 bytes, of which two are a load."""
+    monkeypatch.setattr(tensorcast_client.dcp, "_BATCH_BYTES", 64)
+    values = {f"w{i}": np.arange(i, i + 8, dtype=np.float32) for i in range(8)}
+    fake.put(REF, {name: ("F32", value) for name, value in values.items()})
+    return values
+
+
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+def test_a_large_plan_is_several_requests_in_the_order_of_the_files(fake, client, many):
+    state = {name: torch.zeros(8) for name in reversed(many)}
+    dcp.load(state, storage_reader=TensorcastReader(REF, client=client))
+    assert all(np.array_equal(state[name], value) for name, value in many.items())
+    asked = sorted(list(request.load.view.names) for request in fake.asked("Materialize"))
+    assert asked == [["w0", "w1"], ["w2", "w3"], ["w4", "w5"], ["w6", "w7"]]
+    told = []
+    dcp.load(state, storage_reader=TensorcastReader(REF, client=client, progress=lambda *step: told.append(step)))
+    assert len(fake.asked("Materialize")) == 5 and [step[0] for step in told].count("done") == 1
+
+
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+def test_a_large_plan_is_of_one_version_or_an_error(fake, client, many, monkeypatch):
+    state, fill = {name: torch.zeros(8) for name in many}, tensorcast_client.dcp._Item.fill
+
+    def replace_it(item, loaded, planner):
+        if item.name == "w0":
+            fake.put(REF, {name: ("F32", value + 100) for name, value in many.items()})
+        fill(item, loaded, planner)
+
+    monkeypatch.setattr(tensorcast_client.dcp._Item, "fill", replace_it)
+    with pytest.raises(dcp.api.CheckpointException, match="was replaced while it was loaded; load it again"):
+        dcp.load(state, storage_reader=TensorcastReader(REF, client=client))
+
+
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+def test_a_large_plan_has_one_deadline(fake, client, many):
+    state = {name: torch.zeros(8) for name in many}
+    with pytest.raises(dcp.api.CheckpointException, match="not done within the deadline"):
+        dcp.load(state, storage_reader=TensorcastReader(REF, client=client, options=tc.Options(deadline=0)))
+    dcp.load(state, storage_reader=TensorcastReader(REF, client=client, options=tc.Options(deadline=30)))
+    assert all(np.array_equal(state[name], value) for name, value in many.items())
 
 
 @pytest.mark.filterwarnings("ignore:torch.distributed is disabled")

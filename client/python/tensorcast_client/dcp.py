@@ -8,9 +8,11 @@ Any layout that the daemon reads will do: plain files, DCP shards of any mesh, t
 """
 from __future__ import annotations
 
+import collections
 import math
 import os
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -26,12 +28,18 @@ from .artifact import Artifact
 from .client import Client, connect
 from .dtensor import Part, is_dtensor
 from .dtypes import BITS, NAMES, of_torch
+from .load import Clock
 from .options import Options
 from .view import Progress, View
 
+_BATCH_BYTES = 128 << 20  # a load of its own: large beside what a request costs, and the first is there soon
+_MOST_BATCHES = 16
+_LOADS_AHEAD = 2  # the disk is not waited for between them
+
 
 class TensorcastReader(StorageReader):
-    """Reads what a rank's plan asks for as one view: exact slices, one request to the daemon.
+    """Reads what a rank's plan asks for, exact slices, as one view. A large plan is several, of 128 MiB and more and in the order of
+    the files: while one is copied into torch's tensors, the next two are loaded.
 
     reference: "disk:/models/llama", gs://, s3://, hf://, https://, a path, or an Artifact or View of a client. variant: a recipe,
     as Artifact.variant takes it. client: None for tc.connect(). Tensors are converted to the dtype of where they go, as torch's
@@ -96,22 +104,51 @@ class TensorcastReader(StorageReader):
         return plans
 
     def read_data(self, plan, planner) -> Future[None]:
-        for items in _rounds([_Item(item, planner) for item in plan.items]):
-            self._read(items, planner)
+        items = [_Item(item, planner) for item in plan.items]
+        for item in items:
+            self._check(item)
+        identity = None
+        for batch, loaded in _ahead(self._loader(), self._batches(items)):
+            with loaded:
+                if loaded.identity != (identity := identity or loaded.identity):
+                    raise _changed(f"{self.checkpoint_id} was replaced while it was loaded; load it again")
+                for item in batch:
+                    item.fill(loaded[item.name], planner)
         done = Future()
         done.set_result(None)
         return done
 
-    def _read(self, items, planner):
-        for item in items:
-            self._check(item)
-        shapes = self._metadata.state_dict_metadata
-        slices = {item.name: [(dim, part) for dim, part in item.slices if (part.start, part.stop) != (0, shapes[item.name].size[dim])]
-                  for item in items}
-        view = self._view.only([item.name for item in items]).view(slices)
-        with view.tensor_dict(framework="torch", **self._how) as loaded:
-            for item in items:
-                item.fill(loaded[item.name], planner)
+    def _batches(self, items):
+        """Lists of items with no tensor twice, each of them one load: mostly one list, unless there are many bytes. A group is for one
+        load of each rank, and progress is told of one."""
+        at, shapes = self._view.artifact.facts().index, self._metadata.state_dict_metadata
+        items = sorted(items, key=lambda item: at[item.name])
+        sizes = [math.prod(item.request.lengths) * shapes[item.name].properties.dtype.itemsize for item in items]
+        is_one = self._how["progress"] or Options.of(self._how["options"]).group
+        limit = math.inf if is_one else max(_BATCH_BYTES, sum(sizes) // _MOST_BATCHES)
+        batches, names, room = [], set(), 0
+        for item, size in zip(items, sizes):
+            if not batches or item.name in names or room < size:
+                batches.append([])
+                names, room = set(), limit
+            batches[-1].append(item)
+            names.add(item.name)
+            room -= size
+        return batches
+
+    def _loader(self):
+        """load(items), within one deadline for all calls. Any thread."""
+        options, shapes = Options.of(self._how["options"]), self._metadata.state_dict_metadata
+        clock = Clock(options.deadline)
+
+        def load(items):
+            slices = {item.name: [(dim, part) for dim, part in item.slices if (part.start, part.stop) != (0, shapes[item.name].size[dim])]
+                      for item in items}
+            view = self._view.only([item.name for item in items]).view(slices)
+            how = {**self._how, "options": replace(options, deadline=clock.left())}
+            return view.tensor_dict(framework="torch", **how)
+
+        return load
 
     def _check(self, item):
         """Elements smaller than a byte come packed, and whole."""
@@ -144,21 +181,35 @@ class _Item:
         target = planner.resolve_tensor(self.request).detach()
         tensor = self._part.cut(loaded) if self._part else loaded
         if target.shape != tensor.shape:
-            raise errors.make(StatusCode.ABORTED, f"tensor {self.name} changed while it was loaded: {list(tensor.shape)} where "
-                              f"{list(target.shape)} was planned; load it again", "SOURCE_CHANGED")
+            raise _changed(f"tensor {self.name} changed while it was loaded: {list(tensor.shape)} where {list(target.shape)} was planned; "
+                           "load it again")
         if target.device.type == "cpu" and target.is_contiguous():
             memory.prefer_huge_pages(target.data_ptr(), target.nbytes)
         target.copy_(tensor)
         planner.commit_tensor(self.request, target)
 
 
-def _rounds(items):
-    """Lists of items with no tensor twice: nearly always one."""
-    rounds, n_seen = [], {}
-    for item in items:
-        at = n_seen.get(item.name, 0)
-        n_seen[item.name] = at + 1
-        if at == len(rounds):
-            rounds.append([])
-        rounds[at].append(item)
-    return rounds
+def _changed(what):
+    return errors.make(StatusCode.ABORTED, what, "SOURCE_CHANGED")
+
+
+def _ahead(load, batches):
+    """(batch, load(batch)) of each, in order. One batch is loaded here; of several, threads load those that come next."""
+    if len(batches) == 1:
+        yield batches[0], load(batches[0])
+        return
+    pool, coming = ThreadPoolExecutor(_LOADS_AHEAD), collections.deque()
+    try:
+        for batch in batches:
+            coming.append((batch, pool.submit(load, batch)))
+            if len(coming) > _LOADS_AHEAD:
+                yield _first(coming)
+        while coming:
+            yield _first(coming)
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _first(coming):
+    batch, future = coming.popleft()
+    return batch, future.result()
