@@ -1,90 +1,11 @@
 /* write_put(): straight from the window, or through the scratch, where short rows and small neighbours become one write. */
 #include "execute/destination_file.h"
 
-#include <errno.h>
-#include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/crc.h"
 
-enum {
-    BLOCK = DESTINATION_FILE_BLOCK_BYTES,
-    MIN_DIRECT_BYTES = 16 * BLOCK, /* fewer are not worth a request of their own */
-};
-
-/* --- to a file --- */
-
-/* EIO is what a read of damaged data ends with, too; this is none. */
-int output_file_fail(const struct output_file *file, int cause, const char *what, struct error *error)
-{
-    if (cause == EIO)
-        return fail(error, ERROR_INTERNAL, "WRITE_ERROR", "cannot %s: %s: %s (EIO)", what, file->path, strerror(cause));
-    return fail_errno(error, cause, "cannot %s: %s", what, file->path);
-}
-
-static bool is_direct(struct output_file *file)
-{
-    return file->direct_fd >= 0 && !__atomic_load_n(&file->refuses_direct, __ATOMIC_RELAXED);
-}
-
-static int write_all_at(const struct output_file *file, int fd, uint64_t offset, const unsigned char *bytes, uint64_t count,
-                        struct error *error)
-{
-    while (count) {
-        ssize_t written = pwrite(fd, bytes, count, (off_t)offset);
-        if (written < 0 && errno == EINTR)
-            continue;
-        if (written <= 0) {
-            char where[64];
-            int cause = written < 0 ? errno : EIO;
-            snprintf(where, sizeof where, "write at byte %" PRIu64, offset);
-            return output_file_fail(file, cause, where, error);
-        }
-        bytes += written;
-        offset += (uint64_t)written;
-        count -= (uint64_t)written;
-    }
-    return 0;
-}
-
-/* Whole blocks. A file system may refuse only now, and may write a part and refuse what is left, which has no blocks. */
-static int write_direct(struct output_file *file, uint64_t offset, const unsigned char *bytes, uint64_t count,
-                        struct error *error)
-{
-    while (count >= BLOCK) {
-        ssize_t written = pwrite(file->direct_fd, bytes, count, (off_t)offset);
-        if (written < 0 && errno == EINTR)
-            continue;
-        if (written < 0 && errno == EINVAL) {
-            __atomic_store_n(&file->refuses_direct, true, __ATOMIC_RELAXED);
-            break;
-        }
-        if (written < 0) /* the other way tells what is wrong */
-            break;
-        uint64_t blocks = (uint64_t)written / BLOCK * BLOCK;
-        if (!blocks)
-            break;
-        bytes += blocks;
-        offset += blocks;
-        count -= blocks;
-    }
-    return write_all_at(file, file->fd, offset, bytes, count, error);
-}
-
-int output_file_write(struct output_file *file, uint64_t offset, const void *bytes, uint64_t count, struct error *error)
-{
-    const unsigned char *at = bytes;
-    uint64_t before = -offset % BLOCK, whole = count > before ? (count - before) / BLOCK * BLOCK : 0;
-    if (!is_direct(file) || whole < MIN_DIRECT_BYTES || (uintptr_t)at % BLOCK != offset % BLOCK)
-        return write_all_at(file, file->fd, offset, at, count, error);
-    if (write_all_at(file, file->fd, offset, at, before, error) < 0 ||
-        write_direct(file, offset + before, at + before, whole, error) < 0)
-        return -1;
-    before += whole;
-    return write_all_at(file, file->fd, offset + before, at + before, count - before, error);
-}
+enum { BLOCK = OUTPUT_FILE_BLOCK_BYTES };
 
 /* --- puts --- */
 
@@ -146,7 +67,7 @@ static bool may_write_straight(struct destination_file *window, const struct fil
 {
     bool is_together = put->n_rows == 1 || put->stride == put->row_bytes;
     bool is_aligned = (uintptr_t)from % BLOCK == put->offset % BLOCK;
-    return is_together && (is_aligned || !is_direct(&window->files[put->file])) &&
+    return is_together && (is_aligned || !output_file_is_direct(&window->files[put->file])) &&
            file_put_bytes(put) >= window->scratch_bytes / 2;
 }
 

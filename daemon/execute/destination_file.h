@@ -1,22 +1,13 @@
 /* The row for files: a window of memory that a run fills, and that is written to its places in files when it is whole.
  *
  * The window has an address, so sources read straight into it and every operation of a transfer works on it. Its puts say
- * which of its bytes go where, in rows that lie packed in the file; puts of all windows of a file are disjoint. Whole blocks
- * are written past the page cache where the file can do that; what shares a block with a neighbour goes through it.
- * Owned by whoever starts the run; finish() runs on a worker. */
+ * which of its bytes go where, in rows that lie packed in the file; puts of all windows of a file are disjoint. Owned by
+ * whoever starts the run; finish() runs on a worker. */
 #ifndef EXECUTE_DESTINATION_FILE_H
 #define EXECUTE_DESTINATION_FILE_H
 
 #include "execute/destination.h"
-
-enum { DESTINATION_FILE_BLOCK_BYTES = 4096 };
-
-struct output_file {  /* open for writing, of its final size */
-    const char *path; /* for messages */
-    int fd;
-    int direct_fd;       /* the same, past the page cache; -1 = it cannot */
-    bool refuses_direct; /* atomic: a write past the page cache was refused */
-};
+#include "execute/output_file.h"
 
 struct file_put {
     uint32_t file;   /* index into the files */
@@ -45,10 +36,5 @@ static inline uint64_t file_put_bytes(const struct file_put *put)
 {
     return put->n_rows * put->row_bytes;
 }
-
-/* A failed system call on an output, with errno's value: RESOURCE_EXHAUSTED for a full disk, INTERNAL for a broken one. */
-int output_file_fail(const struct output_file *file, int cause, const char *what, struct error *error);
-/* `bytes` (in memory at the same offset within a block as in the file) to their place. */
-int output_file_write(struct output_file *file, uint64_t offset, const void *bytes, uint64_t count, struct error *error);
 
 #endif

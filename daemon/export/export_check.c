@@ -14,7 +14,7 @@
 #include "base/parallel.h"
 #include "export/export_units.h"
 
-enum { BATCH = 16, THREADS = 4, PIECE_BYTES = 1 << 20, BLOCK = DESTINATION_FILE_BLOCK_BYTES };
+enum { BATCH = 16, THREADS = 4, PIECE_BYTES = 1 << 20, BLOCK = OUTPUT_FILE_BLOCK_BYTES };
 
 struct checking {
     const struct export_job *job;

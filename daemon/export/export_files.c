@@ -176,12 +176,12 @@ static void raise_descriptor_limit(const struct export_layout *layout)
 int export_files_open(struct export_files *files, int folder_fd, const char *shown, const struct export_layout *layout,
                       struct error *error)
 {
-    *files = (struct export_files){.layout = layout, .folder_fd = folder_fd, .shown = shown};
+    *files = (struct export_files){.layout = layout, .folder_fd = folder_fd, .shown = shown, .edges = output_edges_create()};
     files->list = memory_alloc_array(layout->n_files + 1, sizeof *files->list);
     files->paths = memory_alloc_array(layout->n_files + 1, sizeof *files->paths);
     for (size_t f = 0; f < layout->n_files; f++) {
         files->paths[f] = memory_print("%s/%s", shown, layout->files[f].name);
-        files->list[f] = (struct output_file){.path = files->paths[f], .fd = -1, .direct_fd = -1};
+        files->list[f] = (struct output_file){.path = files->paths[f], .fd = -1, .direct_fd = -1, .edges = files->edges};
     }
     raise_descriptor_limit(layout);
     if (check_room(files, error) < 0)
@@ -194,6 +194,8 @@ int export_files_open(struct export_files *files, int folder_fd, const char *sho
 
 int export_files_sync(const struct export_files *files, struct error *error)
 {
+    if (output_edges_write(files->edges, error) < 0)
+        return -1;
     for (size_t f = 0; f < files->layout->n_files; f++) {
         const struct output_file *output = &files->list[f];
         if (output->fd < 0)
@@ -207,6 +209,7 @@ int export_files_sync(const struct export_files *files, struct error *error)
 
 void export_files_close(struct export_files *files)
 {
+    output_edges_destroy(files->edges);
     for (size_t f = 0; files->list && f < files->layout->n_files; f++) {
         if (files->list[f].fd >= 0)
             close(files->list[f].fd);

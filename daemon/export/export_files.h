@@ -9,7 +9,8 @@
 struct export_files {
     const struct export_layout *layout;
     struct output_file *list; /* as in the layout; those that are not written have no descriptor */
-    int folder_fd;            /* borrowed */
+    struct output_edges *edges;
+    int folder_fd; /* borrowed */
     char **paths;
     uint64_t document_bytes;
     const char *shown; /* borrowed: the target, for messages */
@@ -23,7 +24,8 @@ int export_files_drop_others(int folder_fd, const struct export_layout *layout, 
  * RESOURCE_EXHAUSTED naming target, needed and available bytes. */
 int export_files_open(struct export_files *files, int folder_fd, const char *shown, const struct export_layout *layout,
                       struct error *error);
-int export_files_sync(const struct export_files *files, struct error *error); /* any one thread */
-void export_files_close(struct export_files *files);                          /* accepts a zeroed one */
+/* Everything that was written so far is on the disk then. Any one thread. */
+int export_files_sync(const struct export_files *files, struct error *error);
+void export_files_close(struct export_files *files); /* accepts a zeroed one */
 
 #endif

@@ -23,7 +23,7 @@
 #include "plan/plan.h"
 
 enum {
-    BLOCK = DESTINATION_FILE_BLOCK_BYTES,
+    BLOCK = OUTPUT_FILE_BLOCK_BYTES,
     MOST_WINDOWS = 16,
     LOCAL_UNIT_BYTES = 8 << 20,   /* the second copy of a unit finds it in the processor's cache, or nearly */
     REMOTE_UNIT_BYTES = 32 << 20, /* several requests of a store */

@@ -17,9 +17,10 @@
 #include <cmocka.h>
 #undef fail /* ours is in base/error.h */
 
-enum { BLOCK = DESTINATION_FILE_BLOCK_BYTES, FILE_BYTES = 1 << 20, WINDOW_BYTES = 512 << 10, SCRATCH_BYTES = 16 * BLOCK };
+enum { BLOCK = OUTPUT_FILE_BLOCK_BYTES, FILE_BYTES = 1 << 20, WINDOW_BYTES = 512 << 10, SCRATCH_BYTES = 16 * BLOCK };
 
 static struct output_file files[2];
+static struct output_edges *edges;
 static unsigned char *window_memory, *scratch, expected[2][FILE_BYTES], found[FILE_BYTES];
 static struct error error;
 
@@ -30,9 +31,10 @@ static int open_files(void **state)
     scratch = aligned_alloc(BLOCK, SCRATCH_BYTES);
     for (size_t i = 0; i < WINDOW_BYTES + BLOCK; i++)
         window_memory[i] = (unsigned char)(i * 31 + i / 251);
+    edges = output_edges_create();
     for (int f = 0; f < 2; f++) {
         char path[] = "/tmp/test_destination_file_XXXXXX";
-        files[f] = (struct output_file){.path = "out"};
+        files[f] = (struct output_file){.path = "out", .edges = edges};
         files[f].fd = mkstemp(path);
         files[f].direct_fd = open(path, O_WRONLY | O_DIRECT | O_CLOEXEC);
         assert_int_equal(ftruncate(files[f].fd, FILE_BYTES), 0);
@@ -49,6 +51,7 @@ static int close_files(void **state)
         close(files[f].fd);
         close(files[f].direct_fd);
     }
+    output_edges_destroy(edges);
     free(window_memory);
     free(scratch);
     return 0;
@@ -80,6 +83,7 @@ static void check_puts(unsigned char *address, const struct file_put *puts, size
         }
     assert_int_equal(destination_finish(&window.destination, NULL, &error), 0);
     assert_int_equal(window.sum, sum);
+    assert_int_equal(output_edges_write(edges, &error), 0);
     for (int f = 0; f < 2; f++) {
         assert_int_equal(pread(files[f].fd, found, FILE_BYTES, 0), FILE_BYTES);
         assert_memory_equal(found, expected[f], FILE_BYTES);
@@ -132,7 +136,9 @@ static void what_cannot_be_written_is_an_error_that_names_the_file(void **state)
     (void)state;
     close(files[0].fd);
     files[0].fd = open("/dev/full", O_WRONLY | O_CLOEXEC);
-    assert_int_equal(destination_finish(&window.destination, NULL, &error), -1);
+    assert_int_equal(destination_finish(&window.destination, NULL, &error),
+                     0); /* it is kept, where files are written directly */
+    assert_int_equal(output_edges_write(edges, &error), -1);
     assert_int_equal(error.code, ERROR_RESOURCE_EXHAUSTED);
     assert_int_equal(error.kind, ERROR_KIND_NO_SPACE);
     assert_non_null(strstr(error.message, "out"));
