@@ -10,7 +10,7 @@
 #ifdef __x86_64__
 #include <emmintrin.h>
 
-enum { LINE_BYTES = 64, WORTH_BYTES = 2 << 10 };
+enum { LINE_BYTES = 64, WORTH_BYTES = 1 << 10 };
 
 static void stream_lines(unsigned char *dst, const unsigned char *src, size_t n_lines)
 {
