@@ -16,6 +16,26 @@ PLUGIN = BUILD / "plugins" / "tensorcast-cuda.so"
 ALL_UUIDS = [f"GPU-fa4e0000-0000-0000-0000-{number:012d}" for number in range(8)]
 UUIDS = ALL_UUIDS[:2]
 
+# Allocations of the fake's memory, which is this process's own, and arrays in them as NumPy and CUDA see them.
+ALLOCATE = """
+import ctypes, glob, json, os, sys
+import numpy as np
+import tensorcast_client as tc
+MiB = 1 << 20
+fake = os.path.dirname(os.path.realpath(os.environ["LD_LIBRARY_PATH"].split(":")[0] + "/libcuda.so.1"))
+runtime = ctypes.CDLL(next(path for path in glob.glob(fake + "/libcudart.so.*") if not path.endswith(".map")))
+def allocation(size):
+    address = ctypes.c_uint64()
+    assert runtime.cudaMalloc(ctypes.byref(address), ctypes.c_size_t(size)) == 0
+    memory = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(address.value))
+    memory[:] = 0xA5
+    return memory
+class OnGpu:
+    def __init__(self, array):
+        self.__cuda_array_interface__ = {"shape": array.shape, "typestr": array.dtype.str, "strides": array.strides, "version": 3,
+                                         "data": (array.__array_interface__["data"][0], False)}
+"""
+
 needs_plugin = pytest.mark.skipif(not PLUGIN.exists() or not FAKE.exists(),
                                   reason="the plugin is not built: no CUDA runtime of 12.5 or later to build against")
 needs_nccl = pytest.mark.skipif(not (FAKE_NCCL / "libnccl.so.2").exists(),

@@ -4,30 +4,13 @@ import json
 import numpy as np
 import pytest
 
-from fake_gpu import arrays, environment, needs_nccl, needs_plugin, python, spawn_python  # noqa: F401
+from fake_gpu import ALLOCATE, arrays, environment, needs_nccl, needs_plugin, python, spawn_python  # noqa: F401
 
 pytestmark = needs_plugin
 
-# Allocations of the fake's memory, which is this process's own, and arrays in them as NumPy and CUDA see them.
-CLIENT = """
-import ctypes, glob, json, os, sys
-import numpy as np
-import tensorcast_client as tc
-MiB = 1 << 20
-fake = os.environ["LD_LIBRARY_PATH"].split(":")[0]
-runtime = ctypes.CDLL(next(path for path in glob.glob(fake + "/libcudart.so.*") if not path.endswith(".map")))
+CLIENT = ALLOCATE + """
 rank = int(sys.argv[2])
 assert runtime.cudaSetDevice(rank) == 0
-def allocation(size):
-    address = ctypes.c_uint64()
-    assert runtime.cudaMalloc(ctypes.byref(address), ctypes.c_size_t(size)) == 0
-    memory = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(address.value))
-    memory[:] = 0xA5
-    return memory
-class OnGpu:
-    def __init__(self, array):
-        self.__cuda_array_interface__ = {"shape": array.shape, "typestr": array.dtype.str, "strides": array.strides, "version": 3,
-                                         "data": (array.__array_interface__["data"][0], False)}
 def into(targets, names, slices=None, fills=None, cover=None, **how):
     view = tc.connect().artifact(sys.argv[1]).subset(names).view(slices=slices or {})
     return view.load_into({n: OnGpu(t) for n, t in targets.items()}, fills=fills, cover={n: OnGpu(t) for n, t in (cover or {}).items()} or None,

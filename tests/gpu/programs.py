@@ -116,8 +116,10 @@ def safetensors_functions_put_tensors_on_the_gpu(client, folder, made):
     from tensorcast_client.safetensors import safe_open
     from tensorcast_client.safetensors.torch import load_file as ours
     os.environ["TENSORCAST_REQUIRED"] = "1"
+    replicas = len(client.status()["replicas"])
     for name, tensor in ours(folder / "blocks.safetensors", device=DEVICE).items():
         equal(tensor, made[name], name)
+    assert len(client.status()["replicas"]) == replicas, "it went by way of host memory"
     with safe_open(folder / "blocks.safetensors", framework="pt", device=DEVICE) as f:
         equal(f.get_slice("half")[3:, 100:], made["half"][3:, 100:])
 

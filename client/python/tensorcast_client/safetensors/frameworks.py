@@ -1,5 +1,5 @@
 """The frameworks that tensors are made for. Each has: make, what View loads with; select(), the Selected of an index (see
-indexing.py); empty(); copy(); done(), the last step of what is handed out."""
+indexing.py); empty(); copy(); done(), the last step of what is handed out; room(), memory on a GPU that the daemon may fill, or None."""
 from __future__ import annotations
 
 import importlib
@@ -18,13 +18,19 @@ def _check_known(number):
 
 def _shown(device):
     """A device as the official package prints it."""
-    return int(device) if isinstance(device, bool) else f"{device}:0" if device in _NUMBERED else device
+    return int(device) if isinstance(device, bool) else _first(device)
+
+
+def _first(device):
+    """torch's current device of a kind may be another one than the first."""
+    return f"{device}:0" if device in _NUMBERED else device
 
 
 class ForNumpy:
     """Arrays of NumPy, which may be written to, as the official package's may."""
 
     select = staticmethod(indexing.of_parser)
+    room = None
 
     @staticmethod
     def make(buffer, layout):
@@ -58,9 +64,19 @@ class ForTorch:
     select = staticmethod(indexing.of_torch)
 
     def __init__(self, device):
+        import torch
+
         from .own_storage import OwnStorageTensors
         self.make = OwnStorageTensors
-        self._device = int(device) if isinstance(device, bool) else device  # of which torch would make a dtype
+        self._device = int(device) if isinstance(device, bool) else _first(device)  # of a bool torch would make a dtype
+        is_gpu = str(self._device).startswith("cuda") or (type(self._device) is int and torch.device(self._device).type == "cuda")
+        self.room = self._room if is_gpu else None
+
+    def _room(self, shape, number):
+        import torch
+
+        from ..dtypes import of_torch
+        return torch.empty(shape, dtype=of_torch(number), device=self._device)
 
     def empty(self, shape, number):
         import torch

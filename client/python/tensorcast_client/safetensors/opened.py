@@ -18,7 +18,7 @@ from ..dtypes import BITS, NAMES
 from ..options import Options
 from ..selection import Selection
 from ..view import View
-from . import siblings
+from . import on_gpu, siblings
 from .official import official
 from .parts import Parts
 from .read_ahead import Habit, Orders
@@ -71,7 +71,10 @@ class Opened:
     def after_fork(self):
         """Threads that held the lock or were loading are not in the child. What they had brought stays the parent's."""
         self._lock, self._coming, self._looked_for_all, self._took_all = threading.Lock(), {}, False, False
-        self._parts, self._brought, self._asked = [], set(), set()  # what was brought once is not read ahead
+        self._parts, self._asked = [], set()
+        self._brought = set()  # or comes by itself: is not read ahead
+        if self._framework.room:
+            self._brought.update(filter(self._goes_straight, self.facts.names))
 
     def number(self, name):
         return self.facts.dtype_number(name)
@@ -115,7 +118,7 @@ class Opened:
 
     def all(self):
         """{name: tensor} as they lie in the file."""
-        tensors = self._of_folder() or self._load(self._artifact.view())
+        tensors = self._straight(self._artifact.view(), self.facts.names) or self._of_folder() or self._load(self._artifact.view())
         return {name: self._framework.done(tensor, self.number(name)) for name, tensor in tensors.items()}
 
     def close(self):
@@ -134,6 +137,9 @@ class Opened:
         self._note(name, box)
         if not self._bytes(name, box):
             return self._framework.empty([stop - start for start, stop in box], self.number(name))
+        straight = self._straight_part(name, box)
+        if straight is not None:
+            return straight
         while True:
             with self._lock:
                 array = self._take(name, box)
@@ -190,9 +196,33 @@ class Opened:
         if len(names) > 1:
             self._coming.update(dict.fromkeys(names, ended))
             return _Plan(self._artifact.subset(names), {one: self._whole(one) for one in names}, True, ended)
+        view, options = self._view_of(name, box)
+        return _Plan(view, {name: box}, False, ended, options)
+
+    def _view_of(self, name, box):
+        """(View of a box of one tensor, the options to load it with)."""
         cuts = [(dim, slice(start, stop)) for dim, ((start, stop), all_of) in enumerate(zip(box, self._whole(name))) if (start, stop) != all_of]
         is_exact = all(dim == 0 for dim, _ in cuts)
-        return _Plan(self._artifact.subset(names).view({name: cuts} if cuts else None), {name: box}, False, ended, None if is_exact else _EXACT)
+        return self._artifact.subset([name]).view({name: cuts} if cuts else None), None if is_exact else _EXACT
+
+    def _goes_straight(self, name, box=None):
+        """Whether a tensor, or a box of it, is loaded by itself into memory that the framework has on a GPU."""
+        return self._framework.room is not None and self._bytes(name, box or self._whole(name)) >= on_gpu.WORTH_A_LOAD_BYTES
+
+    def _straight_part(self, name, box):
+        """A box in memory on a GPU; None when it goes another way."""
+        if not self._goes_straight(name, box):
+            return None
+        view, options = self._view_of(name, box)
+        tensors = self._straight(view, [name], options)
+        return tensors and tensors[name]
+
+    def _straight(self, view, names, options=None):
+        """{name: tensor} of a view in memory on a GPU; None when there is no such way."""
+        room, client = self._framework.room, view.client
+        if room is None or not on_gpu.may_fill(client, map(self.number, names)):
+            return None
+        return on_gpu.fill(view, self.facts, room, options)
 
     def _read_ahead(self, name):
         """The names that come next, as many as may be read along; under the lock."""
