@@ -17,7 +17,7 @@ import pytest
 import safetensors
 import safetensors.numpy
 
-from stage import ROOT
+from stage import ROOT, MiB
 import tensorcast_client as tc
 from tensorcast_client.safetensors import SafetensorError, read_ahead, safe_open
 from tensorcast_client.safetensors import official as originals
@@ -107,6 +107,14 @@ def test_a_thousand_tensors_one_by_one_are_a_few_loads(served, models):
         leases, read = served.status()["leases"], served.bytes_asked() - asked
     assert leases <= 50 and 500 * (32 << 10) <= read <= 600 * (32 << 10)
     assert all(array.tobytes() == arrays[name].tobytes() for name, array in held.items())
+
+
+def test_who_opens_a_file_for_each_tensor_reads_nothing_else(served, models):
+    arrays, before = many(models / "f.safetensors", n=50), served.bytes_asked()
+    for name in arrays:
+        with safe_open(models / "f.safetensors", "np") as file:
+            assert file.get_tensor(name).tobytes() == arrays[name].tobytes()
+    assert served.bytes_asked() - before <= sum(array.nbytes for array in arrays.values()) + MiB // 4  # headers
 
 
 def test_slices_are_never_read_ahead_of_and_their_leases_have_a_bound(served, models):

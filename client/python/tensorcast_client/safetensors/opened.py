@@ -26,7 +26,7 @@ from .read_ahead import Habit, Orders
 _WORTH_A_COPY_BYTES = 16 << 10  # below, no tensor holds the memory that it came with
 _NOT_RESIDENT = "NOT_RESIDENT"  # the daemon's reason
 _EXACT = Options(executor="generic")  # of columns the local executor may read whole rows, the parts of all ranks
-_BEFORE_ALL = 2  # tensors that were asked for, before all of a file is loaded, of a folder whose files are read whole
+_BEFORE_OTHERS = 2  # tensors of a file that were asked for, before others come along: some open a file for each tensor
 _MOST_BYTES_OF_ALL = 8 << 30
 _LITTLE = 8  # one part in so many may come twice, if what is loaded is a whole file then
 _MOST_LEASES = 64  # of this process; further tensors that came alone are copied, and their lease ends
@@ -182,7 +182,8 @@ class Opened:
             self._coming[None] = ended
             return _Plan(None, {}, True, ended)
         takes_all = self._keeps and self._habit.reads_all and not self._took_all and self.facts.total_bytes <= _MOST_BYTES_OF_ALL
-        if takes_all and len(self._asked) >= _BEFORE_ALL and name not in self._brought:
+        may_bring_others = self._keeps and len(self._asked) >= _BEFORE_OTHERS
+        if takes_all and may_bring_others and name not in self._brought:
             self._took_all = True
             rest = [one for one in self.facts.names if one not in self._brought]  # what came before is not read again
             view = self._artifact.subset(rest)
@@ -191,7 +192,7 @@ class Opened:
             self._brought.update(rest)
             self._coming.update(dict.fromkeys(rest, ended))
             return _Plan(view, {one: self._whole(one) for one in rest}, True, ended)
-        names = [name, *self._read_ahead(name)] if self._keeps and not takes_all and box == self._whole(name) else [name]
+        names = [name, *self._read_ahead(name)] if may_bring_others and not takes_all and box == self._whole(name) else [name]
         self._brought.update(names)
         if len(names) > 1:
             self._coming.update(dict.fromkeys(names, ended))
