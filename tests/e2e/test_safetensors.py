@@ -1,6 +1,7 @@
 """The names of the safetensors package, served: against the official package slice by slice, and its own tests run on ours."""
 import contextlib
 import copy
+import gc
 import importlib.util
 import json
 import os
@@ -11,15 +12,18 @@ import subprocess
 import sys
 import tarfile
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 import safetensors
 import safetensors.numpy
 
-from stage import ROOT, MiB
+from stage import ROOT, MiB, soon
 import tensorcast_client as tc
+from tensorcast_client import view as view_module
 from tensorcast_client.safetensors import SafetensorError, read_ahead, safe_open
+from tensorcast_client.safetensors import opened as opened_module
 from tensorcast_client.safetensors import official as originals
 from tensorcast_client.safetensors.numpy import load_file
 
@@ -382,6 +386,87 @@ def test_part_files_are_served_from_the_memory_of_their_folder(served, models):
         del taken, whole
     assert len(served.status()["replicas"]) == 1 and served.bytes_asked() - asked < 1 << 20
     assert served.status()["replicas"][0]["artifact"] == replica["artifact"]
+
+
+@pytest.fixture
+def loads(monkeypatch):
+    """References of the loads that were asked for."""
+    asked, load = [], view_module.materialize
+
+    def noted(channel, request, *more):
+        asked.append(request["artifact"])
+        return load(channel, request, *more)
+
+    monkeypatch.setattr(view_module, "materialize", noted)
+    return asked
+
+
+@pytest.mark.parametrize("is_resident", [True, False])
+def test_the_files_of_a_folder_that_are_open_look_for_its_memory_once(served, models, loads, is_resident, monkeypatch):
+    monkeypatch.setattr(opened_module, "_NOT_THERE_S", 1e9)
+    parts = sharded(models)
+    if is_resident:
+        served.cli.ok("prewarm", f"disk:{models}")
+    files = {path: safe_open(path, "np") for path in parts}
+    with ThreadPoolExecutor(2) as threads:  # the second begins when the first knows
+        names = {path: sorted(arrays) for path, arrays in parts.items()}
+        first = {path: files[path].get_tensor(names[path][0]) for path in parts}
+        rest = {path: list(threads.map(files[path].get_tensor, names[path][1:])) for path in parts}
+    for path, arrays in parts.items():
+        assert first[path].tobytes() == arrays[names[path][0]].tobytes()
+        assert all(array.tobytes() == arrays[name].tobytes() for name, array in zip(names[path][1:], rest[path]))
+    assert loads.count(f"disk:{models}") == 1
+    if is_resident:
+        assert len(loads) == 2 and served.status()["leases"] == 1  # the other is of the first file alone, which is looked for first
+        for file in files.values():
+            file.__exit__(None, None, None)
+        del first, rest, file
+        gc.collect()
+        assert soon(lambda: served.status()["leases"] == 0)
+
+
+def test_what_was_told_of_a_folder_is_for_one_handle_of_a_file(served, models):
+    (one, arrays), (other, others) = sharded(models).items()
+    served.cli.ok("prewarm", f"disk:{models}")
+    files = [safe_open(path, "np") for path in (one, one, other, other, other)]
+    for name, again in zip(arrays, others):
+        for file, wanted in zip(files, (name, name, again, again, again)):
+            array = file.get_tensor(wanted)
+            assert array.tobytes() == {**arrays, **others}[wanted].tobytes(), "somebody else has written to it"
+            array[:] = 255
+
+
+def test_what_a_file_was_told_of_its_folder_does_not_outlive_a_change(served, models):
+    (one, arrays), (other, others) = sharded(models).items()
+    served.cli.ok("prewarm", f"disk:{models}")
+    with safe_open(one, "np") as file, safe_open(other, "np") as changed:
+        name, asked = next(iter(others)), next(iter(arrays))
+        assert file.get_tensor(asked).tobytes() == arrays[asked].tobytes()  # and `changed` is told
+        others = save(other, {name: array ^ 1 for name, array in others.items()})
+        with pytest.raises(SafetensorError, match="replaced"):
+            changed.get_tensor(name)
+        with safe_open(other, "np") as again:
+            assert again.get_tensor(name).tobytes() == others[name].tobytes()
+
+
+FORKED = """
+import os, sys
+from tensorcast_client.safetensors import safe_open
+one, other = [safe_open(path, "np") for path in sys.argv[1:]]
+one.get_tensor(one.keys()[0])  # and `other` is told of the folder
+child = os.fork()
+print(child == 0, sum(int(other.get_tensor(name).sum(dtype=int)) for name in other.keys()), flush=True)
+if child:
+    os.waitpid(child, 0)
+"""
+
+
+def test_a_forked_child_has_what_its_parent_was_told_for_itself(served, models):
+    parts = sharded(models)
+    served.cli.ok("prewarm", f"disk:{models}")
+    done = run(served, "-c", FORKED, *parts)
+    total = sum(int(array.sum(dtype=int)) for array in list(parts.values())[1].values())
+    assert sorted(done.stdout.splitlines()) == [f"False {total}", f"True {total}"], done.stderr
 
 
 @pytest.mark.parametrize("how", ["replaced", "other list", "twice"])

@@ -8,6 +8,7 @@ import errno
 import math
 import os
 import threading
+import time
 import weakref
 from typing import NamedTuple
 
@@ -31,7 +32,8 @@ _MOST_BYTES_OF_ALL = 8 << 30
 _LITTLE = 8  # one part in so many may come twice, if what is loaded is a whole file then
 _MOST_LEASES = 64  # of this process; further tensors that came alone are copied, and their lease ends
 
-_opened: weakref.WeakSet[Opened] = weakref.WeakSet()
+_opened: weakref.WeakValueDictionary[int, Opened] = weakref.WeakValueDictionary()  # by id(); each use of it is one step for threads
+_NOT_THERE_S = 1.0  # for so long nobody asks again for a folder that was not in memory
 
 
 class _Plan(NamedTuple):
@@ -65,11 +67,13 @@ class Opened:
         self.facts = artifact.facts()
         self._habit, self._orders = Habit.of(os.path.dirname(artifact.reference)), None
         self._keeps = True
+        self._folder = siblings.folder_of(artifact)
         self.after_fork()
-        _opened.add(self)
+        _opened[id(self)] = self
 
     def after_fork(self):
         """Threads that held the lock or were loading are not in the child. What they had brought stays the parent's."""
+        self._told = None  # of the folder by a sibling: siblings.Held, or when it was not in memory
         self._lock, self._coming, self._looked_for_all, self._took_all = threading.Lock(), {}, False, False
         self._parts, self._asked = [], set()
         self._brought = set()  # or comes by itself: is not read ahead
@@ -124,7 +128,7 @@ class Opened:
     def close(self):
         """Lets go of what nobody has asked for. Slices can still be loaded."""
         with self._lock:
-            self._keeps, self._parts = False, []
+            self._keeps, self._parts, self._told = False, [], None
 
     def _whole(self, name):
         return tuple((0, extent) for extent in self.shape(name))
@@ -264,25 +268,56 @@ class Opened:
 
     def _resident(self):
         """All tensors, of memory that is there; else the error says that it is not."""
+        told, self._told = self._told, None
+        tensors = self._of_held(told) if isinstance(told, siblings.Held) else None
+        if tensors is not None:
+            return tensors
         try:
             return self._load(_ResidentView.of(self._artifact))
         except errors.TensorcastError as error:
-            tensors = self._of_folder() if error.reason == _NOT_RESIDENT else None
+            is_missing = isinstance(told, float) and time.monotonic() < told + _NOT_THERE_S
+            tensors = self._of_folder() if error.reason == _NOT_RESIDENT and not is_missing else None
             if tensors is None:
                 raise
             return tensors
 
     def _of_folder(self):
-        """The same out of the memory of the folder that the file lies in; None when that is not there, whatever the reason."""
-        folder = siblings.folder_of(self._artifact)
-        if folder is None:
+        """The same out of the memory of the folder that the file lies in; None when that is not there, whatever the reason. The other
+        files of the folder that are open are told."""
+        if self._folder is None:
             return None
+        others, held = self._siblings(), None
         try:
-            tensors = _ResidentView.of(folder).tensor_dict(framework=self._framework.make, writable=True)
-            is_right = siblings.are_of(tensors, folder, self._artifact, self.facts)
+            tensors = _ResidentView.of(self._folder).tensor_dict(framework=self._framework.make, writable=True)
+            held = siblings.held(tensors, self._folder)
         except (errors.TensorcastError, OSError):  # or it may not be read, or not be mapped
+            pass
+        for other in others:
+            other._told = held or time.monotonic()
+        return held and self._of_held(held)
+
+    def _of_held(self, held):
+        """The same out of a folder that somebody holds; None when that is not this file's."""
+        try:
+            is_right = siblings.has_part(held, self._artifact, self.facts)
+        except errors.TensorcastError:
             return None
-        return siblings.Part(tensors, self.facts.names) if is_right else None
+        return siblings.Part(held.tensors, self.facts.names) if is_right else None
+
+    def _siblings(self):
+        """The other files of this folder that are open, and have not looked for its memory: one handle of each, since what one writes
+        to is no other's."""
+        found = {}
+        for other in (reference() for reference in _opened.valuerefs()):
+            if other is not None and other._keeps and not other._looked_for_all and other._is_beside(self):
+                found[other._artifact.reference] = other
+        return found.values()
+
+    def _is_beside(self, other):
+        """Whether this is another file of the same folder, for the same framework."""
+        own, its = self._folder, other._folder
+        return (own is not None and own.reference == its.reference and self._artifact.reference != other._artifact.reference
+                and own.view().client is its.view().client and self._framework.make is other._framework.make)
 
     def _alone(self, array, n_bytes):
         """What came alone: copied where its lease would be one too many."""
@@ -309,8 +344,10 @@ class Opened:
 
 
 def _after_fork_in_child():
-    for opened in list(_opened):
-        opened.after_fork()
+    for reference in _opened.valuerefs():
+        opened = reference()
+        if opened is not None:
+            opened.after_fork()
 
 
 os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -3,18 +3,29 @@
 Programs open part files, one by one; prewarms, engines and other programs name folders, whose replica is another than those of
 its files. So a file whose name is that of a part is looked for in its folder's replica first. What is handed out is that memory,
 without a copy, and only if it is proven to hold this very file: the folder's own list says that each tensor lies in it whole, once
-and as the file's header has it; and the file, looked at before and after the folder was, is the same.
+and as the file's header has it; and the file, looked at before and after the folder was, is the same. A folder that was looked at
+once will do for all files of it that were open then.
 """
 from __future__ import annotations
 
 import os
 import re
 from collections.abc import Mapping
+from typing import NamedTuple
 
+from ..facts import Facts
 from ..load import Clock
+from ..tensors import Tensors
 
 _PART = re.compile(r"(?:.*-\d{5,}-of-\d{5,}|model|diffusion_pytorch_model)\.safetensors")
 _MOST_TENSORS = 200_000  # of a folder: its list is asked for, and kept with its handle
+
+
+class Held(NamedTuple):
+    """A folder that is in memory, and what it holds."""
+
+    tensors: Tensors
+    facts: Facts
 
 
 def folder_of(artifact):
@@ -25,15 +36,20 @@ def folder_of(artifact):
     return artifact.view().client.artifact("disk:" + folder)
 
 
-def are_of(tensors, folder, artifact, facts):
-    """Whether the Tensors of a folder have all that the Facts of one of its files say, of that very file."""
-    name, client = os.path.basename(artifact.reference), folder.view().client
-    if len(tensors) > _MOST_TENSORS:
+def held(tensors, folder):
+    """Held, if the Tensors are those of a folder as it is now; else None."""
+    facts = folder.view().client.resolve(folder.reference, Clock(None)) if len(tensors) <= _MOST_TENSORS else None
+    return Held(tensors, facts) if facts and facts.identity == tensors.identity else None
+
+
+def has_part(folder, artifact, facts):
+    """Whether a Held folder has all that the Facts of one of its files say, of that very file: one that was opened before the folder
+    was looked at, and that has not changed since."""
+    name = os.path.basename(artifact.reference)
+    own = facts.whole_in(name)
+    if len(own) != len(facts.names) or not own.items() <= folder.facts.whole_in(name).items():
         return False
-    held = client.resolve(folder.reference, Clock(None))
-    if held.identity != tensors.identity or not facts.whole_in(name).items() <= held.whole_in(name).items():
-        return False
-    return len(facts.whole_in(name)) == len(facts.names) and client.resolve(artifact.reference, Clock(None)).identity == facts.identity
+    return artifact.view().client.resolve(artifact.reference, Clock(None)).identity == facts.identity
 
 
 class Part(Mapping):
