@@ -195,6 +195,21 @@ static int choose_memory(struct preparation *prep)
     return error_append(&prep->error, "; memory auto would copy it");
 }
 
+bool prepare_may_find_pages(const struct preparation *prep)
+{
+    const struct load_spec *spec = &prep->spec;
+    const struct source_caps *caps = &prep->mapping->artifact->source->caps;
+    bool is_plain =
+        prep->goal == GOAL_REPLICA && spec->policy.collective != COLLECTIVE_REQUIRED && !prepare_wants_group(prep);
+    return spec->resident_only && spec->memory == MEMORY_AUTO && !prep->is_lent && is_plain && caps->residency &&
+           !caps->residency_is_far;
+}
+
+void prepare_refuse_reading(struct preparation *prep)
+{
+    fail(&prep->error, ERROR_FAILED_PRECONDITION, REASON(NOT_RESIDENT), "%s is not in memory", prep->spec.artifact);
+}
+
 /* What is only explained needs none. */
 static int read_scales(struct preparation *prep, const struct cancel *cancel)
 {
@@ -207,10 +222,15 @@ void prepare_plan(struct preparation *prep, const struct cancel *cancel)
 {
     struct metadata_account before = metadata_enter(account_of(prep));
     uint64_t start = clock_now_ns();
-    prep->cached_share = residency_cached_share(prep->mapping);
+    bool is_for_pages = prepare_may_find_pages(prep);
     open_files(prep, cancel);
-    struct plan_facts facts = prepare_facts(prep);
-    prepare_plan_with(prep, &facts);
+    prep->cached_share = is_for_pages && !prep->mapped.facts.is_possible ? 0 : residency_cached_share(prep->mapping);
+    if (is_for_pages && prep->cached_share < 1) {
+        prepare_refuse_reading(prep);
+    } else {
+        struct plan_facts facts = prepare_facts(prep);
+        prepare_plan_with(prep, &facts);
+    }
     if (prep->plan && (choose_memory(prep) < 0 || read_scales(prep, cancel) < 0)) {
         plan_destroy(prep->plan);
         prep->plan = NULL;

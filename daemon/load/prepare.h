@@ -64,6 +64,9 @@ void prepare_plan_with(struct preparation *prep, const struct plan_facts *facts)
 struct plan_facts prepare_facts(const struct preparation *prep); /* borrows; needs the mapping */
 bool prepare_is_of_group(const struct preparation *prep);        /* names one, whatever becomes of it */
 bool prepare_wants_group(const struct preparation *prep);        /* and nothing in policy or strategy speaks against it */
+/* Wants only what is there, and may find the pages of its files there: for that it has to be planned. */
+bool prepare_may_find_pages(const struct preparation *prep);
+void prepare_refuse_reading(struct preparation *prep); /* the error of somebody who wants only what is there */
 /* Drops replicas that nobody holds for what the error says is short. True: try again. Loop thread. */
 bool prepare_find_room(struct preparation *prep, const struct error *error);
 

@@ -174,7 +174,7 @@ static void on_resolved(struct loop_work *work)
     replica_drop_stale(prep->target.replicas, artifact);
     bool must_plan = prep->goal == GOAL_PLAN || prep->spec.memory == MEMORY_MAPPED ||
                      prep->spec.policy.collective == COLLECTIVE_REQUIRED || prepare_wants_group(prep);
-    if (!must_plan && (ticket_use_existing(ticket) || refuse_reading(ticket)))
+    if (!must_plan && (ticket_use_existing(ticket) || (!prepare_may_find_pages(prep) && refuse_reading(ticket))))
         return;
     prep->costs = calibration_get(ticket->table->services->calibration, artifact->source->caps.device_id);
     ticket_set_state(ticket, TICKET_PLANNING);
@@ -284,8 +284,7 @@ static bool refuse_reading(struct ticket *ticket)
 {
     if (!ticket->prep.spec.resident_only)
         return false;
-    fail(&ticket->prep.error, ERROR_FAILED_PRECONDITION, REASON(NOT_RESIDENT), "%s is not in memory",
-         ticket->result.artifact);
+    prepare_refuse_reading(&ticket->prep);
     ticket_finish(ticket, &ticket->prep.error);
     return true;
 }

@@ -238,6 +238,18 @@ def test_auto_maps_what_is_proven_and_estimated_to_be_quicker(trusting, large):
     lease.end()
 
 
+def test_who_wants_only_what_is_in_memory_gets_cached_pages_and_reads_no_others(trusting, large):
+    daemon = trusting(large.parent)
+    large.read_bytes()
+    lease = Lease(daemon, large, memory=AUTO, resident_only=True)
+    assert lease.result.report.memory == "mapped" and len(lease.fds) == 1
+    lease.end()
+    evict(large)
+    for memory in (AUTO, COPIED):
+        assert "is not in memory" in refusal(daemon, large, memory=memory, resident_only=True)[1]
+    assert resident(large) < MiB and daemon.status()["totals"]["failed"] == 0
+
+
 def test_a_snapshot_of_the_hubs_cache_is_mapped(start, models, model):
     """By its reference, and by its path: links lead to the blobs, which the word for the cache covers."""
     cache, commit = models / "hub" / "models--org--m", "0123456789abcdef0123456789abcdef01234567"
