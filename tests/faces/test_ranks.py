@@ -25,3 +25,11 @@ def test_each_rank_has_its_part_and_reads_nothing_else(answers, models, way):
     assert answers["plain"][0]["sharded"] > 10 and answers["plain"][0]["read"] == 0
     need = sum(rank["need"] for rank in answers[way])
     assert 0.9 * models.bytes_of("llama") < answers[way][0]["read"] <= 1.05 * need < 1.2 * models.bytes_of("llama")
+
+
+def test_a_launcher_runs_it_as_the_module_of_each_rank(start, tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text("import json, os, safetensors\nprint(json.dumps({os.environ['RANK']: safetensors.safe_open.__mro__[1].__module__}) + '\\n', "
+                       "end='', flush=True)\n")
+    said = start("-m", "torch.distributed.run", "--nproc-per-node", 2, "-m", "tensorcast_client", "run", program)()
+    assert sorted(map(str, said)) == [str({rank: "tensorcast_client.safetensors.handle"}) for rank in ("0", "1")]
