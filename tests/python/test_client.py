@@ -11,6 +11,7 @@ import pytest
 
 import tensorcast_client as tc
 from fake_daemon import Refused
+from tensorcast_client import client as client_module
 from tensorcast_client.messages import OPEN_END
 
 REF = "disk:/models/m"
@@ -52,13 +53,17 @@ def test_a_second_handle_asks_only_whether_something_changed(fake, client, tenso
     assert client.artifact(REF).tensor_names == ["new"]
 
 
-def test_only_the_last_few_artifacts_are_remembered(fake, client, tensors):
+@pytest.mark.parametrize("most_tensors, n_remembered", [(1000, 10), (5, 5), (0, 2)])
+def test_the_last_artifacts_are_remembered_and_more_of_them_where_they_are_small(fake, client, monkeypatch, most_tensors, n_remembered):
+    for name, value in {"_REMEMBERED_OF_ANY_SIZE": 2, "_REMEMBERED_ARTIFACTS": 10, "_REMEMBERED_TENSORS": most_tensors}.items():
+        monkeypatch.setattr(client_module, name, value)
     for i in range(20):
         fake.put(f"disk:/{i}", {"x": ("U8", numbers((1,), np.uint8))})
         client.artifact(f"disk:/{i}").tensor_names
-    client.artifact("disk:/0").tensor_names
-    client.artifact("disk:/19").tensor_names
-    assert [request.known_identity for request in fake.asked("Resolve")][-2:] == ["", "disk:/19#1"]
+    forgotten = 19 - n_remembered
+    for i in (forgotten + 1, forgotten):
+        client.artifact(f"disk:/{i}").tensor_names
+    assert [request.known_identity for request in fake.asked("Resolve")][-2:] == [f"disk:/{forgotten + 1}#1", ""]
 
 
 def test_whole_tensors_by_name_need_one_call(fake, client, tensors):

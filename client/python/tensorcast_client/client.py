@@ -26,7 +26,7 @@ _LONGEST_TIMEOUT_S = 1e6  # threading.Timer and gRPC know no infinity
 _ASK_BEFORE_S = 0.5  # how long before a deadline passes the daemon is asked what it waits for
 _PASSED_THERE = "DEADLINE_EXCEEDED"  # when the daemon has noticed first
 _SUN_PATH_BYTES = 107
-_REMEMBERED_ARTIFACTS = 8
+_REMEMBERED_OF_ANY_SIZE, _REMEMBERED_ARTIFACTS, _REMEMBERED_TENSORS = 8, 256, 200_000  # a checkpoint has some hundred files
 _FOR_THE_PACKAGE = {"ask", "channel", "first_answer_timeout", "resolve"}  # not what users look for
 
 
@@ -180,9 +180,15 @@ class Client:
             known = Facts(answer)
         self._resolved.pop(key, None)
         self._resolved[key] = known
-        for old in list(self._resolved)[:-_REMEMBERED_ARTIFACTS]:
-            self._resolved.pop(old, None)
+        self._forget_oldest()
         return known
+
+    def _forget_oldest(self):
+        n_tensors = 0
+        for n, (key, facts) in enumerate(reversed(list(self._resolved.items()))):
+            n_tensors += len(facts.names)
+            if n >= _REMEMBERED_ARTIFACTS or (n >= _REMEMBERED_OF_ANY_SIZE and n_tensors > _REMEMBERED_TENSORS):
+                self._resolved.pop(key, None)
 
 
 class _Waiting:
