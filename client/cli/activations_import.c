@@ -123,12 +123,12 @@ static void tell_unread(const struct error *error)
         fprintf(stderr, "tensorcast: metadata.json is not compared: %s\n", error->message);
 }
 
-static void read_metadata(struct import *import, size_t first, const char *folder)
+static void read_metadata(struct import *import, size_t first, const char *folder, int folder_fd)
 {
     char *path = memory_print("%s/metadata.json", folder), *text = NULL;
     size_t length;
     struct error error;
-    if (read_file(path, MAX_METADATA_BYTES, &text, &length, &error) == 0)
+    if (read_found_file(folder_fd, "metadata.json", path, MAX_METADATA_BYTES, &text, &length, &error) == 0)
         add_metadata(import, first, text, length);
     else
         tell_unread(&error);
@@ -172,14 +172,14 @@ static int list_folder(struct import *import, const char *folder, struct error *
     for (const struct dirent *entry; !failed && (entry = readdir(directory)) != NULL;)
         if (is_shard(entry->d_name))
             failed = add_found(import, dirfd(directory), entry->d_name, memory_print("%s/%s", folder, entry->d_name), error);
+    if (!failed && import->n_shards == first)
+        failed = fail_none(folder, error);
+    if (!failed) {
+        sort_shards(import, first);
+        read_metadata(import, first, folder, dirfd(directory));
+    }
     closedir(directory);
-    if (failed)
-        return -1;
-    if (import->n_shards == first)
-        return fail_none(folder, error);
-    sort_shards(import, first);
-    read_metadata(import, first, folder);
-    return 0;
+    return failed;
 }
 
 static int list_bucket_folder(struct import *import, const char *folder, struct error *error)

@@ -161,6 +161,14 @@ def test_metadata_that_are_damaged_are_told_and_the_shards_are_believed(daemon, 
     assert sorted(stored(acts / "host_003")) == [1]
 
 
+def test_metadata_that_are_no_file_are_told_and_hang_nobody(daemon, acts, tmp_path):
+    shard(tmp_path / "shard_0001.pkl.gz", {4: [(1, sample(1)[4])]})
+    os.mkfifo(tmp_path / "metadata.json")
+    told = daemon.cli.ok("activations", "import", acts, tmp_path, "--host", 3).err
+    assert "metadata.json is not compared" in told and "is no regular file" in told
+    assert sorted(stored(acts / "host_003")) == [1]
+
+
 @pytest.mark.parametrize("more", [0, 1])
 def test_a_metadata_json_of_256_mib_is_read_and_of_a_longer_one_it_is_said_that_it_is_not(daemon, acts, tmp_path, more):
     shard(tmp_path / "shard_0001.pkl.gz", {4: [(1, sample(1)[4])]})
