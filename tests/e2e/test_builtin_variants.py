@@ -158,6 +158,8 @@ def test_a_variant_is_an_artifact_for_torch_and_for_whoever_comes_later(daemon, 
     wanted = titan(tensors)
     state = {name: torch.zeros(tensor.shape, dtype=tensor.dtype) for name, tensor in wanted.items()}
     with tc.connect(daemon.socket) as client:
+        titanic = client.artifact(reference).variant("hf-llama-to-torchtitan")
+        assert not titanic.prewarm()["from_replica"]
         reader = TensorcastReader(reference, variant="hf-llama-to-torchtitan", client=client)
         torch.distributed.checkpoint.load(state, storage_reader=reader, no_dist=True)
         same(state, wanted)
@@ -166,8 +168,6 @@ def test_a_variant_is_an_artifact_for_torch_and_for_whoever_comes_later(daemon, 
                                                                               {"rename": {"lm_head.weight": "weight"}}]})
         load_state_dict(module, variant)
         assert torch.equal(module.weight, tensors["lm_head.weight"])
-        titanic = client.artifact(reference).variant("hf-llama-to-torchtitan")
-        assert not titanic.prewarm()["from_replica"]
         with titanic.tensor_dict(framework="torch") as loaded:
             assert loaded.diagnostics["from_replica"]
         with client.artifact(reference).tensor_dict(framework="torch") as loaded:  # its bytes are others
