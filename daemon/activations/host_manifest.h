@@ -14,9 +14,8 @@
 enum {
     HOST_MANIFEST_VERSION = 1,
     HOST_MANIFEST_MAX_BYTES = 1 << 30, /* what is longer is not read */
-    HOST_MANIFEST_FULL_BYTES =
-        896 << 20, /* of what the format counts: nothing is begun any more that would make it longer; what is
-                                             not sealed yet, and the words about where segments lie, still have room */
+    /* What would make it longer is not begun any more. What is not sealed yet, and where segments lie, still has room. */
+    HOST_MANIFEST_FULL_BYTES = 896 << 20,
 };
 
 struct manifest_segment {
@@ -43,7 +42,8 @@ int host_manifest_parse(struct host_manifest *manifest, uint32_t host, const cha
 /* `segment` without a text, and the text, which is copied at the cost of the thread's user. */
 int host_manifest_add(struct host_manifest *manifest, const struct manifest_segment *segment, const char *text,
                       size_t text_bytes, struct error *error);
-/* Where a segment that is listed lies from now on. RESOURCE_EXHAUSTED when the manifest is full. `uploaded` is copied; NULL = as it is. */
+/* Where a segment that is listed lies from now on. RESOURCE_EXHAUSTED when the manifest is full. `uploaded` is copied;
+ * NULL = as it is. */
 int host_manifest_move(struct host_manifest *manifest, uint32_t number, bool is_local, const char *uploaded,
                        struct error *error);
 int host_manifest_fail_full(struct error *error);                               /* -1 */

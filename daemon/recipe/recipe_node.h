@@ -31,7 +31,7 @@ enum { RECIPE_MAX_DEPTH = JSON_MAX_DEPTH };
 int recipe_node_parse(const char *json, size_t length, const char *what, struct arena *arena, struct recipe_node *node,
                       struct error *error);
 
-/* Sets the key that occurs twice and returns true. `keys` belong to one map. */
+/* 1: *key occurs twice in this map; 0: none does; -1 where there is no memory to find out. */
 int recipe_node_find_duplicate(const struct recipe_node *map, const struct recipe_node **key, struct error *error);
 /* NULL = there is no such key. */
 const struct recipe_node *recipe_node_get(const struct recipe_node *map, const char *key);

@@ -11,6 +11,7 @@
 #include "config/config.h"
 #include "config/schema.h"
 #include "observe/log.h"
+#include "tests/support/config_refused.h"
 
 #include <cmocka.h> /* last: its macro fail() would hide ours */
 
@@ -24,18 +25,6 @@ static const struct config *parse(const char *text)
     if (!config)
         fail_msg("%s\n%s", text, error.message);
     return config;
-}
-
-static void refused(const char *text, const char *place, const char *reason, const char *word)
-{
-    struct error error;
-    const struct config *config = config_parse(text, strlen(text), "/etc/store.yaml", &error);
-    if (config)
-        fail_msg("accepted: %s", text);
-    assert_int_equal(error.code, ERROR_INVALID_ARGUMENT);
-    if (strncmp(error.message, place, strlen(place)) != 0 || !strstr(error.message, word) ||
-        strcmp(error.reason, reason) != 0)
-        fail_msg("%s\ngives %s: %s\ninstead of %s ... %s", text, error.reason, error.message, place, word);
 }
 
 static char *printed(const struct config *config)

@@ -9,22 +9,11 @@
 #include <unistd.h>
 
 #include "config/config.h"
+#include "tests/support/config_refused.h"
 
 #include <cmocka.h> /* last: its macro fail() would hide ours */
 
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
-
-static void refused(const char *text, const char *place, const char *reason, const char *word)
-{
-    struct error error;
-    const struct config *config = config_parse(text, strlen(text), "/etc/store.yaml", &error);
-    if (config)
-        fail_msg("accepted: %s", text);
-    assert_int_equal(error.code, ERROR_INVALID_ARGUMENT);
-    if (strncmp(error.message, place, strlen(place)) != 0 || !strstr(error.message, word) ||
-        strcmp(error.reason, reason) != 0)
-        fail_msg("%s\ngives %s: %s\ninstead of %s ... %s", text, error.reason, error.message, place, word);
-}
 
 static void what_is_not_one_plain_yaml_mapping_is_refused(void **state)
 {
