@@ -574,13 +574,22 @@ static void take_little(struct rpc_fixture *of, void *unused)
         setsockopt(connection->fd, SOL_SOCKET, SO_SNDBUF, &least, sizeof least);
 }
 
-/* So many requests that no quota has room for, of a client that does not read meanwhile. They come in pieces. */
+static void turn(struct rpc_fixture *of, void *unused)
+{
+    (void)of, (void)unused;
+}
+
+/* So many requests that no quota has room for, of a client that does not read meanwhile. Each is answered before the next one comes:
+ * a socket counts what it sends by pieces, and answers that go in few of them would all fit. */
 static void ask_for_refusals(int n)
 {
     quota_set_limits(rpc_scene.fixture.quota, QUOTA_CALLS, 0, 0);
     rpc_fixture_on_loop(&rpc_scene.fixture, take_little, NULL);
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < n; i++) {
         ask((struct request){EMPTY, .path = SERVICE "Explain"});
+        rpc_fixture_on_loop(&rpc_scene.fixture, turn, NULL);
+        rpc_fixture_on_loop(&rpc_scene.fixture, turn, NULL);
+    }
 }
 
 /* It seems to live meanwhile: it answers pings. */
