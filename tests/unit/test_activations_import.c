@@ -1,6 +1,7 @@
 /* How many shards are taken; what is in them is e2e/test_activation_shards.py's. */
 #include <dirent.h>
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -29,6 +30,36 @@ struct dirent *readdir(DIR *directory)
     return n_told++ < n_made_up ? &entry : NULL;
 }
 
+/* The folder and the shard are opened once and kept: doing it for each of two million took twelve seconds. */
+static struct {
+    char name[16];
+    int fd;
+} opened[2];
+static size_t n_opened;
+
+int openat(int folder_fd, const char *name, int flags, ...)
+{
+    int (*real)(int, const char *, int, ...) = (int (*)(int, const char *, int, ...))dlsym(RTLD_NEXT, "openat");
+    for (size_t i = 0; n_told && i < n_opened; i++)
+        if (strcmp(opened[i].name, name) == 0)
+            return opened[i].fd;
+    int fd = real(folder_fd, name, flags);
+    if (n_told && n_opened < sizeof opened / sizeof *opened) {
+        snprintf(opened[n_opened].name, sizeof opened->name, "%s", name);
+        opened[n_opened++].fd = fd;
+    }
+    return fd;
+}
+
+int close(int fd)
+{
+    int (*real)(int) = (int (*)(int))dlsym(RTLD_NEXT, "close");
+    for (size_t i = 0; n_told && i < n_opened; i++)
+        if (opened[i].fd == fd)
+            return 0;
+    return real(fd);
+}
+
 static void a_million_shards_are_listed_and_with_one_more_nothing_is_imported(void **state)
 {
     char folder[] = "/tmp/tc-import-XXXXXX", store[64];
@@ -43,7 +74,7 @@ static void a_million_shards_are_listed_and_with_one_more_nothing_is_imported(vo
     for (size_t more = 0; more < 2; more++) {
         struct error error;
         n_made_up = (1 << 20) + more;
-        n_told = 0;
+        n_told = n_opened = 0;
         assert_int_equal(activations_import(&run, &error), -1);
         assert_int_equal(error.code, more ? ERROR_RESOURCE_EXHAUSTED : ERROR_INVALID_ARGUMENT); /* the first was opened */
         assert_int_equal(strcmp(error.reason, "TOO_MANY_SHARDS") == 0, more);
