@@ -5,9 +5,8 @@
 #     python=$(bash setup/setup.sh test)     ... and the tests; also: bench, fuzz, jax, lint, stores
 #     bash setup/setup.sh test debian        the Debian packages alone
 #
-# Debian packages come through apt-get (as root, or through sudo), Python packages through pip into a virtual environment
-# under $XDG_CACHE_HOME/tensorcast, named after the packages in it, so that clones share it and a changed list makes a new
-# one. When nothing is missing nothing is fetched. TENSORCAST_TORCH=0 leaves torch (several GB) out.
+# Debian packages come through apt-get (as root, or through sudo), Python packages into a virtual environment (venv.sh), named after
+# the packages in it, so that clones share it and a changed list makes a new one. When nothing is missing nothing is fetched. TENSORCAST_TORCH=0 leaves torch (several GB) out.
 set -euo pipefail
 work=${1:-build}
 here=$(cd "$(dirname "$0")" && pwd)
@@ -42,27 +41,10 @@ install_debian() {
   exec 8>&-
 }
 
-# A folder that this user may write to: the cache, or the clone itself where there is no home.
-venv_parent() {
-  local cache=${XDG_CACHE_HOME:-${HOME:-/nonexistent}/.cache}/tensorcast
-  if mkdir -p "$cache" 2>/dev/null && [ -w "$cache" ]; then echo "$cache"; return; fi
-  mkdir -p "$here/../build" && cd "$here/../build" && pwd
-}
-
 install_python() {
-  local list=() interpreter=/usr/bin/python3 venv
+  local list=()
   mapfile -t list < <(wanted packages.python | if [ "${TENSORCAST_TORCH:-1}" = 0 ]; then grep -v '^torch=='; else cat; fi)
-  venv=$(venv_parent)/python-$work-$( (echo "${list[@]}"; "$interpreter" --version) | sha256sum | cut -c1-12)
-  exec 9>"$venv.lock"
-  flock 9 # two clones may be setting up at once
-  if [ ! -e "$venv/complete" ]; then
-    say "installing Python packages into $venv: ${list[*]}"
-    rm -rf "$venv"
-    "$interpreter" -m venv "$venv"
-    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check "${list[@]}" >&2
-    touch "$venv/complete"
-  fi
-  echo "$venv/bin/python"
+  bash "$here/venv.sh" "$work" "${list[*]}" "${list[@]}"
 }
 
 install_debian

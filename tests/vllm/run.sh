@@ -9,7 +9,7 @@ cd "$(dirname "$0")/../.."
 [ "${1:-}" != --all ] || { export TENSORCAST_VLLM_ALL=1; shift; }
 bash setup/setup.sh test >/dev/null
 python=$(bash tests/vllm/setup.sh)
-TENSORCAST_SGLANG=$(bash tests/vllm/setup_sglang.sh "$python")
+TENSORCAST_SGLANG=$(bash tests/vllm/setup_sglang.sh)
 export TENSORCAST_SGLANG
 make -j"$(nproc)" all >/dev/null
 copy=$(mktemp -d)

@@ -1,18 +1,7 @@
 #!/usr/bin/env bash
-# Installs what imports SGLang's loader classes (200 MB) into a folder of its own, kept between runs and shared by clones, and prints
-# it, as the only line on stdout.       usage: folder=$(bash tests/vllm/setup_sglang.sh PYTHON)
+# Installs what imports SGLang's loader classes (200 MB) into a virtual environment of its own (setup/venv.sh), and prints the folder
+# of its packages, as the only line on stdout.       usage: folder=$(bash tests/vllm/setup_sglang.sh)
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
-python=$1
-cache=${XDG_CACHE_HOME:-${HOME:?}/.cache}/tensorcast
-folder=$cache/python-sglang-$( (cat "$here/packages.sglang"; "$python" --version) | sha256sum | cut -c1-12)
-mkdir -p "$cache"
-exec 9>"$folder.lock"
-flock 9 # two clones may be setting up at once
-if [ ! -e "$folder/complete" ]; then
-  echo "setup: installing SGLang into $folder" >&2
-  rm -rf "$folder"
-  "$python" -m pip install --quiet --disable-pip-version-check --no-deps --compile --target "$folder" -r "$here/packages.sglang" >&2
-  touch "$folder/complete"
-fi
-echo "$folder"
+python=$(bash "$here/../../setup/venv.sh" sglang "$(cat "$here/packages.sglang")" --no-deps -r "$here/packages.sglang")
+"$python" -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])'
