@@ -380,10 +380,20 @@ static int take_word(struct parse *parse, const char *word)
     return 0;
 }
 
-/* Of the earlier tool: "-o", "value". */
+/* Of the earlier tool: "-o", "-t", and "-o=DIR", "-t=4", "-t4"; "-out" is none of them but a slip. */
+static bool is_short_option(const char *word)
+{
+    bool is_known = word[0] == '-' && (word[1] == 'o' || word[1] == 't');
+    return is_known && (!word[2] || word[2] == '=' || (word[1] == 't' && word[2] >= '0' && word[2] <= '9'));
+}
+
 static int take_short_option(struct parse *parse, int argc, char **argv, int *at)
 {
-    char *words[] = {argv[*at][1] == 'o' ? "--out" : "--target-world-size", *at + 1 < argc ? argv[*at + 1] : NULL};
+    char *joined = argv[*at][2] ? argv[*at] + 2 + (argv[*at][2] == '=') : NULL;
+    char *words[] = {argv[*at][1] == 'o' ? "--out" : "--target-world-size", joined};
+    if (joined)
+        return take_option(parse, 2, words, &(int){0});
+    words[1] = *at + 1 < argc ? argv[*at + 1] : NULL;
     int n_words = words[1] ? 2 : 1, word = 0;
     if (take_option(parse, n_words, words, &word) < 0)
         return -1;
@@ -409,7 +419,7 @@ static int take_line(struct parse *parse, int argc, char **argv)
             status = take_option(parse, 1, (char *[]){"--quiet"}, &(int){0});
         else if (strcmp(word, "-v") == 0)
             status = usage_error(parse->error, "there is no option -v; -V prints the version");
-        else if (strcmp(word, "-o") == 0 || strcmp(word, "-t") == 0)
+        else if (is_short_option(word))
             status = take_short_option(parse, argc, argv, &at);
         else if (word[1] == '-')
             status = take_option(parse, argc, argv, &at);
