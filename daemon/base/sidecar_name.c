@@ -9,6 +9,9 @@
 static const char *const endings[] = {".json",  ".jsonl", ".txt", ".model", ".tiktoken",
                                       ".jinja", ".yaml",  ".yml", ".py",    ".md"};
 
+/* What has to go wherever the model goes, and has no ending. */
+static const char *const whole_names[] = {"LICENSE", "NOTICE"};
+
 /* Says where tensors are; `inspect` tells the same of what was checked. */
 #define INDEX_ENDING ".index.json"
 #define TOPOLOGY_NAME "topology.json"
@@ -37,6 +40,9 @@ bool sidecar_name_is_valid(const char *name)
         return false;
     for (size_t i = 0; i < sizeof endings / sizeof endings[0]; i++)
         if (text_ends_with(name, length, endings[i]))
+            return true;
+    for (size_t i = 0; i < sizeof whole_names / sizeof whole_names[0]; i++)
+        if (strcmp(name, whole_names[i]) == 0)
             return true;
     return false;
 }

@@ -14,8 +14,8 @@ enum {
     SIDECAR_MAX_NAME_BYTES = 255,         /* what file systems take */
 };
 
-/* A plain UTF-8 file name, not hidden, with the ending of a configuration, a tokenizer, a template or model code. Never one
- * with a slash or a control character, never tensors or their index. */
+/* A plain UTF-8 file name, not hidden, with the ending of a configuration, a tokenizer, a template or model code; or a
+ * licence (LICENSE, NOTICE). Never one with a slash or a control character, never tensors or their index. */
 bool sidecar_name_is_valid(const char *name);
 uint64_t sidecar_max_bytes(const char *name);
 

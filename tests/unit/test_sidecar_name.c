@@ -11,10 +11,19 @@
 
 static void what_models_bring_along_is_a_sidecar(void **state)
 {
-    static const char *const names[] = {
-        "config.json",           "tokenizer.model",   "merges.txt", "qwen.tiktoken", "a b.json",
-        "chat_template.jinja",   "modeling_thing.py", "README.md",  "größe.json",    "tokenizer_config.json",
-        "generation_config.json"};
+    static const char *const names[] = {"config.json",
+                                        "tokenizer.model",
+                                        "merges.txt",
+                                        "qwen.tiktoken",
+                                        "a b.json",
+                                        "chat_template.jinja",
+                                        "modeling_thing.py",
+                                        "README.md",
+                                        "größe.json",
+                                        "tokenizer_config.json",
+                                        "generation_config.json",
+                                        "LICENSE",
+                                        "NOTICE"};
     (void)state;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (!sidecar_name_is_valid(names[i]))
@@ -43,7 +52,9 @@ static void tensors_hidden_files_and_paths_are_none(void **state)
                                         "a\x7f.json",
                                         "\xff.json",
                                         "configjson",
-                                        "config.JSON"};
+                                        "config.JSON",
+                                        "LICENSE.exe",
+                                        "a LICENSE"};
     (void)state;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (sidecar_name_is_valid(names[i]))
