@@ -339,6 +339,13 @@ static int write_target(struct command_run *run, struct error *error)
     return -1;
 }
 
+/* Else a path as it stands. "disk:DIR" is no more a folder of that name than "mem:NAME" is. */
+static bool is_reference(const char *out)
+{
+    return strstr(out, "://") || strncmp(out, "disk:", 5) == 0 || strncmp(out, "file:/", 6) == 0 ||
+           strncmp(out, "mem:", 4) == 0;
+}
+
 /* The folder that is written: what --out says, which may be written as every reference is, or this disk's on the way to a
  * store. NULL on error. */
 static const char *find_folder(struct command_run *run, struct error *error)
@@ -349,7 +356,7 @@ static const char *find_folder(struct command_run *run, struct error *error)
         return NULL;
     if (run->stage.path)
         return run->stage.path;
-    if (!strstr(out, "://") && strncmp(out, "disk:/", 6) != 0 && strncmp(out, "file:/", 6) != 0)
+    if (!is_reference(out))
         return out;
     const char *reference = client_reference(out, &run->arena, error);
     if (!reference || strncmp(reference, "disk:", 5) == 0)

@@ -196,10 +196,12 @@ def test_the_target_may_be_written_as_a_reference(alone, models, tmp_path):
     for out, folder in [(f"disk:{tmp_path}/a", "a"), (f"file://{tmp_path}/b%20c", "b c")]:
         assert alone.json("export", models / "m", "--out", out)["out"] == out
         same(whole(tmp_path / folder), arrays)
-    for out, why in [("hf://org/model", "gs:// or s3://"), ("https://host/x", "gs:// or s3://"), ("gcs://bucket/x", "gs://bucket/x")]:
+    alone.ok("export", models / "m", "--out", "disk:d", cwd=tmp_path)
+    for out, why in [("hf://org/model", "gs:// or s3://"), ("https://host/x", "gs:// or s3://"), ("gcs://bucket/x", "gs://bucket/x"),
+                     ("mem:policy", "gs:// or s3://")]:
         refused = alone.run("export", models / "m", "--out", out, cwd=tmp_path)
         assert refused.status == "INVALID_ARGUMENT" and why in refused.err, refused
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b c"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b c", "d"]
 
 
 def test_progress_lines_end_with_everything_done(alone, models, tmp_path):
