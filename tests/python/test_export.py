@@ -76,6 +76,8 @@ def test_a_recipe_a_mapping_and_a_view_are_files_or_dicts(model, tmp_path, monke
     assert load_file("out/a.safetensors")["v"].shape == (8, 6) and list(load_file("out/b.safetensors")) == ["n"]
     tc.export(model, "part", view={"tensors": [{"name": "w", "slices": [[0, 2], [0, None]]}]})
     assert load_file("part/model.safetensors")["w"].shape == (2, 6)
+    tc.export(model, "flat", variant={"version": 1, "steps": [{"reshape": {"tensors": ["w"], "shape": [np.int64(-1)]}}]})
+    assert load_file("flat/model.safetensors")["w"].ndim == 1
     with pytest.raises(ValueError, match="step 1"):
         tc.export(model, "no", variant={"version": 1, "steps": [{"cast": {"tensors": ["w"], "dtype": "I8"}}]})
     with pytest.raises(ValueError, match="variant is no JSON"):

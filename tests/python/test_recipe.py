@@ -81,6 +81,8 @@ def test_a_variable_may_have_a_default_and_without_one_has_to_be_known(art):
     refused(art.variant({"version": 1, "steps": [{}, {"a": "${nothing}"}]}).variant_json, "step 2", "${nothing}", "config.json")
     refused(art.variant({"version": 1, "steps": [{"a": "${rope:-1}"}]}).variant_json, "step 1", "${rope}", "a mapping", "config.json")
     assert steps_of(art.variant({"version": 1, "steps": [{"a": "${x}", "b": "l.${x}.${y:-08}"}]}, set={"x": "007"})) == [{"a": 7, "b": "l.007.08"}]
+    counted = art.variant({"version": 1, "steps": [{"a": np.int64(2), "b": "${x}", "c": "l.${x}"}]}, set={"x": np.uint8(3)})
+    assert steps_of(counted) == [{"a": 2, "b": 3, "c": "l.3"}]
 
 
 def test_a_value_that_the_recipe_has_no_use_for_is_refused(art):

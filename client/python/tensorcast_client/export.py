@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import operator
 import os
 import shutil
 import subprocess
@@ -47,7 +48,7 @@ def _written(options, folder):
     paths = {name: Path(folder, f"{name}.json") for name in _DOCUMENTS if isinstance(options.get(name), Mapping)}
     for name, path in paths.items():
         try:
-            path.write_text(json.dumps(_with_paths(options[name]) if name == "variant" else options[name]))
+            path.write_text(json.dumps(_with_paths(options[name]) if name == "variant" else options[name], default=operator.index))
         except (TypeError, ValueError) as error:
             raise errors.invalid(f"{name} is no JSON: {error}", "USAGE") from None
     return {**options, **paths}

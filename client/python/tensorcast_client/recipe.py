@@ -7,6 +7,7 @@ the line on which the step begins is put before its complaint.
 from __future__ import annotations
 
 import json
+import operator
 import os
 import re
 from collections.abc import Mapping
@@ -73,7 +74,7 @@ def to_json(recipes, config):
     names = ", ".join(recipe.name for recipe in recipes)
     try:
         data = json.dumps(_joined([_filled(recipe, _Values(recipe.values, config)) for recipe in recipes]), separators=(",", ":"),
-                          ensure_ascii=False, allow_nan=False).encode()
+                          ensure_ascii=False, allow_nan=False, default=operator.index).encode()  # NumPy's integers
     except (TypeError, ValueError, RecursionError) as error:
         if isinstance(error, errors.TensorcastError):
             raise
@@ -202,5 +203,5 @@ def _substituted(node, values):
 def _text(text, values):
     def replace(match):
         value = values(*match.groups())
-        return value if isinstance(value, str) else json.dumps(value)
+        return value if isinstance(value, str) else json.dumps(value, default=operator.index)
     return _VARIABLE.sub(replace, text)
