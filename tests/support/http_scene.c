@@ -38,6 +38,7 @@ void http_scene_start(struct http_engine_options options)
     http_scene.script = http_script_start(&(struct http_script_options){.play = play,
                                                                         .accept = http_scene.accept,
                                                                         .data = &http_scene,
+                                                                        .body_limit = http_scene.body_limit,
                                                                         .object = http_scene.object,
                                                                         .object_bytes = OBJECT_BYTES});
     http_script_url(http_scene.script, "/bucket/o?sig=SECRET", http_scene.url);

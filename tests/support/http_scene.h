@@ -20,6 +20,7 @@ extern struct http_scene {
     struct http_script *script;
     play_fn *plays[4], *others;                      /* of the first requests; of the rest. NULL = served well */
     bool (*accept)(unsigned connection, void *data); /* NULL = all of them */
+    size_t body_limit;                               /* of the script */
     char url[HTTP_SCRIPT_URL_CHARS];
     struct error error;              /* of the last read */
     atomic_int n_gone, is_cancelled; /* n_gone: counted by the test's plays */

@@ -16,6 +16,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/crc.h"
 #include "base/memory.h"
 
 enum { TLS_HANDSHAKE = 0x16 };
@@ -36,6 +37,7 @@ struct http_script_peer {
     pthread_t thread;
     int socket; /* -1 = gone */
     unsigned connection;
+    size_t body_left_bytes;
     struct http_script_request request;
 };
 
@@ -162,15 +164,38 @@ static bool read_some(struct http_script_peer *peer, char *bytes, size_t room, s
     return got > 0;
 }
 
-static bool drop_body(struct http_script_peer *peer, size_t have)
+static void sum_body(struct http_script_peer *peer, const char *bytes, size_t count)
+{
+    peer->request.body_crc32c = crc32c_update(peer->request.body_crc32c, bytes, count);
+    peer->body_left_bytes -= count;
+}
+
+/* Until so many bytes of it are left. */
+static bool take_body(struct http_script_peer *peer, size_t left_bytes)
+{
+    char bytes[4096];
+    while (peer->body_left_bytes > left_bytes) {
+        size_t room = peer->body_left_bytes - left_bytes, count;
+        if (!read_some(peer, bytes, room < sizeof bytes ? room : sizeof bytes, &count))
+            return false;
+        sum_body(peer, bytes, count);
+    }
+    return true;
+}
+
+void http_script_take_body(struct http_script_peer *peer)
+{
+    take_body(peer, 0);
+}
+
+static bool begin_body(struct http_script_peer *peer, const char *bytes, size_t count)
 {
     const char *length = http_script_header(&peer->request, "content-length");
-    size_t left = length ? strtoul(length, NULL, 10) : 0, count;
-    char bytes[4096];
-    for (left = left > have ? left - have : 0; left > 0; left -= count)
-        if (!read_some(peer, bytes, left < sizeof bytes ? left : sizeof bytes, &count))
-            return false;
-    return true;
+    size_t body_bytes = length ? strtoul(length, NULL, 10) : 0, limit = peer->script->options.body_limit;
+    peer->body_left_bytes = body_bytes;
+    peer->request.body_crc32c = 0;
+    sum_body(peer, bytes, count < body_bytes ? count : body_bytes);
+    return take_body(peer, limit > 0 && limit < body_bytes ? body_bytes - limit : 0);
 }
 
 /* No pipelining: what follows a head is its body. */
@@ -192,11 +217,13 @@ static bool read_request(struct http_script_peer *peer)
         end = strstr(request->head, "\r\n\r\n");
     }
     size_t head_bytes = (size_t)(end + 4 - request->head);
+    char body[sizeof request->head];
+    memcpy(body, request->head + head_bytes, used - head_bytes);
     request->head[head_bytes] = '\0';
     sscanf(request->head, "%15s %1023s", request->method, request->target);
     const char *range = http_script_header(request, "range");
     request->has_range = range && sscanf(range, "bytes=%" SCNu64 "-%" SCNu64, &request->first, &request->last) == 2;
-    return drop_body(peer, used - head_bytes);
+    return begin_body(peer, body, used - head_bytes);
 }
 
 static void *serve(void *data)

@@ -18,7 +18,8 @@ struct http_script_request {
     unsigned number;                   /* 0, 1, ... over all connections */
     unsigned connection;               /* 0, 1, ... in the order they were accepted */
     unsigned on_connection;            /* 0 = the first one on it */
-    char head[HTTP_SCRIPT_HEAD_BYTES]; /* as it came, NUL-terminated; the body is read and dropped */
+    char head[HTTP_SCRIPT_HEAD_BYTES]; /* as it came, NUL-terminated; of the body ... */
+    uint32_t body_crc32c;              /* ... that was read this is kept */
     char method[16], target[1024];
     bool has_range;
     uint64_t first, last; /* of its Range */
@@ -28,6 +29,7 @@ struct http_script_options {
     void (*play)(struct http_script_peer *peer, const struct http_script_request *request, void *data);
     bool (*accept)(unsigned connection, void *data); /* optional: false resets it at once */
     void *data;
+    size_t body_limit;           /* no more of a body is read before play() is called; 0 = all of it */
     const unsigned char *object; /* what http_script_send_range() serves; may be NULL */
     uint64_t object_bytes;
 };
@@ -51,6 +53,7 @@ void http_script_answer(struct http_script_peer *peer, int status, const char *h
 /* A correct 206 for the request's range of the object, or 200 without one; only the first send_bytes of the body are sent.
  */
 void http_script_send_range(struct http_script_peer *peer, const struct http_script_request *request, uint64_t send_bytes);
+void http_script_take_body(struct http_script_peer *peer);          /* what is left of it */
 void http_script_close(struct http_script_peer *peer);              /* in peace */
 void http_script_reset(struct http_script_peer *peer);              /* RST */
 bool http_script_wait_gone(struct http_script_peer *peer);          /* until the client hangs up or the script is stopped */

@@ -1,60 +1,43 @@
-/* Ranges without libcurl in between; see http_direct.h. */
+/* Ranges and large bodies without libcurl in between; see http_direct.h. */
 #include "source/http/http_direct.h"
 
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
 #include "source/http/http_failure.h"
+#include "source/http/http_send.h"
 
 enum {
     TURN_BYTES = 2 << 20,     /* then it is another exchange's turn */
     IN_PLACE_BYTES = 32 << 10 /* smaller pieces are received together and copied */
 };
 
-/* --- the request --- */
-
-static void add_line(FILE *out, const struct http_attempt *attempt, const char *name, const char *value)
+static bool is_range_into_memory(const struct http_exchange *exchange)
 {
-    if (!http_attempt_has_header(attempt, name))
-        fprintf(out, "%s: %s\r\n", name, value);
+    const struct http_attempt *attempt = exchange->order.attempt;
+    return exchange->order.has_sink && exchange->order.expected->is_range && strcmp(attempt->method, "GET") == 0 &&
+           attempt->body_bytes == 0;
 }
 
-static void set_request(struct http_exchange *exchange, const struct http_wire *wire, const char *host, const char *target)
+/* Over TLS sending may have to wait for something to read first, which is left to libcurl. */
+static bool is_large_plain_body(const struct http_exchange *exchange)
 {
-    struct http_direct *direct = &exchange->direct;
     const struct http_attempt *attempt = exchange->order.attempt;
-    FILE *out = open_memstream(&direct->request, &direct->request_bytes);
-    if (!out)
-        abort(); /* as any small allocation that fails: see base/memory.h */
-    fprintf(out, "GET %s HTTP/1.1\r\n", target);
-    add_line(out, attempt, "Host", host);
-    add_line(out, attempt, "User-Agent", wire->user_agent);
-    add_line(out, attempt, "Accept", "*/*");
-    for (size_t i = 0; i < attempt->n_headers; i++)
-        fprintf(out, "%s:%s%s\r\n", attempt->headers[i].name, *attempt->headers[i].value ? " " : "",
-                attempt->headers[i].value);
-    fprintf(out, "Range: bytes=%" PRIu64 "-%" PRIu64 "\r\n\r\n", exchange->order.expected->first_byte,
-            exchange->order.expected->end - 1);
-    fclose(out);
+    return attempt->body_bytes > HTTP_LARGE_BODY && !attempt->where.is_secure && !exchange->order.has_sink;
 }
 
 bool http_direct_prepare(struct http_exchange *exchange, const struct http_wire *wire)
 {
     const struct http_attempt *attempt = exchange->order.attempt;
-    char host[URL_AUTHORITY_CHARS];
     /* Behind a proxy plain HTTP is said in other words; for https libcurl makes a tunnel, and what is said in it is the
      * same. */
     bool is_plainly_proxied = !attempt->where.is_secure && attempt->guard.is_proxied;
-    if (!exchange->order.has_sink || !exchange->order.expected->is_range || strcmp(attempt->method, "GET") != 0 ||
-        attempt->body_bytes > 0 || attempt->is_malformed || is_plainly_proxied)
+    if (attempt->is_malformed || is_plainly_proxied || !(is_range_into_memory(exchange) || is_large_plain_body(exchange)))
         return false;
-    char *target = url_target(&attempt->where);
     url_origin(&attempt->where, exchange->direct.origin);
-    set_request(exchange, wire, url_authority(&attempt->where, host), target);
-    free(target);
+    http_send_prepare(exchange, wire);
     return true;
 }
 
@@ -123,19 +106,22 @@ static bool receive_bytes(struct http_exchange *exchange, void *bytes, size_t ro
     return false;
 }
 
-static void send_request(struct http_exchange *exchange, CURLcode *code)
+/* A server that takes no more of a body may have said why: that is looked for before the connection is given up. */
+static size_t send_bytes(struct http_exchange *exchange, CURLcode *code)
 {
     struct http_direct *direct = &exchange->direct;
+    bool is_body = http_send_next(exchange) == HTTP_SEND_BODY;
     size_t n_sent;
     if (!is_on_its_connection(exchange, code))
-        return;
-    CURLcode how = http_connection_send(direct->connection, direct->request + direct->n_sent,
-                                        direct->request_bytes - direct->n_sent, &n_sent);
-    direct->n_sent += n_sent;
+        return 0;
+    CURLcode how = http_send_go_on(exchange, TURN_BYTES, &n_sent);
     if (how == CURLE_AGAIN)
-        direct->wait = HTTP_WAIT_WRITABLE;
+        direct->wait = is_body ? HTTP_WAIT_EITHER : HTTP_WAIT_WRITABLE;
+    else if (how != CURLE_OK && is_body)
+        direct->sending.is_cut_short = true;
     else if (how != CURLE_OK)
         over_because(exchange, code, CURLE_SEND_ERROR, direct->connection->message);
+    return n_sent;
 }
 
 /* Bytes that came together with others: the frame is taken off, the rest goes where the body goes. */
@@ -160,6 +146,16 @@ static void unwrap(struct http_exchange *exchange, const char *bytes, size_t cou
     }
 }
 
+/* An answer before the end of the body: a refusal, whose sender need not take the rest. Nobody can have accepted what was not
+ * sent yet. */
+static void cut_body_short(struct http_exchange *exchange, CURLcode *code)
+{
+    exchange->direct.sending.is_cut_short = true;
+    exchange->direct.framing.ends_connection = true;
+    if (exchange->answer.head.head.status < 300)
+        over_because(exchange, code, CURLE_SEND_ERROR, "it was answered before all of it was sent");
+}
+
 static bool take_line(struct http_exchange *exchange, const char *line, size_t count, CURLcode *code)
 {
     struct http_direct *direct = &exchange->direct;
@@ -174,6 +170,8 @@ static bool take_line(struct http_exchange *exchange, const char *line, size_t c
              http_framing_begin(&direct->framing, &exchange->answer.head.head, direct->is_old, &exchange->outcome.error)) {
         exchange->outcome.fault = HTTP_FAULT_PROTOCOL;
         over(exchange, code, CURLE_WRITE_ERROR);
+    } else if (exchange->answer.has_head && direct->sending.n_body_sent < exchange->order.attempt->body_bytes) {
+        cut_body_short(exchange, code);
     }
     return direct->wait == HTTP_WAIT_NOTHING;
 }
@@ -244,19 +242,28 @@ static size_t read_body(struct http_exchange *exchange, char scratch[HTTP_SCRATC
     return count;
 }
 
+/* While there is more to send; nothing of an answer is no reason to wait then. */
+static size_t look_for_answer(struct http_exchange *exchange, CURLcode *code)
+{
+    size_t count = read_head(exchange, code);
+    if (exchange->direct.wait == HTTP_WAIT_READABLE)
+        exchange->direct.wait = HTTP_WAIT_NOTHING;
+    return count;
+}
+
 size_t http_direct_go_on(struct http_exchange *exchange, char scratch[HTTP_SCRATCH_BYTES], CURLcode *code)
 {
     struct http_direct *direct = &exchange->direct;
-    size_t n_bytes = 0;
-    while (direct->wait == HTTP_WAIT_NOTHING && n_bytes < TURN_BYTES) {
-        if (direct->n_sent < direct->request_bytes)
-            send_request(exchange, code);
+    size_t n_sent = 0, n_came = http_send_next(exchange) == HTTP_SEND_BODY ? look_for_answer(exchange, code) : 0;
+    while (direct->wait == HTTP_WAIT_NOTHING && n_came + n_sent < TURN_BYTES) {
+        if (http_send_next(exchange) != HTTP_SEND_NOTHING)
+            n_sent += send_bytes(exchange, code);
         else if (!exchange->answer.has_head)
-            n_bytes += read_head(exchange, code);
+            n_came += read_head(exchange, code);
         else
-            n_bytes += read_body(exchange, scratch, code);
+            n_came += read_body(exchange, scratch, code);
     }
-    return n_bytes;
+    return n_came;
 }
 
 bool http_direct_spares_connection(const struct http_exchange *exchange, CURLcode code)

@@ -1,9 +1,10 @@
-/* The way of a range into memory: request out, head in, then from the connection straight to where the bytes belong.
+/* The way of a range into memory: request out, head in, then from the connection straight to where the bytes belong. And that of
+ * a large body out of memory over plain HTTP: request and body out (http_send.h), while an answer may come, then head in.
  *
  *   prepare -> (connecting ->) begin -> go_on ... -> HTTP_WAIT_OVER
  *
  * What a body needs that has no place yet - chunked, thrown away, a refusal, in small pieces - goes through a scratch buffer
- * as libcurl's bodies do. Requests that send a body, documents and plain HTTP through a proxy stay with libcurl. */
+ * as libcurl's bodies do. Small bodies, bodies over TLS, documents and plain HTTP through a proxy stay with libcurl. */
 #ifndef SOURCE_HTTP_DIRECT_H
 #define SOURCE_HTTP_DIRECT_H
 

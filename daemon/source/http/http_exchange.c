@@ -331,7 +331,7 @@ void http_exchange_clear(struct http_exchange *exchange)
 {
     curl_slist_free_all(exchange->curl.headers);
     http_head_clear(&exchange->answer.head);
-    free(exchange->direct.request);
+    free(exchange->direct.sending.words);
     free(exchange->answer.body);
     quota_charge_end(&exchange->answer.charge);
 }

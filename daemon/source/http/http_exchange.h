@@ -1,5 +1,6 @@
 /* One request in flight and its answer, and the checks on what comes. Most are driven by libcurl; a range that goes into
- * memory is `direct`, on a connection of libcurl's but without it between the socket and the memory (http_direct.h).
+ * memory is `direct`, on a connection of libcurl's but without it between the socket and the memory (http_direct.h); so is a
+ * large body that goes out of memory over plain HTTP.
  *
  * The caller makes it, gives it to a mover, watches the atomics, and may ask the mover to cancel it; it is the caller's
  * again once `is_over`, which the mover sets under the race's lock. Several exchanges of one race ask for the same thing;
@@ -41,11 +42,23 @@ enum http_end {
     HTTP_END_LOST,         /* the race */
 };
 
-enum http_direct_wait { HTTP_WAIT_NOTHING /* go on */, HTTP_WAIT_READABLE, HTTP_WAIT_WRITABLE, HTTP_WAIT_OVER };
+enum http_direct_wait {
+    HTTP_WAIT_NOTHING /* go on */,
+    HTTP_WAIT_READABLE,
+    HTTP_WAIT_WRITABLE,
+    HTTP_WAIT_EITHER,
+    HTTP_WAIT_OVER
+};
+
+struct http_sending {
+    char *words; /* request line and headers; NULL: libcurl drives the exchange */
+    size_t words_bytes, n_words_sent;
+    size_t n_body_sent; /* of the attempt's body */
+    bool is_cut_short;  /* it was answered before its end, or the connection takes no more */
+};
 
 struct http_direct {
-    char *request; /* NULL: libcurl drives the exchange */
-    size_t request_bytes, n_sent;
+    struct http_sending sending;
     char origin[URL_ORIGIN_CHARS];      /* that the request is for; its connection has to lead there */
     struct http_connection *connection; /* not open yet while is_connecting */
     bool is_connecting, is_old /* HTTP/1.0 */;

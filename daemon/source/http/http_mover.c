@@ -222,12 +222,14 @@ static void give_turns(struct http_mover *mover)
 
 static void wait_for_bytes(struct http_mover *mover, struct http_exchange *exchange, size_t n)
 {
+    static const short events[] = {[HTTP_WAIT_READABLE] = CURL_WAIT_POLLIN,
+                                   [HTTP_WAIT_WRITABLE] = CURL_WAIT_POLLOUT,
+                                   [HTTP_WAIT_EITHER] = CURL_WAIT_POLLIN | CURL_WAIT_POLLOUT};
     ARRAY_RESERVE(mover->waits, n, mover->waits_room);
     ARRAY_RESERVE(mover->waiting, n, mover->waiting_room);
     mover->waiting[n] = exchange;
     mover->waits[n] =
-        (struct curl_waitfd){.fd = exchange->direct.connection->socket,
-                             .events = exchange->direct.wait == HTTP_WAIT_READABLE ? CURL_WAIT_POLLIN : CURL_WAIT_POLLOUT};
+        (struct curl_waitfd){.fd = exchange->direct.connection->socket, .events = events[exchange->direct.wait]};
 }
 
 /* Until something comes; not at all when an exchange has more to do. */
