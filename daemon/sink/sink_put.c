@@ -23,6 +23,8 @@
 #include "sink/sink.h"
 #include "sink/sink_ops.h"
 #include "sink/sink_sum.h"
+#include "sink/sink_window.h"
+#include "source/disk/filesystem.h"
 
 enum {
     ROUNDS = 3,
@@ -39,13 +41,15 @@ struct put {
     struct sink_result *result;
     struct sink_sums sums;
     struct stat before;   /* of the file, when it was opened here */
+    bool is_local;        /* its pages come without another host or process */
     pthread_mutex_t lock; /* of the counts, and of ... */
     uint64_t done_bytes;
     struct part_memory *spare; /* ... these, and of ... */
     pthread_cond_t loaded;
     struct part_group {          /* ... parts that are read and summed at once, by whoever comes first */
         struct sink_part *parts; /* NULL = not yet */
-        char **bytes;            /* of each, until it is sent */
+        char **bytes;            /* of each, until it is sent; or ... */
+        struct sink_window **windows;
         bool is_loaded;
     } * groups;
     uint32_t group_parts;
@@ -234,6 +238,20 @@ static bool needs_md5(const struct put *put)
     return put->sink.ops->limits.has_md5 && !put->sink.has_whole_crc;
 }
 
+/* A part is sent as it lies in the page cache where what the store compares is the one sum that is made of it. */
+static struct sink_window *open_window(const struct put *put, const struct sink_part *part)
+{
+    bool may_map = put->is_local && put->sink.has_whole_crc;
+    return may_map ? sink_window_open(put->upload->fd, part->offset, part->count) : NULL;
+}
+
+static int sum_window(const struct put *put, struct sink_part *part, const struct sink_window *window, struct error *error)
+{
+    part->bytes = sink_window_bytes(window);
+    part->crc32c = crc32c_update(0, part->bytes, part->count);
+    return sink_window_is_whole(window) ? 0 : fail_changed(put, error);
+}
+
 static int load_part(struct put *put, struct sink_part *part, bool with_md5, char **bytes, struct error *error)
 {
     *bytes = take_memory(put);
@@ -252,13 +270,14 @@ static int load_group(struct put *put, size_t at, const struct part_group *group
     uint32_t first = (uint32_t)at * put->group_parts, n = put->sink.n_parts - first;
     n = n < put->group_parts ? n : put->group_parts;
     for (uint32_t i = 0; i < n; i++) {
-        char *bytes = group->bytes[i] = take_memory(put);
         parts[i] = part_of(put, first + i);
         if (i > 0 && cancel_is_set(put->upload->cancel))
             return fail(error, ERROR_CANCELLED, "CANCELLED", "cancelled");
-        if (!bytes)
+        group->windows[i] = open_window(put, &parts[i]);
+        char *bytes = group->bytes[i] = group->windows[i] ? NULL : take_memory(put);
+        if (!bytes && !group->windows[i])
             return fail(error, ERROR_RESOURCE_EXHAUSTED, "NO_MEMORY", "no memory for a part of %zu bytes", parts[i].count);
-        if (read_part(put, &parts[i], bytes, error) < 0)
+        if (bytes ? read_part(put, &parts[i], bytes, error) : sum_window(put, &parts[i], group->windows[i], error))
             return -1;
     }
     sink_sum_parts(&put->sums, parts, n, needs_md5(put));
@@ -273,6 +292,7 @@ static struct sink_part *await_part(struct put *put, size_t i, struct error *err
     if (!group->parts && !put->has_failed) {
         group->parts = memory_alloc_array(put->group_parts, sizeof *group->parts);
         group->bytes = memory_alloc_array(put->group_parts, sizeof *group->bytes);
+        group->windows = memory_alloc_array(put->group_parts, sizeof *group->windows);
         pthread_mutex_unlock(&put->lock);
         int failed = load_group(put, i / put->group_parts, group, error);
         pthread_mutex_lock(&put->lock);
@@ -291,11 +311,17 @@ static struct sink_part *await_part(struct put *put, size_t i, struct error *err
     return is_loaded ? &group->parts[i % put->group_parts] : NULL;
 }
 
-static char *take_bytes(struct put *put, size_t i)
+static void give_part(struct put *put, struct part_group *group, size_t i)
 {
-    char **at = &put->groups[i / put->group_parts].bytes[i % put->group_parts], *bytes = *at;
-    *at = NULL;
-    return bytes;
+    give_memory(put, group->bytes[i]);
+    sink_window_close(group->windows[i]);
+    group->bytes[i] = NULL;
+    group->windows[i] = NULL;
+}
+
+static bool has_window(const struct put *put, size_t i)
+{
+    return put->groups[i / put->group_parts].windows[i % put->group_parts] != NULL;
 }
 
 static int send_part(void *data, size_t i, struct error *error)
@@ -307,10 +333,13 @@ static int send_part(void *data, size_t i, struct error *error)
     if (!part)
         return -1;
     int status = 0;
+    struct error changed; /* says more than that the store refuses a part, or is not sent all of it */
     bool is_there = sink_sum_is_stored(part, &put->sink.stored[i]);
     if (!is_there) {
         put->sink.stored[i] = (struct sink_stored){0};
         status = put->sink.ops->put_part(&put->sink, part, error);
+        if (status < 0 && has_window(put, i) && check_still(put, &changed) < 0)
+            *error = changed;
         if (status == 0 && put->sink.ops->limits.in_order)
             status = keep_session(put, false, error);
     }
@@ -318,7 +347,7 @@ static int send_part(void *data, size_t i, struct error *error)
         put->sink.stored[i].crc32c = part->crc32c;
         count_part(put, part->count, !is_there);
     }
-    give_memory(put, take_bytes(put, i));
+    give_part(put, &put->groups[i / put->group_parts], i % put->group_parts);
     return status;
 }
 
@@ -332,9 +361,10 @@ static int run_parts(struct put *put, uint32_t parallel, struct error *error)
     int status = parallel_run(put->sink.n_parts, parallel, send_part, put, error);
     for (size_t i = 0; i < n_groups; i++) {
         for (uint32_t k = 0; put->groups[i].parts && k < put->group_parts; k++)
-            give_memory(put, put->groups[i].bytes[k]); /* of what was not sent */
+            give_part(put, &put->groups[i], k); /* what was not sent */
         free(put->groups[i].parts);
         free(put->groups[i].bytes);
+        free(put->groups[i].windows);
     }
     free(put->groups);
     return status;
@@ -493,6 +523,7 @@ static int open_sink(struct put *put, struct error *error)
         return fail_changed(put, error);
     if (check_empty(put, error) < 0)
         return -1;
+    put->is_local = filesystem_traits_of(upload->fd).kind == SOURCE_LOCAL;
     lay_out(put);
     if (upload->session && *upload->session && strlen(upload->session) < SINK_MAX_SESSION_CHARS && put->sink.n_parts > 0)
         put->sink.session = memory_copy_text(upload->session);

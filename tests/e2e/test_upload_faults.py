@@ -270,3 +270,27 @@ def test_a_body_that_is_not_what_its_crc_says_is_sent_again(s3, tmp_path, monkey
         request, b"x" + body[1:] if "partNumber" in request.parameters and left and left.pop() else body, trailers))
     assert command.json("put", tmp_path / "file", "s3://b/file")["files"][0]["proof"] == "crc32c"
     assert not left and len(parts_sent(s3)) == 3 and bucket(s3, "s3")["file"] == data
+
+
+@pytest.mark.parametrize("change", ["cut off", "written over"])
+@pytest.mark.parametrize("whole_checksums", [True, False])
+def test_a_file_that_changes_between_its_sum_and_its_sending_is_said_and_no_object_is_made(s3, tmp_path, monkeypatch, whole_checksums, change):
+    path, command, declared = tmp_path / "file", Tensorcast("/nowhere"), s3.s3._declared
+    s3.s3.whole_checksums = whole_checksums
+    noise(path, 3 * SIZE)
+
+    def change_it(request, body, trailers):
+        if "partNumber" in request.parameters:
+            if change == "cut off":
+                os.truncate(path, 1 << 20)
+            else:
+                with open(path, "r+b") as file:
+                    file.write(bytes(3 * SIZE))
+        return declared(request, body, trailers)
+
+    monkeypatch.setattr(s3.s3, "_declared", change_it)
+    for number in (1, 3):  # which were summed when they are sent again
+        s3.fault({"status": 503, "headers": {"Retry-After": "1"}}, {"listener": "s3", "method": "PUT", "path": f"partNumber={number}&"})
+    failed = command.run("put", path, "s3://b/file")
+    assert failed.status == "FAILED_PRECONDITION" and "has changed meanwhile" in failed.err, failed
+    assert not bucket(s3, "s3") and not s3.world.uploads

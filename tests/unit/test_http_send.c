@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "base/crc.h"
 #include "source/http/http_exchange.h"
@@ -338,6 +340,26 @@ static void a_body_can_be_cancelled_while_it_is_sent(void **state)
     assert_int_equal(http_script_requests(http_scene.script), 1);
 }
 
+/* As a part that is sent as it lies in the page cache, of a file that somebody cuts off. */
+static void a_body_that_is_cut_off_ends_its_request_for_good(void **state)
+{
+    char *kept = body;
+    int fd = memfd_create("body", MFD_CLOEXEC);
+    (void)state;
+    assert_int_equal(ftruncate(fd, BODY_BYTES), 0);
+    body = mmap(NULL, BODY_BYTES, PROT_READ, MAP_SHARED, fd, 0);
+    assert_ptr_not_equal(body, MAP_FAILED);
+    assert_int_equal(ftruncate(fd, BODY_BYTES / 2), 0);
+    http_scene_start(quick());
+    bool has_failed = fails(ERROR_FAILED_PRECONDITION, "SOURCE_CHANGED");
+    munmap(body, BODY_BYTES);
+    close(fd);
+    body = kept;
+    assert_true(has_failed);
+    assert_int_equal(http_script_connections(http_scene.script), 1);
+    assert_int_equal(http_script_requests(http_scene.script), 0); /* none that was complete */
+}
+
 static int make_body(void **state)
 {
     (void)state;
@@ -370,6 +392,7 @@ int main(void)
         SEND(an_answer_that_is_cut_is_asked_for_again),
         SEND(a_server_that_takes_no_more_is_given_up),
         SEND(a_body_can_be_cancelled_while_it_is_sent),
+        SEND(a_body_that_is_cut_off_ends_its_request_for_good),
     };
     return cmocka_run_group_tests(tests, make_body, free_body);
 }

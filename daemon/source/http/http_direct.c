@@ -88,7 +88,9 @@ static bool receive_bytes(struct http_exchange *exchange, void *bytes, size_t ro
     CURLcode how = http_connection_receive(direct->connection, bytes, room, count);
     if (how == CURLE_OK && *count > 0)
         return true;
-    if (how == CURLE_AGAIN)
+    if (how == CURLE_AGAIN && direct->sending.has_failed)
+        over_because(exchange, code, CURLE_SEND_ERROR, "it takes no more");
+    else if (how == CURLE_AGAIN)
         direct->wait = HTTP_WAIT_READABLE;
     else if (how != CURLE_OK)
         over_because(exchange, code, CURLE_RECV_ERROR, direct->connection->message);
@@ -117,10 +119,10 @@ static size_t send_bytes(struct http_exchange *exchange, CURLcode *code)
     CURLcode how = http_send_go_on(exchange, TURN_BYTES, &n_sent);
     if (how == CURLE_AGAIN)
         direct->wait = is_body ? HTTP_WAIT_EITHER : HTTP_WAIT_WRITABLE;
-    else if (how != CURLE_OK && is_body)
-        direct->sending.is_cut_short = true;
+    else if (how == CURLE_SEND_ERROR && is_body)
+        direct->sending.is_cut_short = direct->sending.has_failed = true;
     else if (how != CURLE_OK)
-        over_because(exchange, code, CURLE_SEND_ERROR, direct->connection->message);
+        over_because(exchange, code, how, direct->connection->message);
     return n_sent;
 }
 

@@ -54,7 +54,8 @@ struct http_sending {
     char *words; /* request line and headers; NULL: libcurl drives the exchange */
     size_t words_bytes, n_words_sent;
     size_t n_body_sent; /* of the attempt's body */
-    bool is_cut_short;  /* it was answered before its end, or the connection takes no more */
+    bool is_cut_short;  /* it was answered before its end, or ... */
+    bool has_failed;    /* ... the connection takes no more: what came is read, and nothing is waited for */
 };
 
 struct http_direct {

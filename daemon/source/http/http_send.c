@@ -1,9 +1,11 @@
 /* Requests and bodies on lent connections; see http_send.h. */
 #include "source/http/http_send.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/socket.h>
 
 #include "base/clock.h"
 
@@ -47,17 +49,41 @@ enum http_send_part http_send_next(const struct http_exchange *exchange)
                                                                                                 : HTTP_SEND_NOTHING;
 }
 
-CURLcode http_send_go_on(struct http_exchange *exchange, size_t most, size_t *n_sent)
+static CURLcode send_words(struct http_exchange *exchange)
+{
+    struct http_sending *sending = &exchange->direct.sending;
+    size_t n_sent;
+    CURLcode how = http_connection_send(exchange->direct.connection, sending->words + sending->n_words_sent,
+                                        sending->words_bytes - sending->n_words_sent, &n_sent);
+    sending->n_words_sent += n_sent;
+    return how;
+}
+
+/* Past libcurl, which would not tell apart whether the connection is lost or the body: it may lie in a file's pages, and those of a
+ * file that was cut off cannot be read. */
+static CURLcode send_body(struct http_exchange *exchange, size_t most, size_t *n_sent)
 {
     struct http_sending *sending = &exchange->direct.sending;
     const struct http_attempt *attempt = exchange->order.attempt;
-    bool is_body = http_send_next(exchange) == HTTP_SEND_BODY;
-    const char *from = is_body ? attempt->body : sending->words;
-    size_t *at = is_body ? &sending->n_body_sent : &sending->n_words_sent;
-    size_t left = (is_body ? attempt->body_bytes : sending->words_bytes) - *at;
-    CURLcode how = http_connection_send(exchange->direct.connection, from + *at, left < most ? left : most, n_sent);
-    *at += *n_sent;
-    if (is_body && *n_sent > 0)
-        atomic_store(&exchange->seen.last_taken_ns, clock_now_ns());
-    return how;
+    size_t left = attempt->body_bytes - sending->n_body_sent;
+    ssize_t n = send(exchange->direct.connection->socket, (const char *)attempt->body + sending->n_body_sent,
+                     left < most ? left : most, MSG_NOSIGNAL);
+    if (n < 0 && errno == EFAULT) {
+        exchange->outcome.fault = HTTP_FAULT_FINAL;
+        fail(&exchange->outcome.error, ERROR_FAILED_PRECONDITION, REASON(SOURCE_CHANGED),
+             "the file that is sent has become shorter meanwhile, or cannot be read");
+        return CURLE_READ_ERROR;
+    }
+    if (n < 0)
+        return errno == EAGAIN || errno == EINTR ? CURLE_AGAIN : CURLE_SEND_ERROR;
+    *n_sent = (size_t)n;
+    sending->n_body_sent += *n_sent;
+    atomic_store(&exchange->seen.last_taken_ns, clock_now_ns());
+    return CURLE_OK;
+}
+
+CURLcode http_send_go_on(struct http_exchange *exchange, size_t most, size_t *n_sent)
+{
+    *n_sent = 0;
+    return http_send_next(exchange) == HTTP_SEND_BODY ? send_body(exchange, most, n_sent) : send_words(exchange);
 }

@@ -16,8 +16,8 @@ void http_send_prepare(struct http_exchange *exchange, const struct http_wire *w
 /* Mover's thread from here on. What there is to send next; a body that is cut short is not sent any more. */
 enum http_send_part { HTTP_SEND_NOTHING, HTTP_SEND_WORDS, HTTP_SEND_BODY };
 enum http_send_part http_send_next(const struct http_exchange *exchange);
-/* As much of that as the connection takes now, but no more than `most` bytes. CURLE_AGAIN: not now; anything else but CURLE_OK:
- * it takes no more. */
+/* As much of that as the connection takes now, of a body no more than `most` bytes; *n_sent are those of the body. CURLE_AGAIN: not
+ * now; CURLE_READ_ERROR: the body cannot be read, and the outcome says so; anything else but CURLE_OK: the connection takes no more. */
 CURLcode http_send_go_on(struct http_exchange *exchange, size_t most, size_t *n_sent);
 
 #endif
