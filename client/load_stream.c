@@ -91,7 +91,8 @@ int load_stream_ask(struct tc_client *client, const struct load_question *questi
         request.load->region = (ProtobufCBinaryData){sizeof question->region->token, question->region->token};
     request.load->targets = question->targets;
     request.load->files = question->files;
-    if (question->region || question->targets) /* files of the daemon's are not wanted there */
+    bool insists = question->options && question->options->memory == TC_MEMORY_MAPPED; /* which the daemon refuses then */
+    if ((question->region || question->targets) && !insists) /* files of the daemon's are not wanted there */
         request.load->memory = TENSORCAST__DAEMON__V1__MEMORY_PREFERENCE__MEMORY_PREFERENCE_UNSPECIFIED;
     const struct rpc_question asked = {"Materialize", &request.base, &tensorcast__daemon__v1__materialize_event__descriptor,
                                        on_event, stream};

@@ -66,6 +66,8 @@ static int add_row(const struct tc_target *target, struct target_columns *column
         return refuse_target(target, error, "has a dtype below one byte, which has no strides; load it with tc_load_view()");
     if (target->rank > TC_MAX_RANK)
         return refuse_target(target, error, "has too many dimensions");
+    if (target->rank && !target->shape)
+        return refuse_target(target, error, "has dimensions but no shape");
     if (add_strides(target, element_bytes, to, error))
         return -1;
     if (target->rank)

@@ -168,6 +168,7 @@ static void targets_that_cannot_be_right_are_refused_by_name_before_anything_is_
         {{.name = "f", .region = region, .value = "x"}, "target f has a dtype"},
         {{.name = "f", .dtype = "F4", .region = region, .value = "x"}, "target f has a dtype below one byte"},
         {{.name = "f", .dtype = "U8", .rank = 65, .region = region, .value = "x"}, "target f has too many dimensions"},
+        {{.name = "f", .dtype = "U8", .rank = 2, .region = region, .value = "x"}, "target f has dimensions but no shape"},
         {{.name = "f", .dtype = "U8", .shape = endless, .rank = 3, .region = region, .value = "x"},
          "target f has more bytes"},
     };
@@ -224,6 +225,27 @@ static void an_answer_without_a_result_gives_the_region_back(void **state)
     tc_region_destroy(region);
 }
 
+static void who_insists_on_mapped_files_says_so_to_the_daemon(void **state)
+{
+    struct tc_error error;
+    (void)state;
+    struct tc_region *region = new_region(4096);
+    const struct tc_target target = {.name = "w", .dtype = "U8", .shape = square, .rank = 2, .region = region};
+    const struct tc_targets all = {&target, 1, NULL, 0};
+    const enum tc_memory asked[] = {TC_MEMORY_AUTO, TC_MEMORY_MAPPED};
+    const Tensorcast__Daemon__V1__MemoryPreference sent[] = {
+        TENSORCAST__DAEMON__V1__MEMORY_PREFERENCE__MEMORY_PREFERENCE_UNSPECIFIED,
+        TENSORCAST__DAEMON__V1__MEMORY_PREFERENCE__MEMORY_PREFERENCE_MAPPED};
+    for (size_t i = 0; i < 2; i++) {
+        client_scene_meet();
+        tc_load_targets(client_scene.client, "disk:/m", NULL, &all, &(struct tc_options){.memory = asked[i]}, NULL, &error);
+        client_scene_meet();
+        assert_int_equal(client_scene.memory, sent[i]);
+    }
+    rpc_fixture_await(no_lease, NULL, "the region is given back");
+    tc_region_destroy(region);
+}
+
 static void an_answer_of_files_is_refused_where_memory_of_the_caller_is_filled(void **state)
 {
     struct tc_error error;
@@ -252,6 +274,7 @@ int main(void)
         SERVED(targets_that_cannot_be_right_are_refused_by_name_before_anything_is_sent),
         SERVED(after_a_time_limit_the_content_is_said_to_be_undefined),
         SERVED(an_answer_without_a_result_gives_the_region_back),
+        SERVED(who_insists_on_mapped_files_says_so_to_the_daemon),
         SERVED(an_answer_of_files_is_refused_where_memory_of_the_caller_is_filled),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
