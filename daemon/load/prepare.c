@@ -136,7 +136,7 @@ struct plan_facts prepare_facts(const struct preparation *prep)
                                .staging_budget_bytes = config->memory.staging_budget_bytes,
                                .extent_cache_bytes = engine_extent_cache_bytes(engine, !prepare_is_of_group(prep)),
                                .cached_share = prep->cached_share,
-                               .mapped = prep->mapped.is_asked ? &prep->mapped.facts : NULL,
+                               .mapped = &prep->mapped.facts,
                                .transports = transports,
                                .group_problem = prep->group_problem};
 }
@@ -159,16 +159,25 @@ static int check_verification(const struct preparation *prep, struct error *erro
                 "sources.verify is required, and pages of files are handed out before anybody has read them");
 }
 
+/* Why nobody looks at the files; NULL = they are looked at. */
+static const char *why_not_looked_at(const struct preparation *prep)
+{
+    if (prep->spec.device)
+        return "pages of files are memory of the host, not of a GPU";
+    if (prep->is_lent)
+        return "the bytes go into memory of the client";
+    return prep->goal == GOAL_REPLICA && prep->spec.memory == MEMORY_COPIED ? "copied memory was asked for" : NULL;
+}
+
 /* Identity last: what is opened then is what was resolved. */
 static void open_files(struct preparation *prep, const struct cancel *cancel)
 {
     struct mapped_question *mapped = &prep->mapped;
+    const char *unseen = why_not_looked_at(prep);
     mapped_files_close(prep->files);
     prep->files = NULL;
-    mapped->is_asked =
-        !prep->spec.device && !prep->is_lent && (prep->goal == GOAL_PLAN || prep->spec.memory != MEMORY_COPIED);
-    mapped->facts = (struct mapped_facts){.reason = mapped->problem.message};
-    if (!mapped->is_asked || check_verification(prep, &mapped->problem) != 0 ||
+    mapped->facts = (struct mapped_facts){.reason = unseen ? unseen : mapped->problem.message};
+    if (unseen || check_verification(prep, &mapped->problem) != 0 ||
         mapped_files_open(prep->mapping, &prep->files, &mapped->problem) != 0 ||
         artifact_check_unchanged(prep->mapping->artifact, cancel, &mapped->problem) != 0)
         return;

@@ -18,9 +18,8 @@
 #include "plan/plan.h"
 #include "replica/mapped_files.h"
 
-/* Whether its files themselves can be handed out; asked for a plan that is shown, and for a client that takes files. */
+/* Whether its files themselves can be handed out; looked at for a plan that is shown, and for a client that takes files. */
 struct mapped_question {
-    bool is_asked;
     struct mapped_facts facts;
     struct error problem; /* when it is not possible */
 };

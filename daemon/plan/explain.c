@@ -116,8 +116,8 @@ static void write_mapped(const struct page *page)
     char estimate[NUMBER_CHARS];
     if (mapped->is_known && mapped->is_possible)
         fprintf(page->out, "mapped    possible, %s; about %s when every page is touched -> auto %s\n",
-                immutability_name(mapped->proof), people_ms(mapped->estimated_ms, estimate),
-                mapped->is_quicker ? "maps" : "copies");
+                mapped->proof == IMMUTABLE_BY_NOTHING ? "of no file" : immutability_name(mapped->proof),
+                people_ms(mapped->estimated_ms, estimate), mapped->is_quicker ? "maps" : "copies");
     else if (mapped->is_known)
         fprintf(page->out, "mapped    not possible: %s\n", mapped->reason);
 }

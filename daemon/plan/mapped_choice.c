@@ -34,6 +34,8 @@ struct mapped_choice mapped_choose(const struct mapping *mapping, const struct m
     choice.is_possible = facts->is_possible;
     choice.proof = facts->proof;
     choice.reason = facts->reason ? arena_text(arena, facts->reason, strlen(facts->reason)) : NULL;
+    if (!choice.is_possible)
+        return choice; /* it takes as long as the plan to look at every row */
     choice.estimated_ms = estimate_ms(mapping, costs, cached_share);
     choice.is_quicker = choice.estimated_ms <= copied_ms;
     return choice;

@@ -11,7 +11,7 @@
 
 struct mapped_facts {
     bool is_possible;
-    enum immutability proof; /* when it is possible: the weakest of the files' */
+    enum immutability proof; /* when it is possible: the weakest of the files', by nothing when there are none */
     const char *reason;      /* else why not, naming a file or a tensor */
 };
 
@@ -20,7 +20,7 @@ struct mapped_choice {
     bool is_possible;
     enum immutability proof;
     const char *reason;  /* NULL when possible */
-    double estimated_ms; /* until every page was touched: nothing is read before */
+    double estimated_ms; /* when possible: until every page was touched, as nothing is read before */
     bool is_quicker;     /* than copying */
 };
 

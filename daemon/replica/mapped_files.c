@@ -26,7 +26,7 @@ static int open_all(struct mapped_files *files, const struct mapping *mapping, s
         int fd = quota_charge_add(&files->descriptors, 1, error) == 0 ? source_open_immutable(source, f, &proof, error) : -1;
         if (fd < 0)
             return -1;
-        if (files->n_fds == 0 || proof > files->proof)
+        if (proof > files->proof)
             files->proof = proof;
         files->fds[files->n_fds++] = fd;
     }

@@ -15,7 +15,7 @@
 
 struct mapped_files {
     const struct mapped_view *view;
-    enum immutability proof; /* the weakest of the files' */
+    enum immutability proof; /* the weakest of the files', by nothing when there are none */
     int *fds;                /* of each of view->files; -1 once it was sent */
     size_t n_fds, n_sent;
     struct page_ranges ranges; /* what of them is touched; empty once a reader has them */

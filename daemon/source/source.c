@@ -265,7 +265,7 @@ void *source_map(struct source *source, size_t file, uint64_t offset, uint64_t b
 
 const char *immutability_name(enum immutability proof)
 {
-    static const char *const names[] = {"fs_verity", "read_only_superblock", "immutable_attribute", "immutable_root"};
+    static const char *const names[] = {"", "fs_verity", "read_only_superblock", "immutable_attribute", "immutable_root"};
     return names[proof];
 }
 

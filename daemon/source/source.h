@@ -39,13 +39,14 @@ enum change_detector {
 const char *change_detector_name(enum change_detector detector); /* "version", "lease", "timestamps", "racy" */
 
 /* Why the bytes of a file cannot change, whoever tries. Strongest first. */
-enum immutability {
-    IMMUTABLE_BY_FS_VERITY,  /* the kernel checks them against a digest */
-    IMMUTABLE_BY_SUPERBLOCK, /* of a file system that has no way to write */
-    IMMUTABLE_BY_ATTRIBUTE,  /* chattr +i */
-    IMMUTABLE_BY_ROOT,       /* the operator says so of its folder */
+enum immutability {                          /* the later, the weaker */
+                    IMMUTABLE_BY_NOTHING,    /* there is no file to be proven */
+                    IMMUTABLE_BY_FS_VERITY,  /* the kernel checks them against a digest */
+                    IMMUTABLE_BY_SUPERBLOCK, /* of a file system that has no way to write */
+                    IMMUTABLE_BY_ATTRIBUTE,  /* chattr +i */
+                    IMMUTABLE_BY_ROOT,       /* the operator says so of its folder */
 };
-const char *immutability_name(enum immutability proof); /* "fs_verity", "read_only_superblock", ... */
+const char *immutability_name(enum immutability proof); /* "fs_verity", "read_only_superblock", ...; "" for nothing */
 
 struct source_file {
     const char *name; /* relative to the artifact: "model-00001-of-00004.safetensors" */

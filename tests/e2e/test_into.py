@@ -106,6 +106,14 @@ def test_two_names_of_one_memfd_cannot_hide_an_overlap(client, models):
     assert not region.array(np.uint8, 4096).any()
 
 
+def test_every_report_tells_of_mapping(client, models):
+    write(models / "m", {"w": np.ones(64, np.uint8)})
+    view, target = client.artifact(f"disk:{models}/m").view(), tc.HostRegion(64).array(np.uint8, 64)
+    told = view.load_into({"w": target})["mapped"], view.tensor_dict(framework="numpy").diagnostics["mapped"]
+    assert [(one["possible"], one["proof"]) for one in told] == [(False, None)] * 2
+    assert told[0]["reason"] == "the bytes go into memory of the client" and "model.safetensors can change" in told[1]["reason"]
+
+
 def test_the_c_example_fuses_tensors(daemon, models):
     rng = np.random.default_rng(4)
     made = {name: random_array(rng, np.float32, (rows, 6)) for name, rows in {"q": 8, "k": 2, "v": 3}.items()}

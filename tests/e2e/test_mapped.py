@@ -225,6 +225,7 @@ def test_who_does_not_ask_for_files_gets_memory(trusting, model):
     for memory in (0, COPIED):
         lease = Lease(daemon, model, memory=memory)
         assert not lease.result.files and not lease.result.layout.strides
+        assert (lease.result.report.mapped.possible, lease.result.report.mapped.reason) == (False, "copied memory was asked for")
         lease.end()
     lease = Lease(daemon, model, memory=AUTO)  # a replica is there
     assert lease.result.report.from_replica and not lease.result.files

@@ -23,18 +23,22 @@ static struct quota *quota;
 static struct artifact *artifact;
 static struct mapping *mapping;
 
-static void resolve(const char *const *immutable_roots, size_t n)
+static void resolve_view(const struct view_spec *view, const char *const *immutable_roots, size_t n)
 {
     const struct source_options options = {
         .trusted_roots = roots, .n_trusted_roots = 1, .immutable_roots = immutable_roots, .n_immutable_roots = n};
-    const struct view_spec view = {.whole = true, .align_bytes = 64};
     char reference[MODEL_PATH_CHARS + 8];
     struct error error;
     snprintf(reference, sizeof reference, "disk:%s", root);
     if (artifact_resolve(reference, &options, NULL, 0, &artifact, &error) != 0)
         fail_msg("%s", error.message);
-    mapping = mapping_build(&view, artifact, &error);
+    mapping = mapping_build(view, artifact, &error);
     assert_non_null(mapping);
+}
+
+static void resolve(const char *const *immutable_roots, size_t n)
+{
+    resolve_view(&(struct view_spec){.whole = true, .align_bytes = 64}, immutable_roots, n);
 }
 
 static int set_up(void **state)
@@ -85,6 +89,21 @@ static void each_file_gets_a_read_only_descriptor_of_its_own(void **state)
         assert_int_equal(status.st_ino, artifact->source->files[i].identity.inode);
         assert_int_equal(fcntl(files->fds[i], F_GETLEASE), F_UNLCK); /* the daemon's lease is not on it */
     }
+    mapped_files_close(files);
+}
+
+static void a_view_without_bytes_needs_no_file_and_claims_no_proof(void **state)
+{
+    const struct slice none = {0, 0};
+    const struct view_item item = {.name = "a", .name_length = 1, .slices = &none, .n_slices = 1};
+    struct mapped_files *files;
+    struct error error;
+    (void)state;
+    resolve_view(&(struct view_spec){.items = &item, .n_items = 1, .align_bytes = 64}, NULL, 0);
+    assert_int_equal(mapped_files_open(mapping, &files, &error), 0);
+    assert_int_equal(files->view->n_files, 0);
+    assert_int_equal(files->proof, IMMUTABLE_BY_NOTHING);
+    assert_string_equal(immutability_name(files->proof), "");
     mapped_files_close(files);
 }
 
@@ -161,6 +180,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         IN_FOLDER(each_file_gets_a_read_only_descriptor_of_its_own),
+        IN_FOLDER(a_view_without_bytes_needs_no_file_and_claims_no_proof),
         IN_FOLDER(descriptors_are_charged_until_they_were_sent),
         IN_FOLDER(a_file_that_can_change_is_named_and_nothing_stays_open),
         IN_FOLDER(too_few_descriptors_open_nothing),
