@@ -3,6 +3,7 @@ import fcntl
 import gc
 import os
 import resource
+import sys
 import threading
 
 import grpc
@@ -235,6 +236,15 @@ def test_after_an_answer_that_never_came_the_content_is_said_to_be_undefined(fak
     with pytest.raises(TimeoutError, match="undefined"):
         view.load_into({"a": target}, options=tc.Options(deadline=.2))
     fake.pause.set()
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="exceptions take no notes")
+def test_what_progress_raises_comes_with_a_note_that_the_content_is_undefined(fake, client, made):
+    fake.progress = [8]
+    view, target = client.artifact(REF).subset(["a"]), of_region()
+    with pytest.raises(ZeroDivisionError) as caught:
+        view.load_into({"a": target}, progress=lambda stage, *_: 1 // (stage != "read"))
+    assert caught.value.__notes__ == ["the content of the targets is undefined"]
 
 
 def test_after_an_answer_that_makes_no_sense_or_a_source_that_keeps_changing_the_content_is_said_to_be_undefined(fake, client, made):

@@ -62,6 +62,10 @@ def _load_into(view, targets, values, cover, teller, options):
         if not any(written) and not (written and error.reason in errors.NOT_OF_THE_DAEMON):
             raise
         raise errors.make(error.code, f"{error.message}; {_UNDEFINED}", error.reason, error.metadata) from None
+    except BaseException as error:  # of progress(), or an interrupt
+        if written and hasattr(error, "add_note"):  # Python 3.11
+            error.add_note(_UNDEFINED)
+        raise
     _note_change([*wanted.tensors, *wanted.filled])
     teller.finish(result.report.target_bytes)
     with collector_paused(len(targets)):
