@@ -129,8 +129,10 @@ def test_packed_columns_survive(values):
 
 def test_signed_columns_survive():
     values = [0, -1, 1, -2, 2, (1 << 63) - 1, -(1 << 63)]
-    assert wire.zigzag(values).tolist() == [0, 1, 2, 3, 4, U64 - 1, U64]
-    assert wire.unzigzag(wire.zigzag(values)).tolist() == values
+    zigzag = [0, 1, 2, 3, 4, U64 - 1, U64]
+    assert wire.zigzag(values) == zigzag and wire.zigzag(np.array(values)).tolist() == zigzag
+    assert wire.zigzag(values * 100).tolist() == zigzag * 100  # so many by NumPy
+    assert wire.unzigzag(wire.zigzag(np.array(values))).tolist() == values
 
 
 def test_a_column_may_come_unpacked_and_in_pieces():

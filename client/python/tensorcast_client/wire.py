@@ -151,6 +151,8 @@ def unpack(data, start, stop):
 
 def zigzag(values):
     """Signed numbers as protobuf's sint64 stores them: small ones stay small whatever their sign."""
+    if len(values) <= _FEW and not isinstance(values, np.ndarray):
+        return [value << 1 if value >= 0 else ~(value << 1) for value in values]
     values = np.asarray(values, np.int64)
     return ((values << 1) ^ (values >> 63)).view(np.uint64)
 
