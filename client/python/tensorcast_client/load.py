@@ -1,12 +1,12 @@
 """One load: the Materialize stream, its progress, and the hand-off at its end."""
 from __future__ import annotations
 
-import threading
 import time
 
 import grpc
 
 from . import errors, handoff, progress_bar
+from .alarm import alarms
 from .messages import MaterializeEvent, MaterializeRequest
 from .wire import DecodeError
 
@@ -132,19 +132,16 @@ class _FirstAnswer:
     def __init__(self, call, seconds):
         self._late = False
         self._seconds, self._call = seconds, call
-        self._timer = None
-        if seconds is not None:
-            self._timer = threading.Timer(seconds, self._cancel)
-            self._timer.daemon = True
-            self._timer.start()
+        self._alarm = None if seconds is None else alarms.set(seconds, self._cancel)
 
     def _cancel(self):
         self._late = True
         self._call.cancel()
 
     def answered(self):
-        if self._timer:
-            self._timer.cancel()
+        if self._alarm:
+            alarms.cancel(self._alarm)
+            self._alarm = None
 
     def error(self):
         if self._late:
