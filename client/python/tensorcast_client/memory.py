@@ -32,6 +32,11 @@ def _mmap(address, size, protection, flags, fd):
 
 def map_aligned(fd, size, protection, flags):
     """Maps `size` bytes (a multiple of the page size) at a multiple of 2 MiB, so that huge pages stay huge. The address."""
+    if size >= HUGE_PAGE_BYTES:  # many file systems do that by themselves: one call instead of four
+        address = _mmap(None, size, protection, flags, fd)
+        if address % HUGE_PAGE_BYTES == 0:
+            return address
+        _libc.munmap(address, size)
     room = size + HUGE_PAGE_BYTES
     start = _mmap(None, room, _PROT_NONE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE, -1)
     address = -(-start // HUGE_PAGE_BYTES) * HUGE_PAGE_BYTES
