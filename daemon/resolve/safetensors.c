@@ -46,7 +46,7 @@ struct reader {
     size_t n_dims, dim_capacity;
     struct part_metadata *metadata; /* texts of the JSON, or of `escaped` */
     size_t n_metadata, metadata_capacity;
-    bool has_metadata;
+    bool has_metadata, metadata_is_null; /* which the reference takes for none */
     struct error *error;
 };
 
@@ -131,7 +131,8 @@ static int read_metadata(struct reader *reader)
     if (reader->has_metadata)
         json_fail(&reader->json, "__metadata__ occurs twice");
     reader->has_metadata = true;
-    if (json_peek(&reader->json) == JSON_NULL)
+    reader->metadata_is_null = json_peek(&reader->json) == JSON_NULL;
+    if (reader->metadata_is_null)
         return json_take_null(&reader->json) ? 0 : fail_json(reader);
     if (json_begin_object(&reader->json)) {
         while (json_next_key(&reader->json, &key) && json_take_string(&reader->json, &value)) {
@@ -388,7 +389,7 @@ static const char *keep_text(struct arena *arena, const char *text, size_t lengt
 static int keep_metadata(const struct reader *reader, struct part_header *header)
 {
     header->n_metadata = reader->n_metadata;
-    header->has_metadata = reader->has_metadata;
+    header->has_metadata = reader->has_metadata && !reader->metadata_is_null;
     header->metadata = arena_try_array(&header->arena, reader->n_metadata, sizeof *header->metadata, reader->error);
     for (size_t i = 0; i < reader->n_metadata && header->metadata; i++) {
         const struct part_metadata *read = &reader->metadata[i];

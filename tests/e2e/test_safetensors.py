@@ -527,6 +527,9 @@ def test_what_a_newer_official_package_has_is_that_packages_own(served, models, 
 def test_metadata_is_that_of_the_file_also_when_it_is_empty(served, models, metadata):
     save(models / "x.safetensors", {"w": np.zeros(2)}, metadata)
     assert safe_open(models / "x.safetensors", "np").metadata() == official(models / "x.safetensors", "np").metadata() == metadata
+    header = b'{"__metadata__": null}'
+    (models / "null.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
+    assert safe_open(models / "null.safetensors", "np").metadata() is official(models / "null.safetensors", "np").metadata() is None
 
 
 ROWS = np.s_[:, 2:4], np.s_[0, 0], np.s_[:, ::2], np.s_[:, [0]], np.s_[..., 1]

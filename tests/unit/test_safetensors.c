@@ -67,6 +67,7 @@ static const struct broken broken[] = {
     {"{\"__metadata__\":{\"k\":{\"a\":\"b\"}}}", 0, BAD_JSON, NULL},
     {"{\"__metadata__\":[\"k\"]}", 0, BAD_JSON, NULL},
     {"{\"__metadata__\":{},\"__metadata__\":{}}", 0, BAD_JSON, NULL},
+    {"{\"__metadata__\":null,\"__metadata__\":{}}", 0, BAD_JSON, NULL},
     {"{\"x\":" U8("[0,4]") ",\"x\":" U8("[4,8]") "}", 8, "DUPLICATE_TENSOR", "x"},
     {"{\"x\":" U8("[0,4]") ",\"\\u0078\":" U8("[4,8]") "}", 8, "DUPLICATE_TENSOR", "x"},
     {"{\"a\\u0000b\":" U8("[0,4]") "}", 4, "NUL_IN_NAME", "a\\x00b"},
@@ -146,6 +147,10 @@ static void what_a_file_says_of_itself_is_kept(void **state)
     part_header_unref(header);
     header = parse("{\"__metadata__\":null,\"x\":" U8("[0,4]") "}", 4, &error);
     assert_int_equal(header->n_metadata, 0);
+    assert_false(header->has_metadata);
+    part_header_unref(header);
+    header = parse("{\"__metadata__\":{},\"x\":" U8("[0,4]") "}", 4, &error);
+    assert_true(header->has_metadata);
     part_header_unref(header);
 }
 
