@@ -42,6 +42,13 @@ with contextlib.redirect_stdout(said):
     runpy.run_path(str(Path(__file__).parents[2] / "examples/load_transformers.py"), run_name="__main__")
 tell("example", said=said.getvalue().splitlines())
 sys.argv = arguments
+LlamaForCausalLM.from_pretrained(f"{folder}/llama", dtype="bfloat16").save_pretrained(f"{folder}/half", variant="fp16")
+model = from_pretrained(AutoModelForCausalLM, f"{folder}/half", variant="fp16", dtype="bfloat16")
+tell("variant", digest=models.digest(model.state_dict()))
+try:
+    from_pretrained(AutoModel, f"{folder}/llama", variant="fp16")
+except ValueError as error:
+    tell("no variant", error=str(error))
 try:
     from_pretrained(AutoModel, f"{folder}/nobody")
 except FileNotFoundError as error:

@@ -25,6 +25,11 @@ def test_auto_classes_find_their_class(answers):
     assert "nobody" in answers["nobody"]["error"]
 
 
+def test_a_variant_is_loaded_where_the_folder_has_no_other_weights_and_refused_elsewhere(answers, models):
+    assert answers["variant"]["digest"] == models.digests["llama in bfloat16"]
+    assert "those of model.safetensors" in answers["no variant"]["error"]
+
+
 def test_the_example_says_something(answers):
     first, second = answers["example"]["said"]
     assert first == "LlamaForCausalLM, 12061184 parameters, torch.float32" and second.startswith("[1, 2, 3, ")

@@ -82,7 +82,7 @@ def from_pretrained(cls: Any, reference: str | os.PathLike[str] | Artifact, *arg
 
     cls: an Auto class or a concrete one: of models, configurations, tokenizers, processors. reference: a path, "gs://bucket/llama"
     and the like, or an Artifact, also a variant. Arguments are those of transformers, but for revision and subfolder, which a
-    reference says itself ("hf://org/name@revision").
+    reference says itself ("hf://org/name@revision"); of variant it is checked that the files' names say it.
 
     Parameters that the model takes as they are in the checkpoint share the daemon's memory with other processes of this host until
     they are written to. With tp_plan="auto" or a DistributedConfig each rank loads its own parts, and nothing else."""
@@ -93,11 +93,20 @@ def from_pretrained(cls: Any, reference: str | os.PathLike[str] | Artifact, *arg
             raise errors.invalid(f"{name} is part of the reference: hf://org/name@revision, or the folder's own reference", "BAD_OPTION")
     kwargs.pop("disable_mmap", None)  # nothing is mapped from a file
     source = reference if isinstance(reference, Artifact) else artifact_of(reference)
+    _check_variant(source, kwargs.pop("variant", None))
     if _has_weights(cls) and all(kwargs.get(name) is None for name in _SHARDED):
         _begin_to_load(source)
     folder = _folder_of(source)
     _install()
     return cls.from_pretrained(folder, *args, **kwargs)
+
+
+def _check_variant(source, variant):
+    """variant: what transformers wants in the files' names (model.fp16.safetensors); the header that it gets has a name of its own."""
+    others = [] if variant is None else [file["name"] for file in source.describe()["files"] if f".{variant}" not in file["name"]]
+    if others:
+        raise errors.invalid(f"variant is {variant!r}, but the weights of {source.reference} are those of {min(others)}; by its path, "
+                             "under python -m tensorcast_client run, transformers finds the files of a variant", "BAD_OPTION")
 
 
 def _has_weights(cls):
