@@ -143,9 +143,11 @@ static int check_entry(struct reading *reading, struct config_yaml_place place)
     const char *complaint = NULL;
     if (!entry->artifact)
         complaint = "an entry needs artifact, a reference such as gs://models/llama";
-    else if (reading->seen[TP_SIZE] != reading->seen[TP_RANK])
-        complaint = "tp_size and tp_rank belong together";
-    else if (reading->seen[TP_SIZE] && entry->tp_rank >= entry->tp_size)
+    else if (reading->seen[TP_RANK] && !reading->seen[TP_SIZE])
+        complaint = "tp_rank needs tp_size";
+    else if (reading->seen[TP_SIZE] && entry->tp_size == 0)
+        complaint = "tp_size is at least 1";
+    else if (reading->seen[TP_RANK] && entry->tp_rank >= entry->tp_size)
         complaint = "tp_rank is from 0 to tp_size - 1";
     return complaint
                ? config_yaml_fail(reading->yaml, place, reading->error, "CONFIG_INVALID_VALUE", "prewarm: %s", complaint)
@@ -192,6 +194,17 @@ static int read_entry(struct reading *reading)
     }
 }
 
+/* The entries at `first` of the list: one, or one for each rank where tp_size was given alone. */
+static size_t make_ranks(const struct reading *reading, struct config_prewarm *first, size_t room)
+{
+    size_t n_ranks = reading->seen[TP_SIZE] && !reading->seen[TP_RANK] ? first->tp_size : 1;
+    for (size_t rank = 1; rank < n_ranks && n_ranks <= room; rank++) {
+        first[rank] = *first;
+        first[rank].tp_rank = rank;
+    }
+    return n_ranks;
+}
+
 int config_prewarm_read(struct config_yaml *yaml, struct arena *arena, struct config *config, struct error *error)
 {
     struct config_prewarm *entries = arena_array(arena, CONFIG_PREWARM_MAX, sizeof *entries);
@@ -205,13 +218,19 @@ int config_prewarm_read(struct config_yaml *yaml, struct arena *arena, struct co
             return -1;
         if (reading.item.kind == CONFIG_YAML_CLOSE_LIST)
             return 0;
-        if (n == CONFIG_PREWARM_MAX)
-            return config_yaml_fail(yaml, reading.item.place, error, "CONFIG_INVALID_VALUE",
-                                    "prewarm: at most %d entries are allowed", CONFIG_PREWARM_MAX);
-        reading.entry = &entries[n];
+        struct config_yaml_place place = reading.item.place;
+        struct config_prewarm spare = {0}; /* where the list is full already */
+        reading.entry = n < CONFIG_PREWARM_MAX ? &entries[n] : &spare;
         if (read_entry(&reading) < 0)
             return -1;
-        texts[n] = entries[n].text = canonical_text(&entries[n], arena);
-        config->prewarm.texts.n_items++;
+        size_t n_ranks = make_ranks(&reading, reading.entry, CONFIG_PREWARM_MAX - n);
+        if (n_ranks > CONFIG_PREWARM_MAX - n)
+            return config_yaml_fail(yaml, place, error, "CONFIG_INVALID_VALUE",
+                                    "prewarm: at most %d entries are allowed, of which tp_size without tp_rank makes one "
+                                    "for each rank",
+                                    CONFIG_PREWARM_MAX);
+        for (size_t end = n + n_ranks; n < end; n++)
+            texts[n] = entries[n].text = canonical_text(&entries[n], arena);
+        config->prewarm.texts.n_items = n;
     }
 }

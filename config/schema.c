@@ -234,9 +234,9 @@ static const struct config_key keys_after_stores[] = {
 
     {"prewarm", CONFIG_PREWARMS, FIELD(prewarm.texts), .fallback = "", .reloadable = true,
      .help = "What is loaded after the start and after each reload, so that it is in memory before anybody asks: artifact (a "
-             "reference, or an absolute path); tp_size and tp_rank, the part of one tensor-parallel rank by the usual names; "
-             "tensors, names or patterns; pin, so that it stays until the entry leaves this list. What cannot be loaded is logged "
-             "and stops nothing."},
+             "reference, or an absolute path); tp_size and tp_rank, the part of one tensor-parallel rank by the usual names, or "
+             "tp_size alone, the parts of all ranks; tensors, names or patterns; pin, so that it stays until the entry leaves this "
+             "list. What cannot be loaded is logged and stops nothing."},
 };
 /* clang-format on */
 

@@ -137,10 +137,11 @@ def test_the_configuration_keeps_its_list_warm(start, models):
     assert daemon.cli.json("load", split, "--tp-size", "4", "--tp-rank", "1")["from_replica"] is True
     assert daemon.logged("none", "nothing*")
     daemon.cli.ok("prewarm", one, "--pin")  # somebody asks for it as well
-    daemon.tree["prewarm"] = [{"artifact": two, "pin": True}]
+    daemon.tree["prewarm"] = [{"artifact": two, "pin": True}, {"artifact": split, "tp_size": 2}]
     daemon.configure(daemon.tree)
     daemon.process.send_signal(signal.SIGHUP)
     assert soon(lambda: {a for a, r in rows(daemon).items() if r["pinned"]} == {one, two})
+    assert soon(lambda: all(daemon.cli.json("load", split, "--tp-size", "2", "--tp-rank", rank)["from_replica"] for rank in "01"))
     daemon.cli.ok("unpin", one)
     assert not rows(daemon)[one]["pinned"]
 

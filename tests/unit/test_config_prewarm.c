@@ -53,6 +53,25 @@ static void prewarm_is_a_list_of_artifacts_with_options(void **state)
     config_destroy(config);
 }
 
+static void a_size_without_a_rank_is_every_rank(void **state)
+{
+    struct error error;
+    (void)state;
+    struct config *config = parse_prewarm("  - {artifact: /a, tp_size: 3, tensors: [x], pin: true}\n"
+                                          "  - {artifact: /b, tp_size: 61}\n",
+                                          &error);
+    assert_non_null(config);
+    assert_int_equal(config->prewarm.texts.n_items, 64);
+    assert_string_equal(config->prewarm.texts.items[0],
+                        "{artifact: \"disk:/a\", tp_size: 3, tp_rank: 0, tensors: [\"x\"], pin: true}");
+    assert_string_equal(config->prewarm.entries[2].text,
+                        "{artifact: \"disk:/a\", tp_size: 3, tp_rank: 2, tensors: [\"x\"], pin: true}");
+    assert_int_equal(config->prewarm.entries[63].tp_rank, 60);
+    config_destroy(config);
+    assert_null(parse_prewarm("  - {artifact: /a, tp_size: 3}\n  - {artifact: /b, tp_size: 62}\n", &error));
+    assert_non_null(strstr(error.message, "store.yaml:3:5: prewarm: at most 64 entries are allowed"));
+}
+
 static void wrong_entries_of_prewarm_are_refused_with_their_line(void **state)
 {
     static const char *const wrong[][2] = {
@@ -61,7 +80,9 @@ static void wrong_entries_of_prewarm_are_refused_with_their_line(void **state)
         {"  - {artifact: /a, pni: true}", "prewarm: unknown key pni; did you mean pin"},
         {"  - {artifact: /a, pin: 7}", "prewarm: pin: expected true or false, got 7"},
         {"  - {artifact: /a, artifact: /b}", "prewarm: given twice: artifact"},
-        {"  - {artifact: /a, tp_size: 4}", "tp_size and tp_rank belong together"},
+        {"  - {artifact: /a, tp_rank: 4}", "tp_rank needs tp_size"},
+        {"  - {artifact: /a, tp_size: 0}", "tp_size is at least 1"},
+        {"  - {artifact: /a, tp_size: 65536}", "store.yaml:2:5: prewarm: at most 64 entries are allowed"},
         {"  - {artifact: /a, tp_size: 4, tp_rank: 4}", "tp_rank is from 0 to tp_size - 1"},
         {"  - {artifact: /a, tp_size: 65537, tp_rank: 0}", "tp_size: expected a whole number of at most 65536, got 65537"},
         {"  - {artifact: /a, tensors: []}", "tensors: expected a list"},
@@ -110,6 +131,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(prewarm_is_a_list_of_artifacts_with_options),
+        cmocka_unit_test(a_size_without_a_rank_is_every_rank),
         cmocka_unit_test(wrong_entries_of_prewarm_are_refused_with_their_line),
         cmocka_unit_test(at_most_64_artifacts_are_prewarmed_of_256_patterns_each),
     };
