@@ -232,6 +232,18 @@ def test_the_examples_run(daemon, llama, args):
     assert lost.returncode == 1 and "PERMISSION_DENIED" in lost.stderr and "Traceback" not in lost.stderr
 
 
+def test_the_notebook_runs_from_its_first_cell_to_its_last(daemon, llama):
+    """As Jupyter does, each cell in the names of those before; it would show what the last line of a cell is."""
+    cells = json.loads((ROOT / "examples/quickstart.ipynb").read_text())["cells"]
+    assert not any(cell.get("outputs") or cell.get("execution_count") for cell in cells)
+    source = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
+    shown = "\nassert '<table>' in art._repr_html_() and len(tensors) == len(art)"
+    done = subprocess.run([sys.executable, "-c", source + shown], capture_output=True, text=True, timeout=100,
+                          env={**os.environ, "MODEL": llama[0].removeprefix("disk:"), "TENSORCAST_SOCKET": str(daemon[0]),
+                               "TENSORCAST_REQUIRED": "1"})
+    assert done.returncode == 0 and done.stdout.startswith("["), done
+
+
 def test_answers_have_the_keys_that_type_checkers_are_told(client, llama):
     art = client.artifact(llama[0])
     with art.tensor_dict(framework="numpy") as tensors:
