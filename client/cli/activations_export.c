@@ -13,6 +13,7 @@
 #include "activations_commands.h"
 #include "activations_gzip.h"
 #include "activations_hosts.h"
+#include "base/crc.h"
 #include "base/file_io.h"
 #include "base/map.h"
 #include "base/memory.h"
@@ -374,25 +375,46 @@ static char *find_object(const struct activations_run *run, const struct stored_
     return segment->is_local || !segment->uploaded ? NULL : memory_copy_text(segment->uploaded);
 }
 
-/* What comes from a bucket is held against the manifest: nobody else has done so since it was uploaded. */
+static int sum_file(const struct backend *backend, int fd, const char *name, uint32_t *crc32c, struct error *error)
+{
+    unsigned char *piece = memory_alloc(CHUNK_BYTES);
+    ssize_t n = 0;
+    int failed = 0;
+    *crc32c = 0;
+    for (uint64_t at = 0, left_ms; !failed; at += (uint64_t)n) {
+        failed = backend_time_left(backend, &left_ms, error);
+        if (failed || (n = file_io_read_at(fd, piece, CHUNK_BYTES, at)) <= 0)
+            break;
+        *crc32c = crc32c_update(*crc32c, piece, (size_t)n);
+    }
+    free(piece);
+    return n < 0 ? fail_errno(error, errno, "cannot read %s", name) : failed;
+}
+
+/* Held against the manifest before anything of it is written: a pickle has no checksums that would tell later. */
 static int open_segment(struct activations_run *run, const struct stored_host *host, const struct manifest_segment *segment,
                         const char *name, struct error *error)
 {
-    uint32_t crc32c = segment->crc32c;
-    int fd;
+    uint32_t crc32c = 0;
+    int fd = -1, failed = 0;
     char *object = find_object(run, host, segment, name);
     if (object && !upload_files_is_reference(object)) /* whose manifest it is may have written anything */
-        fd = fail(error, ERROR_DATA_LOSS, "BAD_MANIFEST", "%s is said to have been uploaded, but to no bucket", name);
+        failed = fail(error, ERROR_DATA_LOSS, "BAD_MANIFEST", "%s is said to have been uploaded, but to no bucket", name);
     else if (object)
-        bucket_objects_fetch(&run->objects, object, &fd, &crc32c, error);
+        failed = bucket_objects_fetch(&run->objects, object, &fd, &crc32c, error);
     else
-        fd = followed_link_open(host->fd, name, name, O_RDONLY, error);
+        failed = (fd = followed_link_open(host->fd, name, name, O_RDONLY, error)) < 0
+                     ? -1
+                     : sum_file(run->objects.backend, fd, name, &crc32c, error);
     free(object);
-    if (fd < 0 || crc32c == segment->crc32c)
+    if (!failed && crc32c != segment->crc32c)
+        failed = fail(error, ERROR_DATA_LOSS, "SEGMENT_DAMAGED",
+                      "%s is not what the manifest describes: its bytes have changed", name);
+    if (!failed)
         return fd;
-    close(fd);
-    return fail(error, ERROR_DATA_LOSS, "SEGMENT_DAMAGED", "%s is not what the manifest describes: its bytes have changed",
-                name);
+    if (fd >= 0)
+        close(fd);
+    return -1;
 }
 
 /* The shards of a host so far. */

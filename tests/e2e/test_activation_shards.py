@@ -206,3 +206,16 @@ def test_a_segment_that_is_said_to_be_in_no_bucket_is_a_damaged_manifest(daemon,
     path.write_text(json.dumps(told))
     outcome = daemon.cli.run("activations", "export", acts, "--out", tmp_path / "out")
     assert outcome.status == "DATA_LOSS" and "to no bucket" in outcome.err, outcome
+
+
+def test_a_segment_whose_bytes_have_changed_is_not_exported(daemon, acts, tmp_path):
+    with tc.connect(daemon.socket).activation_store(f"disk:{acts}", host=3, segment_bytes="4KiB") as store:
+        for i in range(20):
+            store.append(i, sample(i))
+    victim = sorted(acts.rglob("*.safetensors"))[1]
+    raw = bytearray(victim.read_bytes())
+    raw[-9] ^= 1  # of an array: the header is as it was
+    victim.write_bytes(raw)
+    outcome = daemon.cli.run("activations", "export", acts, "--out", tmp_path / "out")
+    assert outcome.status == "DATA_LOSS" and "host_003" in outcome.err and victim.name in outcome.err, outcome
+    assert [p.name for p in sorted((tmp_path / "out/host_003").iterdir())] == ["shard_0001.pkl.gz"]
