@@ -237,13 +237,35 @@ static int list_shards(struct import *import, const struct activations_args *arg
 
 /* --- what is in them ---------------------------------------------------------------------------------------------------- */
 
+static char *describe_text(const struct pickle_entry *entry)
+{
+    struct json_writer json = {0};
+    json_write_open(&json, '{');
+    json_put_string(&json, "text_preview", entry->text, entry->text_bytes);
+    json_write_close(&json, '}');
+    return json.text;
+}
+
+/* All that a sample may have is known before the first one is appended. */
+static int check_text(const struct pickle_entry *entry, struct error *error)
+{
+    char *info = describe_text(entry);
+    size_t length = strlen(info);
+    free(info);
+    return length <= SAMPLE_MAX_INFO_BYTES
+               ? 0
+               : fail(error, ERROR_INVALID_ARGUMENT, "BAD_INFO",
+                      "sample %" PRIu32 ": its text takes %zu bytes in a manifest; at most %d are kept", entry->sample,
+                      length, SAMPLE_MAX_INFO_BYTES);
+}
+
 static int note_entry(void *data, const struct pickle_entry *entry, struct error *error)
 {
     struct import *import = data;
     import->shards[import->reading].n_arrays++;
     ARRAY_RESERVE(import->known, import->n_known, import->known_capacity);
     import->known[import->n_known++] = (struct known_entry){entry->sample, entry->layer, import->reading};
-    return stored_arrays_compare(import->stored, entry, error);
+    return entry->text_bytes && check_text(entry, error) < 0 ? -1 : stored_arrays_compare(import->stored, entry, error);
 }
 
 static int hold_entry(void *data, const struct pickle_entry *entry, struct error *error)
@@ -361,6 +383,10 @@ static int look_at_all(struct import *import, struct error *error)
     uint32_t last;
     for (size_t at = 0, end; at < import->n_known; at = end) {
         end = end_of_sample(import, at, &last);
+        if (end - at > SAMPLE_MAX_TENSORS)
+            return fail(error, ERROR_INVALID_ARGUMENT, "TOO_MANY_LAYERS",
+                        "sample %" PRIu32 " has %zu layers; at most %d are supported", import->known[at].sample, end - at,
+                        SAMPLE_MAX_TENSORS);
         for (size_t i = at; i < end; i++) {
             struct import_shard *shard = &import->shards[import->known[i].shard];
             shard->last_needed = last > shard->last_needed ? last : shard->last_needed;
@@ -445,15 +471,6 @@ static const struct held_entry *find_held(const struct import_shard *shard, uint
 {
     const struct held_entry key = {.entry = {.sample = sample, .layer = layer}};
     return bsearch(&key, shard->entries, shard->n_entries, sizeof key, compare_held);
-}
-
-static char *describe_text(const struct pickle_entry *entry)
-{
-    struct json_writer json = {0};
-    json_write_open(&json, '{');
-    json_put_string(&json, "text_preview", entry->text, entry->text_bytes);
-    json_write_close(&json, '}');
-    return json.text;
 }
 
 static int append_sample(struct import *import, size_t at, size_t end, struct error *error)

@@ -219,3 +219,13 @@ def test_a_segment_whose_bytes_have_changed_is_not_exported(daemon, acts, tmp_pa
     outcome = daemon.cli.run("activations", "export", acts, "--out", tmp_path / "out")
     assert outcome.status == "DATA_LOSS" and "host_003" in outcome.err and victim.name in outcome.err, outcome
     assert [p.name for p in sorted((tmp_path / "out/host_003").iterdir())] == ["shard_0001.pkl.gz"]
+
+
+def test_a_sample_that_no_store_takes_is_refused_before_any_other_is_appended(daemon, acts, tmp_path):
+    entry = lambda i, text: {"sample_idx": i, "activation": np.zeros(2, np.int8), "shape": (2,), "text_preview": text}  # noqa: E731
+    for n, layers in enumerate([{1: [entry(0, "x"), entry(1, "\0" * 200_000)]}, {layer: [entry(0, "")] for layer in range(65537)}]):
+        path = tmp_path / f"shard_{n:04}.pkl"
+        path.write_bytes(pickle.dumps(layers, 4))
+        outcome = daemon.cli.run("activations", "import", acts, path, "--host", 3)
+        assert outcome.status == "INVALID_ARGUMENT" and f"sample {1 - n}" in outcome.err, outcome
+        assert "not complete" not in outcome.err and not list(acts.rglob("*.safetensors"))
