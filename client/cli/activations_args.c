@@ -109,16 +109,26 @@ static int check_partition(const struct activations_args *args, struct error *er
     return 0;
 }
 
+static bool is_called(enum dtype dtype, const char *name)
+{
+    const char *torch = dtype_torch_name(dtype), *numpy = dtype_numpy_code(dtype);
+    return strcasecmp(name, dtype_name(dtype)) == 0 || (numpy && strcmp(name, numpy) == 0) ||
+           (torch && (strcmp(name, torch) == 0 || strcmp(name, torch + strlen("torch.")) == 0));
+}
+
+/* Nobody knows what i8 means: I8 of safetensors has 8 bits, NumPy's i8 64. */
 bool activations_parse_dtype(const char *name, enum dtype *dtype)
 {
+    int n_meanings = 0;
     for (int i = 0; i < DTYPE_COUNT; i++) {
-        const char *torch = dtype_torch_name((enum dtype)i);
+        if (!is_called((enum dtype)i, name))
+            continue;
         *dtype = (enum dtype)i;
-        if (strcasecmp(name, dtype_name(*dtype)) == 0 ||
-            (torch && (strcmp(name, torch) == 0 || strcmp(name, torch + strlen("torch.")) == 0)))
+        n_meanings++;
+        if (strcmp(name, dtype_name(*dtype)) == 0)
             return true;
     }
-    return false;
+    return n_meanings == 1;
 }
 
 static int check_estimate(const struct activations_args *args, struct error *error)

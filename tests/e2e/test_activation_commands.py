@@ -151,10 +151,16 @@ def test_a_failure_is_an_object_too(daemon, models):
     assert told["error"]["code"] == "NOT_FOUND" and "none" in told["error"]["message"]
 
 
-@pytest.mark.parametrize("name, size", [("float32", 4), ("F32", 4), ("f32", 4), ("bfloat16", 2), ("torch.float16", 2), ("float8_e4m3fn", 1)])
+@pytest.mark.parametrize("name, size", [("float32", 4), ("F32", 4), ("f32", 4), ("bfloat16", 2), ("torch.float16", 2), ("float8_e4m3fn", 1), ("f2", 2), ("I8", 1)])
 def test_element_types_are_called_as_anybody_calls_them(daemon, name, size):
     told = daemon.cli.json("activations", "estimate", "--layers", 28, "--seq", 1024, "--hidden", 3584, "--samples", 1, "--dtype", name)
     assert told["bytes_per_sample"] == 411041792 // 4 * size
+
+
+@pytest.mark.parametrize("name", ["f4", "i8", "u8"])  # other types in safetensors than in NumPy
+def test_a_name_of_two_element_types_is_refused(daemon, name):
+    outcome = daemon.cli.run("activations", "estimate", "--layers", 1, "--seq", 1, "--hidden", 1, "--samples", 1, "--dtype", name)
+    assert outcome.code == 2 and f"'{name}'" in outcome.err
 
 
 def test_a_hundred_million_units_are_claimed_and_an_owner_of_a_claim_of_8191_bytes_and_no_more(daemon, acts):
