@@ -406,10 +406,12 @@ static int open_segment(struct activations_run *run, const struct stored_host *h
         failed = (fd = followed_link_open(host->fd, name, name, O_RDONLY, error)) < 0
                      ? -1
                      : sum_file(run->objects.backend, fd, name, &crc32c, error);
-    free(object);
     if (!failed && crc32c != segment->crc32c)
         failed = fail(error, ERROR_DATA_LOSS, "SEGMENT_DAMAGED",
                       "%s is not what the manifest describes: its bytes have changed", name);
+    else if (failed && object)
+        error_prefix(error, "%s", object);
+    free(object);
     if (!failed)
         return fd;
     if (fd >= 0)

@@ -188,6 +188,9 @@ def test_a_segment_that_changed_in_its_bucket_is_not_exported(daemon, bucket, fi
     outcome = daemon.cli.run("activations", "export", bucket.url, "--out", tmp_path / "out")
     assert outcome.status == "DATA_LOSS" and "host_000" in outcome.err and "segment_000002" in outcome.err
     assert not (tmp_path / "out/host_000/shard_0002.pkl.gz").exists()
+    bucket.remove(name)
+    outcome = daemon.cli.run("activations", "export", bucket.url, "--out", tmp_path / "again")
+    assert outcome.status == "NOT_FOUND" and f"{bucket.url}/{name}" in outcome.err, outcome
 
 
 def test_shards_are_imported_from_a_bucket_and_one_that_is_cut_is_refused_before_anything_is(daemon, bucket, filled, models, tmp_path):
