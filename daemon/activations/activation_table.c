@@ -205,7 +205,7 @@ void activations_drain(struct activations *table)
 
 bool activations_idle(const struct activations *table)
 {
-    return !table->writers && !table->is_listing;
+    return !table->writers && !table->is_listing && !table->gone.is_looking;
 }
 
 void activations_stop(struct activations *table)
@@ -288,8 +288,10 @@ int writer_find_room(struct activation_writer *writer, struct error *error)
         writer_count(writer);
         return 1;
     }
-    if (clock_now_ns() < writer->wait.until_ns)
+    if (clock_now_ns() < writer->wait.until_ns) {
+        gone_hosts_look(writer->table);
         return 0;
+    }
     char has[TEXT_SIZE_CHARS], most[TEXT_SIZE_CHARS], wants[TEXT_SIZE_CHARS];
     return fail(error, ERROR_RESOURCE_EXHAUSTED, "DISK_QUOTA",
                 "sample %u has no room: it takes %s, and the stores have %s of activations.disk_quota %s; what was "

@@ -85,6 +85,11 @@ struct table_host *host_table_find(const struct host_table *table, const char *p
     return store ? find_host(table, store, host) : NULL;
 }
 
+struct table_host *host_table_at(const struct host_table *table, size_t index)
+{
+    return index < table->n_hosts ? table->hosts[index] : NULL;
+}
+
 struct known_host host_table_known(const struct table_host *host)
 {
     const struct table_store *store = host->key.store;

@@ -28,6 +28,7 @@ struct host_table *host_table_create(void);
 void host_table_destroy(struct host_table *table); /* accepts NULL */
 
 struct table_host *host_table_find(const struct host_table *table, const char *path, uint32_t host); /* NULL when unknown */
+struct table_host *host_table_at(const struct host_table *table, size_t index); /* NULL behind the last one */
 /* PERMISSION_DENIED (STORE_OF_ANOTHER_USER) when the store is not for this user. */
 int host_table_check(const struct host_table *table, const struct known_host *user, struct error *error);
 /* Finds it, or adds it for the owner of the store. NULL: RESOURCE_EXHAUSTED, there are too many, or too many of this user;

@@ -1,4 +1,4 @@
-/* Shared by activation_writer.c and activation_table.c. */
+/* Shared by activation_writer.c, writer_calls.c, activation_table.c and gone_hosts.c. */
 #ifndef ACTIVATIONS_WRITER_PRIVATE_H
 #define ACTIVATIONS_WRITER_PRIVATE_H
 
@@ -26,6 +26,16 @@ struct new_size { /* of a folder, until the loop's thread counts it */
     uint64_t bytes;
 };
 
+struct gone_hosts { /* looking for folders that are not there any more, one after the other */
+    struct loop_work work;
+    char *path; /* of the store of the one that is being looked at */
+    uint32_t host;
+    bool is_looking, is_gone;
+    struct known_host known; /* the one that is gone, as the registry has it */
+    size_t next;             /* in the table */
+    uint64_t began_ns, rest_until_ns;
+};
+
 struct activations {
     struct loop *loop;
     char *state_dir;
@@ -40,6 +50,7 @@ struct activations {
     struct known_host *listed;
     size_t n_listed, n_begun; /* of those, whose recovery has begun; they are freed when the last one's has */
     size_t n_recoveries;
+    struct gone_hosts gone;
     bool is_listing, is_draining, is_stopped;
 };
 
@@ -133,6 +144,8 @@ struct activation_writer {
 int writer_find_room(struct activation_writer *writer, struct error *error);
 void writer_give_room_back(struct activation_writer *writer);
 void writer_count(struct activation_writer *writer); /* what it takes of the disk now */
+
+void gone_hosts_look(struct activations *table); /* gone_hosts.c: forgets folders that are gone, soon */
 
 /* activation_table.c: the folder is this writer's. *other: whose it is now; -1: it never will be. */
 int table_take_host(struct activation_writer *writer, const struct activation_writer **other, struct error *error);

@@ -187,6 +187,28 @@ def test_a_quota_makes_samples_wait_and_then_refuses_them(start, models, acts):
     assert sum(p.stat().st_size for p in acts.rglob("*")) <= 512 << 10
 
 
+@pytest.mark.parametrize("gone", ["host_001", "."])  # a host's folder, a whole store
+def test_a_sample_that_waits_for_room_gets_that_of_folders_that_are_removed(start, models, acts, gone):
+    daemon = start(activations={"roots": [str(models)], "disk_quota": "512KiB", "quota_timeout": "20s"})
+    client, old = tc.connect(daemon.socket), models / "old"
+    fill(client, old, range(5), host=1, make=large)
+    fill(client, old, range(5, 6), host=2, make=large)
+    with client.activation_store(acts, host=3) as store, ThreadPoolExecutor(1) as pool:
+        store.append(0, large(0))
+        waiting = pool.submit(store.append, 1, large(1))
+        with pytest.raises(TimeoutError):
+            waiting.result(timeout=.5)
+        shutil.rmtree(old / gone)
+        waiting.result(timeout=15)
+        store.append(2, large(2))
+    holds(acts / "host_003", range(3), large)
+    if gone == "host_001":
+        holds(old / "host_002", [5], large)
+        with client.activation_store(old, host=1) as store:  # another one
+            assert store.resume["samples"] == 0
+            store.append(0, large(0))
+
+
 @pytest.mark.parametrize("count", [16384, 100])
 def test_a_quota_that_is_smaller_than_a_segment_holds_and_is_used(start, models, acts, count):
     """The header of a segment of 1 GiB has room for samples that the quota has not."""

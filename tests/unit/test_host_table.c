@@ -76,6 +76,8 @@ static void what_is_removed_is_nobodys_and_the_others_are_still_found(void **sta
         struct table_host *host = add(table, path, i / 200, i % 2 ? ANN : BOB);
         assert_non_null(host);
         assert_ptr_equal(add(table, path, i / 200, ANN), host);
+        assert_ptr_equal(host_table_at(table, i), host);
+        assert_null(host_table_at(table, i + 1));
         host_table_count(table, host, i);
     }
     for (uint32_t i = 0; i < 600; i++) {
