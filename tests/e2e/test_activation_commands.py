@@ -151,7 +151,8 @@ def test_a_failure_is_an_object_too(daemon, models):
     assert told["error"]["code"] == "NOT_FOUND" and "none" in told["error"]["message"]
 
 
-@pytest.mark.parametrize("name, size", [("float32", 4), ("F32", 4), ("f32", 4), ("bfloat16", 2), ("torch.float16", 2), ("float8_e4m3fn", 1), ("f2", 2), ("I8", 1)])
+@pytest.mark.parametrize("name, size", [("float32", 4), ("F32", 4), ("f32", 4), ("bfloat16", 2), ("torch.float16", 2),
+                                        ("float8_e4m3fn", 1), ("f2", 2), ("I8", 1)])
 def test_element_types_are_called_as_anybody_calls_them(daemon, name, size):
     told = daemon.cli.json("activations", "estimate", "--layers", 28, "--seq", 1024, "--hidden", 3584, "--samples", 1, "--dtype", name)
     assert told["bytes_per_sample"] == 411041792 // 4 * size
