@@ -91,14 +91,13 @@ def command(socket, *words):
 
 def extract(options, dataset, host, run):
     """One host's part of the data set. What it has stored is not computed again, whatever has killed it before."""
-    lines = Path(dataset).read_text().splitlines()
-    mine = command(None, "partition", dataset, "--machines", 1, "--machine", 0, "--hosts", HOSTS, "--host", host, "--order", "flat")["lines"]
+    mine = tc.partition(dataset, hosts=HOSTS, host=host)
     with connect(options).activation_store(f"disk:{options.store}", host=host, upload=options.upload, keep_local=not options.upload,
                                            segment_bytes="32KiB", narrow="auto") as store:
         last = store.resume["last_sample"]
         print(f"host {host} begins" if last is None else f"host {host} goes on behind {last}", flush=True)
-        for n, line in enumerate(line for line in mine if last is None or line > last):
-            store.append(line, run(np.array(json.loads(lines[line])["tokens"])), info={"line": line})
+        for n, (number, line) in enumerate(one for one in mine if last is None or one[0] > last):
+            store.append(number, run(np.array(json.loads(line)["tokens"])), info={"line": number})
             if n % 8 == 7:
                 store.commit()
                 if options.preempted:

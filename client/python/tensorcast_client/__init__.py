@@ -23,6 +23,7 @@ from .export import export
 from .host_region import HostRegion
 from .lazy import LazyTensor
 from .options import CollectiveLoadGroup, Options
+from .partition import partition
 from .patching import Patch, patch, unpatch
 from .shortcuts import artifact, load_file
 from .sidecars import Sidecar
@@ -34,7 +35,8 @@ del _channel
 __all__ = ["AccessDeniedError", "ActivationStore", "Artifact", "ArtifactNotFoundError", "Client", "CollectiveLoadGroup",
            "DEFAULT_SOCKET", "DeadlineExceededError", "HostRegion", "InvalidRequestError", "LazyTensor", "Options", "Patch",
            "Sidecar", "TensorNotFoundError", "TensorcastError", "TensorcastFallbackWarning", "Tensors", "View",
-           "__version__", "artifact", "connect", "export", "load_file", "patch", "unpatch"]
+           "__version__", "artifact", "connect", "export", "load_file", "partition", "patch",
+           "unpatch"]
 
 
 def __dir__() -> list[str]:
