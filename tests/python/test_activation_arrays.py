@@ -80,12 +80,12 @@ def test_a_host_has_a_number_from_0_to_99999(host):
         activations.ActivationStore(None, "disk:/acts", host, "1GiB", None, None, True)
 
 
-@pytest.mark.parametrize("size, want", [(5, 5), ("4KiB", 4096), ("1.5 MiB", 3 << 19), ("2GB", 2 << 30), ("7", 7)])
+@pytest.mark.parametrize("size, want", [(5, 5), (np.int64(4096), 4096), ("4KiB", 4096), ("1.5 MiB", 3 << 19), ("2GB", 2 << 30), ("7", 7)])
 def test_sizes_are_written_as_in_the_configuration(size, want):
     assert activations._bytes_of(size) == want
 
 
-@pytest.mark.parametrize("size", ["", "GiB", "-1", 0, -5, True, None, "1PiB", "1 2"])
+@pytest.mark.parametrize("size", ["", "GiB", "-1", 0, -5, True, None, 1e6, "1PiB", "1 2"])
 def test_what_is_no_size_is_refused(size):
     with pytest.raises(errors.InvalidRequestError, match="size"):
         activations._bytes_of(size)

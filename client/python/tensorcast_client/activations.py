@@ -109,10 +109,13 @@ def _host_number(host):
 
 
 def _bytes_of(size):
-    if isinstance(size, int) and not isinstance(size, bool) and 0 < size <= _MAX_SIZE:
-        return size
-    found = isinstance(size, str) and _SIZE.fullmatch(size.strip())
-    number = int(float(found[1]) * (1 << 10 * ("", "k", "m", "g", "t").index(found[2].lower()))) if found else 0
+    number = 0
+    if isinstance(size, str):
+        found = _SIZE.fullmatch(size.strip())
+        number = int(float(found[1]) * (1 << 10 * ("", "k", "m", "g", "t").index(found[2].lower()))) if found else 0
+    else:
+        with contextlib.suppress(TypeError):
+            number = activation_arrays.whole_number(size)
     if not 0 < number <= _MAX_SIZE:
         raise errors.invalid(f"{size!r} is no size; write a number of bytes, or such as '1GiB'", "BAD_OPTION")
     return number
