@@ -329,7 +329,7 @@ static int write_target(struct command_run *run, struct error *error)
     if (export_target_begin(&run->target, error) < 0)
         return -1;
     if (write_content(run, error) == 0 && copy_sidecars(run, error) == 0 &&
-        (interrupt_seen() || export_target_publish(&run->target, error) == 0))
+        (interrupt_seen() || run->stage.path || export_target_publish(&run->target, error) == 0))
         return 0;
     export_target_explain(&run->target, export_layout_bytes(run->layout), error);
     if (run->counts.written_bytes + run->counts.resumed_bytes == 0 || run->counts.is_void)
@@ -384,8 +384,12 @@ static int export_artifact(struct command_run *run, struct error *error)
     tell_conflicts(run);
     if (write_target(run, error) < 0)
         return -1;
-    return run->stage.path && !interrupt_seen() ? export_stage_upload(&run->stage, run->backend, args->output.path, error)
-                                                : 0;
+    if (!run->stage.path || interrupt_seen())
+        return 0;
+    if (export_stage_upload(&run->stage, run->backend, run->target.content_path, args->output.path, error) < 0)
+        return -1;
+    export_target_discard(&run->target);
+    return 0;
 }
 
 int command_export(struct backend *backend, struct error *error)

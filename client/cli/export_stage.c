@@ -2,7 +2,6 @@
 #include "export_stage.h"
 
 #include <errno.h>
-#include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,8 +14,6 @@
 #include "base/text.h"
 #include "sink/sink.h"
 #include "upload_files.h"
-
-enum { OPEN_FOLDERS = 16 };
 
 int export_stage_open(struct export_stage *stage, const char *out, struct error *error)
 {
@@ -48,19 +45,15 @@ int export_stage_open(struct export_stage *stage, const char *out, struct error 
                                                        : 0;
 }
 
-static int remove_entry(const char *path, const struct stat *found, int kind, struct FTW *place)
-{
-    (void)found, (void)kind, (void)place;
-    return remove(path);
-}
-
-int export_stage_upload(struct export_stage *stage, struct backend *backend, const char *reference, struct error *error)
+int export_stage_upload(struct export_stage *stage, struct backend *backend, const char *folder, const char *reference,
+                        struct error *error)
 {
     const struct export_args *args = &backend->args->export;
+    char shown[TEXT_NAME_CHARS];
     stage->upload = (struct upload_files){.backend = backend, .force = args->force, .resume = args->resume};
-    if (upload_files_find(&stage->upload, stage->path, reference, error) < 0 || upload_files_send(&stage->upload, error) < 0)
-        return -1;
-    nftw(stage->path, remove_entry, OPEN_FOLDERS, FTW_DEPTH | FTW_PHYS);
+    if (upload_files_find(&stage->upload, folder, reference, error) < 0 || upload_files_send(&stage->upload, error) < 0)
+        return error_append(error, "; what was written is kept in %s: go on with --resume, or remove it",
+                            text_escape(folder, strlen(folder), shown));
     return 0;
 }
 

@@ -1,7 +1,8 @@
 /* `export --out gs://...`: the folder in which the files are written before they are uploaded, and the way from there.
  *
- * It is $XDG_CACHE_HOME/tensorcast/exports/HASH (else ~/.cache), private, of the reference's own; so it takes the room of the whole
- * export on this disk. It goes when everything has arrived, and stays for --resume when not. */
+ * It would be $XDG_CACHE_HOME/tensorcast/exports/HASH (else ~/.cache), the reference's own; they never get there, but are uploaded
+ * from the folder beside it in which an export prepares everything (export_target.h). So it takes the room of the whole export on
+ * this disk, --resume finds what is written, and it goes when everything has arrived. */
 #ifndef CLI_EXPORT_STAGE_H
 #define CLI_EXPORT_STAGE_H
 
@@ -15,8 +16,9 @@ struct export_stage {
 
 /* Decides by the form of `out`. */
 int export_stage_open(struct export_stage *stage, const char *out, struct error *error);
-/* Uploads what is in it, then removes it. */
-int export_stage_upload(struct export_stage *stage, struct backend *backend, const char *reference, struct error *error);
+/* Uploads what is in `folder`. */
+int export_stage_upload(struct export_stage *stage, struct backend *backend, const char *folder, const char *reference,
+                        struct error *error);
 void export_stage_close(struct export_stage *stage);
 
 #endif

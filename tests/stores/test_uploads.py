@@ -239,3 +239,22 @@ def test_an_export_to_a_store_is_the_export_to_a_folder(store, tmp_path):
     store.put("m/config.json", b"theirs")
     again = subprocess.run([CLI, "export", f"disk:{tmp_path}/model", "--out", f"{store.url}/m", *words], capture_output=True, text=True, timeout=60)
     assert again.returncode == 1 and "ALREADY_EXISTS" in again.stderr and store.get("m/config.json") == b"theirs"
+
+
+def test_an_export_that_cannot_be_uploaded_says_where_its_files_are_and_goes_on_with_them(gs, tmp_path):
+    import numpy
+    from checkpoints import write
+    (tmp_path / "model").mkdir()
+    write(tmp_path / "model", {"w": numpy.zeros(1000, numpy.float32)})
+    (tmp_path / "model/config.json").write_text("{}")
+    words = [str(word) for word in (CLI, "export", f"disk:{tmp_path}/model", "--out", f"{gs.url}/m", "--json")]
+    gs.put("m/model.safetensors", b"theirs")
+    refused = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    (kept,) = (tmp_path / ".cache/tensorcast/exports").iterdir()
+    assert refused.returncode == 1 and "ALREADY_EXISTS" in refused.stderr and {p.name for p in (kept / "content").iterdir()} == \
+        {"model.safetensors", "config.json"}
+    assert f"{kept.name[-40:]}/content: go on with --resume" in refused.stderr, refused.stderr  # long paths are cut in the middle
+    told = subprocess.run([*words, "--resume", "--force"], capture_output=True, text=True, timeout=60)
+    assert told.returncode == 0 and not kept.exists(), told.stderr
+    assert json.loads(told.stdout)["bytes"] == {**json.loads(told.stdout)["bytes"], "read": 0, "written": 0, "resumed": 4000}
+    assert gs.get("m/model.safetensors")[-4000:] == bytes(4000) and gs.names() == {"m/model.safetensors", "m/config.json"}
