@@ -12,6 +12,7 @@ FAULTS = ("reset", "reset in the middle", "503", "429", "answer lost", "answer c
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
+    disable_nagle_algorithm = True  # head and body of an answer are two writes: clients would wait 40 ms for the second
     protocol_version = "HTTP/1.1"
 
     def log_message(self, *args):
