@@ -321,6 +321,12 @@ static int write_content(struct command_run *run, struct error *error)
     return status < 0 ? backend_fail(run->backend, error) : 0;
 }
 
+static void tell_interrupted(const struct command_run *run)
+{
+    if (interrupt_seen() && !run->args->quiet)
+        fprintf(stderr, "tensorcast: interrupted; the same command with --resume goes on with what was written\n");
+}
+
 /* A failed one leaves what can be resumed, and nothing else. */
 static int write_target(struct command_run *run, struct error *error)
 {
@@ -334,8 +340,8 @@ static int write_target(struct command_run *run, struct error *error)
     export_target_explain(&run->target, export_layout_bytes(run->layout), error);
     if (run->counts.written_bytes + run->counts.resumed_bytes == 0 || run->counts.is_void)
         export_target_discard(&run->target);
-    else if (interrupt_seen() && !run->args->quiet)
-        fprintf(stderr, "tensorcast: interrupted; the same command with --resume goes on with what was written\n");
+    else
+        tell_interrupted(run);
     return -1;
 }
 
@@ -386,8 +392,10 @@ static int export_artifact(struct command_run *run, struct error *error)
         return -1;
     if (!run->stage.path || interrupt_seen())
         return 0;
-    if (export_stage_upload(&run->stage, run->backend, run->target.content_path, args->output.path, error) < 0)
+    if (export_stage_upload(&run->stage, run->backend, run->target.content_path, args->output.path, error) < 0) {
+        tell_interrupted(run);
         return -1;
+    }
     export_target_discard(&run->target);
     return 0;
 }

@@ -258,3 +258,24 @@ def test_an_export_that_cannot_be_uploaded_says_where_its_files_are_and_goes_on_
     assert told.returncode == 0 and not kept.exists(), told.stderr
     assert json.loads(told.stdout)["bytes"] == {**json.loads(told.stdout)["bytes"], "read": 0, "written": 0, "resumed": 4000}
     assert gs.get("m/model.safetensors")[-4000:] == bytes(4000) and gs.names() == {"m/model.safetensors", "m/config.json"}
+
+
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGKILL])
+def test_an_export_that_ends_while_it_is_uploaded_is_not_written_again(s3, tmp_path, end):
+    import numpy
+    from checkpoints import write
+    (tmp_path / "model").mkdir()
+    write(tmp_path / "model", {"w": numpy.zeros(3 << 20, numpy.float32)})
+    words = [str(word) for word in (CLI, "export", f"disk:{tmp_path}/model", "--out", f"{s3.url}/m", "--json")]
+    s3.proxy.fault = lambda n, method, path, size: "503" if size > 1 << 20 else None
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline and not any(size > 1 << 20 for *_, size in s3.proxy.seen):
+        time.sleep(.01)
+    process.send_signal(end)
+    err = process.communicate(timeout=60)[1]
+    assert process.returncode == (130 if end == signal.SIGINT else -end) and ("--resume" in err) == (end == signal.SIGINT)
+    s3.proxy.fresh()
+    told = subprocess.run([*words, "--resume"], capture_output=True, text=True, timeout=60)
+    assert told.returncode == 0 and json.loads(told.stdout)["bytes"]["read"] == 0, told.stderr
+    assert s3.get("m/model.safetensors")[-4:] == bytes(4) and s3.unfinished() == [] and not list((tmp_path / ".cache/tensorcast/exports").iterdir())
