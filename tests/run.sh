@@ -167,9 +167,9 @@ everything() {
 
 quick() {
   stage client client
-  background lane python_tests vllm_plan
+  background lane python_tests numpy
   local second_lane=$!
-  lane rules check numpy quick_e2e
+  lane rules check quick_e2e vllm_plan
   wait "$second_lane"
   echo "quick leaves out: most end-to-end tests, sanitizers, chaos, real stores, jax, vllm, lint and coverage"
 }
