@@ -277,10 +277,11 @@ struct tc_targets {
     size_t n_covers;
 };
 /* Loads a view (NULL = the tensors that targets name, whole) into targets: one without a value for each tensor of the view, of
- * its dtype and shape, all regions in host memory or all on one GPU, which options->device need not say. Blocks. What is missing, overlaps, leaves its region, has
- * another dtype or shape, or is not covered is INVALID_ARGUMENT with its name, and nothing was written. After a later error
- * the content of the targets is undefined, and the message says so; unless its reason is REGION_IN_USE nothing touches the
- * regions any more when this returns. json (may be NULL): the object of `tensorcast load --json`; the caller frees. */
+ * its dtype and shape, all regions in host memory or all on one GPU, which options->device need not say. Blocks. What is missing,
+ * overlaps, leaves its region, has another dtype or shape, or is not covered is INVALID_ARGUMENT with its name, and nothing was
+ * written. After a later error the content of the targets is undefined, and the message says so; unless its reason is
+ * REGION_IN_USE nothing touches the regions any more when this returns. json (may be NULL): the object of
+ * `tensorcast load --json`; the caller frees. */
 int tc_load_targets(struct tc_client *client, const char *artifact, const struct tc_view *view,
                     const struct tc_targets *targets, const struct tc_options *options, char **json, struct tc_error *error);
 

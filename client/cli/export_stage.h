@@ -1,8 +1,8 @@
 /* `export --out gs://...`: the folder in which the files are written before they are uploaded, and the way from there.
  *
- * It would be $XDG_CACHE_HOME/tensorcast/exports/HASH (else ~/.cache), the reference's own; they never get there, but are uploaded
- * from the folder beside it in which an export prepares everything (export_target.h). So it takes the room of the whole export on
- * this disk, --resume finds what is written, and it goes when everything has arrived. */
+ * An export to $XDG_CACHE_HOME/tensorcast/exports/HASH (else ~/.cache; HASH is of the reference) is prepared in the work folder beside
+ * it (export_target.h) and uploaded from there, without being renamed. So it takes the room of the whole export on this disk; --resume
+ * finds what was written in the work folder, which is removed when everything has arrived. */
 #ifndef CLI_EXPORT_STAGE_H
 #define CLI_EXPORT_STAGE_H
 
