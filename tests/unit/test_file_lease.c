@@ -117,6 +117,26 @@ static void who_opens_the_file_for_writing_gets_it_and_the_lease_is_lost_for_goo
     let_go(lease, fd);
 }
 
+/* touch does that. */
+static void who_does_not_wait_for_a_lease_is_in_nobodys_way_when_the_next_one_is_taken(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 500; i++) {
+        int fd = open_file(O_RDONLY), again = open_file(O_RDONLY);
+        struct file_lease *lease = take(fd);
+        struct stat info;
+        assert_int_equal(fstat(fd, &info), 0);
+        file_lease_span(lease, info.st_dev, info.st_ino, true);
+        assert_int_equal(open(path, O_WRONLY | O_NONBLOCK | O_CLOEXEC), -1);
+        assert_int_equal(errno, EWOULDBLOCK);
+        struct file_lease *next = take(again); /* whether the thread has answered or not */
+        assert_true(file_lease_is_held(next));
+        assert_false(file_lease_is_held(lease));
+        let_go(next, again);
+        let_go(lease, fd);
+    }
+}
+
 static void truncating_by_name_breaks_a_lease_and_renaming_does_not(void **state)
 {
     char other[80];
@@ -301,6 +321,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_file_that_is_mapped_writable_is_refused, create, delete),
         cmocka_unit_test_setup_teardown(readers_and_private_mappings_do_not_matter, create, delete),
         cmocka_unit_test_setup_teardown(who_opens_the_file_for_writing_gets_it_and_the_lease_is_lost_for_good, create,
+                                        delete),
+        cmocka_unit_test_setup_teardown(who_does_not_wait_for_a_lease_is_in_nobodys_way_when_the_next_one_is_taken, create,
                                         delete),
         cmocka_unit_test_setup_teardown(truncating_by_name_breaks_a_lease_and_renaming_does_not, create, delete),
         cmocka_unit_test_setup_teardown(all_leases_on_a_file_are_given_up_at_once, create, delete),

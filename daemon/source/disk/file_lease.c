@@ -19,6 +19,7 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -98,6 +99,25 @@ static void look_at_lease(struct file_lease *lease)
     for (struct file_lease *other = first; other; other = other->next)
         if (is_on(other, lease->device, lease->inode) && other->is_set)
             give_up_lease(other, until_ns);
+}
+
+/* Whether one of our own leases on the file was in the way of another one: the kernel grants none while somebody waits for one.
+ * Gives them up, without waiting for the thread. */
+static bool give_up_those_on(int fd)
+{
+    struct stat now;
+    if (fstat(fd, &now) < 0)
+        return false;
+    pthread_mutex_lock(&leases.lock);
+    bool were_any = false;
+    for (struct file_lease *other = *bucket_of(now.st_dev, now.st_ino); other; other = other->next) {
+        if (is_on(other, now.st_dev, now.st_ino)) {
+            look_at_lease(other);
+            were_any |= other->is_broken;
+        }
+    }
+    pthread_mutex_unlock(&leases.lock);
+    return were_any;
 }
 
 /* --- the thread ---------------------------------------------------------------------------------------------------- */
@@ -191,7 +211,9 @@ struct file_lease *file_lease_take(int fd)
     add_lease(lease); /* before: the signal may come at once */
     /* the owner is set before the lease, which would otherwise make it the whole process */
     struct f_owner_ex owner = {F_OWNER_TID, leases.tid};
-    if (fcntl(fd, F_SETOWN_EX, &owner) < 0 || fcntl(fd, F_SETSIG, BREAK_SIGNAL) < 0 || fcntl(fd, F_SETLEASE, F_RDLCK) < 0) {
+    if (fcntl(fd, F_SETOWN_EX, &owner) < 0 || fcntl(fd, F_SETSIG, BREAK_SIGNAL) < 0 ||
+        (fcntl(fd, F_SETLEASE, F_RDLCK) < 0 &&
+         (errno != EAGAIN || !give_up_those_on(fd) || fcntl(fd, F_SETLEASE, F_RDLCK) < 0))) {
         int why = errno;
         file_lease_drop(lease);
         errno = why;
