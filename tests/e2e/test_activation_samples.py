@@ -184,6 +184,33 @@ def test_a_reader_that_chases_a_writer_asks_for_each_segment_a_few_times(start, 
     assert not failed and len(got) == 400
 
 
+def test_segments_that_are_sealed_while_a_reader_looks_are_not_called_lost(start, models, acts, monkeypatch):
+    """A writer may seal segments faster than a busy reader looks: between the folder's list and the manifest there is always one more."""
+    daemon = writing(start, models)
+    with tc.connect(daemon.socket).activation_store(acts, host=3, segment_bytes="1KiB") as store:
+        manifest, sealed = activation_samples._manifest, 0
+        store.append(0, sample(0))
+
+        def seal_one():  # by the next sample, which does not fit
+            nonlocal sealed
+            sealed += 1
+            store.append(sealed, sample(sealed))
+            assert soon(lambda: (acts / f"host_003/segment_{sealed:06}.safetensors").exists())
+
+        def between(client, folder):
+            seal_one()
+            told = manifest(client, folder)
+            seal_one()
+            return told
+
+        seal_one()
+        monkeypatch.setattr(activation_samples, "_manifest", between)
+        assert numbers(daemon, acts) == [0, 1, 2]  # the manifest of two segments, the list of three, the manifest of four
+        assert sealed == 5
+    monkeypatch.undo()
+    assert numbers(daemon, acts) == [0, 1, 2, 3, 4, 5]
+
+
 def reads(fake):  # noqa: F811
     return [e for e in fake.requests("gcs") if e["method"] == "GET" and "segment" in str(e)]
 

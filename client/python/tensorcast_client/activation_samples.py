@@ -228,14 +228,16 @@ def _number(artifact, tensor):
 
 def _complete(client, folder, page, here):
     """Waits for a manifest that lists all that are here: it says which arrays were narrowed. What it says is here, and is not, is
-    lost, unless it was uploaded and went meanwhile, or comes back."""
-    end = time.monotonic() + _LAG_S
+    lost, unless it was uploaded and went meanwhile, or comes back. Segments that were sealed after the folder was listed are left
+    out: they are behind all that were there."""
+    end, before, last = time.monotonic() + _LAG_S, set(page.told), max(here, default=0)
     while missing := here.keys() - page.told.keys():
         if time.monotonic() > end:
             message = f"{folder}/manifest.json does not describe segment_{min(missing):06}.safetensors; 'tensorcast activations verify' says more"
             raise errors.make(grpc.StatusCode.DATA_LOSS, message, "MANIFEST_BEHIND")
         time.sleep(_PAUSE_S)
-        page.told = {number: segment for number, segment in _manifest(client, folder).items() if page.first <= number <= page.last}
+        page.told = {number: segment for number, segment in _manifest(client, folder).items()
+                     if page.first <= number <= page.last and (number <= last or number in before)}
     lost = [number for number, segment in page.told.items() if number not in here and segment["local"]]
     if lost:
         message = (f"{folder}/segment_{min(lost):06}.safetensors is gone, and the manifest says that it is here; put it back, or remove "
