@@ -58,7 +58,7 @@ by_pip() {
 venv=$cache/python-$name-$( (echo "$key"; "$interpreter" --version) | sha256sum | cut -c1-12)
 exec 9>"$venv.lock"
 flock 9 # two clones may be setting up at once
-if [ ! -e "$venv/complete" ]; then
+if [ ! -e "$venv/complete" ] || [ ! -x "$venv/bin/python" ]; then # a folder of packages without one is of an older clone
   say "installing Python packages into $venv"
   rm -rf "$venv"
   by_uv "$@" || { say "uv could not, pip does"; by_pip "$@"; }
