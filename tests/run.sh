@@ -79,7 +79,7 @@ build() { make -j"$jobs" all; }
 client() {
   local copy
   copy=$(mktemp -d) || return 1
-  cp -r client/python "$copy/" && rm -rf build/python &&
+  cp -r client/python "$copy/" && rm -rf "$copy/python/build" build/python && # what an older installation left is newer there
     python -m pip install --quiet --no-deps --no-build-isolation --target build/python "$copy/python"
   local code=$?
   rm -rf "$copy"

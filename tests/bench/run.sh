@@ -34,6 +34,7 @@ gcc "${flags[@]}" -o "$build/bench/download" tests/bench/download.c -L"$build/be
 copy=$(mktemp -d)
 trap 'rm -rf "$copy"' EXIT
 cp -r client/python "$copy/"
+rm -rf "$copy"/*/build # of an older installation: newer than its sources in a copy
 rm -rf "$build/bench/python"
 "$builder" -m pip install --quiet --no-deps --no-build-isolation --target "$build/bench/python" "$copy/python"
 script=bench.py

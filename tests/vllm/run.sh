@@ -15,6 +15,7 @@ make -j"$(nproc)" all >/dev/null
 copy=$(mktemp -d)
 trap 'rm -rf "$copy"' EXIT
 cp -r client/python client/vllm client/sglang "$copy/"
+rm -rf "$copy"/*/build # of an older installation: newer than its sources in a copy
 rm -rf build/python-vllm
 "$python" -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --target build/python-vllm \
   "$copy/python" "$copy/vllm" "$copy/sglang"
