@@ -4,12 +4,14 @@ processes with slices of their own.
 
 usage: programs.py FOLDER DEVICE; FOLDER is inside a trusted root. One line for each case, a summary as the last; exit 1 when a case
 failed. A case whose package is missing is skipped, and said."""
+import contextlib
 import importlib
 import json
 import multiprocessing
 import os
 import random
 import sys
+import threading
 import time
 import traceback
 from pathlib import Path
@@ -69,6 +71,49 @@ def modules_are_filled_where_their_parameters_are(client, folder, made):
     for name, tensor in module.state_dict().items():
         assert tensor.data_ptr() == places[name], f"{name} has moved"
         equal(tensor, made[name], name)
+
+
+@contextlib.contextmanager
+def _least_free(most_used):
+    """Fails when less of the device's memory was free meanwhile than that many bytes below what was free before, whoever used it."""
+    before, lowest, ended = torch.cuda.mem_get_info()[0], [], threading.Event()
+
+    def watch():
+        torch.cuda.set_device(DEVICE)
+        while not ended.is_set():
+            lowest.append(torch.cuda.mem_get_info()[0])
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        watcher.join()
+    print(f"memory of the device: {len(lowest)} looks, at most {(before - min(lowest)) >> 20} MiB more in use than before", flush=True)
+    assert len(lowest) > 20 and before - min(lowest) <= most_used
+
+
+@case
+def nothing_else_lies_on_the_gpu_while_parameters_are_filled(client, folder, made):
+    """Whole tensors and columns of them, 1.5 GiB: the second load, when the contexts are there."""
+    large = {f"{i}": torch.randint(0, 256, (16384, 16384), dtype=torch.uint8) for i in range(6)}
+    save_file(large, folder / "large.safetensors")
+    view = client.artifact(f"disk:{folder}/large.safetensors")
+    columns = {name: (1, slice(4096, 12288)) for name in ("4", "5")}
+    for wanted, cuts in ((view.subset(["0", "1", "2", "3"]), {}), (view.subset(["4", "5"]).view(columns), columns)):
+        names = ["4", "5"] if cuts else ["0", "1", "2", "3"]
+        want = {name: large[name][:, 4096:12288] if cuts else large[name] for name in names}
+        parameters = {name: torch.empty_like(tensor, device=DEVICE) for name, tensor in want.items()}
+        wanted.load_into(parameters)
+        for tensor in parameters.values():
+            tensor.zero_()
+        torch.cuda.synchronize()
+        with _least_free(4 * MIB):
+            wanted.load_into(parameters)
+        for name, tensor in parameters.items():
+            equal(tensor, want[name], name)
+    (folder / "large.safetensors").unlink()
 
 
 @case
