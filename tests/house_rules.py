@@ -104,9 +104,10 @@ def check_unused(sources):
 
 def check_states(sources):
     """What is called a state changes by a setter that asks the table of transitions."""
+    a_state = re.compile(r"enum \w*(state|stage) \w+;")
+    with_states = {path.parent for path, text in sources.items() if path.suffix == ".h" and a_state.search(text)}
     for path, text in sources.items():
-        near = text + "".join(other for header, other in sources.items() if header.suffix == ".h" and header.parent == path.parent)
-        if path.parts[0] != "daemon" or not re.search(r"enum \w*(state|stage) \w+;", near):
+        if path.parts[0] != "daemon" or not (path.parent in with_states or a_state.search(text)):
             continue
         for found in re.finditer(r"->(state|stage) = (?!&|\(|memory_)[^=][^;\n]*;", text):
             if "state_check(" not in text[max(0, found.start() - 200):found.start()]:
