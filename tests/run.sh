@@ -19,8 +19,7 @@ cd "$(dirname "$0")/.." || exit 1
 logs=build/test-logs
 mkdir -p "$logs"
 rm -rf "$logs"/*.{passed,failed} "$logs"/.taken.*
-unset TENSORCAST_SOCKET TENSORCAST_BUILD
-export PYTHONDONTWRITEBYTECODE=1
+unset TENSORCAST_SOCKET TENSORCAST_BUILD PYTHONDONTWRITEBYTECODE # what is compiled is kept, see setup/venv.sh
 jobs=$(nproc)
 NICE=5 groups=()
 stages=() options=()

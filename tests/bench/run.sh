@@ -51,5 +51,5 @@ case " $* " in
   *" --write "* | *" --quick "* | *" --help "*) ;;
   *) set -- "$@" --write docs/performance-tables.md ;;
 esac
-unset TENSORCAST_SOCKET
+unset TENSORCAST_SOCKET PYTHONDONTWRITEBYTECODE
 PYTHONPATH=$build/bench/python "$python" "tests/bench/$script" "$build" "$@"

@@ -3,5 +3,5 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 python=$(bash tests/faces/setup.sh)
-unset TENSORCAST_SOCKET
-PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=$PWD/build/python "$python" -m pytest -q -p no:cacheprovider tests/faces "$@"
+unset TENSORCAST_SOCKET PYTHONDONTWRITEBYTECODE
+PYTHONPATH=$PWD/build/python "$python" -m pytest -q -p no:cacheprovider tests/faces "$@"

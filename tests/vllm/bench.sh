@@ -30,7 +30,7 @@ case " $* " in
   *" --write "* | *" --quick "* | *" --help "*) ;;
   *) set -- "$@" --write docs/performance-tables.md ;;
 esac
-unset TENSORCAST_SOCKET
+unset TENSORCAST_SOCKET PYTHONDONTWRITEBYTECODE
 PYTHONPATH=$(realpath "$build/python-vllm"):$(realpath "$peers")
-export PYTHONPATH PYTHONDONTWRITEBYTECODE=1
+export PYTHONPATH
 "$python" tests/vllm/bench.py "$build" "$@"

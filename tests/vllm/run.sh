@@ -19,5 +19,5 @@ rm -rf "$copy"/*/build # of an older installation: newer than its sources in a c
 rm -rf build/python-vllm
 "$python" -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --target build/python-vllm \
   "$copy/python" "$copy/vllm" "$copy/sglang"
-unset TENSORCAST_SOCKET
-PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=$PWD/build/python-vllm "$python" -m pytest -q -p no:cacheprovider tests/vllm/real "$@"
+unset TENSORCAST_SOCKET PYTHONDONTWRITEBYTECODE
+PYTHONPATH=$PWD/build/python-vllm "$python" -m pytest -q -p no:cacheprovider tests/vllm/real "$@"
