@@ -27,7 +27,7 @@ def main():
     from vllm import LLM, SamplingParams, TokensPrompt
     job = json.loads(sys.argv[1])
     engine = LLM(model=job["folder"], load_format=job["load_format"], enforce_eager=True, skip_tokenizer_init=True, max_model_len=64,
-                 disable_log_stats=False,
+                 num_gpu_blocks_override=16, disable_log_stats=False,
                  speculative_config={"model": job["folder"], "method": "draft_model", "num_speculative_tokens": 3})
     sampling, counted = SamplingParams(temperature=0, max_tokens=24, ignore_eos=True, detokenize=False), [0, 0]
 

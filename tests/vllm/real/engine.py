@@ -19,8 +19,9 @@ PROMPTS = [[1, 17, 23, 42, 99, 120], [1, 300, 7, 7, 256]]
 def main():
     from vllm import LLM, SamplingParams, TokensPrompt
     job = json.loads(sys.argv[1])
+    # a few blocks of the cache of keys and values: a GiB of them is cleared by each rank, and again after each sleep
     engine = LLM(model=job["folder"], tensor_parallel_size=job["size"], load_format=job["load_format"], enforce_eager=True,
-                 skip_tokenizer_init=True, model_loader_extra_config=job["options"], max_model_len=64,
+                 skip_tokenizer_init=True, model_loader_extra_config=job["options"], max_model_len=64, num_gpu_blocks_override=16,
                  **({"enable_lora": True, "max_lora_rank": 8} if "adapter" in job else {}))
     sampling = SamplingParams(temperature=0, max_tokens=16, ignore_eos=True, detokenize=False)
 

@@ -19,7 +19,7 @@ def test_an_engine_says_the_same_with_either_loader(family, size, where, models,
     sleeps = [[name, keywords] for level in (1, 2) for name, keywords in (("sleep", {"level": level}), ("wake_up", {}))]
     ours_then = [["reload_weights", {"weights_path": f"gs://models/new/{family}"}], ["reload_weights", {"weights_path": "gs://models/nowhere"}],
                  *sleeps, ["reload_weights", {}], back]
-    (ours,), log = python("engine.py", {**job, "folder": model, "load_format": "tensorcast", "then": ours_then}, anew=True)
+    (ours,), log = python("engine.py", {**job, "folder": model, "load_format": "tensorcast", "then": ours_then})
     (theirs,), _ = python("engine.py", {**job, "load_format": "safetensors", "then": [there] if family not in SPOILED else []})
     old, new, *same, last = ours["tokens"]
     assert last == old == theirs["tokens"][0] and all(len(tokens) == 16 for tokens in old) and new != old

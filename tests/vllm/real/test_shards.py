@@ -40,7 +40,7 @@ def test_an_engine_says_the_same_from_shards_as_after_consolidation(folder, mode
     lora = {"TENSORCAST_LORA": f"disk:{folder}/models/adapters", "TENSORCAST_LORA_FOLDER": str(folder / "adapters")}
     slept = [["sleep", {"level": 1}], ["wake_up", {}], ["sleep", {"level": 2}], ["wake_up", {}], ["reload_weights", {}]]
     (ours,), log = python("engine.py", {"folder": str(shards), "size": 1, "load_format": "tensorcast", "options": options,
-                                        "adapter": "tuned", "resolved": True, "then": slept}, **lora)
+                                        "adapter": "tuned", "resolved": True, "then": slept}, anew=True, **lora)
     (theirs,), _ = python("engine.py", {"folder": str(plain), "size": 1, "load_format": "safetensors", "options": {}, "adapter": str(adapter)})
     tokens, (adapted,) = theirs["tokens"], theirs["adapted"]
     assert ours["tokens"] == [tokens] * 6 and ours["adapted"] == [adapted] * 6 and adapted != tokens and ours["errors"] == [None] * 5
