@@ -2,7 +2,6 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/random.h>
 
 #include "base/clock.h"
@@ -366,7 +365,7 @@ struct load_info ticket_describe(struct ticket *ticket)
                              .artifact = ticket->result.artifact,
                              .stage = stages[ticket->state] ? stages[ticket->state] : "",
                              .age_ns = clock_now_ns() - ticket->submitted_ns};
-    if (strcmp(info.stage, "group") == 0)
+    if (ticket->state == TICKET_ASSEMBLING || ticket->state == TICKET_ECHO)
         snprintf(info.waiting_for, sizeof info.waiting_for, "the other ranks of its group of %u",
                  (unsigned)ticket->prep.spec.topology.world_size);
     else
