@@ -224,6 +224,19 @@ def test_a_tied_parameter_of_a_module_that_loads_in_its_own_way_ends_as_torch_le
     assert module[1].weight.tolist() == [[1, 2], [3, 4]]
 
 
+def test_a_tied_parameter_that_a_hook_changes_once_it_is_loaded_ends_as_torch_leaves_it(fake, client):
+    module = torch.nn.Sequential(torch.nn.Linear(2, 2, bias=False), torch.nn.Linear(2, 2, bias=False))
+
+    def double(module, _):
+        module.weight.data.mul_(2)
+
+    module[0].register_load_state_dict_post_hook(double)
+    module.append(module[0])
+    write(fake, **{f"{i}.weight": torch.full((2, 2), i + 1.) for i in range(3)})
+    load_state_dict(empty_like_region(module), client.artifact(REF))
+    assert (module[0].weight == 6).all() and (module[1].weight == 2).all()
+
+
 def test_overlapping_parameters_are_copied_by_torch(fake, client):
     whole = torch.zeros(6)
     module = torch.nn.Module()

@@ -6,6 +6,8 @@ and misshapen ones are reported as ever; copying one of them to where it is does
 """
 from __future__ import annotations
 
+import collections
+
 import torch
 
 from . import host_region
@@ -32,9 +34,9 @@ def fillable(module, wanted, shapes, facts):
 
     Of the module's state dict `wanted` it is where a tensor has the shape (`shapes`) and the type (`facts`) that is loaded. Of
     several names of one memory the last has it, as when torch copies one after the other; of tensors that overlap otherwise, or
-    one of which torch copies, none."""
-    find, found, copied = host_region.snapshot(), {}, []
-    for name, tensor, loads_plainly in _tensors(module):
+    one of which torch copies, none. Neither where a hook may change what was loaded before it is loaded under its next name."""
+    find, found, copied, hooked = host_region.snapshot(), {}, [], set()
+    for name, tensor, loads_plainly, has_hook in _tensors(module):
         here, local = wanted.get(name), _local(tensor)
         if loads_plainly and name not in shapes:
             continue
@@ -42,8 +44,12 @@ def fillable(module, wanted, shapes, facts):
         if (loads_plainly and same and _is_reachable(local, find) and tuple(local.shape) == shapes[name]
                 and number_of(str(tensor.dtype)[6:]) == facts.dtype_number(name)):
             found[name] = local
+            hooked |= {_place(local)} if has_hook else set()
         elif not torch.nn.parameter.is_lazy(tensor) and is_plain(local) and local.numel():
             copied.append(local)
+    n_names = collections.Counter(map(_place, found.values())) if hooked else {}
+    tied = [name for name, tensor in found.items() if _place(tensor) in hooked and n_names[_place(tensor)] > 1]
+    copied += [found.pop(name) for name in tied]
     return _apart(found, copied)
 
 
@@ -56,17 +62,19 @@ def by_device(tensors):
 
 
 def _tensors(module):
-    """(name in the state dict, parameter or buffer, whether its module and those around it load as torch.nn.Module does)."""
-    def walk(module, prefix, loads_plainly):
+    """(name in the state dict, parameter or buffer, whether its module and those around it load as torch.nn.Module does, whether one
+    of them has hooks that run when it is loaded)."""
+    def walk(module, prefix, loads_plainly, has_hook):
+        has_hook |= bool(module._load_state_dict_post_hooks)
         loads_plainly &= type(module)._load_from_state_dict in _PLAIN_LOADERS and not module._load_state_dict_pre_hooks
         kept = {name: buffer for name, buffer in module._buffers.items() if name not in module._non_persistent_buffers_set}
         for name, tensor in {**module._parameters, **kept}.items():
             if tensor is not None:
-                yield prefix + name, tensor, loads_plainly
+                yield prefix + name, tensor, loads_plainly, has_hook
         for name, child in module._modules.items():
             if child is not None:
-                yield from walk(child, f"{prefix}{name}.", loads_plainly)
-    return walk(module, "", getattr(module.load_state_dict, "__func__", None) is torch.nn.Module.load_state_dict)
+                yield from walk(child, f"{prefix}{name}.", loads_plainly, has_hook)
+    return walk(module, "", getattr(module.load_state_dict, "__func__", None) is torch.nn.Module.load_state_dict, False)
 
 
 def _local(tensor):
@@ -118,4 +126,4 @@ def _apart(tensors, others):
 def has_reachable(module):
     """Whether anything of a module can be filled in place, seen without asking the daemon."""
     find = host_region.snapshot()
-    return any(loads_plainly and _is_reachable(_local(tensor), find) for _, tensor, loads_plainly in _tensors(module))
+    return any(loads_plainly and _is_reachable(_local(tensor), find) for _, tensor, loads_plainly, _ in _tensors(module))
