@@ -104,12 +104,12 @@ def check_unused(sources):
 
 def check_states(sources):
     """What is called a state changes by a setter that asks the table of transitions."""
-    a_state = re.compile(r"enum \w*(state|stage) \w+;")
+    a_state = re.compile(r"enum \w*(state|stage|phase) \w+;")
     with_states = {path.parent for path, text in sources.items() if path.suffix == ".h" and a_state.search(text)}
     for path, text in sources.items():
         if path.parts[0] != "daemon" or not (path.parent in with_states or a_state.search(text)):
             continue
-        for found in re.finditer(r"->(state|stage) = (?!&|\(|memory_)[^=][^;\n]*;", text):
+        for found in re.finditer(r"->(state|stage|phase) = (?!&|\(|memory_)[^=][^;\n]*;", text):
             if "state_check(" not in text[max(0, found.start() - 200):found.start()]:
                 yield path, line_of(text, found.start()), f"{found[0]} without state_check()"
 

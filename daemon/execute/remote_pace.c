@@ -3,6 +3,8 @@
  * enough to do say nothing and are begun again. */
 #include "execute/remote_pace.h"
 
+#include "base/state.h"
+
 enum { LEAST_LIMIT = 4, FIRST_EPOCHS = 2, FEWER_EPOCHS = 2 /* a disturbance slows one */, HOLD_EPOCHS = 64 };
 static const double CARRIES_ALL_SHARE = 0.875; /* three quarters that do not wait for each other would carry as much less */
 static const double WORTH_MORE_FACTOR = 1.1;
@@ -21,6 +23,13 @@ static void begin_epoch(struct remote_pace *pace, uint64_t now_ns)
 
 static void enter_phase(struct remote_pace *pace, enum remote_pace_phase phase, uint32_t limit, uint32_t in_flight)
 {
+    static const struct state_row phases[] = {
+        [PACE_FIRST] = {"first", STATE_BIT(PACE_FEWER) | STATE_BIT(PACE_HOLD)},
+        [PACE_FEWER] = {"fewer", STATE_BIT(PACE_FEWER) | STATE_BIT(PACE_HOLD)},
+        [PACE_HOLD] = {"hold", STATE_BIT(PACE_FEWER) | STATE_BIT(PACE_HOLD) | STATE_BIT(PACE_MORE)},
+        [PACE_MORE] = {"more", STATE_BIT(PACE_FIRST) | STATE_BIT(PACE_HOLD)}};
+    static const struct state_machine machine = {"pace of requests", phases, 4};
+    state_check(&machine, pace->phase, phase);
     pace->phase = phase;
     pace->n_epochs = 0;
     pace->n_stale = limit == pace->limit ? 0 : in_flight;

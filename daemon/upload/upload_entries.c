@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
+#include "base/state.h"
 #include "observe/log.h"
 #include "upload/upload_private.h"
 
@@ -59,10 +60,35 @@ static void count_entry(struct entry *entry, uint64_t one)
     }
 }
 
+static void set_entry_state(struct entry *entry, enum entry_state state)
+{
+    static const struct state_row states[] = {
+        [ENTRY_WAITING] = {"waiting", STATE_BIT(ENTRY_WAITING) | STATE_BIT(ENTRY_SENDING) | STATE_BIT(ENTRY_FAILED) |
+                                          STATE_BIT(ENTRY_GONE)},
+        [ENTRY_SENDING] = {"sending", STATE_BIT(ENTRY_WAITING) | STATE_BIT(ENTRY_FAILED) | STATE_BIT(ENTRY_GONE)},
+        [ENTRY_FAILED] = {"failed", STATE_BIT(ENTRY_WAITING) | STATE_BIT(ENTRY_FAILED) | STATE_BIT(ENTRY_GONE)},
+        [ENTRY_GONE] = {"gone", 0}};
+    static const struct state_machine machine = {"upload", states, 4};
+    state_check(&machine, entry->state, state);
+    entry->state = state;
+}
+
 void entry_set_state(struct entry *entry, enum entry_state state)
 {
     count_entry(entry, UINT64_MAX);
-    entry->state = state;
+    set_entry_state(entry, state);
+    count_entry(entry, 1);
+}
+
+void entry_begin_anew(struct entry *entry, const struct upload_item *item)
+{
+    count_entry(entry, UINT64_MAX);
+    entry->item.bytes = item->bytes;
+    entry->item.crc32c = item->crc32c;
+    entry->is_refused = false;
+    entry->n_tries = 0;
+    entry->next_ns = 0;
+    set_entry_state(entry, ENTRY_WAITING);
     count_entry(entry, 1);
 }
 

@@ -409,13 +409,7 @@ static int add_again(struct entry *entry, const struct upload_item *item, struct
     }
     if (entry_set_user(entry, item->uid, error) < 0)
         return -1;
-    entry_set_state(entry, ENTRY_GONE); /* out of the counts */
-    entry->item.bytes = item->bytes;
-    entry->item.crc32c = item->crc32c;
-    entry->is_refused = false;
-    entry->n_tries = 0;
-    entry->next_ns = 0;
-    entry_set_state(entry, ENTRY_WAITING);
+    entry_begin_anew(entry, item);
     return 0;
 }
 
