@@ -80,14 +80,17 @@ static int add_row(const struct tc_target *target, struct target_columns *column
     return 0;
 }
 
-static int add_fill(const struct tc_target *target, struct target_columns *columns, struct error *error)
+/* The message knows no const, so it gets a copy of the value. */
+static int add_fill(const struct tc_target *target, struct target_columns *columns, struct arena *arena, struct error *error)
 {
     message *to = columns->message;
     uint64_t element_bytes;
     if (add_row(target, columns, error) || !dtype_number(target->dtype, &element_bytes))
         return -1;
+    uint8_t *value = arena_alloc(arena, element_bytes);
+    memcpy(value, target->value, element_bytes);
     to->fill_names[to->n_fill_names++] = target->name;
-    to->fill_values[to->n_fill_values++] = (ProtobufCBinaryData){element_bytes, (uint8_t *)(uintptr_t)target->value};
+    to->fill_values[to->n_fill_values++] = (ProtobufCBinaryData){element_bytes, value};
     return 0;
 }
 
@@ -162,13 +165,13 @@ static void make_room(const struct tc_targets *targets, struct arena *arena, str
     to->strides = arena_array(arena, n_dims, sizeof *to->strides);
 }
 
-static int add_all(const struct tc_targets *targets, struct target_columns *columns, struct error *error)
+static int add_all(const struct tc_targets *targets, struct target_columns *columns, struct arena *arena, struct error *error)
 {
     for (size_t i = 0; i < columns->view.n_items; i++)
         if (add_row(columns->tensors[i], columns, error))
             return -1;
     for (size_t i = 0; i < targets->n_targets; i++)
-        if (targets->targets[i].value && add_fill(&targets->targets[i], columns, error))
+        if (targets->targets[i].value && add_fill(&targets->targets[i], columns, arena, error))
             return -1;
     for (size_t i = 0; i < targets->n_covers; i++) {
         if (add_row(&targets->covers[i], columns, error))
@@ -191,5 +194,5 @@ int target_columns_build(const struct tc_view *view, const struct tc_targets *ta
     map_init(&by_name, targets->n_targets);
     int failed = index_names(targets, &by_name, error) || match_names(targets, &by_name, columns, arena, error) ? -1 : 0;
     map_fini(&by_name);
-    return failed ? failed : add_all(targets, columns, error);
+    return failed ? failed : add_all(targets, columns, arena, error);
 }

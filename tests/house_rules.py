@@ -114,6 +114,13 @@ def check_states(sources):
                 yield path, line_of(text, found.start()), f"{found[0]} without state_check()"
 
 
+def check_const(sources):
+    """A pointer that goes through an integer loses its const without a word of the compiler."""
+    for path, text in sources.items():
+        for found in re.finditer(r"\((?!const\b)[\w ]+\*\)\(u?intptr_t\)", text):
+            yield path, line_of(text, found.start()), f"{found[0]}... may cast const away"
+
+
 def check_static_names(sources):
     places = defaultdict(dict)
     for path, text in sources.items():
@@ -242,6 +249,7 @@ RULES = {
     "sizes": check_sizes,
     "unused": check_unused,
     "states": check_states,
+    "const": check_const,
     "static-names": check_static_names,
     "file-cycles": check_file_cycles,
     "folder-cycles": check_folder_cycles,
