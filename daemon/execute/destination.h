@@ -1,4 +1,5 @@
-/* Where the bytes of a run go: a table with one row per kind of place. Today's row is memory, the segment of a device.
+/* Where the bytes of a run go: a table with one row per kind of place. Memory, the segment of a device, is destination.c;
+ * files are destination_file.c.
  *
  *   destination_prepare, destination_write ... -> finish, once every byte was written; or abandon, when the run has failed
  *
