@@ -205,7 +205,7 @@ void activations_drain(struct activations *table)
 
 bool activations_idle(const struct activations *table)
 {
-    return !table->writers && !table->is_listing && !table->gone.is_looking;
+    return !table->writers && !table->is_listing; /* a look at folders may hang, and nothing is lost with it */
 }
 
 void activations_stop(struct activations *table)

@@ -26,14 +26,11 @@ struct new_size { /* of a folder, until the loop's thread counts it */
     uint64_t bytes;
 };
 
-struct gone_hosts { /* looking for folders that are not there any more, one after the other */
-    struct loop_work work;
-    char *path; /* of the store of the one that is being looked at */
-    uint32_t host;
-    bool is_looking, is_gone;
-    struct known_host known; /* the one that is gone, as the registry has it */
-    size_t next;             /* in the table */
-    uint64_t began_ns, rest_until_ns;
+struct gone_look;
+struct gone_hosts { /* looking for folders that are not there any more */
+    struct gone_look *looks;
+    size_t n_looks;
+    uint64_t rest_until_ns;
 };
 
 struct activations {
