@@ -44,6 +44,20 @@ void http_scene_start(struct http_engine_options options)
     http_script_url(http_scene.script, "/bucket/o?sig=SECRET", http_scene.url);
 }
 
+void http_scene_start_proxy(struct http_engine_options options)
+{
+    char proxy[HTTP_SCRIPT_URL_CHARS];
+    options.fence.allow_plain = true;
+    http_scene_start(options);
+    setenv("http_proxy", http_script_url(http_scene.script, "", proxy), 1);
+    snprintf(http_scene.url, sizeof http_scene.url, "http://example.invalid/bucket/o");
+}
+
+void http_scene_end_proxy(void)
+{
+    unsetenv("http_proxy");
+}
+
 int http_scene_close(void **state)
 {
     (void)state;
@@ -103,4 +117,23 @@ bool http_scene_fails(enum error_code code, const char *reason)
         fprintf(stderr, "not %s but %s %s: %s\n", reason, failed ? error_code_name(error->code) : "success",
                 failed ? error->reason : "", failed ? error->message : "");
     return as_expected;
+}
+
+static int compare_lines(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+void http_scene_sort_lines(const struct http_script_request *request, char *out)
+{
+    char head[HTTP_SCRIPT_HEAD_BYTES], *lines[32], *rest = head;
+    size_t n = 0;
+    snprintf(head, sizeof head, "%s", request->head);
+    for (char *line; n < 32 && (line = strsep(&rest, "\n"));)
+        if (*line && *line != '\r' && strncmp(line, "Content-Length:", 15) != 0)
+            lines[n++] = line;
+    qsort(lines, n, sizeof *lines, compare_lines);
+    *out = '\0';
+    for (size_t i = 0; i < n; i++)
+        out += sprintf(out, "%.*s|", (int)strcspn(lines[i], "\r"), lines[i]);
 }

@@ -30,6 +30,12 @@ int http_scene_open(void **state); /* set-up: an empty scene */
 int http_scene_close(void **state);
 void http_scene_start(struct http_engine_options options); /* engine and server; ends the program when that fails */
 
+/* The same of a server that is a proxy: for all names, until http_scene_end_proxy(). The URL is one that leads nowhere. */
+void http_scene_start_proxy(struct http_engine_options options);
+void http_scene_end_proxy(void);
+/* The lines of a head but that of the length in alphabetical order, "|" between them. */
+void http_scene_sort_lines(const struct http_script_request *request, char *out);
+
 int http_scene_read(unsigned char bytes[BYTES], struct error *error);
 /* The same into the scene. Each prints what was otherwise. */
 bool http_scene_has_read(void);                                  /* with the right checksum */

@@ -32,26 +32,6 @@ static const unsigned char *wanted(const struct http_script_request *request)
 
 /* --- what is said --- */
 
-static int compare_lines(const void *a, const void *b)
-{
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
-/* The lines of a head in alphabetical order, "|" between them. */
-static void sort_lines(const struct http_script_request *request, char *out)
-{
-    char head[HTTP_SCRIPT_HEAD_BYTES], *lines[32], *rest = head;
-    size_t n = 0;
-    snprintf(head, sizeof head, "%s", request->head);
-    for (char *line; n < 32 && (line = strsep(&rest, "\n"));)
-        if (*line && *line != '\r')
-            lines[n++] = line;
-    qsort(lines, n, sizeof *lines, compare_lines);
-    *out = '\0';
-    for (size_t i = 0; i < n; i++)
-        out += sprintf(out, "%.*s|", (int)strcspn(lines[i], "\r"), lines[i]);
-}
-
 static int add_headers(void *data, struct http_attempt *attempt, struct error *error)
 {
     (void)data, (void)error;
@@ -82,8 +62,8 @@ static void a_range_is_asked_for_in_the_words_that_libcurl_uses(void **state)
     assert_int_equal(http_fetch(http_scene.engine, &call, &reply, &error), 0);
     assert_memory_equal(bytes, reply.body, sizeof bytes);
     http_reply_clear(&reply);
-    sort_lines(http_script_seen(http_scene.script, 0), direct);
-    sort_lines(http_script_seen(http_scene.script, 1), by_libcurl);
+    http_scene_sort_lines(http_script_seen(http_scene.script, 0), direct);
+    http_scene_sort_lines(http_script_seen(http_scene.script, 1), by_libcurl);
     assert_string_equal(direct, by_libcurl);
     assert_non_null(strstr(direct, "GET /bucket/o?sig=SECRET HTTP/1.1|"));
 }
@@ -102,17 +82,12 @@ static void a_url_with_a_password_is_refused(void **state)
 
 static void a_range_through_a_proxy_is_asked_of_the_proxy(void **state)
 {
-    char proxy[HTTP_SCRIPT_URL_CHARS];
-    struct http_engine_options options = quick();
     (void)state;
-    options.fence.allow_plain = true;
-    http_scene_start(options);
-    setenv("http_proxy", http_script_url(http_scene.script, "", proxy), 1);
-    snprintf(http_scene.url, sizeof http_scene.url, "http://example.invalid/bucket/o");
+    http_scene_start_proxy(quick());
     bool has_read = http_scene_has_read();
-    unsetenv("http_proxy");
+    http_scene_end_proxy();
     assert_true(has_read);
-    assert_string_equal(http_script_seen(http_scene.script, 0)->target, "http://example.invalid/bucket/o");
+    assert_string_equal(http_script_seen(http_scene.script, 0)->target, http_scene.url);
 }
 
 /* --- how answers are framed --- */

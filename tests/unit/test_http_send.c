@@ -92,26 +92,6 @@ static int open_scene(void **state)
 
 /* --- what is said --- */
 
-static int compare_lines(const void *a, const void *b)
-{
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
-/* The lines of a head but that of the length in alphabetical order, "|" between them. */
-static void sort_lines(const struct http_script_request *request, char *out)
-{
-    char head[HTTP_SCRIPT_HEAD_BYTES], *lines[32], *rest = head;
-    size_t n = 0;
-    snprintf(head, sizeof head, "%s", request->head);
-    for (char *line; n < 32 && (line = strsep(&rest, "\n"));)
-        if (*line && *line != '\r' && strncmp(line, "Content-Length:", 15) != 0)
-            lines[n++] = line;
-    qsort(lines, n, sizeof *lines, compare_lines);
-    *out = '\0';
-    for (size_t i = 0; i < n; i++)
-        out += sprintf(out, "%.*s|", (int)strcspn(lines[i], "\r"), lines[i]);
-}
-
 static void a_body_is_announced_in_the_words_that_libcurl_uses(void **state)
 {
     char direct[HTTP_SCRIPT_HEAD_BYTES * 2], by_libcurl[HTTP_SCRIPT_HEAD_BYTES * 2];
@@ -125,8 +105,8 @@ static void a_body_is_announced_in_the_words_that_libcurl_uses(void **state)
         assert_int_equal(strtoul(http_script_header(seen, "content-length"), NULL, 10), HTTP_LARGE_BODY + i);
         assert_int_equal(seen->body_crc32c, crc32c_update(0, body, HTTP_LARGE_BODY + i));
     }
-    sort_lines(http_script_seen(http_scene.script, 0), by_libcurl);
-    sort_lines(http_script_seen(http_scene.script, 1), direct);
+    http_scene_sort_lines(http_script_seen(http_scene.script, 0), by_libcurl);
+    http_scene_sort_lines(http_script_seen(http_scene.script, 1), direct);
     assert_string_equal(direct, by_libcurl);
     assert_non_null(strstr(direct, "PUT /bucket/o?sig=SECRET HTTP/1.1|"));
     assert_null(strstr(direct, "Expect"));
@@ -134,17 +114,12 @@ static void a_body_is_announced_in_the_words_that_libcurl_uses(void **state)
 
 static void a_body_through_a_proxy_is_left_to_libcurl(void **state)
 {
-    char proxy[HTTP_SCRIPT_URL_CHARS];
-    struct http_engine_options options = quick();
     (void)state;
-    options.fence.allow_plain = true;
-    http_scene_start(options);
-    setenv("http_proxy", http_script_url(http_scene.script, "", proxy), 1);
-    snprintf(http_scene.url, sizeof http_scene.url, "http://example.invalid/bucket/o");
+    http_scene_start_proxy(quick());
     bool is_sent = has_sent();
-    unsetenv("http_proxy");
+    http_scene_end_proxy();
     assert_true(is_sent);
-    assert_string_equal(http_script_seen(http_scene.script, 0)->target, "http://example.invalid/bucket/o");
+    assert_string_equal(http_script_seen(http_scene.script, 0)->target, http_scene.url);
     assert_int_equal(http_script_seen(http_scene.script, 0)->body_crc32c, crc32c_update(0, body, BODY_BYTES));
 }
 
