@@ -21,15 +21,20 @@
 enum { NAME_CHARS = ACTIVATION_CLAIM_NAME_CHARS, LOCK_PAUSE_MS = 20, LONGEST_LOCK_MS = 60000 };
 #define MAX_UNITS 100000000ull
 
-static int open_claims(const char *store, struct error *error)
+/* Work is claimed before anything is appended, so the store's folder is made, too; what is done was claimed, so nothing is. */
+static int open_claims(const char *store, const struct activations_args *args, struct error *error)
 {
     char text[TEXT_NAME_CHARS];
-    mkdir(store, 0777); /* work is claimed before anything is appended; where it cannot be made, the next one tells why */
+    bool is_done = args->claim.done != ACTIVATIONS_UNSET;
+    if (!is_done)
+        mkdir(store, 0777); /* where it cannot be made, the next one tells why */
     int store_fd = open(store, O_RDONLY | O_DIRECTORY | O_CLOEXEC), fd = -1;
     text_escape(store, strlen(store), text);
     if (store_fd < 0)
         return fail_errno(error, errno, "cannot open the store %s", text);
-    if (mkdirat(store_fd, FOLDER, 0777) < 0 && errno != EEXIST)
+    if (is_done && faccessat(store_fd, FOLDER, F_OK, 0) < 0 && errno == ENOENT)
+        activation_claim_fail_nobody(args->claim.done, error);
+    else if (!is_done && mkdirat(store_fd, FOLDER, 0777) < 0 && errno != EEXIST)
         fail_errno(error, errno, "cannot make " FOLDER " in the store %s", text);
     else
         fd = followed_link_open(store_fd, FOLDER, FOLDER, O_RDONLY | O_DIRECTORY, error);
@@ -202,7 +207,7 @@ static int finish_unit(int folder, const struct activations_args *args, struct e
 static int claim_on_disk(const struct activations_run *run, uint64_t *unit, struct error *error)
 {
     const struct activations_args *args = run->args;
-    int folder = open_claims(run->path, error), taken = 1;
+    int folder = open_claims(run->path, args, error), taken = 1;
     if (folder < 0)
         return -1;
     if (args->claim.done == ACTIVATIONS_UNSET)

@@ -182,6 +182,13 @@ def test_work_is_claimed_before_anything_is_appended(daemon, acts):
     assert daemon.cli.run("activations", "claim", acts / "a/b", "--units", 2, "--owner", "me").status == "NOT_FOUND"
 
 
+def test_who_is_done_with_a_unit_of_a_store_that_is_not_there_makes_none(daemon, acts):
+    assert daemon.cli.run("activations", "claim", acts / "typo", "--owner", "me", "--done", 0).status == "NOT_FOUND"
+    acts.mkdir(exist_ok=True)
+    assert daemon.cli.run("activations", "claim", acts, "--owner", "me", "--done", 0).status == "NOT_FOUND"
+    assert not list(acts.iterdir())
+
+
 @pytest.mark.parametrize("gone", ["journal", "open"])
 def test_a_journal_that_somebody_removed_is_said_by_the_daemon_by_verify_and_by_whoever_opens(daemon, acts, gone):
     store = tc.connect(daemon.socket).activation_store(f"disk:{acts}", host=3)

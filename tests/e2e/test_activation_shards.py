@@ -218,7 +218,28 @@ def test_a_segment_whose_bytes_have_changed_is_not_exported(daemon, acts, tmp_pa
     victim.write_bytes(raw)
     outcome = daemon.cli.run("activations", "export", acts, "--out", tmp_path / "out")
     assert outcome.status == "DATA_LOSS" and "host_003" in outcome.err and victim.name in outcome.err, outcome
-    assert [p.name for p in sorted((tmp_path / "out/host_003").iterdir())] == ["shard_0001.pkl.gz"]
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_export_that_fails_takes_back_what_it_wrote_and_nothing_else(daemon, acts, tmp_path):
+    for host in (3, 4):
+        with tc.connect(daemon.socket).activation_store(f"disk:{acts}", host=host, segment_bytes="4KiB") as store:
+            for i in range(20):
+                store.append(i, sample(i))
+    victim = sorted((acts / "host_004").glob("*.safetensors"))[1]
+    whole = victim.read_bytes()
+    victim.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    out = tmp_path / "out"
+    (out / "host_004").mkdir(parents=True)
+    (out / "host_004/metadata.json").write_text("mine")
+    refused = daemon.cli.run("activations", "export", acts, "--out", out)
+    assert refused.status == "ALREADY_EXISTS" and (out / "host_004/metadata.json").read_text() == "mine"
+    assert [p.name for p in out.iterdir()] == ["host_004"]
+    (out / "host_004").rename(out / "other")
+    outcome = daemon.cli.run("activations", "export", acts, "--out", out)
+    assert outcome.status == "DATA_LOSS" and victim.name in outcome.err and [p.name for p in out.iterdir()] == ["other"]
+    victim.write_bytes(whole)
+    assert daemon.cli.json("activations", "export", acts, "--out", out)["hosts"] == 2
 
 
 def test_a_sample_that_no_store_takes_is_refused_before_any_other_is_appended(daemon, acts, tmp_path):
