@@ -68,6 +68,9 @@ static int check_ranks(const struct args *args, struct error *error)
     bool is_reshard = args->command == COMMAND_RESHARD;
     const char *option = is_reshard ? "target-world-size" : "world-size";
     int64_t rank = args->load.rank, world_size = args->load.world_size;
+    if (export->format == EXPORT_HF && args->view.tp.n_rules && !args->view.has_tp)
+        return wrong(
+            error, "--tp-rule says how ranks split tensors: it needs --format topology or dcp, or --tp-size and --tp-rank");
     if (export->format == EXPORT_HF)
         return world_size != ARGS_UNSET || rank != ARGS_UNSET || export->uneven != UNEVEN_ERROR
                    ? wrong(error, "--world-size, --rank and --uneven need --format topology or dcp")

@@ -272,6 +272,8 @@ static void an_export_says_what_for_whom_and_within_which_bounds(void **state)
     assert_refused("export|disk:/m|--out|o|--format|topology|--world-size|4|--rank|4", "--rank 4");
     assert_refused("export|disk:/m|--out|o|--format|topology|--world-size|4|--mapping|m", "hf format");
     assert_refused("export|disk:/m|--out|o|--world-size|4", "--format");
+    assert_refused("export|disk:/m|--out|o|--tp-rule|*=0", "--format topology or dcp, or --tp-size and --tp-rank");
+    assert_taken("export|disk:/m|--out|o|--tp-rule|*=0|--tp-size|2|--tp-rank|1");
     assert_refused("export|disk:/m|--out|o|--memory|15MiB", "16MiB");
     assert_refused("export|disk:/m|--out|o|--memory|mapped", "16MiB");
     assert_refused("export|disk:/m|--out|o|--dtype|I7", "--dtype");
