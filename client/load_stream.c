@@ -53,7 +53,8 @@ int load_stream_how_far(const struct load_stream *stream, struct error *error)
     if (error->kind != ERROR_KIND_DEADLINE_EXCEEDED)
         return -1;
     if (!stream->total_bytes)
-        return error_append(error, "; the daemon had not begun to read%s%s", stream->stage[0] ? ": " : "", stream->stage);
+        return error_append(error, "; when last heard of, the daemon had not begun to read%s%s",
+                            stream->stage[0] ? ": " : "", stream->stage);
     return error_append(error, "; %s: %s of %s", stream->stage, text_people_bytes(stream->done_bytes, done),
                         text_people_bytes(stream->total_bytes, total));
 }

@@ -35,7 +35,7 @@ class Clock:
 
     def passed(self, event=None):
         """The error that says so, and how far it was: event is the last Progress."""
-        far = "the daemon had not begun to read"
+        far = "when last heard of, the daemon had not begun to read"
         if event and not event.total_bytes:
             far += f": {_stage(event)}"
         elif event:
