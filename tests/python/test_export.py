@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from grpc import StatusCode
+from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
 import tensorcast_client as tc
@@ -131,3 +132,14 @@ def test_a_command_that_is_nowhere_is_said(model, tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", os.fspath(tmp_path))
     with pytest.raises(tc.TensorcastError, match="TENSORCAST_BIN"):
         tc.export(model, tmp_path / "out")
+
+
+def test_an_artifact_is_exported_as_its_recipes_make_it(model, tmp_path):
+    art = tc.connect("unused").artifact(model)
+    assert tc.export(art, tmp_path / "plain")["tensors"] == 2
+    changed = art.variant({"version": 1, "steps": [{"rename": {"w": "v"}}]}).variant({"version": 1, "steps": [{"cast": {"tensors": ["v"], "dtype": "BF16"}}]})
+    assert tc.export(changed, tmp_path / "out")["tensors"] == 2
+    with safe_open(tmp_path / "out/model.safetensors", "np") as file:
+        assert sorted(file.keys()) == ["n", "v"] and file.get_slice("v").get_dtype() == "BF16"
+    with pytest.raises(ValueError, match="has a recipe already"):
+        tc.export(changed, tmp_path / "other", variant={"steps": []})

@@ -15,6 +15,7 @@ from typing import Any
 from grpc import StatusCode
 
 from . import errors, progress_bar
+from .artifact import Artifact
 from .reference import parse
 
 Progress = Callable[[str, int, int], object]
@@ -23,9 +24,9 @@ _OPTIONS = frozenset("""allow_missing_shards best_effort dtype force format mapp
                      quiet rank resume set slice spec tensor timeout tp_rank tp_rule tp_size uneven variant verify view world_size""".split())
 
 
-def export(reference: str | os.PathLike[str], out: str | os.PathLike, progress: Progress | bool | None = None,
+def export(reference: str | os.PathLike[str] | Artifact, out: str | os.PathLike, progress: Progress | bool | None = None,
            **options: Any) -> dict:
-    """Runs `tensorcast export REFERENCE --out OUT` and returns the object of its --json.
+    """Runs `tensorcast export REFERENCE --out OUT` and returns the object of its --json. An Artifact is exported as its recipes make it.
 
     Options are the command's with underscores: format="topology", world_size=8, uneven="ceil", force=True; those that can be
     repeated are lists (tp_rule=["*.weight=1"]), set={"KEY": value} is one --set for each key, and mesh={"data": 4, "model": 8} is
@@ -34,6 +35,8 @@ def export(reference: str | os.PathLike[str], out: str | os.PathLike, progress: 
     """
     for name in options.keys() - _OPTIONS:  # also one whose value would leave it out of the command
         raise TypeError(f"export() got an unexpected keyword argument {name!r}")
+    if isinstance(reference, Artifact):
+        reference, options = reference.reference, _with_artifact(options, reference)
     with contextlib.ExitStack() as stack:
         if progress is True:
             progress = stack.enter_context(contextlib.closing(progress_bar.bar()))
@@ -41,6 +44,16 @@ def export(reference: str | os.PathLike[str], out: str | os.PathLike, progress: 
             options = _written(options, stack.enter_context(tempfile.TemporaryDirectory(prefix="tensorcast-export-")))
         words = [_command(), "export", parse(reference), "--out", os.fspath(out), "--json", *_words(options)]
         return _run(words + (["--progress", "json"] if progress else []), progress)
+
+
+def _with_artifact(options, artifact):
+    if artifact.allow_missing_shards:
+        options = {"allow_missing_shards": True, **options}
+    if (recipe := artifact.variant_json()) is None:
+        return options
+    if options.get("variant") is not None:
+        raise errors.invalid("the artifact has a recipe already: put the other one on it by variant(), too", "USAGE")
+    return {**options, "variant": json.loads(recipe)}
 
 
 def _written(options, folder):

@@ -88,6 +88,9 @@ def from_pretrained(cls: Any, reference: str | os.PathLike[str] | Artifact, *arg
     they are written to. With tp_plan="auto" or a DistributedConfig each rank loads its own parts, and nothing else."""
     if not hasattr(cls, "from_pretrained"):
         raise errors.invalid(f"{cls!r} has no from_pretrained", "BAD_CLASS")
+    if any(base.__module__.partition(".")[0] == "diffusers" for base in getattr(cls, "__mro__", ())):
+        raise errors.invalid(f"{cls.__name__} is a class of diffusers, which opens files by itself and not through this function: give it a "
+                             "path, under python -m tensorcast_client run, or a folder that tensorcast folder makes", "BAD_CLASS")
     for name in ("revision", "subfolder"):
         if kwargs.pop(name, None) not in (None, "", "main"):
             raise errors.invalid(f"{name} is part of the reference: hf://org/name@revision, or the folder's own reference", "BAD_OPTION")
