@@ -83,14 +83,6 @@ struct load *cuda_stage_small_load(struct cuda_stage *stage, struct device *devi
     return scene_load_create(&stage->scene, &view, GENERIC, device);
 }
 
-void pretend_disk(struct load *load, double resident_share)
-{
-    load->source->base.caps.direct_reads = true;
-    load->source->base.caps.direct_offset_alignment = load->source->base.caps.direct_memory_alignment = 512;
-    load->source->base.caps.residency = true;
-    load->source->resident_share = resident_share;
-}
-
 bool is_right_behind(const struct load *load, int fd)
 {
     void *memory = mmap(NULL, load->segment->allocated_bytes, PROT_READ, MAP_SHARED, fd, 0);

@@ -36,7 +36,6 @@ struct load *cuda_stage_load(struct cuda_stage *stage, int executor,
 void cuda_stage_add_few_tensors(struct cuda_stage *stage);
 struct load *cuda_stage_small_load(struct cuda_stage *stage, struct device *device);
 
-void pretend_disk(struct load *load, double resident_share);
 bool is_load_right(struct load *load);
 /* What a client sees that was given the descriptor, which is closed. */
 bool is_right_behind(const struct load *load, int fd);

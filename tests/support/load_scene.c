@@ -334,6 +334,14 @@ void scene_load_start_in(struct load *load, struct collective *collective, uint3
                                                                      .is_of_group = load->scene->is_of_group});
 }
 
+void scene_pretend_disk(struct load *load, double resident_share)
+{
+    load->source->base.caps.direct_reads = true;
+    load->source->base.caps.direct_offset_alignment = load->source->base.caps.direct_memory_alignment = 512;
+    load->source->base.caps.residency = true;
+    load->source->resident_share = resident_share;
+}
+
 void scene_load_start(struct load *load)
 {
     scene_load_start_in(load, NULL, 0);

@@ -80,6 +80,8 @@ struct load *scene_load_create_item(struct load_scene *scene, const char *name, 
 struct load *scene_load_create_rows(struct load_scene *scene, const char *name, int64_t lo, int64_t hi);
 /* A random view of the scene's tensors. */
 struct load *scene_load_create_random(struct load_scene *scene, int executor, struct device *device);
+/* As of a disk that is read past the page cache, where that share of it is cached. */
+void scene_pretend_disk(struct load *load, double resident_share);
 void scene_load_start(struct load *load);
 struct collective;
 void scene_load_start_in(struct load *load, struct collective *collective, uint32_t rank);

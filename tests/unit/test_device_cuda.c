@@ -26,8 +26,8 @@ static void every_byte_arrives_whatever_is_cached_and_however_little_staging_the
         cuda_stage_add_tensors(&stage);
         struct load *fixed = cuda_stage_load(&stage, i % 4 < 2 ? LOCAL : GENERIC, stage.gpu);
         struct load *random = scene_load_create_random(&stage.scene, i % 4 < 2 ? GENERIC : LOCAL, stage.gpu);
-        pretend_disk(fixed, (i % 3) * 0.5);
-        pretend_disk(random, 1 - (i % 3) * 0.5);
+        scene_pretend_disk(fixed, (i % 3) * 0.5);
+        scene_pretend_disk(random, 1 - (i % 3) * 0.5);
         scene_load_start(fixed);
         scene_load_start(random);
         scene_wait(&stage.scene);
@@ -121,7 +121,7 @@ static void a_replica_in_host_memory_is_copied_to_a_device_instead_of_being_read
     scene_load_start(first);
     scene_wait(&stage.scene);
     struct load *second = cuda_stage_load(&stage, GENERIC, stage.gpu);
-    pretend_disk(second, 0);
+    scene_pretend_disk(second, 0);
     scene_load_start(second);
     scene_wait(&stage.scene);
     assert_published(second);
@@ -198,7 +198,7 @@ static void staging_is_not_overwritten_while_a_device_copies_from_it(void **stat
         scene_write(&stage.scene, 1, false);
         fake_cuda_delay(500);
         struct load *load = scene_load_create_random(&stage.scene, GENERIC, stage.gpu);
-        pretend_disk(load, i % 3 * 0.5);
+        scene_pretend_disk(load, i % 3 * 0.5);
         scene_load_start(load);
         scene_wait(&stage.scene);
         assert_published(load);

@@ -16,7 +16,7 @@
 static bool load_once(struct cuda_stage *stage, struct error *error)
 {
     struct load *load = cuda_stage_small_load(stage, stage->gpu);
-    pretend_disk(load, 0);
+    scene_pretend_disk(load, 0);
     scene_load_start(load);
     scene_wait(&stage->scene);
     *error = load->error;

@@ -1,4 +1,5 @@
-/* The I/O engine: every byte lands where a naive copy puts it, whatever is cached, shared, late, short or broken. */
+/* The I/O engine: every byte lands where a naive copy puts it, whatever is cached, shared, late, short or broken. What loads
+ * leave to each other is in test_engine_turns.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -21,16 +22,7 @@
 #define MS ((uint64_t)1000000)
 
 enum { MOST_PROVIDERS = 16 };
-
 static uint64_t seed;
-
-static void pretend_disk(struct load *load, double resident_share)
-{
-    load->source->base.caps.direct_reads = true;
-    load->source->base.caps.direct_offset_alignment = load->source->base.caps.direct_memory_alignment = 512;
-    load->source->base.caps.residency = true;
-    load->source->resident_share = resident_share;
-}
 
 static void run_random_loads(uint64_t staging_bytes, uint64_t n_threads, double resident_share, int n_loads,
                              bool hides_address)
@@ -46,7 +38,7 @@ static void run_random_loads(uint64_t staging_bytes, uint64_t n_threads, double 
         device->gives_dirty_memory = round > 0 && !hides_address; /* a queue zeroes what has no address */
         for (int i = 0; i < n_loads; i++) {
             loads[i] = scene_load_create_random(&scene, scene_random(&scene, 2) ? GENERIC : LOCAL, &device->base);
-            pretend_disk(loads[i], resident_share);
+            scene_pretend_disk(loads[i], resident_share);
             scene_load_start(loads[i]);
         }
         scene_wait(&scene);
@@ -102,7 +94,7 @@ static void the_report_of_a_load_alone_says_what_its_plan_says(void **state)
         scene_write(&scene, 2, i % 4 == 3);
         struct load *load = scene_load_create_random(&scene, i % 2 ? GENERIC : LOCAL, scene.device);
         if (i % 4 != 3)
-            pretend_disk(load, i % 4 / 2);
+            scene_pretend_disk(load, i % 4 / 2);
         scene_load_start(load);
         scene_wait(&scene);
         assert_true(load_has_succeeded(load));
@@ -132,7 +124,7 @@ static void loads_at_the_same_time_read_common_bytes_once(void **state)
             struct view_item items[2] = {{"t.0", 3, 0, NULL}, {"t.1", 3, 2, columns}};
             ranks[r] = scene_load_create(&scene, &(struct view_spec){.items = items, .n_items = 2, .align_bytes = 64}, LOCAL,
                                          scene.device);
-            pretend_disk(ranks[r], resident[cached]);
+            scene_pretend_disk(ranks[r], resident[cached]);
             ranks[r]->source->gate = &gate; /* the others arrive while the first block is read */
             scene_load_start(ranks[r]);
         }
@@ -161,13 +153,13 @@ static void a_late_load_copies_from_a_replica_instead_of_reading(void **state)
     scene_write(&scene, 1, false);
     struct slice whole_rows[2] = {{100, 2000}, {0, INT64_MAX}}, inside[2] = {{200, 1900}, {64, 4000}};
     struct load *first = scene_load_create_item(&scene, "t.0", 2, whole_rows, LOCAL);
-    pretend_disk(first, 0);
+    scene_pretend_disk(first, 0);
     scene_load_start(first);
     scene_wait(&scene);
     assert_true(load_has_succeeded(first));
 
     struct load *second = scene_load_create_item(&scene, "t.0", 2, inside, LOCAL);
-    pretend_disk(second, 0);
+    scene_pretend_disk(second, 0);
     scene_load_start(second);
     scene_wait(&scene);
     assert_true(load_has_succeeded(second));
@@ -177,7 +169,7 @@ static void a_late_load_copies_from_a_replica_instead_of_reading(void **state)
 
     struct load *wider =
         scene_load_create_item(&scene, "t.0", 0, NULL, LOCAL); /* rows 0..99 and 2000..2047 are nobody's yet */
-    pretend_disk(wider, 0);
+    scene_pretend_disk(wider, 0);
     scene_load_start(wider);
     scene_wait(&scene);
     assert_true(load_has_succeeded(wider));
@@ -187,7 +179,7 @@ static void a_late_load_copies_from_a_replica_instead_of_reading(void **state)
     load_destroy(first);
     load_destroy(wider);
     struct load *fourth = scene_load_create_item(&scene, "t.0", 0, NULL, LOCAL); /* the provider that is left has columns */
-    pretend_disk(fourth, 0);
+    scene_pretend_disk(fourth, 0);
     scene_load_start(fourth);
     scene_wait(&scene);
     assert_true(load_has_succeeded(fourth));
@@ -207,17 +199,17 @@ static uint64_t bytes_read_behind(size_t n_newer)
     scene_add_tensor(&scene, 2, (uint64_t[]){64, 4096});
     scene_write(&scene, 1, false);
     whole[0] = scene_load_create_item(&scene, "t.0", 0, NULL, LOCAL);
-    pretend_disk(whole[0], 0);
+    scene_pretend_disk(whole[0], 0);
     scene_load_start(whole[0]);
     scene_wait(&scene);
     for (size_t i = 0; i < n_newer; i++) {
         rows[i] = scene_load_create_item(&scene, "t.0", 2, first_row, LOCAL);
-        pretend_disk(rows[i], 0);
+        scene_pretend_disk(rows[i], 0);
         scene_load_start(rows[i]);
         scene_wait(&scene);
     }
     whole[1] = scene_load_create_item(&scene, "t.0", 0, NULL, LOCAL);
-    pretend_disk(whole[1], 0);
+    scene_pretend_disk(whole[1], 0);
     scene_load_start(whole[1]);
     scene_wait(&scene);
     assert_true(load_has_succeeded(whole[0]) && load_has_succeeded(whole[1]));
@@ -251,7 +243,7 @@ static void the_next_ranks_columns_come_from_the_blocks_just_read(void **state)
     for (int r = 0; r < 4; r++) {
         struct slice columns[2] = {{0, INT64_MAX}, {r * 512, (r + 1) * 512}};
         ranks[r] = scene_load_create_item(&scene, "t.0", 2, columns, LOCAL);
-        pretend_disk(ranks[r], 0);
+        scene_pretend_disk(ranks[r], 0);
         scene_load_start(ranks[r]);
         scene_wait(&scene); /* one after the other */
         assert_true(load_has_succeeded(ranks[r]));
@@ -273,7 +265,7 @@ static void a_cached_late_load_reads_the_page_cache(void **state)
     scene_write(&scene, 1, false);
     for (int i = 0; i < 2; i++) {
         loads[i] = scene_load_create_item(&scene, "t.0", 0, NULL, i ? GENERIC : LOCAL);
-        pretend_disk(loads[i], 1);
+        scene_pretend_disk(loads[i], 1);
         scene_load_start(loads[i]);
         scene_wait(&scene);
         assert_true(load_has_succeeded(loads[i]));
@@ -319,8 +311,8 @@ static void a_cancelled_load_ends_once_and_leaves_the_others_alone(void **state)
         scene_write(&scene, 1, false);
         struct load *leaver = scene_load_create_item(&scene, "t.0", 0, NULL, LOCAL),
                     *stayer = scene_load_create_item(&scene, "t.0", 0, NULL, GENERIC);
-        pretend_disk(leaver, 0);
-        pretend_disk(stayer, 0);
+        scene_pretend_disk(leaver, 0);
+        scene_pretend_disk(stayer, 0);
         bool gate = i > 0;
         leaver->source->gate = stayer->source->gate = &gate;
         leaver->source->delay_ns = stayer->source->delay_ns = MS;
@@ -398,7 +390,7 @@ static void a_plan_that_misses_bytes_is_never_a_success(void **state)
         scene_add_tensor(&scene, 1, (uint64_t[]){3 * MIB});
         scene_write(&scene, 1, false);
         struct load *load = scene_load_create_item(&scene, "t.0", 0, NULL, LOCAL);
-        pretend_disk(load, resident[i]);
+        scene_pretend_disk(load, resident[i]);
         load->plan->steps[0].bytes -= 5000;
         scene_load_start(load);
         scene_wait(&scene);
@@ -425,89 +417,6 @@ static void a_view_without_bytes_is_done_at_once(void **state)
     scene_fini(&scene);
 }
 
-static void a_small_load_is_not_stuck_behind_a_large_one(void **state)
-{
-    (void)state;
-    struct load_scene scene;
-    scene_init(&scene, seed++, 64 * MIB, 1, 0);
-    scene_add_tensor(&scene, 1, (uint64_t[]){12 * MIB});
-    scene_add_tensor(&scene, 1, (uint64_t[]){1000});
-    scene_write(&scene, 2, false);
-    struct load *large = scene_load_create_item(&scene, "t.0", 0, NULL, LOCAL),
-                *small = scene_load_create_item(&scene, "t.1", 0, NULL, LOCAL);
-    bool gate = false;
-    large->source->gate = &gate; /* the large one has begun when the small one comes */
-    scene_load_start(large);
-    scene_load_start(small);
-    __atomic_store_n(&gate, true, __ATOMIC_RELEASE);
-    scene_wait(&scene);
-    assert_true(load_has_succeeded(large));
-    assert_true(load_has_succeeded(small));
-    assert_int_equal(small->order, 1);
-    load_destroy(large);
-    load_destroy(small);
-    scene_fini(&scene);
-}
-
-/* t.0, t.1 ... in a file and on a device each, of more blocks than most devices have threads. */
-static void init_devices(struct load_scene *scene, uint64_t staging_bytes, uint64_t n_threads, size_t n_devices)
-{
-    scene_init(scene, seed++, staging_bytes, n_threads, 0);
-    uint64_t n_blocks = scene->engine->n_workers < 8 ? scene->engine->n_workers + 1 : 8;
-    for (size_t i = 0; i < n_devices; i++)
-        scene_add_tensor(scene, 1, (uint64_t[]){n_blocks * scene->engine->block_bytes});
-    scene_write(scene, n_devices, false);
-}
-
-static struct load *start_on(struct load_scene *scene, unsigned device, const bool *gate)
-{
-    char name[24];
-    snprintf(name, sizeof name, "t.%u", device);
-    struct load *load = scene_load_create_item(scene, name, 0, NULL, LOCAL);
-    pretend_disk(load, 0);
-    load->source->base.caps.device_set = 100 + device;
-    load->source->gate = gate;
-    scene_load_start(load);
-    return load;
-}
-
-static void hang_devices(uint64_t staging_bytes, uint64_t n_threads, size_t n_hung, size_t n_loads)
-{
-    struct load_scene scene;
-    struct load *hung[20];
-    bool gate = false;
-    assert_true(n_loads <= 20);
-    init_devices(&scene, staging_bytes, n_threads, n_hung + 1);
-    for (size_t i = 0; i < n_loads; i++)
-        hung[i] = start_on(&scene, (unsigned)(i % n_hung), &gate);
-    for (int i = 0; i < 3; i++) { /* also the one that comes when the others have long been stuck */
-        struct load *load = start_on(&scene, (unsigned)n_hung, NULL);
-        bool is_done = scene_wait_for(load);
-        __atomic_store_n(&gate, !is_done, __ATOMIC_RELEASE);
-        assert_true(is_done && load_has_succeeded(load));
-        assert_true(engine_staging_bytes(scene.engine) <= staging_bytes);
-        load_destroy(load);
-    }
-    for (size_t i = 0; i < n_loads; i++)
-        assert_false(hung[i]->is_done);
-    __atomic_store_n(&gate, true, __ATOMIC_RELEASE);
-    scene_wait(&scene);
-    for (size_t i = 0; i < n_loads; i++) {
-        assert_true(load_has_succeeded(hung[i]));
-        load_destroy(hung[i]);
-    }
-    scene_fini(&scene);
-}
-
-static void a_device_that_hangs_stops_only_its_own_loads(void **state)
-{
-    (void)state;
-    hang_devices(64 * MIB, 4, 1, 1);
-    hang_devices(64 * MIB, 4, 1, 8);
-    hang_devices(64 * MIB, 4, 3, 9);
-    hang_devices(64 * MIB, 0, 2, 8);
-}
-
 /* A window of a block has 32768 rows, here of 16 bytes: all of a block are four times as many. */
 static void columns_of_a_byte_are_right_in_any_number(void **state)
 {
@@ -520,118 +429,13 @@ static void columns_of_a_byte_are_right_in_any_number(void **state)
         scene_add_tensor(&scene, 2, (uint64_t[]){n_rows[i], 16});
         scene_write(&scene, 1, false);
         struct load *load = scene_load_create_item(&scene, "t.0", 2, columns, LOCAL);
-        pretend_disk(load, 0);
+        scene_pretend_disk(load, 0);
         scene_load_start(load);
         scene_wait(&scene);
         assert_true(load_has_succeeded(load)); /* with the right bytes */
         load_destroy(load);
         scene_fini(&scene);
     }
-}
-
-/* With one thread for each of sixteen devices. */
-static void fifteen_devices_that_hang_leave_a_thread_and_sixteen_are_waited_for(void **state)
-{
-    enum { HUNG = 16 };
-    struct load_scene scene;
-    struct load *loads[HUNG + 1];
-    bool gate = false;
-    (void)state;
-    scene_init(&scene, seed++, 128 * MIB, 1, 0);
-    for (size_t i = 0; i <= HUNG; i++)
-        scene_add_tensor(&scene, 1, (uint64_t[]){MIB});
-    scene_write(&scene, HUNG + 1, false);
-    for (unsigned i = 0; i < HUNG - 1; i++)
-        loads[i] = start_on(&scene, i, &gate);
-    loads[HUNG] = start_on(&scene, HUNG, NULL);
-    bool is_done = scene_wait_for(loads[HUNG]);
-    __atomic_store_n(&gate, !is_done, __ATOMIC_RELEASE);
-    assert_true(is_done && load_has_succeeded(loads[HUNG]));
-    load_destroy(loads[HUNG]);
-    loads[HUNG - 1] = start_on(&scene, HUNG - 1, &gate);
-    loads[HUNG] = start_on(&scene, HUNG, NULL); /* of a seventeenth device */
-    __atomic_store_n(&gate, true, __ATOMIC_RELEASE);
-    scene_wait(&scene);
-    for (size_t i = 0; i <= HUNG; i++) {
-        assert_true(load_has_succeeded(loads[i]));
-        load_destroy(loads[i]);
-    }
-    scene_fini(&scene);
-}
-
-static void a_device_that_hangs_leaves_staging_memory_to_others(void **state)
-{
-    (void)state;
-    hang_devices(8 * MIB, 4, 1, 5);
-    hang_devices(2 * MIB, 4, 1, 3);
-    hang_devices(64 * KIB, 1, 1, 3);
-    hang_devices(64 * MIB, 32, 2, 8);
-}
-
-static void a_load_from_a_device_that_hangs_ends_when_the_device_goes_on_after_its_cancel(void **state)
-{
-    struct load_scene scene;
-    bool gate = false;
-    (void)state;
-    init_devices(&scene, 64 * MIB, 2, 2);
-    struct load *hung = start_on(&scene, 0, &gate), *other = start_on(&scene, 1, NULL);
-    assert_true(scene_wait_for(other));
-    run_cancel(hung->run);
-    struct load *later = start_on(&scene, 1, NULL);
-    assert_true(scene_wait_for(later));
-    assert_false(hung->is_done); /* its memory is being written to */
-    __atomic_store_n(&gate, true, __ATOMIC_RELEASE);
-    assert_true(scene_wait_for(hung));
-    assert_int_equal(hung->error.code, ERROR_CANCELLED);
-    load_destroy(hung);
-    load_destroy(other);
-    load_destroy(later);
-    scene_fini(&scene);
-}
-
-static void threads_are_two_per_core_up_to_eight_then_one_up_to_sixteen(void **state)
-{
-    static const uint64_t wanted[][2] = {{0, 4}, {1, 4}, {2, 4},   {3, 6},   {4, 8},
-                                         {7, 8}, {8, 8}, {12, 12}, {16, 16}, {224, 16}};
-    (void)state;
-    for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; i++)
-        assert_int_equal(engine_auto_threads(wanted[i][0]), wanted[i][1]);
-}
-
-static void users_take_turns_however_many_loads_each_has(void **state)
-{
-    enum { N_LOADS = 12 };
-    struct load_scene scene;
-    struct load *many[N_LOADS];
-    char name[24];
-    bool gate = false;
-    (void)state;
-    scene_init(&scene, seed++, 64 * KIB, 1, 0);
-    for (int i = 0; i < N_LOADS; i++)
-        scene_add_tensor(&scene, 1, (uint64_t[]){256 * KIB});
-    scene_add_tensor(&scene, 1, (uint64_t[]){768 * KIB});
-    scene_write(&scene, 1, false);
-    for (int i = 0; i < N_LOADS; i++) {
-        snprintf(name, sizeof name, "t.%d", i);
-        many[i] = scene_load_create_item(&scene, name, 0, NULL, LOCAL);
-        many[i]->uid = 1000;
-        many[i]->source->gate = &gate; /* nobody is done before all are there */
-        scene_load_start(many[i]);
-    }
-    snprintf(name, sizeof name, "t.%d", N_LOADS);
-    struct load *one = scene_load_create_item(&scene, name, 0, NULL, LOCAL);
-    one->uid = 1001;
-    scene_load_start(one);
-    __atomic_store_n(&gate, true, __ATOMIC_RELEASE);
-    scene_wait(&scene);
-    assert_true(load_has_succeeded(one));
-    assert_int_equal(one->order, 1); /* by turns of loads it would be the last: it is three times as large */
-    load_destroy(one);
-    for (int i = 0; i < N_LOADS; i++) {
-        assert_true(load_has_succeeded(many[i]));
-        load_destroy(many[i]);
-    }
-    scene_fini(&scene);
 }
 
 int main(void)
@@ -656,14 +460,7 @@ int main(void)
         cmocka_unit_test(real_files_are_read_right_cached_and_uncached),
         cmocka_unit_test(a_plan_that_misses_bytes_is_never_a_success),
         cmocka_unit_test(a_view_without_bytes_is_done_at_once),
-        cmocka_unit_test(a_small_load_is_not_stuck_behind_a_large_one),
-        cmocka_unit_test(a_device_that_hangs_stops_only_its_own_loads),
         cmocka_unit_test(columns_of_a_byte_are_right_in_any_number),
-        cmocka_unit_test(fifteen_devices_that_hang_leave_a_thread_and_sixteen_are_waited_for),
-        cmocka_unit_test(a_device_that_hangs_leaves_staging_memory_to_others),
-        cmocka_unit_test(a_load_from_a_device_that_hangs_ends_when_the_device_goes_on_after_its_cancel),
-        cmocka_unit_test(threads_are_two_per_core_up_to_eight_then_one_up_to_sixteen),
-        cmocka_unit_test(users_take_turns_however_many_loads_each_has),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
