@@ -1,4 +1,5 @@
-/* The engine on remote sources: few large requests, many at once, every byte in its place, and nothing fetched twice. */
+/* The engine on remote sources: few large requests, every byte in its place, and nothing fetched twice. What loads leave to
+ * each other is in test_remote_turns.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,6 +12,7 @@
 #include <unistd.h>
 
 #include "tests/support/load_scene.h"
+#include "tests/support/remote_scene.h"
 
 #include <cmocka.h> /* last: it makes a macro of fail */
 
@@ -24,23 +26,7 @@ static const bool has_shadow_memory = true;
 #else
 static const bool has_shadow_memory = false;
 #endif
-
 static uint64_t seed;
-
-/* A store of which REQUEST bytes are asked at once. Blocks are as large, so a few MiB are several of them. */
-enum { REQUEST = 2 << 20 };
-
-static struct source_remote *move_away(struct load_scene *scene)
-{
-    struct source_remote *remote = scene_move_away(scene);
-    remote->base.caps.request_bytes = REQUEST;
-    return remote;
-}
-
-static struct load *load_columns(struct load_scene *scene, const char *name, int64_t from, int64_t to)
-{
-    return scene_load_create_item(scene, name, 2, (struct slice[2]){{0, INT64_MAX}, {from, to}}, AUTO);
-}
 
 static void run_random_loads(uint64_t staging_bytes, uint64_t cache_bytes, uint64_t request_bytes, bool hides_address)
 {
@@ -142,13 +128,13 @@ static void contiguous_bytes_take_no_staging_and_large_requests(void **state)
     scene_init(&scene, seed++, 64 * MIB, 0, 0);
     scene_add_tensor(&scene, 1, (uint64_t[]){11 * MIB});
     scene_write(&scene, 1, false);
-    struct source_remote *remote = move_away(&scene);
+    struct source_remote *remote = remote_scene_move_away(&scene);
     struct load *load = scene_load_create_item(&scene, "t.0", 0, NULL, AUTO);
     scene_load_start(load);
     scene_wait(&scene);
     assert_did_what_the_plan_says(load, remote);
     assert_int_equal(remote->n_reads, 6); /* the first block less its header, four whole ones, and an end */
-    assert_int_equal(remote->longest_read, REQUEST);
+    assert_int_equal(remote->longest_read, REMOTE_SCENE_REQUEST);
     assert_int_equal(load->report.direct_bytes, 11 * MIB);
     assert_int_equal(load->report.peak_temporary_bytes, 0);
     assert_int_equal(engine_staging_bytes(scene.engine), 0);
@@ -163,8 +149,9 @@ static void columns_are_scattered_without_staging(void **state)
     scene_init(&scene, seed++, 64 * MIB, 0, 0);
     scene_add_tensor(&scene, 2, (uint64_t[]){4000, 1024});
     scene_write(&scene, 1, false);
-    struct source_remote *remote = move_away(&scene);
-    struct load *load = load_columns(&scene, "t.0", 100, 225); /* 2047 rows of a block: more buffers than IOV_MAX */
+    struct source_remote *remote = remote_scene_move_away(&scene);
+    struct load *load =
+        remote_scene_load_columns(&scene, "t.0", 100, 225); /* 2047 rows of a block: more buffers than IOV_MAX */
     scene_load_start(load);
     scene_wait(&scene);
     assert_did_what_the_plan_says(load, remote);
@@ -186,7 +173,7 @@ static void columns_of_a_byte_are_right_in_any_number(void **state)
             scene_add_tensor(&scene, 2, (uint64_t[]){n_rows, 16});
             scene_write(&scene, 1, false);
             scene_move_away(&scene);
-            struct load *load = load_columns(&scene, "t.0", 3, 4);
+            struct load *load = remote_scene_load_columns(&scene, "t.0", 3, 4);
             scene_load_start(load);
             scene_wait(&scene);
             assert_true(load_has_succeeded(load)); /* with the right bytes */
@@ -204,7 +191,7 @@ static void far_columns_are_asked_for_one_by_one(void **state)
     scene_add_tensor(&scene, 2, (uint64_t[]){4, 5 * MIB});
     scene_write(&scene, 1, false);
     struct source_remote *remote = scene_move_away(&scene);
-    struct load *load = load_columns(&scene, "t.0", 1 * MIB, 1 * MIB + 4096);
+    struct load *load = remote_scene_load_columns(&scene, "t.0", 1 * MIB, 1 * MIB + 4096);
     scene_load_start(load);
     scene_wait(&scene);
     assert_did_what_the_plan_says(load, remote);
@@ -212,17 +199,6 @@ static void far_columns_are_asked_for_one_by_one(void **state)
     assert_int_equal(remote->read_bytes, 4 * 4096);
     load_destroy(load);
     scene_fini(&scene);
-}
-
-static void wait_until_held(const struct source_remote *remote, uint64_t n_held)
-{
-    while (__atomic_load_n(&remote->n_held, __ATOMIC_ACQUIRE) < n_held)
-        nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
-}
-
-static void release(struct source_remote *remote)
-{
-    __atomic_store_n(&remote->is_released, true, __ATOMIC_RELAXED);
 }
 
 static void ranks_at_the_same_time_ask_for_every_byte_once(void **state)
@@ -234,7 +210,7 @@ static void ranks_at_the_same_time_ask_for_every_byte_once(void **state)
     scene_add_tensor(&scene, 1, (uint64_t[]){5 * MIB});
     scene_add_tensor(&scene, 2, (uint64_t[]){4096, 1024});
     scene_write(&scene, 1, false);
-    struct source_remote *remote = move_away(&scene);
+    struct source_remote *remote = remote_scene_move_away(&scene);
     remote->latency_ns = 50 * MS;
     remote->holds_after_bytes = MIB;
     remote->base.caps.parallel_requests = 2; /* the whole tensor keeps them busy until all are here */
@@ -245,7 +221,7 @@ static void ranks_at_the_same_time_ask_for_every_byte_once(void **state)
                                      scene.device);
         scene_load_start(ranks[r]);
     }
-    release(remote);
+    remote_scene_release(remote);
     scene_wait(&scene);
     for (int r = 0; r < 4; r++)
         assert_true(load_has_succeeded(ranks[r]));
@@ -266,9 +242,9 @@ static uint64_t read_columns_in_turn(uint64_t cache_bytes)
     scene.is_of_group = true;
     scene_add_tensor(&scene, 2, (uint64_t[]){6000, 1024});
     scene_write(&scene, 1, false);
-    struct source_remote *remote = move_away(&scene);
+    struct source_remote *remote = remote_scene_move_away(&scene);
     for (int r = 0; r < 4; r++) {
-        ranks[r] = load_columns(&scene, "t.0", r * 256, (r + 1) * 256);
+        ranks[r] = remote_scene_load_columns(&scene, "t.0", r * 256, (r + 1) * 256);
         scene_load_start(ranks[r]);
         scene_wait(&scene);
         assert_true(load_has_succeeded(ranks[r]));
@@ -298,11 +274,11 @@ static void the_last_of_many_ranks_finds_its_columns_too(void **state)
     scene_use_extent_cache(&scene, 64 * MIB, 8 * MIB);
     scene_add_tensor(&scene, 2, (uint64_t[]){6000, 1024});
     scene_write(&scene, 1, false);
-    struct source_remote *remote = move_away(&scene);
-    first = load_columns(&scene, "t.0", 0, 1024 / 16 * 15); /* fifteen ranks at once */
+    struct source_remote *remote = remote_scene_move_away(&scene);
+    first = remote_scene_load_columns(&scene, "t.0", 0, 1024 / 16 * 15); /* fifteen ranks at once */
     scene_load_start(first);
     scene_wait(&scene);
-    last = load_columns(&scene, "t.0", 1024 / 16 * 15, 1024);
+    last = remote_scene_load_columns(&scene, "t.0", 1024 / 16 * 15, 1024);
     scene_load_start(last);
     scene_wait(&scene);
     assert_true(load_has_succeeded(first));
@@ -323,7 +299,7 @@ static uint64_t keep_columns(bool is_of_group)
     scene_add_tensor(&scene, 2, (uint64_t[]){8192, 8192});
     scene_write(&scene, 1, false);
     scene_move_away(&scene)->base.caps.request_bytes = MIB;
-    struct load *load = load_columns(&scene, "t.0", 0, 4096);
+    struct load *load = remote_scene_load_columns(&scene, "t.0", 0, 4096);
     scene_load_start(load);
     scene_wait(&scene);
     assert_true(load_has_succeeded(load));
@@ -349,9 +325,9 @@ static void a_late_load_copies_from_a_replica(void **state)
     scene_init(&scene, seed++, 64 * MIB, 0, 0);
     scene_add_tensor(&scene, 2, (uint64_t[]){4096, 1024});
     scene_write(&scene, 1, false);
-    struct source_remote *remote = move_away(&scene);
+    struct source_remote *remote = remote_scene_move_away(&scene);
     loads[0] = scene_load_create_item(&scene, "t.0", 0, NULL, AUTO);
-    loads[1] = load_columns(&scene, "t.0", 125, 750);
+    loads[1] = remote_scene_load_columns(&scene, "t.0", 125, 750);
     for (int i = 0; i < 2; i++) {
         scene_load_start(loads[i]);
         scene_wait(&scene);
@@ -361,196 +337,6 @@ static void a_late_load_copies_from_a_replica(void **state)
     assert_int_equal(loads[1]->report.shared_bytes, loads[1]->mapping->view_bytes);
     load_destroy(loads[0]);
     load_destroy(loads[1]);
-    scene_fini(&scene);
-}
-
-static void waiting_for_a_store_holds_up_no_disk(void **state)
-{
-    (void)state;
-    struct load_scene scene;
-    scene_init(&scene, seed++, 64 * MIB, 1, 0);
-    scene_add_tensor(&scene, 1, (uint64_t[]){5 * MIB});
-    scene_write(&scene, 1, false);
-    struct source *files = source_ref(scene.artifact->source);
-    scene_move_away(&scene); /* whose blocks are not those of the disk, else both would share a read */
-    bool gate = false;
-    struct load *far = scene_load_create_item(&scene, "t.0", 0, NULL, AUTO);
-    far->source->gate = &gate;
-    scene_load_start(far);
-    struct source *store = scene.artifact->source;
-    scene.artifact->source = files;
-    struct load *near = scene_load_create_item(&scene, "t.0", 0, NULL, AUTO);
-    scene_load_start(near);
-    while (run_done_bytes(near->run) < near->mapping->view_bytes)
-        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-    assert_int_equal(run_done_bytes(far->run), 0);
-    __atomic_store_n(&gate, true, __ATOMIC_RELEASE);
-    scene_wait(&scene);
-    assert_true(load_has_succeeded(near));
-    assert_true(load_has_succeeded(far));
-    load_destroy(far);
-    load_destroy(near);
-    source_unref(store);
-    scene_fini(&scene);
-}
-
-static void requests_at_once_follow_what_the_store_allows(void **state)
-{
-    static const uint32_t allowed[] = {0, 1, 3};
-    (void)state;
-    for (size_t i = 0; i < 3; i++) {
-        struct load_scene scene;
-        scene_init(&scene, seed++, 64 * MIB, 0, 0);
-        scene_add_tensor(&scene, 1, (uint64_t[]){4 * MIB});
-        scene_write(&scene, 1, false);
-        struct source_remote *remote = scene_move_away(&scene);
-        remote->base.caps.request_bytes = 64 * KIB;
-        remote->base.caps.parallel_requests = 8;
-        remote->latency_ns = 5 * MS;
-        remote->allowed_requests = allowed[i];
-        struct load *first =
-            scene_load_create_item(&scene, "t.0", 1, (struct slice[]){{0, 100}}, AUTO); /* it learns what is allowed */
-        scene_load_start(first);
-        scene_wait(&scene);
-        remote->most_in_flight = 0;
-        struct load *load = scene_load_create_item(&scene, "t.0", 1, (struct slice[]){{MIB, 4 * MIB}}, AUTO);
-        scene_load_start(load);
-        scene_wait(&scene);
-        assert_true(load_has_succeeded(load));
-        assert_true(remote->most_in_flight <= (allowed[i] ? allowed[i] : 8));
-        load_destroy(first);
-        load_destroy(load);
-        scene_fini(&scene);
-    }
-}
-
-static void progress_counts_bytes_as_they_come_and_not_only_whole_requests(void **state)
-{
-    (void)state;
-    for (int hides_address = 0; hides_address < 2; hides_address++) {
-        struct load_scene scene;
-        scene_init(&scene, seed++, 64 * MIB, 0, 0);
-        scene_add_tensor(&scene, 1, (uint64_t[]){6 * MIB});
-        scene_write(&scene, 1, false);
-        struct source_remote *remote = move_away(&scene);
-        remote->holds_after_bytes = MIB;
-        struct device_fault *device = device_fault_create(scene.device);
-        device->hides_address = hides_address;
-        struct view_item item = {"t.0", 3, 0, NULL};
-        struct view_spec view = {.items = &item, .n_items = 1, .align_bytes = 64};
-        struct load *load = scene_load_create(&scene, &view, AUTO, &device->base);
-        scene_load_start(load);
-        wait_until_held(remote, 2);
-        uint64_t done_bytes = run_done_bytes(load->run), n_reads = __atomic_load_n(&remote->n_reads, __ATOMIC_RELAXED);
-        assert_in_range(done_bytes, 2 * MIB - 2, (n_reads + 1) * MIB); /* one that is shorter has come whole */
-        release(remote);
-        scene_wait(&scene);
-        assert_int_equal(run_done_bytes(load->run), 6 * MIB);
-        assert_true(load_has_succeeded(load));
-        load_destroy(load);
-        device_destroy(&device->base);
-        scene_fini(&scene);
-    }
-}
-
-static void progress_counts_each_ranks_share_of_what_comes(void **state)
-{
-    struct load_scene scene;
-    struct load *ranks[2];
-    (void)state;
-    scene_init(&scene, seed++, 64 * MIB, 0, 0);
-    scene_add_tensor(&scene, 2, (uint64_t[]){1024, 2048});
-    scene_write(&scene, 1, false);
-    struct source_remote *remote = scene_move_away(&scene);
-    remote->holds_after_bytes = MIB;
-    remote->base.caps.parallel_requests = 1;
-    for (int r = 0; r < 2; r++) { /* a quarter of each row, and all the rest of it */
-        ranks[r] = load_columns(&scene, "t.0", r ? 512 : 0, r ? 2048 : 512);
-        scene_load_start(ranks[r]);
-    }
-    wait_until_held(remote, 1);
-    uint64_t few = run_done_bytes(ranks[0]->run), many = run_done_bytes(ranks[1]->run);
-    assert_true(few <= MIB / 2 && many <= 3 * MIB / 2 && few + many >= MIB / 4 && few + many <= MIB + 2);
-    release(remote);
-    scene_wait(&scene);
-    for (int r = 0; r < 2; r++) {
-        assert_int_equal(run_done_bytes(ranks[r]->run), r ? 3 * MIB / 2 : MIB / 2);
-        assert_true(load_has_succeeded(ranks[r]));
-        load_destroy(ranks[r]);
-    }
-    scene_fini(&scene);
-}
-
-static void a_cancelled_load_does_not_wait_for_the_store(void **state)
-{
-    (void)state;
-    for (int round = 0; round < 8; round++) {
-        struct load_scene scene;
-        scene_init(&scene, seed++, 64 * MIB, 0, 0);
-        scene_add_tensor(&scene, 1, (uint64_t[]){5 * MIB});
-        scene_write(&scene, 1, false);
-        struct source_remote *remote = move_away(&scene);
-        remote->latency_ns = 3600 * 1000 * MS; /* nobody waits for so long */
-        struct device_fault *device = device_fault_create(scene.device);
-        device->hides_address = round % 2;
-        struct view_item item = {"t.0", 3, 0, NULL};
-        struct view_spec view = {.items = &item, .n_items = 1, .align_bytes = 64};
-        struct load *load = scene_load_create(&scene, &view, AUTO, &device->base);
-        scene_load_start(load);
-        while (round >= 2 && !__atomic_load_n(&remote->in_flight, __ATOMIC_RELAXED))
-            nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
-        run_cancel(load->run);
-        scene_wait(&scene);
-        assert_true(load->has_failed);
-        assert_int_equal(load->error.code, ERROR_CANCELLED);
-        assert_string_equal(load->error.reason, "LOAD_CANCELLED");
-        load_destroy(load);
-        device_destroy(&device->base);
-        scene_fini(&scene);
-    }
-}
-
-static void reads_go_on_while_another_load_needs_them(void **state)
-{
-    (void)state;
-    struct load_scene scene;
-    scene_init(&scene, seed++, 64 * MIB, 0, 0);
-    scene_add_tensor(&scene, 1, (uint64_t[]){5 * MIB});
-    scene_write(&scene, 1, false);
-    struct source_remote *remote = move_away(&scene);
-    struct load *leaver = scene_load_create_item(&scene, "t.0", 0, NULL, AUTO),
-                *stayer = scene_load_create_item(&scene, "t.0", 1, (struct slice[]){{5, INT64_MAX}}, AUTO);
-    remote->holds_after_bytes = MIB;
-    scene_load_start(leaver);
-    scene_load_start(stayer);
-    wait_until_held(remote, 1);
-    run_cancel(leaver->run);
-    __atomic_store_n(&remote->is_released, true, __ATOMIC_RELAXED);
-    scene_wait(&scene);
-    assert_true(leaver->has_failed);
-    assert_true(load_has_succeeded(stayer));
-    load_destroy(leaver);
-    load_destroy(stayer);
-    scene_fini(&scene);
-}
-
-static void a_failed_read_ends_the_others_of_its_load(void **state)
-{
-    (void)state;
-    struct load_scene scene;
-    scene_init(&scene, seed++, 64 * MIB, 0, 0);
-    scene_add_tensor(&scene, 1, (uint64_t[]){11 * MIB});
-    scene_write(&scene, 1, false);
-    struct source_remote *remote = move_away(&scene);
-    remote->latency_ns = 3600 * 1000 * MS;
-    struct load *load = scene_load_create_item(&scene, "t.0", 0, NULL, AUTO);
-    load->source->fail_from = 3;
-    scene_load_start(load);
-    scene_wait(&scene);
-    assert_true(load->has_failed);
-    assert_int_equal(load->error.code, ERROR_DATA_LOSS);
-    assert_string_equal(load->error.reason, "INJECTED");
-    load_destroy(load);
     scene_fini(&scene);
 }
 
@@ -642,13 +428,6 @@ int main(void)
         cmocka_unit_test(the_last_of_many_ranks_finds_its_columns_too),
         cmocka_unit_test(a_load_alone_keeps_few_extents_and_one_of_a_group_all),
         cmocka_unit_test(a_late_load_copies_from_a_replica),
-        cmocka_unit_test(waiting_for_a_store_holds_up_no_disk),
-        cmocka_unit_test(requests_at_once_follow_what_the_store_allows),
-        cmocka_unit_test(progress_counts_bytes_as_they_come_and_not_only_whole_requests),
-        cmocka_unit_test(progress_counts_each_ranks_share_of_what_comes),
-        cmocka_unit_test(a_cancelled_load_does_not_wait_for_the_store),
-        cmocka_unit_test(reads_go_on_while_another_load_needs_them),
-        cmocka_unit_test(a_failed_read_ends_the_others_of_its_load),
         cmocka_unit_test(memory_stays_at_destination_staging_and_a_little),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
