@@ -93,7 +93,11 @@ lint() { make lint; }
 e2e() { # with options: of all of them, so that -k finds what it names
   if [ ${#options[@]} -gt 0 ]; then tests tests/e2e; else tests -n "$jobs" --dist loadfile -m "not alone" tests/e2e; fi
 }
-alone() { tests -m alone tests/e2e; } # what measures time
+alone() { # what measures time
+  local files
+  mapfile -t files < <(grep -lF pytest.mark.alone tests/e2e/*.py)
+  tests -m alone "${files[@]}"
+}
 quick_e2e() { tests -n "$jobs" --dist loadfile -m "not plain and not alone" tests/e2e/test_{equality,faults,groups,lifecycle,status,sidecars}.py; }
 python_tests() { tests tests/python; }
 stores() { # the fake against the official clients, and real servers; these need packages of their own
@@ -112,7 +116,7 @@ sanitized_e2e() { # BUILD FILE ...
   export TENSORCAST_BUILD=$1
   shift
   tests -n "$jobs" --dist loadfile "$@" && tests -n "$jobs" -k "$store_faults" tests/e2e/test_store_faults.py &&
-    python tests/chaos/chaos.py 10
+    python tests/chaos/chaos.py 5
 }
 asan_e2e() (sanitized_e2e build/asan tests/e2e/test_{equality,crashes,crowds,faults,group_failures,lifecycle,sidecars}.py)
 tsan_e2e() (sanitized_e2e build/tsan tests/e2e/test_{crashes,crowds}.py)
