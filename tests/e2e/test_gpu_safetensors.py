@@ -13,8 +13,9 @@ pytestmark = needs_plugin
 
 # `room` stands for torch.empty(device="cuda:0"); what went by host memory has been moved by torch's to(). torch brings its own runtime, before
 # the fake's is loaded.
-CLIENT = "import torch\n" + ALLOCATE + """
+CLIENT = ALLOCATE + """
 import hashlib
+import torch
 from tensorcast_client.dtypes import of_numpy
 from tensorcast_client.safetensors import frameworks, on_gpu, safe_open
 from tensorcast_client.safetensors.torch import load_file
@@ -49,6 +50,23 @@ with safe_open(path, "pt", device="cuda") as file:
 """
 
 
+# Forks for each script, as importing torch takes longer than what they do.
+WARM = """
+import json, os, sys
+import grpc, torch
+import tensorcast_client.safetensors.torch
+for line in sys.stdin:
+    job = json.loads(line)
+    if os.fork() == 0:
+        for number, name in (1, "out"), (2, "err"):
+            os.dup2(os.open(job[name], os.O_WRONLY | os.O_CREAT), number)
+        os.environ.update(job["environment"])
+        sys.argv[1:] = job["arguments"]
+        exec(job["script"], {})
+        sys.exit()
+    print(os.waitstatus_to_exitcode(os.wait()[1]), flush=True)
+"""
+
 pytest.importorskip("torch", reason="torch was left out of this environment")
 
 
@@ -57,19 +75,28 @@ def gpus(start):
     return lambda **fake: start(running=False).start(environment=environment(**fake))
 
 
-@pytest.fixture
-def ask(models, tmp_path):
-    """Runs a script on a daemon: (what it said of tensors, [the rest]). torch needs the real runtime, so of the fakes it has the driver."""
-    (tmp_path / "libcuda.so.1").symlink_to(FAKE / "libcuda.so.1")
+@pytest.fixture(scope="module")
+def warm(tmp_path_factory):
+    """torch needs the real runtime, so of the fakes it has the driver."""
+    folder = tmp_path_factory.mktemp("driver")
+    (folder / "libcuda.so.1").symlink_to(FAKE / "libcuda.so.1")
+    env = {**os.environ, **environment(), "LD_LIBRARY_PATH": str(folder), "PYTHONPATH": str(ROOT / "client" / "python")}
+    with subprocess.Popen([sys.executable, "-c", WARM], env=env, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        yield process
+        process.stdin.close()
 
+
+@pytest.fixture
+def ask(models, tmp_path, warm):
+    """Runs a script on a daemon: (what it said of tensors, [the rest])."""
     def ask(daemon, script):
-        env = {**os.environ, **environment(), "LD_LIBRARY_PATH": str(tmp_path), "TENSORCAST_SOCKET": str(daemon.socket),
-               "PYTHONPATH": str(ROOT / "client" / "python")}
-        done = subprocess.run([sys.executable, "-c", CLIENT + script, f"disk:{models}/m", models / "m" / "model.safetensors"], env=env, text=True,
-                              capture_output=True, timeout=120)
-        assert done.returncode == 0, done.stderr
-        out = json.loads(done.stdout.splitlines()[-1])
-        return out, [out.pop(name) for name in ("made", "by host", "replicas")]
+        out, err = tmp_path / "out", tmp_path / "err"
+        job = {"script": CLIENT + script, "arguments": [f"disk:{models}/m", str(models / "m" / "model.safetensors")], "out": str(out),
+               "err": str(err), "environment": {"TENSORCAST_SOCKET": str(daemon.socket)}}
+        print(json.dumps(job), file=warm.stdin, flush=True)
+        assert warm.stdout.readline() == "0\n", err.read_text()
+        said = json.loads(out.read_text().splitlines()[-1])
+        return said, [said.pop(name) for name in ("made", "by host", "replicas")]
 
     return ask
 

@@ -157,8 +157,15 @@ else row T6 FAILED "tests/gpu/nccl.c does not compile, see $logs/T6"; row T7 FAI
 row T8 skipped "the plugin has no kernel of its own; copies are checked byte by byte in T2 and T9"
 
 # --- T9, T10 ---
+# Scripts that need a torch which sees the GPU, which is asked once: importing it takes seconds.
+for_torch() { # ID SCRIPT ARGUMENT ...
+  local id=$1
+  shift
+  if [ "$torch" = yes ]; then PYTHONPATH=client/python timeout 300 "$python" "$@" >"$logs/$id" 2>&1; else echo "$torch" >"$logs/$id"; return 77; fi
+}
+torch=$("$python" -c 'import torch; print("yes" if torch.cuda.is_available() else "this torch sees no GPU")' 2>&1 | tail -n 1)
 last() { tail -n 1 "$logs/$1"; }
-PYTHONPATH=client/python timeout 300 "$python" tests/gpu/equal.py "$scene/m.safetensors" cuda:0 >"$logs/T9" 2>&1
+for_torch T9 tests/gpu/equal.py "$scene/m.safetensors" cuda:0
 case $? in
   0) row T9 passed "$(last T9)" ;;
   77) row T9 skipped "$(last T9)" ;;
@@ -173,13 +180,13 @@ esac
 
 # --- T11, T12: programs, and what they would use otherwise ---
 mkdir -p "$scene/programs"
-PYTHONPATH=client/python timeout 300 "$python" tests/gpu/programs.py "$scene/programs" cuda:0 >"$logs/T11" 2>&1
+for_torch T11 tests/gpu/programs.py "$scene/programs" cuda:0
 case $? in
   0) row T11 passed "$(last T11)" ;;
   77) row T11 skipped "$(last T11)" ;;
   *) row T11 FAILED "see $logs/T11" ;;
 esac
-PYTHONPATH=client/python timeout 300 "$python" tests/gpu/peers.py "$scene/m.safetensors" cuda:0 >"$logs/T12" 2>&1
+for_torch T12 tests/gpu/peers.py "$scene/m.safetensors" cuda:0
 case $? in
   0) row T12 passed "$(last T12)" ;;
   77) row T12 skipped "$(last T12)" ;;
