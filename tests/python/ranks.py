@@ -132,10 +132,17 @@ def wait_for(path):
         time.sleep(0.05)
 
 
+def is_worth_a_load(source, case, world):
+    """What another world has saved goes into everything, what this one has saved into what it was."""
+    return not source.endswith(f"-{world}") or source == f"{case}-{world}"
+
+
 def load_layouts(folder, world, client):
     targets = {**layouts(world), "scattered": scattered(world)}
     for source in sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("model-")):
         for case, (mesh, placements) in targets.items():
+            if not is_worth_a_load(source.name, case, world):
+                continue
             full = whole()
             want, got = distributed(full, mesh, placements), distributed(blank(full), mesh, placements)
             dcp.load(got, storage_reader=TensorcastReader(source, client=client))
@@ -147,6 +154,8 @@ def load_models(folder, world, client):
     for source in sorted(folder.glob("model-*")):
         want = Block(seed=7).state_dict()
         for kind in models_of(world):
+            if not is_worth_a_load(source.name, f"model-{kind}", world):
+                continue
             what = f"{source.name} -> {kind}-{world}"
             for assign in (False, True):
                 module = model(world, kind, seed=8)
