@@ -238,6 +238,14 @@ def test_after_an_answer_that_never_came_the_content_is_said_to_be_undefined(fak
     fake.pause.set()
 
 
+@pytest.mark.parametrize("code,reason", [("DEADLINE_EXCEEDED", "DEADLINE_EXCEEDED"), ("UNAVAILABLE", "DAEMON_STOPPING")])
+def test_after_the_daemon_has_cut_a_load_off_the_content_is_said_to_be_undefined(fake, client, made, code, reason):
+    view, target = client.artifact(REF).subset(["a"]), of_region()
+    fake.fail = Refused(getattr(grpc.StatusCode, code), "words of the daemon", reason)
+    with pytest.raises(tc.TensorcastError, match="undefined"):
+        view.load_into({"a": target}, options=tc.Options(deadline=60))
+
+
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="exceptions take no notes")
 def test_what_progress_raises_comes_with_a_note_that_the_content_is_undefined(fake, client, made):
     fake.progress = [8]

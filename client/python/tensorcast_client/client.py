@@ -24,7 +24,6 @@ DEFAULT_SOCKET = "/run/tensorcast/daemon.sock"
 _TIMEOUT_S = 30.0
 _LONGEST_TIMEOUT_S = 1e6  # threading.Timer and gRPC know no infinity
 _ASK_BEFORE_S = 0.5  # how long before a deadline passes the daemon is asked what it waits for
-_PASSED_THERE = "DEADLINE_EXCEEDED"  # when the daemon has noticed first
 _SUN_PATH_BYTES = 107
 _REMEMBERED_OF_ANY_SIZE, _REMEMBERED_ARTIFACTS, _REMEMBERED_TENSORS = 8, 256, 200_000  # a checkpoint has some hundred files
 _FOR_THE_PACKAGE = {"ask", "channel", "first_answer_timeout", "resolve"}  # not what users look for
@@ -209,7 +208,7 @@ class _Waiting:
     def __exit__(self, kind, error, traceback):
         if self._timer:
             self._timer.cancel()
-        if isinstance(error, errors.DeadlineExceededError) and error.reason in (errors.DEADLINE_PASSED, _PASSED_THERE):
+        if isinstance(error, errors.DeadlineExceededError) and error.reason == errors.DEADLINE_PASSED:
             waited = f"; waiting for {self._told}" if self._told else ""
             raise errors.make(error.code, f"{shown(self._reference)} was not resolved within {self._seconds:.3g} s{waited}",
                               error.reason) from None

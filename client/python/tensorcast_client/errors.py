@@ -15,9 +15,10 @@ from .messages import ErrorInfo, Status
 from .wire import DecodeError
 
 DEADLINE_PASSED = "DEADLINE_PASSED"  # the caller's: it was not the daemon that gave up
-# reasons of a daemon that was not heard or not understood
-NOT_OF_THE_DAEMON = frozenset({DEADLINE_PASSED, "DAEMON_UNREACHABLE", "NO_ANSWER", "BAD_ANSWER"})
+# reasons that say nothing of what a load had done by then: the daemon was not heard, not understood, or cut the request off
+HOW_FAR_IS_UNKNOWN = frozenset({DEADLINE_PASSED, "DAEMON_UNREACHABLE", "NO_ANSWER", "BAD_ANSWER", "DAEMON_STOPPING"})
 _MOST_COMPARED = 2000  # names: comparing takes some 20 us each
+_PASSED_THERE = "DEADLINE_EXCEEDED"  # when the daemon has noticed first
 _DETAILS_KEY = "grpc-status-details-bin"
 _ERROR_INFO = "type.googleapis.com/google.rpc.ErrorInfo"
 
@@ -119,7 +120,7 @@ def from_rpc(error, socket_path):
     if code is StatusCode.UNAVAILABLE and not reason:
         message = f"no daemon answers at {socket_path} ({message})"
         reason = "DAEMON_UNREACHABLE"
-    if code is StatusCode.DEADLINE_EXCEEDED and not reason:
+    if code is StatusCode.DEADLINE_EXCEEDED and reason in ("", _PASSED_THERE):
         message, reason = "not done within the deadline", DEADLINE_PASSED  # gRPC's own words are about its streams
     return make(code, message, reason, metadata)
 

@@ -59,7 +59,7 @@ def _load_into(view, targets, values, cover, teller, options):
     try:
         result = view.load_lent(names, options, clock, teller, lending.device, lambda: _lent(view.client, wanted, lending, clock, written))
     except errors.TensorcastError as error:
-        if not any(written) and not (written and error.reason in errors.NOT_OF_THE_DAEMON):
+        if not any(written) and not (written and error.reason in errors.HOW_FAR_IS_UNKNOWN):
             raise
         raise errors.make(error.code, f"{error.message}; {_UNDEFINED}", error.reason, error.metadata) from None
     except BaseException as error:  # of progress(), or an interrupt
