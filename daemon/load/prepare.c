@@ -201,7 +201,7 @@ static int choose_memory(struct preparation *prep)
     if (!insists || is_possible || prep->goal == GOAL_PLAN)
         return 0;
     prep->error = prep->mapped.problem;
-    return error_append(&prep->error, "; memory auto would copy it");
+    return source_has_changed(&prep->error) ? -1 : error_append(&prep->error, "; memory auto would copy it");
 }
 
 bool prepare_may_find_pages(const struct preparation *prep)

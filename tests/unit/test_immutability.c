@@ -242,11 +242,16 @@ static void a_root_that_is_a_link_stands_for_where_it_leads(void **state)
     trusted_roots_fini(&by_link);
 }
 
-static void a_file_that_was_removed_lies_nowhere(void **state)
+static void a_file_that_was_removed_lies_nowhere_and_has_changed(void **state)
 {
+    const struct immutability_question question = {.fd = 0, .roots = &roots, .name = "model.safetensors"};
+    enum immutability proof;
+    struct error error;
     (void)state;
-    kernel.n_links = 0;
-    assert_int_equal(prove(&roots, false), -1);
+    kernel.n_links = 0; /* another was renamed over it, or it was removed, since it was opened */
+    assert_int_equal(immutability_prove(&question, &proof, &error), -1);
+    assert_int_equal(error.kind, ERROR_KIND_SOURCE_CHANGED);
+    assert_int_equal(prove(&no_roots, false), -1);
 }
 
 static void a_call_that_fails_proves_nothing(void **state)
@@ -285,7 +290,7 @@ int main(void)
         WITH_A_KERNEL(an_attribute_that_the_file_system_does_not_know_is_none),
         WITH_A_KERNEL(the_operators_word_holds_below_the_root_and_nowhere_else),
         WITH_A_KERNEL(a_root_that_is_a_link_stands_for_where_it_leads),
-        WITH_A_KERNEL(a_file_that_was_removed_lies_nowhere),
+        WITH_A_KERNEL(a_file_that_was_removed_lies_nowhere_and_has_changed),
         WITH_A_KERNEL(a_call_that_fails_proves_nothing),
         WITH_A_KERNEL(the_strongest_proof_is_told),
     };

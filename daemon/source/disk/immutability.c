@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "base/text.h"
+#include "source/disk/change_detection.h"
 #include "source/disk/filesystem.h"
 #include "source/disk/image_file.h"
 
@@ -121,6 +122,9 @@ static int fail_unproven(const struct evidence *evidence, struct error *error)
     const struct immutability_question *question = evidence->question;
     char name[TEXT_NAME_CHARS];
     struct error image;
+    struct stat status;
+    if (question->roots->n_roots && fstat(question->fd, &status) == 0 && status.st_nlink == 0)
+        return change_detection_fail(question->name, "was removed or replaced", error);
     text_escape(question->name, strlen(question->name), name);
     bool is_image = is_of_read_only_format(evidence) ||
                     (question->is_leased && has_attribute(evidence) && evidence->filesystem != BTRFS_SUPER_MAGIC);

@@ -20,7 +20,8 @@ struct immutability_question {
     const char *name;                  /* for messages */
 };
 
-/* The first proof that holds. FAILED_PRECONDITION, NOT_IMMUTABLE, naming the file: there is none. */
+/* The first proof that holds. FAILED_PRECONDITION, NOT_IMMUTABLE, naming the file: there is none; SOURCE_CHANGED: the
+ * operator's word might have been one, but the file is not in its place any more. */
 int immutability_prove(const struct immutability_question *question, enum immutability *proof, struct error *error);
 
 #endif
