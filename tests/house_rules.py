@@ -218,6 +218,13 @@ def check_tests(sources):
             yield path, 1, f"has no tests/unit/test_{path.stem}.c"
 
 
+def check_test_sizes(sources):
+    """A test file is split where its second idea begins, as any other."""
+    for path in sorted(path for suffix in ("c", "h", "py", "sh") for path in (ROOT / "tests").rglob(f"*.{suffix}")):
+        if (n_lines := path.read_text().count("\n")) > MOST_LINES[".c"]:
+            yield path.relative_to(ROOT), n_lines, f"has {n_lines} lines"
+
+
 def check_readmes(sources):
     """Every folder has a README, which names each of its files; `command_*` names all that begin so."""
     for folder in sorted({path.parent for path in sources}):
@@ -256,6 +263,7 @@ RULES = {
     "ops": check_ops,
     "error-text": check_error_text,
     "tests": check_tests,
+    "test-sizes": check_test_sizes,
     "readmes": check_readmes,
     "ways": check_ways,
 }
