@@ -282,7 +282,7 @@ def test_an_artifact_without_tensors_or_with_empty_ones_is_exported(alone, model
 @pytest.mark.parametrize("memory", [16, 64, 256])
 def test_memory_is_bounded_however_large_and_however_cut(alone, models, tmp_path, memory):
     """Columns of one tensor that is larger than that to eight files and back."""
-    checkpoints.write(models / "m", {"w": checkpoints.blob(4, max(192, 2 * memory) * MiB).reshape(8192, -1)})
+    checkpoints.write(models / "m", {"w": checkpoints.blob(4, max(96, 5 * memory // 4) * MiB).reshape(8192, -1)})
     bounds = ["--memory", f"{memory}MiB"]
     report = alone.json("export", f"disk:{models}/m", "--out", tmp_path / "r", "--format", "topology", "--world-size", 8, "--tp-rule",
                         "w=1", *bounds)
