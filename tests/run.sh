@@ -115,7 +115,7 @@ store_faults="many_faults or remainder or dies or told_to_stop or two_connection
 sanitized_e2e() { # BUILD FILE ...
   export TENSORCAST_BUILD=$1
   shift
-  tests -n "$jobs" --dist loadfile "$@" && tests -n "$jobs" -k "$store_faults" tests/e2e/test_store_faults.py &&
+  tests -n "$jobs" --dist loadfile -k "not test_store_faults or $store_faults" "$@" tests/e2e/test_store_faults.py &&
     python tests/chaos/chaos.py 5
 }
 asan_e2e() (sanitized_e2e build/asan tests/e2e/test_{equality,crashes,crowds,faults,group_failures,lifecycle,sidecars}.py)

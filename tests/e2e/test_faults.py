@@ -132,7 +132,7 @@ def test_replicas_that_nobody_holds_give_their_descriptors_to_the_next_load(star
 def test_no_memory_fails_requests_and_the_daemon_lives(start, models, room_mib):
     """What is left is too little for the data, and at times for the tables of 20,000 tensors, whose loads come side by side;
     a heap of malloc() for one more thread takes 64 MiB of it."""
-    write(models / "m", {"w": blob(5, 256 * MiB)})
+    write(models / "m", {"w": blob(5, 160 * MiB)})
     write(models / "many", {f"layer.{i}.weight": numpy.full(1, i, numpy.uint16) for i in range(20000)})
     daemon = start()
     pages = int(open(f"/proc/{daemon.process.pid}/statm").read().split()[0])
@@ -147,7 +147,7 @@ def test_no_memory_fails_requests_and_the_daemon_lives(start, models, room_mib):
         assert outcome.status == "RESOURCE_EXHAUSTED" if outcome.failed or is_large else outcome.code == 0, (words, outcome)
     assert daemon.cli.run("status").code == 0
     subprocess.run(["prlimit", f"--pid={daemon.process.pid}", "--as=unlimited:"], check=True)
-    assert digests(daemon.cli.json("load", f"disk:{models}/m", "--digest")) == {"w": digest(blob(5, 256 * MiB))}
+    assert digests(daemon.cli.json("load", f"disk:{models}/m", "--digest")) == {"w": digest(blob(5, 160 * MiB))}
     daemon.cli.ok("load", f"disk:{models}/many")
 
 
