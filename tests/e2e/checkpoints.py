@@ -23,8 +23,10 @@ def random_array(rng, dtype, shape):
 
 
 def blob(seed, size):
-    """One U8 tensor of `size` bytes."""
-    return np.frombuffer(np.random.default_rng(seed).bytes(size), np.uint8)
+    """One U8 tensor of `size` bytes: those of Generator.bytes(), in a thirteenth of its time."""
+    words = np.random.default_rng(seed).integers(0, 2**64 - 1, -(-size // 8), np.uint64, endpoint=True)
+    words.setflags(write=False)
+    return words.view(np.uint8)[:size]
 
 
 def write(folder, *parts):

@@ -69,7 +69,7 @@ def test_a_hundred_loads_leave_the_daemon_as_small_as_it_was(daemon, models):
 def hundred_thousand(tmp_path_factory):
     """One U8 tensor of [4, 4, 4, 4] each, so that four slices can be given."""
     folder, n = tmp_path_factory.mktemp("many").resolve(), 100_000
-    data = np.frombuffer(np.random.default_rng(9).bytes(n * 256), np.uint8).reshape(n, 4, 4, 4, 4)
+    data = blob(9, n * 256).reshape(n, 4, 4, 4, 4)
     header = {f"layers.{i // 100}.experts.{i % 100}.w": {"dtype": "U8", "shape": [4, 4, 4, 4], "data_offsets": [256 * i, 256 * i + 256]}
               for i in range(n)}
     text = json.dumps(header).encode()

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tensorcast_client as tc
 
+from checkpoints import blob
 from stage import Tensorcast, soon
 from store_scene import SECRET, aws_keys, bare, settings  # noqa: F401
 from stores_fixture import authority, fake, secure_fake  # noqa: F401
@@ -219,7 +220,7 @@ def s3(fake, bare, aws_keys, monkeypatch):  # noqa: F811
 
 
 def noise(path, size):
-    path.write_bytes(data := np.random.default_rng(size).bytes(size))
+    path.write_bytes(data := blob(size, size).tobytes())
     return data
 
 
