@@ -68,18 +68,23 @@ def _of_numpy(name, array, written):
 
 def _of_torch(name, tensor, torch):
     try:
-        plain = tensor.layout is torch.strided and not (tensor.is_nested or tensor.is_quantized or tensor.is_conj() or tensor.is_neg())
-        address = tensor.data_ptr() if plain and tensor.device.type in ("cpu", "cuda") else None
+        kind = _kind(tensor) if tensor.layout is torch.strided else f"tensor of layout {tensor.layout}"
+        address = tensor.data_ptr() if kind == "tensor" and tensor.device.type in ("cpu", "cuda") else None
     except (RuntimeError, NotImplementedError, ValueError) as error:  # a subclass without memory of its own, a lazy parameter
         raise _bad(name, f"the tensor has no memory: {error}") from None
     if address is None or hasattr(tensor, "to_local"):
-        raise _bad(name, f"it is a tensor on {tensor.device} of layout {tensor.layout}; a target is a plain tensor in host or CUDA memory, "
-                   "of a DTensor its local part")
+        raise _bad(name, f"it is a {kind} on {tensor.device}; a target is a plain tensor in host or CUDA memory, of a DTensor its local part")
     size, number = tensor.element_size(), number_of(str(tensor.dtype).rpartition(".")[2])
     if not number:
         raise _bad(name, f"no tensor of a checkpoint is {tensor.dtype}")
     strides = tuple(step * size for step in tensor.stride())
     return _made(name, number, size, tuple(tensor.shape), strides, address, tensor.device.type == "cuda", tensor)
+
+
+def _kind(tensor):
+    """What a strided tensor is; "tensor" where its memory has its values."""
+    return ("nested tensor" if tensor.is_nested else "quantized tensor" if tensor.is_quantized else "conjugated view" if tensor.is_conj()
+            else "negated view" if tensor.is_neg() else "tensor")
 
 
 def _of_cuda(name, array, written):
