@@ -69,7 +69,7 @@ def main():
     if job.socket or job.group:
         loader.connect(job)
     tiny = job.reference and f"{job.reference.rpartition('/')[0]}/{Path(sys.argv[4]).name}"
-    loader.load(Job(sys.argv[4], 0, 1, job.socket, tiny))
+    list(loader.load(Job(sys.argv[4], 0, 1, job.socket, tiny)).values())  # some make tensors when they are asked for
     print("ready", flush=True)
     sys.stdin.readline()
     cpu = used_cpu()
