@@ -137,7 +137,8 @@ def test_a_command_that_is_nowhere_is_said(model, tmp_path, monkeypatch):
 def test_an_artifact_is_exported_as_its_recipes_make_it(model, tmp_path):
     art = tc.connect("unused").artifact(model)
     assert tc.export(art, tmp_path / "plain")["tensors"] == 2
-    changed = art.variant({"version": 1, "steps": [{"rename": {"w": "v"}}]}).variant({"version": 1, "steps": [{"cast": {"tensors": ["v"], "dtype": "BF16"}}]})
+    renamed = art.variant({"version": 1, "steps": [{"rename": {"w": "v"}}]})
+    changed = renamed.variant({"version": 1, "steps": [{"cast": {"tensors": ["v"], "dtype": "BF16"}}]})
     assert tc.export(changed, tmp_path / "out")["tensors"] == 2
     with safe_open(tmp_path / "out/model.safetensors", "np") as file:
         assert sorted(file.keys()) == ["n", "v"] and file.get_slice("v").get_dtype() == "BF16"
