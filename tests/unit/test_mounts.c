@@ -12,6 +12,7 @@
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "source/disk/mounts.h"
@@ -104,6 +105,60 @@ static void a_process_that_leaves_fuse_mounts_to_others_goes_to_none(void **stat
     assert_int_equal(umount2(folder, MNT_DETACH), 0);
     close(fd);
     unlink(link);
+    rmdir(folder);
+}
+
+static void what_was_unmounted_since_it_was_opened_is_left_to_others(void **state)
+{
+    char folder[] = "/tmp/test_mounts-XXXXXX", options[64];
+    struct error error;
+    int fuse = open("/dev/fuse", O_RDWR | O_CLOEXEC);
+    (void)state;
+    if (!may_mount || fuse < 0)
+        skip();
+    assert_non_null(mkdtemp(folder));
+    snprintf(options, sizeof options, "fd=%d,rootmode=40000,user_id=0,group_id=0", fuse);
+    int below = open(folder, O_PATH | O_CLOEXEC);
+    assert_int_equal(mount("none", folder, "fuse", 0, options), 0);
+    int fd = open(folder, O_PATH | O_CLOEXEC), other = open("/proc", O_PATH | O_CLOEXEC);
+    assert_true(below >= 0 && fd >= 0 && other >= 0);
+    mounts_leave_fuse(0);
+    for (int is_detached = 0; is_detached < 2; is_detached++) {
+        assert_int_equal(mounts_check_fd(fd, folder, &error), -1);
+        assert_int_equal(error.kind, ERROR_KIND_FUSE_MOUNT);
+        assert_int_equal(mounts_check_fd(below, folder, &error), 0);
+        assert_int_equal(mounts_check_fd(other, "/proc", &error), 0);
+        if (!is_detached)
+            assert_int_equal(umount2(folder, MNT_DETACH), 0);
+    }
+    close(fd);
+    close(other);
+    close(below);
+    close(fuse);
+    rmdir(folder);
+}
+
+static void below_a_chroot_the_mount_of_the_root_is_known(void **state)
+{
+    char folder[] = "/tmp/test_mounts-XXXXXX";
+    struct error error = {0};
+    (void)state;
+    if (!may_mount)
+        skip();
+    assert_non_null(mkdtemp(folder));
+    assert_int_equal(mount("none", folder, "tmpfs", 0, NULL), 0);
+    pid_t child = fork();
+    if (child == 0) { /* a folder of a tmpfs as the root: no table says where that tmpfs is */
+        mounts_leave_fuse(0);
+        bool is_done = chdir(folder) == 0 && mkdir("root", 0700) == 0 && mkdir("root/proc", 0700) == 0 &&
+                       mkdir("root/x", 0700) == 0 && mount("none", "root/proc", "proc", 0, NULL) == 0 && chroot("root") == 0;
+        int fd = open("/x", O_PATH | O_CLOEXEC);
+        _exit(is_done && fd >= 0 && mounts_find("/proc") && mounts_check_fd(fd, "/x", &error) == 0 ? 0 : 1);
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    assert_int_equal(umount2(folder, MNT_DETACH), 0);
     rmdir(folder);
 }
 
@@ -201,6 +256,8 @@ int main(void)
         cmocka_unit_test(a_new_mount_is_seen_and_so_is_its_end),
         cmocka_unit_test(fuse_is_told_by_the_name_of_the_type),
         cmocka_unit_test(a_process_that_leaves_fuse_mounts_to_others_goes_to_none),
+        cmocka_unit_test(below_a_chroot_the_mount_of_the_root_is_known),
+        cmocka_unit_test(what_was_unmounted_since_it_was_opened_is_left_to_others),
         cmocka_unit_test(a_real_path_is_that_of_the_c_library),
         cmocka_unit_test(a_real_path_is_behind_forty_links_at_most),
         cmocka_unit_test(work_is_placed_by_the_server_or_file_system_that_it_asks),

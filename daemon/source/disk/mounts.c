@@ -23,7 +23,7 @@ enum { READ_BYTES = 64 << 10, MAX_LINKS = 40 /* as the kernel */ };
 struct mount {
     char *path; /* without a slash at the end: "" is the root */
     size_t length;
-    uint64_t device;
+    uint64_t id, device; /* the kernel's numbers of the mount and of its file system */
     bool is_fuse;
 };
 
@@ -90,8 +90,9 @@ bool mounts_is_fuse(const char *type)
 static void add_mount(const char *line)
 {
     unsigned major, minor;
+    uint64_t id;
     int at = 0;
-    if (sscanf(line, "%*d %*d %u:%u %*s %n", &major, &minor, &at) < 2 || at == 0)
+    if (sscanf(line, "%" SCNu64 " %*d %u:%u %*s %n", &id, &major, &minor, &at) < 3 || at == 0)
         return;
     char *path = memory_print("%.*s", (int)strcspn(line + at, " "), line + at);
     unescape(path);
@@ -100,7 +101,7 @@ static void add_mount(const char *line)
     const char *type = strstr(line + at, " - ");
     ARRAY_RESERVE(mounts, n_mounts, mounts_room);
     mounts[n_mounts++] =
-        (struct mount){path, strlen(path), (uint64_t)major << 32 | minor, type && mounts_is_fuse(type + strlen(" - "))};
+        (struct mount){path, strlen(path), id, (uint64_t)major << 32 | minor, type && mounts_is_fuse(type + strlen(" - "))};
 }
 
 /* Under the lock. */
@@ -194,15 +195,29 @@ int mounts_check(const char *path, struct mounts_passed passed, struct error *er
     return error_note(error, "mounts", "%" PRIx64, passed.elsewhere);
 }
 
+/* What was unmounted (MNT_DETACH) since the descriptor was opened is in no table any more, and may be FUSE. Below a chroot that is no
+ * mount itself, the table does not have the mount of the root either. Under the lock. */
+static bool has_gone(const struct statx *found)
+{
+    struct statx root;
+    for (size_t i = 0; i < n_mounts; i++)
+        if (mounts[i].id == found->stx_mnt_id)
+            return false;
+    return found->stx_mask & STATX_MNT_ID &&
+           (statx(AT_FDCWD, "/", AT_STATX_DONT_SYNC, STATX_MNT_ID, &root) < 0 || root.stx_mnt_id != found->stx_mnt_id);
+}
+
 /* The number of the device is the kernel's own knowledge, where nothing has to be up to date. What users mount has none of a disk. */
 int mounts_check_fd(int fd, const char *shown, struct error *error)
 {
     struct statx found;
     struct mounts_passed passed = {0};
-    if (!leaves_fuse || statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, 0, &found) < 0 || found.stx_dev_major)
+    if (!leaves_fuse || statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_MNT_ID, &found) < 0 || found.stx_dev_major)
         return 0;
     pthread_mutex_lock(&lock);
     read_if_changed();
+    if (has_gone(&found))
+        passed.elsewhere = mounts_bits_of(found.stx_dev_minor) & ~own_mounts;
     for (size_t i = 0; i < n_mounts; i++)
         if (mounts[i].is_fuse && mounts[i].device == found.stx_dev_minor)
             passed.elsewhere |= mounts_bits_of(found.stx_dev_minor) & ~own_mounts;
