@@ -21,8 +21,11 @@ void stage_put_artifact(const char *name, unsigned salt)
     unsigned char *file = memory_alloc(8 + (size_t)length + STAGE_TENSOR_BYTES);
     file[0] = (unsigned char)length;
     memcpy(file + 8, header, (size_t)length);
-    for (size_t i = 0; i < STAGE_TENSOR_BYTES; i++)
-        file[8 + (size_t)length + i] = (unsigned char)(i * 7 + salt);
+    unsigned char *bytes = file + 8 + length;
+    for (size_t i = 0; i < 256; i++) /* the values begin again here */
+        bytes[i] = (unsigned char)(i * 7 + salt);
+    for (size_t n = 256; n < STAGE_TENSOR_BYTES; n *= 2)
+        memcpy(bytes + n, bytes, n);
     source_memory_put(name, "model.safetensors", file, 8 + (uint64_t)length + STAGE_TENSOR_BYTES);
     free(file);
 }
