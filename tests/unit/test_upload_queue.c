@@ -234,6 +234,9 @@ static void two_users_with_a_hundred_thousand_at_most_leave_uploads_for_a_third_
 {
     struct scene scene;
     (void)state;
+#ifdef __SANITIZE_THREAD__ /* it starts no thread, so nothing could be found here, and each row is dear */
+    skip();
+#endif
     begin(&scene);
     find_rows(&scene, 4242, 1, UPLOAD_QUEUE_MAX_OF_USER - 1);
     assert_int_equal(add(&scene, "/acts/last", "s3://all/last", false), 0);
