@@ -10,10 +10,10 @@
 # run even when one fails, except that nothing is tested when the build fails. Exit 0 only when every stage passed.
 #
 # Everything runs in lanes at once, because end-to-end tests mostly wait for daemons: the second lane begins with the sanitizers and
-# has the low priority NICE; the rest is done by whichever of the two is free. A third one takes what is left of the cores for linters
-# and rules, which no busy machine can make fail; a fourth runs the tests of stores from the start, as they wait for more than they
-# compute. What measures time runs alone at the end. (A real vLLM has 6 GB of packages, kept between runs.) A skipped test is listed
-# with its reason. TENSORCAST_TORCH=0 leaves torch and vLLM out.
+# has the low priority NICE; the rest is done by whichever is free. A third one takes what is left of the cores for linters and rules,
+# which no busy machine can make fail; a fourth begins with the tests of stores, as they wait for more than they compute. What
+# measures time runs alone at the end. (A real vLLM has 6 GB of packages, kept between runs.) A skipped test is listed with its
+# reason. TENSORCAST_TORCH=0 leaves torch and vLLM out.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 logs=build/test-logs
@@ -129,16 +129,22 @@ installed() { # what stages install that come later
   [ "${TENSORCAST_TORCH:-1}" = 0 ] || { bash tests/vllm/setup.sh; bash tests/faces/setup.sh; }
 } >"$logs/more_setup" 2>&1
 
-# What runs whichever lane is free, in this order, and the stage of the other lane that has to come first, if one has.
+# What runs in whichever lane is free, in this order, and the stage of another lane that has to come first.
 either=(asan_e2e:asan python_tests:client tsan_e2e:tsan faces:client vllm_plan:client jax_tests:client)
+[ "${TENSORCAST_TORCH:-1}" != 0 ] || either=("${either[@]/faces:client/}")
 either_lane() {
-  local entry name
-  for entry in "${either[@]}"; do
-    name=${entry%%:*}
-    [ "$name" != faces ] || [ "${TENSORCAST_TORCH:-1}" != 0 ] || continue
-    mkdir "$logs/.taken.$name" 2>/dev/null || continue
-    after "${entry#*:}"
-    lane "$name"
+  local entry name is_over=no
+  while [ "$is_over" = no ]; do
+    is_over=yes
+    for entry in "${either[@]}"; do
+      name=${entry%%:*}
+      if [ -z "$name" ] || [ -e "$logs/.taken.$name" ]; then continue; fi
+      is_over=no
+      if ! has_ended "${entry#*:}" || ! mkdir "$logs/.taken.$name" 2>/dev/null; then continue; fi
+      lane "$name"
+      continue 2
+    done
+    sleep 0.5
   done
 }
 
@@ -150,7 +156,7 @@ second_lane() {
 }
 
 third_lane() { lane rules lint; } # what no clock hurts
-waiting_lane() { after client; lane stores; }
+waiting_lane() { after client; lane stores; either_lane; }
 
 everything() {
   local front=(client coverage numpy e2e) lanes=()
