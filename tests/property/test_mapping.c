@@ -13,10 +13,18 @@
 #include "resolve/mapping.h"
 #include "source/source_memory.h"
 #include "tests/support/pieces.h"
+#include "tests/support/random_cases.h"
 
 #include <cmocka.h> /* last: its fail() hides ours */
 
-enum { N_CASES = 20000, MAX_TENSORS = 6, MAX_RANK = 6, MAX_CUTS = 3, MAX_PARTS = MAX_TENSORS << MAX_CUTS, N_FILES = 3 };
+enum {
+    N_CASES = RANDOM_CASES(20000),
+    MAX_TENSORS = 6,
+    MAX_RANK = 6,
+    MAX_CUTS = 3,
+    MAX_PARTS = MAX_TENSORS << MAX_CUTS,
+    N_FILES = 3
+};
 enum { FILE_ROOM = 1 << 20, HEADER_ROOM = 1 << 16 };
 
 static uint64_t random_state;

@@ -12,10 +12,11 @@
 #include "plan/plan.h"
 #include "plan/steps.h"
 #include "tests/support/mapping_fake.h"
+#include "tests/support/random_cases.h"
 
 #include <cmocka.h> /* last: it makes a macro of fail */
 
-enum { CASES = 3000, N_FILES = 3, FILE_BYTES = 1 << 16 };
+enum { CASES = RANDOM_CASES(3000), N_FILES = 3, FILE_BYTES = 1 << 16 };
 
 static uint64_t random_below(uint64_t *seed, uint64_t bound)
 {

@@ -9,19 +9,14 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "tests/support/random_cases.h"
 #include "tests/support/random_transfers.h"
 #include "tests/support/transfer_scene.h"
 
 #include <cmocka.h>
 #undef fail /* ours is in base/error.h */
 
-#ifdef __SANITIZE_THREAD__ /* how threads meet does not depend on the values */
-#define ROUNDS 15
-#else
-#define ROUNDS 60
-#endif
-
-enum { KIB = 1 << 10, BYTES = 300 * KIB };
+enum { KIB = 1 << 10, BYTES = 300 * KIB, ROUNDS = RANDOM_CASES(60) };
 
 static uint64_t seed;
 static struct random_transfers transfers[TRANSFER_SCENE_RUNS];

@@ -11,10 +11,11 @@
 #include "base/metadata.h"
 #include "plan/collective_pieces.h"
 #include "tests/support/mapping_fake.h"
+#include "tests/support/random_cases.h"
 
 #include <cmocka.h> /* last: it makes a macro of fail */
 
-enum { RANKS = 4, FILES = 2, FILE_BYTES = 1 << 16, CASES = 2000 };
+enum { RANKS = 4, FILES = 2, FILE_BYTES = 1 << 16, CASES = RANDOM_CASES(2000) };
 
 struct group {
     struct mapping_fake *fakes[RANKS];

@@ -9,6 +9,7 @@
 
 #include "base/memory.h"
 #include "resolve/target_proof.h"
+#include "tests/support/random_cases.h"
 
 #include <cmocka.h>
 
@@ -252,7 +253,7 @@ static void random_slices_agree_with_a_map_of_bytes(void **state)
 {
     size_t n_fine = 0;
     (void)state;
-    for (int round = 0; round < 60000; round++) {
+    for (int round = 0; round < RANDOM_CASES(60000); round++) {
         const uint64_t shape[] = {1 + below(5), 1 + below(6), 1 + below(7)};
         uint64_t element = (uint64_t)1 << below(3);
         begin(MEMORY_BYTES);
@@ -260,7 +261,7 @@ static void random_slices_agree_with_a_map_of_bytes(void **state)
             add_slice(shape, 512 + below(3) * below(30), element, below(3) == 0);
         n_fine += agrees();
     }
-    assert_true(n_fine > 20000 && n_fine < 50000); /* so that both are tested */
+    assert_true(n_fine > RANDOM_CASES(20000) && n_fine < RANDOM_CASES(50000)); /* so that both are tested */
 }
 
 /* Cuts an array into boxes along random dimensions, again and again: they are disjoint and cover it. */
@@ -285,7 +286,7 @@ static void random_tiles_agree_with_a_map_of_bytes(void **state)
 {
     size_t n_fine = 0;
     (void)state;
-    for (int round = 0; round < 30000; round++) {
+    for (int round = 0; round < RANDOM_CASES(30000); round++) {
         const uint64_t shape[] = {1 + below(5), 1 + below(6), 1 + below(7)};
         uint64_t pad = below(2), back = below(2), row = shape[2] + pad, plane = row * shape[1] + below(3);
         const int64_t strides[] = {(int64_t)plane, back ? -(int64_t)row : (int64_t)row, 1};
@@ -297,7 +298,7 @@ static void random_tiles_agree_with_a_map_of_bytes(void **state)
             cover(offset, 3, DIMS(shape[2], shape[0], shape[1]), STRIDES(strides[2], strides[0], strides[1]));
         n_fine += agrees();
     }
-    assert_true(n_fine > 8000 && n_fine < 25000);
+    assert_true(n_fine > RANDOM_CASES(8000) && n_fine < RANDOM_CASES(25000));
 }
 
 /* --- many ------------------------------------------------------------------------------------------------------------ */
