@@ -165,7 +165,8 @@ static void make_room(const struct tc_targets *targets, struct arena *arena, str
     to->strides = arena_array(arena, n_dims, sizeof *to->strides);
 }
 
-static int add_all(const struct tc_targets *targets, struct target_columns *columns, struct arena *arena, struct error *error)
+static int add_all(const struct tc_targets *targets, struct target_columns *columns, struct arena *arena,
+                   struct error *error)
 {
     for (size_t i = 0; i < columns->view.n_items; i++)
         if (add_row(columns->tensors[i], columns, error))

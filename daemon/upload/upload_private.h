@@ -71,7 +71,8 @@ void entry_drop_last(struct upload_queue *queue);
 void entry_set_session(struct entry *entry, const char *session);
 /* Its group's counts follow. */
 void entry_set_state(struct entry *entry, enum entry_state state);
-void entry_begin_anew(struct entry *entry, const struct upload_item *item); /* one that is not being sent: it waits, as if new */
+void entry_begin_anew(struct entry *entry,
+                      const struct upload_item *item); /* one that is not being sent: it waits, as if new */
 void entry_set_refused(struct entry *entry, bool is_refused);
 void entry_fail(struct entry *entry, const struct error *error);
 void entry_take_out(struct entry *entry); /* it is freed by the next entries_clear_gone() */
