@@ -19,6 +19,10 @@
         atomic_store_explicit(&known, next, memory_order_relaxed);                                                          \
     }
 
+#define UNTIL_THERE_IS_SOME(memory, call)                                                                                   \
+    for (int i = 0; i < SPARE_MEMORY_TRIES && !(memory) && spare_memory_open(); i++)                                        \
+    (memory) = (call)
+
 static bool is_small(size_t bytes)
 {
     return bytes <= SPARE_MEMORY_SMALL_BYTES;
@@ -30,8 +34,8 @@ void *malloc(size_t bytes)
     void *memory = next(bytes);
     if (memory || !is_small(bytes))
         return memory;
-    spare_memory_open();
-    return next(bytes);
+    UNTIL_THERE_IS_SOME(memory, next(bytes));
+    return memory;
 }
 
 void *calloc(size_t count, size_t size)
@@ -41,8 +45,8 @@ void *calloc(size_t count, size_t size)
     void *memory = next(count, size);
     if (memory || __builtin_mul_overflow(count, size, &bytes) || !is_small(bytes))
         return memory;
-    spare_memory_open();
-    return next(count, size);
+    UNTIL_THERE_IS_SOME(memory, next(count, size));
+    return memory;
 }
 
 void *realloc(void *old, size_t bytes)
@@ -51,8 +55,8 @@ void *realloc(void *old, size_t bytes)
     void *memory = next(old, bytes);
     if (memory || bytes == 0 || !is_small(bytes)) /* of 0 bytes: old was freed */
         return memory;
-    spare_memory_open();
-    return next(old, bytes);
+    UNTIL_THERE_IS_SOME(memory, next(old, bytes));
+    return memory;
 }
 
 #endif

@@ -23,10 +23,9 @@ static void *checked(void *pointer, size_t bytes)
 static void *alloc(size_t count, size_t size)
 {
     void *memory = calloc(count ? count : 1, size ? size : 1);
-    if (memory)
-        return memory;
-    spare_memory_open();
-    return calloc(count ? count : 1, size ? size : 1);
+    for (int i = 0; i < SPARE_MEMORY_TRIES && !memory && spare_memory_open(); i++)
+        memory = calloc(count ? count : 1, size ? size : 1);
+    return memory;
 }
 
 void *memory_alloc(size_t bytes)
@@ -60,10 +59,8 @@ void *memory_try(size_t bytes)
 void *memory_grow(void *old, size_t count, size_t size)
 {
     void *memory = reallocarray(old, count ? count : 1, size ? size : 1);
-    if (!memory) {
-        spare_memory_open();
+    for (int i = 0; i < SPARE_MEMORY_TRIES && !memory && spare_memory_open(); i++)
         memory = reallocarray(old, count ? count : 1, size ? size : 1);
-    }
     return checked(memory, count);
 }
 

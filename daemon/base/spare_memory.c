@@ -1,13 +1,18 @@
-/* One mapping. It is opened by unmapping it; malloc() finds the room that it leaves. See spare_memory.h. */
+/* Two mappings. Each is opened by unmapping it; malloc() finds the room that it leaves. See spare_memory.h. */
 #include "base/spare_memory.h"
 
 #include <sched.h>
 #include <stdatomic.h>
+#include <stddef.h>
 #include <sys/mman.h>
+
+enum { N_PARTS = 2 };
+
+static const size_t part_bytes[N_PARTS] = {SPARE_MEMORY_BYTES, SPARE_MEMORY_LAST_BYTES};
 
 static struct {
     atomic_flag is_locked; /* malloc() comes here: nothing that allocates may wait */
-    _Atomic(void *) mapping;
+    _Atomic(void *) parts[N_PARTS];
     atomic_bool is_wanted;
 } spare = {.is_locked = ATOMIC_FLAG_INIT};
 
@@ -22,55 +27,68 @@ static void unlock(void)
     atomic_flag_clear_explicit(&spare.is_locked, memory_order_release);
 }
 
-static void take_again(void)
+static void take_again(size_t i)
 {
-    void *fresh = mmap(NULL, SPARE_MEMORY_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (spare.parts[i])
+        return;
+    void *fresh = mmap(NULL, part_bytes[i], PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     lock();
-    if (fresh != MAP_FAILED && !spare.mapping && spare.is_wanted) {
-        spare.mapping = fresh;
+    if (fresh != MAP_FAILED && !spare.parts[i] && spare.is_wanted) {
+        spare.parts[i] = fresh;
         fresh = MAP_FAILED;
     }
     unlock();
     if (fresh != MAP_FAILED)
-        munmap(fresh, SPARE_MEMORY_BYTES);
+        munmap(fresh, part_bytes[i]);
+}
+
+/* The last part first: the other one is of no use to who finds it opened and taken. */
+static bool take_all_again(void)
+{
+    bool has_all = true;
+    for (size_t i = N_PARTS; i-- > 0;) {
+        take_again(i);
+        has_all = spare.parts[i] && has_all;
+    }
+    return has_all;
 }
 
 int spare_memory_keep(struct error *error)
 {
     spare.is_wanted = true;
-    take_again();
-    if (spare.mapping)
+    if (take_all_again())
         return 0;
     return fail(error, ERROR_RESOURCE_EXHAUSTED, "OUT_OF_MEMORY",
                 "there are no %d MiB of memory to keep for when there is none; raise the limit (ulimit -v, LimitAS=)",
-                SPARE_MEMORY_BYTES >> 20);
+                (SPARE_MEMORY_BYTES + SPARE_MEMORY_LAST_BYTES) >> 20);
 }
 
-static void unmap(void)
+static bool unmap(size_t i)
 {
     lock(); /* until it is unmapped, so that others who fail do not try again too early */
-    void *mapping = atomic_exchange(&spare.mapping, NULL);
-    if (mapping)
-        munmap(mapping, SPARE_MEMORY_BYTES);
+    void *part = atomic_exchange(&spare.parts[i], NULL);
+    if (part)
+        munmap(part, part_bytes[i]);
     unlock();
+    return part != NULL;
 }
 
 void spare_memory_give(void)
 {
     spare.is_wanted = false;
-    unmap();
+    for (size_t i = 0; i < N_PARTS; i++)
+        unmap(i);
 }
 
-void spare_memory_open(void)
+bool spare_memory_open(void)
 {
-    if (spare.is_wanted)
-        unmap();
+    bool is_open = false;
+    for (size_t i = 0; i < N_PARTS && !is_open && spare.is_wanted; i++)
+        is_open = unmap(i);
+    return is_open;
 }
 
 bool spare_memory_is_kept(void)
 {
-    if (!spare.is_wanted || spare.mapping)
-        return true;
-    take_again();
-    return spare.mapping != NULL;
+    return !spare.is_wanted || (spare.parts[0] && spare.parts[1]) || take_all_again();
 }

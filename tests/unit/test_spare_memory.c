@@ -1,12 +1,15 @@
 /* Spare memory is address space: it leaves room when it is opened, and is taken again when there is some. */
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include "base/memory.h"
 #include "base/metadata.h"
@@ -77,9 +80,12 @@ static void what_was_kept_is_room_when_it_is_opened(void **state)
 {
     (void)state;
     uint64_t pages = count_pages();
-    spare_memory_open();
+    assert_true(spare_memory_open());
     assert_true(count_pages() + SPARE_MEMORY_BYTES / 4096 <= pages);
-    spare_memory_open(); /* nothing is left to open */
+    assert_true(count_pages() + (SPARE_MEMORY_BYTES + SPARE_MEMORY_LAST_BYTES) / 4096 > pages);
+    assert_true(spare_memory_open()); /* the last part */
+    assert_true(count_pages() + (SPARE_MEMORY_BYTES + SPARE_MEMORY_LAST_BYTES) / 4096 <= pages);
+    assert_false(spare_memory_open());
     assert_true(spare_memory_is_kept());
     assert_true(count_pages() + 16 >= pages);
 }
@@ -126,6 +132,53 @@ static void what_must_not_fail_takes_what_was_kept(void **state)
     free(memory);
 }
 
+/* As malloc() does for a thread that has none yet. */
+static void who_takes_all_that_is_opened_leaves_a_last_part_to_small_ones(void **state)
+{
+    struct rlimit little;
+    (void)state;
+    skip_if_sanitized();
+    little = (struct rlimit){count_pages() * 4096 + 4096, before.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_AS, &little), 0);
+    assert_true(spare_memory_open());
+    void *heap = map_pages(SPARE_MEMORY_BYTES), *pieces[SPARE_MEMORY_LAST_BYTES >> 21];
+    assert_non_null(heap);
+    for (size_t i = 0; i < sizeof pieces / sizeof *pieces; i++)
+        pieces[i] = memory_alloc(1 << 20);
+    assert_false(spare_memory_is_kept());
+    for (size_t i = 0; i < sizeof pieces / sizeof *pieces; i++)
+        free(pieces[i]);
+    munmap(heap, SPARE_MEMORY_BYTES);
+    assert_int_equal(setrlimit(RLIMIT_AS, &before), 0);
+    assert_true(spare_memory_is_kept());
+}
+
+/* Whoever asks whether it is kept takes it again. */
+static void *ask_for_ever(void *is_over)
+{
+    while (!__atomic_load_n((bool *)is_over, __ATOMIC_SEQ_CST))
+        spare_memory_is_kept();
+    return NULL;
+}
+
+static void what_is_taken_back_before_it_was_of_use_is_opened_again(void **state)
+{
+    enum { N_ROUNDS = 20000, PIECE_BYTES = 256 << 10 };
+    struct rlimit little;
+    bool is_over = false;
+    pthread_t thread;
+    (void)state;
+    skip_if_sanitized();
+    assert_int_equal(pthread_create(&thread, NULL, ask_for_ever, &is_over), 0);
+    usleep(10000);
+    little = (struct rlimit){count_pages() * 4096 + 4096, before.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_AS, &little), 0);
+    for (int i = 0; i < N_ROUNDS; i++)
+        free(memory_alloc(PIECE_BYTES)); /* or the process ends */
+    __atomic_store_n(&is_over, true, __ATOMIC_SEQ_CST);
+    pthread_join(thread, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -134,6 +187,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(without_room_it_is_not_there_again_until_there_is_some, keep, lift_limit),
         cmocka_unit_test_setup_teardown(while_it_is_open_only_the_operator_gets_a_little_more, keep, lift_limit),
         cmocka_unit_test_setup_teardown(what_must_not_fail_takes_what_was_kept, keep, lift_limit),
+        cmocka_unit_test_setup_teardown(who_takes_all_that_is_opened_leaves_a_last_part_to_small_ones, keep, lift_limit),
+        cmocka_unit_test_setup_teardown(what_is_taken_back_before_it_was_of_use_is_opened_again, keep, lift_limit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
