@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sysexits.h>
 
 #include "base/loop.h"
 #include "base/spare_memory.h"
@@ -27,7 +28,7 @@ static const char usage[] =
     "  --user             a daemon of your own, without root: sockets below $XDG_RUNTIME_DIR/tensorcast, state below\n"
     "                     $XDG_STATE_HOME/tensorcast, your home and the hub's cache as trusted roots, nobody else can "
     "connect\n"
-    "  --check-config     read and check the file, start nothing; exit 0 or a message with file, line, column and key\n"
+    "  --check-config     read and check the file, start nothing; exit 0, or 78 and file, line, column and key\n"
     "  --print-config     print every key with its effective value, as YAML\n"
     "  --print-config-docs  print docs/config.md\n"
     "  -V, --version; -h, --help\n"
@@ -93,10 +94,10 @@ static void parse_arguments(int argc, char **argv, struct arguments *arguments)
         refuse_word(argv[optind]);
 }
 
-static int print_error(const struct error *error)
+static int print_error(const struct error *error, int status)
 {
     fprintf(stderr, "tensorcastd: %s: %s\n", error_code_name(error->code), error->message);
-    return 1;
+    return status;
 }
 
 enum { LAST_LINES_MS = 2000 };
@@ -107,7 +108,7 @@ static int serve_config(const struct config_origin *origin, const struct config 
     struct error error;
     if (spare_memory_keep(&error) != 0 || config_origin_make_folder(origin, config, &error) != 0) {
         config_destroy(config);
-        return print_error(&error);
+        return print_error(&error, EXIT_FAILURE);
     }
     int result = daemon_start(&daemon, origin, config, &error);
     if (result == 0)
@@ -115,7 +116,7 @@ static int serve_config(const struct config_origin *origin, const struct config 
     daemon_stop(&daemon);
     log_stop(LAST_LINES_MS);
     spare_memory_give();
-    return result == 0 ? 0 : print_error(&error);
+    return result == 0 ? 0 : print_error(&error, EXIT_FAILURE);
 }
 
 static int show_config(const struct config_origin *origin, enum action action, const struct config *config)
@@ -131,7 +132,7 @@ static int show_config(const struct config_origin *origin, enum action action, c
     if (fflush(stdout) == 0 && !ferror(stdout))
         return 0;
     fail_errno(&error, errno, "cannot write to standard output");
-    return print_error(&error);
+    return print_error(&error, EXIT_FAILURE);
 }
 
 int main(int argc, char **argv)
@@ -145,7 +146,7 @@ int main(int argc, char **argv)
     const struct config *config = config_origin_init(&origin, arguments.config_path, arguments.is_users, &error) == 0
                                       ? config_origin_load(&origin, &error)
                                       : NULL;
-    int status = !config                     ? print_error(&error)
+    int status = !config                     ? print_error(&error, EX_CONFIG)
                  : arguments.action == SERVE ? serve_config(&origin, config)
                                              : show_config(&origin, arguments.action, config);
     config_origin_fini(&origin);

@@ -231,6 +231,19 @@ def test_a_bad_file_at_a_reload_keeps_the_old_values_and_the_daemon(start):
     assert daemon.serving() and daemon.status()["pid"] == daemon.process.pid
 
 
+@pytest.mark.parametrize("action", [(), ("--check-config",), ("--print-config",)])
+def test_a_wrong_configuration_has_an_exit_status_of_its_own(start, action):
+    """So that a supervisor does not try it again: RestartPreventExitStatus=78 (EX_CONFIG)."""
+    daemon = start(running=False)
+    for wrong in ("memory: {staging_budgets: 1MiB}\n", "server: [\n", None):
+        if wrong:
+            daemon.config.write_text(wrong)
+        else:
+            daemon.config.unlink()
+        done = subprocess.run([DAEMON, "--config", daemon.config, *action], capture_output=True, text=True, timeout=20)
+        assert done.returncode == os.EX_CONFIG and str(daemon.config) in done.stderr, done
+
+
 def test_the_printed_configuration_starts_a_daemon_again(start):
     daemon = start(running=False)
     printed = subprocess.run([DAEMON, "--config", daemon.config, "--print-config"], capture_output=True, text=True, check=True).stdout
