@@ -78,6 +78,7 @@ struct config_memory {
     uint64_t metadata_budget_bytes;     /* 0 = auto: a quarter of the host budget within bounds */
     uint64_t pool_budget_bytes;         /* memory prepared for the next load; default 0 */
     uint64_t locked_pages_budget_bytes; /* of the page cache, kept by prewarm; default 0 */
+    bool share_gpu_between_users;
 };
 
 struct config_limits {

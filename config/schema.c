@@ -85,6 +85,9 @@ static const struct config_key keys_before_stores[] = {
      .help = "Pages of files that prewarm with mapped memory may lock in the page cache, until they are released or idle for "
              "replica_idle_ttl (docs/mapped.md). It comes on top of host_budget. What does not fit is read and not locked. 0: "
              "none."},
+    {"memory.share_gpu_between_users", CONFIG_BOOL, FIELD(memory.share_gpu_between_users), .fallback = "false", .reloadable = true,
+     .help = "Whether users share replicas in GPU memory. Clients can write into GPU memory, so with true each user must trust the "
+             "others. false: the processes of one user share a replica, and each user has replicas of their own."},
     {"memory.metadata_budget", CONFIG_SIZE_OR_AUTO, FIELD(memory.metadata_budget_bytes), .fallback = "auto", .min = MIB(16),
      .max = LARGEST_SIZE, .reloadable = true,
      .help = "Memory for what is not tensors: requests, headers, indexes and plans of all users together. A request that needs more "

@@ -69,7 +69,7 @@ struct load *load_create(struct load_table *table, struct preparation *prep, str
                           .lane = prep->lane,
                           .target = prep->target,
                           .parts = {.uid = prep->uid,
-                                    .key = replica_key_of(prep->mapping, prep->target.device),
+                                    .key = prepare_key(prep),
                                     .mapping = prep->mapping,
                                     .plan = prep->plan},
                           .verify = prep->config->sources.verify,
@@ -114,7 +114,7 @@ void load_give_back(struct load *load, struct preparation *prep)
 
 struct load *load_find(const struct load_table *table, const struct preparation *prep)
 {
-    struct replica_key key = replica_key_of(prep->mapping, prep->target.device);
+    struct replica_key key = prepare_key(prep);
     for (struct load *load = table->loads; load && !prep->is_lent && prep->spec.memory != MEMORY_MAPPED; load = load->next) {
         bool is_wanted = load->state != LOAD_ABANDONED && load->state != LOAD_DISCARDING;
         if (is_wanted && !segment_is_lent(load->parts.segment) && replica_key_equal(&load->parts.key, &key))

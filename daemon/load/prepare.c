@@ -108,6 +108,12 @@ void prepare_resolve(struct preparation *prep, const struct load_request *reques
 
 /* --- plan ----------------------------------------------------------------------------------------------------------- */
 
+struct replica_key prepare_key(const struct preparation *prep)
+{
+    bool is_private = prep->spec.device && !prep->config->memory.share_gpu_between_users;
+    return replica_key_of(prep->mapping, prep->target.device, is_private ? prep->uid : REPLICA_SHARED_BY_ALL);
+}
+
 bool prepare_is_of_group(const struct preparation *prep)
 {
     const struct execution_topology *topology = &prep->spec.topology;

@@ -60,6 +60,9 @@ void prepare_plan(struct preparation *prep, const struct cancel *cancel);
 /* Any thread: plans again, with facts that are not of this request alone. */
 void prepare_plan_with(struct preparation *prep, const struct plan_facts *facts);
 
+/* What its replica is found by; needs the mapping. Clients can write into memory of a GPU, so its replicas are shared within one
+ * user, unless memory.share_gpu_between_users says otherwise. */
+struct replica_key prepare_key(const struct preparation *prep);
 struct plan_facts prepare_facts(const struct preparation *prep); /* borrows; needs the mapping */
 bool prepare_is_of_group(const struct preparation *prep);        /* names one, whatever becomes of it */
 bool prepare_wants_group(const struct preparation *prep);        /* and nothing in policy or strategy speaks against it */

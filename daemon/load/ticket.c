@@ -251,7 +251,7 @@ void ticket_go_on(struct ticket *ticket)
 /* One that was loaded before verification was required may not do. */
 static struct replica *find_replica(const struct preparation *prep)
 {
-    struct replica_key key = replica_key_of(prep->mapping, prep->target.device);
+    struct replica_key key = prepare_key(prep);
     bool is_alone = prep->is_lent || prep->spec.memory == MEMORY_MAPPED;
     struct replica *replica = is_alone ? NULL : replica_find(prep->target.replicas, &key);
     bool will_do = replica && (prep->config->sources.verify != VERIFY_REQUIRED || replica->verdict.status == VERIFIED_ALL);
@@ -403,7 +403,7 @@ static void serve_files(struct ticket *ticket)
     struct preparation *prep = &ticket->prep;
     struct replica parts = {
         .uid = prep->uid,
-        .key = replica_key_of(prep->mapping, prep->target.device),
+        .key = prepare_key(prep),
         .mapping = prep->mapping,
         .plan = prep->plan,
         .files = prep->files,

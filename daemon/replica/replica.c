@@ -41,9 +41,9 @@ struct replica_table {
     uint64_t look_ms; /* until the next look; 0 = nothing is kept */
 };
 
-struct replica_key replica_key_of(const struct mapping *mapping, const struct device *device)
+struct replica_key replica_key_of(const struct mapping *mapping, const struct device *device, uid_t sharers)
 {
-    struct replica_key key = {.device = device};
+    struct replica_key key = {.device = device, .sharers = sharers};
     memcpy(key.source_key, mapping->artifact->source_key, sizeof key.source_key);
     memcpy(key.view_digest, mapping->view_digest, sizeof key.view_digest);
     return key;
@@ -56,7 +56,7 @@ const char *replica_memory_name(const struct replica *replica)
 
 bool replica_key_equal(const struct replica_key *a, const struct replica_key *b)
 {
-    return a->device == b->device && strcmp(a->source_key, b->source_key) == 0 &&
+    return a->device == b->device && a->sharers == b->sharers && strcmp(a->source_key, b->source_key) == 0 &&
            strcmp(a->view_digest, b->view_digest) == 0;
 }
 

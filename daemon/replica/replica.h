@@ -26,13 +26,16 @@
 #include "replica/page_reader.h"
 #include "resolve/mapping.h"
 
-/* What makes two requests the same: the source's key and the view's digest (which covers offsets and alignment). */
+/* What makes two requests the same: the source's key, the view's digest (which covers offsets and alignment), the device, and
+ * the user where clients can write into the memory. */
 struct replica_key {
     char source_key[DIGEST_HEX_CHARS + 1];
     char view_digest[DIGEST_HEX_CHARS + 1];
     const struct device *device; /* whose memory */
+    uid_t sharers;               /* the one user who may share it, or REPLICA_SHARED_BY_ALL */
 };
-struct replica_key replica_key_of(const struct mapping *mapping, const struct device *device);
+#define REPLICA_SHARED_BY_ALL ((uid_t)-1) /* no user has this number */
+struct replica_key replica_key_of(const struct mapping *mapping, const struct device *device, uid_t sharers);
 bool replica_key_equal(const struct replica_key *a, const struct replica_key *b);
 
 struct replica_table;

@@ -71,7 +71,7 @@ static struct replica *add(struct scene *scene, uid_t uid, const char *name, uin
     assert_int_equal(device_allocate(scene->device, 8, &parts.segment, &scene->error), 0);
     memcpy(parts.segment->host_address, "weights", 8);
     assert_int_equal(device_seal(parts.segment, &scene->error), 0);
-    parts.key = replica_key_of(parts.mapping, scene->device);
+    parts.key = replica_key_of(parts.mapping, scene->device, REPLICA_SHARED_BY_ALL);
     assert_int_equal(reserve(scene, uid, mib), 0);
     return replica_add(scene->table, &parts);
 }
