@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tensorcast_client import dtypes, errors, messages
+from tensorcast_client import cuda, dtypes, errors, messages
 from tensorcast_client.arrays import NumpyArrays
 from tensorcast_client.layout import MAX_RANK, MIN_STACK, Layout
 
@@ -18,7 +18,17 @@ REF = "disk:/models/m"
 def always_tables(request, monkeypatch):
     """Few tensors are made one by one: here also as if they were many."""
     if request.param == "cut from tables":
-        monkeypatch.setattr("tensorcast_client.maker._MANY", 0)
+        monkeypatch.setattr("tensorcast_client.arrays._MANY", 0)
+
+
+class OnDevice(cuda.DeviceMemory):
+    """Memory as of a GPU that this process can read."""
+
+    def __init__(self, memory):
+        super().__init__(None, memory.ctypes.data, len(memory), [], memory)
+
+    def __dlpack_device__(self):
+        return 1, 0
 
 
 def maker(framework):
@@ -26,7 +36,7 @@ def maker(framework):
         return NumpyArrays
     pytest.importorskip("torch", reason="torch is not installed")
     from tensorcast_client.torch_tensors import TorchTensors
-    return TorchTensors
+    return TorchTensors if framework == "torch" else lambda memory, layout: TorchTensors(OnDevice(memory), layout)
 
 
 def bytes_of(made):
@@ -82,7 +92,7 @@ def make_layout(columns, n_tensors, memory_bytes):
     return Layout(messages.Layout.decode(messages.Layout.encode(**columns)), n_tensors, memory_bytes)
 
 
-@pytest.mark.parametrize("framework", ["numpy", "torch"])
+@pytest.mark.parametrize("framework", ["numpy", "torch", "torch by DLPack"])
 @pytest.mark.parametrize("align", [64, 1, 4096])
 def test_random_layouts_come_out_right(framework, align):
     rng = random.Random(align)
@@ -117,7 +127,7 @@ def test_mixed_neighbours_of_the_same_kind_are_still_tables(framework):
     memory.check(maker(framework))
 
 
-@pytest.mark.parametrize("framework", ["numpy", "torch"])
+@pytest.mark.parametrize("framework", ["numpy", "torch", "torch by DLPack"])
 @pytest.mark.parametrize("dtype", ["F4", "F6_E2M3", "F6_E3M2"])
 def test_types_below_one_byte_are_packed_bytes(framework, dtype):
     memory = Memory([(dtype, [3, 8]), ("U8", [5])])

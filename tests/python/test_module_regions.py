@@ -30,6 +30,16 @@ def region_of(tensor):
     return host_region.snapshot()(tensor.data_ptr(), tensor.data_ptr() + tensor.nbytes)
 
 
+def test_parameters_that_share_no_memory_have_storages_of_their_own():
+    module = empty_like_region(rich())
+    seen = {}
+    for name, tensor in module.state_dict().items():
+        if tensor.numel():
+            seen.setdefault((tensor.untyped_storage().data_ptr(), tensor.untyped_storage().nbytes()), []).append(name)
+    assert [sorted(names) for names in seen.values() if len(names) > 1] == [["0.weight", "1.transposed", "tied.weight"], ["0.bias", "tied.bias"]]
+    assert module[0].bias.untyped_storage().nbytes() == module[0].bias.nbytes
+
+
 def write(fake, **tensors):
     names = {torch.float32: "F32", torch.bfloat16: "BF16", torch.int64: "I64", torch.float64: "F64", torch.complex64: "C64"}
 

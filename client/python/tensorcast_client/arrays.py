@@ -6,14 +6,16 @@ import math
 import numpy as np
 
 from .dtypes import WIDTHS, of_numpy
-from .maker import Maker
+from .layout import scatter
+
+_MANY = 1000  # for fewer tensors it takes longer to find those that can be cut from one table
 
 
-class NumpyArrays(Maker):
+class NumpyArrays:
     """Makes the arrays of a layout. They are views of one array that keeps the buffer alive."""
 
     def __init__(self, buffer, layout, writable=False):
-        super().__init__(layout)
+        self._layout = layout
         self._bytes = np.empty(0, np.uint8)
         if len(buffer):
             self._bytes = np.frombuffer(buffer if writable else memoryview(buffer).toreadonly(), np.uint8)
@@ -36,7 +38,20 @@ class NumpyArrays(Maker):
         first = offset // dtype.itemsize
         return self._elements(dtype)[first:first + layout.elements.item(index)].reshape(shape)
 
-    def cut(self, stack):
+    def all(self, which=None):
+        """Every tensor in view order, or those of some indexes, which ascend."""
+        which = np.arange(len(self._layout)) if which is None else which
+        if len(which) < _MANY:
+            return list(map(self.one, which.tolist()))
+        tensors = [None] * len(which)
+        is_whole = len(which) == len(self._layout)
+        stacks, rest = self._layout.stacks(which)
+        for stack in stacks:
+            scatter(tensors, stack.which if is_whole else np.searchsorted(which, stack.which), self._cut(stack))
+        scatter(tensors, rest if is_whole else np.searchsorted(which, rest), list(map(self.one, rest.tolist())))
+        return tensors
+
+    def _cut(self, stack):
         row, rows = math.prod(stack.row_shape), int(stack.end_row[-1])
         table = self._elements(of_numpy(stack.number))[stack.first_element:][:rows * row].reshape(rows, *stack.row_shape)
         cut = [table[first:end] for first, end in zip(stack.first_row.tolist(), stack.end_row.tolist())]

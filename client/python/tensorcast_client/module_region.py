@@ -25,11 +25,12 @@ def empty_like_region(module: torch.nn.Module) -> torch.nn.Module:
     blocks = _blocks({id(tensor): tensor for *_, tensor in _spots(module)}.values())
     if not blocks or not blocks[-1].end():
         return module
-    memory = HostRegion(blocks[-1].end()).tensor(torch.uint8, blocks[-1].end())
-    moved = {}
+    region, moved = HostRegion(blocks[-1].end()), {}
     for block in blocks:
+        lead = block.lead()
+        memory = region.tensor(torch.uint8, lead + block.high - block.low, block.at - lead)  # a storage for each: savers ask for it
         if block.is_real:
-            ctypes.memmove(memory.data_ptr() + block.at, block.low, block.high - block.low)
+            ctypes.memmove(memory.data_ptr() + lead, block.low, block.high - block.low)
         moved.update((id(tensor), _move(tensor, block.view(memory, tensor))) for tensor in block.tensors)
     for owner, name, tensor in list(_spots(module)):
         if id(tensor) in moved and moved[id(tensor)] is not tensor:
@@ -49,10 +50,15 @@ class _Block(NamedTuple):
     def end(self):
         return -(-(self.at + self.high - self.low) // _ALIGN_BYTES) * _ALIGN_BYTES
 
+    def lead(self):
+        """Bytes before the first, so that all elements lie at multiples of their size; none where a tensor is alone."""
+        return self.low % max(tensor.element_size() for tensor in self.tensors)
+
     def view(self, memory, like):
-        """The tensor in the region that stands for `like`."""
-        first = (self.at + _span(like)[1] - self.low) // like.element_size()
-        return torch.as_strided(memory.view(like.dtype), like.shape, like.stride(), first)
+        """The tensor in the block's memory that stands for `like`."""
+        width = like.element_size()
+        elements = memory[:len(memory) // width * width].view(like.dtype)
+        return torch.as_strided(elements, like.shape, like.stride(), (self.lead() + _span(like)[1] - self.low) // width)
 
 
 def _spots(module):

@@ -1,79 +1,66 @@
-"""torch tensors over the memory that was handed off, one at a time or all at once.
+"""torch tensors over the memory that was handed off, each with a storage of its own.
 
-torch cannot express read-only memory: writing into one of these tensors ends the process with a segmentation fault where the
-memory is mapped read-only (see memory.map_leased).
+Programs that save, send or tie tensors tell them apart by their storages, so a storage is one tensor's and holds the memory by
+itself. torch cannot express read-only memory: writing into one of these tensors ends the process with a segmentation fault where
+the memory is mapped read-only (see memory.map_leased).
 """
 from __future__ import annotations
-
-import itertools
-import math
 
 import numpy as np
 import torch
 
 from .cuda import DeviceMemory
 from .dtypes import WIDTHS, of_torch
-from .maker import Maker
 
 
-class TorchTensors(Maker):
-    """Makes the tensors of a layout. All share one storage, which keeps the buffer alive."""
+class TorchTensors:
+    """Makes the tensors of a layout. The storage of each keeps the buffer alive."""
 
     def __init__(self, buffer, layout):
-        super().__init__(layout)
-        self._typed = {}
-        if isinstance(buffer, DeviceMemory):
-            self._bytes = torch.from_dlpack(buffer)
-        elif len(buffer):
-            self._bytes = torch.frombuffer(buffer, dtype=torch.uint8)
-        else:
-            self._bytes = torch.empty(0, dtype=torch.uint8)
+        self._layout, self._buffer = layout, buffer
+        self._gpu = torch.from_dlpack(buffer).untyped_storage() if isinstance(buffer, DeviceMemory) else None
 
     def one(self, index):
         layout = self._layout
         number, offset, size = layout.dtypes.item(index), layout.offsets.item(index), layout.sizes.item(index)
-        width = WIDTHS[number]
-        if not width:
-            return self._bytes[offset:offset + size]
-        shape = layout.shapes[index]
         if not layout.packed.item(index):
-            return self._strided(number, shape, offset, layout.strides[index])
+            return self._strided(index, number, offset)
+        return self._packed(number, offset, size, layout.shapes[index])
+
+    def all(self, which=None):
+        """Every tensor in view order, or those of some indexes, which ascend."""
+        layout = self._layout
+        which = np.arange(len(layout)) if which is None else which
+        if not layout.packed.all():
+            return list(map(self.one, which.tolist()))
+        shapes = layout.shapes.tolist()
+        columns = (layout.dtypes[which], layout.offsets[which], layout.sizes[which])
+        return [self._packed(number, offset, size, shapes[index])
+                for index, number, offset, size in zip(which.tolist(), *(column.tolist() for column in columns))]
+
+    def _packed(self, number, offset, size, shape):
+        width, dtype = WIDTHS[number], of_torch(number)
+        if not width:  # elements below a byte, packed
+            width, shape = 1, (size,)
         if not size:
-            return self._elements(number)[:0].reshape(shape)
+            return torch.empty(shape, dtype=dtype, device="cpu" if self._gpu is None else self._gpu.device)
         if offset % width:  # torch wants its elements aligned
-            return self._bytes[offset:offset + size].clone().view(of_torch(number)).reshape(shape)
-        return self._elements(number).as_strided(shape, _packed(shape), offset // width)  # two thirds of a slice's time and its view's
+            return self._elements(torch.uint8, offset, size, 1).clone().view(dtype).view(shape)
+        flat = self._elements(dtype, offset, size // width, width)
+        return flat if len(shape) == 1 else flat.view(shape)
 
-    def cut(self, stack):
-        if stack.scalars:
-            elements, make = self._elements(stack.number), torch.as_strided
-            return [make(elements, (), (), first) for first in stack.first_row.tolist()]
-        row, rows = math.prod(stack.row_shape), int(stack.end_row[-1])
-        table = self._elements(stack.number)[stack.first_element:][:rows * row].view(rows, *stack.row_shape)
-        gaps = stack.first_row - np.concatenate([[0], stack.end_row[:-1]])
-        pieces = np.column_stack([gaps, stack.end_row - stack.first_row]).ravel()
-        wanted = np.tile([False, True], len(gaps))
-        kept = wanted | (pieces > 0)
-        return itertools.compress(table.split(pieces[kept].tolist()), wanted[kept].tolist())
-
-    def _strided(self, number, shape, offset, strides):
-        width = WIDTHS[number]
+    def _strided(self, index, number, offset):
+        layout, width = self._layout, WIDTHS[number]
+        shape, strides, span = layout.shapes[index], layout.strides[index], layout.spans.item(index)
         if not any(step % width for step in (offset, *strides)):
-            return self._elements(number).as_strided(shape, [step // width for step in strides], offset // width)
-        elements = np.ndarray((*shape, width), np.uint8, self._bytes.numpy(), offset, (*strides, 1))
+            flat = self._elements(of_torch(number), offset, span // width, width)
+            return flat.as_strided(shape, [step // width for step in strides])
+        elements = np.ndarray((*shape, width), np.uint8, self._buffer, offset, (*strides, 1))
         return torch.from_numpy(elements.copy()).view(of_torch(number)).reshape(shape)
 
-    def _elements(self, number):
-        """The whole memory as elements of one type."""
-        if number not in self._typed:
-            usable = len(self._bytes) - len(self._bytes) % WIDTHS[number]
-            self._typed[number] = self._bytes[:usable].view(of_torch(number))
-        return self._typed[number]
-
-
-def _packed(shape):
-    """Strides in elements of what is C-contiguous."""
-    steps = [1] * len(shape)
-    for dim in range(len(shape) - 1, 0, -1):
-        steps[dim - 1] = steps[dim] * shape[dim]
-    return steps
+    def _elements(self, dtype, offset, count, width):
+        """`count` elements as one dimension, with a storage that is these bytes of the memory."""
+        if self._gpu is None:
+            return torch.frombuffer(self._buffer, dtype=dtype, count=count, offset=offset)
+        storage = self._gpu[offset:offset + count * width]  # holds the whole
+        return torch.empty(0, dtype=dtype, device=storage.device).set_(storage, 0, (count,), (1,))

@@ -66,8 +66,8 @@ class ForTorch:
     def __init__(self, device):
         import torch
 
-        from .own_storage import OwnStorageTensors
-        self.make = OwnStorageTensors
+        from .torch_types import OfficialTensors
+        self.make = OfficialTensors
         self._device = int(device) if isinstance(device, bool) else _first(device)  # of a bool torch would make a dtype
         is_gpu = str(self._device).startswith("cuda") or (type(self._device) is int and torch.device(self._device).type == "cuda")
         self.room = self._room if is_gpu else None
@@ -82,7 +82,7 @@ class ForTorch:
         import torch
 
         from ..dtypes import of_torch
-        from .own_storage import packed
+        from .torch_types import packed
         return packed(torch.empty(shape, dtype=of_torch(number)), number, shape)
 
     def copy(self, tensor):
