@@ -1,4 +1,5 @@
-/* What is found out about the trusted roots at the start. One that does not exist is mostly a typing error: it is said. Of FUSE
+/* What is found out about the roots at the start. A trusted one that does not exist is mostly a typing error, one for activations
+ * that cannot be written to lacks a right: it is said, and how their paths are opened (base/path_step.h). Of FUSE
  * mounts in them the processes are started (source/disk/mount_process.h), so that the first load need not wait for that. */
 #ifndef ROOT_CHECK_H
 #define ROOT_CHECK_H

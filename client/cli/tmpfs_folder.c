@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <linux/openat2.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,6 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/path_step.h"
 #include "base/text.h"
 
 enum { TMPFS_TYPE = 0x01021994, HUGETLBFS_TYPE = (int)0x958458f6, FILE_MODE = 0444, MOST_TRIES = 10 };
@@ -59,18 +59,12 @@ static bool make_absolute(const char *path, char out[PATH_MAX])
     return used > 0;
 }
 
-static int open_without_links(const char *path, int flags)
-{
-    struct open_how how = {.flags = (uint64_t)(flags | O_CLOEXEC), .resolve = RESOLVE_NO_SYMLINKS};
-    return (int)syscall(SYS_openat2, AT_FDCWD, path, &how, sizeof how);
-}
-
 static int open_parent(struct tmpfs_folder *folder, const char *parent, struct error *error)
 {
     struct statfs system;
     char text[TEXT_NAME_CHARS];
     text_escape(parent, strlen(parent), text);
-    folder->parent_fd = open_without_links(parent, O_PATH | O_DIRECTORY);
+    folder->parent_fd = path_step_open_folder(parent, O_PATH);
     if (folder->parent_fd < 0 && errno == ELOOP)
         return fail(error, ERROR_FAILED_PRECONDITION, "FOLDER_BEHIND_A_LINK",
                     "%s is behind a symbolic link; name the folder by the path that 'realpath' prints", text);
@@ -164,7 +158,7 @@ int tmpfs_folder_find(const char *path, const struct tmpfs_id *id, const struct 
 {
     char text[TEXT_NAME_CHARS], name[TEXT_NAME_CHARS];
     struct stat status;
-    int fd = open_without_links(path, O_RDONLY | O_DIRECTORY);
+    int fd = path_step_open_folder(path, O_RDONLY);
     bool is_whole = fd >= 0 && is_folder(fd, id);
     const char *wrong = is_whole ? NULL : "it is another folder";
     for (size_t i = 0; is_whole && i < n_files; i++) {

@@ -2,14 +2,14 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/openat2.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/file_io.h"
 #include "base/memory.h"
+#include "base/path_step.h"
 #include "base/quota.h"
 #include "base/text.h"
 #include "source/disk/trusted_path.h"
@@ -126,10 +126,24 @@ static int make_folder(int folder_fd, const char *name, uid_t maker, struct erro
 
 int store_path_openat(int folder_fd, const char *name, int flags, mode_t mode)
 {
-    struct open_how how = {.flags = (uint64_t)(flags | O_CLOEXEC | O_NOFOLLOW | (flags & O_PATH ? 0 : O_NONBLOCK)),
-                           .mode = mode,
-                           .resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_XDEV};
-    return (int)syscall(SYS_openat2, folder_fd, name, &how, sizeof how);
+    int how = flags | O_CLOEXEC | O_NOFOLLOW | (flags & O_PATH ? 0 : O_NONBLOCK);
+    int fd = flags & O_CREAT ? openat(folder_fd, name, how | O_EXCL, mode) : -1;
+    if (flags & O_CREAT && (fd >= 0 || errno != EEXIST || flags & O_EXCL))
+        return fd;
+    struct path_step step;
+    int path_fd = path_step(folder_fd, name, &step);
+    if (path_fd < 0)
+        return -1;
+    if (step.is_link || step.is_mount)
+        errno = step.is_link ? ELOOP : EXDEV;
+    else if (flags & O_PATH)
+        return path_fd;
+    else
+        fd = file_io_reopen(path_fd, how & ~(O_CREAT | O_NOFOLLOW));
+    int cause = errno;
+    close(path_fd);
+    errno = cause;
+    return fd;
 }
 
 int store_path_open_below(int folder_fd, const char *name, const uid_t *maker, struct error *error)

@@ -93,6 +93,13 @@ int file_io_replace(int folder_fd, const char *name, const void *bytes, size_t c
     return failure ? -1 : 0;
 }
 
+int file_io_reopen(int fd, int flags)
+{
+    char link[32];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    return open(link, flags | O_CLOEXEC | O_NOCTTY);
+}
+
 const char *file_io_name(int fd, char name[PATH_MAX])
 {
     char link[32];

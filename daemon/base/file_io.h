@@ -23,6 +23,9 @@ int file_io_make_folders(const char *path, mode_t mode);
  * which is written beside it as "NAME.new" and, when is_durable, is on the disk before it gets the name. */
 int file_io_replace(int folder_fd, const char *name, const void *bytes, size_t count, bool is_durable);
 
+/* open() of what a descriptor stands for, O_PATH or not, without walking its name again. */
+int file_io_reopen(int fd, int flags);
+
 /* What the kernel calls the open file, which it knows without asking a file system; "" where it cannot tell. Returns name. */
 const char *file_io_name(int fd, char name[PATH_MAX]);
 

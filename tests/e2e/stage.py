@@ -138,16 +138,17 @@ class Daemon:
         self.tree = tree
         self.config.write_text(yaml.safe_dump(tree))
 
-    def start(self, wait=True, environment=(), pass_fds=(), user=None):
+    def start(self, wait=True, environment=(), pass_fds=(), user=None, through=()):
         """Without preexec_fn: Python code between fork and exec can die in a process that has threads, as gRPC's. So prlimit
-        sets the limits. user: the daemon's, where the tests run as root; all else in its folder is its own."""
+        sets the limits. user: the daemon's, where the tests run as root; all else in its folder is its own. through: words of a
+        command that runs it."""
         limits = [f"--{name}={soft}:{hard}" for name, (soft, hard) in self.limits.items()]
         if user:
             for path in [self.folder, *self.folder.rglob("*")]:
                 shutil.chown(path, user)
         with open(self.log_path, "a") as log:
             self.process = subprocess.Popen(
-                [*(["prlimit", *limits, "--"] if limits else []), str(for_everybody(DAEMON) if user else DAEMON), "--config",
+                [*through, *(["prlimit", *limits, "--"] if limits else []), str(for_everybody(DAEMON) if user else DAEMON), "--config",
                  str(self.config)], cwd="/" if user else None, stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=pass_fds,
                 env={**os.environ, "TSAN_OPTIONS": QUIET_TSAN, **dict(environment)},
                 **({"user": user, "group": pwd.getpwnam(user).pw_gid, "extra_groups": []} if user else {}))

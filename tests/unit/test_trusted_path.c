@@ -1,16 +1,22 @@
-/* Paths lead anywhere inside the trusted roots and nowhere else; outside, existence stays unknown. */
+/* Paths lead anywhere inside the trusted roots and nowhere else; outside, existence stays unknown. All of it twice: with openat2()
+ * and in a sandbox that refuses it. */
+#include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/path_step.h"
 #include "source/disk/trusted_path.h"
 #include "tests/support/model_dir.h"
+#include "tests/support/refuse_openat2.h"
 
 #include <cmocka.h>
 
@@ -328,6 +334,67 @@ static void no_descriptor_is_left_open(void **state)
     assert_int_equal(count_descriptors(), before);
 }
 
+/* Another process exchanges a folder for a link out of the roots, all the time. */
+struct exchange {
+    char there[MODEL_PATH_CHARS], folder[MODEL_PATH_CHARS], link[MODEL_PATH_CHARS];
+    int is_over; /* atomic */
+};
+
+static void *exchange(void *data)
+{
+    struct exchange *names = data;
+    while (!__atomic_load_n(&names->is_over, __ATOMIC_ACQUIRE)) {
+        rename(names->there, names->folder);
+        rename(names->link, names->there);
+        rename(names->there, names->link);
+        rename(names->folder, names->there);
+    }
+    return NULL;
+}
+
+static void a_folder_that_is_exchanged_for_a_link_leads_outside_no_time(void **state)
+{
+    enum { TIMES = 4000 };
+    struct exchange names = {0};
+    char path[MODEL_PATH_CHARS], outside[MODEL_PATH_CHARS], real[MODEL_PATH_CHARS], found[64];
+    size_t n_opened = 0, n_refused = 0;
+    pthread_t thread;
+    (void)state;
+    model_dir_mkdir(base, "b/there");
+    model_dir_mkdir(base, "b/there/deep");
+    model_dir_mkdir(base, "outside/deep");
+    model_dir_write(base, "b/there/deep/f", "b/there/deep/f", 14);
+    model_dir_write(base, "outside/deep/f", "outside/deep/f", 14);
+    model_dir_link(base, "b/link", "../outside");
+    model_dir_path(base, "b/there", names.there);
+    model_dir_path(base, "b/folder", names.folder);
+    model_dir_path(base, "b/link", names.link);
+    model_dir_path(base, "outside", outside);
+    assert_int_equal(pthread_create(&thread, NULL, exchange, &names), 0);
+    for (int i = 0; i < TIMES; i++) {
+        struct error error;
+        int fd = trusted_path_open(&roots, model_dir_path(base, "b/there/deep/f", path), &error);
+        n_opened += fd >= 0;
+        n_refused += fd < 0 && error.code == ERROR_PERMISSION_DENIED;
+        assert_true(fd >= 0 || error.code == ERROR_PERMISSION_DENIED || error.code == ERROR_NOT_FOUND);
+        if (fd < 0)
+            continue;
+        snprintf(found, sizeof found, "/proc/self/fd/%d", fd);
+        ssize_t length = readlink(found, real, sizeof real - 1);
+        real[length > 0 ? length : 0] = '\0';
+        if (strncmp(real, outside, strlen(outside)) == 0)
+            fail_msg("opened %s", real);
+        close(fd);
+    }
+    __atomic_store_n(&names.is_over, 1, __ATOMIC_RELEASE);
+    pthread_join(thread, NULL);
+    assert_true(n_opened && n_refused); /* both were met */
+    unlink(names.link);
+    char command[2 * MODEL_PATH_CHARS];
+    snprintf(command, sizeof command, "rm -rf '%s'", names.there);
+    assert_int_equal(system(command), 0);
+}
+
 static void a_path_has_127_folders_below_its_root_and_not_one_more(void **state)
 {
     char folder[1024] = "b", name[1024] = "b/here"; /* a link, so that the kernel does not walk for us */
@@ -360,7 +427,11 @@ int main(void)
         cmocka_unit_test(a_path_has_127_folders_below_its_root_and_not_one_more),
         cmocka_unit_test(without_roots_nothing_is_trusted),
         cmocka_unit_test(the_root_directory_and_missing_folders_may_be_roots),
+        cmocka_unit_test(a_folder_that_is_exchanged_for_a_link_leads_outside_no_time),
         cmocka_unit_test(no_descriptor_is_left_open),
     };
-    return cmocka_run_group_tests(tests, create, destroy);
+    int failed = cmocka_run_group_tests_name("with openat2()", tests, create, destroy);
+    if (!refuse_openat2(EPERM) || path_step_refused() != EPERM)
+        return 1;
+    return failed + cmocka_run_group_tests_name("without openat2()", tests, create, destroy);
 }

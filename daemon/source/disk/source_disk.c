@@ -14,6 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file_io.h"
 #include "base/followed_link.h"
 #include "base/memory.h"
 #include "base/metadata.h"
@@ -52,20 +53,12 @@ static int open_path(const struct source_disk *disk, const char *path, struct er
     return fd >= 0 ? fd : fail_name(path, errno, error);
 }
 
-/* Opens what a descriptor stands for, without walking its name again. */
-static int reopen(int fd, int flags)
-{
-    char path[32];
-    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-    return open(path, flags | O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
-}
-
 int source_disk_direct_fd(struct source_disk_file *file)
 {
     int fd = atomic_load(&file->direct_fd);
     if (fd != DIRECT_NOT_OPEN)
         return fd;
-    int fresh = reopen(file->fd, O_DIRECT);
+    int fresh = file_io_reopen(file->fd, O_RDONLY | O_NONBLOCK | O_DIRECT);
     fresh = fresh < 0 ? DIRECT_REFUSED : fresh;
     if (atomic_compare_exchange_strong(&file->direct_fd, &fd, fresh))
         return fresh;
@@ -169,7 +162,7 @@ int source_disk_list(struct source *source, char ***names, size_t *n_names, stru
         return source_forward_list(disk, mounts_elsewhere(error), names, n_names, error);
     if (path_fd < 0)
         return -1;
-    int fd = reopen(path_fd, O_DIRECTORY);
+    int fd = file_io_reopen(path_fd, O_RDONLY | O_NONBLOCK | O_DIRECTORY);
     int failed = fd < 0 ? fail_open(disk, "list", path_fd, disk->path, errno, error) : 0;
     close(path_fd);
     DIR *directory = failed ? NULL : fdopendir(fd);
@@ -226,7 +219,7 @@ static int open_regular(const struct source_disk *disk, int path_fd, const char 
     else if (!S_ISREG(status.st_mode))
         failed = fail(error, ERROR_FAILED_PRECONDITION, REASON(NOT_A_REGULAR_FILE), "%s is not a regular file",
                       text_escape(name, strlen(name), text));
-    else if ((opened->fd = reopen(path_fd, 0)) < 0)
+    else if ((opened->fd = file_io_reopen(path_fd, O_RDONLY | O_NONBLOCK)) < 0)
         failed = fail_open(disk, "read", path_fd, name, errno, error);
     close(path_fd);
     return failed;
@@ -293,9 +286,7 @@ static int disk_open_file(struct source *source, const char *name, struct source
 /* A description of its own, which shares no lease, flag or position with ours. */
 static int open_again(int fd, const char *name, struct error *error)
 {
-    char path[32];
-    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-    int again = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+    int again = file_io_reopen(fd, O_RDONLY);
     return again >= 0 ? again : fail_name(name, errno, error);
 }
 

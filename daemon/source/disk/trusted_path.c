@@ -7,7 +7,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <linux/openat2.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -15,7 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -23,6 +21,7 @@
 #include "base/file_io.h"
 #include "base/loop.h"
 #include "base/memory.h"
+#include "base/path_step.h"
 #include "base/text.h"
 #include "source/disk/access_denied.h"
 #include "source/disk/mounts.h"
@@ -405,42 +404,31 @@ static int enter_directory(struct walk *walk, int fd, struct error *error)
     return 0;
 }
 
-/* Nothing of it is asked before it is known whose it is: it may have been mounted since the table of mounts was looked at. */
-static int cross_mount(struct walk *walk, const char *name, struct error *error)
+/* It may have been mounted since the table of mounts was looked at: whose it is comes first. */
+static int check_mount(const struct walk *walk, const char *name, int fd, struct error *error)
 {
     char folder[PATH_MAX], rest[TEXT_CHARS];
     if ((size_t)snprintf(rest, sizeof rest, "%s/%s", name, walk->rest) >= sizeof rest)
         return fail_too_long(walk, error);
     if (go_to(walk, file_io_name(walk->fds[walk->depth - 1], folder), rest, error) < 0)
         return -1;
-    int fd = openat(walk->fds[walk->depth - 1], name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
-    if (fd < 0)
-        return fail_path(walk, errno, error);
-    if (mounts_check_fd(fd, file_io_name(fd, folder), error) < 0) {
-        close(fd);
-        return -1;
-    }
-    walk->has_crossed = true;
-    return enter_directory(walk, fd, error);
+    return mounts_check_fd(fd, file_io_name(fd, folder), error);
 }
 
 static int go_down(struct walk *walk, const char *name, struct error *error)
 {
-    static const struct open_how how = {.flags = O_PATH | O_NOFOLLOW | O_CLOEXEC, .resolve = RESOLVE_NO_XDEV};
-    struct stat status;
-    int fd = (int)syscall(SYS_openat2, walk->fds[walk->depth - 1], name, &how, sizeof how);
-    if (fd < 0 && errno == EXDEV)
-        return cross_mount(walk, name, error);
+    struct path_step step;
+    int fd = path_step(walk->fds[walk->depth - 1], name, &step);
     if (fd < 0 && errno == EACCES)
         return access_denied_fail(error, "enter", NULL, walk->fds[walk->depth - 1], true);
     if (fd < 0)
         return fail_path(walk, errno, error);
-    if (fstat(fd, &status) < 0) {
-        int errno_value = errno;
+    if (step.is_mount && check_mount(walk, name, fd, error) < 0) {
         close(fd);
-        return fail_path(walk, errno_value, error);
+        return -1;
     }
-    return S_ISLNK(status.st_mode) ? follow_link(walk, fd, error) : enter_directory(walk, fd, error);
+    walk->has_crossed = step.is_mount;
+    return step.is_link ? follow_link(walk, fd, error) : enter_directory(walk, fd, error);
 }
 
 /* Takes one component off walk->rest and goes there. */
@@ -473,10 +461,8 @@ static int begin_walk(struct walk *walk, const struct trusted_roots *roots, cons
 /* Everything that is left, where that is one file system and no links; -1 with errno. */
 static int open_at_once(const struct walk *walk)
 {
-    static const struct open_how how = {.flags = O_PATH | O_CLOEXEC,
-                                        .resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_XDEV};
     const char *rest = walk->rest + strspn(walk->rest, "/");
-    return (int)syscall(SYS_openat2, walk->fds[walk->depth - 1], *rest ? rest : ".", &how, sizeof how);
+    return path_step_at_once(walk->fds[walk->depth - 1], *rest ? rest : ".");
 }
 
 /* Step by step as far as links and mounts want it; the descriptor or -1. Ends the walk. */

@@ -3,7 +3,7 @@
  * The path is walked one component at a time from a held directory descriptor, without following links in the kernel;
  * link targets are walked the same way. So a link may lead anywhere inside any of the roots (snapshots/ -> ../../blobs/ of
  * a Hugging Face cache), and a path that leaves them is denied before anything outside is looked at: whether it exists
- * stays unknown. openat2(RESOLVE_BENEATH) alone cannot do this: it knows one root and refuses absolute links.
+ * stays unknown. openat2(RESOLVE_BENEATH) cannot do this: it knows one root and refuses absolute links.
  * Roots are const after init; any thread. */
 #ifndef SOURCE_TRUSTED_PATH_H
 #define SOURCE_TRUSTED_PATH_H
