@@ -1,14 +1,8 @@
-/* Reads /proc/meminfo, walks up the tree of cgroup v2, and divides. */
 #include "budgets.h"
 
-#include <limits.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/resource.h>
 
 #include "api/prewarms.h"
-#include "base/kernel_text.h"
 #include "device/host_region.h"
 #include "replica/folders.h"
 #include "upload/upload_queue.h"
@@ -31,24 +25,6 @@ struct budgets budgets_of(const struct config *config, uint64_t memory_limit_byt
     if (!metadata)
         metadata = host / 4 < least ? least : smaller(host / 4, most);
     return (struct budgets){host, extents, metadata, smaller(metadata / 4, MOST_HEADER_CACHE_BYTES)};
-}
-
-/* --- the memory limit ----------------------------------------------------------------------------------------------- */
-
-uint64_t budgets_memory_limit_bytes(void)
-{
-    static const char *const total[] = {"MemTotal:", NULL};
-    uint64_t limit = kernel_text_sum("/proc/meminfo", total) << 10;
-    char group[PATH_MAX] = "", path[PATH_MAX + 64], *slash = group;
-    kernel_text_cgroup("", group, sizeof group);
-    while (slash) {
-        snprintf(path, sizeof path, "/sys/fs/cgroup%s/memory.max", group);
-        limit = smaller(limit, kernel_text_number(path));
-        slash = strrchr(group, '/');
-        if (slash)
-            *slash = '\0';
-    }
-    return limit;
 }
 
 /* --- quotas --------------------------------------------------------------------------------------------------------- */

@@ -17,9 +17,6 @@ struct budgets {
 /* Sizes that the configuration leaves to us (0) are parts of the memory limit. Pure. */
 struct budgets budgets_of(const struct config *config, uint64_t memory_limit_bytes);
 
-/* The smaller of MemTotal and the memory.max of the own cgroup (v2) and all its parents. Any thread. */
-uint64_t budgets_memory_limit_bytes(void);
-
 /* How many descriptors users share, of all that this process may have. Pure. */
 uint64_t budgets_shared_descriptors(const struct config *config, uint64_t all);
 

@@ -16,6 +16,7 @@
 #include "api/prewarms.h"
 #include "base/clock.h"
 #include "base/foreign_fd.h"
+#include "base/host_headroom.h"
 #include "base/memory.h"
 #include "base/process.h"
 #include "base/text.h"
@@ -95,7 +96,7 @@ static void share_out(struct daemon *daemon)
 {
     const struct config *config = daemon->api.services.config;
     struct error error;
-    daemon->budgets = budgets_of(config, budgets_memory_limit_bytes());
+    daemon->budgets = budgets_of(config, host_headroom_at("").limit_bytes);
     budgets_set_quotas(daemon->api.services.quota, config, &daemon->budgets);
     daemon->api.shared_group = USER_GROUP_NONE;
     if (config->limits.shared_group[0] &&

@@ -9,7 +9,7 @@
 #include "api/codec.h"
 #include "backend.h"
 #include "base/clock.h"
-#include "base/kernel_text.h"
+#include "base/host_headroom.h"
 #include "base/loop.h"
 #include "base/memory.h"
 #include "checked.h"
@@ -124,14 +124,6 @@ static struct catalog *standalone_resolve(struct backend *backend, int flags, st
 
 /* --- plan and load --- */
 
-/* UINT64_MAX where nobody says. */
-static uint64_t available_bytes(void)
-{
-    static const char *const names[] = {"MemAvailable:", NULL};
-    uint64_t kib = kernel_text_sum("/proc/meminfo", names);
-    return kib ? kib << 10 : UINT64_MAX;
-}
-
 static void on_progress(void *data, const struct load_info *info)
 {
     struct standalone *state = data;
@@ -169,7 +161,7 @@ static const struct load_result *run_ticket(struct standalone *state, const stru
     static const struct ticket_events events = {.progress = on_progress, .done = on_done};
     const struct tc_options options = backend_options(state->backend);
     struct ticket_input input = {.uid = getuid(), .artifact = state->artifact};
-    const struct load_room room = {.host_budget_bytes = available_bytes()};
+    const struct load_room room = {.host_budget_bytes = host_headroom_at("").available_bytes};
     uint64_t left_ms;
     state->services.loop = loop_create();
     if (open_stores(state, error) < 0 || load_services_open(&state->services, &room, error) < 0)

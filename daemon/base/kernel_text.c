@@ -2,7 +2,6 @@
 #include "base/kernel_text.h"
 
 #include <inttypes.h>
-#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -31,21 +30,4 @@ uint64_t kernel_text_number(const char *path)
     if (file)
         fclose(file);
     return value;
-}
-
-bool kernel_text_cgroup(const char *root, char *group, size_t room)
-{
-    char path[PATH_MAX], line[PATH_MAX + 16];
-    bool is_found = false;
-    snprintf(path, sizeof path, "%s/proc/self/cgroup", root);
-    FILE *file = fopen(path, "re");
-    while (file && !is_found && fgets(line, sizeof line, file)) {
-        is_found = strncmp(line, "0::", 3) == 0;
-        line[strcspn(line, "\n")] = '\0';
-        if (is_found)
-            snprintf(group, room, "%s", line + 3);
-    }
-    if (file)
-        fclose(file);
-    return is_found;
 }

@@ -2,14 +2,10 @@
 #ifndef BASE_KERNEL_TEXT_H
 #define BASE_KERNEL_TEXT_H
 
-#include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 /* The sum of the numbers in lines that begin with one of these names ("MemTotal:"), which end with NULL. 0: there are none. */
 uint64_t kernel_text_sum(const char *path, const char *const *names);
 uint64_t kernel_text_number(const char *path); /* UINT64_MAX for "max", and for a file that is not there */
-/* "/a/b", the group of cgroup v2 that this process is in, by /proc/self/cgroup ("0::/a/b"). `root` goes before the path. */
-bool kernel_text_cgroup(const char *root, char *group, size_t room);
 
 #endif

@@ -9,7 +9,7 @@
 
 #include "base/clock.h"
 #include "base/condition.h"
-#include "device/host_headroom.h"
+#include "base/host_headroom.h"
 
 enum {
     LOOK_BYTES = 64 << 20, /* prepared between two looks at the host */

@@ -5,6 +5,7 @@ import http.server
 import json
 import os
 import re
+import signal
 import socket
 import struct
 import threading
@@ -361,3 +362,21 @@ def test_in_a_memory_limit_requests_fail_and_the_daemon_does_not(start, models):
         assert daemon.process.poll() is None, "the daemon was killed"
         assert soon(lambda: daemon.cli.run("status").code == 0)
         daemon.kill()
+
+
+def test_the_automatic_budget_is_half_of_what_the_group_has(start, models):
+    write(models / "m", {"w": np.ones((90 * MiB,), np.uint8)})
+    daemon = start(memory={"host_budget": "auto"})
+    assert daemon.status()["memory"]["host_budget_bytes"] > 160 * MiB
+    with memory_cgroup(160 * MiB) as group:
+        below = group / "below"
+        below.mkdir()
+        try:
+            (below / "cgroup.procs").write_text(str(daemon.process.pid))
+            daemon.process.send_signal(signal.SIGHUP)
+            assert soon(lambda: daemon.status()["memory"]["host_budget_bytes"] == 80 * MiB), daemon.log()
+            assert daemon.cli.run("load", f"disk:{models}/m", "--memory", "copied").status == "RESOURCE_EXHAUSTED"
+            assert daemon.stop() == 0
+        finally:
+            daemon.kill()
+            below.rmdir()

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "device/host_headroom.h"
+#include "base/host_headroom.h"
 #include "tests/support/shell.h"
 
 #include <cmocka.h>
@@ -39,7 +39,8 @@ static int create(void **state)
     (void)state;
     assert_non_null(mkdtemp(root));
     static const char *const folders[] = {
-        "/proc", "/proc/self", "/sys", "/sys/fs", "/sys/fs/cgroup", "/sys/fs/cgroup/a", "/sys/fs/cgroup/a/b"};
+        "/proc", "/proc/self", "/sys",         "/sys/fs", "/sys/fs/cgroup", "/sys/fs/cgroup/a", "/sys/fs/cgroup/a/b",
+        "/old",  "/old/kube",  "/old/kube/pod"};
     for (size_t i = 0; i < sizeof folders / sizeof folders[0]; i++)
         make_folder(folders[i]);
     return 0;
@@ -85,6 +86,7 @@ static void each_group_above_may_be_the_limit(void **state)
     (void)state;
     write_host(8000, 8000);
     write_file("/proc/self/cgroup", "1:cpu:/elsewhere\n0::/a/b\n");
+    write_file("/proc/self/mountinfo", "29 1 0:8 / / rw - ext4 /dev/x rw\n30 1 0:9 / /sys/fs/cgroup rw - cgroup2 none rw\n");
     write_file("/sys/fs/cgroup/a/b/memory.max", "max\n");
     write_file("/sys/fs/cgroup/a/b/memory.high", "max\n");
     assert_int_equal(host_headroom_at(root).free_bytes, MIB(7000));
@@ -103,6 +105,63 @@ static void each_group_above_may_be_the_limit(void **state)
     assert_true(host_headroom_at(root).is_short);
 }
 
+static void write_number(const char *path, uint64_t number)
+{
+    char text[32];
+    snprintf(text, sizeof text, "%llu\n", (unsigned long long)number);
+    write_file(path, text);
+}
+
+static void write_old_group(const char *folder, uint64_t limit, uint64_t used)
+{
+    char path[256];
+    snprintf(path, sizeof path, "%s/memory.limit_in_bytes", folder);
+    write_number(path, limit);
+    snprintf(path, sizeof path, "%s/memory.usage_in_bytes", folder);
+    write_number(path, used);
+}
+
+static const uint64_t no_limit = 9223372036854771712U;
+
+static void a_group_of_version_1_limits_as_well(void **state)
+{
+    (void)state;
+    write_host(8000, 8000);
+    write_file("/proc/self/cgroup", "9:name=systemd:/x\n4:cpu,memory:/kube/pod\n3:memoryless:/none\n0::/a/b\n");
+    write_file("/proc/self/mountinfo", "30 1 0:9 / /sys/fs/cgroup rw - cgroup2 none rw\n"
+                                       "31 1 0:10 / /none rw - cgroup cgroup rw,cpuset\n"
+                                       "32 1 0:11 / /old rw,relatime shared:7 - cgroup cgroup rw,cpu,memory\n");
+    write_old_group("/old", no_limit, MIB(3000));
+    write_old_group("/old/kube", no_limit, MIB(3000));
+    write_old_group("/old/kube/pod", no_limit, MIB(3000));
+    struct host_headroom headroom = host_headroom_at(root);
+    assert_true(headroom.limit_bytes == MIB(8000) && headroom.free_bytes == MIB(7000));
+    write_old_group("/old/kube", MIB(800), MIB(700));
+    write_file("/old/kube/memory.stat", "inactive_file 1\ntotal_inactive_file 104857600\ntotal_active_file 104857600\n");
+    headroom = host_headroom_at(root);
+    assert_true(headroom.limit_bytes == MIB(800) && headroom.available_bytes == MIB(300));
+    assert_true(headroom.free_bytes == MIB(200) && !headroom.is_short);
+    write_old_group("/old/kube/pod", MIB(160), MIB(155));
+    headroom = host_headroom_at(root);
+    assert_true(headroom.limit_bytes == MIB(160) && headroom.available_bytes == MIB(5) && headroom.is_short);
+}
+
+/* A container sees its own group as the top of the hierarchy, and may have groups of its own below. */
+static void the_mount_may_begin_at_any_group(void **state)
+{
+    (void)state;
+    write_host(8000, 8000);
+    write_file("/proc/self/cgroup", "4:memory:/docker/a1/kube\n0::/\n");
+    write_file("/proc/self/mountinfo", "32 1 0:11 /docker/a1 /old ro - cgroup cgroup rw,memory\n");
+    write_old_group("/old", MIB(600), MIB(1));
+    write_old_group("/old/kube", MIB(500), MIB(1));
+    assert_int_equal(host_headroom_at(root).limit_bytes, MIB(500));
+    write_file("/proc/self/cgroup", "4:memory:/docker/a12/kube\n0::/\n"); /* not below the mount */
+    assert_int_equal(host_headroom_at(root).limit_bytes, MIB(600));
+    write_file("/proc/self/mountinfo", "32 1 0:11 / /sys rw - sysfs sysfs rw,memory\n");
+    assert_int_equal(host_headroom_at(root).limit_bytes, MIB(8000));
+}
+
 static void this_host_tells_something(void **state)
 {
     (void)state;
@@ -115,6 +174,8 @@ int main(void)
         cmocka_unit_test(what_cannot_be_read_limits_nothing), /* first: no file is there yet */
         cmocka_unit_test(an_eighth_of_the_host_is_left_for_others),
         cmocka_unit_test(each_group_above_may_be_the_limit),
+        cmocka_unit_test(a_group_of_version_1_limits_as_well),
+        cmocka_unit_test(the_mount_may_begin_at_any_group),
         cmocka_unit_test(this_host_tells_something),
     };
     return cmocka_run_group_tests_name("host_headroom", tests, create, delete);

@@ -61,22 +61,11 @@ static void a_limit_that_is_none_is_the_largest_number(void **state)
     assert_true(kernel_text_number("/nowhere") == UINT64_MAX);
 }
 
-static void the_group_is_that_of_cgroup_2(void **state)
-{
-    char group[64] = "";
-    (void)state;
-    assert_false(kernel_text_cgroup("/nowhere", group, sizeof group));
-    write_file("proc/self/cgroup", "1:memory:/old\n0::/a/b\n");
-    assert_true(kernel_text_cgroup(root, group, sizeof group));
-    assert_string_equal(group, "/a/b");
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lines_of_the_names_are_added_up),
         cmocka_unit_test(a_limit_that_is_none_is_the_largest_number),
-        cmocka_unit_test(the_group_is_that_of_cgroup_2),
     };
     return cmocka_run_group_tests(tests, make_root, remove_root);
 }
