@@ -109,37 +109,16 @@ static int check_partition(const struct activations_args *args, struct error *er
     return 0;
 }
 
-static bool is_called(enum dtype dtype, const char *name)
-{
-    const char *torch = dtype_torch_name(dtype), *numpy = dtype_numpy_code(dtype);
-    return strcasecmp(name, dtype_name(dtype)) == 0 || (numpy && strcmp(name, numpy) == 0) ||
-           (torch && (strcmp(name, torch) == 0 || strcmp(name, torch + strlen("torch.")) == 0));
-}
-
-/* Nobody knows what i8 means: I8 of safetensors has 8 bits, NumPy's i8 64. */
-bool activations_parse_dtype(const char *name, enum dtype *dtype)
-{
-    int n_meanings = 0;
-    for (int i = 0; i < DTYPE_COUNT; i++) {
-        if (!is_called((enum dtype)i, name))
-            continue;
-        *dtype = (enum dtype)i;
-        n_meanings++;
-        if (strcmp(name, dtype_name(*dtype)) == 0)
-            return true;
-    }
-    return n_meanings == 1;
-}
-
 static int check_estimate(const struct activations_args *args, struct error *error)
 {
     enum dtype dtype;
+    char help[DTYPE_HELP_CHARS];
+    const char *type = args->estimate.dtype;
     if (!is_set(args->estimate.layers) || !is_set(args->estimate.seq) || !is_set(args->estimate.hidden) ||
         !is_set(args->estimate.samples))
         return usage_error(error, "'activations estimate' needs --layers, --seq, --hidden and --samples");
-    if (args->estimate.dtype && !activations_parse_dtype(args->estimate.dtype, &dtype))
-        return usage_error(error, "--dtype is a type such as F32, BF16, F8_E4M3 or float32, not '%s'",
-                           option_shown(args->estimate.dtype));
+    if (type && !dtype_read(type, strlen(type), &dtype))
+        return usage_error(error, "--dtype is %s, not '%s'", dtype_help(type, strlen(type), help), option_shown(type));
     return args->estimate.ratio == 0 ? usage_error(error, "--ratio is above 0") : 0;
 }
 

@@ -57,8 +57,6 @@ struct activations_args { /* numbers that were not given are ACTIVATIONS_UNSET *
 int activations_args_parse(int n_words, char *const *words, struct activations_args *args, struct error *error);
 void activations_args_fini(struct activations_args *args);
 void activations_args_help(FILE *out);
-/* As safetensors, NumPy or torch call it. */
-bool activations_parse_dtype(const char *name, enum dtype *dtype);
 const char *activations_command_name(enum activations_command command);
 /* The options that not every command of the program has, from 0; NULL = no more. */
 struct option_row;

@@ -1,7 +1,6 @@
 /* The option table, and the parser that walks argv once. */
 #include "args.h"
 
-#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -85,6 +84,8 @@ static const struct option_row rows[] = {
      OPTION_TEXT, AT(variant.recipe), NULL, NULL},
     {"set", "KEY=VALUE", "what ${KEY} in the recipe is (else the artifact's config.json says it); repeatable",
      OPTIONS_VARIANT, OPTION_CALL, 0, NULL, take_setting},
+    {"dtype", "TYPE", "convert floating-point tensors: bfloat16, float16, float32, ... or BF16, F16, F32, ...",
+     OPTIONS_VARIANT | OPTIONS_EXPORT, OPTION_CALL, 0, NULL, take_dtype},
     {"executor", "WHICH", "auto, generic, local or collective", OPTIONS_STRATEGY, OPTION_CHOICE, AT(load.executor),
      executor_option_names, NULL},
     {"collective", "HOW", "auto, required or disabled", OPTIONS_STRATEGY, OPTION_CHOICE, AT(load.collective), collectives,
@@ -137,8 +138,6 @@ static const struct option_row rows[] = {
     {"mapping", "INDEX.json",
      "which file gets which tensor, in the form of model.safetensors.index.json (- is standard input)", OPTIONS_EXPORT,
      OPTION_TEXT, AT(export.mapping), NULL, NULL},
-    {"dtype", "TYPE", "convert floating-point tensors: BF16, F16, F32, ...", OPTIONS_EXPORT, OPTION_CALL, 0, NULL,
-     take_dtype},
     {"no-sidecars", NULL, "leave configuration, tokenizer and the like behind", OPTIONS_EXPORT, OPTION_FLAG,
      AT(export.no_sidecars), NULL, NULL},
     {"force", NULL, "replace a folder that has something in it, as a whole; put: objects that are there",
@@ -243,19 +242,14 @@ static int take_file_limit(void *data, const char *value, struct error *error)
                                                option_shown(value));
 }
 
-/* In either case. */
 static int take_dtype(void *data, const char *value, struct error *error)
 {
-    struct args *args = data;
     enum dtype dtype;
-    size_t length = strlen(value);
-    char *name = arena_text(&args->arena, value, length);
-    for (size_t i = 0; i < length; i++)
-        name[i] = (char)toupper((unsigned char)name[i]);
-    args->export.dtype = name;
-    return dtype_parse(name, length, &dtype)
-               ? 0
-               : usage_error(error, "--dtype is a type such as BF16, F16 or F32, not '%s'", option_shown(value));
+    char help[DTYPE_HELP_CHARS];
+    if (!dtype_read(value, strlen(value), &dtype))
+        return usage_error(error, "--dtype is %s, not '%s'", dtype_help(value, strlen(value), help), option_shown(value));
+    ((struct args *)data)->variant.dtype = dtype_name(dtype);
+    return 0;
 }
 
 /* "./NAME" */

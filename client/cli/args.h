@@ -41,6 +41,7 @@ struct view_args {
 
 struct variant_args {
     const char *recipe;          /* a file or a name; NULL = none */
+    const char *dtype;           /* what everything is cast to in the end; NULL = nothing */
     struct tc_setting *settings; /* command-line order */
     size_t n_settings;
 };

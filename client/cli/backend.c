@@ -109,13 +109,11 @@ int backend_fail(const struct backend *backend, struct error *error)
     return -1;
 }
 
-int backend_read_variant(struct backend *backend, struct error *error)
+static int read_recipe(struct backend *backend, struct error *error)
 {
     const struct variant_args *args = &backend->args->variant;
     struct variant_input input = {.recipe = args->recipe, .settings = args->settings, .n_settings = args->n_settings};
     char *text = NULL;
-    if (!args->recipe)
-        return 0;
     if (input_is_standard(args->recipe)) {
         if (input_read(&backend->standard_input, args->recipe, VARIANT_MAX_FILE_BYTES, &text, &input.length, error) < 0)
             return -1;
@@ -125,6 +123,19 @@ int backend_read_variant(struct backend *backend, struct error *error)
     backend->variant = backend->ops->read_variant(backend, &input, error);
     free(text);
     return backend->variant ? 0 : -1;
+}
+
+int backend_read_variant(struct backend *backend, struct error *error)
+{
+    const struct variant_args *args = &backend->args->variant;
+    char step[128];
+    if (args->recipe && read_recipe(backend, error) < 0)
+        return -1;
+    if (args->dtype) { /* what it is refused for is said when it is applied */
+        snprintf(step, sizeof step, "{\"cast\":{\"tensors\":[\"*\"],\"dtype\":\"%s\"},\"optional\":true}", args->dtype);
+        variant_append(&backend->variant, step);
+    }
+    return 0;
 }
 
 struct catalog *backend_resolve(struct backend *backend, int flags, struct error *error)

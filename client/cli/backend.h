@@ -69,7 +69,7 @@ extern const struct backend_ops backend_served, backend_standalone;
 int backend_create(struct backend *backend, const struct args *args, struct error *error);
 void backend_destroy(struct backend *backend); /* also after a failed create */
 
-/* What --variant names, with its ${KEY}s filled in; nothing where there is none. Before anything below. */
+/* What --variant and --dtype say, with each ${KEY} filled in; nothing where there is none. Before anything below. */
 int backend_read_variant(struct backend *backend, struct error *error);
 struct catalog *backend_resolve(struct backend *backend, int flags, struct error *error); /* NULL on error */
 /* view NULL = everything. An interrupt ends it with CANCELLED. */

@@ -98,7 +98,7 @@ int activations_estimate(struct activations_run *run, struct error *error)
     enum dtype dtype = DTYPE_F32;
     uint64_t bits, each, bytes;
     if (args->estimate.dtype)
-        activations_parse_dtype(args->estimate.dtype, &dtype);
+        dtype_read(args->estimate.dtype, strlen(args->estimate.dtype), &dtype);
     if (!checked_mul(args->estimate.layers, args->estimate.seq, &bits) || !checked_mul(bits, args->estimate.hidden, &bits) ||
         !checked_mul(bits, dtype_bits(dtype), &bits) ||
         !checked_mul(each = bits / 8 + (bits % 8 > 0), args->estimate.samples, &bytes))

@@ -19,7 +19,6 @@
 #include "base/redact.h"
 #include "base/text.h"
 #include "client/client.h"
-#include "client/variant.h"
 #include "command.h"
 #include "command_table.h"
 #include "export/export_layout.h"
@@ -285,15 +284,6 @@ static void print_summary(const struct command_run *run)
 
 /* --- the call --- */
 
-/* A variant's last step; what it is refused for is said when it is applied. */
-static void add_cast(struct command_run *run)
-{
-    char step[128];
-    snprintf(step, sizeof step, "{\"cast\":{\"tensors\":[\"*\"],\"dtype\":\"%s\"},\"optional\":true}",
-             run->args->export.dtype); /* args.c knows it as a type */
-    variant_append(&run->backend->variant, step);
-}
-
 static void show_export(void *data, const char *stage, uint64_t before_bytes, uint64_t done_bytes, uint64_t total_bytes)
 {
     struct command_run *run = data;
@@ -375,8 +365,6 @@ static const char *find_folder(struct command_run *run, struct error *error)
 static int export_artifact(struct command_run *run, struct error *error)
 {
     const struct args *args = run->args;
-    if (args->export.dtype)
-        add_cast(run);
     const char *folder = find_folder(run, error);
     if (!folder || export_target_open(&run->target, folder, args->export.force || run->stage.path, error) < 0)
         return -1;

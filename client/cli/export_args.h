@@ -9,7 +9,7 @@ struct export_args {
     int format, uneven;          /* the enums of export/export_layout.h */
     uint64_t max_file_bytes;     /* 0 = not given */
     uint64_t memory_bytes;       /* likewise */
-    const char *mapping, *dtype; /* NULL = none */
+    const char *mapping;         /* NULL = none */
     bool no_sidecars, force, resume, verify;
 };
 

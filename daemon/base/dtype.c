@@ -1,7 +1,12 @@
 /* One table; see dtype.h. */
 #include "base/dtype.h"
 
+#include <ctype.h>
+#include <stdio.h>
 #include <string.h>
+#include <strings.h>
+
+#include "base/text.h"
 
 static const struct {
     const char *name, *torch_name;
@@ -40,6 +45,102 @@ bool dtype_parse(const char *name, size_t length, enum dtype *dtype)
         }
     }
     return false;
+}
+
+/* Not "fp8", "float8" and "int", which mean another type to each program. */
+static const struct {
+    const char *name;
+    enum dtype dtype;
+} other_names[] = {
+    {"half", DTYPE_F16},          {"float", DTYPE_F32},
+    {"double", DTYPE_F64},        {"fp16", DTYPE_F16},
+    {"fp32", DTYPE_F32},          {"fp64", DTYPE_F64},
+    {"fp8_e4m3", DTYPE_F8_E4M3},  {"fp8_e4m3fn", DTYPE_F8_E4M3},
+    {"f8_e4m3fn", DTYPE_F8_E4M3}, {"float8_e4m3", DTYPE_F8_E4M3},
+    {"fp8_e5m2", DTYPE_F8_E5M2},  {"f8_e8m0fnu", DTYPE_F8_E8M0},
+    {"bool_", DTYPE_BOOL},
+};
+enum { TORCH_CHARS = sizeof "torch." - 1, N_OTHER_NAMES = sizeof other_names / sizeof *other_names };
+enum { N_NAMES = 2 * DTYPE_COUNT + N_OTHER_NAMES };
+
+/* All that a type is called, by number; NULL where torch has no name. */
+static const char *name_of(size_t number, enum dtype *dtype)
+{
+    size_t other = number - 2 * DTYPE_COUNT, type = number % DTYPE_COUNT;
+    *dtype = number < 2 * DTYPE_COUNT ? (enum dtype)type : other_names[other].dtype;
+    if (number >= 2 * DTYPE_COUNT)
+        return other_names[other].name;
+    if (number < DTYPE_COUNT)
+        return types[type].name;
+    return types[type].torch_name ? types[type].torch_name + TORCH_CHARS : NULL;
+}
+
+static size_t module_length(const char *text, size_t length)
+{
+    static const char *const modules[] = {"torch.", "numpy.", "np.", "jax.numpy.", "jnp.", "ml_dtypes."};
+    for (size_t i = 0; i < sizeof modules / sizeof *modules; i++)
+        if (strlen(modules[i]) < length && strncasecmp(text, modules[i], strlen(modules[i])) == 0)
+            return strlen(modules[i]);
+    return 0;
+}
+
+/* "f2", but none that is also the name of another type, or of a type of 8 bits to most: f4, f8, i8, u8. */
+static bool read_numpy_code(const char *text, size_t length, enum dtype *dtype)
+{
+    for (size_t i = 0; i < DTYPE_COUNT && length == 2; i++) {
+        const char *code = dtype_numpy_code((enum dtype)i);
+        *dtype = (enum dtype)i;
+        if (code && memcmp(code, text, length) == 0)
+            return true;
+    }
+    return false;
+}
+
+static bool is_ambiguous(const char *text, size_t length)
+{
+    static const char codes[][3] = {"f4", "f8", "i8", "u8"};
+    for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
+        if (length == 2 && memcmp(codes[i], text, length) == 0)
+            return true;
+    return false;
+}
+
+bool dtype_read(const char *text, size_t length, enum dtype *dtype)
+{
+    if (is_ambiguous(text, length))
+        return false;
+    size_t skipped = module_length(text, length);
+    for (size_t i = 0; i < N_NAMES; i++) {
+        const char *name = name_of(i, dtype);
+        if (name && strlen(name) == length - skipped && strncasecmp(name, text + skipped, length - skipped) == 0)
+            return true;
+    }
+    return read_numpy_code(text, length, dtype);
+}
+
+const char *dtype_help(const char *text, size_t length, char out[DTYPE_HELP_CHARS])
+{
+    enum { WORD_CHARS = 32 };
+    char word[WORD_CHARS] = "", lower[N_NAMES][WORD_CHARS];
+    const char *names[N_NAMES], *nearest;
+    enum dtype dtype;
+    size_t skipped = module_length(text, length), at = (size_t)snprintf(out, DTYPE_HELP_CHARS, "one of ");
+    for (size_t i = 0; i < length - skipped && i + 1 < sizeof word; i++)
+        word[i] = (char)tolower((unsigned char)text[skipped + i]);
+    for (size_t i = 0; i < N_NAMES; i++) {
+        const char *name = name_of(i, &dtype);
+        for (size_t c = 0; name && c <= strlen(name); c++)
+            lower[i][c] = (char)tolower((unsigned char)name[c]);
+        names[i] = name ? lower[i] : "";
+    }
+    nearest = text_nearest(word, names, N_NAMES);
+    for (size_t i = 0; i < DTYPE_COUNT; i++)
+        at += (size_t)snprintf(out + at, DTYPE_HELP_CHARS - at, "%s%s", i ? ", " : "", types[i].name);
+    for (size_t i = 0; i < N_NAMES && nearest; i++) {
+        if (names[i] == nearest && name_of(i, &dtype))
+            snprintf(out + at, DTYPE_HELP_CHARS - at, " (did you mean %s?)", types[dtype].name);
+    }
+    return out;
 }
 
 const char *dtype_name(enum dtype dtype)

@@ -35,7 +35,12 @@ enum dtype {
 
 enum { DTYPE_WIDEST_BYTES = 8 }; /* no element is larger */
 
-bool dtype_parse(const char *name, size_t length, enum dtype *dtype);
+bool dtype_parse(const char *name, size_t length, enum dtype *dtype); /* as in files */
+/* As people write them: also the names of torch and NumPy, with or without their module, and the usual short ones, in any case. */
+bool dtype_read(const char *text, size_t length, enum dtype *dtype);
+/* For a text that is none: "one of BOOL, F4, ... (did you mean F32?)". */
+enum { DTYPE_HELP_CHARS = 256 };
+const char *dtype_help(const char *text, size_t length, char out[DTYPE_HELP_CHARS]);
 const char *dtype_name(enum dtype dtype);       /* "BF16" */
 const char *dtype_numpy_code(enum dtype dtype); /* "f4"; NULL where NumPy has none */
 const char *dtype_torch_name(enum dtype dtype); /* "torch.bfloat16", for the index formats; NULL where torch has none */

@@ -217,9 +217,10 @@ static int take_slices(const struct reading *reading, const struct recipe_node *
 
 static int take_dtype(const struct reading *reading, const struct recipe_node *node, enum dtype *dtype)
 {
-    if (node->kind != NODE_TEXT || !dtype_parse(node->text, node->length, dtype))
-        return wrong_value(reading, "an element type such as BF16", node);
-    return 0;
+    char help[DTYPE_HELP_CHARS];
+    if (node->kind == NODE_TEXT && dtype_read(node->text, node->length, dtype))
+        return 0;
+    return wrong_value(reading, dtype_help(node->text, node->kind == NODE_TEXT ? node->length : 0, help), node);
 }
 
 static int take_dtypes(const struct reading *reading, const struct recipe_node *node, uint32_t *dtypes)

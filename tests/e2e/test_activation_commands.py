@@ -158,7 +158,7 @@ def test_element_types_are_called_as_anybody_calls_them(daemon, name, size):
     assert told["bytes_per_sample"] == 411041792 // 4 * size
 
 
-@pytest.mark.parametrize("name", ["f4", "i8", "u8"])  # other types in safetensors than in NumPy
+@pytest.mark.parametrize("name", ["f4", "f8", "i8", "u8"])  # other types in safetensors than in NumPy
 def test_a_name_of_two_element_types_is_refused(daemon, name):
     outcome = daemon.cli.run("activations", "estimate", "--layers", 1, "--seq", 1, "--hidden", 1, "--samples", 1, "--dtype", name)
     assert outcome.code == 2 and f"'{name}'" in outcome.err

@@ -112,6 +112,13 @@ def test_a_variant_is_a_folder_too(daemon, models, shm, tmp_path):
     assert plain["how"] == "made" and contents(shm / "plain") == contents(models / "v")
 
 
+def test_a_folder_may_be_of_another_type(daemon, models, shm):
+    values = np.arange(12, dtype=np.float32).reshape(3, 4)
+    checkpoints.write(models / "f", {"w": values})
+    daemon.cli.ok("folder", f"disk:{models}/f", shm / "f", "--dtype", "float16")
+    assert (checkpoints.read_back(shm / "f/model.safetensors")["w"] == values.astype(np.float16)).all()
+
+
 def test_what_changed_is_never_passed_off_as_the_old(daemon, model, shm):
     daemon.cli.ok("folder", f"disk:{model}", shm / "x")
     before = contents(model)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import tensorcast_client as tc
+from tensorcast_client import dtypes
 from fake_daemon import Refused
 
 REF = "disk:/models/m"
@@ -159,6 +160,21 @@ def test_what_is_no_recipe_is_refused(art, tmp_path):
     refused(lambda: art.variant(tmp_path / "latin"), "UTF-8")
     refused(art.variant({"version": 1, "steps": [{"a": object()}]}).variant_json, "JSON")
     refused(art.variant({"version": 1, "steps": [{"a": float("nan")}]}).variant_json, "JSON")
+
+
+def test_types_may_be_objects_of_numpy_and_others(art):
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    for given, name in [(np.float16, "F16"), (np.dtype("f8"), "F64"), (ml_dtypes.bfloat16, "BF16"), (np.dtype(ml_dtypes.float8_e5m2), "F8_E5M2")]:
+        assert steps_of(art.variant({"version": 1, "steps": [{"cast": {"tensors": ["w"], "dtype": given}}]}))[0]["cast"]["dtype"] == name
+
+
+def test_names_of_types_are_read_as_the_daemon_reads_them():
+    for given, name in [("float64", "F64"), ("np.float16", "F16"), ("torch.BFloat16", "BF16"), ("fp8_e5m2", "F8_E5M2"), ("Half", "F16"),
+                        ("i2", "I16"), ("F4", "F4"), (np.int8, "I8"), (np.dtype("f8"), "F64")]:
+        assert dtypes.read_name(given) == name
+    for given in ("", "torch.", "fp8", "f4", "f8", "i8", "u8", "int", None, 16, np.zeros(2), np.dtype("V3")):
+        refused(lambda given=given: dtypes.read_name(given), "F8_E5M2FNUZ", repr(given))
+    refused(lambda: dtypes.read_name("torch.flaot64"), "did you mean F64?")
 
 
 def test_a_mebibyte_of_json_is_sent_and_one_byte_more_is_not(art):

@@ -276,9 +276,9 @@ static void an_export_says_what_for_whom_and_within_which_bounds(void **state)
     assert_taken("export|disk:/m|--out|o|--tp-rule|*=0|--tp-size|2|--tp-rank|1");
     assert_refused("export|disk:/m|--out|o|--memory|15MiB", "16MiB");
     assert_refused("export|disk:/m|--out|o|--memory|mapped", "16MiB");
-    assert_refused("export|disk:/m|--out|o|--dtype|I7", "--dtype");
+    assert_refused("export|disk:/m|--out|o|--dtype|bflaot16", "did you mean BF16?");
     assert_taken("export|disk:/m|--out|o|--dtype|f8_e4m3");
-    assert_string_equal(args.export.dtype, "F8_E4M3");
+    assert_string_equal(args.variant.dtype, "F8_E4M3");
     assert_refused("export|disk:/m|--out|o|--mapping|m|--max-file-size|1", "--mapping");
     assert_refused("reshard|--input-dir|/m|-o|o", "--target-world-size");
     assert_refused("fuse|-o|o", "artifact");

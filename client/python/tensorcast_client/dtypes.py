@@ -5,6 +5,7 @@ the same width and a warning says so once; a type that torch lacks is an error.
 """
 from __future__ import annotations
 
+import difflib
 import functools
 import warnings
 from typing import NamedTuple
@@ -86,3 +87,49 @@ def of_torch(number):
         raise errors.make(StatusCode.UNIMPLEMENTED, f"a tensor is {dtype.name}, for which torch {torch.__version__} has no type; "
                           "pip install 'torch>=2.7'", "DTYPE_UNSUPPORTED")
     return getattr(torch, dtype.torch or "uint8")
+
+
+# As daemon/base/dtype.c has them.
+_OTHER_NAMES = {"half": "F16", "float": "F32", "double": "F64", "fp16": "F16", "fp32": "F32", "fp64": "F64", "fp8_e4m3": "F8_E4M3",
+                "fp8_e4m3fn": "F8_E4M3", "f8_e4m3fn": "F8_E4M3", "float8_e4m3": "F8_E4M3", "fp8_e5m2": "F8_E5M2", "f8_e8m0fnu": "F8_E8M0",
+                "bool_": "BOOL"}
+_CODES = {np.dtype(dtype.numpy).str[1:]: dtype.name for dtype in DTYPES if dtype.numpy and not dtype.numpy.startswith("ml:")}
+_READ = {**_OTHER_NAMES, **{word: dtype.name for dtype in DTYPES for word in (dtype.name.lower(), dtype.torch) if word}}
+_AMBIGUOUS = ("f4", "f8", "i8", "u8")
+_MODULES = ("torch.", "numpy.", "np.", "jax.numpy.", "jnp.", "ml_dtypes.")
+
+
+def read_name(given):
+    """The safetensors name of what a caller calls a type: "BF16", "bfloat16", "torch.bfloat16", torch.bfloat16, numpy.float32,
+    numpy.dtype("float32"), jax.numpy.bfloat16. INVALID_ARGUMENT, a ValueError, for what is none."""
+    text = given if isinstance(given, str) else _name_of_object(given) or repr(given)
+    word = text.lower()
+    word = next((word[len(module):] for module in _MODULES if word.startswith(module)), word)
+    found = None if text in _AMBIGUOUS else _READ.get(word) or _CODES.get(text)
+    if found:
+        return found
+    nearest = difflib.get_close_matches(word, _READ, 1)
+    raise errors.invalid(f"dtype: expected one of {', '.join(NAMES[1:])}{f' (did you mean {_READ[nearest[0]]}?)' if nearest else ''}, not "
+                         f"{given!r}", "UNKNOWN_DTYPE")
+
+
+def _name_of_object(given):
+    """None where it is no type."""
+    if type(given).__module__ == "torch":
+        return str(given)
+    if isinstance(getattr(given, "dtype", None), np.dtype) and callable(given):  # as jax.numpy has them
+        return given.dtype.name
+    try:
+        return np.dtype(given).name if isinstance(given, (type, np.dtype)) else None
+    except TypeError:
+        return None
+
+
+def is_type(value):
+    """Whether it is an object that stands for an element type, not its name."""
+    return not isinstance(value, str) and _name_of_object(value) is not None
+
+
+def cast_recipe(dtype):
+    """The recipe of a load with dtype=: the step that `tensorcast load --dtype` adds."""
+    return {"version": 1, "steps": [{"cast": {"tensors": ["*"], "dtype": read_name(dtype)}, "optional": True}]}

@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from . import builtin_recipes, errors
+from . import builtin_recipes, dtypes, errors
 
 _MAX_FILE_BYTES, _MAX_BYTES = 16 << 20, 1 << 20
 _VARIABLE = re.compile(r"\$\{([A-Za-z0-9_.-]{1,255})(?::-([^}]*))?\}")
@@ -74,7 +74,7 @@ def to_json(recipes, config):
     names = ", ".join(recipe.name for recipe in recipes)
     try:
         data = json.dumps(_joined([_filled(recipe, _Values(recipe.values, config)) for recipe in recipes]), separators=(",", ":"),
-                          ensure_ascii=False, allow_nan=False, default=operator.index).encode()  # NumPy's integers
+                          ensure_ascii=False, allow_nan=False, default=_plain).encode()
     except (TypeError, ValueError, RecursionError) as error:
         if isinstance(error, errors.TensorcastError):
             raise
@@ -82,6 +82,11 @@ def to_json(recipes, config):
     if len(data) > _MAX_BYTES:
         raise _bad(f"{names}: {len(data)} bytes as JSON; {_MAX_BYTES} are allowed")
     return data
+
+
+def _plain(value):
+    """NumPy's integers, and the types of NumPy and torch."""
+    return dtypes.read_name(value) if dtypes.is_type(value) else operator.index(value)
 
 
 def located(recipes, error):
