@@ -69,8 +69,7 @@ struct tc_region *tc_region_create(uint64_t bytes, struct tc_error *error)
         failed = fail_errno(&cause, errno, "cannot make a memfd");
     if (!failed && (ftruncate(region->memfd, (off_t)bytes) ||
                     fcntl(region->memfd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)))
-        failed = fail(&cause, ERROR_INVALID_ARGUMENT, "BAD_REGION", "a region of %llu bytes cannot be made: %s",
-                      (unsigned long long)bytes, strerror(errno));
+        failed = fail_errno(&cause, errno, "cannot make a region of %llu bytes", (unsigned long long)bytes);
     if (failed || map_region(region, &cause))
         return end_failed(region, &cause, error);
     return region;

@@ -1,6 +1,7 @@
 /* tensorcastd: the command line. It serves, or looks at the configuration only. */
 #include <errno.h>
 #include <getopt.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -141,6 +142,7 @@ int main(int argc, char **argv)
     struct config_origin origin;
     struct error error;
     standard_fds_reserve();
+    signal(SIGXFSZ, SIG_IGN); /* a limit on the size of files is an error of write() and ftruncate() */
     mount_child_run_if_asked(argc, argv, &source_format_safetensors);
     parse_arguments(argc, argv, &arguments);
     const struct config *config = config_origin_init(&origin, arguments.config_path, arguments.is_users, &error) == 0

@@ -2,6 +2,7 @@
 #include "command.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -131,6 +132,7 @@ int command_main(int argc, char **argv)
     struct args args;
     struct error error = {0};
     standard_fds_reserve();
+    signal(SIGXFSZ, SIG_IGN); /* a limit on the size of files is an error of write() */
     interrupt_install();
     if (!isatty(STDOUT_FILENO))
         setvbuf(stdout, output, _IOFBF, sizeof output);

@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -321,7 +320,6 @@ static void tell_interrupted(const struct command_run *run)
 static int write_target(struct command_run *run, struct error *error)
 {
     interrupt_defer(NULL);
-    signal(SIGXFSZ, SIG_IGN); /* a limit of the size of files is an error of write() */
     if (export_target_begin(&run->target, error) < 0)
         return -1;
     if (write_content(run, error) == 0 && copy_sidecars(run, error) == 0 &&

@@ -5,6 +5,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include "base/utf8.h"
 
@@ -84,7 +86,12 @@ int fail_errno(struct error *error, int errno_value, const char *format, ...)
     fill_error(error, code, reason, format, args);
     va_end(args);
     const char *name = strerrorname_np(errno_value);
-    return error_append(error, ": %s (%s)", strerror(errno_value), name ? name : "?");
+    error_append(error, ": %s (%s)", strerror(errno_value), name ? name : "?");
+    struct rlimit limit;
+    if (errno_value == EFBIG && getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
+        error_append(error, "; no file or memory of process %d may be larger than %llu bytes: raise its limit (ulimit -f)",
+                     (int)getpid(), (unsigned long long)limit.rlim_cur);
+    return -1;
 }
 
 int error_prefix(struct error *error, const char *format, ...)

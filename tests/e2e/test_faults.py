@@ -12,7 +12,7 @@ import numpy
 import pytest
 
 from checkpoints import blob, digest, digests, write
-from stage import MiB, soon
+from stage import CLI, MiB, soon
 
 DISTURBED = {"FAILED_PRECONDITION", "DATA_LOSS", "ABORTED"}
 
@@ -187,3 +187,28 @@ def test_the_state_folder_may_vanish_while_the_daemon_runs(daemon, models):
     write(models / "m", {"w": blob(7, MiB)})
     shutil.rmtree(daemon.state)
     assert digests(daemon.cli.json("load", f"disk:{models}/m", "--digest")) == {"w": digest(blob(7, MiB))}
+
+
+# --- a limit on the size of files (ulimit -f) ---
+
+@pytest.mark.parametrize("arguments", [
+    ("load", "M", "--out", "OUT/x"), ("load", "M", "--out", "-"), ("load", "M", "--standalone", "--out", "OUT/x"), ("export", "M", "--out", "OUT/y"),
+    ("fetch", "M", "OUT/z", "--all"), ("put", "M/model.safetensors", "disk:OUT/w"), ("manifest", "M", "--out", "OUT/m")], ids=lambda a: a[0])
+def test_a_command_under_a_limit_on_the_size_of_files_says_so(daemon, models, tmp_path, arguments):
+    write(models / "m", {f"layer.{i}": blob(i, 300) for i in range(9)})
+    arguments = [word.replace("OUT", str(tmp_path)).replace("M", f"{models}/m", 1) for word in arguments]
+    with open(tmp_path / "stdout", "wb") as out:
+        done = subprocess.run(["prlimit", "--fsize=300:300", "--", CLI, *arguments], stdout=out, stderr=subprocess.PIPE, text=True,
+                              env={**os.environ, "TENSORCAST_SOCKET": str(daemon.socket)}, timeout=60)
+    assert done.returncode == 1 and "tensorcast: RESOURCE_EXHAUSTED: " in done.stderr, done
+    assert "ulimit -f" in done.stderr and "300 bytes" in done.stderr, done
+    assert all(path.stat().st_size <= 300 for path in tmp_path.rglob("*") if path.is_file() and models not in path.parents)
+
+
+def test_a_daemon_under_a_limit_on_the_size_of_files_loads_what_fits(start, models):
+    tensors = {"large": blob(1, 3 * MiB), "small": blob(2, 5000)}
+    write(models / "m", tensors)
+    daemon = start(limits={"fsize": (MiB, MiB)})
+    refused = daemon.cli.run("load", f"disk:{models}/m", "--tensor", "large", "--memory", "copied")
+    assert refused.status == "RESOURCE_EXHAUSTED" and "ulimit -f" in refused.err and str(daemon.process.pid) in refused.err, refused
+    assert digests(daemon.cli.json("load", f"disk:{models}/m", "--tensor", "small", "--memory", "copied", "--digest")) == {"small": digest(tensors["small"])}

@@ -86,11 +86,12 @@ static int start_process(char *const *words, int *output, pid_t *pid, struct err
     posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
     posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
     posix_spawnattr_init(&attributes);
-    /* the daemon's threads have signals blocked and SIGPIPE ignored, which a command would inherit */
+    /* the daemon's threads have signals blocked, and SIGPIPE and SIGXFSZ ignored, which a command would inherit */
     sigset_t none, as_usual;
     sigemptyset(&none);
     sigemptyset(&as_usual);
     sigaddset(&as_usual, SIGPIPE);
+    sigaddset(&as_usual, SIGXFSZ);
     posix_spawnattr_setsigmask(&attributes, &none);
     posix_spawnattr_setsigdefault(&attributes, &as_usual);
     posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
