@@ -159,7 +159,7 @@ static int check_fetch(struct args *args, struct error *error)
         return wrong(error, "'%s' takes a folder, which standard output is not; a folder of that name is ./-",
                      command_table[args->command].name);
     if (args->command == COMMAND_FOLDER) /* a variant has tensors of its own */
-        fetch->kind = args->variant.recipe ? FETCH_SIDECARS : FETCH_ALL;
+        fetch->kind = args->variant.recipe || args->variant.dtype ? FETCH_SIDECARS : FETCH_ALL;
     if (args->command != COMMAND_FETCH)
         return 0;
     if (fetch->sidecars + fetch->tensors + args->all > 1)
