@@ -284,8 +284,10 @@ int handoff_take_region(struct handoff *handoff, const unsigned char *token, siz
 {
     struct peer *peer = token_bytes == HANDOFF_TOKEN_BYTES ? find_offer(handoff, token) : NULL;
     if (!peer || peer->uid != uid)
-        return fail(error, ERROR_NOT_FOUND, "REGION_UNKNOWN",
-                    "the request names memory that was not offered on the hand-off socket, or was taken or withdrawn since");
+        return fail(
+            error, ERROR_ABORTED, "REGION_UNKNOWN",
+            "the request names memory that was not offered on the hand-off socket of this daemon since its start, or "
+            "was taken or withdrawn since: offer it again");
     if (peer->region->kind == DEVICE_REGION_HOST && host_region_check(peer->region, error)) {
         close_peer(peer);
         return -1;

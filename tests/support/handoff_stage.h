@@ -32,6 +32,7 @@ struct handoff_question { /* one question to the loop thread */
     uid_t uid;
     struct device_region *region; /* taken; NULL = there is none, for this reason */
     char reason[sizeof((struct error *)NULL)->reason];
+    enum error_code code;
 };
 
 void handoff_stage_ask(struct handoff_stage *stage, struct handoff_question *request,

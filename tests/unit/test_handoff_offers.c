@@ -21,8 +21,10 @@ static void take_region(struct handoff_question *request)
 {
     struct error error;
     if (handoff_take_region(request->stage->handoff, request->token, sizeof request->token, request->uid, &request->region,
-                            &error))
-        memcpy(request->reason, error.reason, sizeof request->reason);
+                            &error) == 0)
+        return;
+    memcpy(request->reason, error.reason, sizeof request->reason);
+    request->code = error.code;
 }
 
 /* --- memory that a client offers --------------------------------------------------------------------------------------- */
@@ -38,8 +40,10 @@ static struct device_region *take(struct handoff_stage *stage, const unsigned ch
     struct handoff_question request = {.uid = uid};
     memcpy(request.token, token, sizeof request.token);
     handoff_stage_ask(stage, &request, take_region);
-    if (!request.region)
+    if (!request.region) { /* as after a restart of the daemon: a program that retries offers it anew */
         assert_string_equal(request.reason, "REGION_UNKNOWN");
+        assert_int_equal(request.code, ERROR_ABORTED);
+    }
     return request.region;
 }
 
