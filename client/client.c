@@ -1,6 +1,7 @@
 /* Finding the daemon, and the small functions of the library. */
 #include "client.h"
 
+#include <errno.h>
 #include <limits.h>
 #include <pwd.h>
 #include <stdio.h>
@@ -12,10 +13,17 @@
 #include "base/memory.h"
 #include "base/reference.h"
 #include "base/runtime_folder.h"
+#include "handoff.h"
+#include "unreachable.h"
 
 #define DEFAULT_SOCKET "/run/tensorcast/daemon.sock"
 
 enum { STATUS_WAIT_MS = 1000 };
+
+struct sockets {
+    const char *path, *other; /* other: the second default; NULL = the first was named */
+    char room[sizeof((struct sockaddr_un *)NULL)->sun_path];
+};
 
 int client_fail(struct tc_error *to, const struct error *from)
 {
@@ -57,17 +65,23 @@ static const Tensorcast__Daemon__V1__RequestStatus *find_request(const Tensorcas
     return found;
 }
 
-static int tell_wait(const struct wait *wait, const char *method, char told[WAIT_TOLD_CHARS])
+/* What a daemon that is well answers at once; NULL: it does not. */
+static const Tensorcast__Daemon__V1__StatusResponse *ask_status(struct tc_client *client, const struct tc_cancel *cancel,
+                                                                struct arena *arena)
 {
     Tensorcast__Daemon__V1__StatusRequest request = TENSORCAST__DAEMON__V1__STATUS_REQUEST__INIT;
-    const struct wait short_wait = wait_begin(STATUS_WAIT_MS, wait->cancel);
+    const struct wait wait = wait_begin(STATUS_WAIT_MS, cancel);
     struct error ignored;
+    request.own_requests_only = true;
+    return (const void *)rpc_client_get(client->rpc, "Status", &request.base,
+                                        &tensorcast__daemon__v1__status_response__descriptor, &wait, arena, &ignored);
+}
+
+static int tell_wait(const struct wait *wait, const char *method, char told[WAIT_TOLD_CHARS])
+{
     struct arena arena;
     arena_init(&arena, 0);
-    request.own_requests_only = true;
-    const Tensorcast__Daemon__V1__StatusResponse *status =
-        (const void *)rpc_client_get(wait->client->rpc, "Status", &request.base,
-                                     &tensorcast__daemon__v1__status_response__descriptor, &short_wait, &arena, &ignored);
+    const Tensorcast__Daemon__V1__StatusResponse *status = ask_status(wait->client, wait->cancel, &arena);
     const Tensorcast__Daemon__V1__RequestStatus *row = find_request(status, method);
     bool is_told = row && !row->waiting_for[0] && row->total_bytes;
     snprintf(told, WAIT_TOLD_CHARS, "%s%s", is_told ? "" : "waiting for ",
@@ -88,6 +102,17 @@ struct wait client_patient_wait(struct tc_client *client, const struct tc_option
     wait.client = client;
     wait.options = options;
     return wait;
+}
+
+/* One that does not answer may have been stopped or restarted; one that does has both sockets. */
+const char *client_handoff(struct tc_client *client, const char *path, const struct wait *wait, struct arena *arena,
+                           struct error *error)
+{
+    const char *found = handoff_find(client->socket_path, path, arena);
+    if (access(found, F_OK) == 0 || errno != ENOENT || !ask_status(client, wait->cancel, arena) || access(found, F_OK) == 0)
+        return found;
+    unreachable_handoff(client->socket_path, path, error);
+    return NULL;
 }
 
 /* As shells and Python find it. */
@@ -113,30 +138,34 @@ const char *client_reference(const char *text, struct arena *arena, struct error
     return reference_parse(text, &base, arena, error);
 }
 
-/* The system's daemon, unless only this user's own (`tensorcastd --user`) is there for us. In `room`, or static. */
-static const char *default_socket(char *room, size_t n_room)
+/* The system's daemon, unless only this user's own (`tensorcastd --user`) is there for us. */
+static void choose_default(struct sockets *sockets)
 {
     char folder[PATH_MAX];
-    if (access(DEFAULT_SOCKET, W_OK) == 0 || !runtime_folder(folder) || !runtime_folder_is_trusted(folder))
-        return DEFAULT_SOCKET;
-    int length = snprintf(room, n_room, "%s/daemon.sock", folder);
-    return length > 0 && (size_t)length < n_room && access(room, W_OK) == 0 ? room : DEFAULT_SOCKET;
+    int length = runtime_folder(folder) ? snprintf(sockets->room, sizeof sockets->room, "%s/daemon.sock", folder) : -1;
+    bool has_name = length > 0 && (size_t)length < sizeof sockets->room;
+    bool is_own = has_name && access(DEFAULT_SOCKET, W_OK) != 0 && runtime_folder_is_trusted(folder) &&
+                  access(sockets->room, W_OK) == 0;
+    sockets->path = is_own ? sockets->room : DEFAULT_SOCKET;
+    sockets->other = is_own ? DEFAULT_SOCKET : has_name ? sockets->room : NULL;
 }
 
-/* In `room`, or as long-lived as `given`. */
-static const char *choose_socket(const char *given, char *room, size_t n_room)
+static void choose_socket(const char *given, struct sockets *sockets)
 {
     const char *path = given && given[0] ? given : getenv("TENSORCAST_SOCKET");
+    *sockets = (struct sockets){.path = path};
     if (!path || !path[0])
-        path = default_socket(room, n_room);
-    return strncmp(path, "unix:", strlen("unix:")) == 0 ? path + strlen("unix:") : path;
+        choose_default(sockets);
+    else if (strncmp(path, "unix:", strlen("unix:")) == 0)
+        sockets->path = path + strlen("unix:");
 }
 
 struct tc_client *tc_connect(const char *socket, struct tc_error *error)
 {
-    char own[sizeof((struct sockaddr_un *)NULL)->sun_path];
-    const char *path = choose_socket(socket, own, sizeof own);
-    size_t most = sizeof((struct sockaddr_un *)NULL)->sun_path - 1;
+    struct sockets sockets;
+    size_t most = sizeof sockets.room - 1;
+    choose_socket(socket, &sockets);
+    const char *path = sockets.path;
     if (strlen(path) > most) {
         struct error cause;
         fail(&cause, ERROR_INVALID_ARGUMENT, "PATH_TOO_LONG", "the socket path %s has %zu bytes, it may have %zu", path,
@@ -146,7 +175,7 @@ struct tc_client *tc_connect(const char *socket, struct tc_error *error)
     }
     struct tc_client *client = memory_alloc(sizeof *client);
     client->socket_path = memory_copy_text(path);
-    client->rpc = rpc_client_create(path);
+    client->rpc = rpc_client_create(path, sockets.other);
     return client;
 }
 

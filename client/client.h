@@ -17,6 +17,9 @@ struct tc_client {
  * In the arena, or `text` itself; NULL on error. */
 const char *client_reference(const char *text, struct arena *arena, struct error *error);
 struct wait client_wait(const struct tc_options *options); /* NULL = no limit */
+/* Where the daemon's hand-off socket is for us, which it has at `path`; in the arena. NULL: it is not. */
+const char *client_handoff(struct tc_client *client, const char *path, const struct wait *wait, struct arena *arena,
+                           struct error *error);
 /* For a call that says nothing until it is done: options->progress is told what the daemon waits for when that takes long. */
 struct wait client_patient_wait(struct tc_client *client, const struct tc_options *options);
 

@@ -52,7 +52,9 @@ static int ask_load(struct tc_client *client, struct load_question *question, co
 static int receive(struct tc_client *client, const struct wait *wait, struct tc_load *load, struct error *error)
 {
     const load_result *result = load->result;
-    const char *path = handoff_find(client->socket_path, result->handoff_socket, &load->arena);
+    const char *path = client_handoff(client, result->handoff_socket, wait, &load->arena, error);
+    if (!path)
+        return -1;
     if (!load_stream_of_files(result))
         return handoff_receive(path, result->handoff_token.data, wait, load->handoff.cuda, &load->handoff, error);
     load->file_bytes = arena_array(&load->arena, result->n_files + 1, sizeof *load->file_bytes);

@@ -44,7 +44,7 @@ const char *region_socket(struct tc_client *client, const struct wait *wait, str
     Tensorcast__Daemon__V1__StatusRequest request = TENSORCAST__DAEMON__V1__STATUS_REQUEST__INIT;
     const Tensorcast__Daemon__V1__StatusResponse *status = (const void *)rpc_client_get(
         client->rpc, "Status", &request.base, &tensorcast__daemon__v1__status_response__descriptor, wait, arena, error);
-    return status ? handoff_find(client->socket_path, status->handoff_socket, arena) : NULL;
+    return status ? client_handoff(client, status->handoff_socket, wait, arena, error) : NULL;
 }
 
 int region_offer(const char *socket, const struct handoff_region *offer, int memory_fd, const struct wait *wait,

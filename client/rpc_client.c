@@ -17,6 +17,7 @@
 #include "base/message_decode.h"
 #include "rpc_channel.h"
 #include "unix_connect.h"
+#include "unreachable.h"
 
 #define PACKAGE_PATH "/tensorcast.daemon.v1."
 #define USUAL_SERVICE "StoreDaemon/"
@@ -28,7 +29,7 @@ enum {
 };
 
 struct rpc_client {
-    char *socket_path;
+    char *socket_path, *other_path;
     pid_t pid; /* of the first call; 0 = there was none. Atomic */
     pthread_mutex_t lock;
     pthread_cond_t connected; /* or not: somebody has tried */
@@ -36,10 +37,11 @@ struct rpc_client {
     struct rpc_channel *channel; /* NULL until the first call */
 };
 
-struct rpc_client *rpc_client_create(const char *socket_path)
+struct rpc_client *rpc_client_create(const char *socket_path, const char *other_path)
 {
     struct rpc_client *client = memory_alloc(sizeof *client);
     client->socket_path = memory_copy_text(socket_path);
+    client->other_path = other_path ? memory_copy_text(other_path) : NULL;
     pthread_mutex_init(&client->lock, NULL);
     condition_init(&client->connected);
     return client;
@@ -61,17 +63,11 @@ void rpc_client_destroy(struct rpc_client *client)
         pthread_mutex_destroy(&client->lock);
     }
     free(client->socket_path);
+    free(client->other_path);
     free(client);
 }
 
 /* --- the connection -------------------------------------------------------------------------------------------------- */
-
-static int fail_unreachable(const struct rpc_client *client, const char *cause, struct error *error)
-{
-    return fail(error, ERROR_UNAVAILABLE, "DAEMON_UNREACHABLE",
-                "no daemon answers on %s (%s); is tensorcastd running, and may this user open its socket?",
-                client->socket_path, cause);
-}
 
 /* With the lock. Somebody else may connect meanwhile, for as long as the backlog is full. 0: *found is the connection, or NULL
  * when the caller is to make one. */
@@ -100,7 +96,7 @@ static struct rpc_channel *connect_channel(struct rpc_client *client, const stru
     if (fd >= 0)
         return rpc_channel_create(fd);
     if (failed != EAGAIN || wait_check(wait, error) == 0)
-        fail_unreachable(client, strerror(failed), error);
+        unreachable_socket(client->socket_path, client->other_path, failed, error);
     return NULL;
 }
 
@@ -223,7 +219,7 @@ static int judge_status(const struct asking *asking, struct error *error)
     if (code == ERROR_CANCELLED && wait_is_cancelled(asking->wait))
         return wait_cancelled(error);
     if (code == ERROR_UNAVAILABLE && !trailers->has_info)
-        return fail_unreachable(asking->client, told->message, error);
+        return unreachable_answer(asking->client->socket_path, told->message, error);
     if (code == ERROR_UNAVAILABLE)
         error_prefix(error, "the daemon at %s", asking->client->socket_path);
     memcpy(error->notes, told->notes, sizeof error->notes);
@@ -241,7 +237,7 @@ static int judge_end(const struct asking *asking, struct error *error)
     if (stream->end == RPC_END_MEMORY)
         return fail(error, ERROR_RESOURCE_EXHAUSTED, "OUT_OF_MEMORY", "the daemon's answer to %s: %s",
                     asking->question->method, stream->cause);
-    return fail_unreachable(asking->client, stream->cause, error);
+    return unreachable_answer(asking->client->socket_path, stream->cause, error);
 }
 
 static uint64_t time_left_ns(const struct wait *wait)

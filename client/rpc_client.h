@@ -12,7 +12,8 @@
 
 struct rpc_client;
 
-struct rpc_client *rpc_client_create(const char *socket_path);
+/* other_path: where a daemon was looked for in vain, for errors; NULL = nowhere. */
+struct rpc_client *rpc_client_create(const char *socket_path, const char *other_path);
 void rpc_client_destroy(struct rpc_client *client);
 
 struct rpc_question {

@@ -69,6 +69,13 @@ static int read_reference(struct args *args, struct error *error)
     return args->artifact ? 0 : -1;
 }
 
+static void offer_standalone(const struct args *args, struct error *error)
+{
+    bool may_stand_alone = command_table[args->command].options & OPTIONS_STANDALONE;
+    if (may_stand_alone && (error->kind == ERROR_KIND_DAEMON_UNREACHABLE || error->kind == ERROR_KIND_SOCKET_FORBIDDEN))
+        error_append(error, ", or pass --standalone");
+}
+
 /* Where tensors or a document go to standard output, nothing else does. */
 static void tell_programs(const struct args *args, const struct error *error)
 {
@@ -105,6 +112,7 @@ static int run_command(struct args *args)
         return INTERRUPT_EXIT_STATUS;
     if (status == 0)
         return EXIT_DONE;
+    offer_standalone(args, &error);
     tell_failure(args, has_told, &error);
     return failure_exit_status(&error);
 }

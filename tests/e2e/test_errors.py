@@ -57,6 +57,33 @@ def test_what_is_worth_a_retry_has_an_exit_status_of_its_own():
     assert nobody.run("status").code == 3
 
 
+@pytest.mark.parametrize("words, stands_alone", [(["status"], False), (["prewarm", "/m"], False), (["load", "/m"], True), (["fetch", "/m"], True)])
+def test_without_a_daemon_every_socket_is_named_and_what_to_do(tmp_path, words, stands_alone):
+    nobody = Tensorcast("")
+    outcome = nobody.run(*words, env={**nobody.environment, "XDG_RUNTIME_DIR": str(tmp_path)})
+    assert outcome.code == 3 and "/run/tensorcast/daemon.sock" in outcome.err and f"{tmp_path}/tensorcast/daemon.sock" in outcome.err
+    assert "tensorcastd --user &" in outcome.err and ("--standalone" in outcome.err) == stands_alone
+
+
+def test_a_user_who_may_not_open_the_socket_is_not_sent_to_try_again(daemon):
+    daemon.folder.chmod(0o711)
+    error = error_of(daemon.cli.run("status", "--json", user=4711, group=4711, extra_groups=[]))
+    assert (error["code"], error["reason"]) == ("PERMISSION_DENIED", "SOCKET_FORBIDDEN")
+    assert "user 4711" in error["message"] and f"{daemon.socket} (0660 " in error["message"]
+
+
+@pytest.mark.parametrize("command", ["load", "inspect"])
+def test_one_socket_without_the_other_is_told_only_to_what_needs_both(daemon, models, small, command):
+    daemon.handoff.rename(daemon.folder / "elsewhere")
+    outcome = daemon.cli.run(command, f"{models}/m", "--json")
+    if command == "inspect":
+        assert outcome.code == 0
+    else:
+        error = error_of(outcome)
+        assert (error["code"], error["reason"]) == ("FAILED_PRECONDITION", "HANDOFF_NOT_MOUNTED")
+        assert f"the folder of both sockets ({daemon.folder})" in error["message"]
+
+
 def test_wrong_usage_is_text_without_json(daemon):
     outcome = daemon.cli.run("load")
     assert (outcome.code, outcome.out) == (2, "") and "needs an artifact" in outcome.err

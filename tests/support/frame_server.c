@@ -210,7 +210,7 @@ int frame_server_ask(struct rpc_client *client)
 
 void frame_server_fails_with(enum error_code code, const char *reason, const char *words)
 {
-    struct rpc_client *client = rpc_client_create(frame_server.path);
+    struct rpc_client *client = rpc_client_create(frame_server.path, NULL);
     assert_int_equal(frame_server_ask(client), -1);
     rpc_client_destroy(client);
     assert_string_equal(error_code_name(frame_server_error.code), error_code_name(code));

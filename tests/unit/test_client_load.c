@@ -184,7 +184,10 @@ static void a_hand_off_that_is_not_sound_is_refused(void **state)
     client_scene.handoff.mood = FAKE_CLOSES;
     assert_load_fails(ERROR_UNAVAILABLE, "HANDOFF_REFUSED");
     snprintf(client_scene.handoff.path, sizeof client_scene.handoff.path, "%s/nobody", client_scene.folder);
-    assert_load_fails(ERROR_UNAVAILABLE, "HANDOFF_UNREACHABLE");
+    assert_load_fails(ERROR_FAILED_PRECONDITION, "HANDOFF_NOT_MOUNTED"); /* the daemon answers: it has both sockets */
+    assert_int_equal(close(creat(client_scene.handoff.path, 0600)), 0);
+    assert_load_fails(ERROR_UNAVAILABLE, "HANDOFF_UNREACHABLE"); /* it is there, and nothing listens any more */
+    assert_int_equal(unlink(client_scene.handoff.path), 0);
     snprintf(client_scene.handoff.path, sizeof client_scene.handoff.path, "%s/daemon.handoff", client_scene.folder);
     rpc_fixture_await(no_lease, NULL, "failed loads hold no lease");
 }

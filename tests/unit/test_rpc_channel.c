@@ -24,7 +24,7 @@ static int start(void **state)
 {
     if (rpc_scene_start(state))
         return -1;
-    client = rpc_client_create(rpc_scene.fixture.socket);
+    client = rpc_client_create(rpc_scene.fixture.socket, NULL);
     return 0;
 }
 

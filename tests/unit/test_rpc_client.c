@@ -25,7 +25,7 @@ static void an_answer_is_read(void **state)
     (void)state;
     frame_server_say_settings();
     frame_server_say_seven(1);
-    struct rpc_client *client = rpc_client_create(frame_server.path);
+    struct rpc_client *client = rpc_client_create(frame_server.path, NULL);
     assert_int_equal(frame_server_ask(client), 7);
     rpc_client_destroy(client);
 }
@@ -55,7 +55,7 @@ static void an_interim_answer_is_waited_through(void **state)
     frame_server_say_settings();
     frame_server_say_headers(1, 0, ":status", "103", NULL);
     frame_server_say_seven(1);
-    struct rpc_client *client = rpc_client_create(frame_server.path);
+    struct rpc_client *client = rpc_client_create(frame_server.path, NULL);
     assert_int_equal(frame_server_ask(client), 7);
     rpc_client_destroy(client);
 }

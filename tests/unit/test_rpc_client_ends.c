@@ -82,7 +82,7 @@ static void a_call_that_was_refused_is_asked_again(void **state)
     frame_server_say_seven(1);
     frame_server_answer = frame_server_answers;
     frame_server.n_answers = 2;
-    struct rpc_client *client = rpc_client_create(frame_server.path);
+    struct rpc_client *client = rpc_client_create(frame_server.path, NULL);
     assert_int_equal(frame_server_ask(client), 7);
     rpc_client_destroy(client);
     assert_int_equal(frame_server.n_connections, 2);
@@ -100,7 +100,7 @@ static void a_connection_that_the_daemon_ends_is_made_again(void **state)
     frame_server_answer->hangs = true;
     frame_server_answer = frame_server_answers;
     frame_server.n_answers = 2;
-    struct rpc_client *client = rpc_client_create(frame_server.path);
+    struct rpc_client *client = rpc_client_create(frame_server.path, NULL);
     assert_int_equal(frame_server_ask(client), 7);
     assert_int_equal(frame_server_ask(client), 7);
     rpc_client_destroy(client);
@@ -113,7 +113,7 @@ static void a_goaway_in_front_of_the_answer_does_not_cost_it(void **state)
     frame_server_say_settings();
     say_goaway(1, 0);
     frame_server_say_seven(1);
-    struct rpc_client *client = rpc_client_create(frame_server.path);
+    struct rpc_client *client = rpc_client_create(frame_server.path, NULL);
     assert_int_equal(frame_server_ask(client), 7);
     rpc_client_destroy(client);
     assert_int_equal(frame_server.n_connections, 1);
@@ -137,7 +137,7 @@ static void floods_of_pings_are_survived(void **state)
     for (int i = 0; i < 20000; i++)
         frame_server_say_frame(PING, 0, 0, "12345678", 8);
     frame_server_say_seven(1);
-    struct rpc_client *client = rpc_client_create(frame_server.path);
+    struct rpc_client *client = rpc_client_create(frame_server.path, NULL);
     if (frame_server_ask(client) < 0)
         assert_int_equal(frame_server_error.code, ERROR_UNAVAILABLE);
     rpc_client_destroy(client);
@@ -174,7 +174,7 @@ static void a_passed_deadline_cancels_the_call_at_the_daemon(void **state)
     frame_server_say_settings();
     frame_server_answer->hangs = true;
     pthread_create(&thread, NULL, let_time_pass, NULL);
-    struct rpc_client *client = rpc_client_create(frame_server.path);
+    struct rpc_client *client = rpc_client_create(frame_server.path, NULL);
     assert_int_equal(frame_server_ask_with(client, &wait), -1);
     pthread_join(thread, NULL);
     ahead_ns = 0;
@@ -201,7 +201,7 @@ static void a_raised_flag_cancels_the_call_at_the_daemon(void **state)
     frame_server_say_head(1);
     frame_server_answer->hangs = true;
     pthread_create(&thread, NULL, raise_when_asked, cancel);
-    struct rpc_client *client = rpc_client_create(frame_server.path);
+    struct rpc_client *client = rpc_client_create(frame_server.path, NULL);
     assert_int_equal(frame_server_ask_with(client, &wait), -1);
     assert_int_equal(frame_server_error.code, ERROR_CANCELLED);
     assert_true(is_reset_by(CANCEL));
@@ -225,7 +225,7 @@ static void what_was_told_is_in_the_error_of_the_deadline(void **state)
     wait.tell = tell_that_an_hour_passed;
     frame_server_say_settings();
     frame_server_answer->hangs = true;
-    struct rpc_client *client = rpc_client_create(frame_server.path);
+    struct rpc_client *client = rpc_client_create(frame_server.path, NULL);
     assert_int_equal(frame_server_ask_with(client, &wait), -1);
     ahead_ns = 0;
     assert_int_equal(frame_server_error.code, ERROR_DEADLINE_EXCEEDED);
@@ -239,7 +239,7 @@ static void who_says_nothing_for_20_s_is_no_daemon(void **state)
     (void)state;
     wait.tell = tell_that_an_hour_passed;
     frame_server_answer->hangs = true;
-    struct rpc_client *client = rpc_client_create(frame_server.path);
+    struct rpc_client *client = rpc_client_create(frame_server.path, NULL);
     assert_int_equal(frame_server_ask_with(client, &wait), -1);
     ahead_ns = 0;
     assert_string_equal(frame_server_error.reason, "DAEMON_UNREACHABLE");
@@ -254,7 +254,7 @@ static void the_daemons_end_at_our_deadline_is_told_as_ours(void **state)
     frame_server_say_settings();
     frame_server_say_head(1);
     frame_server_say_status(1, "4");
-    struct rpc_client *client = rpc_client_create(frame_server.path);
+    struct rpc_client *client = rpc_client_create(frame_server.path, NULL);
     assert_int_equal(frame_server_ask_with(client, &wait), -1);
     assert_int_equal(frame_server_error.code, ERROR_DEADLINE_EXCEEDED);
     assert_string_equal(frame_server_error.message, "not done within the time limit of 600000 ms");
