@@ -17,6 +17,8 @@ enum {
 /* A plain UTF-8 file name, not hidden, with the ending of a configuration, a tokenizer, a template or model code; or a
  * licence (LICENSE, NOTICE). Never one with a slash or a control character, never tensors or their index. */
 bool sidecar_name_is_valid(const char *name);
+/* An index of tensor files: no sidecar, and served only to clients that ask for it by name. */
+bool sidecar_name_is_index(const char *name);
 uint64_t sidecar_max_bytes(const char *name);
 
 /* What to try where a source cannot be listed; ends with NULL. */

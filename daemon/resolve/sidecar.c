@@ -107,7 +107,8 @@ struct sidecars *sidecars_open(const char *reference, const struct source_option
     if (!failed)
         failed = n_names ? 0 : add_all(&search);
     for (size_t i = 0; i < n_names && !failed; i++) {
-        bool possible = sidecar_name_is_valid(names[i]) && !sidecars->source->is_single_file;
+        bool is_served = sidecar_name_is_valid(names[i]) || sidecar_name_is_index(names[i]);
+        bool possible = is_served && !sidecars->source->is_single_file;
         int added = possible ? add_sidecar(&search, names[i]) : 0;
         if (added <= 0)
             failed = added < 0 ? -1 : fail_missing(sidecars->source->reference, names[i], error);

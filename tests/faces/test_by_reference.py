@@ -25,9 +25,9 @@ def test_auto_classes_find_their_class(answers):
     assert "nobody" in answers["nobody"]["error"]
 
 
-def test_a_variant_is_loaded_where_the_folder_has_no_other_weights_and_refused_elsewhere(answers, models):
+def test_a_variant_is_loaded_where_the_folder_has_one_and_refused_elsewhere(answers, models):
     assert answers["variant"]["digest"] == models.digests["llama in bfloat16"]
-    assert "those of model.safetensors" in answers["no variant"]["error"]
+    assert "has no model.fp16.safetensors and no model.safetensors.index.fp16.json" in answers["no variant"]["error"]
 
 
 def test_the_example_says_something(answers):

@@ -111,6 +111,19 @@ static void a_name_that_is_none_or_is_not_there_is_not_found(void **state)
         assert_fails(&names[i], 1, ERROR_NOT_FOUND, "NO_SUCH_SIDECAR");
 }
 
+static void an_index_is_opened_by_its_name_and_listed_nowhere(void **state)
+{
+    const char *index[] = {"model.safetensors.index.json"};
+    (void)state;
+    put("config.json", "{}");
+    put(index[0], "{}");
+    struct sidecars *found = find(index, 1), *all = find(NULL, 0);
+    assert_found(found, index, 1);
+    assert_found(all, (const char *[]){"config.json"}, 1);
+    sidecars_close(found);
+    sidecars_close(all);
+}
+
 static void a_file_of_the_limit_is_found_and_one_byte_more_is_not(void **state)
 {
     static const char *const expected[] = {"a.json"}, *const too_large[] = {"b.json"};
@@ -256,6 +269,7 @@ int main(void)
         IN_FOLDER(a_folder_s_small_files_are_found_and_nothing_else),
         IN_FOLDER(files_that_are_asked_for_come_in_that_order),
         IN_FOLDER(a_name_that_is_none_or_is_not_there_is_not_found),
+        IN_FOLDER(an_index_is_opened_by_its_name_and_listed_nowhere),
         IN_FOLDER(a_file_of_the_limit_is_found_and_one_byte_more_is_not),
         IN_FOLDER(manifest_json_may_have_a_gib_and_not_a_byte_more),
         IN_FOLDER(there_may_be_128_of_them_and_no_more),

@@ -81,6 +81,17 @@ static void what_is_tried_unlisted_is_valid_itself(void **state)
         assert_true(sidecar_name_is_valid(*name));
 }
 
+static void an_index_of_tensor_files_is_told_by_its_plain_name(void **state)
+{
+    (void)state;
+    assert_true(sidecar_name_is_index("model.safetensors.index.json"));
+    assert_true(sidecar_name_is_index("diffusion_pytorch_model.safetensors.index.json"));
+    assert_false(sidecar_name_is_index("config.json"));
+    assert_false(sidecar_name_is_index("../model.safetensors.index.json"));
+    assert_false(sidecar_name_is_index(".index.json"));
+    assert_false(sidecar_name_is_index("model.safetensors"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -88,6 +99,7 @@ int main(void)
         cmocka_unit_test(tensors_hidden_files_and_paths_are_none),
         cmocka_unit_test(a_name_may_have_255_bytes_and_no_more),
         cmocka_unit_test(what_is_tried_unlisted_is_valid_itself),
+        cmocka_unit_test(an_index_of_tensor_files_is_told_by_its_plain_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

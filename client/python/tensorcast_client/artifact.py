@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from .client import Client
 
 
-_FOR_THE_PACKAGE = {"expect", "facts", "known_facts", "telling_lines", "variant_json"}  # not what users look for
+_FOR_THE_PACKAGE = {"at", "expect", "facts", "known_facts", "telling_lines", "variant_json"}  # not what users look for
 
 
 class Artifact(Mapping[str, LazyTensor]):
@@ -88,6 +88,12 @@ class Artifact(Mapping[str, LazyTensor]):
         recipe: the path of a YAML or JSON file, {"version": 1, "steps": [...]}, or a built-in one such as "fp8-block-to-bf16".
         set: values for its ${KEY}, before those of the artifact's config.json. docs/variants.md has the steps."""
         return Artifact(self._client, self.reference, self.allow_missing_shards, (*self._recipes, recipes.read(recipe, set)))
+
+    def at(self, reference):
+        """The same of another reference, with the recipe and its values of this one. For this package."""
+        made = Artifact(self._client, reference, self.allow_missing_shards, self._recipes)
+        made._variant = self.variant_json()
+        return made
 
     def variant_json(self):
         """The recipe as it goes to the daemon, None when there is none. For whoever sends a request."""

@@ -14,17 +14,23 @@ import tempfile
 from .sidecars import new_file_mode
 
 
-def fetched(artifact, described, cache, header, keep=(), without=()):
+def fetched(artifact, described, cache, header, keep=()):
     """(the folder, names of the files that came with the artifact). described: artifact.describe(). header: the name of the file
-    that is a header without data. What the artifact had the last time is removed, but for `keep`; so are files `without`."""
+    that is a header without data. What the artifact had the last time is removed, but for `keep`."""
     folder = path_of(artifact, cache)
-    names = {file.name for file in artifact.fetch_sidecars(folder)} - set(without)
-    for name in set(os.listdir(folder)) - names - {header, *keep}:
-        if not name.startswith("."):
-            with contextlib.suppress(FileNotFoundError):  # another process does the same
-                os.unlink(os.path.join(folder, name))
+    names = {file.name for file in artifact.fetch_sidecars(folder)}
+    tidy(folder, names | {header, *keep})
     write(folder, header, header_of(described["tensors"]))
     return folder, names
+
+
+def tidy(folder, names):
+    """Removes files but these."""
+    kept = {name.partition("/")[0] for name in names}
+    for name in set(os.listdir(folder)) - kept:
+        if not name.startswith("."):
+            with contextlib.suppress(FileNotFoundError, IsADirectoryError):  # another process does the same
+                os.unlink(os.path.join(folder, name))
 
 
 def default_cache(program):
@@ -32,11 +38,11 @@ def default_cache(program):
     return os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "tensorcast", program)
 
 
-def path_of(artifact, cache):
-    """The same for the same reference and variant; its last part is the model's name."""
+def path_of(artifact, cache, more=b""):
+    """The same for the same reference, recipe and `more`; its last part is the model's name."""
     reference, variant = artifact.reference, artifact.variant_json()
     name = reference.rstrip("/").rpartition("/")[2].partition("?")[0] or "model"
-    key = reference.encode() + (b"\0" + variant if variant else b"")
+    key = reference.encode() + (b"\0" + variant if variant else b"") + more
     return os.path.join(os.path.abspath(cache), hashlib.sha256(key).hexdigest()[:16], name)
 
 
@@ -52,6 +58,7 @@ def header_of(tensors):
 
 def write(folder, name, content):
     """The file appears, or is replaced, when all of it is there; who may read files of this process may read it."""
+    os.makedirs(os.path.dirname(os.path.join(folder, name)), exist_ok=True)
     handle, temporary = tempfile.mkstemp(prefix=".tensorcast-", dir=folder)
     try:
         with os.fdopen(handle, "wb") as file:

@@ -56,19 +56,24 @@ def fetch(client, reference, folder, names):
 
 def config_of(client, reference):
     """What the artifact's config.json says at its top level; nothing when it has none."""
+    return document_of(client, reference, "config.json")
+
+
+def document_of(client, reference, name):
+    """The object in a JSON file beside an artifact's tensors, such as an index; {} when there is none."""
     with tempfile.TemporaryDirectory(prefix="tensorcast-") as folder:
         try:
-            fetch(client, reference, folder, ["config.json"])
+            fetch(client, reference, folder, [name])
         except errors.TensorcastError as error:
             if error.reason != "NO_SUCH_SIDECAR":
                 raise
             return {}
         try:
-            with open(os.path.join(folder, "config.json"), "rb") as file:
-                config = json.load(file)
+            with open(os.path.join(folder, name), "rb") as file:
+                document = json.load(file)
         except (ValueError, RecursionError) as error:
-            raise errors.invalid(f"the config.json of {shown(reference)} is no JSON: {error}", "BAD_CONFIG") from None
-    return config if isinstance(config, dict) else {}
+            raise errors.invalid(f"the {name} of {shown(reference)} is no JSON: {error}", "BAD_CONFIG") from None
+    return document if isinstance(document, dict) else {}
 
 
 def events(client, request):

@@ -6,8 +6,8 @@
     model = from_pretrained(AutoModelForCausalLM, "gs://bucket/llama", dtype="bfloat16")
     tokenizer = from_pretrained(AutoTokenizer, "gs://bucket/llama")
 
-transformers wants a folder, so it gets one with the small files, fetched through the daemon, and a model.safetensors that is a
-header without data. Files of such folders it opens by ours instead of safetensors.safe_open; all others as before.
+transformers wants a folder, so it gets one with the small files, fetched through the daemon, and files of weights that are
+headers without data. Files of such folders it opens by ours instead of safetensors.safe_open; all others as before.
 """
 from __future__ import annotations
 
@@ -19,12 +19,10 @@ from typing import Any
 
 from grpc import StatusCode
 
-from . import errors, model_folder
+from . import errors, model_files, model_folder
 from .artifact import Artifact
 from .shortcuts import artifact as artifact_of
 
-_HEADER = "model.safetensors"
-_INDEX = "model.safetensors.index.json"  # of an artifact of several files; transformers would look for them
 # what opens safetensors files by a name of its own; accelerate opens them again for what is offloaded to disk
 _OPENERS = ("transformers.modeling_utils", "transformers.modeling_layers", "transformers.integrations.accelerate", "accelerate.utils.offload")
 _SHARDED = ("tp_plan", "tp_size", "distributed_config", "device_mesh")  # arguments that make each rank take its part only
@@ -81,8 +79,8 @@ def from_pretrained(cls: Any, reference: str | os.PathLike[str] | Artifact, *arg
     """cls.from_pretrained(reference, *args, **kwargs) with weights and small files through the daemon.
 
     cls: an Auto class or a concrete one: of models, configurations, tokenizers, processors. reference: a path, "gs://bucket/llama"
-    and the like, or an Artifact, also a variant. Arguments are those of transformers, but for revision and subfolder, which a
-    reference says itself ("hf://org/name@revision"); of variant it is checked that the files' names say it.
+    and the like, or an Artifact, also a variant. Of a folder those files are taken that transformers takes. Arguments are those of
+    transformers, but for revision and subfolder, which a reference says itself ("hf://org/name@revision").
 
     Parameters that the model takes as they are in the checkpoint share the daemon's memory with other processes of this host until
     they are written to. With tp_plan="auto" or a DistributedConfig each rank loads its own parts, and nothing else."""
@@ -96,10 +94,15 @@ def from_pretrained(cls: Any, reference: str | os.PathLike[str] | Artifact, *arg
             raise errors.invalid(f"{name} is part of the reference: hf://org/name@revision, or the folder's own reference", "BAD_OPTION")
     kwargs.pop("disable_mmap", None)  # nothing is mapped from a file
     source = reference if isinstance(reference, Artifact) else artifact_of(reference)
-    _check_variant(source, kwargs.pop("variant", None))
-    if _has_weights(cls) and all(kwargs.get(name) is None for name in _SHARDED):
-        _begin_to_load(source)
-    folder = _folder_of(source)
+    variant = kwargs.pop("variant", None)
+    if model_files.is_file(source.reference):
+        _check_variant(source, variant)
+    has_weights = _has_weights(cls)
+    folder, weights = _folder_of(source, variant, has_weights)
+    if has_weights and variant is not None:
+        kwargs["variant"] = variant
+    if all(kwargs.get(name) is None for name in _SHARDED):
+        _begin_to_load(weights)
     _install()
     return cls.from_pretrained(folder, *args, **kwargs)
 
@@ -117,20 +120,31 @@ def _has_weights(cls):
     return hasattr(cls, "_model_mapping") or any(base.__name__ == "PreTrainedModel" for base in getattr(cls, "__mro__", ()))
 
 
-def _begin_to_load(source):
+def _begin_to_load(weights):
     """The daemon reads while transformers builds the model; who opens the weights then finds all of them, or waits for them."""
-    try:
-        source.prewarm(detach=True)
-    except errors.TensorcastError as error:  # told again by what needs it; without room they are loaded in parts
-        if error.code is not StatusCode.RESOURCE_EXHAUSTED:
-            raise
+    for artifact in weights:
+        try:
+            artifact.prewarm(detach=True)
+        except errors.TensorcastError as error:  # told again by what needs it; without room they are loaded in parts
+            if error.code is not StatusCode.RESOURCE_EXHAUSTED:
+                raise
 
 
-def _folder_of(source):
+def _folder_of(source, variant, has_weights):
+    """(the folder that transformers gets, the artifacts that stand for the files of weights in it)"""
     cache = os.environ.get("TENSORCAST_MODEL_CACHE") or model_folder.default_cache("transformers")
-    folder, _ = model_folder.fetched(source, source.describe(), cache, _HEADER, without=(_INDEX,))
-    _models[os.path.join(folder, _HEADER)] = source
-    return folder
+    folder = model_folder.path_of(source, cache, b"" if variant is None else b"\0" + str(variant).encode())
+    names = {file.name for file in source.fetch_sidecars(folder)}
+    if not has_weights:
+        return folder, ()
+    weights = model_files.taken(source, variant, names)
+    headers = {name: model_folder.header_of(artifact.describe()["tensors"]) for name, artifact in weights.artifacts.items()}
+    files = {**headers, **dict([weights.index] if weights.index else [])}
+    model_folder.tidy(folder, names | files.keys())
+    for name, content in files.items():
+        model_folder.write(folder, name, content)
+    _models.update((os.path.join(folder, name), artifact) for name, artifact in weights.artifacts.items())
+    return folder, weights.artifacts.values()
 
 
 def _install():
