@@ -143,8 +143,9 @@ static const struct config_key keys_before_stores[] = {
     {"sources.http.hedge_percent", CONFIG_INTEGER, FIELD(sources.http.hedge_percent), .fallback = "5", .max = 100,
      .help = "Of all requests, how many may be asked a second time for being slow. 0: none."},
     {"sources.http.ca_file", CONFIG_PATH, FIELD(sources.http.ca_file), .fallback = "", .may_be_empty = true,
-     .help = "Certificates that servers must be signed by. Empty: SSL_CERT_FILE, CURL_CA_BUNDLE, AWS_CA_BUNDLE or "
-             "REQUESTS_CA_BUNDLE, then the system's."},
+     .help = "Certificates that servers must be signed by, a file or a folder. Empty: for s3:// AWS_CA_BUNDLE and the profile's "
+             "ca_bundle, then for all REQUESTS_CA_BUNDLE, CURL_CA_BUNDLE, AWS_CA_BUNDLE, SSL_CERT_FILE, SSL_CERT_DIR, then the "
+             "system's."},
     {"sources.http.allow_plain", CONFIG_BOOL, FIELD(sources.http.allow_plain), .fallback = "false",
      .help = "Lets http:// be used to other hosts than this one. What arrives that way may have been changed on the way."},
 };

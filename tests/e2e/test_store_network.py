@@ -87,6 +87,19 @@ def test_every_store_over_tls_with_a_private_authority(secure_fake, fake, author
     assert placed.is_delivered(load(daemon, placed))
 
 
+@pytest.mark.parametrize("how", ["environment", "profile"])
+def test_buckets_trust_the_authority_that_the_aws_settings_name(secure_fake, fake, authority, store_daemon, tmp_path, how):
+    """What conda, nix and others set for every program does not come first."""
+    secure_fake.world.aws.update(fake.world.aws)
+    placed = one(secure_fake, "s3")
+    certificates.make(tmp_path / "other")
+    (tmp_path / "aws").write_text(f"[profile own]\nca_bundle = {authority / 'ca.pem'}\n[default]\nca_bundle = /no/such/file\n")
+    named = {"AWS_CA_BUNDLE": str(authority / "ca.pem")} if how == "environment" else {"AWS_PROFILE": "own"}
+    environment = {"AWS_CONFIG_FILE": str(tmp_path / "aws"), "SSL_CERT_FILE": str(tmp_path / "other/ca.pem"), **named}
+    daemon = store_daemon(environment=environment, s3={"endpoint": secure_fake.url("s3")})
+    assert placed.is_delivered(load(daemon, placed))
+
+
 @pytest.mark.parametrize("name", ["SSL_CERT_FILE", "CURL_CA_BUNDLE", "AWS_CA_BUNDLE", "REQUESTS_CA_BUNDLE"])
 def test_the_authority_is_found_under_the_names_users_know(secure_fake, authority, store_daemon, name):
     placed = one(secure_fake, "http")

@@ -19,7 +19,9 @@ static char folder[] = "/tmp/test_http_tls.XXXXXX", own_ca[64], other_ca[64];
 static unsigned port;
 static pid_t server = -1;
 static int server_input = -1;
-static const char *const variables[] = {"SSL_CERT_FILE", "CURL_CA_BUNDLE", "AWS_CA_BUNDLE", "REQUESTS_CA_BUNDLE"};
+static const char *const variables[] = {"REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "AWS_CA_BUNDLE", "SSL_CERT_FILE",
+                                        "SSL_CERT_DIR"};
+enum { N_VARIABLES = sizeof variables / sizeof variables[0] };
 
 static bool make_certificate(const char *name)
 {
@@ -65,7 +67,7 @@ static bool start_server(void)
 static int set_up(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < 4; i++)
+    for (size_t i = 0; i < N_VARIABLES; i++)
         unsetenv(variables[i]);
     signal(SIGPIPE, SIG_IGN);
     if (!mkdtemp(folder) || !make_certificate("own") || !make_certificate("other") || !start_server())
@@ -88,15 +90,25 @@ static int tear_down(void **state)
     return system(command) == 0 ? 0 : -1;
 }
 
+static const char *store_ca;
+
+static int name_ca(void *data, struct http_attempt *attempt, struct error *error)
+{
+    (void)data, (void)error;
+    http_attempt_set_ca_file(attempt, store_ca);
+    return 0;
+}
+
 static int fetch(const char *ca_file, const char *host, struct error *error)
 {
+    const struct http_store store = {.prepare = name_ca};
     struct http_engine_options options = {.ca_file = ca_file, .backoff_ms = 2};
     struct http_engine *engine;
     struct http_reply reply;
     char url[64];
     assert_int_equal(http_engine_create(&options, &engine, error), 0);
     snprintf(url, sizeof url, "https://%s:%u/f", host, port);
-    struct http_call call = {.url = url, .max_reply_bytes = 100};
+    struct http_call call = {.store = &store, .url = url, .max_reply_bytes = 100};
     int result = http_fetch(engine, &call, &reply, error);
     if (result == 0) {
         assert_string_equal(reply.body, "hello\n");
@@ -139,7 +151,7 @@ static void the_environment_names_the_ca_in_its_order_and_options_come_first(voi
 {
     struct error error;
     (void)state;
-    for (size_t i = 4; i > 0; i--) {
+    for (size_t i = N_VARIABLES; i > 0; i--) {
         setenv(variables[i - 1], own_ca, 1);
         assert_int_equal(fetch(NULL, "localhost", &error), 0);
         assert_int_equal(fetch(other_ca, "localhost", &error), -1);
@@ -147,8 +159,38 @@ static void the_environment_names_the_ca_in_its_order_and_options_come_first(voi
         assert_int_equal(fetch(NULL, "localhost", &error), -1);
         assert_int_equal(fetch(own_ca, "localhost", &error), 0);
     }
-    for (size_t i = 0; i < 4; i++)
+    for (size_t i = 0; i < N_VARIABLES; i++)
         unsetenv(variables[i]);
+}
+
+static void a_folder_of_authorities_is_taken_like_a_file(void **state)
+{
+    char command[256], hashed[64];
+    struct error error;
+    (void)state;
+    snprintf(hashed, sizeof hashed, "%s/hashed", folder);
+    snprintf(command, sizeof command, "mkdir %s && cp %s %s && openssl rehash %s", hashed, own_ca, hashed, hashed);
+    assert_int_equal(system(command), 0);
+    assert_int_equal(fetch(hashed, "localhost", &error), 0);
+    setenv("SSL_CERT_DIR", hashed, 1);
+    assert_int_equal(fetch(NULL, "localhost", &error), 0);
+    unsetenv("SSL_CERT_DIR");
+}
+
+static void a_stores_own_authority_comes_before_the_environments_and_after_the_options(void **state)
+{
+    struct error error;
+    (void)state;
+    setenv("REQUESTS_CA_BUNDLE", other_ca, 1);
+    store_ca = own_ca;
+    assert_int_equal(fetch(NULL, "localhost", &error), 0);
+    assert_int_equal(fetch(other_ca, "localhost", &error), -1);
+    store_ca = other_ca;
+    setenv("REQUESTS_CA_BUNDLE", own_ca, 1);
+    assert_int_equal(fetch(NULL, "localhost", &error), -1);
+    assert_non_null(strstr(error.message, other_ca));
+    store_ca = NULL;
+    unsetenv("REQUESTS_CA_BUNDLE");
 }
 
 static void a_ca_file_that_is_not_there_is_refused_at_once(void **state)
@@ -168,6 +210,8 @@ int main(void)
         cmocka_unit_test(a_server_of_another_ca_is_a_final_error_that_names_the_ca_file),
         cmocka_unit_test(a_certificate_for_another_name_is_refused),
         cmocka_unit_test(the_environment_names_the_ca_in_its_order_and_options_come_first),
+        cmocka_unit_test(a_folder_of_authorities_is_taken_like_a_file),
+        cmocka_unit_test(a_stores_own_authority_comes_before_the_environments_and_after_the_options),
         cmocka_unit_test(a_ca_file_that_is_not_there_is_refused_at_once),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

@@ -39,7 +39,7 @@ struct http_engine_options {        /* 0 or NULL = the default in parentheses */
     uint32_t hedge_percent;  /* of requests that may be hedged (5); 0 means the default, so none is 101 */
     uint64_t turn_ms;        /* a request keeps its slot for so long at least when others wait for one (2000) */
     uint64_t backoff_ms;     /* at most before the first retry, doubling up to 80 times as much (200) */
-    const char *ca_file;     /* NULL = SSL_CERT_FILE, CURL_CA_BUNDLE, AWS_CA_BUNDLE, REQUESTS_CA_BUNDLE, then the system's */
+    const char *ca_file;     /* or a folder; NULL = what http_engine_create() finds in the environment, then the system's */
     const char *user_agent;  /* "tensorcast/VERSION" */
     /* For tests: a socket of theirs, or -1; they may change where it will be connected to. Engine's thread. */
     int (*open_socket)(void *data, struct sockaddr_storage *address, socklen_t *address_bytes);
@@ -82,6 +82,9 @@ void http_attempt_add_header(struct http_attempt *attempt, const char *name,
                              const char *value); /* replaces one of that name */
 
 void http_attempt_set_credential(struct http_attempt *attempt, uint64_t generation); /* judge finds it in the reply */
+/* Certificates that this server must be signed by, unless the engine's options name some: a file or a folder. The text
+ * outlives the engine. */
+void http_attempt_set_ca_file(struct http_attempt *attempt, const char *ca_file);
 
 enum http_verdict {
     HTTP_FAIL,          /* final; the error says why */
@@ -108,6 +111,9 @@ enum error_code http_error_code(int status, enum http_verdict verdict);
 /* What any store means: 408, 429, 500, 502, 503, 504 are worth a retry (429 and 503 throttle), 401 and 403 are
  * PERMISSION_DENIED, 404 and 410 NOT_FOUND, 412 and 416 FAILED_PRECONDITION, other answers UNAVAILABLE or INTERNAL. */
 enum http_verdict http_judge(const struct http_reply *reply, struct error *error);
+
+/* Whether the answer is a page for people, as applications and portals send whatever was asked for. */
+bool http_reply_is_page(const struct http_reply *reply);
 
 /* --- the two calls --- */
 

@@ -68,6 +68,11 @@ void http_attempt_set_credential(struct http_attempt *attempt, uint64_t generati
     attempt->credential = generation;
 }
 
+void http_attempt_set_ca_file(struct http_attempt *attempt, const char *ca_file)
+{
+    attempt->ca_file = ca_file;
+}
+
 int http_attempt_admit(struct http_attempt *attempt, const struct http_call *call, const struct http_fence *fence,
                        struct error *error)
 {

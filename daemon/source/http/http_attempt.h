@@ -16,6 +16,7 @@ struct http_attempt {        /* zeroed = empty */
     struct http_header *headers; /* owned, as are their strings */
     size_t n_headers, headers_room;
     uint64_t credential; /* which one prepare used */
+    const char *ca_file; /* what prepare named, or NULL */
     bool is_malformed;   /* a header held a line break */
 };
 

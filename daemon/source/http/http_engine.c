@@ -17,10 +17,12 @@ static uint64_t or_default(uint64_t value, uint64_t otherwise)
     return value ? value : otherwise;
 }
 
-/* libcurl itself reads none of these; its command does, and so do Python's clients. */
+/* libcurl itself reads none of these; its command does, and so do Python's clients. Those that tools set by themselves
+ * (conda, nix) come after those that only a person sets. */
 static const char *ca_from_environment(void)
 {
-    static const char *const names[] = {"SSL_CERT_FILE", "CURL_CA_BUNDLE", "AWS_CA_BUNDLE", "REQUESTS_CA_BUNDLE"};
+    static const char *const names[] = {"REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "AWS_CA_BUNDLE", "SSL_CERT_FILE",
+                                        "SSL_CERT_DIR"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         const char *path = getenv(names[i]);
         if (path && *path)
@@ -59,11 +61,13 @@ static void start_curl(void)
 int http_engine_create(const struct http_engine_options *options, struct http_engine **engine, struct error *error)
 {
     pthread_once(&once, start_curl);
-    const char *ca_file = options && options->ca_file && *options->ca_file ? options->ca_file : ca_from_environment();
+    bool is_ca_configured = options && options->ca_file && *options->ca_file;
+    const char *ca_file = is_ca_configured ? options->ca_file : ca_from_environment();
     if (ca_file && access(ca_file, R_OK) != 0)
         return fail(error, ERROR_INVALID_ARGUMENT, "NO_CA_FILE", "the CA file %s cannot be read", ca_file);
     struct http_engine *new = memory_alloc(sizeof *new);
     new->options = fill_in(options, ca_file);
+    new->is_ca_configured = is_ca_configured;
     http_origins_init(&new->origins, new->options.max_host_connections);
     http_slots_init(&new->slots, &new->origins, new->options.max_connections);
     pthread_mutex_init(&new->easy_lock, NULL);

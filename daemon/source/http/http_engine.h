@@ -16,6 +16,7 @@ enum { HTTP_MAX_MOVERS = 8 };
 
 struct http_engine {
     struct http_engine_options options; /* strings owned */
+    bool is_ca_configured;              /* whatever a store names */
     struct http_origins origins;
     struct http_slots slots;
     struct http_mover *movers[HTTP_MAX_MOVERS];

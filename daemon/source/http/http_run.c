@@ -39,10 +39,13 @@ static int prepare_attempt(struct http_run *run, struct error *error)
     const struct http_store *store = run->call.store;
     char name[URL_ORIGIN_CHARS];
     http_attempt_begin(&run->attempt, &run->call, run->url, run->is_foreign);
+    run->wire.ca_file = run->engine->options.ca_file;
     run->is_unprepared =
         store && store->prepare && !run->is_foreign && store->prepare(store->data, &run->attempt, error) != 0;
     if (run->is_unprepared)
         return -1;
+    if (run->attempt.ca_file && !run->engine->is_ca_configured)
+        run->wire.ca_file = run->attempt.ca_file;
     if (http_attempt_admit(&run->attempt, &run->call, &run->engine->options.fence, error))
         return -1;
     http_origin_unref(&run->engine->origins, run->origin);

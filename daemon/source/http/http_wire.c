@@ -2,11 +2,21 @@
 #include "source/http/http_wire.h"
 
 #include <string.h>
+#include <sys/stat.h>
 
 bool http_wire_same(const struct http_wire *a, const struct http_wire *b)
 {
     const char *ca = a->ca_file ? a->ca_file : "", *other_ca = b->ca_file ? b->ca_file : "";
     return a->no_proxy == b->no_proxy && strcmp(ca, other_ca) == 0 && http_guard_same(&a->guard, &b->guard);
+}
+
+static void set_authorities(CURL *easy, const char *path)
+{
+    struct stat about;
+    bool is_folder = stat(path, &about) == 0 && S_ISDIR(about.st_mode);
+    curl_easy_setopt(easy, CURLOPT_CAINFO, is_folder ? NULL : path);
+    if (is_folder)
+        curl_easy_setopt(easy, CURLOPT_CAPATH, path);
 }
 
 void http_wire_set(CURL *easy, const struct http_wire *wire)
@@ -29,7 +39,7 @@ void http_wire_set(CURL *easy, const struct http_wire *wire)
     curl_easy_setopt(easy, CURLOPT_QUICK_EXIT, 1L);
     curl_easy_setopt(easy, CURLOPT_USERAGENT, wire->user_agent);
     if (wire->ca_file)
-        curl_easy_setopt(easy, CURLOPT_CAINFO, wire->ca_file);
+        set_authorities(easy, wire->ca_file);
     if (wire->guard.is_proxied)
         curl_easy_setopt(easy, CURLOPT_NOPROXY, ""); /* what no_proxy excepts was looked at: see http_proxy.h */
     else

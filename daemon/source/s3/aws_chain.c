@@ -172,7 +172,7 @@ static struct aws_sts sts_of(const struct walk *walk)
     const char *endpoint = own ? own : all ? all : aws_profiles_endpoint(walk->profiles, walk->chain->profile, "sts");
     const char *region =
         *walk->chain->region ? walk->chain->region : aws_profiles_get(walk->profiles, walk->chain->profile, "region");
-    return (struct aws_sts){walk->chain->http, endpoint, region, walk->cancel};
+    return (struct aws_sts){walk->chain->http, endpoint, region, walk->chain->ca_file, walk->cancel};
 }
 
 static struct aws_role role_of(const struct walk *walk)

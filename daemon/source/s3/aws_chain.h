@@ -12,7 +12,8 @@
 struct aws_chain {
     struct http_engine *http;
     const char *profile;
-    const char *region; /* "" = the profile's */
+    const char *region;  /* "" = the profile's */
+    const char *ca_file; /* of STS, or NULL */
     bool use_environment;
 };
 

@@ -48,6 +48,7 @@ struct aws_credentials *aws_credentials_create(const struct aws_credentials_opti
     credentials->chain.http = options->http;
     credentials->chain.profile = memory_copy_text(named ? options->profile : "default");
     credentials->chain.region = memory_copy_text(options->region ? options->region : "");
+    credentials->chain.ca_file = options->ca_file;
     credentials->chain.use_environment = !named || aws_chain_environment_names(options->profile);
     credentials->anonymous = options->anonymous;
     renewal_init(&credentials->renewal, &rules, credentials, options->now);

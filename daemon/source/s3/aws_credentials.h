@@ -23,6 +23,7 @@ struct aws_credentials_options {
     const char *profile;  /* "" or NULL = "default"; when AWS_PROFILE does not say the same, keys in the environment are
                              not looked at: who names a profile in the configuration means it */
     const char *region;   /* of STS; "" or NULL = the profile's */
+    const char *ca_file;  /* of STS; NULL = the engine's. Not copied */
     bool anonymous;       /* the only way not to sign */
     int64_t (*now)(void); /* unix time; NULL = the clock's */
 };

@@ -82,11 +82,22 @@ static int fail_answer(const struct http_reply *reply, const struct aws_role *ro
                 "STS refused the role %s: HTTP %d %s %s", arn, reply->head.status, code, message);
 }
 
+static int prepare_form(void *data, struct http_attempt *attempt, struct error *error)
+{
+    const struct aws_sts *sts = data;
+    (void)error;
+    http_attempt_set_ca_file(attempt, sts->ca_file);
+    return 0;
+}
+
 /* call: where to, its headers and body. */
 static int post_form(const struct aws_sts *sts, const struct aws_role *role, struct http_call call, struct aws_keys *keys,
                      struct error *error)
 {
     struct http_reply reply = {0};
+    struct aws_sts data = *sts;
+    const struct http_store store = {.prepare = prepare_form, .data = &data};
+    call.store = &store;
     call.method = "POST";
     call.max_reply_bytes = MAX_ANSWER_BYTES;
     call.accept_any_status = true;

@@ -10,6 +10,7 @@ struct aws_sts {
     struct http_engine *http;
     const char *endpoint; /* "https://sts.eu-west-3.amazonaws.com"; NULL = that of the region */
     const char *region;   /* NULL = the global endpoint */
+    const char *ca_file;  /* its certificate must be signed by; NULL = the engine's */
     const struct cancel *cancel;
 };
 

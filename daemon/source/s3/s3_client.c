@@ -76,6 +76,7 @@ void *s3_client_connect(struct stores *stores)
     const struct aws_credentials_options keys = {.http = stores_http(stores),
                                                  .profile = settings->profile,
                                                  .region = client->region,
+                                                 .ca_file = settings->ca_file,
                                                  .anonymous = settings->is_anonymous};
     client->credentials = aws_credentials_create(&keys);
     pthread_mutex_init(&client->lock, NULL);
@@ -265,6 +266,7 @@ int s3_client_prepare(void *data, struct http_attempt *attempt, struct error *er
         return -1;
     char *region = region_of(client, request->bucket);
     http_attempt_set_credential(attempt, keys.generation);
+    http_attempt_set_ca_file(attempt, client->settings->ca_file);
     if (!*client->base)
         move_to_region(client, request->bucket, region, attempt);
     for (size_t i = 0, n = amz_headers(request, headers); i < n; i++)

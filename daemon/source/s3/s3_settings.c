@@ -4,6 +4,8 @@
 #include <string.h>
 #include <strings.h>
 
+#include "source/environment.h"
+#include "source/s3/aws_profile.h"
 #include "source/stores.h"
 
 static const char *const addressing_names[] = {"auto", "path", "virtual", NULL};
@@ -13,8 +15,9 @@ static const struct config_key keys[] = {
     {"sources.s3.enabled", CONFIG_BOOL, CONFIG_FIELD(s3_settings, base.is_enabled), .fallback = "true",
      .help = "Lets artifacts be loaded from s3:// references."},
     {"sources.s3.endpoint", CONFIG_TEXT, CONFIG_FIELD(s3_settings, base.endpoint), .fallback = "", .may_be_empty = true,
-     .environment = "AWS_ENDPOINT_URL_S3 AWS_ENDPOINT_URL",
-     .help = "Server of s3:// references. Empty: AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, the profile's, then AWS itself."},
+     .environment = "AWS_ENDPOINT_URL_S3 AWS_ENDPOINT_URL RUNAI_STREAMER_S3_ENDPOINT",
+     .help = "Server of s3:// references. Empty: AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, RUNAI_STREAMER_S3_ENDPOINT, the profile's, "
+             "then AWS itself."},
     {"sources.s3.region", CONFIG_TEXT, CONFIG_FIELD(s3_settings, region), .fallback = "", .may_be_empty = true,
      .environment = "AWS_REGION AWS_DEFAULT_REGION",
      .help = "Region to sign for. Empty: AWS_REGION, AWS_DEFAULT_REGION, the profile's, then what the server says."},
@@ -47,12 +50,25 @@ static enum s3_addressing addressing_of_environment(void)
     return strcmp(virtual, "0") == 0 || strcmp(virtual, "false") == 0 ? S3_ADDRESSING_PATH : S3_ADDRESSING_VIRTUAL;
 }
 
+/* botocore's order, before the names that every program knows. */
+static const char *find_ca_file(const char *profile, struct arena *arena)
+{
+    struct aws_profiles *profiles = aws_profiles_load();
+    const char *named = environment_get("AWS_CA_BUNDLE");
+    if (!named)
+        named = aws_profiles_get_from(profiles, AWS_FILE_CONFIG, *profile ? profile : "default", "ca_bundle");
+    const char *ca_file = named ? arena_text(arena, named, strlen(named)) : NULL;
+    aws_profiles_destroy(profiles);
+    return ca_file;
+}
+
 void s3_settings_complete(const void *configured, void *settings, struct arena *arena)
 {
     struct s3_settings *s3 = settings;
     const char *payer = getenv("AWS_REQUEST_PAYER"); /* "requester" as of GDAL and object_store; 1 as any other switch */
     (void)configured;
     s3->base.endpoint = stores_endpoint_url(s3->base.endpoint, arena);
+    s3->ca_file = find_ca_file(s3->profile, arena);
     s3->requester_pays = s3->requester_pays || (payer && strcasecmp(payer, "requester") == 0);
     if (s3->addressing == S3_ADDRESSING_AUTO)
         s3->addressing = addressing_of_environment();

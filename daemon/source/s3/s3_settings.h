@@ -8,6 +8,7 @@
 struct s3_settings {
     struct store_settings base;
     const char *region, *profile;
+    const char *ca_file; /* AWS_CA_BUNDLE, else the profile's ca_bundle; NULL = those of all stores */
     enum s3_addressing addressing;
     bool is_anonymous, requester_pays;
 };
