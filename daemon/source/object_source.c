@@ -285,8 +285,11 @@ int object_source_list(struct source *base, char ***names, size_t *n_names, stru
     *n_names = 0;
     pthread_mutex_lock(&source->lock);
     int failed = make_table(source, error);
-    if (!failed && !source->listed && !source->base.is_single_file)
-        failed = fail(error, ERROR_UNIMPLEMENTED, "NO_LISTING", "this kind of source cannot list a folder");
+    if (!failed && !source->listed && !source->base.is_single_file) {
+        fail(error, ERROR_UNIMPLEMENTED, "NO_LISTING", "this kind of source cannot list a folder");
+        *error = source->refused.code ? source->refused : *error;
+        failed = -1;
+    }
     if (!failed) /* what lies in a folder is no file of the artifact's own */
         failed = copy_names(source, false, names, n_names, error);
     pthread_mutex_unlock(&source->lock);
@@ -424,11 +427,8 @@ static int fetch_head(struct object_file *file, const struct source_read *how, s
 {
     uint64_t size = file->object->size_bytes, bytes = size < OBJECT_HEAD_BYTES ? size : OBJECT_HEAD_BYTES;
     char *head = metadata_alloc(bytes, error);
-    if (!head)
-        return -1;
-    struct iovec iov = {head, bytes};
-    struct source_read range = {.iov = &iov, .n_iov = 1};
-    if (read_range(file, how, &range, error) < 0) {
+    struct source_read range = {.iov = &(struct iovec){head, bytes}, .n_iov = 1};
+    if (!head || read_range(file, how, &range, error) < 0) {
         metadata_free(head);
         return -1;
     }
@@ -471,13 +471,13 @@ static int read_head(struct object_file *file, const struct source_read *read, s
                      struct error *error)
 {
     uint64_t bytes = total_bytes(read);
-    bool may_serve = read->checksum == CHECKSUM_NONE && !read->fresh_connection;
-    if (may_serve && !file->head && !file->head_done && read->offset == 0 && bytes < OBJECT_HEAD_BYTES &&
+    bool may_serve = read->checksum == CHECKSUM_NONE && !read->fresh_connection, is_whole = file->object->comes_whole;
+    if (may_serve && !file->head && !file->head_done && (is_whole || (read->offset == 0 && bytes < OBJECT_HEAD_BYTES)) &&
         fetch_head(file, read, error) < 0)
         return -1;
     if (may_serve)
         copy_from_head(file, read, rest, iov);
-    if (!may_serve || read->offset > 0 || bytes >= file->head_bytes) {
+    if (!is_whole && (!may_serve || read->offset > 0 || bytes >= file->head_bytes)) {
         /* the head has served its purpose once something other than the very beginning is read */
         metadata_free(file->head);
         file->head = NULL;

@@ -29,6 +29,7 @@ struct object { /* texts are malloced and owned by whoever has the struct */
     char *pin;           /* what the store pins it by: generation, ETag with its quotes, commit; NULL or "" = nothing */
     char *version;       /* for people: "generation 17"; NULL = the pin */
     const char *refusal; /* static: why it cannot be read, for a backend's open to say; NULL = it can */
+    bool comes_whole;    /* the server sends no parts: it is read as a whole, which must fit in a head */
     bool weak;           /* the pin does not hold on every range: check_unchanged asks again */
     struct checksum checksums[CHECKSUM_PER_FILE];
     char *location; /* optional: the URL it was found at, after redirects */
@@ -74,7 +75,7 @@ struct object_source {
     char *origin;         /* "https://host:port": whose statistics are ours; NULL = all */
     pthread_mutex_t lock; /* of the table while it is made */
     bool listed;
-    struct error refused;    /* why the listing failed; it is not asked for again */
+    struct error refused; /* why the listing failed; it is not asked for again. Without one: why there is nothing to list */
     struct object **objects; /* sorted by name once listed */
     size_t n_objects, objects_capacity;
     char **folders; /* of hosts of an activation store, sorted once listed */

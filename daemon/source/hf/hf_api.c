@@ -55,6 +55,11 @@ static enum http_verdict judge_answer(void *data, const struct http_reply *reply
         fail(error, ERROR_NOT_FOUND, "NO_SUCH_REVISION", "%s has no revision %s", repository, revision);
     else if (code && strcmp(code, "EntryNotFound") == 0)
         fail(error, ERROR_NOT_FOUND, "NO_SUCH_FILE", "%s@%s has no such file or folder", repository, revision);
+    else if (status == 404 && !code && hf->has_asked && strstr(reply->url, "/tree/"))
+        fail(error, ERROR_FAILED_PRECONDITION, "NO_TREE",
+             "%s knows %s@%s and does not list its files: it answers 404 to %s; a mirror has to pass on the hub's "
+             "API api/models/%s/tree, or load a folder of files from the mirror by https://",
+             endpoint_of(hf), repository, revision, reply->url, repository);
     else if (status == 404 || (code && strcmp(code, "RepoNotFound") == 0))
         fail(error, ERROR_NOT_FOUND, "NO_SUCH_REPOSITORY", "%s has no %s@%s that may be seen %s", endpoint_of(hf),
              repository, revision, whose_token(hf));
@@ -80,7 +85,15 @@ static int fetch_document_of_hub(struct source_hf *hf, const char *url, struct h
                                    .follow_redirects = true,
                                    .cancel = &hf->objects.cancel,
                                    .uid = hf->objects.base.uid};
-    return http_fetch(stores_http(hf->objects.stores), &call, reply, error);
+    if (http_fetch(stores_http(hf->objects.stores), &call, reply, error) < 0)
+        return -1;
+    if (!http_reply_is_page(reply))
+        return 0;
+    http_reply_clear(reply);
+    return fail(error, ERROR_FAILED_PRECONDITION, "WEB_PAGE",
+                "%s answers with a web page (HTML) in place of the hub's API: a portal or a proxy in between, or the wrong "
+                "HF_ENDPOINT",
+                endpoint_of(hf));
 }
 
 static int about(const struct source_hf *hf, struct error *error)
@@ -109,6 +122,7 @@ int hf_api_find_commit(struct source_hf *hf, struct error *error)
     int failed = fetch_document_of_hub(hf, url, &reply, error);
     if (!failed && hf_answer_commit(reply.body, reply.body_bytes, hf->commit, error) < 0)
         failed = about(hf, error);
+    hf->has_asked = !failed;
     http_reply_clear(&reply);
     free(revision);
     free(url);

@@ -19,6 +19,7 @@ struct source_hf {
     char *file_name;
     char *token;                      /* NULL = none */
     char commit[HF_COMMIT_CHARS + 1]; /* "" until known */
+    bool has_asked;                   /* the hub said which commit it is */
 };
 
 void hf_free(struct source_hf *hf); /* the texts; part of a close */

@@ -31,10 +31,6 @@ static enum http_fault check_exact(const struct http_expectation *expected, cons
 {
     if (range->total_bytes == expected->object_bytes)
         return HTTP_FAULT_NONE;
-    if (range->total_bytes == UINT64_MAX) {
-        fail(error, ERROR_UNAVAILABLE, "BAD_ANSWER", "the answer does not say how large the object is");
-        return HTTP_FAULT_PROTOCOL;
-    }
     fail(error, ERROR_FAILED_PRECONDITION, REASON(OBJECT_CHANGED),
          "it has %" PRIu64 " bytes now and had %" PRIu64 ": it was replaced while being read", range->total_bytes,
          expected->object_bytes);
@@ -51,6 +47,12 @@ static enum http_fault check_range(const struct http_expectation *expected, cons
              shown_header(head, "content-range", text));
         return HTTP_FAULT_PROTOCOL;
     }
+    if (range.total_bytes == UINT64_MAX) {
+        fail(error, ERROR_FAILED_PRECONDITION, "SERVER_UNFIT",
+             "the server does not say how large the object is (Content-Range: %s)",
+             shown_header(head, "content-range", text));
+        return HTTP_FAULT_PROTOCOL;
+    }
     enum http_fault fault = expected->is_exact ? check_exact(expected, &range, error) : HTTP_FAULT_NONE;
     if (fault != HTTP_FAULT_NONE)
         return fault;
@@ -64,16 +66,23 @@ static enum http_fault check_range(const struct http_expectation *expected, cons
     return HTTP_FAULT_NONE;
 }
 
+/* All of it is as good as a part where that part is all of it. */
 static enum http_fault check_whole(const struct http_expectation *expected, const struct http_head *head,
-                                   struct error *error)
+                                   uint64_t *body_bytes, struct error *error)
 {
     uint64_t length = 0;
-    bool is_known = http_head_content_length(head, &length);
-    if (!expected->is_range || (!expected->is_exact && expected->first_byte == 0 && is_known && length <= expected->end))
+    bool is_known = http_head_content_length(head, &length), is_from_start = expected->first_byte == 0;
+    if (!expected->is_range || (!expected->is_exact && is_from_start && is_known && length <= expected->end))
         return HTTP_FAULT_NONE;
-    fail(error, ERROR_UNAVAILABLE, "RANGE_IGNORED",
-         "the server ignores Range: it was asked for bytes %" PRIu64 "-%" PRIu64 " and answered %d", expected->first_byte,
-         expected->end - 1, head->status);
+    if (expected->is_exact && is_from_start && expected->end == expected->object_bytes && head->status == 200) {
+        const struct http_content_range whole = {.total_bytes = is_known ? length : expected->object_bytes};
+        *body_bytes = expected->object_bytes;
+        return check_exact(expected, &whole, error);
+    }
+    fail(error, ERROR_FAILED_PRECONDITION, "RANGE_IGNORED",
+         "the server ignores Range: it was asked for bytes %" PRIu64 "-%" PRIu64 " and answered %d; parts of files "
+         "can only be read from a server that answers 206",
+         expected->first_byte, expected->end - 1, head->status);
     return HTTP_FAULT_PROTOCOL;
 }
 
@@ -105,7 +114,7 @@ enum http_fault http_answer_check(const struct http_expectation *expected, const
         return HTTP_FAULT_NONE;
     enum http_fault fault = check_encoding(head, error);
     if (fault == HTTP_FAULT_NONE && (head->status != 206 || !expected->is_range))
-        fault = check_whole(expected, head, error);
+        fault = check_whole(expected, head, body_bytes, error);
     else if (fault == HTTP_FAULT_NONE)
         fault = check_range(expected, head, body_bytes, error);
     return fault == HTTP_FAULT_NONE ? check_length(expected, head, body_bytes, error) : fault;

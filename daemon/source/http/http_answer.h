@@ -10,7 +10,7 @@
 
 struct http_expectation {
     bool is_range; /* bytes first_byte .. end were asked for */
-    bool is_exact; /* of an object whose size is known: 206 only, and it must still have that size */
+    bool is_exact; /* of an object whose size is known: 206, or 200 for all of it, and it must still have that size */
     bool has_no_body;
     uint64_t first_byte, end, object_bytes;
     uint64_t max_bytes; /* a document's */

@@ -1,6 +1,9 @@
 /* What an answer that is not 2xx means to any store; see http.h. */
 #include "source/http/http.h"
 
+#include <string.h>
+#include <strings.h>
+
 static const struct meaning {
     int status;
     enum http_verdict verdict;
@@ -48,4 +51,15 @@ enum error_code http_error_code(int status, enum http_verdict verdict)
     if (verdict == HTTP_RETRY || verdict == HTTP_THROTTLED)
         return ERROR_UNAVAILABLE;
     return meaning->status || status >= 500 ? meaning->code : ERROR_INVALID_ARGUMENT;
+}
+
+bool http_reply_is_page(const struct http_reply *reply)
+{
+    static const char *const beginnings[] = {"<!doctype html", "<html"};
+    const char *body = reply->body + strspn(reply->body, " \t\r\n");
+    for (size_t i = 0; i < sizeof beginnings / sizeof beginnings[0]; i++)
+        if (strncasecmp(body, beginnings[i], strlen(beginnings[i])) == 0)
+            return true;
+    const char *type = http_head_find(&reply->head, "content-type");
+    return type && strncasecmp(type, "text/html", strlen("text/html")) == 0 && *body == '<';
 }

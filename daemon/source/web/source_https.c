@@ -115,6 +115,7 @@ static void fill_object(const struct source_https *https, const struct web_fact 
     object->pin = memory_copy_text(pin);
     object->version = make_version(fact);
     object->weak = !is_strong(fact->etag);
+    object->comes_whole = fact->comes_whole;
     if (https->has_digest)
         object->checksums[0] = https->digest;
 }
@@ -153,8 +154,9 @@ static int read_fact(const char *name, const struct http_reply *reply, struct we
     if ((etag && strlen(etag) > PIN_CHARS / 2) || (modified && strlen(modified) > PIN_CHARS / 4))
         return fail_file(name, "the server's ETag or Last-Modified is longer than any sensible one", error);
     fact->size_bytes = reply->head.status == 416 ? 0 : reply->body_bytes;
-    if (reply->head.status == 206 && !total_of(header_of(&reply->head, "content-range"), &fact->size_bytes))
-        return fail_file(name, "the server does not say how long it is (Content-Range has no total)", error);
+    fact->comes_whole = reply->head.status == 200;
+    if (reply->head.status == 206)
+        total_of(header_of(&reply->head, "content-range"), &fact->size_bytes);
     fact->etag = etag ? memory_copy_text(etag) : NULL;
     fact->last_modified = modified ? memory_copy_text(modified) : NULL;
     return 0;
@@ -178,8 +180,21 @@ static struct web_known *known_of(const struct source_https *https)
     return stores_client(https->objects.stores, &source_https_store);
 }
 
+/* A page in place of tensors is what remains to be said when nothing is found. */
+static int fail_page(struct source_https *https, const char *name, struct error *error)
+{
+    char shown[TEXT_NAME_CHARS];
+    fail(error, ERROR_NOT_FOUND, "WEB_PAGE", "the server answers with a web page (HTML) in place of %s",
+         text_escape(name, strlen(name), shown));
+    pthread_mutex_lock(&https->objects.lock);
+    if (source_is_part(&https->objects.base, name))
+        https->objects.refused = *error;
+    pthread_mutex_unlock(&https->objects.lock);
+    return -1;
+}
+
 /* Of everything but 304, which the caller has dealt with. */
-static int take_answer(const struct source_https *https, const char *name, const char *url, struct http_reply *reply,
+static int take_answer(struct source_https *https, const char *name, const char *url, struct http_reply *reply,
                        struct object *object, struct error *error)
 {
     struct web_fact fact = {0};
@@ -188,6 +203,9 @@ static int take_answer(const struct source_https *https, const char *name, const
         http_judge(reply, error);
         return -1;
     }
+    /* applications answer so for what they do not have: what is asked for besides may still be there */
+    if (http_reply_is_page(reply))
+        return fail_page(https, name, error);
     failed = read_fact(name, reply, &fact, error);
     if (!failed) {
         fill_object(https, &fact, object);
@@ -231,7 +249,7 @@ static int ask_for_head(const struct source_https *https, const char *url, const
 
 static int https_stat(struct object_source *source, const char *name, struct object *object, struct error *error)
 {
-    const struct source_https *https = (const struct source_https *)source;
+    struct source_https *https = (struct source_https *)source;
     struct web_fact known = {0};
     struct http_reply reply = {0};
     char *url = url_of(https, name);

@@ -46,7 +46,8 @@ static struct web_fact copy_fact(const struct web_fact *fact)
 {
     return (struct web_fact){.etag = fact->etag ? memory_copy_text(fact->etag) : NULL,
                              .last_modified = fact->last_modified ? memory_copy_text(fact->last_modified) : NULL,
-                             .size_bytes = fact->size_bytes};
+                             .size_bytes = fact->size_bytes,
+                             .comes_whole = fact->comes_whole};
 }
 
 bool web_known_find(struct web_known *known, const char *url, struct web_fact *fact)

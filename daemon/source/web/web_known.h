@@ -9,6 +9,7 @@
 struct web_fact { /* texts are malloced; NULL = the server does not say */
     char *etag, *last_modified;
     uint64_t size_bytes;
+    bool comes_whole; /* the server answered a question for a part with all of it */
 };
 
 struct web_known;
