@@ -131,6 +131,10 @@ const char *client_reference(const char *text, struct arena *arena, struct error
 {
     char folder[PATH_MAX];
     struct reference_base base = {0};
+    if (reference_is_bare(text) && access(text, F_OK) == 0) {
+        char *path = arena_alloc(arena, strlen("./") + strlen(text) + 1);
+        text = strcat(strcpy(path, "./"), text);
+    }
     if (text[0] == '~')
         base.home = home_directory(arena);
     if (reference_is_relative(text))

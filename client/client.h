@@ -13,8 +13,8 @@ struct tc_client {
     struct rpc_client *rpc;
 };
 
-/* What the caller calls an artifact, as the daemon takes it: base/reference.h with this process's working folder and home.
- * In the arena, or `text` itself; NULL on error. */
+/* What the caller calls an artifact, as the daemon takes it: base/reference.h with this process's working folder and home,
+ * and "models/llama" for "./models/llama" when that is there. In the arena, or `text` itself; NULL on error. */
 const char *client_reference(const char *text, struct arena *arena, struct error *error);
 struct wait client_wait(const struct tc_options *options); /* NULL = no limit */
 /* Where the daemon's hand-off socket is for us, which it has at `path`; in the arena. NULL: it is not. */

@@ -120,8 +120,8 @@ static void print_bash(FILE *out)
           out);
     print_bash_values(out);
     fputs("        --tensor | --slice)\n"
-          "            for ((i = 1; i < COMP_CWORD; i++)); do # the artifact, when it is a path; bash splits disk: from it\n"
-          "                [[ ${COMP_WORDS[i]} == [/.~]* ]] || continue\n"
+          "            for ((i = 2; i < COMP_CWORD; i++)); do # the artifact, when it is a path; bash splits disk: from it\n"
+          "                [[ ${COMP_WORDS[i]} == [/.~]* || -e ${COMP_WORDS[i]} ]] || continue\n"
           "                while IFS= read -r name; do # not compgen -W, which would run what a name holds\n"
           "                    [[ $name != \"$word\"* ]] || COMPREPLY+=(\"$(printf %q \"$name\")\")\n"
           "                done < <(" NAMES_OF " \"${COMP_WORDS[i]}\" 2>/dev/null)\n"
@@ -154,14 +154,17 @@ static void print_bash(FILE *out)
           "        compopt -o filenames 2>/dev/null\n"
           "        return\n"
           "    fi\n"
-          "    # bash splits words at ':', so a reference arrives as disk, ':' and its path\n"
+          "    # bash splits words at ':', so a reference arrives as disk, ':' and its path; of stores it knows nothing\n"
+          "    [[ $previous != : || ${COMP_WORDS[COMP_CWORD - 2]-} == @(disk|file) ]] || return\n"
           "    if [[ $word == [/.~]* || $previous == : ]]; then\n"
           "        COMPREPLY=($(compgen -d -S / -- \"$word\") $(compgen -f -X '!*.safetensors' -- \"$word\"))\n"
           "        compopt -o nospace 2>/dev/null\n"
           "        return\n"
           "    fi\n"
           "    COMPREPLY=($(compgen -W \"$options\" -- \"$word\"))\n"
-          "    [[ ${COMPREPLY[0]-} != *: && ${COMPREPLY[0]-} != *:// ]] || compopt -o nospace 2>/dev/null\n"
+          "    [[ $options != *' disk: '* || $word == -* ]] || # an artifact may be a bare name\n"
+          "        COMPREPLY+=($(compgen -d -S / -- \"$word\") $(compgen -f -X '!*.safetensors' -- \"$word\"))\n"
+          "    [[ ${COMPREPLY[0]-} != *[:/] ]] || compopt -o nospace 2>/dev/null\n"
           "}\ncomplete -F _tensorcast tensorcast\n",
           out);
 }
@@ -212,7 +215,9 @@ static void print_zsh(FILE *out)
     fprintf(out,
             "#compdef tensorcast\n# zsh completion for tensorcast(1), made by `tensorcast completion zsh`\n"
             "_tensorcast_artifact() {\n    _alternative 'paths:path:_files' 'schemes:scheme:compadd -S \"\" -- %s'\n}\n\n"
-            "_tensorcast_tensors() {\n    local -a names\n    local artifact=${words[(r)(disk:|)[/.~]*]}\n"
+            "_tensorcast_tensors() {\n    local -a names\n    local word artifact\n    for word in ${words[2,-1]}; do\n"
+            "        [[ $word == (disk:|)[/.~]* || -e ${(Q)word} ]] || continue\n"
+            "        artifact=$word\n        break\n    done\n"
             "    [[ -z $artifact ]] || names=(${(f)\"$(" NAMES_OF " ${(Q)artifact} 2>/dev/null)\"})\n"
             "    compadd -a names\n}\n\n"
             "_tensorcast() {\n    local state line\n    local -a commands\n    commands=(",
@@ -282,8 +287,9 @@ static void print_fish_option(const struct option_row *option, FILE *out)
 static void print_fish(FILE *out)
 {
     fputs("# fish completion for tensorcast(1), made by `tensorcast completion fish`\n"
-          "function __tensorcast_tensors\n    for word in (commandline -opc)\n"
-          "        if string match -qr '^(disk:)?[/.~]' -- $word\n            " NAMES_OF " $word 2>/dev/null\n"
+          "function __tensorcast_tensors\n    for word in (commandline -opc)[3..]\n"
+          "        if string match -qr '^(disk:)?[/.~]' -- $word; or test -e $word\n            " NAMES_OF
+          " $word 2>/dev/null\n"
           "            return\n        end\n    end\nend\nset -l commands ",
           out);
     print_commands(out, " ");

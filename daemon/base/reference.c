@@ -227,21 +227,36 @@ static bool is_url_without_scheme(const char *text)
     return begins(text, "//") && memchr(host, '@', strcspn(host, "/"));
 }
 
+static bool is_path(const char *text)
+{
+    return text[0] == '/' || reference_is_relative(text) || begins(text, "~/") || strcmp(text, "~") == 0;
+}
+
+static bool has_scheme(const char *text)
+{
+    size_t length = strcspn(text, ":/");
+    return text[length] == ':' && length > 0;
+}
+
+bool reference_is_bare(const char *text)
+{
+    return !is_path(text) && !has_scheme(text);
+}
+
 const char *reference_parse(const char *text, const struct reference_base *base, struct arena *arena, struct error *error)
 {
     if (is_url_without_scheme(text))
         return fail_reference(text, "a URL begins with its scheme, such as https://", error);
-    if (text[0] == '/' || reference_is_relative(text) || begins(text, "~/") || strcmp(text, "~") == 0)
+    if (is_path(text))
         return take_path(text, text, base, arena, error);
     if (strncasecmp(text, "file:", strlen("file:")) == 0)
         return take_file_url(text, arena, error);
     const char *hub = hub_reference(text, arena);
     if (hub)
         return suggest(text, "that is a page of the hub", hub, error);
-    size_t length = strcspn(text, ":/");
-    if (text[length] != ':' || length == 0)
+    if (!has_scheme(text))
         return fail_bare(text, arena, error);
-    return check_scheme(text, length, arena, error);
+    return check_scheme(text, strcspn(text, ":/"), arena, error);
 }
 
 char *reference_take_hub_revision(const char **at)

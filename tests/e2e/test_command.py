@@ -61,6 +61,20 @@ def test_standalone_loads_what_numpy_slices(alone, models, small, tmp_path, exec
     assert [t["offset"] for t in report["tensors"]] == [0, 8, 32]
 
 
+@pytest.mark.parametrize("name", ["m", "m/", "m/model.safetensors", "deep/er/m", "~odd", "a:b/m"])
+def test_a_bare_path_is_taken_when_it_is_there(alone, daemon, models, name):
+    folder = models / (name.removesuffix("/model.safetensors"))
+    checkpoints.write(folder, {"w": checkpoints.blob(1, 64)})
+    path = str(models / name).rstrip("/")
+    for cli, more in [(alone, ["--standalone"]), (daemon.cli, [])]:
+        if name == "a:b/m":  # which is what references of sources look like
+            assert cli.run("load", name, *more, cwd=models).code != 0
+        else:
+            assert cli.json("load", name, *more, cwd=models)["artifact"] == f"disk:{path}"
+            outcome = cli.run("load", name, *more, cwd="/")
+            assert outcome.status == "INVALID_ARGUMENT" and f"did you mean ./{name}" in outcome.err
+
+
 def test_standalone_and_the_daemon_tell_the_same(alone, daemon, models, small):
     for command in [["inspect"], ["verify"], ["explain", "--slice", "a.w[1:3, :]"], ["load", "--tensor", "a.*", "--digest"],
                     ["inspect", "--index", "source"], ["inspect", "--index", "canonical"]]:

@@ -158,7 +158,7 @@ def test_bash_completes_commands_options_values_and_tensors(tree, tmp_path):
     def complete(*words):
         program = ('source "$1"; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMPREPLY=(); '
                    '$(complete -p tensorcast | sed "s/.*-F \\([^ ]*\\).*/\\1/"); printf "%s\\n" "${COMPREPLY[@]}"')
-        return subprocess.check_output(["bash", "-c", program, "bash", script, *words], text=True, env=with_command).split()
+        return subprocess.check_output(["bash", "-c", program, "bash", script, *words], text=True, env=with_command, cwd=tmp_path).split()
 
     with_command = {**os.environ, "PATH": f"{os.path.dirname(CLI)}:{os.environ['PATH']}"}
     assert {"inspect", "load", "explain", "status", "prewarm", "release", "verify"} <= set(complete("tensorcast", ""))
@@ -178,6 +178,10 @@ def test_bash_completes_commands_options_values_and_tensors(tree, tmp_path):
     assert complete("tensorcast", "load", f"{tmp_path}/evil", "--tensor", "") == quoted and not (tmp_path / "ran").exists()
     (tmp_path / "notes.txt").touch()
     assert complete("tensorcast", "put", f"{tmp_path}/no") == [f"{tmp_path}/notes.txt"] and complete("tensorcast", "inspect", f"{tmp_path}/no") == []
+    assert {"m/", "evil/"} <= set(complete("tensorcast", "load", "")) and complete("tensorcast", "load", "ev") == ["evil/"]  # a bare path
+    assert complete("tensorcast", "load", "m", "--tensor", "lm") == ["lm_head"] and complete("tensorcast", "status", "ev") == []
+    for store in ["hf", "s3", "gs", "https"]:
+        assert complete("tensorcast", "load", store, ":", "//") == []
     for artifact in [f"{tmp_path}/nobody", "gs://bucket/m"]:
         assert complete("tensorcast", "load", artifact, "--tensor", "") == []
 

@@ -90,6 +90,17 @@ static void only_what_begins_with_dots_is_relative(void **state)
                  reference_is_relative("...") || reference_is_relative("disk:./x"));
 }
 
+static void what_is_neither_a_path_nor_of_a_source_is_bare(void **state)
+{
+    static const char *const bare[] = {"x", "models/llama", "a/b:c", ".x", "...", "~you", "", ":x"};
+    static const char *const others[] = {"/x", "./x", "..", "~", "~/x", "disk:x", "hf://a/b", "a:b", "//u:p@h/x"};
+    (void)state;
+    for (size_t i = 0; i < sizeof bare / sizeof bare[0]; i++)
+        assert_true(reference_is_bare(bare[i]));
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
+        assert_false(reference_is_bare(others[i]));
+}
+
 static void a_revision_of_the_hub_ends_before_the_path(void **state)
 {
     static const struct {
@@ -116,6 +127,7 @@ static void a_revision_of_the_hub_ends_before_the_path(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_neither_a_path_nor_of_a_source_is_bare),
         cmocka_unit_test(a_revision_of_the_hub_ends_before_the_path),
         cmocka_unit_test(every_line_of_the_table_holds),
         cmocka_unit_test(what_is_not_known_is_not_guessed),
