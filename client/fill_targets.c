@@ -13,11 +13,50 @@
 #include "target_region.h"
 #include "variant.h"
 
+typedef Tensorcast__Daemon__V1__Targets columns_message;
+
 struct lending { /* regions that are lent, in order */
     struct target_lease *leases;
     size_t n_leases;
     const char *device; /* of all of them; "" = host memory */
 };
+
+/* The bytes between the first and the last element of a target. */
+static void add_target(struct target_pieces *pieces, const columns_message *columns, size_t i, const uint64_t *dims,
+                       const int64_t *strides)
+{
+    uint64_t bits, lo = columns->offsets[i], hi = lo;
+    if (!dtype_name_of((int)columns->dtypes[i], &bits))
+        return;
+    for (uint32_t k = 0; k < columns->ranks[i]; k++) {
+        if (dims[k] == 0)
+            return;
+        if (strides[k] < 0)
+            lo -= (dims[k] - 1) * (0 - (uint64_t)strides[k]);
+        else
+            hi += (dims[k] - 1) * (uint64_t)strides[k];
+    }
+    target_pieces_add(pieces, lo, hi + bits / 8);
+}
+
+/* Makes the pages of all host memory that is to be lent. */
+static int back_all(const struct target_columns *columns, struct error *error)
+{
+    const columns_message *to = columns->message;
+    struct target_pieces *pieces = memory_alloc_array(to->n_regions + 1, sizeof *pieces);
+    size_t at = 0;
+    int failed = 0;
+    for (size_t r = 0; r < to->n_regions; r++)
+        target_pieces_create(columns->regions[r], &pieces[r]);
+    for (size_t i = 0; i < to->n_offsets; at += to->ranks[i++])
+        add_target(&pieces[to->region_indexes[i]], to, i, to->dims + at, to->strides + at);
+    for (size_t r = 0; r < to->n_regions; r++) {
+        failed = failed || target_pieces_back(&pieces[r], columns->regions[r], error) ? -1 : 0;
+        target_pieces_destroy(&pieces[r]);
+    }
+    free(pieces);
+    return failed;
+}
 
 /* Of several regions all lie in one kind of memory. */
 static int lend_all(struct tc_client *client, const struct target_columns *columns, const struct wait *wait,
@@ -100,7 +139,7 @@ static int ask_and_fill(struct tc_client *client, struct load_question *question
         return -1;
     question->view = &columns.view;
     question->targets = columns.message;
-    int failed = lend_all(client, &columns, &wait, &lending, arena, error);
+    int failed = back_all(&columns, error) || lend_all(client, &columns, &wait, &lending, arena, error) ? -1 : 0;
     question->device = lending.device;
     if (!failed && load_stream_ask(client, question, &wait, arena, &stream, error))
         failed = tell_undefined(question, &stream, error);

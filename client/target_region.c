@@ -11,7 +11,9 @@
 #include <unistd.h>
 
 #include "base/checked.h"
+#include "base/huge_pages.h"
 #include "base/memory.h"
+#include "base/parallel.h"
 #include "client.h"
 #include "cuda_memory.h"
 
@@ -19,7 +21,7 @@
 #define F_SEAL_FUTURE_WRITE 0x0010
 #endif
 
-enum { HUGE_BYTES = 2 << 20 };
+enum { HUGE_BYTES = HUGE_PAGE_BYTES, BATCH_PIECES = 32, BACKING_THREADS = 8 };
 
 static struct tc_region *end_failed(struct tc_region *region, const struct error *cause, struct tc_error *error)
 {
@@ -137,6 +139,67 @@ void tc_region_destroy(struct tc_region *region)
         close(region->memfd);
     free(region->device);
     free(region);
+}
+
+/* --- pages ------------------------------------------------------------------------------------------------------- */
+
+void target_pieces_create(const struct tc_region *region, struct target_pieces *pieces)
+{
+    *pieces = (struct target_pieces){0};
+    if (region->memfd < 0)
+        return;
+    pieces->n = (region->bytes + HUGE_BYTES - 1) / HUGE_BYTES;
+    pieces->is_wanted = memory_alloc(pieces->n);
+}
+
+void target_pieces_add(struct target_pieces *pieces, uint64_t lo, uint64_t hi)
+{
+    uint64_t end = hi / HUGE_BYTES + (hi % HUGE_BYTES != 0);
+    for (uint64_t i = lo / HUGE_BYTES; pieces->is_wanted && i < end && i < pieces->n; i++)
+        pieces->is_wanted[i] = 1;
+}
+
+void target_pieces_destroy(struct target_pieces *pieces)
+{
+    free(pieces->is_wanted);
+}
+
+struct batches { /* of neighbours */
+    const struct tc_region *region;
+    enum huge_rung rung;
+    struct batch {
+        uint64_t first, n;
+    } * list;
+};
+
+static int back_batch(void *data, size_t i, struct error *error)
+{
+    const struct batches *batches = data;
+    uint64_t offset = batches->list[i].first * HUGE_BYTES, bytes = batches->list[i].n * HUGE_BYTES, huge_bytes;
+    uint64_t left = batches->region->bytes - offset;
+    return huge_pages_back(batches->rung, (unsigned char *)batches->region->memory + offset, bytes < left ? bytes : left,
+                           &huge_bytes, error);
+}
+
+int target_pieces_back(const struct target_pieces *pieces, const struct tc_region *region, struct error *error)
+{
+    struct batches batches = {.region = region,
+                              .rung =
+                                  region->bytes < HUGE_BYTES || huge_pages_on_fault() ? HUGE_RUNG_NONE : HUGE_RUNG_COLLAPSE,
+                              .list = memory_alloc_array(pieces->n + 1, sizeof *batches.list)};
+    size_t n = 0;
+    for (uint64_t i = 0; i < pieces->n; i++) {
+        if (!pieces->is_wanted[i])
+            continue;
+        struct batch *last = n ? &batches.list[n - 1] : NULL;
+        if (last && last->first + last->n == i && last->n < BATCH_PIECES)
+            last->n++;
+        else
+            batches.list[n++] = (struct batch){i, 1};
+    }
+    int failed = parallel_run(n, BACKING_THREADS, back_batch, &batches, error);
+    free(batches.list);
+    return failed;
 }
 
 /* --- for one load ------------------------------------------------------------------------------------------------ */

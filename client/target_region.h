@@ -19,6 +19,19 @@ struct tc_region {
     char *device;          /* as the caller named it; NULL = host memory */
 };
 
+/* The ranges of a region that will be lent, as 2 MiB pieces of it. */
+struct target_pieces {
+    unsigned char *is_wanted; /* one for each piece; NULL = GPU memory */
+    uint64_t n;
+};
+void target_pieces_create(const struct tc_region *region, struct target_pieces *pieces);
+/* Adds the pieces in which [lo, hi) lies; what is outside of the region is for the daemon to refuse. */
+void target_pieces_add(struct target_pieces *pieces, uint64_t lo, uint64_t hi);
+/* Makes their pages, on several threads. The process that makes a page is charged for it, so the daemon refuses memory with
+ * holes. RESOURCE_EXHAUSTED when there is no memory. */
+int target_pieces_back(const struct target_pieces *pieces, const struct tc_region *region, struct error *error);
+void target_pieces_destroy(struct target_pieces *pieces);
+
 struct target_lease { /* of one region, for one load */
     struct region offer;
     struct cuda_memory *cuda; /* through which GPU memory is lent; NULL = host memory */

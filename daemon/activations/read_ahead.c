@@ -7,7 +7,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "device/huge_pages.h"
+#include "base/huge_pages.h"
 
 enum {
     PIECE_BYTES = 512 << 10, /* stays in a cache between the read and what is done with it */

@@ -14,7 +14,7 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "calibration/calibration_file.h"
-#include "device/huge_pages.h"
+#include "base/huge_pages.h"
 #include "observe/log.h"
 
 enum {

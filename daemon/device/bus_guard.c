@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include <sys/mman.h>
 
-#include "device/huge_pages.h"
+#include "base/huge_pages.h"
 
 struct bus_guard {
     uintptr_t start, end; /* atomic, both */

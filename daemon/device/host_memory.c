@@ -128,7 +128,9 @@ int host_memory_lend(int fd, unsigned char *address, uint64_t bytes, bool is_hug
                      struct error *error)
 {
     struct host_memory *lent = new_memory(bytes);
-    lent->rung = HUGE_RUNG_RESERVED;
+    lent->rung = is_hugetlb ? HUGE_RUNG_RESERVED : HUGE_RUNG_NONE;
+    lent->is_lent = true;
+    lent->fd = fd;
     if (make_chunks(lent, error)) {
         host_memory_destroy(lent);
         return -1;
@@ -139,9 +141,6 @@ int host_memory_lend(int fd, unsigned char *address, uint64_t bytes, bool is_hug
         return -1;
     }
     lent->address = address;
-    lent->is_lent = true;
-    if (!is_hugetlb)
-        lent->rung = choose_rung(address, bytes);
     *memory = lent;
     return 0;
 }
@@ -209,7 +208,7 @@ void host_memory_destroy(struct host_memory *memory)
         uint64_t left = memory->bytes - offset;
         munmap(memory->address + offset, left < UNMAP_BYTES ? left : UNMAP_BYTES);
     }
-    if (memory->fd >= 0)
+    if (memory->fd >= 0 && !memory->is_lent)
         close(memory->fd);
     pthread_cond_destroy(&memory->backed);
     pthread_mutex_destroy(&memory->lock);
@@ -221,11 +220,32 @@ struct chunks { /* [first, end) */
     uint64_t first, end;
 };
 
+/* Maps pages that the client has made. A page that is made here would be charged to the daemon's memory control group. */
+static int map_lent_pages(struct host_memory *memory, uint64_t offset, uint64_t end, uint64_t *huge_bytes,
+                          struct error *error)
+{
+    unsigned char *address = memory->address + offset;
+    int64_t hole = lseek(memory->fd, (off_t)offset, SEEK_HOLE);
+    if (hole < 0)
+        return fail_errno(error, errno, "looking for holes in a client's memory");
+    if ((uint64_t)hole < end)
+        return fail(error, ERROR_FAILED_PRECONDITION, "REGION_HAS_HOLES",
+                    "the client's memory has no page at byte %" PRId64
+                    "; make the pages of every 2 MiB that the targets touch before you lend it (MADV_POPULATE_WRITE)",
+                    hole);
+    if (huge_pages_back(memory->rung, address, end - offset, huge_bytes, error))
+        return -1;
+    if (memory->rung == HUGE_RUNG_NONE)
+        *huge_bytes = huge_pages_count(address, end - offset);
+    return 0;
+}
+
 static int back_chunks(struct host_memory *memory, struct chunks chunks, struct error *error)
 {
-    uint64_t offset = chunks.first * HUGE_PAGE_BYTES, end = chunks.end * HUGE_PAGE_BYTES, huge_bytes;
+    uint64_t offset = chunks.first * HUGE_PAGE_BYTES, end = chunks.end * HUGE_PAGE_BYTES, huge_bytes = 0;
     end = end < memory->bytes ? end : memory->bytes;
-    int result = huge_pages_back(memory->rung, memory->address + offset, end - offset, &huge_bytes, error);
+    int result = memory->is_lent ? map_lent_pages(memory, offset, end, &huge_bytes, error)
+                                 : huge_pages_back(memory->rung, memory->address + offset, end - offset, &huge_bytes, error);
     __atomic_add_fetch(&memory->huge_bytes, huge_bytes, __ATOMIC_RELAXED);
     pthread_mutex_lock(&memory->lock);
     for (uint64_t chunk = chunks.first; chunk < chunks.end; chunk++)

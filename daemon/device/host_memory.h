@@ -15,14 +15,14 @@
 #include "base/shared_memory.h"
 #include "device/device.h"
 #include "device/host_freer.h"
-#include "device/huge_pages.h"
+#include "base/huge_pages.h"
 
 struct host_memory {
     struct host_memory *next;  /* the pool's, as are is_pooled and pool_ready_bytes, under its lock */
     uint64_t pool_ready_bytes; /* backed while it was in the pool */
     bool is_wanted;            /* the pool would have it, of this size */
     bool is_pooled, is_lent;   /* lent: a client's; neither mapped nor closed here */
-    int fd;                    /* read-only from the seal on; -1 = lent */
+    int fd;                    /* read-only from the seal on; lent: borrowed */
     unsigned char *address;    /* 2 MiB aligned; readable, and writable until it is sealed */
     uint64_t bytes;
     enum huge_rung rung;
@@ -39,7 +39,8 @@ struct host_memory {
 /* bytes is a multiple of the page size, of HUGE_PAGE_BYTES from there on. Of this size until host_memory_fix(). */
 int host_memory_create(uint64_t bytes, struct host_memory **memory, struct error *error);
 /* The same for the memfd of a client, which is mapped at `address`, a multiple of HUGE_PAGE_BYTES in a range that the caller
- * has reserved and unmaps after host_memory_destroy(). Any size. Borrows fd. Never sealed. */
+ * has reserved and unmaps after host_memory_destroy(). Any size. Borrows fd until then, and moves its file offset. Never
+ * sealed. Preparing it maps the client's pages and makes none: FAILED_PRECONDITION where there is a hole. */
 int host_memory_lend(int fd, unsigned char *address, uint64_t bytes, bool is_hugetlb, struct host_memory **memory,
                      struct error *error);
 void host_memory_destroy(struct host_memory *memory); /* accepts NULL and half-built; clients keep what they have mapped */

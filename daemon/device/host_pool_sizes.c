@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "device/huge_pages.h"
+#include "base/huge_pages.h"
 
 static const uint64_t SMALL_BYTES = 64 << 20; /* is not cut into halves any more */
 

@@ -8,7 +8,7 @@
 
 #include "base/memory.h"
 #include "base/metadata.h"
-#include "device/huge_pages.h"
+#include "base/huge_pages.h"
 #include "execute/fills.h"
 
 static int prepare_memory(struct destination *destination, uint64_t offset, uint64_t bytes, struct error *error)

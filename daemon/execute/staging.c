@@ -9,7 +9,7 @@
 #include "base/memory.h"
 #include "device/device.h"
 #include "device/host_memory.h"
-#include "device/huge_pages.h"
+#include "base/huge_pages.h"
 
 void staging_init(struct staging *staging, uint64_t buffer_bytes, uint64_t budget_bytes)
 {

@@ -12,7 +12,7 @@
 #include "base/memory.h"
 #include "calibration/calibration.h"
 #include "calibration/residency.h"
-#include "device/huge_pages.h"
+#include "base/huge_pages.h"
 #include "execute/engine.h"
 #include "execute/scales.h"
 #include "export/export_check.h"

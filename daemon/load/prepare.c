@@ -3,7 +3,7 @@
 #include "base/clock.h"
 #include "base/metadata.h"
 #include "calibration/residency.h"
-#include "device/huge_pages.h"
+#include "base/huge_pages.h"
 #include "execute/engine.h"
 #include "execute/scales.h"
 #include "resolve/artifact.h"

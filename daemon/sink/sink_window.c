@@ -6,7 +6,7 @@
 
 #include "base/memory.h"
 #include "device/bus_guard.h"
-#include "device/huge_pages.h"
+#include "base/huge_pages.h"
 
 struct sink_window {
     char *reserved, *bytes;

@@ -21,13 +21,13 @@ def memfd(size, seals=F_SEAL_SHRINK):
 
 
 class Region:
-    """A memfd, filled with one byte, and what the client sees of it."""
+    """A memfd, filled with one byte (None: without pages), and what the client sees of it."""
 
     def __init__(self, size, fill=0xEE, seals=F_SEAL_SHRINK):
         self.fd, self.size = memfd(size, seals), size
         self.map = mmap.mmap(self.fd, size)
         self.bytes = np.frombuffer(self.map, np.uint8)
-        if fill:
+        if fill is not None:
             self.bytes[:] = fill
 
     def array(self, dtype, shape, offset=0):

@@ -98,7 +98,7 @@ def test_bytes_in_a_clients_memory_are_nobodys_but_its_own(daemon, models, model
 def test_holes_and_growth_and_sealing_harm_the_client_alone(daemon, models):
     large = blob(3, 48 * MiB)
     write(models / "m", {"w": large})
-    region = Region(64 * MiB, fill=0)
+    region = Region(64 * MiB)
     script = """if 1:
         import ctypes, os, sys, time
         libc, fd, end = ctypes.CDLL(None), int(sys.argv[1]), time.monotonic() + 20
@@ -111,14 +111,30 @@ def test_holes_and_growth_and_sealing_harm_the_client_alone(daemon, models):
     try:
         assert child.stdout.readline() == b"go\n"
         for _ in range(3):
-            load(daemon, models, region, ["w"])
+            try:
+                load(daemon, models, region, ["w"])
+            except grpc.RpcError as error:  # the load met a hole
+                assert error.code() is grpc.StatusCode.FAILED_PRECONDITION and "undefined" in error.details()
     finally:
         child.kill()
         child.wait()
         child.stdout.close()
+    region.bytes[:] = 1
     load(daemon, models, region, ["w"])
     np.testing.assert_array_equal(region.bytes[:large.nbytes], large)
     assert daemon.process.poll() is None and nothing_is_left(daemon)
+
+
+def test_memory_with_a_hole_is_refused_and_the_daemon_makes_no_page_for_it(daemon, models):
+    write(models / "m", {"w": blob(3, 24 * MiB)})
+    region = Region(24 * MiB, fill=None)
+    region.bytes[:8 * MiB] = 1
+    with pytest.raises(grpc.RpcError) as refused:
+        load(daemon, models, region, ["w"])
+    assert refused.value.code() is grpc.StatusCode.FAILED_PRECONDITION and "MADV_POPULATE_WRITE" in refused.value.details()
+    assert os.fstat(region.fd).st_blocks * 512 == 8 * MiB and nothing_is_left(daemon)
+    region.bytes[:] = 1
+    load(daemon, models, region, ["w"])
 
 
 def test_a_client_that_dies_in_mid_load_takes_its_request_with_it(daemon, models):

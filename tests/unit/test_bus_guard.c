@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "device/bus_guard.h"
-#include "device/huge_pages.h"
+#include "base/huge_pages.h"
 
 #include <cmocka.h> /* last: it makes a macro of fail */
 

@@ -17,7 +17,7 @@
 
 #include "base/shared_memory.h"
 #include "device/device.h"
-#include "device/huge_pages.h"
+#include "base/huge_pages.h"
 #include "tests/support/host_segments.h"
 #include "tests/support/row_moves.h"
 

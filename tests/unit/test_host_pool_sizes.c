@@ -5,7 +5,7 @@
 #include <stdint.h>
 
 #include "device/host_pool_sizes.h"
-#include "device/huge_pages.h"
+#include "base/huge_pages.h"
 
 #include <cmocka.h>
 

@@ -15,7 +15,7 @@
 #include "device/bus_guard.h"
 #include "device/device.h"
 #include "device/host_region.h"
-#include "device/huge_pages.h"
+#include "base/huge_pages.h"
 
 #include <cmocka.h> /* last: it makes a macro of fail */
 
@@ -32,6 +32,16 @@ static int memfd(uint64_t bytes, int seals)
     assert_true(fd >= 0);
     assert_int_equal(ftruncate(fd, (off_t)bytes), 0);
     assert_int_equal(fcntl(fd, F_ADD_SEALS, seals), 0);
+    return fd;
+}
+
+/* As a client does before it lends memory. */
+static int backed_memfd(uint64_t bytes)
+{
+    int fd = memfd(bytes, F_SEAL_SHRINK);
+    char *zeros = calloc(1, bytes);
+    assert_int_equal(pwrite(fd, zeros, bytes, 0), (ssize_t)bytes);
+    free(zeros);
     return fd;
 }
 
@@ -118,7 +128,7 @@ static void several_memfds_are_one_segment_with_gaps(void **state)
     int fds[3];
     (void)state;
     for (size_t i = 3; i-- > 0;) {
-        fds[i] = memfd(sizes[i], F_SEAL_SHRINK);
+        fds[i] = backed_memfd(sizes[i]);
         list = region_of(fds[i], bases[i], list);
     }
     assert_int_equal(device_adopt(device, bases[2] + sizes[2], list, &segment, &error), 0);
@@ -145,7 +155,7 @@ static void several_memfds_are_one_segment_with_gaps(void **state)
 static void a_client_may_grow_punch_write_and_seal_meanwhile(void **state)
 {
     struct device *device = device_host_create(0);
-    int fd = memfd(8 * MIB, F_SEAL_SHRINK);
+    int fd = backed_memfd(8 * MIB);
     struct segment *segment;
     struct error error;
     (void)state;
@@ -161,10 +171,44 @@ static void a_client_may_grow_punch_write_and_seal_meanwhile(void **state)
     close(fd);
 }
 
+static uint64_t allocated_bytes(int fd)
+{
+    struct stat info;
+    assert_int_equal(fstat(fd, &info), 0);
+    return (uint64_t)info.st_blocks * 512;
+}
+
+static void a_hole_is_refused_by_its_byte_and_no_page_is_made_for_it(void **state)
+{
+    struct device *device = device_host_create(0);
+    int fd = memfd(16 * MIB, F_SEAL_SHRINK);
+    struct segment *segment;
+    struct error error;
+    char *ones = memset(malloc(2 * MIB), 1, 2 * MIB);
+    (void)state;
+    assert_int_equal(pwrite(fd, ones, 2 * MIB, 2 * (off_t)MIB), 2 * MIB);
+    assert_int_equal(pwrite(fd, ones, 2 * MIB - 4096, 12 * (off_t)MIB), 2 * MIB - 4096);
+    uint64_t before = allocated_bytes(fd);
+    assert_int_equal(device_adopt(device, 16 * MIB, region_of(fd, 0, NULL), &segment, &error), 0);
+    assert_int_equal(device_prepare(segment, 3 * MIB, 1000, &error), 0);
+    put(segment, 3 * MIB, 7);
+    for (uint64_t at = 5; at < 15; at += 4) { /* in the first hole, between holes, and a page behind the last byte */
+        assert_int_equal(device_prepare(segment, at * MIB, 1, &error), -1);
+        assert_int_equal(error.code, ERROR_FAILED_PRECONDITION);
+        assert_string_equal(error.reason, "REGION_HAS_HOLES");
+    }
+    assert_non_null(strstr(error.message, "14675968")); /* 14 MiB - 4096 */
+    assert_int_equal(allocated_bytes(fd), before);
+    segment_unref(segment);
+    device_destroy(device);
+    free(ones);
+    close(fd);
+}
+
 static void holes_are_filled_again(void **state)
 {
     struct device *device = device_host_create(0);
-    int fd = memfd(8 * MIB, F_SEAL_SHRINK);
+    int fd = backed_memfd(8 * MIB);
     struct segment *segment;
     struct error error;
     (void)state;
@@ -311,6 +355,7 @@ int main(void)
         cmocka_unit_test(size_and_identity_are_the_kernels),
         cmocka_unit_test(several_memfds_are_one_segment_with_gaps),
         cmocka_unit_test(a_client_may_grow_punch_write_and_seal_meanwhile),
+        cmocka_unit_test(a_hole_is_refused_by_its_byte_and_no_page_is_made_for_it),
         cmocka_unit_test(holes_are_filled_again),
         cmocka_unit_test(what_was_sealed_since_it_was_looked_at_is_an_error),
         cmocka_unit_test(a_region_that_is_too_small_elsewhere_or_too_large_is_refused),

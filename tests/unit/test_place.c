@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "device/huge_pages.h"
+#include "base/huge_pages.h"
 #include "execute/place.h"
 #include "tests/support/transfer_scene.h"
 #include "transport/transport.h"

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "base/shared_memory.h"
-#include "device/huge_pages.h"
+#include "base/huge_pages.h"
 #include "execute/staging.h"
 
 #include <cmocka.h>

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from . import errors
+from . import errors, memory
 from .memory import HUGE_PAGE_BYTES, map_aligned, prefer_huge_pages, unmap
 
 _SEAL_SEAL, _SEAL_SHRINK, _SEAL_GROW, _SEAL_WRITE, _SEAL_FUTURE_WRITE = 1, 2, 4, 8, 16
@@ -114,6 +114,24 @@ def snapshot():
         return found if found and high <= found.start + found.bytes else None
 
     return find
+
+
+def back(spans):
+    """Makes the pages behind `spans`, (low, high, Mapping) each, in whole pieces of 2 MiB. The process that makes a page is
+    charged for it, so the daemon refuses memory with holes."""
+    start = stop = 0
+    for low, high in sorted(map(_pieces_of, spans)):
+        if low > stop:
+            memory.back(start, stop)
+            start = low
+        stop = max(stop, high)
+    memory.back(start, stop)
+
+
+def _pieces_of(span):
+    low, high, mapping = span
+    end = mapping.start + -(-mapping.bytes // _PAGE_BYTES) * _PAGE_BYTES
+    return low // HUGE_PAGE_BYTES * HUGE_PAGE_BYTES, min(-(-high // HUGE_PAGE_BYTES) * HUGE_PAGE_BYTES, end)
 
 
 def _new_memfd(size):

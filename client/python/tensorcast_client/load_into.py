@@ -106,13 +106,15 @@ def _lending(arrays):
 
 
 def _on_host(arrays):
-    find, regions, indexes, offsets = host_region.snapshot(), {}, [], []
+    find, regions, indexes, offsets, places = host_region.snapshot(), {}, [], [], []
     for array in arrays:
         found = find(array.low, array.high)
         if found is None and not array.is_empty:
             raise _not_in_region(array)
+        places.append(None if array.is_empty else found)
         indexes.append(regions.setdefault(found, len(regions)) if found else 0)
         offsets.append(array.first - found.start if found and not array.is_empty else 0)
+    host_region.back((array.low, array.high, found) for array, found in zip(arrays, places) if found)
     lent, spare = [(mapping.start, mapping.bytes, mapping.fd) for mapping in regions], None
     if arrays and not lent:  # none of them has an element, but each has a place in a region
         spare = host_region.HostRegion(1)

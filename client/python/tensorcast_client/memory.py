@@ -13,6 +13,8 @@ import weakref
 HUGE_PAGE_BYTES = 2 << 20
 
 _PROT_NONE, _MAP_FIXED, _MAP_NORESERVE = 0, 0x10, 0x4000  # Linux, x86-64 and arm64; not in the mmap module
+_MADV_POPULATE_WRITE, _MADV_COLLAPSE = 23, 25
+_BACKED_AT_ONCE = 64 << 20
 _FAILED = ctypes.c_void_p(-1).value
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -58,6 +60,40 @@ def prefer_huge_pages(address, size):
     stop = (address + size) // HUGE_PAGE_BYTES * HUGE_PAGE_BYTES
     if stop > start:
         _libc.madvise(start, stop - start, mmap.MADV_HUGEPAGE)  # a kernel without them refuses, and nothing is lost
+
+
+def back(start, stop):
+    """Makes the pages of [start, stop), multiples of the page size in one shared mapping whose address is a multiple of 2 MiB:
+    huge ones where the kernel has them. MemoryError when there is no memory. This process is charged for the pages."""
+    pieces = [(at, min(at + _BACKED_AT_ONCE, stop)) for at in range(start, stop, _BACKED_AT_ONCE)]
+    if len(pieces) < 2:
+        for piece in pieces:
+            _back_piece(piece)
+        return
+    from concurrent.futures import ThreadPoolExecutor
+    with ThreadPoolExecutor(min(8, len(pieces), os.cpu_count() or 1)) as pool:
+        list(pool.map(_back_piece, pieces))
+
+
+def _back_piece(piece):
+    start, stop = piece
+    whole = start + (stop - start) // HUGE_PAGE_BYTES * HUGE_PAGE_BYTES
+    for at in range(start, whole, HUGE_PAGE_BYTES):
+        _populate(at, at + mmap.PAGESIZE)  # a range that is all hole cannot be collapsed
+    if whole == start or _libc.madvise(start, whole - start, _MADV_COLLAPSE):
+        whole = start
+    _populate(whole, stop)
+
+
+def _populate(start, stop):
+    while stop > start and _libc.madvise(start, stop - start, _MADV_POPULATE_WRITE):
+        code = ctypes.get_errno()
+        if code == errno.EINVAL:  # before Linux 5.14: a page of shared memory is made by reading it
+            for at in range(start, stop, mmap.PAGESIZE):
+                ctypes.c_ubyte.from_address(at).value
+            return
+        if code not in (errno.EAGAIN, errno.EINTR):
+            raise MemoryError(f"no memory behind {stop - start} bytes of a region: {os.strerror(code)}")
 
 
 leases: "weakref.WeakSet[Lease]" = weakref.WeakSet()  # of this process

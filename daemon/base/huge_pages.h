@@ -3,8 +3,8 @@
  * Page size decides the speed of a load more than anything else (14 times between 4K and 2 MiB pages), so every
  * segment tries a ladder: reserved pages (hugetlb), pages that a fault makes huge (shmem_enabled), pages that are
  * collapsed one by one (MADV_COLLAPSE, needs no privilege), and plain 4K pages. Any thread. */
-#ifndef DEVICE_HUGE_PAGES_H
-#define DEVICE_HUGE_PAGES_H
+#ifndef BASE_HUGE_PAGES_H
+#define BASE_HUGE_PAGES_H
 
 #include <stdbool.h>
 #include <stdint.h>

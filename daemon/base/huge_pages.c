@@ -1,7 +1,7 @@
 /* The ladder's single steps; see huge_pages.h. Everything is asked of the kernel each time, because operators change
  * these settings while daemons run. A step that the kernel refuses falls through to plain pages, never to an error:
  * only missing memory is one. MADV_POPULATE_WRITE is what turns SIGBUS into an error value. */
-#include "device/huge_pages.h"
+#include "base/huge_pages.h"
 
 #include <errno.h>
 #include <fcntl.h>
