@@ -109,7 +109,7 @@ static int find_artifact(struct standalone *state, struct error *error)
     if (artifact_resolve(state->backend->args->artifact, &options, NULL, flags, &state->artifact, error) < 0)
         return backend_fail(state->backend, error);
     const struct tc_variant *variant = state->backend->variant;
-    if (variant && variant_apply(&state->artifact, variant->json, variant->length, NULL, error) < 0)
+    if (variant && variant_apply(&state->artifact, variant->json, variant->length, NULL, NULL, error) < 0)
         return variant_locate(variant, error);
     state->resolve_ns = clock_now_ns() - before_ns;
     return backend_time_left(state->backend, &left_ms, error);

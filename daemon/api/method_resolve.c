@@ -65,7 +65,7 @@ static int resolve_and_pack(struct api_job *job)
         return -1;
     if (resolve->request->variant.len &&
         variant_apply(&artifact, (const char *)resolve->request->variant.data, resolve->request->variant.len,
-                      job->api->services.headers, &job->error) != 0)
+                      job->api->services.headers, job->source.cancel, &job->error) != 0)
         return -1;
     resolve->answer = pack_artifact(artifact, resolve->request, &job->error);
     artifact_unref(artifact);

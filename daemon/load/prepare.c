@@ -99,7 +99,7 @@ void prepare_resolve(struct preparation *prep, const struct load_request *reques
         check_region(prep, error) == 0 && load_targets_find(services->targets, spec->device, &prep->target, error) == 0 &&
         (resolved || resolve_artifact(prep, request, &options, &resolved, error) == 0) &&
         (!request->variant_bytes || resolved->derivation || /* or it is one already */
-         variant_apply(&resolved, request->variant, request->variant_bytes, services->headers, error) == 0))
+         variant_apply(&resolved, request->variant, request->variant_bytes, services->headers, cancel, error) == 0))
         prep->mapping = build_mapping(prep, resolved);
     artifact_unref(resolved);
     prep->resolve_ns = clock_now_ns() - start;

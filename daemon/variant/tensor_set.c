@@ -10,12 +10,14 @@
 #include "base/metadata.h"
 #include "base/text.h"
 
-int set_init(struct tensor_set *set, const struct artifact *artifact, struct arena *arena, struct error *error)
+int set_init(struct tensor_set *set, const struct artifact *artifact, struct arena *arena, const struct cancel *cancel,
+             struct error *error)
 {
     *set = (struct tensor_set){.artifact = artifact,
                                .match_steps_left = SET_MAX_MATCH_STEPS,
                                .work = {arena, 0, error},
                                .arena = arena,
+                               .cancel = cancel,
                                .error = error};
     set->tensors = metadata_array(artifact->n_tensors, sizeof *set->tensors, error);
     if (!set->tensors)
@@ -206,7 +208,13 @@ void set_patterns_fini(struct set_patterns *found)
 int set_match(struct tensor_set *set, const struct pattern *pattern, const struct set_tensor *tensor,
               struct pattern_match *match)
 {
-    return pattern_match(pattern, tensor->name, tensor->name_length, match, &set->match_steps_left, set->error);
+    uint64_t most = set->match_steps_left < SET_MAX_ONE_MATCH_STEPS ? set->match_steps_left : SET_MAX_ONE_MATCH_STEPS,
+             left = most;
+    if (cancel_is_set(set->cancel))
+        return fail(set->error, ERROR_CANCELLED, "CANCELLED", "cancelled while the steps of the variant were applied");
+    int matches = pattern_match(pattern, tensor->name, tensor->name_length, match, &left, set->error);
+    set->match_steps_left -= most - left;
+    return matches;
 }
 
 int set_find(struct tensor_set *set, struct set_patterns *found, const struct set_tensor *tensor, size_t *pattern,

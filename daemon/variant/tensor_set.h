@@ -6,13 +6,15 @@
 #ifndef VARIANT_TENSOR_SET_H
 #define VARIANT_TENSOR_SET_H
 
+#include "base/cancel.h"
 #include "base/map.h"
 #include "recipe/recipe.h"
 #include "resolve/derivation.h"
 
 /* Of one variant; and how often patterns are held against names, which takes some seconds. */
 enum { SET_MAX_TENSORS = 1 << 22, SET_MAX_MATCHES = 1 << 27 };
-#define SET_MAX_MATCH_STEPS ((uint64_t)1 << 30) /* some 20 s, where names and patterns are made for that */
+#define SET_MAX_MATCH_STEPS ((uint64_t)1 << 30)     /* some 20 s, where names and patterns are made for that */
+#define SET_MAX_ONE_MATCH_STEPS ((uint64_t)1 << 24) /* some 0.3 s: of one name and one pattern */
 
 struct set_tensor {
     const char *name;
@@ -38,6 +40,7 @@ struct tensor_set {
     uint64_t match_steps_left; /* of SET_MAX_MATCH_STEPS */
     struct index_work work;
     struct arena *arena;
+    const struct cancel *cancel; /* asked for each pattern that is held against a name */
     struct error *error;
     struct element_chain *chains;
     size_t n_chains, chain_capacity;
@@ -47,7 +50,8 @@ struct tensor_set {
 };
 
 /* All tensors of the artifact, each as it is stored. */
-int set_init(struct tensor_set *set, const struct artifact *artifact, struct arena *arena, struct error *error);
+int set_init(struct tensor_set *set, const struct artifact *artifact, struct arena *arena, const struct cancel *cancel,
+             struct error *error);
 void set_fini(struct tensor_set *set);
 
 /* The next set: one of this one as it is, or a new one, which takes the name. NULL: no memory, or too many. */

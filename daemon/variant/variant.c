@@ -116,7 +116,7 @@ static void digest_recipe(const char *canonical, char hex[DIGEST_HEX_CHARS + 1])
 }
 
 static struct derivation *derive(const struct artifact *artifact, const struct recipe *recipe, const char *digest,
-                                 struct error *error)
+                                 const struct cancel *cancel, struct error *error)
 {
     struct derivation *derivation = memory_alloc(sizeof *derivation);
     struct tensor_set set;
@@ -124,7 +124,7 @@ static struct derivation *derive(const struct artifact *artifact, const struct r
     memcpy(derivation->digest, digest, sizeof derivation->digest);
     derivation->table = artifact->table ? artifact_table_ref(artifact->table) : NULL;
     arena_init(&derivation->arena, 0);
-    int failed = set_init(&set, artifact, &derivation->arena, error);
+    int failed = set_init(&set, artifact, &derivation->arena, cancel, error);
     failed = failed ? failed : apply_all(&set, recipe);
     failed = failed ? failed : fill_tables(&set, derivation);
     set_fini(&set);
@@ -144,7 +144,7 @@ static void make_key(const struct artifact *artifact, const char *digest, char k
 }
 
 static struct derivation *find_or_derive(const struct artifact *artifact, const struct recipe *recipe,
-                                         struct header_cache *cache, struct error *error)
+                                         struct header_cache *cache, const struct cancel *cancel, struct error *error)
 {
     char key[2 * DIGEST_HEX_CHARS + 1], digest[DIGEST_HEX_CHARS + 1];
     char *canonical = recipe_json(recipe, error);
@@ -157,14 +157,14 @@ static struct derivation *find_or_derive(const struct artifact *artifact, const 
     struct derivation *derivation = cache ? header_cache_find_derivation(cache, key, sizeof key) : NULL;
     if (derivation)
         return derivation;
-    derivation = derive(artifact, recipe, digest, error);
+    derivation = derive(artifact, recipe, digest, cancel, error);
     if (derivation && cache)
         header_cache_add_derivation(cache, key, sizeof key, derivation);
     return derivation;
 }
 
 int variant_apply(struct artifact **artifact, const char *json, size_t length, struct header_cache *cache,
-                  struct error *error)
+                  const struct cancel *cancel, struct error *error)
 {
     struct artifact *stored = *artifact;
     struct derivation *derivation = NULL;
@@ -172,7 +172,7 @@ int variant_apply(struct artifact **artifact, const char *json, size_t length, s
     struct arena arena;
     arena_init(&arena, 0);
     if (recipe_parse(json, length, &arena, &recipe, error) == 0)
-        derivation = find_or_derive(stored, &recipe, cache, error);
+        derivation = find_or_derive(stored, &recipe, cache, cancel, error);
     *artifact = derivation ? derivation_artifact(stored, derivation) : NULL;
     arena_fini(&arena);
     artifact_unref(stored);

@@ -81,7 +81,7 @@ static void apply(const uint8_t *data, size_t size)
     source_memory_put("fuzz", "model.safetensors", file, sizeof file);
     if (artifact_resolve("memory:fuzz", &(struct source_options){0}, NULL, 0, &artifact, &error) < 0)
         abort();
-    if (variant_apply(&artifact, (const char *)data, size, NULL, &error) < 0) {
+    if (variant_apply(&artifact, (const char *)data, size, NULL, NULL, &error) < 0) {
         check_error(&error);
         return;
     }

@@ -63,7 +63,7 @@ static struct artifact *resolve(bool is_variant)
     memcpy(file + 8, header, length);
     source_memory_put("fuzz", "model.safetensors", file, sizeof file);
     if (artifact_resolve("memory:fuzz", &(struct source_options){0}, NULL, 0, artifact, &error) < 0 ||
-        (is_variant && variant_apply(artifact, recipe, sizeof recipe - 1, NULL, &error) < 0))
+        (is_variant && variant_apply(artifact, recipe, sizeof recipe - 1, NULL, NULL, &error) < 0))
         abort();
     return *artifact;
 }

@@ -113,7 +113,7 @@ static void answer(const char *reference, const struct view_spec *view)
     if (artifact_resolve(reference, &options, NULL, 0, &stored, &error) == 0) {
         joined = pieces_join(stored);
         artifact = artifact_ref(joined);
-        if (variant_apply(&artifact, recipe, recipe_bytes, NULL, &error) == 0)
+        if (variant_apply(&artifact, recipe, recipe_bytes, NULL, NULL, &error) == 0)
             mapping = mapping_build(view, artifact, &error);
     }
     if (mapping)

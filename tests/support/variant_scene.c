@@ -61,7 +61,7 @@ int variant_scene_apply(const char *recipe)
     if (artifact_resolve("memory:model", &(struct source_options){0}, NULL, 0, &variant_scene.artifact,
                          &variant_scene.error) < 0)
         return -1;
-    return variant_apply(&variant_scene.artifact, recipe, strlen(recipe), NULL, &variant_scene.error);
+    return variant_apply(&variant_scene.artifact, recipe, strlen(recipe), NULL, NULL, &variant_scene.error);
 }
 
 static void read_scales(const struct mapping *mapping)

@@ -54,7 +54,7 @@ static struct derivation *derive(const char *recipe, struct header_cache *cache)
     struct artifact *artifact;
     struct error error;
     assert_int_equal(artifact_resolve("memory:model", &(struct source_options){0}, cache, 0, &artifact, &error), 0);
-    assert_int_equal(variant_apply(&artifact, recipe, strlen(recipe), cache, &error), 0);
+    assert_int_equal(variant_apply(&artifact, recipe, strlen(recipe), cache, NULL, &error), 0);
     struct derivation *derivation = derivation_ref(artifact->derivation);
     artifact_unref(artifact);
     return derivation;

@@ -63,7 +63,7 @@ static void the_number_of_matches_is_limited(void **state)
     variant_scene_put("{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}", 1, zero);
     assert_int_equal(variant_scene_apply("[]"), 0);
     arena_init(&arena, 0);
-    assert_int_equal(set_init(&set, variant_scene.artifact->stored, &arena, &error), 0);
+    assert_int_equal(set_init(&set, variant_scene.artifact->stored, &arena, NULL, &error), 0);
     pattern_init(&pattern, "*", 1);
     const struct recipe_patterns patterns = {&pattern, 1};
     assert_int_equal(set_patterns_init(&set, &patterns, &found), 0);
@@ -82,6 +82,43 @@ static void the_number_of_matches_is_limited(void **state)
     arena_fini(&arena);
 }
 
+static bool is_told_to_stop(void *data)
+{
+    return ++*(int *)data > 2;
+}
+
+static void a_match_ends_when_its_client_has_left_or_takes_too_long(void **state)
+{
+    enum { LONG = 20000 };
+    struct arena arena;
+    struct error error;
+    struct tensor_set set;
+    struct pattern pattern;
+    int asked = 0;
+    const struct cancel cancel = {is_told_to_stop, &asked};
+    char name[LONG + 1];
+    (void)state;
+    variant_scene_put("{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}", 1, zero);
+    assert_int_equal(variant_scene_apply("[]"), 0);
+    arena_init(&arena, 0);
+    assert_int_equal(set_init(&set, variant_scene.artifact->stored, &arena, &cancel, &error), 0);
+    pattern_init(&pattern, "*a*b", 4);
+    memset(name, 'a', LONG);
+    name[LONG] = 0;
+    set.tensors[0].name = name;
+    set.tensors[0].name_length = 10;
+    assert_int_equal(set_match(&set, &pattern, &set.tensors[0], NULL), 0);
+    set.tensors[0].name_length = LONG;
+    assert_int_equal(set_match(&set, &pattern, &set.tensors[0], NULL), -1);
+    assert_string_equal(error.reason, "TOO_MANY_PATTERNS");
+    assert_true(set.match_steps_left > SET_MAX_MATCH_STEPS - 2 * SET_MAX_ONE_MATCH_STEPS);
+    set.tensors[0].name_length = 10;
+    assert_int_equal(set_match(&set, &pattern, &set.tensors[0], NULL), -1);
+    assert_int_equal(error.code, ERROR_CANCELLED);
+    set_fini(&set);
+    arena_fini(&arena);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, variant_scene_begin, variant_scene_end)
@@ -89,6 +126,7 @@ int main(void)
         TEST(shapes_and_sizes_are_told_as_numpy_does),
         TEST(a_name_that_two_tensors_get_is_refused_and_named),
         TEST(the_number_of_matches_is_limited),
+        TEST(a_match_ends_when_its_client_has_left_or_takes_too_long),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
