@@ -50,7 +50,8 @@ bool sidecar_name_is_valid(const char *name)
 bool sidecar_name_is_index(const char *name)
 {
     size_t length = strlen(name);
-    return length <= SIDECAR_MAX_NAME_BYTES && text_is_plain_name(name, length) && text_ends_with(name, length, INDEX_ENDING);
+    return length <= SIDECAR_MAX_NAME_BYTES && text_is_plain_name(name, length) &&
+           text_ends_with(name, length, INDEX_ENDING);
 }
 
 uint64_t sidecar_max_bytes(const char *name)

@@ -74,11 +74,11 @@ def test_a_smaller_memory_than_the_layout_is_refused(fake, load):
     assert fake.wait_for_leases(0)
 
 
-def test_a_result_without_a_socket_is_unavailable(fake, load, tmp_path):
+def test_a_result_whose_socket_is_not_here_is_refused(fake, load, tmp_path):
     fake.mangle = lambda result: setattr(result, "handoff_socket", str(tmp_path / "gone"))
     with pytest.raises(tc.TensorcastError) as caught:
         load()
-    assert caught.value.code is grpc.StatusCode.UNAVAILABLE
+    assert caught.value.code is grpc.StatusCode.FAILED_PRECONDITION
 
 
 def test_the_socket_beside_the_clients_own_is_found_when_the_told_path_is_not_here(fake, load):

@@ -81,8 +81,8 @@ def faces():
 
     def of_module(artifact):
         module = torch.nn.Module()
-        for name, (dtype, shape) in {"w": (torch.float32, (6, 4)), "b": (torch.bfloat16, (6,)), "s": (torch.int64, ()), "m": (torch.bool, (2,))}.items():
-            module.register_buffer(name, torch.empty(shape, dtype=dtype))
+        for name, like in artifact.tensor_dict(framework="torch").items():
+            module.register_buffer(name, torch.empty_like(like))
         load_state_dict(module, artifact, assign=True)
         return module.state_dict()
 

@@ -67,7 +67,7 @@ def assert_heard_of_it(outcome, killed):
     outcome.join(30)
     assert outcome.ended and outcome.ended - killed < MAX_SECONDS
     assert unavailable(outcome.error), outcome.error
-    assert "no daemon answers at" in str(outcome.error) and ".sock" in str(outcome.error)
+    assert "no daemon answers on" in str(outcome.error) and ".sock" in str(outcome.error)
 
 
 def test_a_rank_of_a_model_hears_of_it_and_the_next_load_works(daemon, models):

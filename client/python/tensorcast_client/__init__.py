@@ -17,8 +17,8 @@ from ._version import VERSION as __version__
 from .activations import ActivationStore
 from .artifact import Artifact
 from .client import DEFAULT_SOCKET, Client, connect
-from .errors import (AccessDeniedError, ArtifactNotFoundError, DeadlineExceededError, InvalidRequestError,
-                     TensorcastError, TensorNotFoundError)
+from .errors import (AccessDeniedError, ArtifactNotFoundError, BudgetExceededError, DaemonUnreachableError, DeadlineExceededError,
+                     InvalidRequestError, TensorcastError, TensorNotFoundError)
 from .export import export
 from .host_region import HostRegion
 from .lazy import LazyTensor
@@ -32,8 +32,8 @@ from .view import View
 from .warning import TensorcastFallbackWarning
 
 del _channel
-__all__ = ["AccessDeniedError", "ActivationStore", "Artifact", "ArtifactNotFoundError", "Client", "CollectiveLoadGroup",
-           "DEFAULT_SOCKET", "DeadlineExceededError", "HostRegion", "InvalidRequestError", "LazyTensor", "Options", "Patch",
+__all__ = ["AccessDeniedError", "ActivationStore", "Artifact", "ArtifactNotFoundError", "BudgetExceededError", "Client",
+           "CollectiveLoadGroup", "DEFAULT_SOCKET", "DaemonUnreachableError", "DeadlineExceededError", "HostRegion", "InvalidRequestError", "LazyTensor", "Options", "Patch",
            "Sidecar", "TensorNotFoundError", "TensorcastError", "TensorcastFallbackWarning", "Tensors", "View",
            "__version__", "artifact", "connect", "export", "load_file", "partition", "patch",
            "unpatch"]

@@ -4,7 +4,6 @@ One channel per client, made at the first call. A forked child cannot use its pa
 fork support was switched on before grpc was imported), so every channel is forgotten in the child and made anew there.
 """
 import os
-import socket
 import sys
 import threading
 import time
@@ -19,7 +18,7 @@ _fork_support = os.environ.get(_FORK_SWITCH, "").lower() in ("1", "true", "yes",
 import grpc  # noqa: E402  after the switch, which it reads once
 from grpc import StatusCode  # noqa: E402
 
-from . import errors  # noqa: E402
+from . import errors, unreachable  # noqa: E402
 from .messages import SERVICE  # noqa: E402
 
 _RETRIES = ('{"methodConfig": [{"name": [{"service": "%s"}], "retryPolicy": {"maxAttempts": 3, "initialBackoff": "0.1s", '
@@ -45,8 +44,8 @@ _abandoned = []  # the parent's channels, kept in the child: to close them there
 class Channel:
     """Calls the daemon at one socket. Any thread, any process that descends from the one that made it."""
 
-    def __init__(self, socket_path):
-        self.socket_path = socket_path
+    def __init__(self, socket_path, other_socket=None):
+        self.socket_path, self.other_socket = socket_path, other_socket
         self._target = "unix:" + urllib.parse.quote(socket_path)
         self._start_over()
         _channels.add(self)
@@ -76,7 +75,7 @@ class Channel:
                 return self._start("unary_unary", method, request, tries.left())
             except grpc.RpcError as error:
                 if not tries.another(error):
-                    raise errors.from_rpc(error, self.socket_path) from None
+                    raise errors.from_rpc(error, self) from None
 
     def stream(self, method, request, timeout):
         """An iterator of answers as bytes with cancel(); it raises grpc.RpcError (see errors.from_rpc)."""
@@ -86,13 +85,8 @@ class Channel:
     def becomes_ready(self, timeout):
         """Whether there is a connection within so many seconds, if somebody listens at all. A full backlog is taken for a connection
         under way by gRPC, which fails at its first read."""
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC) as probe:
-            try:
-                probe.connect(self.socket_path)
-            except BlockingIOError:
-                pass  # no room now
-            except OSError:
-                return False
+        if unreachable.attempt(self.socket_path):
+            return False
         with self._lock:
             channel = self._grpc
         try:

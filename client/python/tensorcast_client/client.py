@@ -39,17 +39,20 @@ def connect(address: str | os.PathLike[str] | None = None, timeout: float | None
 
     Nothing is sent yet. `timeout`, in seconds, is how long the daemon may take to answer (30 s when nothing is said); a
     load has to begin within it, not to end (see Options.deadline)."""
-    return Client(_socket_path(address), timeout)
+    named = os.fspath(address) if address else os.environ.get("TENSORCAST_SOCKET")
+    path, other = (named, None) if named else _default_sockets()
+    return Client(_checked_path(path), timeout, other)
 
 
-def _default_socket():
-    """The system's daemon, unless only this user's own (`tensorcastd --user`) is there for us."""
+def _default_sockets():
+    """(the socket of the daemon that is ours by default, the other one that was looked at): the system's daemon, unless only this
+    user's own (`tensorcastd --user`) is there for us."""
     folder = _runtime_folder()
     own = f"{folder}/daemon.sock"
     is_trusted = folder.startswith("/") and (os.environ.get("XDG_RUNTIME_DIR") or _is_own(folder))
     if is_trusted and not os.access(DEFAULT_SOCKET, os.W_OK) and os.access(own, os.W_OK):
-        return own
-    return DEFAULT_SOCKET
+        return own, DEFAULT_SOCKET
+    return DEFAULT_SOCKET, own
 
 
 def _runtime_folder():
@@ -70,8 +73,7 @@ def _is_own(folder):
     return stat.S_ISDIR(about.st_mode) and about.st_uid == os.geteuid() and not about.st_mode & 0o022
 
 
-def _socket_path(address):
-    path = os.fspath(address) if address else os.environ.get("TENSORCAST_SOCKET") or _default_socket()
+def _checked_path(path):
     if path.startswith("unix:"):
         path = path[len("unix:"):]
         path = path[2:] if path.startswith("//") else path
@@ -89,10 +91,11 @@ def _socket_path(address):
 class Client:
     """Talks to one daemon. Any thread; in a forked child it connects anew."""
 
-    def __init__(self, socket_path: str, timeout: float | None):
+    def __init__(self, socket_path: str, timeout: float | None, other_socket: str | None = None):
+        """other_socket: the second default, which was looked at, too."""
         if timeout is not None and not (isinstance(timeout, numbers.Real) and timeout > 0):
             raise errors.invalid(f"timeout is {timeout!r}; it is a positive number of seconds", "BAD_OPTION")
-        self.channel = Channel(socket_path)
+        self.channel = Channel(socket_path, other_socket)
         self.timeout = _TIMEOUT_S if timeout is None else min(float(timeout), _LONGEST_TIMEOUT_S)
         self.first_answer_timeout = timeout and self.timeout
         self._resolved = {}  # oldest use first; no lock, which a fork could leave locked: each step is atomic
@@ -109,7 +112,7 @@ class Client:
 
     def __reduce__(self):
         """In another process, such as one that multiprocessing spawns, and as a copy: another connection to the same daemon."""
-        return Client, (self.socket_path, self.first_answer_timeout)
+        return Client, (self.socket_path, self.first_answer_timeout, self.channel.other_socket)
 
     def __enter__(self) -> Client:
         return self

@@ -1,7 +1,8 @@
 """Everything that can go wrong, as exceptions.
 
 Each is a TensorcastError with the gRPC status code, a reason for programs (UPPER_SNAKE_CASE) and metadata, and where
-Python has a word for the case it is that, too: KeyError, ValueError, FileNotFoundError, PermissionError, TimeoutError.
+Python has a word for the case it is that, too: KeyError, ValueError, FileNotFoundError,
+PermissionError, TimeoutError, ConnectionError, MemoryError.
 """
 from __future__ import annotations
 
@@ -64,7 +65,7 @@ class ArtifactNotFoundError(TensorcastError, FileNotFoundError):
 
 
 class AccessDeniedError(TensorcastError, PermissionError):
-    """Outside the trusted roots, or somebody else's token."""
+    """Outside the trusted roots, somebody else's token, or a socket that this user may not open."""
 
     def __init__(self, *args, **kw):
         super().__init__(*args, **kw)
@@ -79,6 +80,24 @@ class DeadlineExceededError(TensorcastError, TimeoutError):
         self.errno = errno.ETIMEDOUT
 
 
+class DaemonUnreachableError(TensorcastError, ConnectionError):
+    """No daemon answers."""
+
+    def __init__(self, *args, **kw):
+        super().__init__(*args, **kw)
+        self.errno = errno.ECONNREFUSED
+
+
+class BudgetExceededError(TensorcastError, MemoryError):
+    """A load that the daemon has no room for."""
+
+
+_BY_REASON = {
+    "TENSOR_NOT_FOUND": TensorNotFoundError,
+    "DAEMON_UNREACHABLE": DaemonUnreachableError,
+    "HOST_BUDGET_EXCEEDED": BudgetExceededError,
+    "DEVICE_BUDGET_EXCEEDED": BudgetExceededError,
+}
 _BY_CODE = {
     StatusCode.INVALID_ARGUMENT: InvalidRequestError,
     StatusCode.NOT_FOUND: ArtifactNotFoundError,
@@ -89,7 +108,7 @@ _BY_CODE = {
 
 def make(code, message, reason="", metadata=None):
     """The exception that fits."""
-    kind = TensorNotFoundError if reason == "TENSOR_NOT_FOUND" else _BY_CODE.get(code, TensorcastError)
+    kind = _BY_REASON.get(reason) or _BY_CODE.get(code, TensorcastError)
     return kind(message, code, reason, metadata)
 
 
@@ -113,13 +132,15 @@ def bad_answer(message):
     return make(StatusCode.INTERNAL, f"the daemon's answer makes no sense: {message}", "BAD_ANSWER")
 
 
-def from_rpc(error, socket_path):
-    """The exception for a grpc.RpcError."""
+def from_rpc(error, channel):
+    """The exception for a grpc.RpcError of a channel.Channel."""
+    from . import unreachable  # which needs these classes
     code, message = error.code(), error.details() or ""
     reason, metadata = _error_info(error.trailing_metadata())
     if code is StatusCode.UNAVAILABLE and not reason:
-        message = f"no daemon answers at {socket_path} ({message})"
-        reason = "DAEMON_UNREACHABLE"
+        return unreachable.error(channel.socket_path, channel.other_socket)
+    if reason == "UNKNOWN_METHOD":
+        return unreachable.too_old(channel)
     if code is StatusCode.DEADLINE_EXCEEDED and reason in ("", _PASSED_THERE):
         message, reason = "not done within the deadline", DEADLINE_PASSED  # gRPC's own words are about its streams
     return make(code, message, reason, metadata)

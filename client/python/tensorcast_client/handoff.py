@@ -5,6 +5,7 @@ of part files, with several messages of a header and up to 64 descriptors each; 
 is the lease, so it is kept open as long as the memory is mapped.
 """
 import contextlib
+import errno
 import os
 import socket
 import stat
@@ -13,7 +14,7 @@ import time
 
 from grpc import StatusCode
 
-from . import errors
+from . import errors, unreachable
 from .memory import HUGE_PAGE_BYTES, Lease, map_leased
 
 # magic, version, memory bytes, page kind, number of descriptors, reserved
@@ -29,7 +30,10 @@ def reachable(path, channel):
     """The daemon's second socket, also where the daemon's folder has another name, as in a container."""
     if os.path.exists(path):
         return path
-    return os.path.join(os.path.dirname(channel.socket_path), os.path.basename(path))
+    beside = os.path.join(os.path.dirname(channel.socket_path), os.path.basename(path))
+    if not os.path.exists(beside) and not unreachable.attempt(channel.socket_path):  # a daemon that is gone has none, either
+        raise unreachable.handoff(path, channel)
+    return beside
 
 
 def take(token, socket_path, timeout, writable=False, device=None):
@@ -99,8 +103,8 @@ def _redeemed(token, socket_path, timeout):
     except errors.TensorcastError:
         raise
     except OSError as error:
-        raise errors.make(StatusCode.UNAVAILABLE, f"cannot take the memory from {socket_path}: {error}",
-                          "HANDOFF_FAILED") from error
+        code = StatusCode.PERMISSION_DENIED if error.errno == errno.EACCES else StatusCode.UNAVAILABLE
+        raise errors.make(code, f"cannot take the memory from {socket_path}: {error}", "HANDOFF_FAILED") from error
     finally:
         peer.close()
         for fd in fds:

@@ -97,7 +97,7 @@ def materialize(channel, load_request, clock, progress, first_answer_timeout, wr
                 buffer = _take(channel, result, clock, writable, device)
     except grpc.RpcError as error:
         error.__traceback__ = None  # gRPC raises the call itself, which lives on and would keep our frames
-        raise watch.error() or _told(errors.from_rpc(error, channel.socket_path), clock, progress) from None
+        raise watch.error() or _told(errors.from_rpc(error, channel), clock, progress) from None
     except DecodeError as error:
         raise errors.bad_answer(error) from None
     finally:

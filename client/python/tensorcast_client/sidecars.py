@@ -83,7 +83,7 @@ def events(client, request):
             yield SidecarEvent.decode(data)
     except grpc.RpcError as error:
         error.__traceback__ = None  # gRPC raises the call itself, which lives on and would keep our frames
-        raise errors.from_rpc(error, client.socket_path) from None
+        raise errors.from_rpc(error, client.channel) from None
     except DecodeError as error:
         raise errors.bad_answer(error) from None
     finally:

@@ -132,7 +132,7 @@ def test_a_missing_tensor_is_the_error_of_the_default_loader(reports):
 
 def test_without_a_daemon_the_error_says_where_it_was_looked_for(reports):
     (report,) = each(reports, 1, "unavailable")
-    assert "no daemon answers at" in report["errors"]["tensorcast"] and "nowhere.sock" in report["errors"]["tensorcast"]
+    assert "no daemon answers on" in report["errors"]["tensorcast"] and "nowhere.sock" in report["errors"]["tensorcast"]
 
 
 def test_without_a_daemon_the_default_loader_helps_if_asked_to(reports):

@@ -8,7 +8,7 @@ import warnings
 
 from grpc import StatusCode
 
-from .. import errors
+from .. import errors, unreachable
 from ..warning import TensorcastFallbackWarning
 from .official import official
 
@@ -21,7 +21,7 @@ _BEING_WRITTEN = "SOURCE_BEING_WRITTEN"  # which nobody can promise the bytes of
 _ASK_AGAIN_S = 2.0  # after a daemon did not answer
 
 _said: set[str] = set()
-_unreachable: dict[str, float] = {}  # {socket: when to ask again}
+_unreachable: dict[str, tuple[float, errors.TensorcastError]] = {}  # {socket: (when to ask again, what is raised until then)}
 
 
 def is_required():
@@ -75,12 +75,15 @@ def check_name(path):
 
 def check_reachable(client):
     """Raises at once what asking would raise after a while, where a daemon was not there a moment ago."""
-    socket = client.socket_path
-    if time.monotonic() < _unreachable.get(socket, 0) or not os.path.exists(socket):
-        raise errors.make(StatusCode.UNAVAILABLE, f"no daemon answers at {socket}", "DAEMON_UNREACHABLE")
+    socket, other = client.socket_path, client.channel.other_socket
+    until, error = _unreachable.get(socket, (0, None))
+    if time.monotonic() < until:
+        raise errors.make(error.code, error.message, error.reason)
+    if not os.access(socket, os.W_OK):
+        raise unreachable.error(socket, other)
 
 
 def note_unreachable(client, error):
     """Not to wait for the same daemon with every one of many files."""
-    if error.code is StatusCode.UNAVAILABLE and not is_required():
-        _unreachable[client.socket_path] = time.monotonic() + _ASK_AGAIN_S
+    if (error.code is StatusCode.UNAVAILABLE or error.reason == "SOCKET_FORBIDDEN") and not is_required():
+        _unreachable[client.socket_path] = time.monotonic() + _ASK_AGAIN_S, error
