@@ -132,7 +132,7 @@ static bool sees_hidden(const struct folder *record)
 {
     int parent_chars = (int)(strrchr(record->path, '/') - record->path);
     char *hidden = memory_print("%.*s/.%s.tensorcast", parent_chars, record->path, record->path + parent_chars + 1);
-    bool sees = folder_watch_look(hidden, record->device, record->inode) == SIGHT_THERE;
+    bool sees = folder_watch_look(hidden, record->uid, record->device, record->inode) == SIGHT_THERE;
     free(hidden);
     return sees;
 }

@@ -72,12 +72,13 @@ static struct user_look *user_of(struct folder_watch *watch, uid_t uid, bool is_
     return user;
 }
 
-enum folder_sight folder_watch_look(const char *path, uint64_t device, uint64_t inode)
+enum folder_sight folder_watch_look(const char *path, uid_t uid, uint64_t device, uint64_t inode)
 {
     struct stat status;
     struct error error = {.code = ERROR_NOT_FOUND};
     int fd = trusted_path_look(path, &error);
-    bool is_it = fd >= 0 && fstat(fd, &status) == 0 && status.st_dev == device && status.st_ino == inode;
+    bool is_it =
+        fd >= 0 && fstat(fd, &status) == 0 && status.st_dev == device && status.st_ino == inode && status.st_uid == uid;
     if (fd >= 0)
         close(fd);
     /* behind a link is where it was not made */
@@ -89,7 +90,7 @@ static void look_at_paths(struct loop_work *work)
 {
     struct user_look *user = (struct user_look *)work;
     for (struct look *at = user->looks; at < user->looks + user->n_looks; at++)
-        at->sight = folder_watch_look(at->path, at->device, at->inode);
+        at->sight = folder_watch_look(at->path, at->uid, at->device, at->inode);
 }
 
 static void remove_records(struct loop_work *work)

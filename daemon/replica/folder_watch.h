@@ -15,8 +15,9 @@ void folder_watch_now(struct folder_watch *watch); /* soon, instead of in a few 
 void folder_watch_drop(struct folder_watch *watch, struct folder *folder);
 
 enum folder_sight { SIGHT_NONE, SIGHT_THERE, SIGHT_GONE };
-/* Whether that very folder lies there. Its path is a client's word: a FUSE mount is not asked, and no link followed. Blocks. */
-enum folder_sight folder_watch_look(const char *path, uint64_t device, uint64_t inode);
+/* Whether that very folder of this user lies there. The path is the user's word, and the daemon looks with its own rights: what
+ * belongs to another user is told as nothing is, a FUSE mount is not asked, and no link followed. Blocks. */
+enum folder_sight folder_watch_look(const char *path, uid_t uid, uint64_t device, uint64_t inode);
 
 void folder_watch_stop(struct folder_watch *watch);    /* from here on it changes nothing; accepts NULL */
 void folder_watch_destroy(struct folder_watch *watch); /* stopped, and the loop has ended; accepts NULL */

@@ -46,6 +46,7 @@ static int tear_down(void **state)
     replica_table_destroy(host);
     loop_destroy(loop);
     folder_watch_destroy(watch);
+    watch = NULL;
     folders_destroy(folders);
     model_dir_destroy(state_dir);
     return 0;
@@ -54,7 +55,7 @@ static int tear_down(void **state)
 static void on_poll(void *data)
 {
     (void)data;
-    if (!folders_find(folders, 0, waited_for))
+    if (!folders_find(folders, geteuid(), waited_for))
         loop_stop(loop);
 }
 
@@ -72,7 +73,7 @@ static void wait_until_given_up(const char *path)
     loop_timer_start(poll, POLL_MS, POLL_MS);
     loop_timer_start(patience, PATIENCE_MS, 0);
     loop_run(loop);
-    assert_null(folders_find(folders, 0, path));
+    assert_null(folders_find(folders, geteuid(), path));
 }
 
 /* As an earlier daemon has left it. */
@@ -87,6 +88,7 @@ static const char *record(const char *name, bool is_there, char path[MODEL_PATH_
                                   .artifact = (char *)"disk:/m",
                                   .identity = (char *)name,
                                   .bytes = 100,
+                                  .uid = geteuid(),
                                   .is_seen = true,
                                   .copy = (uint64_t)name[0],
                                   .device = (uint64_t)status.st_dev,
@@ -108,7 +110,7 @@ static void folders_of_an_earlier_daemon_are_charged_while_they_are_there(void *
     folder_watch_now(watch);
     wait_until_given_up(gone);
     assert_int_equal(replica_used_bytes(host), 100);
-    assert_non_null(folders_find(folders, 0, here));
+    assert_non_null(folders_find(folders, geteuid(), here));
 }
 
 static void another_folder_of_the_same_path_is_not_it(void **state)
@@ -122,6 +124,20 @@ static void another_folder_of_the_same_path_is_not_it(void **state)
     folder_watch_now(watch);
     wait_until_given_up(path);
     assert_int_equal(replica_used_bytes(host), 0);
+}
+
+static void a_folder_of_another_user_is_told_as_one_that_is_missing(void **state)
+{
+    char here[MODEL_PATH_CHARS], gone[MODEL_PATH_CHARS];
+    struct stat status;
+    (void)state;
+    model_dir_mkdir(state_dir, "here");
+    assert_int_equal(stat(model_dir_path(state_dir, "here", here), &status), 0);
+    model_dir_path(state_dir, "gone", gone);
+    assert_int_equal(folder_watch_look(here, geteuid(), status.st_dev, status.st_ino), SIGHT_THERE);
+    assert_int_equal(folder_watch_look(here, geteuid() + 1, status.st_dev, status.st_ino), SIGHT_GONE);
+    assert_int_equal(folder_watch_look(here, geteuid() + 1, status.st_dev, status.st_ino + 1), SIGHT_GONE);
+    assert_int_equal(folder_watch_look(gone, geteuid() + 1, status.st_dev, status.st_ino), SIGHT_GONE);
 }
 
 static void take_none(void *data, const struct folder *folder)
@@ -140,8 +156,8 @@ static void a_dropped_folder_loses_its_record(void **state)
     record("a", true, path);
     record("z", false, last);
     watch = folder_watch_create(loop, folders);
-    folder_watch_drop(watch, folders_find(folders, 0, path));
-    assert_null(folders_find(folders, 0, path));
+    folder_watch_drop(watch, folders_find(folders, geteuid(), path));
+    assert_null(folders_find(folders, geteuid(), path));
     wait_until_given_up(last); /* two looks later */
     folder_record_read_all(state_dir, take_none, &n);
     assert_in_range(n, 0, 1); /* of the last one */
@@ -152,6 +168,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(folders_of_an_earlier_daemon_are_charged_while_they_are_there, set_up, tear_down),
         cmocka_unit_test_setup_teardown(another_folder_of_the_same_path_is_not_it, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_folder_of_another_user_is_told_as_one_that_is_missing, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_dropped_folder_loses_its_record, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
