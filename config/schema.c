@@ -153,17 +153,17 @@ static const struct config_key keys_before_stores[] = {
 static const struct config_key keys_after_stores[] = {
     {"activations.roots", CONFIG_ROOTS, FIELD(activations.roots), .fallback = "", .reloadable = true,
      .help = "Folders that stores of activations may be written below (docs/activations.md); symbolic links cannot lead out of them. "
-             "The daemon writes nowhere else. Who may connect may append to any store there. An empty list: none are written."},
+             "The daemon writes nowhere else, and for its own user and root alone. An empty list: none are written. With --user: "
+             "your home and the hub's cache, as sources.disk.trusted_roots."},
     {"activations.disk_quota", CONFIG_SIZE, FIELD(activations.disk_quota_bytes), .fallback = "0", .max = LARGEST_SIZE,
      .reloadable = true,
      .help = "What all stores that this daemon has written may take on the disk together. A sample that has no room waits, then it is "
-             "refused. Users share it as they share memory (limits.kept_for_others). 0: no limit but the disk's."},
+             "refused. 0: no limit but the disk's."},
     {"activations.quota_timeout", CONFIG_DURATION, FIELD(activations.quota_timeout_ms), .fallback = "30s", .max = HOURS_MS(24),
      .reloadable = true, .help = "How long a sample waits for room before it is refused."},
     {"uploads.prefixes", CONFIG_PREFIXES, FIELD(uploads.prefixes), .fallback = "", .reloadable = true,
-     .help = "Beginnings of references that users may have the daemon write to with its credentials (docs/uploads.md): gs:// and s3://, "
-             "up to a slash or the end of a name. Root and the daemon's own user need no entry. An empty list: nobody else's files "
-             "are uploaded."},
+     .help = "Beginnings of references below which alone the daemon uploads (docs/uploads.md): gs:// and s3://, up to a slash or the "
+             "end of a name. An empty list: wherever sources.trusted_urls and its credentials allow."},
 
     {"devices.plugin_folder", CONFIG_PATH, FIELD(devices.plugin_folder), .fallback = "", .may_be_empty = true,
      .help = "Folder of tensorcast-cuda.so. Empty: plugins beside tensorcastd, then ../lib/tensorcast/plugins."},

@@ -59,7 +59,7 @@ void budgets_set_quotas(struct quota *quota, const struct config *config, const 
     quota_set_limits(quota, QUOTA_CALLS, MAX_CALLS, 0);
     quota_set_limits(quota, QUOTA_GROUPS, MAX_GROUPS, 0);
     quota_set_limits(quota, QUOTA_METADATA, budgets->metadata_bytes, 0);
-    quota_set_limits(quota, QUOTA_UPLOADS, UPLOAD_QUEUE_MAX, UPLOAD_QUEUE_MAX_OF_USER);
+    quota_set_limits(quota, QUOTA_UPLOADS, UPLOAD_QUEUE_MAX, 0);
     quota_set_limits(quota, QUOTA_PREWARMS, PREWARMS_MAX_RUNNING, PREWARMS_MAX_OF_A_USER);
     quota_set_limits(quota, QUOTA_FOLDERS, FOLDERS_MAX, FOLDERS_MAX_PER_UID);
     quota_set_limits(quota, QUOTA_LENT, HOST_REGIONS_MAX_BYTES, 0);

@@ -59,8 +59,7 @@ static void configure_activations(const struct daemon *daemon)
         daemon->api.activations,
         &(struct activation_limits){.roots = {config->activations.roots.items, config->activations.roots.n_items},
                                     .disk_quota_bytes = config->activations.disk_quota_bytes,
-                                    .quota_timeout_ms = config->activations.quota_timeout_ms,
-                                    .kept_percent = (unsigned)config->limits.kept_for_others_percent});
+                                    .quota_timeout_ms = config->activations.quota_timeout_ms});
 }
 
 /* --- start -------------------------------------------------------------------------------------------------------- */
@@ -180,7 +179,7 @@ static int open_stores(struct daemon *daemon, struct error *error)
     daemon->ends_requests = (struct cancel){is_grace_over, daemon};
     if (stores_create(config, &daemon->ends_requests, &daemon->api.services.stores, error) != 0)
         return -1;
-    if (config->activations.roots.n_items || config->uploads.prefixes.n_items)
+    if (config->activations.roots.n_items)
         stores_allow_writing(daemon->api.services.stores);
     stores_describe(daemon->api.services.stores, log_store, NULL);
     return 0;

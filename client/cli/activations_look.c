@@ -31,18 +31,21 @@ static int open_hosts(struct activations_run *run, struct stored_hosts *hosts,
                        : stored_hosts_open(hosts, run->path, take, data, error);
 }
 
-/* What the daemon knows beyond the folder. Without one, or where it does not write there, nothing. */
+/* What the daemon knows beyond the folder. Without one, or where it does not write there, nothing; nor is a user told who may not
+ * have it write. */
 static const description *ask_daemon(struct activations_run *run)
 {
     Tensorcast__Daemon__V1__DescribeActivationsRequest request = TENSORCAST__DAEMON__V1__DESCRIBE_ACTIVATIONS_REQUEST__INIT;
     struct wait wait = wait_begin(run->args->timeout_ms ? run->args->timeout_ms : 5000, NULL);
-    struct error ignored;
+    struct error error;
     char *store = memory_print("disk:%s", run->path);
     request.store = store;
     const description *told = (const description *)rpc_client_get(
         run->client->rpc, "ActivationStore/Describe", &request.base,
-        &tensorcast__daemon__v1__describe_activations_response__descriptor, &wait, &run->arena, &ignored);
+        &tensorcast__daemon__v1__describe_activations_response__descriptor, &wait, &run->arena, &error);
     free(store);
+    if (!told && error.code == ERROR_FAILED_PRECONDITION)
+        fprintf(stderr, "tensorcast: what waits to be uploaded is not known: %s\n", error.message);
     return told;
 }
 
@@ -67,7 +70,7 @@ static void print_host(const struct stored_host *host, const Tensorcast__Daemon_
     printf("\n");
 }
 
-/* What lies in a bucket has been uploaded, whoever did it. */
+/* What lies in a bucket has been uploaded, whoever did it; elsewhere the manifest says. */
 static void fill_uploads(const struct activations_run *run, const struct stored_host *host,
                          const Tensorcast__Daemon__V1__ActivationHost *told,
                          Tensorcast__Daemon__V1__ActivationUploads *uploads)
@@ -75,8 +78,9 @@ static void fill_uploads(const struct activations_run *run, const struct stored_
     tensorcast__daemon__v1__activation_uploads__init(uploads);
     if (told && told->uploads)
         *uploads = *told->uploads;
-    if (run->bucket)
-        uploads->done = host->manifest.n_segments;
+    uploads->done = 0;
+    for (size_t i = 0; i < host->manifest.n_segments; i++)
+        uploads->done += run->bucket || host->manifest.segments[i].uploaded;
 }
 
 static void write_host(struct json_writer *json, const struct stored_host *host,

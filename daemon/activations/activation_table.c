@@ -2,12 +2,14 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "activations/writer_private.h"
 #include "base/clock.h"
 #include "base/memory.h"
-#include "base/quota.h"
 #include "base/text.h"
+
+enum { LOOK_PAUSE_MS = 200 };
 
 /* --- sizes that other threads tell -------------------------------------------------------------------------------------- */
 
@@ -48,7 +50,6 @@ struct activations *activations_create(struct loop *loop, const char *state_dir,
     table->loop = loop;
     table->state_dir = memory_copy_text(state_dir);
     table->hosts = host_table_create();
-    table->places = upload_places_create();
     pthread_mutex_init(&table->sizes_lock, NULL);
     table->uploads = host_uploads_create(
         &(struct host_uploads_options){.state_dir = state_dir, .queue = uploads, .resized = note_size, .data = table});
@@ -105,10 +106,7 @@ static void on_listed(struct loop_work *work)
     struct error ignored; /* the registry has no more than the table may */
     table->is_listing = false;
     for (size_t i = 0; i < table->n_listed; i++) {
-        const struct known_host *listed = &table->listed[i];
-        struct table_host *host = host_table_add(table->hosts, listed, 0, &ignored);
-        if (host && !host->is_known)
-            upload_places_enter(table->places, listed->upload.reference, listed, 0, &host->place, &ignored);
+        struct table_host *host = host_table_add(table->hosts, table->listed[i].path, table->listed[i].host, &ignored);
         if (host)
             host->is_known = true;
     }
@@ -122,47 +120,92 @@ void activations_recover(struct activations *table)
     loop_continue(table->loop, &table->list);
 }
 
+/* --- folders that were removed, or moved away -------------------------------------------------------------------------- */
+
+static struct activations *table_of_look(struct loop_work *work)
+{
+    return (struct activations *)((char *)work - offsetof(struct activations, gone.work));
+}
+
+static void free_look(struct gone_look *look)
+{
+    for (size_t i = 0; i < look->n_hosts; i++)
+        free(look->hosts[i].path);
+    free(look->hosts);
+    look->hosts = NULL;
+    look->n_hosts = 0;
+}
+
+static void look_at_folders(struct loop_work *work)
+{
+    struct gone_look *look = &table_of_look(work)->gone;
+    for (size_t i = 0; i < look->n_hosts; i++) {
+        struct seen_host *host = &look->hosts[i];
+        struct error error = {0};
+        int fd = store_path_open_host(&look->roots, host->path, host->host, false, &error);
+        host->is_gone = fd < 0 && error.code == ERROR_NOT_FOUND;
+        if (fd >= 0)
+            close(fd);
+    }
+}
+
+/* They take nothing until they are opened, or found at a start, again. */
+static void on_looked(struct loop_work *work)
+{
+    struct activations *table = table_of_look(work);
+    for (size_t i = 0; i < table->gone.n_hosts; i++) {
+        const struct seen_host *seen = &table->gone.hosts[i];
+        struct table_host *host = seen->is_gone ? host_table_find(table->hosts, seen->path, seen->host) : NULL;
+        if (host && !host->writer)
+            host_table_count(table->hosts, host, 0);
+    }
+    free_look(&table->gone);
+    table->gone.rest_until_ns = clock_now_ns() + LOOK_PAUSE_MS * NS_PER_MS;
+    table->gone.is_running = false;
+}
+
+/* While a sample waits for room, one look after the other; a disk that does not answer ends that, and nothing else. */
+static void look_for_gone(struct activations *table)
+{
+    struct gone_look *look = &table->gone;
+    const struct table_host *host;
+    size_t capacity = 0;
+    if (look->is_running || clock_now_ns() < look->rest_until_ns)
+        return;
+    for (size_t i = 0; (host = host_table_at(table->hosts, i)) != NULL; i++) {
+        if (!host->bytes || host->writer)
+            continue;
+        ARRAY_RESERVE(look->hosts, look->n_hosts, capacity);
+        look->hosts[look->n_hosts++] = (struct seen_host){memory_copy_text(host->path), host->host, false};
+    }
+    look->is_running = true;
+    look->roots = table->limits.roots;
+    look->work = (struct loop_work){.do_work = look_at_folders, .done = on_looked, .pool = LOOP_DISK};
+    loop_continue(table->loop, &look->work);
+}
+
 /* --- the table ---------------------------------------------------------------------------------------------------------- */
 
 int table_take_host(struct activation_writer *writer, const struct activation_writer **other, struct error *error)
 {
-    struct activations *table = writer->table;
-    const struct known_host user = {
-        .path = writer->path, .host = writer->options.host, .uid = writer->user.uid, .is_shared = writer->user.is_member};
-    unsigned kept = quota_is_privileged(writer->user.uid) ? 0 : table->limits.kept_percent;
-    if (!writer->is_recovery && host_table_check(table->hosts, &user, error) < 0)
-        return -1;
-    struct table_host *host = host_table_add(table->hosts, &user, kept, error);
+    struct table_host *host = host_table_add(writer->table->hosts, writer->path, writer->options.host, error);
     if (!host)
         return -1;
     *other = host->writer;
-    if (host->writer)
-        return 0;
-    host->writer = writer;
-    writer->host = host;
-    const struct known_host known = host_table_known(host);
-    return upload_places_enter(table->places, writer->upload.reference, &known, writer->is_recovery ? 0 : writer->user.uid,
-                               &writer->place, error);
-}
-
-void table_keep_host(struct activation_writer *writer)
-{
-    upload_places_leave(writer->table->places, writer->host->place);
-    writer->host->place = upload_place_ref(writer->place);
-    writer->host->is_known = true;
+    if (!host->writer) {
+        host->writer = writer;
+        writer->host = host;
+    }
+    return 0;
 }
 
 void table_leave_host(struct activation_writer *writer)
 {
     struct activations *table = writer->table;
-    upload_places_leave(table->places, writer->place);
-    writer->place = NULL;
     if (writer->host) {
         writer->host->writer = NULL;
-        if (!writer->host->is_known) {
-            upload_places_leave(table->places, writer->host->place);
+        if (!writer->host->is_known)
             host_table_remove(table->hosts, writer->host);
-        }
         writer->host = NULL;
     }
     if (writer->is_recovery) {
@@ -230,8 +273,9 @@ void activations_destroy(struct activations *table)
     }
     host_uploads_destroy(table->uploads);
     host_table_destroy(table->hosts);
-    upload_places_destroy(table->places);
     free_listed(table);
+    if (!table->gone.is_running)
+        free_look(&table->gone);
     while (table->sizes)
         free_size(take_size(table));
     pthread_mutex_destroy(&table->sizes_lock);
@@ -275,13 +319,12 @@ static void count_sizes(struct activations *table)
 
 int writer_find_room(struct activation_writer *writer, struct error *error)
 {
-    const struct activations *table = writer->table;
-    count_sizes(writer->table);
-    uint64_t limit = table->limits.disk_quota_bytes, taken, own, needed = room_for(&writer->coming.sample);
+    struct activations *table = writer->table;
+    count_sizes(table);
     writer_count(writer);
-    host_table_bytes(table->hosts, host_table_known(writer->host).uid, &taken, &own);
-    unsigned kept = quota_is_privileged(writer->user.uid) ? 0 : table->limits.kept_percent;
-    uint64_t room = limit ? quota_room(kept, limit, taken, own) : UINT64_MAX;
+    uint64_t limit = table->limits.disk_quota_bytes, taken = host_table_bytes(table->hosts);
+    uint64_t needed = room_for(&writer->coming.sample);
+    uint64_t room = !limit ? UINT64_MAX : taken < limit ? limit - taken : 0;
     if (needed <= room) {
         writer->coming.most_bytes = room;
         writer->coming.reserved_bytes = needed + (limit ? room_for_header(writer, room - needed) : 0);
@@ -289,7 +332,7 @@ int writer_find_room(struct activation_writer *writer, struct error *error)
         return 1;
     }
     if (clock_now_ns() < writer->wait.until_ns) {
-        gone_hosts_look(writer->table);
+        look_for_gone(table);
         return 0;
     }
     char has[TEXT_SIZE_CHARS], most[TEXT_SIZE_CHARS], wants[TEXT_SIZE_CHARS];

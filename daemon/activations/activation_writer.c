@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/random.h>
+#include <unistd.h>
 
 #include "activations/writer_private.h"
 #include "base/clock.h"
@@ -137,9 +138,7 @@ static void end_writer(struct activation_writer *writer)
 
 static struct known_host known_of(const struct activation_writer *writer)
 {
-    struct known_host known = host_table_known(writer->host);
-    known.upload = writer->upload;
-    return known;
+    return (struct known_host){.path = writer->path, .host = writer->options.host, .upload = writer->upload};
 }
 
 /* What the queue did not take is queued by the next opening, unless it takes it now. */
@@ -357,7 +356,6 @@ static int open_folder(struct activation_writer *writer, struct error *error)
     struct host_folder *folder;
     if (!writer->is_recovery && host_uploads_check(table->uploads, &known, error) < 0)
         return -1;
-    writer->options.owner = known.uid;
     if (host_uploads_open(table->uploads, &writer->options, &folder, error) < 0) {
         if (writer->is_recovery && error->code == ERROR_NOT_FOUND)
             host_registry_remove(table->state_dir, &known);
@@ -383,7 +381,7 @@ static void on_opened(struct activation_writer *writer)
         end_writer(writer);
         return;
     }
-    table_keep_host(writer);
+    writer->host->is_known = true;
     call->writer = writer;
     if (!writer->is_recovery)
         log_info("activations_opened", LOG_TEXT("store", writer->path), LOG_U64("host", writer->options.host),
@@ -398,15 +396,12 @@ static int fail_taken(const struct activation_writer *writer, struct error *erro
                 writer->options.host, text_escape(writer->path, strlen(writer->path), text));
 }
 
-/* A folder whose writer is on its way out, or that is being looked at after a crash, is free in a moment; and whose the stores
- * are is not known before the registry has been read. */
+/* A folder whose writer is on its way out, or that is being looked at after a crash, is free in a moment. */
 static void try_open(struct activation_writer *writer)
 {
     const struct activation_writer *other = NULL;
     struct error *error = &writer->call->error;
     bool is_late = writer->is_left || clock_now_ns() > writer->wait.until_ns;
-    if (writer->table->is_listing && !is_late)
-        return;
     int failed = table_take_host(writer, &other, error);
     bool is_going = other && (other->is_left || other->is_recovery || other->state == WRITER_CLOSING);
     if (!failed && !other && !writer->is_left) {
@@ -436,8 +431,7 @@ static struct activation_writer *new_writer(struct activations *table, const cha
     writer->table = table;
     writer->path = memory_copy_text(path);
     writer->user.uid = uid;
-    writer->options =
-        (struct host_folder_options){.roots = table->limits.roots, .path = writer->path, .host = host, .uid = uid};
+    writer->options = (struct host_folder_options){.roots = table->limits.roots, .path = writer->path, .host = host};
     writer->next = table->writers;
     table->writers = writer;
     return writer;
@@ -471,7 +465,6 @@ void activation_writer_open(struct activations *table, const struct writer_optio
     struct activation_writer *writer = new_writer(table, options->path, options->host, options->uid);
     *call = (struct writer_call){.done = call->done};
     writer->options.segment_bytes = options->segment_bytes;
-    writer->user.is_member = options->is_member;
     writer->user.account = options->account;
     set_upload(writer, &options->upload);
     writer->memory.region = options->region;
@@ -493,7 +486,7 @@ void writer_recover(struct activations *table, const struct known_host *host)
 {
     const struct activation_writer *other;
     struct error ignored; /* it is in the table already, and nobody has it */
-    struct activation_writer *writer = new_writer(table, host->path, host->host, host->uid);
+    struct activation_writer *writer = new_writer(table, host->path, host->host, geteuid());
     set_upload(writer, &host->upload);
     writer->options.must_exist = true;
     writer->is_recovery = writer->is_left = true;

@@ -31,10 +31,9 @@ struct activation_limits { /* of the configuration; borrowed lists live until th
     struct store_roots roots;
     uint64_t disk_quota_bytes; /* 0 = none */
     uint64_t quota_timeout_ms;
-    unsigned kept_percent; /* see base/quota.h */
 };
 
-/* state_dir: where the folders are remembered that were ever written. uploads: borrowed; ended before the table is destroyed. */
+/* state_dir: where the folders that were written are remembered. uploads: borrowed; ended before the table is destroyed. */
 struct activations *activations_create(struct loop *loop, const char *state_dir, struct upload_queue *uploads);
 void activations_configure(struct activations *table, const struct activation_limits *limits);
 /* Seals what a crash left in the folders that are remembered. */
@@ -62,7 +61,6 @@ struct writer_options {
     uint64_t segment_bytes;
     struct device_region *region; /* taken */
     uid_t uid;
-    bool is_member;     /* of limits.shared_group */
     bool is_overlapped; /* appends are answered when nothing but the disk's failure keeps them from being written */
     struct metadata_account account; /* of the caller */
     struct known_upload upload;      /* copied */

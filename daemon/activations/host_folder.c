@@ -49,18 +49,6 @@ static int lock_folder(struct host_folder *folder, struct error *error)
                       : status;
 }
 
-/* What is there already may be another user's: the daemon would write where who asks for it may not. */
-static int open_own(struct host_folder *folder, int store_fd, const struct host_folder_options *options, struct error *error)
-{
-    const uid_t *maker = options->must_exist ? NULL : &options->uid;
-    if (maker && store_path_check_owner(&options->roots, options->path, store_fd, folder->name, options->owner, error) < 0)
-        return -1;
-    folder->fd = store_path_open_below(store_fd, folder->name, maker, error);
-    if (folder->fd < 0 || !maker)
-        return folder->fd < 0 ? -1 : 0;
-    return store_path_check_maker(folder->fd, ACTIVATION_MANIFEST, options->owner, error);
-}
-
 int host_folder_open(const struct host_folder_options *options, struct host_folder **opened, struct error *error)
 {
     struct host_folder *folder = memory_alloc(sizeof *folder);
@@ -69,13 +57,8 @@ int host_folder_open(const struct host_folder_options *options, struct host_fold
     folder->host = options->host;
     folder->segment_bytes = options->segment_bytes;
     activation_host_name(options->host, folder->name);
-    const uid_t *maker = options->must_exist ? NULL : &options->uid;
-    int store_fd = store_path_open(&options->roots, options->path, maker, error), failed = -1;
-    if (store_fd >= 0) {
-        failed = open_own(folder, store_fd, options, error);
-        close(store_fd);
-    }
-    if (failed || lock_folder(folder, error) < 0) {
+    folder->fd = store_path_open_host(&options->roots, options->path, options->host, !options->must_exist, error);
+    if (folder->fd < 0 || lock_folder(folder, error) < 0) {
         host_folder_close(folder);
         return -1;
     }

@@ -24,8 +24,6 @@ struct host_folder_options {
     const char *path; /* of the store, absolute */
     uint32_t host;
     uint64_t segment_bytes;
-    uid_t uid;       /* who asks for it */
-    uid_t owner;     /* whose store it is */
     bool must_exist; /* after a crash: nothing is made anew */
 };
 
@@ -35,8 +33,8 @@ struct host_resume {
     uint64_t n_samples, n_segments, bytes;
 };
 
-/* FAILED_PRECONDITION (WRITER_EXISTS) naming the host while somebody else has it; PERMISSION_DENIED outside of the roots;
- * DATA_LOSS when a segment is gone, or a sample is in two of them. */
+/* FAILED_PRECONDITION (WRITER_EXISTS) naming the host while somebody else has it; PERMISSION_DENIED outside of the roots
+ * and where the folder is another user's; DATA_LOSS when a segment is gone, or a sample is in two of them. */
 int host_folder_open(const struct host_folder_options *options, struct host_folder **opened, struct error *error);
 /* What is sealed stays; the rest is found by the next one to open it. Accepts NULL. */
 void host_folder_close(struct host_folder *folder);

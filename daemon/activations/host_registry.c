@@ -45,11 +45,8 @@ static char *describe_host(const struct known_host *host, size_t *length)
     json_write_open(&json, '{');
     json_put_text(&json, "path", host->path);
     json_put_u64(&json, "host", host->host);
-    json_put_u64(&json, "uid", host->uid);
-    json_put_u64(&json, "shared", host->is_shared);
     if (host->upload.reference) {
         json_put_text(&json, "upload", host->upload.reference);
-        json_put_u64(&json, "uploader", host->upload.uid);
         json_put_u64(&json, "drop_local", host->upload.drop_local);
     }
     json_write_close(&json, '}');
@@ -89,7 +86,7 @@ static bool parse_host(const char *text, size_t length, struct known_host *host)
     struct arena arena = {0};
     struct json json;
     struct json_string key, path = {0}, upload = {0};
-    uint64_t number = ACTIVATION_MAX_HOST + 1, uid = 0, shared = 0, uploader = 0, drop_local = 0;
+    uint64_t number = ACTIVATION_MAX_HOST + 1, drop_local = 0;
     json_init(&json, text, length, &arena);
     if (json_begin_object(&json))
         while (json_next_key(&json, &key)) {
@@ -97,14 +94,8 @@ static bool parse_host(const char *text, size_t length, struct known_host *host)
                 json_take_string(&json, &path);
             else if (json_string_is(&key, "host"))
                 json_take_u64(&json, &number);
-            else if (json_string_is(&key, "uid"))
-                json_take_u64(&json, &uid);
-            else if (json_string_is(&key, "shared"))
-                json_take_u64(&json, &shared);
             else if (json_string_is(&key, "upload"))
                 json_take_string(&json, &upload);
-            else if (json_string_is(&key, "uploader"))
-                json_take_u64(&json, &uploader);
             else if (json_string_is(&key, "drop_local"))
                 json_take_u64(&json, &drop_local);
             else
@@ -113,12 +104,10 @@ static bool parse_host(const char *text, size_t length, struct known_host *host)
     bool is_good = json_end(&json) && number <= ACTIVATION_MAX_HOST && path.length && path.text[0] == '/' &&
                    !memchr(path.text, '\0', path.length);
     if (is_good)
-        *host = (struct known_host){.path = memory_print("%.*s", (int)path.length, path.text),
-                                    .host = (uint32_t)number,
-                                    .uid = (uid_t)uid,
-                                    .is_shared = shared != 0,
-                                    .upload = {upload.length ? memory_print("%.*s", (int)upload.length, upload.text) : NULL,
-                                               (uid_t)uploader, drop_local != 0}};
+        *host = (struct known_host){
+            .path = memory_print("%.*s", (int)path.length, path.text),
+            .host = (uint32_t)number,
+            .upload = {upload.length ? memory_print("%.*s", (int)upload.length, upload.text) : NULL, drop_local != 0}};
     arena_fini(&arena);
     return is_good;
 }

@@ -1,12 +1,11 @@
 /* The host folders that this daemon has written, so that the next one finds what it left: a small file for each in the state
- * folder. Losing them costs nothing but that: whoever opens a host makes it whole. Blocks: helpers, one at a time for one folder. */
+ * folder. A cache: when it is lost, a folder is made whole and uploaded when it is opened. Blocks: helpers, one at a time for one folder. */
 #ifndef ACTIVATIONS_HOST_REGISTRY_H
 #define ACTIVATIONS_HOST_REGISTRY_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <sys/types.h>
 
 #include "base/error.h"
 
@@ -14,15 +13,12 @@ enum { HOST_REGISTRY_MAX = 1 << 16 };
 
 struct known_upload { /* what the last opening asked for; zeroed = nothing */
     char *reference;  /* where segments go; malloced */
-    uid_t uid;        /* who asked */
     bool drop_local;  /* they go from here then */
 };
 
 struct known_host {
     char *path; /* of the store; malloced */
     uint32_t host;
-    uid_t uid;      /* whose store it is */
-    bool is_shared; /* the members' of limits.shared_group */
     struct known_upload upload;
 };
 

@@ -59,8 +59,7 @@ static struct upload_item *add_file(struct batch *batch, const char *name, struc
     struct upload_item *item = &batch->items[batch->n++];
     *item = (struct upload_item){.file = memory_print("%s/%s/%s", batch->host->path, batch->host_name, name),
                                  .reference = reference_of(batch, name),
-                                 .group = batch->group,
-                                 .uid = batch->host->upload.uid};
+                                 .group = batch->group};
     uint64_t bytes = strlen(item->file) + strlen(item->reference) + 2;
     if (!spare_memory_is_kept() ? metadata_fail_memory(bytes, error) : quota_charge_add(&batch->charge, bytes, error))
         return NULL;
@@ -109,7 +108,7 @@ int host_uploads_check(struct host_uploads *uploads, const struct known_host *ho
         return fail(error, ERROR_UNIMPLEMENTED, "NO_UPLOADS", "nothing is uploaded here");
     init_batch(&batch, host);
     char *reference = reference_of(&batch, ACTIVATION_MANIFEST);
-    int failed = upload_queue_check(uploads->options.queue, reference, host->upload.uid, error);
+    int failed = upload_queue_check(uploads->options.queue, reference, error);
     free(reference);
     end_batch(&batch);
     return failed;

@@ -33,7 +33,7 @@ int host_uploads_open(struct host_uploads *uploads, const struct host_folder_opt
                       struct error *error);
 void host_uploads_close(struct host_uploads *uploads, const char *path, uint32_t host, struct host_folder *folder);
 
-/* Whether that user may have this host uploaded there: what upload_queue_check() says. */
+/* Whether this host may be uploaded there: what upload_queue_check() says. */
 int host_uploads_check(struct host_uploads *uploads, const struct known_host *host, struct error *error);
 /* Queues every segment that is here and not known to be there, and the manifest. What waits for another place is given up.
  * recheck: what is known is not to be relied on. */

@@ -33,7 +33,7 @@ static int read_host(int store_fd, struct listed_host *host, struct error *error
     char name[ACTIVATION_NAME_CHARS];
     bool is_there;
     activation_host_name(host->host, name);
-    int fd = store_path_open_below(store_fd, name, NULL, error);
+    int fd = store_path_open_below(store_fd, name, false, error);
     int failed = fd < 0 ? -1 : host_manifest_read(&manifest, host->host, fd, &is_there, count_sample, resume, error);
     if (failed)
         error_prefix(error, "%s", name);

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/activation_name.h"
 #include "base/file_io.h"
 #include "base/memory.h"
 #include "base/path_step.h"
@@ -64,58 +65,9 @@ static int open_folder(int path_fd, const char *path, struct error *error)
     return fd >= 0 ? fd : fail_errno(error, failure, "cannot open the folder %s", text_escape(path, strlen(path), text));
 }
 
-/* The daemon's own user and root make folders for whoever asks; what is writable for a group or for all is meant to be shared. */
-int store_path_check_maker(int folder_fd, const char *name, uid_t maker, struct error *error)
+static int make_folder(int folder_fd, const char *name, struct error *error)
 {
     char text[TEXT_NAME_CHARS];
-    struct stat folder;
-    if (fstat(folder_fd, &folder) < 0)
-        return fail_errno(error, errno, "cannot look at the folder of %s", text_escape(name, strlen(name), text));
-    if (quota_is_privileged(maker) || folder.st_uid == maker || quota_is_privileged(folder.st_uid) ||
-        folder.st_mode & (S_IWGRP | S_IWOTH))
-        return 0;
-    return fail(error, ERROR_PERMISSION_DENIED, "FOLDER_OF_ANOTHER_USER",
-                "%s cannot be made for user %u: the folder that it would be in belongs to user %u, and to nobody else",
-                text_escape(name, strlen(name), text), (unsigned)maker, (unsigned)folder.st_uid);
-}
-
-/* How many folders of the path are below a root. */
-static size_t depth_below(const struct store_roots *roots, const char *path)
-{
-    size_t deepest = 0;
-    for (size_t i = 0; i < roots->n; i++) {
-        char *root = trusted_path_normalize(roots->list[i]);
-        size_t length = strlen(root), depth = 0;
-        for (const char *at = path + length; strncmp(path, root, length) == 0 && *at; at++)
-            depth += *at == '/';
-        deepest = depth > deepest ? depth : deepest;
-        free(root);
-    }
-    return deepest;
-}
-
-int store_path_check_owner(const struct store_roots *roots, const char *path, int store_fd, const char *name, uid_t maker,
-                           struct error *error)
-{
-    struct stat folder;
-    int fd = fcntl(store_fd, F_DUPFD_CLOEXEC, 0);
-    for (size_t left = depth_below(roots, path); left && fstat(fd, &folder) == 0 && quota_is_privileged(folder.st_uid);
-         left--) {
-        int above = openat(fd, "..", O_PATH | O_DIRECTORY | O_CLOEXEC); /* no link led here */
-        close(fd);
-        fd = above;
-    }
-    int failed = store_path_check_maker(fd, name, maker, error);
-    if (fd >= 0)
-        close(fd);
-    return failed;
-}
-
-static int make_folder(int folder_fd, const char *name, uid_t maker, struct error *error)
-{
-    char text[TEXT_NAME_CHARS];
-    if (store_path_check_maker(folder_fd, name, maker, error) < 0)
-        return -1;
     if (mkdirat(folder_fd, name, 0755) < 0)
         return errno == EEXIST
                    ? 0
@@ -146,12 +98,12 @@ int store_path_openat(int folder_fd, const char *name, int flags, mode_t mode)
     return fd;
 }
 
-int store_path_open_below(int folder_fd, const char *name, const uid_t *maker, struct error *error)
+int store_path_open_below(int folder_fd, const char *name, bool makes, struct error *error)
 {
     char text[TEXT_NAME_CHARS];
     int fd = store_path_openat(folder_fd, name, O_RDONLY | O_DIRECTORY, 0);
-    if (fd < 0 && errno == ENOENT && maker) {
-        if (make_folder(folder_fd, name, *maker, error) < 0)
+    if (fd < 0 && errno == ENOENT && makes) {
+        if (make_folder(folder_fd, name, error) < 0)
             return -1;
         fd = store_path_openat(folder_fd, name, O_RDONLY | O_DIRECTORY, 0);
     }
@@ -164,22 +116,20 @@ int store_path_open_below(int folder_fd, const char *name, const uid_t *maker, s
     return fail_errno(error, errno, "cannot open the folder %s", text);
 }
 
-static int open_or_make(const struct store_roots *roots, const struct trusted_roots *trusted, char *path, const uid_t *maker,
-                        int depth, struct error *error)
+static int open_or_make(const struct trusted_roots *trusted, char *path, bool makes, int depth, struct error *error)
 {
     int path_fd = trusted_path_open_plain(trusted, path, error);
     if (path_fd >= 0)
         return open_folder(path_fd, path, error);
     char *slash = strrchr(path, '/');
-    if (error->code != ERROR_NOT_FOUND || !maker || !slash || slash == path || depth == MAX_DEPTH)
+    if (error->code != ERROR_NOT_FOUND || !makes || !slash || slash == path || depth == MAX_DEPTH)
         return -1;
     *slash = '\0';
-    int parent_fd = open_or_make(roots, trusted, path, maker, depth + 1, error);
-    int failed = parent_fd < 0 ? -1 : store_path_check_owner(roots, path, parent_fd, slash + 1, *maker, error);
+    int parent_fd = open_or_make(trusted, path, makes, depth + 1, error);
     *slash = '/';
     if (parent_fd < 0)
         return -1;
-    int fd = failed ? -1 : store_path_open_below(parent_fd, slash + 1, maker, error);
+    int fd = store_path_open_below(parent_fd, slash + 1, makes, error);
     close(parent_fd);
     return fd;
 }
@@ -196,17 +146,46 @@ static int fail_opening(const char *path, const struct store_roots *roots, struc
     return -1;
 }
 
-int store_path_open(const struct store_roots *roots, const char *path, const uid_t *maker, struct error *error)
+int store_path_open(const struct store_roots *roots, const char *path, bool makes, struct error *error)
 {
     struct trusted_roots trusted;
     if (!roots->n)
         return fail_outside(path, roots, error);
     char *copy = memory_copy_text(path);
     trusted_roots_init(&trusted, roots->list, roots->n);
-    int fd = open_or_make(roots, &trusted, copy, maker, 0, error);
+    int fd = open_or_make(&trusted, copy, makes, 0, error);
     trusted_roots_fini(&trusted);
     free(copy);
     return fd >= 0 ? fd : fail_opening(path, roots, error);
+}
+
+/* Who may write around a store can put a folder of his own in its place. */
+static int check_owner(int fd, const char *path, const char *name, struct error *error)
+{
+    char text[TEXT_NAME_CHARS];
+    struct stat folder;
+    if (fstat(fd, &folder) < 0)
+        return fail_errno(error, errno, "cannot look at the folder %s", name);
+    if (quota_is_privileged(folder.st_uid))
+        return 0;
+    return fail(error, ERROR_PERMISSION_DENIED, "FOLDER_OF_ANOTHER_USER",
+                "%s of the store %s belongs to user %u: the daemon appends to folders of its own user (%u) and root alone; "
+                "chown it, or name another host",
+                name, text_escape(path, strlen(path), text), (unsigned)folder.st_uid, (unsigned)geteuid());
+}
+
+int store_path_open_host(const struct store_roots *roots, const char *path, uint32_t host, bool makes, struct error *error)
+{
+    char name[ACTIVATION_NAME_CHARS];
+    int store_fd = store_path_open(roots, path, makes, error);
+    if (store_fd < 0)
+        return -1;
+    int fd = store_path_open_below(store_fd, activation_host_name(host, name), makes, error);
+    close(store_fd);
+    if (fd < 0 || check_owner(fd, path, name, error) == 0)
+        return fd;
+    close(fd);
+    return -1;
 }
 
 int store_path_open_listed(const struct store_roots *roots, const char *path, struct error *error)

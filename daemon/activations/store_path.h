@@ -1,10 +1,11 @@
 /* Opens the folder of a store, or of a host in it, below activations.roots and nowhere else; see source/disk/trusted_path.h for
- * how. Folders that are missing are made, never through a link that leads out, and in no folder that is another user's alone: the
- * daemon may have more rights than who asks it. Blocks: helpers. */
+ * how. Folders that are missing are made, never through a link that leads out. Blocks: helpers. */
 #ifndef ACTIVATIONS_STORE_PATH_H
 #define ACTIVATIONS_STORE_PATH_H
 
+#include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 #include "base/error.h"
@@ -17,21 +18,16 @@ struct store_roots { /* borrowed from the configuration */
 /* The path of "disk:/data/acts", without a slash at its end; malloced. NULL: INVALID_ARGUMENT. */
 char *store_path_parse(const char *reference, struct error *error);
 /* A descriptor of the folder, for openat() and fsync(), or -1: PERMISSION_DENIED outside of the roots, NOT_FOUND when it is
- * missing, FAILED_PRECONDITION when a link leads there: whose a store is, its path says. With a maker, the user who asks for it,
- * what is missing is made, or PERMISSION_DENIED where he could not. */
-int store_path_open(const struct store_roots *roots, const char *path, const uid_t *maker, struct error *error);
+ * missing, FAILED_PRECONDITION when a link leads there: a store has one path. `makes`: what is missing is made. */
+int store_path_open(const struct store_roots *roots, const char *path, bool makes, struct error *error);
+/* The same of a host's folder in it; PERMISSION_DENIED when that is another user's. */
+int store_path_open_host(const struct store_roots *roots, const char *path, uint32_t host, bool makes, struct error *error);
 /* To look at, wherever below the roots links lead. */
 int store_path_open_listed(const struct store_roots *roots, const char *path, struct error *error);
 /* A folder in another one, neither a link nor a mount. */
-int store_path_open_below(int folder_fd, const char *name, const uid_t *maker, struct error *error);
+int store_path_open_below(int folder_fd, const char *name, bool makes, struct error *error);
 /* openat() of a file in such a folder. Whose folder it is may put anything there: no link is followed, no pipe waited for, and no
  * mount entered (EXDEV), since the server of a FUSE mount may never answer. -1 with errno. */
 int store_path_openat(int folder_fd, const char *name, int flags, mode_t mode);
-/* PERMISSION_DENIED when the folder at `path`, which is open, is another user's alone: where it is the daemon's own, the next one
- * around it that is not, as of a store that was moved there. */
-int store_path_check_owner(const struct store_roots *roots, const char *path, int store_fd, const char *name, uid_t maker,
-                           struct error *error);
-/* PERMISSION_DENIED when the folder is another user's alone. `name`: what is to be written in it. */
-int store_path_check_maker(int folder_fd, const char *name, uid_t maker, struct error *error);
 
 #endif

@@ -56,12 +56,7 @@ static bool find_place(const char *file, struct place *place)
 static int open_host_folder(struct host_uploads *uploads, const struct place *place, struct error *error)
 {
     struct store_roots roots = roots_of(uploads);
-    int store_fd = store_path_open(&roots, place->path, NULL, error);
-    if (store_fd < 0)
-        return -1;
-    int fd = store_path_open_below(store_fd, place->host_name, NULL, error);
-    close(store_fd);
-    return fd;
+    return store_path_open_host(&roots, place->path, place->host, false, error);
 }
 
 static int take_any(void *data, uint32_t segment, uint32_t sample, struct error *error)
@@ -291,8 +286,7 @@ static void add_manifest(struct host_uploads *uploads, const struct upload_item 
     int reference_chars = (int)(strrchr(segment->reference, '/') - segment->reference);
     char *file = memory_print("%.*s/" ACTIVATION_MANIFEST, file_chars, segment->file);
     char *reference = memory_print("%.*s/" ACTIVATION_MANIFEST, reference_chars, segment->reference);
-    const struct upload_item item = {
-        .file = file, .reference = reference, .group = segment->group, .is_manifest = true, .uid = segment->uid};
+    const struct upload_item item = {.file = file, .reference = reference, .group = segment->group, .is_manifest = true};
     if (upload_queue_add(uploads->options.queue, &item, 1, &error) < 0)
         log_warn("activations_not_queued", LOG_TEXT("group", segment->group), LOG_TEXT("message", error.message));
     free(file);

@@ -1,4 +1,4 @@
-/* Shared by activation_writer.c, writer_calls.c, activation_table.c and gone_hosts.c. */
+/* Shared by activation_writer.c, writer_calls.c and activation_table.c. */
 #ifndef ACTIVATIONS_WRITER_PRIVATE_H
 #define ACTIVATIONS_WRITER_PRIVATE_H
 
@@ -7,7 +7,6 @@
 #include "activations/activation_writer.h"
 #include "activations/host_table.h"
 #include "activations/host_uploads.h"
-#include "activations/upload_places.h"
 #include "base/quota.h"
 
 enum writer_state { WRITER_WAITING, WRITER_OPENING, WRITER_READY, WRITER_WORKING, WRITER_CLOSING, WRITER_CLOSED };
@@ -26,11 +25,17 @@ struct new_size { /* of a folder, until the loop's thread counts it */
     uint64_t bytes;
 };
 
-struct gone_look;
-struct gone_hosts { /* looking for folders that are not there any more */
-    struct gone_look *looks;
-    size_t n_looks;
+struct gone_look { /* for folders that are not there any more */
+    struct loop_work work;
+    struct store_roots roots;
+    struct seen_host {
+        char *path;
+        uint32_t host;
+        bool is_gone;
+    } * hosts;
+    size_t n_hosts;
     uint64_t rest_until_ns;
+    bool is_running;
 };
 
 struct activations {
@@ -40,14 +45,13 @@ struct activations {
     struct activation_writer *writers;
     struct host_table *hosts;
     struct host_uploads *uploads;
-    struct upload_places *places;
     pthread_mutex_t sizes_lock;
     struct new_size *sizes; /* at most one of each folder */
     struct loop_work list;  /* of the registry, at the start */
     struct known_host *listed;
     size_t n_listed, n_begun; /* of those, whose recovery has begun; they are freed when the last one's has */
     size_t n_recoveries;
-    struct gone_hosts gone;
+    struct gone_look gone;
     bool is_listing, is_draining, is_stopped;
 };
 
@@ -107,7 +111,6 @@ struct writer_memory { /* of the client, out of which its samples are written */
 
 struct writer_user { /* who has it, and what counts as his */
     uid_t uid;
-    bool is_member; /* of limits.shared_group */
     struct metadata_account account;
     struct quota_charge descriptors;
 };
@@ -125,7 +128,6 @@ struct activation_writer {
     struct table_host *host; /* from its opening on */
     struct host_folder *folder;
     struct known_upload upload; /* its own */
-    struct upload_place *place; /* of that */
     struct writer_memory memory;
     struct writer_step step;
     struct writer_call *call; /* under way; NULL = none, or it was answered early */
@@ -142,11 +144,8 @@ int writer_find_room(struct activation_writer *writer, struct error *error);
 void writer_give_room_back(struct activation_writer *writer);
 void writer_count(struct activation_writer *writer); /* what it takes of the disk now */
 
-void gone_hosts_look(struct activations *table); /* gone_hosts.c: forgets folders that are gone, soon */
-
 /* activation_table.c: the folder is this writer's. *other: whose it is now; -1: it never will be. */
 int table_take_host(struct activation_writer *writer, const struct activation_writer **other, struct error *error);
-void table_keep_host(struct activation_writer *writer); /* it was opened */
 void table_leave_host(struct activation_writer *writer);
 
 /* activation_writer.c: `run` on a helper, then `done` on the loop with what came of it in the call under way. */

@@ -1,12 +1,14 @@
 /* ActivationStore: a call to a writer, and its answer. What becomes of writers is activations/activation_writer.h's. */
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "activations/store_listing.h"
 #include "api/api_job.h"
 #include "api/codec_activations.h"
 #include "base/memory.h"
 #include "base/metadata.h"
+#include "base/quota.h"
 #include "resolve/activation_store.h"
 #include "upload/upload_queue.h"
 
@@ -26,6 +28,18 @@ static struct activation_call *new_call(struct rpc_call *rpc, void (*done)(struc
     call->call.done = done;
     call->rpc = rpc;
     return call;
+}
+
+/* The daemon would have to remember for whom it wrote each file. What it knows of stores is not told to others either. */
+static int check_user(const struct rpc_call *rpc, struct error *error)
+{
+    uid_t uid = rpc_call_uid(rpc);
+    if (quota_is_privileged(uid))
+        return 0;
+    return fail(error, ERROR_FAILED_PRECONDITION, "NOT_THE_DAEMONS_USER",
+                "this daemon runs as user %u and writes activation stores and uploads for that user and root alone, not "
+                "for user %u: run 'tensorcastd --user' for the job",
+                (unsigned)geteuid(), (unsigned)uid);
 }
 
 /* --- Open --------------------------------------------------------------------------------------------------------------- */
@@ -79,11 +93,10 @@ void method_activations_open(struct rpc_call *rpc, const ProtobufCMessage *messa
         .host = request->host,
         .segment_bytes = request->segment_bytes ? request->segment_bytes : DEFAULT_SEGMENT_BYTES,
         .uid = rpc_call_uid(rpc),
-        .is_member = rpc_call_is_of_group(rpc, api->shared_group),
         .is_overlapped = request->overlapped,
         .account = rpc_call_account(rpc),
-        .upload = {*request->upload ? memory_copy_text(request->upload) : NULL, rpc_call_uid(rpc), request->drop_local}};
-    char *path = store_path_parse(request->store, &error);
+        .upload = {*request->upload ? memory_copy_text(request->upload) : NULL, request->drop_local}};
+    char *path = check_user(rpc, &error) < 0 ? NULL : store_path_parse(request->store, &error);
     int failed = !path || check_open(request, &error) < 0 ||
                  handoff_take_region(api->handoff, request->memory.data, request->memory.len, options.uid, &options.region,
                                      &error) < 0 ||
@@ -304,7 +317,8 @@ void method_activations_describe(struct rpc_call *rpc, const ProtobufCMessage *m
         (const Tensorcast__Daemon__V1__DescribeActivationsRequest *)message;
     const struct api *api = context;
     struct error error;
-    char *path = request->hosts_only ? NULL : store_path_parse(request->store, &error);
+    bool is_allowed = request->hosts_only || check_user(rpc, &error) == 0;
+    char *path = request->hosts_only || !is_allowed ? NULL : store_path_parse(request->store, &error);
     if (!path && !request->hosts_only) {
         rpc_call_fail(rpc, &error);
         return;

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/memory.h"
@@ -38,6 +39,7 @@ static void leave_group(struct upload_queue *queue, struct group *group)
     while (*link != group)
         link = &(*link)->next;
     *link = group->next;
+    queue->last_group = queue->last_group == group ? NULL : queue->last_group;
     free(group->name);
     free(group);
 }
@@ -166,38 +168,25 @@ static int charge(struct quota_charge *charge, uint64_t amount, struct error *er
     return 0;
 }
 
-/* Of a row as long as it waits; what a store's answers add to it is counted when it comes. */
-static int charge_user(struct entry *entry, uid_t uid, uint64_t bytes, struct error *error)
+/* As long as it waits; what a store's answers add to it is counted when it comes. */
+static int charge_entry(struct entry *entry, uint64_t bytes, struct error *error)
 {
     struct quota *quota = entry->queue->quota;
-    struct quota_charge row = {.quota = quota, .kind = QUOTA_UPLOADS, .uid = uid};
-    struct quota_charge memory = {.quota = quota, .kind = QUOTA_METADATA, .uid = uid};
-    if (charge(&row, 1, error) < 0)
+    entry->row = (struct quota_charge){.quota = quota, .kind = QUOTA_UPLOADS, .uid = geteuid()};
+    entry->memory = (struct quota_charge){.quota = quota, .kind = QUOTA_METADATA, .uid = geteuid()};
+    if (charge(&entry->row, 1, error) < 0)
         return -1;
-    if (charge(&memory, bytes, error) < 0) {
-        quota_charge_end(&row);
-        return -1;
-    }
+    if (charge(&entry->memory, bytes, error) == 0)
+        return 0;
     quota_charge_end(&entry->row);
-    quota_charge_end(&entry->memory);
-    entry->row = row;
-    entry->memory = memory;
-    return 0;
-}
-
-int entry_set_user(struct entry *entry, uid_t uid, struct error *error)
-{
-    if (uid != entry->item.uid && charge_user(entry, uid, entry->memory.amount, error) < 0)
-        return -1;
-    entry->item.uid = uid;
-    return 0;
+    return -1;
 }
 
 struct entry *entry_add(struct upload_queue *queue, uint64_t id, const struct upload_item *item, struct error *error)
 {
     struct entry *entry = memory_alloc(sizeof *entry);
     entry->queue = queue;
-    if (charge_user(entry, item->uid, sizeof *entry + strlen(item->file) + strlen(item->reference) + 2, error) < 0) {
+    if (charge_entry(entry, sizeof *entry + strlen(item->file) + strlen(item->reference) + 2, error) < 0) {
         free(entry);
         return NULL;
     }
@@ -279,14 +268,13 @@ static int add_line(struct upload_log *log, bool sync, struct error *error, size
 
 int entry_log_added(struct upload_log *log, const struct entry *entry, struct error *error)
 {
-    char id[24], uid[24], bytes[24], crc[12], flags[12];
+    char id[24], bytes[24], crc[12], flags[12];
     const struct upload_item *item = &entry->item;
     snprintf(id, sizeof id, "%" PRIu64, entry->id);
-    snprintf(uid, sizeof uid, "%u", (unsigned)item->uid);
     snprintf(bytes, sizeof bytes, "%" PRIu64, item->bytes);
     snprintf(crc, sizeof crc, "%08x", item->crc32c);
     snprintf(flags, sizeof flags, "%d", item->is_manifest ? FLAG_MANIFEST : 0);
-    return LOG_LINE(log, false, error, "A", id, uid, bytes, crc, flags, item->file, item->reference, item->group);
+    return LOG_LINE(log, false, error, "A", id, bytes, crc, flags, item->file, item->reference, item->group);
 }
 
 int entry_log_session(struct upload_log *log, const struct entry *entry, bool sync, struct error *error)
@@ -355,13 +343,12 @@ static void take_added(struct upload_queue *queue, char **fields)
     uint64_t id = number_in(fields[1], 10);
     if (id <= queue->last_id) /* not a line of ours */
         return;
-    const struct upload_item item = {.uid = (uid_t)number_in(fields[2], 10),
-                                     .bytes = number_in(fields[3], 10),
-                                     .crc32c = (uint32_t)number_in(fields[4], 16),
-                                     .is_manifest = number_in(fields[5], 10) & FLAG_MANIFEST,
-                                     .file = fields[6],
-                                     .reference = fields[7],
-                                     .group = fields[8]};
+    const struct upload_item item = {.bytes = number_in(fields[2], 10),
+                                     .crc32c = (uint32_t)number_in(fields[3], 16),
+                                     .is_manifest = number_in(fields[4], 10) & FLAG_MANIFEST,
+                                     .file = fields[5],
+                                     .reference = fields[6],
+                                     .group = fields[7]};
     entry_add(queue, id, &item, NULL);
 }
 

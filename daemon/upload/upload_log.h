@@ -17,7 +17,7 @@
 
 #include "base/error.h"
 
-enum { UPLOAD_LOG_FIELDS = 9, UPLOAD_LOG_MAX_LINE_BYTES = 1 << 20 };
+enum { UPLOAD_LOG_FIELDS = 8, UPLOAD_LOG_MAX_LINE_BYTES = 1 << 20 };
 
 struct upload_log {
     char *path, *folder;

@@ -54,7 +54,7 @@ struct upload_queue {
     struct entry *sending[UPLOAD_QUEUE_THREADS];
     struct group *groups;
     uint64_t last_id;
-    uid_t last_uid; /* who was served last */
+    const struct group *last_group; /* that was served last */
     _Atomic uint64_t pending, failed, pending_bytes;
     atomic_bool is_stopping;
     bool is_started;
@@ -62,10 +62,8 @@ struct upload_queue {
 };
 
 /* All of them under the lock. */
-/* NULL when its user may have no more; without `error` it is there already and is counted whatever the quotas say. */
+/* NULL when there are too many; without `error` it is there already and is counted whatever the quota says. */
 struct entry *entry_add(struct upload_queue *queue, uint64_t id, const struct upload_item *item, struct error *error);
-/* The same file again, for this user from now on, who may have no more: -1. */
-int entry_set_user(struct entry *entry, uid_t uid, struct error *error);
 struct entry *entry_find(struct upload_queue *queue, const struct upload_item *item); /* NULL = none that is not gone */
 void entry_drop_last(struct upload_queue *queue);
 void entry_set_session(struct entry *entry, const char *session);

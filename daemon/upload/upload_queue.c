@@ -34,11 +34,11 @@ enum {
 
 /* --- whose turn it is --- */
 
-static size_t count_sending(const struct upload_queue *queue, uid_t uid)
+static size_t count_sending(const struct upload_queue *queue, const struct group *group)
 {
     size_t n = 0;
     for (size_t i = 0; i < UPLOAD_QUEUE_THREADS; i++)
-        n += queue->sending[i] && queue->sending[i]->item.uid == uid;
+        n += queue->sending[i] && queue->sending[i]->group == group;
     return n;
 }
 
@@ -53,7 +53,7 @@ static struct entry *next_entry(struct upload_queue *queue, uint64_t now_ns, uin
 {
     struct entry *best = NULL;
     size_t best_sending = SIZE_MAX;
-    uid_t last_seen = (uid_t)-1;
+    const struct group *last_seen = NULL;
     for (size_t i = 0; i < queue->n_entries; i++) {
         struct entry *entry = queue->entries[i];
         if (entry->state != ENTRY_WAITING || (entry->item.is_manifest && !is_manifest_due(entry->group, now_ns)))
@@ -62,13 +62,13 @@ static struct entry *next_entry(struct upload_queue *queue, uint64_t now_ns, uin
             *next_ns = entry->next_ns < *next_ns ? entry->next_ns : *next_ns;
             continue;
         }
-        if (best && (entry->item.uid == last_seen || entry->item.uid == best->item.uid))
+        if (best && (entry->group == last_seen || entry->group == best->group))
             continue;
-        size_t sending = count_sending(queue, entry->item.uid);
-        last_seen = entry->item.uid;
-        if (sending >= UPLOAD_QUEUE_THREADS_OF_USER)
+        size_t sending = count_sending(queue, entry->group);
+        last_seen = entry->group;
+        if (sending >= UPLOAD_QUEUE_THREADS_OF_GROUP)
             continue;
-        bool is_turn = sending == best_sending && best->item.uid == queue->last_uid; /* users of equal load take turns */
+        bool is_turn = sending == best_sending && best->group == queue->last_group; /* groups of equal load take turns */
         if (!best || sending < best_sending || is_turn) {
             best = entry;
             best_sending = sending;
@@ -146,7 +146,7 @@ static int send_entry(struct entry *entry, struct sink_result *result, struct er
                                  .keep = item->is_manifest ? NULL : keep_session,
                                  .data = entry,
                                  .cancel = &cancel,
-                                 .uid = item->uid};
+                                 .uid = geteuid()};
     int status = item->is_manifest ? send_manifest(entry->queue, item, &upload, result, error)
                                    : sink_put(entry->queue->stores, &upload, result, error);
     close(fd);
@@ -204,13 +204,12 @@ static void log_outcome(const struct entry *entry, const struct sink_result *res
     char shown[REDACT_CHARS];
     redact(entry->item.reference, shown, sizeof shown);
     if (failure)
-        log_at_of(LOG_WARN, "upload_failed", entry->item.uid, LOG_TEXT("reference", shown),
-                  LOG_TEXT("reason", failure->reason), LOG_TEXT("message", failure->message),
-                  LOG_BOOL("again", may_pass(failure)));
+        log_warn("upload_failed", LOG_TEXT("reference", shown), LOG_TEXT("reason", failure->reason),
+                 LOG_TEXT("message", failure->message), LOG_BOOL("again", may_pass(failure)));
     else
-        log_at_of(LOG_INFO, "upload_done", entry->item.uid, LOG_TEXT("reference", shown),
-                  LOG_U64("sent_bytes", result->sent_bytes), LOG_U64("resumed_bytes", result->resumed_bytes),
-                  LOG_TEXT("proof", result->proof), LOG_MS("total_ms", clock_now_ns() - began_ns));
+        log_info("upload_done", LOG_TEXT("reference", shown), LOG_U64("sent_bytes", result->sent_bytes),
+                 LOG_U64("resumed_bytes", result->resumed_bytes), LOG_TEXT("proof", result->proof),
+                 LOG_MS("total_ms", clock_now_ns() - began_ns));
 }
 
 /* Under the lock, which is not held while somebody listens. */
@@ -255,7 +254,7 @@ static void work_on(struct upload_queue *queue, struct entry *entry)
     entry_set_state(entry, ENTRY_SENDING);
     entry->is_stale = entry->is_left = false;
     entry->group->manifest_ns = entry->item.is_manifest ? began_ns : entry->group->manifest_ns;
-    queue->last_uid = entry->item.uid;
+    queue->last_group = entry->group;
     pthread_mutex_unlock(&queue->lock);
     int status = send_entry(entry, &result, &error);
     if (status < 0)
@@ -380,16 +379,16 @@ static bool is_below(const char *reference, const char *prefix)
     return length > 0 && strncmp(reference, prefix, length) == 0 && (reference[length] == '/' || reference[length] == '\0');
 }
 
-int upload_queue_check(struct upload_queue *queue, const char *reference, uid_t uid, struct error *error)
+int upload_queue_check(struct upload_queue *queue, const char *reference, struct error *error)
 {
     char shown[REDACT_CHARS];
-    bool may = uid == 0 || uid == geteuid();
     if (sink_check_reference(reference, error) < 0)
         return -1;
     redact(reference, shown, sizeof shown);
-    if (strncmp(reference, "disk:", 5) == 0) /* the daemon's rights are not everybody's: no file is written for anybody */
+    if (strncmp(reference, "disk:", 5) == 0)
         return fail(error, ERROR_INVALID_ARGUMENT, "BAD_REFERENCE", "%s: uploads go to gs:// or s3://", shown);
     pthread_mutex_lock(&queue->lock);
+    bool may = queue->n_prefixes == 0;
     for (size_t i = 0; !may && i < queue->n_prefixes; i++)
         may = is_below(reference, queue->prefixes[i]);
     pthread_mutex_unlock(&queue->lock);
@@ -400,17 +399,13 @@ int upload_queue_check(struct upload_queue *queue, const char *reference, uid_t 
     return atomic_load(&queue->is_stopping) ? 0 : stores_check_reference(queue->stores, reference, error);
 }
 
-static int add_again(struct entry *entry, const struct upload_item *item, struct error *error)
+static void add_again(struct entry *entry, const struct upload_item *item)
 {
     if (entry->state == ENTRY_SENDING) {
         entry->is_stale |= entry->item.is_manifest;
         entry->is_left = false;
-        return 0;
-    }
-    if (entry_set_user(entry, item->uid, error) < 0)
-        return -1;
-    entry_begin_anew(entry, item);
-    return 0;
+    } else
+        entry_begin_anew(entry, item);
 }
 
 /* Of n at the end of the entries, whose lines may be in the log or not. */
@@ -429,13 +424,13 @@ static int add_new(struct upload_queue *queue, const struct upload_item *items, 
     int status = 0;
     size_t n_before = queue->n_entries;
     for (size_t i = 0; i < n && status == 0; i++) {
-        struct entry *same = entry_find(queue, &items[i]), *added = NULL;
-        if (!same)
-            added = entry_add(queue, queue->last_id + 1, &items[i], error);
-        if (same)
-            status = add_again(same, &items[i], error);
-        else
-            status = added ? entry_log_added(&queue->log, added, error) : -1;
+        struct entry *same = entry_find(queue, &items[i]);
+        if (same) {
+            add_again(same, &items[i]);
+            continue;
+        }
+        const struct entry *added = entry_add(queue, queue->last_id + 1, &items[i], error);
+        status = added ? entry_log_added(&queue->log, added, error) : -1;
     }
     if (status == 0 && queue->n_entries > n_before)
         status = upload_log_sync(&queue->log, error);
@@ -447,7 +442,7 @@ static int add_new(struct upload_queue *queue, const struct upload_item *items, 
 int upload_queue_add(struct upload_queue *queue, const struct upload_item *items, size_t n_items, struct error *error)
 {
     for (size_t i = 0; i < n_items; i++) {
-        if (upload_queue_check(queue, items[i].reference, items[i].uid, error) < 0)
+        if (upload_queue_check(queue, items[i].reference, error) < 0)
             return -1;
     }
     pthread_mutex_lock(&queue->lock);

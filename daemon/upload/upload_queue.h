@@ -11,16 +11,16 @@
  * that is gone, once more after the next start or when it is added again, unless the object is somebody else's or the file has
  * changed, for which only adding it again helps. What is refused counts as failed while it is tried, since it needs somebody.
  *
- * Rows are counted by user (QUOTA_UPLOADS), and their memory is metadata of his. Those that the log has at a start are counted
- * whatever the quotas say then.
+ * Rows (QUOTA_UPLOADS) and their memory (QUOTA_METADATA) are counted as the daemon's own user's. Those that the log has at a start
+ * are counted whatever the quotas say then.
  *
- * Users take turns: the next file is of the user of whom the fewest are being sent. Threads of the queue's own do the work. */
+ * Groups take turns: the next file is of the group of which the fewest are being sent. Threads of the queue's own do the work. */
 #ifndef UPLOAD_UPLOAD_QUEUE_H
 #define UPLOAD_UPLOAD_QUEUE_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
-#include <sys/types.h>
 
 #include "base/error.h"
 
@@ -30,10 +30,9 @@ struct stores;
 struct upload_queue;
 
 enum {
-    UPLOAD_QUEUE_MAX = 200000, /* limits of QUOTA_UPLOADS */
-    UPLOAD_QUEUE_MAX_OF_USER = 100000,
+    UPLOAD_QUEUE_MAX = 200000, /* the limit of QUOTA_UPLOADS */
     UPLOAD_QUEUE_THREADS = 4,
-    UPLOAD_QUEUE_THREADS_OF_USER = 3 /* silent servers and dead mounts of one user leave a thread to the others */
+    UPLOAD_QUEUE_THREADS_OF_GROUP = 3 /* a silent server or a dead mount leaves a thread to the others */
 };
 
 struct upload_item {  /* texts are copied */
@@ -46,7 +45,6 @@ struct upload_item {  /* texts are copied */
      * seconds where that does not happen; replaces what is there, as far as who listens allows, is sent as it is at that moment (bytes and crc32c mean nothing), and is counted only while somebody else's is in its place. Added again while it is being
      * sent, it is sent once more. */
     bool is_manifest;
-    uid_t uid; /* who has it written */
 };
 
 struct upload_counts { /* of a group; manifests only where is_manifest says so */
@@ -54,7 +52,7 @@ struct upload_counts { /* of a group; manifests only where is_manifest says so *
     char error[ERROR_MESSAGE_CHARS]; /* of the last one that failed, or, while some wait for another try, why; "" = none */
 };
 
-struct upload_totals { /* of all users, the same */
+struct upload_totals { /* of all groups, the same */
     uint64_t pending, failed, pending_bytes;
 };
 
@@ -76,8 +74,8 @@ struct upload_listener { /* zeroed = nobody listens. All on a thread of the queu
 struct upload_options {
     const char *state_dir;
     struct stores *stores;       /* borrowed */
-    struct quota *quota;         /* borrowed; who has how many rows and bytes of them; may be NULL: nobody is counted */
-    const char *const *prefixes; /* below which users other than root and the daemon's own may write; borrowed */
+    struct quota *quota;         /* borrowed; may be NULL: nothing is counted */
+    const char *const *prefixes; /* below which alone it sends; borrowed; none = wherever stores allow */
     size_t n_prefixes;
     struct upload_listener listener;
 };
@@ -92,12 +90,11 @@ void upload_queue_set_prefixes(struct upload_queue *queue, const char *const *pr
 void upload_queue_stop(struct upload_queue *queue);
 void upload_queue_destroy(struct upload_queue *queue); /* stops it; accepts NULL */
 
-/* Whether this user may have files written there: root and the user of the daemon, whose credentials they are, anywhere the trusted
- * URLs allow; everybody else below uploads.prefixes. INVALID_ARGUMENT, PERMISSION_DENIED. Any thread; asks nobody. */
-int upload_queue_check(struct upload_queue *queue, const char *reference, uid_t uid, struct error *error);
+/* Whether files may be sent there. INVALID_ARGUMENT, PERMISSION_DENIED. Any thread; asks nobody. */
+int upload_queue_check(struct upload_queue *queue, const char *reference, struct error *error);
 
 /* All of them or none; durable when it returns 0. The same file to the same reference is not added twice: when it waits or has
- * failed, it is tried at once. RESOURCE_EXHAUSTED when its user may have no more; what upload_queue_check() says. Blocks (fdatasync): helpers. */
+ * failed, it is tried at once. RESOURCE_EXHAUSTED when there are too many; what upload_queue_check() says. Blocks (fdatasync): helpers. */
 int upload_queue_add(struct upload_queue *queue, const struct upload_item *items, size_t n_items, struct error *error);
 /* Takes out what of a group goes elsewhere than below a prefix, but for what is being sent. Blocks. */
 void upload_queue_leave(struct upload_queue *queue, const char *group, const char *prefix);

@@ -13,7 +13,7 @@ import tensorcast_client as tc
 from tensorcast_client import activation_samples
 
 from activation_scene import holds, same, sample
-from stage import acting_as, soon
+from stage import soon
 from store_scene import aws_keys, bare, settings  # noqa: F401
 from stores_fixture import fake  # noqa: F401
 
@@ -349,47 +349,6 @@ def test_rights_that_are_refused_have_failed_until_somebody_renews_them(daemon, 
     assert "403" in uploads(daemon, acts)["error"] and len(list((acts / "host_003").glob("*.safetensors"))) == len(manifest(acts))
     fake.faults.clear()
     assert soon(lambda: uploads(daemon, acts) == {"pending": 0, "done": len(manifest(acts)), "failed": 0, "error": ""}, 20)
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="acts as another user")
-def test_users_upload_below_the_prefixes_that_the_operator_names_and_nowhere_else(writing, fake, acts):  # noqa: F811
-    daemon = writing(uploads={"prefixes": ["gs://b/open"]}, server={"socket_mode": "0666"})
-    daemon.folder.chmod(0o755)
-    for upload in ("gs://b/acts", "gs://b/opened", "s3://b/open"):
-        with acting_as(65534), pytest.raises(PermissionError, match="uploads.prefixes"):
-            fill(daemon, acts, [1], upload=upload)
-    assert not acts.exists()
-    with acting_as(65534):
-        fill(daemon, acts, [1], upload="gs://b/open/x")
-    assert soon(lambda: set(bucket(fake)) == {"open/x/host_003/segment_000001.safetensors", "open/x/host_003/manifest.json"})
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="acts as other users")
-def test_nobody_uploads_into_the_store_that_another_user_keeps_in_a_bucket(writing, fake, models):  # noqa: F811
-    """The daemon's credentials write for all of them: a host of his there would be read with hers."""
-    ann, bob = 70001, 70002
-    daemon = writing(uploads={"prefixes": ["gs://b"]}, server={"socket_mode": "0666"})
-    daemon.folder.chmod(0o755)
-    with acting_as(ann):
-        fill(daemon, models / "hers", [1], upload="gs://b/acts")
-    for again in (False, True):
-        for host, upload in ((9, "gs://b/acts"), (3, "gs://b/acts/"), (1, "gs://b/acts/host_003")):
-            with acting_as(bob), pytest.raises(PermissionError, match=f"user {ann} is uploaded to gs://b/acts"):
-                fill(daemon, models / "his", [1], host=host, upload=upload)
-        assert not (models / "his").exists() or list((models / "his").iterdir()) == [models / "his/host_004"]
-        with acting_as(bob):
-            fill(daemon, models / "his", [2 + again], host=4, upload="gs://b/his")
-        daemon.stop()
-        daemon.start()
-    with acting_as(ann):
-        fill(daemon, models / "hers", [2], host=4, upload="gs://b/acts")
-    assert soon(lambda: len(bucket(fake)) == 7, 20), bucket(fake).keys()
-    assert {key.rpartition("/")[0] for key in bucket(fake)} == {"acts/host_003", "acts/host_004", "his/host_004"}
-    with acting_as(ann):
-        fill(daemon, models / "hers", [3], host=3, upload=None)
-        fill(daemon, models / "hers", [3], host=4, upload="gs://b/elsewhere")
-    with acting_as(bob):
-        fill(daemon, models / "his", [9], host=4, upload="gs://b/acts")  # no store of hers goes there any more
 
 
 @pytest.mark.parametrize("options", [{"upload": "gs://"}, {"upload": "gs://b/a/../c"}, {"upload": "/data"}, {"upload": "hf://org/model"},

@@ -1,186 +1,216 @@
-"""Whose activation stores are: two users and root, run as such (see test_users.py)."""
-import fcntl
+"""Activation stores and uploads of a daemon whose sockets are open to everybody: it writes for its own user and for root, and for
+nobody else. Two users and root, run as such (see test_users.py)."""
+import contextlib
 import os
+import pwd
+import shutil
+from concurrent.futures import ThreadPoolExecutor
 
+import grpc
 import numpy as np
 import pytest
 import tensorcast_client as tc
 
 from stage import acting_as, soon
-from test_users import ANN, BOB, command, open_to_all, pytestmark, write  # noqa: F401
+from store_scene import aws_keys, bare, settings  # noqa: F401
+from stores_fixture import fake  # noqa: F401
+from test_users import ANN, BOB, command, open_to_all, pytestmark, wire  # noqa: F401
+
+NOBODY = pwd.getpwnam("nobody").pw_uid
 
 
 @pytest.fixture
-def stores(open_to_all, models):
-    """The daemon, the folder of stores, and what opens a host of one as somebody. What Python has not imported yet it could not
-    read as somebody else, so root has a store first."""
-    acts = models / "acts"
-    daemon = None
+def acts(models):
+    folder = models / "acts"
+    folder.mkdir()
+    folder.chmod(0o1777)
+    return folder
 
-    def make(**settings):
-        nonlocal daemon
-        daemon = open_to_all(activations={"roots": [str(acts)]}, **settings)
-        append(0, "first", 1)
-        return daemon, acts, append
 
-    def append(uid, store, host, closes=True):
-        with acting_as(uid):
-            writer = tc.connect(daemon.socket).activation_store(f"disk:{acts / store}", host=host)
-            try:
-                writer.append(0 if writer.resume["last_sample"] is None else writer.resume["last_sample"] + 1,
-                              {1: np.full(3, uid, np.float32)})
-            finally:
-                if closes:
-                    writer.close()
-        return writer
+@pytest.fixture
+def writing(open_to_all, models, acts, fake, bare, aws_keys):  # noqa: F811
+    """Starts a daemon for everybody that may write below `acts` and upload to the bucket b."""
+    fake.world.bucket("gcs", "b")
 
-    acts.mkdir()
+    def make(**more):
+        sources = {"disk": {"trusted_roots": [str(models)]}, **settings(fake, http={"max_tries": 1})}
+        daemon = open_to_all(sources=sources, **{"activations": {"roots": [str(acts)]}, **more})
+        append(daemon, acts / "first", 0)  # what Python has not imported yet it could not read as somebody else
+        return daemon
+
     return make
 
 
-def test_a_store_is_made_in_no_folder_that_is_another_users_alone(stores):
-    daemon, acts, append = stores()
-    hers = acts / "hers"
-    hers.mkdir()
-    os.chown(hers, ANN, ANN)
-    hers.chmod(0o755)
-    for store in ("hers", "hers/deep/below", "hers/bobs"):
-        with pytest.raises(PermissionError, match=f"cannot be made for user {BOB}: .* belongs to user {ANN}"):
-            append(BOB, store, 1)
-    assert not list(hers.iterdir())
-    append(ANN, "hers/own", 1)
-    append(0, "hers/roots", 1)
-    hers.chmod(0o777)
-    append(BOB, "hers/bobs", 1)
+def append(daemon, store, sample, host=3, value=7.0, **options):
+    """What the host had before."""
+    with tc.connect(daemon.socket).activation_store(f"disk:{store}", host=host, **options) as writer:
+        writer.append(sample, {1: np.full(5, value, np.float32)})
+        return writer.resume
 
 
-@pytest.mark.parametrize("made", ["host_003", ""])
-def test_nothing_is_written_into_a_folder_that_another_user_made(stores, made):
-    """What is there already is as little the daemon's to give as what would be made."""
-    daemon, acts, append = stores()
-    with acting_as(0):
-        (acts / "hers" / made).mkdir(parents=True)
-        if not made:
-            (acts / "hers/host_003").mkdir()  # as of a store that the daemon does not know any more
-    for folder in (acts / "hers", acts / "hers" / made):
-        os.chown(folder, ANN, ANN)
-        folder.chmod(0o755)
-    with pytest.raises(PermissionError, match=f"for user {BOB}: .* belongs to user {ANN}"):
-        append(BOB, "hers", 3)
-    assert not list((acts / "hers/host_003").iterdir())
-    append(ANN, "hers", 3)
+def bucket(fake):  # noqa: F811
+    return {key: versions[-1].data for key, versions in list(fake.world.bucket("gcs", "b").keys.items()) if versions[-1] is not None}
 
 
-def test_a_store_that_was_moved_within_her_folder_is_hers_under_its_new_name(stores):
-    """The daemon knows it no more, and has made all folders of it."""
-    daemon, acts, append = stores()
-    (acts / "anns").mkdir()
-    os.chown(acts / "anns", ANN, ANN)
-    append(ANN, "anns/store", 3)
-    with acting_as(ANN):
-        (acts / "anns/store").rename(acts / "anns/moved")
-    for store, host in (("anns/moved", 3), ("anns/moved", 4), ("anns/moved/host_003", 1), ("anns/moved/new/deep", 1)):
-        with pytest.raises(PermissionError, match=f"for user {BOB}: .* belongs to user {ANN}"):
-            append(BOB, store, host)
-    assert [p.name for p in (acts / "anns/moved").iterdir()] == ["host_003"]
-    append(ANN, "anns/moved", 3)
-    assert len(list((acts / "anns/moved/host_003").glob("*.safetensors"))) == 2
+@contextlib.contextmanager
+def refused():
+    with pytest.raises(tc.TensorcastError, match="tensorcastd --user") as caught:
+        yield
+    assert (caught.value.code.name, caught.value.reason) == ("FAILED_PRECONDITION", "NOT_THE_DAEMONS_USER")
 
 
-def test_who_may_read_a_store_cannot_keep_its_owner_out_by_a_lock(stores):
-    daemon, acts, append = stores()
-    append(ANN, "hers", 3)
-    with acting_as(BOB):
-        held = [os.open(path, os.O_RDONLY) for path in (acts / "hers/host_003", *(acts / "hers/host_003").iterdir())]
-        for fd in held:
-            fcntl.flock(fd, fcntl.LOCK_EX)
-    writer = append(ANN, "hers", 3, closes=False)
-    with acting_as(BOB), pytest.raises(PermissionError):
-        os.open(acts / "hers/host_003/.writer", os.O_RDONLY)
-    daemon.kill()
-    daemon.start()
-    assert soon(lambda: not (acts / "hers/host_003/.writer").exists())  # what a crash left was looked at, and sealed
-    append(ANN, "hers", 3)
-    assert sorted(p.name for p in (acts / "hers/host_003").iterdir())[0] == "manifest.json"
-    del writer
-    for fd in held:
-        os.close(fd)
+def test_nobody_but_root_and_the_daemons_user_appends(writing, acts, fake):  # noqa: F811
+    """Neither into a folder of one's own, nor one for everybody, nor a store that is there, nor to a bucket."""
+    daemon = writing()
+    (acts / "his").mkdir()
+    os.chown(acts / "his", BOB, BOB)
+    append(daemon, acts / "roots", 1)
+    before = sorted(acts.rglob("*"))
+    for store, options in (("his/store", {}), ("new", {}), ("roots", {}), ("roots", {"host": 4}), ("roots/host_003", {}),
+                           ("his/store", {"upload": "gs://b/his", "keep_local": False})):
+        with acting_as(BOB), refused():
+            append(daemon, acts / store, 2, **options)
+    assert sorted(acts.rglob("*")) == before and not bucket(fake)
+    assert append(daemon, acts / "roots", 2)["samples"] == 1
 
 
-def test_a_store_has_one_name_however_many_lead_to_its_root(open_to_all, models):
-    """Whose a store is, is told by its name."""
-    (models / "disk").mkdir()
-    (models / "acts").symlink_to("disk")
-    daemon = open_to_all(activations={"roots": [str(models / "acts")]})
-
-    def append(uid, name):
-        with acting_as(uid), tc.connect(daemon.socket).activation_store(f"disk:{models}/{name}/hers", host=3) as writer:
-            writer.append(0 if writer.resume["last_sample"] is None else writer.resume["last_sample"] + 1, {1: np.full(3, uid, np.float32)})
-
-    append(0, "acts/roots")  # what Python has not imported yet it could not read as somebody else
-    append(ANN, "acts")
-    for uid, name in ((BOB, "disk"), (BOB, "acts"), (ANN, "disk")):
-        with pytest.raises((PermissionError, tc.TensorcastError), match=f"user {ANN}'s|leads through a link; name the folder itself, {models}/acts/"):
-            append(uid, name)
-    append(ANN, "acts")
-    assert len(list((models / "disk/hers/host_003").glob("*.safetensors"))) == 2
-
-
-def test_nobody_appends_to_the_store_of_another_user_nor_within_it(stores):
-    daemon, acts, append = stores()
-    append(ANN, "hers", 3)
-    for store, host in (("hers", 3), ("hers", 4), ("hers/host_003", 1), ("hers/host_003/segment_000002.safetensors", 1)):
-        with pytest.raises(PermissionError, match=f"user {ANN}'s"):
-            append(BOB, store, host)
-    append(BOB, "hers/other", 1)  # a folder that no host of hers has
-    append(ANN, "hers", 4)
-    append(0, "hers", 3)
+def test_the_daemons_user_and_root_append_to_the_same_stores(writing, acts, monkeypatch):
+    daemon = writing()
     daemon.stop()
-    daemon.start()
-    with pytest.raises(PermissionError, match=f"user {ANN}'s"):
-        append(BOB, "hers", 3)
-    append(ANN, "hers", 3)
-    assert sorted(p.name for p in (acts / "hers/host_003").iterdir()) == [
-        "manifest.json", *(f"segment_00000{i}.safetensors" for i in (1, 2, 3))]
+    shutil.rmtree(acts / "first")
+    daemon.start(user="nobody")
+    with acting_as(NOBODY):
+        append(daemon, acts / "both", 1)
+    assert append(daemon, acts / "both", 2)["samples"] == 1
+    assert {path.stat().st_uid for path in (acts / "both").rglob("*")} == {NOBODY}
+    with acting_as(BOB), refused():
+        append(daemon, acts / "both", 3)
 
 
-def test_a_user_with_all_writers_he_can_get_leaves_descriptors_to_others(stores, models):
-    artifact = write(models, "m", 4096)
-    daemon, _, append = stores(limits={"nofile": (400, 400)})
-    writers = []
-    with pytest.raises(tc.TensorcastError, match="descriptors"):  # by the offer of memory, or by the opening
-        for host in range(200):
-            writers.append(append(ANN, "hers", host, closes=False))
-    assert len(writers) > 3 and daemon.logged(f"user {ANN} has ")
-    append(BOB, "his", 1)
-    assert command(daemon, BOB, "load", artifact).code == 0
-    assert daemon.status()["leases"] == 0 and "TOO_MANY_OPEN_FILES" not in daemon.log()
-    for writer in writers:
-        writer.close()
-    append(ANN, "hers", 199)
+def test_who_may_not_append_is_told_nothing_of_a_store(writing, acts):
+    """Not even whether it is there; who may read the folder reads it himself."""
+    daemon = writing()
+    (acts / "private").mkdir(mode=0o700)
+    append(daemon, acts / "private/store", 1, upload="gs://b/secret")
+    append(daemon, acts / "open", 1, upload="gs://b/secret")
+    told = set()
+    with wire(daemon, BOB) as spoken:
+        spoken = type(spoken)(spoken.channel, "tensorcast.daemon.v1.ActivationStore")
+        for store in ("private/store", "private/other", "open", "nowhere"):
+            with pytest.raises(grpc.RpcError) as caught:
+                spoken.call("Describe", spoken.message("DescribeActivationsRequest", store=f"disk:{acts}/{store}"))
+            told.add((caught.value.code(), caught.value.details()))
+    assert len(told) == 1 and "secret" not in str(told), told
+    seen = command(daemon, BOB, "activations", "status", acts / "open", "--json")
+    assert seen.code == 0 and seen.report["hosts"][0]["samples"] == 1 and "not known" in seen.err, seen
+    assert command(daemon, BOB, "activations", "status", acts / "private/store").status == "PERMISSION_DENIED"
 
 
-def test_a_link_of_another_user_leads_into_nobodys_store(stores):
-    daemon, acts, append = stores()
-    acts.chmod(0o1777)  # as a folder for everybody's runs
-    append(ANN, "hers", 3)
-    with acting_as(BOB):
-        os.symlink("hers", acts / "his")
-        os.symlink(acts, acts / "all")
-    for store, host in (("his", 3), ("his", 4), ("all/hers", 3), ("all/hers/host_003", 1), ("his/host_003", 5)):
-        with pytest.raises((PermissionError, tc.TensorcastError), match=f"user {ANN}'s|leads through a link"):
-            append(BOB, store, host)
-    with acting_as(BOB):
-        (acts / "b").mkdir()
-    append(BOB, "b/own", 3)
-    with acting_as(BOB):
-        (acts / "b/own").rename(acts / "b/was")  # his folder: the next daemon will look after "b/own"
-        os.symlink("../hers", acts / "b/own")
+def test_a_lost_state_folder_gives_a_store_to_nobody_and_what_was_to_be_uploaded_is_found_again(writing, acts, fake):  # noqa: F811
+    daemon = writing()
+    fake.fault({"status": 503}, {"listener": "gcs", "method": "POST"}, times=0)
+    append(daemon, acts / "store", 1, upload="gs://b/acts")
     daemon.stop()
+    shutil.rmtree(daemon.state)
+    fake.faults.clear()
     daemon.start()
-    with pytest.raises(tc.TensorcastError, match="leads through a link"):
-        append(BOB, "b/own", 3)
-    append(ANN, "hers", 3)
-    assert sorted(p.name for p in (acts / "hers").iterdir()) == ["host_003"]
-    assert sorted(p.name for p in (acts / "hers/host_003").iterdir()) == [
-        "manifest.json", *(f"segment_00000{i}.safetensors" for i in (1, 2))]
+    with acting_as(BOB), refused():
+        append(daemon, acts / "store", 2, upload="gs://b/his", keep_local=False)
+    assert append(daemon, acts / "store", 2, upload="gs://b/acts")["samples"] == 1
+    names = [f"acts/host_003/{name}" for name in ("manifest.json", "segment_000001.safetensors", "segment_000002.safetensors")]
+    assert soon(lambda: sorted(bucket(fake)) == names), bucket(fake).keys()
+
+
+def test_a_store_whose_disk_was_not_there_at_a_start_goes_on_when_it_is(writing, acts):
+    daemon = writing()
+    append(daemon, acts / "store", 1)
+    daemon.stop()
+    (acts / "store").rename(acts / "away")
+    daemon.start()
+    assert daemon.logged("event=activations_not_recovered", "store")
+    (acts / "away").rename(acts / "store")
+    with acting_as(BOB), refused():
+        append(daemon, acts / "store", 2)
+    assert append(daemon, acts / "store", 2)["samples"] == 1
+
+
+def test_a_folder_that_another_user_put_in_the_place_of_a_store_is_neither_taken_in_nor_uploaded(writing, acts, fake):  # noqa: F811
+    daemon = writing()
+    acts.chmod(0o777)  # so that he may rename what is root's
+    append(daemon, acts / "store", 1, upload="gs://b/acts")
+    append(daemon, acts / "other", 9, value=666.0)
+    assert soon(lambda: len(bucket(fake)) == 2)
+    before = bucket(fake)
+    daemon.stop()
+    with acting_as(BOB):
+        (acts / "store").rename(acts / ".away")
+        (acts / "store/host_003").mkdir(parents=True)
+        shutil.copyfile(acts / "other/host_003/segment_000001.safetensors", acts / "store/host_003/segment_000002.safetensors")
+    daemon.start()
+    assert daemon.logged("event=activations_not_recovered", f"belongs to user {BOB}")
+    with pytest.raises(PermissionError, match=f"belongs to user {BOB}"):
+        append(daemon, acts / "store", 2, upload="gs://b/acts")
+    assert soon(daemon.at_rest) and bucket(fake) == before
+    assert [path.name for path in (acts / "store/host_003").iterdir()] == ["segment_000002.safetensors"]
+
+
+def test_a_store_that_is_renamed_and_back_while_samples_wait_for_room_is_nobody_elses(writing, acts):
+    """Who could rename it has nothing of it; what was moved away makes room, and is there when it is back."""
+    daemon = writing(activations={"roots": [str(acts)], "disk_quota": "1MiB", "quota_timeout": "20s"})
+    acts.chmod(0o777)
+    with tc.connect(daemon.socket).activation_store(f"disk:{acts}/store", host=3) as writer:
+        writer.append(0, {1: np.zeros(700 << 10, np.uint8)})
+    with tc.connect(daemon.socket).activation_store(f"disk:{acts}/other", host=3) as writer, ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(writer.append, 0, {1: np.zeros(700 << 10, np.uint8)})
+        with pytest.raises(TimeoutError):
+            waiting.result(timeout=.5)
+        os.rename(acts / "store", acts / "away")
+        waiting.result(timeout=20)
+    os.rename(acts / "away", acts / "store")
+    with acting_as(BOB), refused():
+        append(daemon, acts / "store", 1, upload="gs://b/his", keep_local=False)
+    shutil.rmtree(acts / "other")
+    assert append(daemon, acts / "store", 1)["samples"] == 1
+
+
+def test_a_folder_with_two_paths_has_one_writer(writing, acts):
+    daemon = writing()
+    for name in ("one", "two"):
+        (acts / name).mkdir()
+    assert os.system(f"mount --bind {acts}/one {acts}/two") == 0
+    try:
+        with tc.connect(daemon.socket).activation_store(f"disk:{acts}/one/store", host=3) as writer:
+            writer.append(0, {1: np.zeros(5, np.float32)})
+            with pytest.raises(tc.TensorcastError, match="has a writer"):
+                append(daemon, acts / "two/store", 1)
+        with acting_as(BOB), refused():
+            append(daemon, acts / "two/store", 1)
+        assert append(daemon, acts / "two/store", 1)["samples"] == 1
+        assert append(daemon, acts / "one/store", 2)["samples"] == 2
+    finally:
+        os.system(f"umount -l {acts}/two")
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o077])
+def test_what_may_be_appended_to_may_be_read_and_the_umask_says_who_else_may(writing, acts, umask):
+    daemon = writing()
+    daemon.stop()
+    shutil.rmtree(acts / "first")
+    before = os.umask(umask)
+    try:
+        daemon.start(user="nobody")
+    finally:
+        os.umask(before)
+    with acting_as(NOBODY):
+        append(daemon, acts / "store", 1)
+    others = {}
+    for uid in (0, NOBODY, BOB):
+        for what in (["status"], ["verify"], ["export", "--out", acts / f"out{uid}"]):
+            others[uid, what[0]] = command(daemon, uid, "activations", what[0], acts / "store", *what[1:]).code == 0
+        with acting_as(uid), contextlib.suppress(tc.TensorcastError):
+            assert len(list(tc.connect(daemon.socket).activation_store(f"disk:{acts}/store").samples())) == 1
+    assert all(ok for (uid, _), ok in others.items() if uid != BOB), others
+    assert [ok for (uid, _), ok in others.items() if uid == BOB] == [umask == 0o022] * 3
+    for uid in (NOBODY, 0):
+        for what in (["merge"], ["claim", "--units", 9, "--owner", f"u{uid}"]):
+            assert command(daemon, uid, "activations", what[0], acts / "store", *what[1:]).code == 0

@@ -29,7 +29,6 @@
 
 static struct error error;
 static char root[64], host[96];
-static const uid_t nobody = 65534, other = 4242;
 
 static int make_root(void **state)
 {
@@ -358,22 +357,22 @@ static void a_store_lies_below_the_roots_and_no_link_leads_out(void **state)
     (void)state;
     assert_non_null(mkdtemp(out));
     snprintf(path, sizeof path, "%s/a/b/c", root);
-    assert_int_equal(store_path_open(&some, path, NULL, &error), -1);
-    int fd = store_path_open(&some, path, &nobody, &error);
+    assert_int_equal(store_path_open(&some, path, false, &error), -1);
+    int fd = store_path_open(&some, path, true, &error);
     assert_true(fd >= 0);
     close(fd);
-    assert_int_equal(store_path_open(&none, path, &nobody, &error), -1);
+    assert_int_equal(store_path_open(&none, path, true, &error), -1);
     assert_int_equal(error.code, ERROR_PERMISSION_DENIED);
     shell("ln -s %s %s/link; ln -s %s %s/a/host_003", out, root, out, root);
     snprintf(path, sizeof path, "%s/link/acts", root);
-    assert_int_equal(store_path_open(&some, path, &nobody, &error), -1);
+    assert_int_equal(store_path_open(&some, path, true, &error), -1);
     assert_string_equal(error.reason, "OUTSIDE_ACTIVATION_ROOTS");
     snprintf(path, sizeof path, "%s/acts", out);
-    assert_int_equal(store_path_open(&some, path, &nobody, &error), -1);
+    assert_int_equal(store_path_open(&some, path, true, &error), -1);
     assert_int_not_equal(access(path, F_OK), 0);
     snprintf(path, sizeof path, "%s/a", root);
-    fd = store_path_open(&some, path, &nobody, &error);
-    assert_int_equal(store_path_open_below(fd, "host_003", &nobody, &error), -1);
+    fd = store_path_open(&some, path, true, &error);
+    assert_int_equal(store_path_open_below(fd, "host_003", true, &error), -1);
     close(fd);
     assert_null(store_path_parse("disk:relative", &error));
     assert_null(store_path_parse("disk:/a/../b", &error));
@@ -384,36 +383,29 @@ static void a_store_lies_below_the_roots_and_no_link_leads_out(void **state)
     shell("rm -rf %s", out);
 }
 
-static int make_below(const char *name)
+static void the_folder_of_a_host_that_is_another_users_is_neither_read_nor_written(void **state)
 {
     const char *roots[] = {root};
+    const struct store_roots some = {roots, 1};
     char path[96];
-    snprintf(path, sizeof path, "%s/%s", root, name);
-    int fd = store_path_open(&(struct store_roots){roots, 1}, path, &nobody, &error);
-    if (fd >= 0)
-        close(fd);
-    return fd >= 0 ? 0 : -1;
-}
-
-static void nothing_is_made_in_a_folder_that_is_another_users_alone(void **state)
-{
     (void)state;
-    if (geteuid() != 0) /* cannot give folders away; those of this process are everybody's */
+    if (geteuid() != 0) /* cannot give folders away */
         skip();
-    shell("mkdir -p %s/his/deep %s/own && chmod 755 %s/his && chown -R %u %s/his && chown %u %s/own", root, root, root,
-          (unsigned)other, root, (unsigned)nobody, root);
-    assert_int_equal(make_below("his"), 0); /* is there */
-    assert_int_equal(make_below("his/acts"), -1);
-    assert_int_equal(error.code, ERROR_PERMISSION_DENIED);
-    assert_string_equal(error.reason, "FOLDER_OF_ANOTHER_USER");
-    assert_non_null(strstr(error.message, "65534"));
-    assert_non_null(strstr(error.message, "4242"));
-    assert_int_equal(make_below("his/deep/a/b"), -1);
-    shell("test ! -e %s/his/acts -a ! -e %s/his/deep/a", root, root);
-    assert_int_equal(make_below("own/acts"), 0);
-    shell("chmod 775 %s/his && chmod 757 %s/his/deep", root, root);
-    assert_int_equal(make_below("his/acts"), 0);
-    assert_int_equal(make_below("his/deep/a/b"), 0);
+    snprintf(path, sizeof path, "%s/acts", root);
+    host_folder_close(case_folder_open(root, 4096));
+    shell("chown 4242 %s; chmod 777 %s", host, host);
+    for (int makes = 0; makes < 2; makes++) {
+        assert_int_equal(store_path_open_host(&some, path, 3, makes, &error), -1);
+        assert_int_equal(error.code, ERROR_PERMISSION_DENIED);
+        assert_string_equal(error.reason, "FOLDER_OF_ANOTHER_USER");
+        assert_non_null(strstr(error.message, "4242"));
+    }
+    shell("chown 4242 %s; chown 0 %s", path, host); /* the folder around is anybody's */
+    int fd = store_path_open_host(&some, path, 3, true, &error);
+    assert_true(fd >= 0);
+    close(fd);
+    assert_int_equal(store_path_open_host(&some, path, 4, false, &error), -1);
+    assert_int_equal(error.code, ERROR_NOT_FOUND);
 }
 
 static void as_many_folders_as_64_are_made_and_one_more_is_not(void **state)
@@ -425,12 +417,12 @@ static void as_many_folders_as_64_are_made_and_one_more_is_not(void **state)
     size_t used = (size_t)snprintf(path, sizeof path, "%s", root);
     for (int i = 0; i < 64; i++)
         used += (size_t)snprintf(path + used, sizeof path - used, "/d");
-    int fd = store_path_open(&some, path, &nobody, &error);
+    int fd = store_path_open(&some, path, true, &error);
     assert_true(fd >= 0);
     close(fd);
     shell("rm -rf %s/d", root);
     snprintf(path + used, sizeof path - used, "/d");
-    assert_int_equal(store_path_open(&some, path, &nobody, &error), -1);
+    assert_int_equal(store_path_open(&some, path, true, &error), -1);
 }
 
 static void a_path_of_a_store_has_at_most_1024_bytes(void **state)
@@ -500,7 +492,7 @@ static void folders_are_remembered_until_they_are_forgotten(void **state)
 {
     char path[] = "/data/acts";
     char upload[] = "gs://bucket/a \"b\"";
-    const struct known_host one = {path, 3, 1000, true, {upload, 1001, true}}, two = {.path = path, .host = 4};
+    const struct known_host one = {path, 3, {upload, true}}, two = {.path = path, .host = 4};
     struct known_host found;
     size_t n;
     (void)state;
@@ -513,13 +505,10 @@ static void folders_are_remembered_until_they_are_forgotten(void **state)
     assert_int_equal(n, 1);
     assert_string_equal(list[0].path, path);
     assert_int_equal(list[0].host, 3);
-    assert_int_equal(list[0].uid, 1000);
-    assert_true(list[0].is_shared);
     known_host_fini(&list[0]);
     free(list);
     assert_true(host_registry_find(root, path, 3, &found));
     assert_string_equal(found.upload.reference, upload);
-    assert_int_equal(found.upload.uid, 1001);
     assert_true(found.upload.drop_local);
     known_host_fini(&found);
     assert_false(host_registry_find(root, path, 4, &found));
@@ -569,7 +558,7 @@ int main(void)
         IN_A_ROOT(a_host_has_999999_segments_and_not_one_more),
         IN_A_ROOT(a_folder_that_lacks_what_its_manifest_says_is_refused),
         IN_A_ROOT(a_store_lies_below_the_roots_and_no_link_leads_out),
-        IN_A_ROOT(nothing_is_made_in_a_folder_that_is_another_users_alone),
+        IN_A_ROOT(the_folder_of_a_host_that_is_another_users_is_neither_read_nor_written),
         IN_A_ROOT(as_many_folders_as_64_are_made_and_one_more_is_not),
         IN_A_ROOT(a_path_of_a_store_has_at_most_1024_bytes),
         IN_A_ROOT(a_file_that_was_uploaded_goes_and_its_samples_stay_known),

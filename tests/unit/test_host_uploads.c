@@ -1,4 +1,4 @@
-/* What is queued of a host costs its user; that it arrives is e2e/test_activation_uploads.py's. */
+/* What is queued of a host costs metadata; that it arrives is e2e/test_activation_uploads.py's. */
 #include "activations/host_uploads.h"
 
 #include <setjmp.h>
@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/metadata.h"
 #include "config/config.h"
@@ -16,10 +17,9 @@
 #include <cmocka.h>
 #undef fail /* ours is in base/error.h */
 
-static void a_host_with_more_segments_than_its_user_has_metadata_for_queues_none(void **state)
+static void a_host_with_more_segments_than_there_is_metadata_for_queues_none(void **state)
 {
-    static const char *const prefixes[] = {"gs://open/acts"};
-    enum { USER = 4242, N_SAMPLES = 30 };
+    enum { N_SAMPLES = 30 };
     char root[] = "/tmp/test_host_uploads_XXXXXX", path[64];
     struct quota *quota = quota_create();
     struct stores *stores;
@@ -36,14 +36,13 @@ static void a_host_with_more_segments_than_its_user_has_metadata_for_queues_none
     uint64_t n_segments = host_folder_resume(folder).n_segments;
     assert_in_range(n_segments, 10, N_SAMPLES);
     assert_int_equal(stores_create(config_defaults(), NULL, &stores, &error), 0);
-    const struct upload_options options = {
-        .state_dir = root, .stores = stores, .quota = quota, .prefixes = prefixes, .n_prefixes = 1};
+    const struct upload_options options = {.state_dir = root, .stores = stores, .quota = quota};
     assert_int_equal(upload_queue_create(&options, &queue, &error), 0);
     struct host_uploads *uploads = host_uploads_create(&(struct host_uploads_options){.state_dir = root, .queue = queue});
     char reference[] = "gs://open/acts";
-    const struct known_host host = {.path = path, .host = 3, .uid = USER, .upload = {reference, USER, false}};
+    const struct known_host host = {.path = path, .host = 3, .upload = {reference, false}};
 
-    struct metadata_account before = metadata_enter((struct metadata_account){quota, USER});
+    struct metadata_account before = metadata_enter((struct metadata_account){quota, geteuid()});
     quota_set_limits(quota, QUOTA_METADATA, 1000, 1000);
     assert_int_equal(host_uploads_begin(uploads, &host, folder, false, &error), -1);
     assert_string_equal(error.reason, "METADATA_EXCEEDED");
@@ -68,7 +67,7 @@ static void a_host_with_more_segments_than_its_user_has_metadata_for_queues_none
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_host_with_more_segments_than_its_user_has_metadata_for_queues_none),
+        cmocka_unit_test(a_host_with_more_segments_than_there_is_metadata_for_queues_none),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* What the queue keeps, whom it lets write where, and what it counts; that it sends to a store, no test says yet. */
+/* What the queue keeps, where it lets files be sent, and what it counts; that it sends to a store, no test says yet. */
 #include "upload/upload_queue.h"
 
 #include <pthread.h>
@@ -44,7 +44,7 @@ static void begin(struct scene *scene)
     assert_non_null(mkdtemp(scene->folder));
     assert_int_equal(stores_create(config_defaults(), NULL, &scene->stores, &scene->error), 0);
     scene->quota = quota_create();
-    quota_set_limits(scene->quota, QUOTA_UPLOADS, UPLOAD_QUEUE_MAX, UPLOAD_QUEUE_MAX_OF_USER);
+    quota_set_limits(scene->quota, QUOTA_UPLOADS, UPLOAD_QUEUE_MAX, 0);
     open_queue(scene);
 }
 
@@ -58,21 +58,15 @@ static void end(struct scene *scene)
     shell("rm -rf %s", scene->folder);
 }
 
-static int add_of(struct scene *scene, uid_t uid, const char *file, const char *reference, bool is_manifest)
+static int add(struct scene *scene, const char *file, const char *reference, bool is_manifest)
 {
     const struct upload_item item = {.file = file,
                                      .reference = reference,
                                      .group = "disk:/acts/host_003 %",
                                      .bytes = 7,
                                      .crc32c = 0xdeadbeef,
-                                     .is_manifest = is_manifest,
-                                     .uid = uid};
+                                     .is_manifest = is_manifest};
     return upload_queue_add(scene->queue, &item, 1, &scene->error);
-}
-
-static int add(struct scene *scene, const char *file, const char *reference, bool is_manifest)
-{
-    return add_of(scene, 4242, file, reference, is_manifest);
 }
 
 static struct upload_counts counts_of(struct scene *scene)
@@ -82,7 +76,7 @@ static struct upload_counts counts_of(struct scene *scene)
     return counts;
 }
 
-static void users_write_below_the_prefixes_and_nowhere_else(void **state)
+static void files_are_sent_below_the_prefixes_and_nowhere_else_where_some_are_named(void **state)
 {
     static const struct {
         const char *reference;
@@ -99,13 +93,12 @@ static void users_write_below_the_prefixes_and_nowhere_else(void **state)
     (void)state;
     begin(&scene);
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        int status = upload_queue_check(scene.queue, rows[i].reference, 4242, &scene.error);
+        int status = upload_queue_check(scene.queue, rows[i].reference, &scene.error);
         assert_int_equal(status < 0 ? scene.error.code : ERROR_OK, rows[i].code);
     }
-    assert_int_equal(upload_queue_check(scene.queue, "gs://any/x", 0, &scene.error), 0);
-    assert_int_equal(upload_queue_check(scene.queue, "gs://any/x", geteuid(), &scene.error), 0);
     upload_queue_set_prefixes(scene.queue, NULL, 0);
-    assert_int_equal(upload_queue_check(scene.queue, "s3://all/x", 4242, &scene.error), -1);
+    assert_int_equal(upload_queue_check(scene.queue, "gs://any/x", &scene.error), 0);
+    assert_int_equal(upload_queue_check(scene.queue, "disk:/any/x", &scene.error), -1);
     end(&scene);
 }
 
@@ -175,7 +168,7 @@ static void a_thousand_uploads_are_there_again(void **state)
     begin(&scene);
     upload_queue_destroy(scene.queue);
     for (int i = 1; i <= 1000; i++) {
-        char *line = memory_print("A %d 4242 1073741824 deadbeef 0 /acts/host_003/segment_%06d.safetensors "
+        char *line = memory_print("A %d 1073741824 deadbeef 0 /acts/host_003/segment_%06d.safetensors "
                                   "s3://all/host_003/segment_%06d.safetensors disk:/acts/host_003%%20%%25\nS %d session%d\n",
                                   i, i, i, i, i);
         append_text(&scene, line);
@@ -204,33 +197,32 @@ static void take_end(void *data, const struct upload_item *item, const struct er
 }
 
 /* As a daemon finds them that starts. */
-static void find_rows(struct scene *scene, uid_t uid, int first, int n)
+static void find_rows(struct scene *scene, int n)
 {
     upload_queue_destroy(scene->queue);
     char *path = memory_print("%s/uploads.log", scene->folder);
     FILE *file = fopen(path, "ae");
-    for (int i = first; i < first + n; i++)
-        fprintf(file, "A %d %u 1 0 0 /a/%d s3://all/%d g\n", i, (unsigned)uid, i, i);
+    for (int i = 1; i <= n; i++)
+        fprintf(file, "A %d 1 0 0 /a/%d s3://all/%d g\n", i, i, i);
     fclose(file);
     free(path);
     open_queue(scene);
 }
 
-/* Until the user may have no more. */
-static int add_all(struct scene *scene, uid_t uid)
+/* Until there may be no more. */
+static int add_all(struct scene *scene)
 {
     int n = 0, status = 0;
     for (; status == 0; n++) {
         char name[32];
-        snprintf(name, sizeof name, "s3://all/%u/%d", (unsigned)uid, n);
-        status = add_of(scene, uid, name + 4, name, false);
+        snprintf(name, sizeof name, "s3://all/%d", n);
+        status = add(scene, name + 4, name, false);
     }
     assert_int_equal(scene->error.code, ERROR_RESOURCE_EXHAUSTED);
     return n - 1;
 }
 
-/* In one, since so many rows take their time. */
-static void two_users_with_a_hundred_thousand_at_most_leave_uploads_for_a_third_and_root(void **state)
+static void two_hundred_thousand_files_may_wait_and_not_one_more(void **state)
 {
     struct scene scene;
     (void)state;
@@ -238,60 +230,38 @@ static void two_users_with_a_hundred_thousand_at_most_leave_uploads_for_a_third_
     skip();
 #endif
     begin(&scene);
-    find_rows(&scene, 4242, 1, UPLOAD_QUEUE_MAX_OF_USER - 1);
+    find_rows(&scene, UPLOAD_QUEUE_MAX - 1);
     assert_int_equal(add(&scene, "/acts/last", "s3://all/last", false), 0);
     assert_int_equal(add(&scene, "/acts/more", "s3://all/more", false), -1);
     assert_int_equal(scene.error.code, ERROR_RESOURCE_EXHAUSTED);
     assert_string_equal(scene.error.reason, "TOO_MANY_UPLOADS");
     assert_int_equal(add(&scene, "/acts/last", "s3://all/last", false), 0); /* it is there */
-    find_rows(&scene, 4243, UPLOAD_QUEUE_MAX_OF_USER + 1, 90000 - 5);
-    assert_int_equal(add_all(&scene, 4243), 5); /* nine times what is left */
-    assert_int_equal(add_of(&scene, 4244, "/acts/third", "s3://all/third", false), 0);
-    assert_int_equal(add_of(&scene, 0, "/acts/root", "s3://all/root", false), 0);
-    assert_int_equal(add(&scene, "/acts/more", "s3://all/more", false), -1);
     end(&scene);
 }
 
-static void rows_are_metadata_of_their_user_until_they_are_gone(void **state)
+static void rows_are_metadata_until_they_are_gone(void **state)
 {
     struct scene scene;
     (void)state;
     begin(&scene);
     quota_set_limits(scene.quota, QUOTA_METADATA, 64 << 10, 0);
-    int n = add_all(&scene, 4242);
+    int n = add_all(&scene);
     assert_in_range(n, 20, 400);
     assert_string_equal(scene.error.reason, "METADATA_EXCEEDED");
     assert_int_equal(quota_taken(scene.quota, QUOTA_UPLOADS), n); /* nothing of the one that was refused */
-    assert_int_equal(add_of(&scene, 4243, "/acts/other", "s3://all/other", false), 0);
-    for (int i = 0; i < 2; i++) { /* after a start, too, although it is more than he may have now */
+    for (int i = 0; i < 2; i++) { /* after a start, too, although it is more than there may be now */
         upload_queue_destroy(scene.queue);
         assert_int_equal(quota_taken(scene.quota, QUOTA_METADATA), 0);
         quota_set_limits(scene.quota, QUOTA_METADATA, 10, 0);
         open_queue(&scene);
-        assert_int_equal(counts_of(&scene).pending, n + 1);
+        assert_int_equal(counts_of(&scene).pending, n);
         assert_true(quota_taken(scene.quota, QUOTA_METADATA) > 50 << 10);
     }
-    upload_queue_leave(scene.queue, "disk:/acts/host_003 %", "s3://all/4242");
-    assert_int_equal(counts_of(&scene).pending, n);
+    upload_queue_leave(scene.queue, "disk:/acts/host_003 %", "s3://all/1");
+    assert_int_equal(counts_of(&scene).pending, 1);
     upload_queue_leave(scene.queue, "disk:/acts/host_003 %", "s3://elsewhere");
     assert_int_equal(quota_taken(scene.quota, QUOTA_UPLOADS), 0);
     assert_int_equal(quota_taken(scene.quota, QUOTA_METADATA), 0);
-    end(&scene);
-}
-
-static void whoever_adds_a_file_again_has_its_row(void **state)
-{
-    struct scene scene;
-    (void)state;
-    begin(&scene);
-    quota_set_limits(scene.quota, QUOTA_UPLOADS, 1000, 2);
-    assert_int_equal(add_of(&scene, 0, "/acts/a", "s3://all/a", false), 0);
-    assert_int_equal(add_of(&scene, 0, "/acts/b", "s3://all/b", false), 0);
-    assert_int_equal(add_of(&scene, 0, "/acts/c", "s3://all/c", false), -1);
-    assert_int_equal(add_of(&scene, 4242, "/acts/a", "s3://all/a", false), 0);
-    assert_int_equal(add_of(&scene, 0, "/acts/c", "s3://all/c", false), 0);
-    assert_int_equal(add_of(&scene, 0, "/acts/a", "s3://all/a", false), -1);
-    assert_int_equal(counts_of(&scene).pending, 3);
     end(&scene);
 }
 
@@ -310,7 +280,7 @@ static void a_log_of_what_has_ended_gets_shorter_by_itself(void **state)
     assert_int_equal(fclose(file), 0);
     file = fopen(path, "w");
     for (int i = 1; i <= N; i++)
-        fprintf(file, "A %d 4242 9 e3069283 0 %s disk:%s/to/%0200d g\n", i, data, scene.folder, i);
+        fprintf(file, "A %d 9 e3069283 0 %s disk:%s/to/%0200d g\n", i, data, scene.folder, i);
     assert_int_equal(fclose(file), 0);
     open_queue(&scene);
     assert_int_equal(stat(path, &found), 0);
@@ -356,14 +326,15 @@ struct gate {
     bool is_open;
 };
 
-/* Opens nothing: of user 4242 only when the gate is open. */
+/* Opens nothing: of host 3 only when the gate is open. */
 static int open_at_gate(void *data, const struct upload_item *item, bool *is_done, struct error *error)
 {
     struct gate *gate = data;
+    bool is_held = strstr(item->group, "host_003");
     pthread_mutex_lock(&gate->lock);
-    *(item->uid == 4242 ? &gate->n_held : &gate->n_others) += 1;
+    *(is_held ? &gate->n_held : &gate->n_others) += 1;
     pthread_cond_broadcast(&gate->changed);
-    while (item->uid == 4242 && !gate->is_open)
+    while (is_held && !gate->is_open)
         pthread_cond_wait(&gate->changed, &gate->lock);
     pthread_mutex_unlock(&gate->lock);
     *is_done = false;
@@ -377,7 +348,7 @@ static void ignore_end(void *data, const struct upload_item *item, const struct 
     (void)failure;
 }
 
-static void a_user_whose_files_hang_leaves_a_thread_to_the_others(void **state)
+static void a_group_whose_files_hang_leaves_a_thread_to_the_others(void **state)
 {
     struct scene scene;
     struct gate gate = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
@@ -391,16 +362,15 @@ static void a_user_whose_files_hang_leaves_a_thread_to_the_others(void **state)
     }
     upload_queue_start(scene.queue);
     pthread_mutex_lock(&gate.lock);
-    while (gate.n_held < UPLOAD_QUEUE_THREADS_OF_USER)
+    while (gate.n_held < UPLOAD_QUEUE_THREADS_OF_GROUP)
         pthread_cond_wait(&gate.changed, &gate.lock);
     pthread_mutex_unlock(&gate.lock);
-    const struct upload_item other = {
-        .file = "/acts/o", .reference = "s3://all/o", .group = "disk:/acts/host_004", .uid = 4243};
+    const struct upload_item other = {.file = "/acts/o", .reference = "s3://all/o", .group = "disk:/acts/host_004"};
     assert_int_equal(upload_queue_add(scene.queue, &other, 1, &scene.error), 0);
     pthread_mutex_lock(&gate.lock);
     while (!gate.n_others)
         pthread_cond_wait(&gate.changed, &gate.lock);
-    assert_int_equal(gate.n_held, UPLOAD_QUEUE_THREADS_OF_USER);
+    assert_int_equal(gate.n_held, UPLOAD_QUEUE_THREADS_OF_GROUP);
     gate.is_open = true;
     pthread_cond_broadcast(&gate.changed);
     pthread_mutex_unlock(&gate.lock);
@@ -435,15 +405,14 @@ static void what_fails_on_its_way_to_a_place_that_was_left_has_ended(void **stat
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(users_write_below_the_prefixes_and_nowhere_else),
+        cmocka_unit_test(files_are_sent_below_the_prefixes_and_nowhere_else_where_some_are_named),
         cmocka_unit_test(what_was_added_is_there_after_a_restart_and_nobody_else_reads_it),
         cmocka_unit_test(ends_in_the_log_are_counted_and_half_a_line_is_not),
         cmocka_unit_test(a_thousand_uploads_are_there_again),
-        cmocka_unit_test(two_users_with_a_hundred_thousand_at_most_leave_uploads_for_a_third_and_root),
-        cmocka_unit_test(rows_are_metadata_of_their_user_until_they_are_gone),
-        cmocka_unit_test(whoever_adds_a_file_again_has_its_row),
+        cmocka_unit_test(two_hundred_thousand_files_may_wait_and_not_one_more),
+        cmocka_unit_test(rows_are_metadata_until_they_are_gone),
         cmocka_unit_test(a_log_of_what_has_ended_gets_shorter_by_itself),
-        cmocka_unit_test(a_user_whose_files_hang_leaves_a_thread_to_the_others),
+        cmocka_unit_test(a_group_whose_files_hang_leaves_a_thread_to_the_others),
         cmocka_unit_test(what_fails_on_its_way_to_a_place_that_was_left_has_ended),
         cmocka_unit_test(a_file_that_is_gone_has_failed_and_whoever_listens_is_told),
     };
