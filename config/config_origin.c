@@ -61,6 +61,8 @@ static void add_roots(struct config_origin *origin)
         add_default(origin, "sources.disk.trusted_roots", memory_copy_text(tidy_home));
     if (!is_within && !config_path_has_parent(tidy_cache))
         add_default(origin, "sources.disk.trusted_roots", memory_copy_text(tidy_cache));
+    if (home)
+        add_default(origin, "activations.roots", memory_copy_text(tidy_home));
     arena_fini(&arena);
     free(cache);
 }

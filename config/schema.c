@@ -154,7 +154,7 @@ static const struct config_key keys_after_stores[] = {
     {"activations.roots", CONFIG_ROOTS, FIELD(activations.roots), .fallback = "", .reloadable = true,
      .help = "Folders that stores of activations may be written below (docs/activations.md); symbolic links cannot lead out of them. "
              "The daemon writes nowhere else, and for its own user and root alone. An empty list: none are written. With --user: "
-             "your home and the hub's cache, as sources.disk.trusted_roots."},
+             "your home."},
     {"activations.disk_quota", CONFIG_SIZE, FIELD(activations.disk_quota_bytes), .fallback = "0", .max = LARGEST_SIZE,
      .reloadable = true,
      .help = "What all stores that this daemon has written may take on the disk together. A sample that has no room waits, then it is "

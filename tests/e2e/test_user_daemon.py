@@ -90,6 +90,18 @@ def test_it_serves_home_from_folders_of_its_own(own):
     assert process.wait(20) == 0 and not (folder / "daemon.sock").exists()
 
 
+def test_it_appends_below_home_and_nowhere_else_without_a_configuration(own, tmp_path):
+    own.start()
+    code = ("import sys, numpy as np, tensorcast_client as tc\n"
+            "with tc.connect().activation_store(sys.argv[1], host=3) as store: store.append(0, {1: np.zeros(5, np.float32)})")
+    for place, reason in ((own.home / "runs/acts", None), (tmp_path / "acts", "activations.roots")):
+        done = own.run(sys.executable, "-c", code, place, PYTHONPATH=os.environ.get("PYTHONPATH", ""))
+        assert (done.returncode == 0) == (reason is None) and (reason or "") in done.stderr, done
+    assert own.run(CLI, "activations", "status", own.home / "runs/acts").stdout.startswith("host_003  1 samples")
+    told = yaml.safe_load(own.run(DAEMON, "--user", "--print-config").stdout)
+    assert told["activations"]["roots"] == [str(own.home)]
+
+
 def test_what_a_file_says_wins(own, tmp_path):
     file = own.home / ".config/tensorcast/store_daemon_config.yaml"
     file.parent.mkdir(parents=True)
