@@ -124,6 +124,7 @@ static const struct {
     {"memory.replica_idle_ttl", "1.5s", "1500ms"},
     {"memory.pool_budget", "4097", "4097"},
     {"memory.locked_pages_budget", "5GiB", "5GiB"},
+    {"memory.share_gpu_between_users", "true", "true"},
     {"memory.metadata_budget", "32MiB", "32MiB"},
     {"limits.kept_for_others", "25", "25"},
     {"limits.shared_group", "ml", "\"ml\""},
