@@ -14,8 +14,8 @@
 
 #include "base/file_io.h"
 #include "base/memory.h"
+#include "base/redact.h"
 #include "base/text.h"
-#include "config/config_origin.h"
 #include "config/config_path.h"
 #include "config/config_prewarm.h"
 #include "config/config_value.h"
@@ -25,6 +25,7 @@
 struct built {            /* what a `const struct config *` really points to */
     struct config config; /* first */
     struct arena arena;   /* its strings */
+    const char *name;     /* config_name() */
     bool is_permanent;    /* the defaults, which nobody owns */
 };
 
@@ -69,7 +70,9 @@ static int read_scalar(struct walk *walk, const struct config_key *key, const st
     char complaint[CONFIG_COMPLAINT_CHARS];
     if (item->kind != CONFIG_YAML_SCALAR)
         return fail_kind(walk, key, item, error);
-    if (config_value_parse(key, item->text, item->is_plain, &walk->built->arena, &walk->built->config, complaint) < 0)
+    struct arena *arena = &walk->built->arena;
+    const char *text = schema_is_path(key) ? config_yaml_path(&walk->yaml, item->text, arena) : item->text;
+    if (config_value_parse(key, text, item->is_plain, arena, &walk->built->config, complaint) < 0)
         return fail_value(walk, item->place, key, complaint, error);
     return 0;
 }
@@ -255,11 +258,24 @@ static int complete(struct walk *walk, struct error *error)
     return 0;
 }
 
-static int read_file(struct walk *walk, const char *text, size_t length, const char *path, struct error *error)
+static int add_roots(struct built *built, const struct config_source *source, struct error *error)
+{
+    static const char *const lists[] = {"sources.disk.trusted_roots", "activations.roots"};
+    char complaint[CONFIG_COMPLAINT_CHARS];
+    for (size_t i = 0; i < 2 * source->n_roots; i++)
+        if (config_value_add_root(schema_find(lists[i % 2]), source->roots[i / 2], &built->arena, &built->config,
+                                  complaint) < 0)
+            return fail(error, ERROR_INVALID_ARGUMENT, "CONFIG_INVALID_VALUE", "--root: %s", complaint);
+    return 0;
+}
+
+static int read_file(struct walk *walk, const char *text, size_t length, const struct config_source *source,
+                     struct error *error)
 {
     bool is_empty;
-    if (config_yaml_open(&walk->yaml, text, length, path, &is_empty, error) < 0)
+    if (config_yaml_open(&walk->yaml, text, length, walk->built->name, &is_empty, error) < 0)
         return -1;
+    walk->yaml.home = source->home;
     int result = is_empty ? 0 : read_map(walk, "", error);
     if (result == 0 && !is_empty)
         result = config_yaml_end(&walk->yaml, error);
@@ -269,17 +285,20 @@ static int read_file(struct walk *walk, const char *text, size_t length, const c
     return result;
 }
 
-static struct config *parse_over(const char *text, size_t length, const char *path, const struct config_default *defaults,
-                                 size_t n_defaults, struct error *error)
+static struct config *parse_over(const char *text, size_t length, const struct config_source *source, struct error *error)
 {
     struct built *built = memory_alloc(sizeof *built);
     struct walk walk = {.built = built, .places = memory_alloc_array(schema_n_keys, sizeof *walk.places)};
     built->config.internal = built;
     arena_init(&built->arena, 0);
+    built->name = source->path ? source->path : source->name;
+    built->name = arena_text(&built->arena, built->name, strlen(built->name));
     set_defaults(built);
-    int result = set_other_defaults(built, defaults, n_defaults, error);
+    int result = set_other_defaults(built, source->defaults, source->n_defaults, error);
     if (result == 0)
-        result = read_file(&walk, length ? text : "", length, path, error);
+        result = read_file(&walk, length ? text : "", length, source, error);
+    if (result == 0)
+        result = add_roots(built, source, error);
     free(walk.places);
     if (result == 0)
         return &built->config;
@@ -289,17 +308,17 @@ static struct config *parse_over(const char *text, size_t length, const char *pa
 
 struct config *config_parse(const char *text, size_t length, const char *path, struct error *error)
 {
-    return parse_over(text, length, path, NULL, 0, error);
+    return parse_over(text, length, &(struct config_source){.path = path}, error);
 }
 
 /* Reads at most one byte more than a configuration may have. Returns the count or -1 with errno. */
-struct config *config_load(const char *path, const char *name, const struct config_default *defaults, size_t n_defaults,
-                           struct error *error)
+struct config *config_load(const struct config_source *source, struct error *error)
 {
     enum { ROOM = CONFIG_YAML_MAX_BYTES + 1 };
     char shown[TEXT_NAME_CHARS];
+    const char *path = source->path;
     if (!path)
-        return parse_over("", 0, name, defaults, n_defaults, error);
+        return parse_over("", 0, source, error);
     char *text = memory_alloc(ROOM);
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
     ssize_t length = fd < 0 ? -1 : file_io_read(fd, text, ROOM);
@@ -307,7 +326,7 @@ struct config *config_load(const char *path, const char *name, const struct conf
     if (length < 0)
         fail_errno(error, errno, "cannot read the configuration %s", text_escape(path, strlen(path), shown));
     else
-        config = parse_over(text, (size_t)length, path, defaults, n_defaults, error);
+        config = parse_over(text, (size_t)length, source, error);
     if (fd >= 0)
         close(fd);
     free(text);
@@ -331,6 +350,12 @@ const struct config *config_defaults(void)
     return defaults;
 }
 
+const char *config_name(const struct config *config)
+{
+    const struct built *built = config->internal;
+    return built->name;
+}
+
 void config_destroy(const struct config *config)
 {
     struct built *built = config ? config->internal : NULL;
@@ -341,11 +366,22 @@ void config_destroy(const struct config *config)
 }
 
 void config_compare(const struct config *old, const struct config *fresh,
-                    void (*changed)(void *data, const char *key, bool reloadable), void *data)
+                    void (*changed)(void *data, const struct config_change *change), void *data)
 {
-    for (size_t i = 0; i < schema_n_keys; i++) {
-        if (!config_value_is_equal(&schema_keys[i], old, fresh))
-            changed(data, schema_keys[i].path, schema_keys[i].reloadable);
+    for (const struct config_key *key = schema_keys; key < schema_keys + schema_n_keys; key++) {
+        bool may_be_secret = key->type == CONFIG_TEXT || key->type == CONFIG_PREFIXES || key->type == CONFIG_PREWARMS;
+        char *from = config_value_text(key, old), *to = config_value_text(key, fresh), shown[2][REDACT_CHARS];
+        struct config_change change = {key->path, from, to, key->reloadable};
+        if (may_be_secret) { /* in the user's name of a URL */
+            redact(from, shown[0], sizeof shown[0]);
+            redact(to, shown[1], sizeof shown[1]);
+            change.from = shown[0];
+            change.to = shown[1];
+        }
+        if (strcmp(from, to) != 0)
+            changed(data, &change);
+        free(from);
+        free(to);
     }
 }
 

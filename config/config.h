@@ -149,10 +149,20 @@ struct config {
 
 /* Reads, checks and fills in every default. Returns NULL on error. */
 struct config *config_parse(const char *text, size_t length, const char *path, struct error *error);
-struct config_default;
-/* From a file, with other defaults for some keys; path NULL = there is no file, and `name` stands for it in messages. */
-struct config *config_load(const char *path, const char *name, const struct config_default *defaults, size_t n_defaults,
-                           struct error *error);
+struct config_source {
+    const char *path;             /* NULL: there is no file */
+    const char *name;             /* stands for it in messages then */
+    const char *home;             /* what ~/ at the beginning of a path means; NULL: nothing */
+    const struct config_default { /* another default of a key; a list has several, one behind the other */
+        const char *key;
+        char *value;
+    } * defaults;
+    size_t n_defaults;
+    char *const *roots; /* further trusted_roots and activations.roots, whatever the file says; absolute */
+    size_t n_roots;
+};
+struct config *config_load(const struct config_source *source, struct error *error);
+const char *config_name(const struct config *config); /* of its file, or the source's name where there was none */
 void config_destroy(const struct config *config);
 
 /* Valid YAML with every key, its effective value and, as a comment, where it came from: "default" (equal to it, wherever it
@@ -164,9 +174,14 @@ void config_print_markdown(FILE *out);
 void config_print_man(FILE *out);
 void config_print_sample(FILE *out);
 
-/* Compares two configurations: calls changed(key, reloadable) for each key whose value differs. */
+struct config_change {
+    const char *key;
+    const char *from, *to; /* as the file would say it, and fit to be logged */
+    bool reloadable;
+};
+/* Calls changed() for each key whose value differs. */
 void config_compare(const struct config *old, const struct config *fresh,
-                    void (*changed)(void *data, const char *key, bool reloadable), void *data);
+                    void (*changed)(void *data, const struct config_change *change), void *data);
 /* Gives `fresh` the old values of all keys that cannot change at run time; it borrows them, so `old` has to outlive it. */
 void config_keep_fixed(const struct config *old, struct config *fresh);
 

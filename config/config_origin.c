@@ -2,6 +2,7 @@
 #include "config/config_origin.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <pwd.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +11,10 @@
 
 #include "base/memory.h"
 #include "base/runtime_folder.h"
+#include "base/text.h"
 #include "config/config_path.h"
+
+enum { SOCKET, SOCKET_MODE, STATE }; /* the first defaults of a user */
 
 static const char *absolute_variable(const char *name)
 {
@@ -67,6 +71,28 @@ static void add_roots(struct config_origin *origin)
     free(cache);
 }
 
+/* Whether this user may write there, or make it. */
+static bool can_have_folder(const char *path)
+{
+    char *part = memory_copy_text(path), *slash;
+    while (access(part, W_OK | X_OK) != 0 && errno == ENOENT && (slash = strrchr(part, '/')) && part[1])
+        slash[slash == part] = '\0'; /* the folder above, at last "/" */
+    bool can = access(part, W_OK | X_OK) == 0;
+    free(part);
+    return can;
+}
+
+/* The state is a cache: where the home cannot be written, it may lie beside the sockets and end with them. */
+static void add_state(struct config_origin *origin, const char *folder)
+{
+    char *state = xdg_path("XDG_STATE_HOME", ".local/state", "tensorcast");
+    if (!can_have_folder(state)) {
+        origin->lost_state = state;
+        state = memory_print("%s/state", folder);
+    }
+    add_default(origin, "server.state_dir", state);
+}
+
 static int add_user_defaults(struct config_origin *origin, struct error *error)
 {
     char folder[PATH_MAX];
@@ -76,12 +102,10 @@ static int add_user_defaults(struct config_origin *origin, struct error *error)
             "--user puts the sockets below $XDG_RUNTIME_DIR, which is no absolute path: unset it, or set it to a folder "
             "that is yours alone, such as /run/user/%u",
             (unsigned)getuid());
-    if (!find_home() && !absolute_variable("XDG_STATE_HOME"))
-        return fail(error, ERROR_FAILED_PRECONDITION, "NO_HOME",
-                    "--user needs $HOME or $XDG_STATE_HOME, and neither is set");
+    /* in the order of their enum */
     add_default(origin, "server.socket_path", memory_print("%s/daemon.sock", folder));
     add_default(origin, "server.socket_mode", memory_copy_text("0600"));
-    add_default(origin, "server.state_dir", xdg_path("XDG_STATE_HOME", ".local/state", "tensorcast"));
+    add_state(origin, folder);
     add_roots(origin);
     return 0;
 }
@@ -102,44 +126,85 @@ static int check_owner(const char *path, struct error *error)
 
 int config_origin_init(struct config_origin *origin, const char *path, bool is_users, struct error *error)
 {
-    *origin = (struct config_origin){.is_users = is_users};
+    const char *home = is_users ? find_home() : NULL;
+    *origin = (struct config_origin){.is_named = path, .is_users = is_users, .home = home ? memory_copy_text(home) : NULL};
     if (path)
         origin->path = memory_copy_text(path);
     else
         origin->path = is_users ? xdg_path("XDG_CONFIG_HOME", ".config", "tensorcast/store_daemon_config.yaml")
                                 : memory_copy_text(CONFIG_SYSTEM_FILE);
-    if (!path && access(origin->path, F_OK) != 0 && errno != EACCES) {
-        free(origin->path);
-        origin->path = NULL;
-    }
-    if (is_users && !path && origin->path && check_owner(origin->path, error) != 0)
-        return -1;
     return is_users ? add_user_defaults(origin, error) : 0;
+}
+
+int config_origin_add_root(struct config_origin *origin, const char *path, struct error *error)
+{
+    char folder[PATH_MAX], shown[TEXT_NAME_CHARS];
+    struct stat status;
+    text_escape(path, strlen(path), shown);
+    if (stat(path, &status) != 0)
+        return fail_errno(error, errno, "--root %s", shown);
+    if (!S_ISDIR(status.st_mode))
+        return fail(error, ERROR_INVALID_ARGUMENT, "NOT_A_FOLDER", "--root %s is no folder", shown);
+    if (path[0] != '/' && !getcwd(folder, sizeof folder))
+        return fail_errno(error, errno, "--root %s: where the working directory is", shown);
+    char *absolute = path[0] == '/' ? memory_copy_text(path) : memory_print("%s/%s", folder, path);
+    if (config_path_has_parent(absolute)) {
+        free(absolute);
+        absolute = realpath(path, NULL);
+        if (!absolute)
+            return fail_errno(error, errno, "--root %s", shown);
+    }
+    origin->roots = memory_grow(origin->roots, origin->n_roots + 1, sizeof *origin->roots);
+    origin->roots[origin->n_roots++] = absolute;
+    return 0;
 }
 
 void config_origin_fini(struct config_origin *origin)
 {
     free(origin->path);
+    free(origin->home);
+    free(origin->lost_state);
     for (size_t i = 0; i < origin->n_defaults; i++)
         free(origin->defaults[i].value);
+    for (size_t i = 0; i < origin->n_roots; i++)
+        free(origin->roots[i]);
+    free(origin->roots);
 }
 
-const char *config_origin_name(const struct config_origin *origin)
+static struct config *load(const struct config_origin *origin, const char *path, struct error *error)
 {
-    return origin->path ? origin->path : origin->is_users ? "(defaults of --user)" : "(defaults)";
+    const struct config_source source = {.path = path,
+                                         .name = origin->is_users ? "(defaults of --user)" : "(defaults)",
+                                         .home = origin->home,
+                                         .defaults = origin->defaults,
+                                         .n_defaults = origin->n_defaults,
+                                         .roots = origin->roots,
+                                         .n_roots = origin->n_roots};
+    return config_load(&source, error);
 }
 
 struct config *config_origin_load(const struct config_origin *origin, struct error *error)
 {
-    return config_load(origin->path, config_origin_name(origin), origin->defaults, origin->n_defaults, error);
+    bool is_there = origin->is_named || access(origin->path, F_OK) == 0 || errno == EACCES;
+    if (is_there && origin->is_users && !origin->is_named && check_owner(origin->path, error) != 0)
+        return NULL;
+    return load(origin, is_there ? origin->path : NULL, error);
+}
+
+bool config_origin_moves_state(const struct config_origin *origin, const struct config *config)
+{
+    return origin->lost_state && strcmp(config->server.state_dir, origin->defaults[STATE].value) == 0;
+}
+
+bool config_origin_has_file(const struct config_origin *origin, const struct config *config)
+{
+    return strcmp(config_name(config), origin->path) == 0;
 }
 
 void config_origin_print(const struct config_origin *origin, const struct config *config, FILE *out)
 {
     struct error ignored;
-    struct config *users =
-        origin->is_users ? config_load(NULL, config_origin_name(origin), origin->defaults, origin->n_defaults, &ignored)
-                         : NULL;
+    struct config *users = origin->is_users ? load(origin, NULL, &ignored) : NULL;
     config_print(config, users, out);
     config_destroy(users);
 }
@@ -147,7 +212,7 @@ void config_origin_print(const struct config_origin *origin, const struct config
 int config_origin_make_folder(const struct config_origin *origin, const struct config *config, struct error *error)
 {
     struct stat status;
-    const char *path = origin->is_users ? origin->defaults[0].value : "";
+    const char *path = origin->is_users ? origin->defaults[SOCKET].value : "";
     if (!origin->is_users || strcmp(config->server.socket_path, path) != 0)
         return 0; /* the file says where */
     char *folder = memory_print("%.*s", (int)(strrchr(path, '/') - path), path);

@@ -48,10 +48,10 @@ static const char *keep_item(struct reading *reading)
 
 static int read_artifact(struct reading *reading)
 {
-    const char *text = reading->item.text;
-    if (!is_text(reading) || !(text[0] == '/' || strncmp(text, "disk:/", 6) == 0 || strstr(text, "://")))
+    const char *text = is_text(reading) ? config_yaml_path(reading->yaml, reading->item.text, reading->arena) : "";
+    if (!(text[0] == '/' || strncmp(text, "disk:/", 6) == 0 || strstr(text, "://")))
         return refuse_item(reading, names[ARTIFACT], "a reference such as gs://models/llama, or an absolute path");
-    reading->entry->artifact = keep_item(reading);
+    reading->entry->artifact = arena_text(reading->arena, text, strlen(text));
     if (text[0] == '/') {
         char *reference = arena_alloc(reading->arena, strlen(text) + sizeof "disk:");
         strcat(strcpy(reference, "disk:"), text);

@@ -170,7 +170,7 @@ static int read_text(const struct config_key *key, const char *text, struct aren
                                    [CONFIG_ROOTS] = PATH_BYTES,
                                    [CONFIG_PREFIXES] = PATH_BYTES,
                                    [CONFIG_SOCKET_PATH] = CONFIG_SOCKET_PATH_MAX + 1};
-    bool is_path = key->type != CONFIG_TEXT && key->type != CONFIG_PREFIXES;
+    bool is_path = schema_is_path(key);
     if (!*text) {
         *value = "";
         return key->may_be_empty ? 0 : -1;
@@ -255,6 +255,23 @@ static int add_item(const struct config_key *key, const char *text, struct arena
     list.items = items;
     store_list(key, config, list);
     return 0;
+}
+
+int config_value_add_root(const struct config_key *key, const char *path, struct arena *arena, struct config *config,
+                          char complaint[CONFIG_COMPLAINT_CHARS])
+{
+    const char *root = config_path_tidy(path, arena);
+    struct config_list old = load_list(key, config);
+    config_value_clear_list(key, config);
+    for (size_t i = 0; i < old.n_items; i++) {
+        if (config_path_is_within(root, old.items[i])) {
+            store_list(key, config, old);
+            return 0;
+        }
+        if (!config_path_is_within(old.items[i], root) && add_item(key, old.items[i], arena, config, complaint) < 0)
+            return -1;
+    }
+    return add_item(key, root, arena, config, complaint);
 }
 
 static const struct {
@@ -408,21 +425,24 @@ void config_value_print(const struct config_key *key, const struct config *confi
     }
 }
 
+char *config_value_text(const struct config_key *key, const struct config *config)
+{
+    char *text;
+    size_t length;
+    FILE *out = open_memstream(&text, &length);
+    if (!out)
+        abort();
+    config_value_print(key, config, out);
+    fclose(out);
+    return text;
+}
+
 bool config_value_is_equal(const struct config_key *key, const struct config *a, const struct config *b)
 {
-    char *texts[2];
-    const struct config *configs[] = {a, b};
-    for (int i = 0; i < 2; i++) {
-        size_t length;
-        FILE *out = open_memstream(&texts[i], &length);
-        if (!out)
-            abort();
-        config_value_print(key, configs[i], out);
-        fclose(out);
-    }
-    bool is_equal = strcmp(texts[0], texts[1]) == 0;
-    free(texts[0]);
-    free(texts[1]);
+    char *one = config_value_text(key, a), *other = config_value_text(key, b);
+    bool is_equal = strcmp(one, other) == 0;
+    free(one);
+    free(other);
     return is_equal;
 }
 

@@ -19,11 +19,17 @@ const char *config_value_expected(const struct config_key *key, char out[CONFIG_
 int config_value_parse(const struct config_key *key, const char *text, bool is_plain, struct arena *arena,
                        struct config *config, char complaint[CONFIG_COMPLAINT_CHARS]);
 
+/* Adds a path to a list of roots; the outer one of two that hold each other stays. */
+int config_value_add_root(const struct config_key *key, const char *path, struct arena *arena, struct config *config,
+                          char complaint[CONFIG_COMPLAINT_CHARS]);
+
 /* Empties a list before config_value_parse() fills it. */
 void config_value_clear_list(const struct config_key *key, struct config *config);
 
 /* The field as YAML: what config_value_parse() reads back to the same value. */
 void config_value_print(const struct config_key *key, const struct config *config, FILE *out);
+
+char *config_value_text(const struct config_key *key, const struct config *config); /* the same; the caller frees */
 
 /* The default, as the file would say it (where a default is derived from another key: ""). */
 void config_value_print_default(const struct config_key *key, FILE *out);

@@ -199,3 +199,11 @@ void config_yaml_close(struct config_yaml *yaml)
     yaml_event_delete(&yaml->event);
     yaml_parser_delete(&yaml->parser);
 }
+
+const char *config_yaml_path(const struct config_yaml *yaml, const char *text, struct arena *arena)
+{
+    if (!yaml->home || strncmp(text, "~/", 2) != 0)
+        return text;
+    char *path = arena_alloc(arena, strlen(yaml->home) + strlen(text));
+    return strcat(strcpy(path, yaml->home), text + 1);
+}

@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <yaml.h>
 
+#include "base/arena.h"
 #include "base/error.h"
 #include "base/text.h"
 
@@ -40,6 +41,7 @@ struct config_yaml {
     const char *text;
     size_t length;
     char shown_path[TEXT_NAME_CHARS];
+    const char *home; /* see struct config_source; the caller's to set */
 };
 
 /* Borrows `text` until close. `*is_empty` = no document, or one without content. Otherwise the opening of the top mapping
@@ -50,6 +52,8 @@ int config_yaml_next(struct config_yaml *yaml, struct config_yaml_item *item, st
 /* After the top mapping has closed: nothing but the end may follow. */
 int config_yaml_end(struct config_yaml *yaml, struct error *error);
 void config_yaml_close(struct config_yaml *yaml);
+/* "~/x" as a path below the home, in the arena; every other text as it is. */
+const char *config_yaml_path(const struct config_yaml *yaml, const char *text, struct arena *arena);
 
 /* "FILE:LINE:COLUMN: message", or "FILE: message" for line 0. Returns -1. */
 int config_yaml_fail(const struct config_yaml *yaml, struct config_yaml_place place, struct error *error, const char *reason,

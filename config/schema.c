@@ -329,6 +329,11 @@ bool schema_is_list(const struct config_key *key)
     return key->type == CONFIG_ROOTS || key->type == CONFIG_PREFIXES || key->type == CONFIG_PREWARMS;
 }
 
+bool schema_is_path(const struct config_key *key)
+{
+    return key->type == CONFIG_PATH || key->type == CONFIG_SOCKET_PATH || key->type == CONFIG_ROOTS;
+}
+
 const char *schema_last_name(const struct config_key *key)
 {
     const char *dot = strrchr(key->path, '.');

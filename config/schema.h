@@ -64,6 +64,7 @@ const struct config_key *schema_find(const char *path); /* NULL when there is no
 bool schema_is_section(const char *path);               /* "engine", "engine.materialization_strategy" */
 
 bool schema_is_list(const struct config_key *key);
+bool schema_is_path(const struct config_key *key);          /* or a list of paths */
 const char *schema_last_name(const struct config_key *key); /* "socket_path" */
 
 /* The names directly under a section ("" = the top), in order, without duplicates, cut at '.' into `names`. */

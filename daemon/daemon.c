@@ -259,6 +259,13 @@ static void warn_of_foreign_descriptors(void)
         close(probe);
 }
 
+static void warn_of_state(const struct config_origin *origin, const struct config *config)
+{
+    if (config_origin_moves_state(origin, config))
+        log_warn("state_dir_moved", LOG_TEXT("from", origin->lost_state), LOG_TEXT("to", config->server.state_dir),
+                 LOG_TEXT("message", "the usual server.state_dir cannot be written; the other ends with this session"));
+}
+
 /* Only the loop's thread takes them, and only while it turns: one that comes when the handlers have gone with the loop is not
  * to end a process that has stopped well. */
 static void mask_signals(int how)
@@ -288,6 +295,7 @@ int daemon_start(struct daemon *daemon, const struct config_origin *origin, cons
         return -1;
     log_start();
     warn_of_foreign_descriptors();
+    warn_of_state(origin, config);
     root_check_start(config);
     daemon->api.services.loop = loop_create();
     daemon->api.services.quota = quota_create();
@@ -318,13 +326,14 @@ struct reload {
     struct error error;
 };
 
-static void report_change(void *data, const char *key, bool reloadable)
+static void report_change(void *data, const struct config_change *change)
 {
     (void)data;
-    if (reloadable)
-        log_info("config_changed", LOG_TEXT("key", key));
+    if (change->reloadable)
+        log_info("config_changed", LOG_TEXT("key", change->key), LOG_TEXT("from", change->from), LOG_TEXT("to", change->to));
     else
-        log_warn("config_needs_restart", LOG_TEXT("key", key));
+        log_warn("config_needs_restart", LOG_TEXT("key", change->key), LOG_TEXT("from", change->from),
+                 LOG_TEXT("to", change->to));
 }
 
 /* On a helper: the files may lie on a mount that does not answer. */
@@ -348,7 +357,11 @@ static void apply_config(struct daemon *daemon, struct config *fresh)
     warn_of_transport(fresh);
     if (!daemon->api.is_draining)
         prewarms_configure(daemon->api.prewarms, fresh);
-    log_info("config_reloaded", LOG_TEXT("file", config_origin_name(daemon->config_origin)));
+    if (config_origin_has_file(daemon->config_origin, fresh))
+        log_info("config_reloaded", LOG_TEXT("file", config_name(fresh)));
+    else
+        log_info("config_file_missing", LOG_TEXT("file", daemon->config_origin->path),
+                 LOG_TEXT("effect", "every default counts"));
 }
 
 static void on_config_read(struct loop_work *work)

@@ -8,6 +8,7 @@
 #include <sysexits.h>
 
 #include "base/loop.h"
+#include "base/memory.h"
 #include "base/spare_memory.h"
 #include "base/standard_fds.h"
 #include "base/text.h"
@@ -20,7 +21,7 @@
 #include "source/disk/mount_child.h"
 
 static const char usage[] =
-    "usage: tensorcastd [--user] [-c FILE] [--check-config | --print-config]\n"
+    "usage: tensorcastd [--user [--root DIR ...]] [-c FILE] [--check-config | --print-config]\n"
     "\n"
     "Loads model weights once per host and hands them to its clients without a copy.\n"
     "\n"
@@ -29,6 +30,7 @@ static const char usage[] =
     "  --user             a daemon of your own, without root: sockets below $XDG_RUNTIME_DIR/tensorcast, state below\n"
     "                     $XDG_STATE_HOME/tensorcast, your home and the hub's cache as trusted roots, nobody else can "
     "connect\n"
+    "  --root DIR         with --user: read from this folder, too, and append there; as often as you like\n"
     "  --check-config     read and check the file, start nothing; exit 0, or 78 and file, line, column and key\n"
     "  --print-config     print every key with its effective value, as YAML\n"
     "  --print-config-docs  print docs/config.md\n"
@@ -41,6 +43,8 @@ enum action { SERVE, CHECK_CONFIG, PRINT_CONFIG };
 struct arguments {
     const char *config_path; /* NULL = not given */
     bool is_users;
+    const char **roots; /* as many as there are arguments at most */
+    size_t n_roots;
     enum action action;
 };
 
@@ -54,9 +58,10 @@ static void refuse_word(const char *word)
 
 static void parse_arguments(int argc, char **argv, struct arguments *arguments)
 {
-    enum { PRINT_DOCS = 'd', OF_USER = 'u' };
+    enum { PRINT_DOCS = 'd', OF_USER = 'u', ROOT = 'r' };
     static const struct option options[] = {{"config", required_argument, NULL, 'c'},
                                             {"user", no_argument, NULL, OF_USER},
+                                            {"root", required_argument, NULL, ROOT},
                                             {"check-config", no_argument, NULL, 'k'},
                                             {"print-config", no_argument, NULL, 'p'},
                                             {"print-config-docs", no_argument, NULL, PRINT_DOCS},
@@ -70,6 +75,9 @@ static void parse_arguments(int argc, char **argv, struct arguments *arguments)
             break;
         case OF_USER:
             arguments->is_users = true;
+            break;
+        case ROOT:
+            arguments->roots[arguments->n_roots++] = optarg;
             break;
         case 'k':
             arguments->action = CHECK_CONFIG;
@@ -93,6 +101,11 @@ static void parse_arguments(int argc, char **argv, struct arguments *arguments)
     }
     if (optind != argc)
         refuse_word(argv[optind]);
+    if (arguments->n_roots && !arguments->is_users) {
+        fputs("tensorcastd: --root goes with --user; without it sources.disk.trusted_roots of the configuration counts\n",
+              stderr);
+        exit(2);
+    }
 }
 
 static int print_error(const struct error *error, int status)
@@ -127,7 +140,7 @@ static int show_config(const struct config_origin *origin, enum action action, c
         config_origin_print(origin, config, stdout);
     } else {
         root_check_print(config, stderr);
-        printf("%s: ok\n", config_origin_name(origin));
+        printf("%s: ok\n", config_name(config));
     }
     config_destroy(config);
     if (fflush(stdout) == 0 && !ferror(stdout))
@@ -138,16 +151,18 @@ static int show_config(const struct config_origin *origin, enum action action, c
 
 int main(int argc, char **argv)
 {
-    struct arguments arguments = {0};
+    struct arguments arguments = {.roots = memory_alloc_array((size_t)argc, sizeof *arguments.roots)};
     struct config_origin origin;
     struct error error;
     standard_fds_reserve();
     signal(SIGXFSZ, SIG_IGN); /* a limit on the size of files is an error of write() and ftruncate() */
     mount_child_run_if_asked(argc, argv, &source_format_safetensors);
     parse_arguments(argc, argv, &arguments);
-    const struct config *config = config_origin_init(&origin, arguments.config_path, arguments.is_users, &error) == 0
-                                      ? config_origin_load(&origin, &error)
-                                      : NULL;
+    int failed = config_origin_init(&origin, arguments.config_path, arguments.is_users, &error);
+    for (size_t i = 0; i < arguments.n_roots && !failed; i++)
+        failed = config_origin_add_root(&origin, arguments.roots[i], &error);
+    free(arguments.roots);
+    const struct config *config = failed ? NULL : config_origin_load(&origin, &error);
     int status = !config                     ? print_error(&error, EX_CONFIG)
                  : arguments.action == SERVE ? serve_config(&origin, config)
                                              : show_config(&origin, arguments.action, config);

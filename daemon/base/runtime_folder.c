@@ -11,17 +11,29 @@ bool runtime_folder_is_own(const char *path)
     return lstat(path, &status) == 0 && S_ISDIR(status.st_mode) && status.st_uid == geteuid() && (status.st_mode & 022) == 0;
 }
 
+/* NULL: not set; or what is left of another session: a folder that is gone (containers get the variable alone) or of another
+ * user (su keeps it). */
+static const char *named_folder(void)
+{
+    const char *runtime = getenv("XDG_RUNTIME_DIR");
+    struct stat status;
+    if (!runtime || !runtime[0])
+        return NULL;
+    bool is_usable = stat(runtime, &status) == 0 && S_ISDIR(status.st_mode) &&
+                     (status.st_uid == geteuid() || status.st_uid == 0) && access(runtime, X_OK) == 0;
+    return is_usable || runtime[0] != '/' ? runtime : NULL;
+}
+
 bool runtime_folder_is_trusted(const char *path)
 {
-    const char *runtime = getenv("XDG_RUNTIME_DIR"); /* what the environment says is the user's word */
-    return (runtime && runtime[0]) || runtime_folder_is_own(path);
+    return named_folder() || runtime_folder_is_own(path); /* what the environment says is the user's word */
 }
 
 bool runtime_folder(char path[PATH_MAX])
 {
-    const char *runtime = getenv("XDG_RUNTIME_DIR");
+    const char *runtime = named_folder();
     char session[sizeof "/run/user/" + 20];
-    if (runtime && runtime[0]) {
+    if (runtime) {
         int length = snprintf(path, PATH_MAX, "%s/tensorcast", runtime);
         return runtime[0] == '/' && length > 0 && length < PATH_MAX;
     }

@@ -1,7 +1,7 @@
 /* The folder for the sockets of a user's own daemon (`tensorcastd --user`), which the daemon makes and every client looks into;
  * the Python client has the same rule (client.py).
  *
- *   $XDG_RUNTIME_DIR/tensorcast    where that is set, as after a log-in
+ *   $XDG_RUNTIME_DIR/tensorcast    where that is a folder of this user or of root, as after a log-in
  *   /run/user/UID/tensorcast       else, when that folder is the user's
  *   /tmp/tensorcast-UID            else: containers, su, cron
  *

@@ -85,7 +85,8 @@ def test_it_serves_home_from_folders_of_its_own(own):
         other = subprocess.run([for_everybody(CLI), "--socket", folder / "daemon.sock", "status"], user="nobody", capture_output=True, cwd="/")
         assert other.returncode != 0
     process.send_signal(signal.SIGHUP)  # there is no file to read: what counted counts on
-    assert soon(lambda: "config_reloaded" in own.log.read_text()) and "config_changed" not in own.log.read_text()
+    assert soon(lambda: "event=config_file_missing" in own.log.read_text())
+    assert "config_reloaded" not in own.log.read_text() and "config_changed" not in own.log.read_text()
     process.send_signal(signal.SIGTERM)
     assert process.wait(20) == 0 and not (folder / "daemon.sock").exists()
 
@@ -151,3 +152,95 @@ def test_home_within_the_hubs_cache_is_one_root(own):
     assert told["sources"]["disk"]["trusted_roots"] == [str(own.home.parent)]
     told = yaml.safe_load(own.run(DAEMON, "--user", "--print-config", HF_HUB_CACHE="").stdout)
     assert told["sources"]["disk"]["trusted_roots"] == [str(own.home)]
+
+
+def test_a_file_that_comes_later_is_read_at_the_next_reload(own):
+    process = own.start()
+    file = own.home / ".config/tensorcast/store_daemon_config.yaml"
+    file.parent.mkdir(parents=True)
+    file.write_text("memory: {host_budget: 72MiB}\nsources: {disk: {trusted_roots: [~/models, '~/more']}}\n")
+    process.send_signal(signal.SIGHUP)
+    assert soon(lambda: f"config_reloaded file={file}" in own.log.read_text()), own.log.read_text()
+    assert "config_changed key=memory.host_budget from=auto to=72MiB" in own.log.read_text()
+    assert f'to="[{own.home}/models, {own.home}/more]"' in own.log.read_text()
+    file.write_text("memory: {host_bugdet: 72MiB}\n")
+    process.send_signal(signal.SIGHUP)
+    assert soon(lambda: f"{file}:1:10" in own.log.read_text())
+    file.unlink()
+    process.send_signal(signal.SIGHUP)
+    assert soon(lambda: "config_changed key=memory.host_budget from=72MiB to=auto" in own.log.read_text())
+
+
+def test_roots_of_the_command_line_are_trusted_beside_the_others(own, tmp_path):
+    for place in ("data/a", "srv/b", "home/c"):
+        write(tmp_path / place, {"w": blob(1, 64)})
+
+    def roots(*args, cwd=tmp_path):
+        done = subprocess.run([DAEMON, "--user", *args, "--print-config"], env=own.env, cwd=cwd, capture_output=True, check=True)
+        told = yaml.safe_load(done.stdout)
+        read, written = told["sources"]["disk"]["trusted_roots"], told["activations"]["roots"]
+        assert written == [root for root in read if root != own.env["HF_HUB_CACHE"]] or "-c" in args
+        return read
+
+    usual = [str(own.home), own.env["HF_HUB_CACHE"]]
+    assert roots("--root", "data", "--root", f"{tmp_path}/srv/") == [*usual, f"{tmp_path}/data", f"{tmp_path}/srv"]
+    assert roots("--root", "home/c", "--root", "data/a", "--root", "./data") == [*usual, f"{tmp_path}/data"]
+    assert roots("--root", "../srv", cwd=tmp_path / "data") == [*usual, f"{tmp_path}/srv"]
+    assert roots("--root", "/") == ["/"]
+    (tmp_path / "file.yaml").write_text(f"sources: {{disk: {{trusted_roots: [{tmp_path}/srv]}}}}\n")
+    assert roots("--root", "data", "-c", "file.yaml") == [f"{tmp_path}/srv", f"{tmp_path}/data"]
+    own.start("--root", tmp_path / "data")
+    assert own.run(CLI, "load", tmp_path / "data/a").returncode == 0 and own.run(CLI, "load", tmp_path / "srv/b").returncode == 1
+    own_root = ("--user", "--root")
+    for wrong, why in (((*own_root, "nowhere"), "--root nowhere"), (("--root", "data"), "--user"), ((*own_root, "file.yaml"), "no folder")):
+        done = subprocess.run([DAEMON, *wrong], env=own.env, cwd=tmp_path, capture_output=True, text=True, timeout=20)
+        assert done.returncode in (2, os.EX_CONFIG) and why in done.stderr, done
+
+
+def test_a_tilde_is_the_home_in_the_users_own_file_alone(own, tmp_path):
+    file = tmp_path / "c.yaml"
+    file.write_text("server: {socket_path: ~/d.sock, state_dir: '~/s'}\nlogging: {file: ~/log}\nprewarm: [{artifact: ~/m}]\n")
+    told = yaml.safe_load(own.run(DAEMON, "--user", "-c", file, "--print-config").stdout)
+    assert (told["server"]["socket_path"], told["server"]["state_dir"]) == (f"{own.home}/d.sock", f"{own.home}/s")
+    assert told["logging"]["file"] == f"{own.home}/log"
+    assert told["prewarm"] == [{"artifact": f"disk:{own.home}/m"}]
+    done = own.run(DAEMON, "-c", file, "--check-config")
+    assert done.returncode == os.EX_CONFIG and "absolute path" in done.stderr and '"~/d.sock"' in done.stderr, done
+
+
+@pytest.mark.parametrize("what", ["missing", "below a file", "another user's"])
+def test_a_runtime_folder_that_is_left_over_is_as_good_as_none(own, alone, tmp_path, what):
+    session, folder = Path(f"/run/user/{os.geteuid()}"), Path(f"/tmp/tensorcast-{os.geteuid()}")
+    if session.exists() or folder.exists():
+        pytest.skip("this user has a session, or a daemon")
+    runtime = tmp_path / "gone/run"
+    if what == "below a file":
+        runtime.parent.write_text("")
+    elif what != "missing":
+        if os.geteuid() != 0:
+            pytest.skip("needs root to give folders to another user")
+        runtime.mkdir(parents=True)
+        os.chown(runtime, 70001, 70001)
+    own.env["XDG_RUNTIME_DIR"] = str(runtime)
+    process = own.start()
+    try:
+        assert (folder / "daemon.sock").is_socket()
+        ask = [sys.executable, "-c", "import tensorcast_client as tc; print(tc.connect().status()['pid'])"]
+        assert own.run(*ask, PYTHONPATH=os.environ.get("PYTHONPATH", "")).stdout.strip() == str(process.pid)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+        folder.rmdir()
+
+
+@pytest.mark.parametrize("home", ["/dev/null", "/proc/self", None])
+def test_a_home_that_cannot_be_written_is_no_obstacle(own, home):
+    own.env.pop("HOME")
+    if home:
+        own.env["HOME"] = home
+    else:
+        own.env["XDG_STATE_HOME"] = "/dev/null/state"
+    own.start()
+    text = own.log.read_text()
+    assert "event=state_dir_moved" in text and f"to={own.runtime}/tensorcast/state" in text
+    assert (own.runtime / "tensorcast/state").stat().st_mode & 0o777 == 0o700

@@ -75,10 +75,9 @@ static void the_sample_matches_the_schema(void **state)
     matches("config/store_daemon_config.yaml", config_print_sample);
 }
 
-static void note_key(void *data, const char *key, bool reloadable)
+static void note_key(void *data, const struct config_change *change)
 {
-    (void)reloadable;
-    *(const char **)data = key;
+    *(const char **)data = change->key;
 }
 
 static void the_sample_is_a_good_configuration_of_defaults(void **state)
@@ -86,7 +85,7 @@ static void the_sample_is_a_good_configuration_of_defaults(void **state)
     struct error error;
     const char *differing = NULL;
     (void)state;
-    const struct config *config = config_load("config/store_daemon_config.yaml", NULL, NULL, 0, &error);
+    const struct config *config = config_load(&(struct config_source){.path = "config/store_daemon_config.yaml"}, &error);
     if (!config)
         fail_msg("%s", error.message);
     config_compare(config_defaults(), config, note_key, &differing);

@@ -230,10 +230,11 @@ struct change {
     bool reloadable;
 };
 
-static void note_change(void *data, const char *key, bool reloadable)
+static void note_change(void *data, const struct config_change *found)
 {
     struct change *change = data;
-    *change = (struct change){change->n + 1, key, reloadable};
+    assert_string_not_equal(found->from, found->to);
+    *change = (struct change){change->n + 1, found->key, found->reloadable};
 }
 
 static void comparing_names_exactly_the_key_that_differs(void **state)
@@ -361,10 +362,10 @@ static void a_file_that_cannot_be_read_is_named(void **state)
 {
     struct error error;
     (void)state;
-    assert_null(config_load("/nowhere/store.yaml", NULL, NULL, 0, &error));
+    assert_null(config_load(&(struct config_source){.path = "/nowhere/store.yaml"}, &error));
     assert_int_equal(error.code, ERROR_NOT_FOUND);
     assert_non_null(strstr(error.message, "/nowhere/store.yaml"));
-    assert_null(config_load("/tmp", NULL, NULL, 0, &error));
+    assert_null(config_load(&(struct config_source){.path = "/tmp"}, &error));
     assert_non_null(strstr(error.message, "/tmp"));
 }
 

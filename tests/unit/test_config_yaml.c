@@ -82,7 +82,7 @@ static void a_file_of_one_mebibyte_is_read_and_one_byte_more_is_refused(void **s
         FILE *file = fd >= 0 ? fdopen(fd, "w") : fopen(path, "w");
         assert_int_equal(fwrite(text, 1, length, file), length);
         fclose(file);
-        const struct config *config = config_load(path, path, NULL, 0, &error);
+        const struct config *config = config_load(&(struct config_source){.path = path}, &error);
         assert_int_equal(config != NULL, length == LIMIT);
         if (!config)
             assert_string_equal(error.reason, "CONFIG_TOO_LARGE");

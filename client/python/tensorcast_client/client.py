@@ -49,7 +49,7 @@ def _default_sockets():
     user's own (`tensorcastd --user`) is there for us."""
     folder = _runtime_folder()
     own = f"{folder}/daemon.sock"
-    is_trusted = folder.startswith("/") and (os.environ.get("XDG_RUNTIME_DIR") or _is_own(folder))
+    is_trusted = folder.startswith("/") and (_named_folder() or _is_own(folder))
     if is_trusted and not os.access(DEFAULT_SOCKET, os.W_OK) and os.access(own, os.W_OK):
         return own, DEFAULT_SOCKET
     return DEFAULT_SOCKET, own
@@ -57,11 +57,24 @@ def _default_sockets():
 
 def _runtime_folder():
     """Where `tensorcastd --user` has its sockets: the rule of daemon/base/runtime_folder.h."""
-    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    runtime = _named_folder()
     session = f"/run/user/{os.geteuid()}"
     if not runtime and not _is_own(session):
         return f"/tmp/tensorcast-{os.geteuid()}"
     return f"{runtime or session}/tensorcast"
+
+
+def _named_folder():
+    """$XDG_RUNTIME_DIR, unless it is left over from another session: gone, or another user's."""
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    if not runtime or not runtime.startswith("/"):
+        return runtime
+    try:
+        about = os.stat(runtime)
+    except OSError:
+        return None
+    is_usable = stat.S_ISDIR(about.st_mode) and about.st_uid in (0, os.geteuid()) and os.access(runtime, os.X_OK)
+    return runtime if is_usable else None
 
 
 def _is_own(folder):
