@@ -109,10 +109,26 @@ int backend_fail(const struct backend *backend, struct error *error)
     return -1;
 }
 
+int backend_read_config(struct backend *backend, char **json, size_t *length, struct error *error)
+{
+    *json = NULL;
+    *length = 0;
+    return backend->ops->read_config(backend, json, length, error);
+}
+
+static int read_config(void *data, char **json, size_t *length, struct error *error)
+{
+    return backend_read_config(data, json, length, error);
+}
+
 static int read_recipe(struct backend *backend, struct error *error)
 {
     const struct variant_args *args = &backend->args->variant;
-    struct variant_input input = {.recipe = args->recipe, .settings = args->settings, .n_settings = args->n_settings};
+    struct variant_input input = {.recipe = args->recipe,
+                                  .settings = args->settings,
+                                  .n_settings = args->n_settings,
+                                  .config = read_config,
+                                  .data = backend};
     char *text = NULL;
     if (input_is_standard(args->recipe)) {
         if (input_read(&backend->standard_input, args->recipe, VARIANT_MAX_FILE_BYTES, &text, &input.length, error) < 0)
@@ -120,7 +136,7 @@ static int read_recipe(struct backend *backend, struct error *error)
         input.recipe = "standard input";
         input.text = text;
     }
-    backend->variant = backend->ops->read_variant(backend, &input, error);
+    backend->variant = variant_read(&input, error);
     free(text);
     return backend->variant ? 0 : -1;
 }

@@ -26,7 +26,6 @@ struct sidecar_taker { /* is told of each file that was written */
 };
 
 struct checked;
-struct variant_input;
 
 struct backend_ops {
     const char *name;
@@ -43,8 +42,7 @@ struct backend_ops {
     int (*fetch_files)(struct backend *backend, const struct file_set *set, const bool *left_out,
                        const struct file_sink *sink, struct error *error);
     struct checked *(*verify)(struct backend *backend, bool with_manifest, struct error *error);
-    /* input: but for the artifact's config.json, which this asks for */
-    struct tc_variant *(*read_variant)(struct backend *backend, const struct variant_input *input, struct error *error);
+    int (*read_config)(struct backend *backend, char **json, size_t *length, struct error *error);
     void (*release)(struct backend *backend, struct loaded *loaded);
     void (*close)(struct backend *backend);
 };
@@ -71,6 +69,8 @@ void backend_destroy(struct backend *backend); /* also after a failed create */
 
 /* What --variant and --dtype say, with each ${KEY} filled in; nothing where there is none. Before anything below. */
 int backend_read_variant(struct backend *backend, struct error *error);
+/* The artifact's config.json, which the caller frees; NULL = it has none. */
+int backend_read_config(struct backend *backend, char **json, size_t *length, struct error *error);
 struct catalog *backend_resolve(struct backend *backend, int flags, struct error *error); /* NULL on error */
 /* view NULL = everything. An interrupt ends it with CANCELLED. */
 int backend_load(struct backend *backend, const struct tc_view *view, struct loaded *loaded, struct error *error);

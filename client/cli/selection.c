@@ -16,6 +16,7 @@ struct chosen {
 
 struct choosing {
     const struct catalog *catalog;
+    const struct tp_model *model;
     struct map by_name;
     struct chosen *chosen;
     size_t n_chosen;
@@ -102,6 +103,17 @@ static int choose_all(struct choosing *choosing, const struct view_args *options
     return 0;
 }
 
+static bool find_tensor(const void *data, const char *name, size_t length, struct tp_tensor *found)
+{
+    const struct choosing *choosing = data;
+    uint32_t at = map_find(&choosing->by_name, name, length);
+    if (at == MAP_NONE)
+        return false;
+    const struct catalog_tensor *tensor = &choosing->catalog->tensors[at];
+    *found = (struct tp_tensor){tensor->name, tensor->name_length, tensor->shape, tensor->rank};
+    return true;
+}
+
 static int make_item(const struct view_args *options, const struct choosing *choosing, const struct chosen *chosen,
                      struct arena *arena, struct tc_view_item *item)
 {
@@ -115,7 +127,9 @@ static int make_item(const struct view_args *options, const struct choosing *cho
     if (options->has_sharding && sharding_apply(&options->sharding, tensor->name, tensor->name_length, tensor->shape,
                                                 tensor->rank, arena, &item->slices, choosing->error) < 0)
         return -1;
-    if (options->has_tp && tp_rules_apply(&options->tp, tensor, arena, &item->slices, choosing->error) < 0)
+    const struct tp_group group = {choosing->model, (uint64_t)options->tp.size, (uint64_t)options->tp.rank, find_tensor,
+                                   choosing};
+    if (options->has_tp && tp_rules_apply(&options->tp, &group, tensor, arena, &item->slices, choosing->error) < 0)
         return -1;
     item->n_slices = item->slices ? tensor->rank : 0;
     return 0;
@@ -150,11 +164,12 @@ int selection_filter_catalog(const struct view_args *options, struct catalog *ca
     return status;
 }
 
-int selection_from_catalog(const struct view_args *options, const struct catalog *catalog, struct selection *selection,
-                           struct error *error)
+int selection_from_catalog(const struct view_args *options, const struct catalog *catalog, const struct tp_model *model,
+                           struct selection *selection, struct error *error)
 {
     struct choosing choosing;
     begin_choosing(&choosing, catalog, error);
+    choosing.model = model;
     int status = choose_all(&choosing, options);
     struct tc_view_item *items = arena_array(&selection->arena, choosing.n_chosen + 1, sizeof *items);
     for (size_t i = 0; status == 0 && i < choosing.n_chosen; i++)

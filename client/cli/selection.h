@@ -19,9 +19,9 @@ struct selection {
 };
 
 /* Fills a zeroed selection. A glob that matches nothing is NOT_FOUND and named; a pattern that is an exact name counts as a
- * match of itself; no tensor is selected twice; --slice wins over the tensor-parallel rules. */
-int selection_from_catalog(const struct view_args *options, const struct catalog *catalog, struct selection *selection,
-                           struct error *error);
+ * match of itself; no tensor is selected twice; --slice wins over the tensor-parallel rules. model: what the artifact's config.json says. */
+int selection_from_catalog(const struct view_args *options, const struct catalog *catalog, const struct tp_model *model,
+                           struct selection *selection, struct error *error);
 
 /* Leaves of the catalog's tensors those that --tensor names, in artifact order; all when there is none. */
 int selection_filter_catalog(const struct view_args *options, struct catalog *catalog, struct error *error);

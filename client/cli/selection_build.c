@@ -34,6 +34,20 @@ static int from_view_file(struct backend *backend, struct error *error)
     return status;
 }
 
+/* What the usual names need to know; rules of the caller's need nothing. */
+static int read_model(struct backend *backend, struct tp_model *model, struct error *error)
+{
+    const struct view_args *view = &backend->args->view;
+    char *json = NULL;
+    size_t length = 0;
+    *model = (struct tp_model){0};
+    if (!view->has_tp || view->tp.n_rules || view->tp.size == 1)
+        return 0;
+    int failed = backend_read_config(backend, &json, &length, error) < 0 || tp_model_read(json, length, model, error) < 0;
+    free(json);
+    return failed ? -1 : 0;
+}
+
 int selection_build(struct backend *backend, struct error *error)
 {
     const struct view_args *view = &backend->args->view;
@@ -43,8 +57,11 @@ int selection_build(struct backend *backend, struct error *error)
         backend->selection.whole = true;
         return 0;
     }
+    struct tp_model model;
     struct catalog *catalog = backend_resolve(backend, 0, error);
-    int status = catalog ? selection_from_catalog(view, catalog, &backend->selection, error) : -1;
+    int status = catalog && read_model(backend, &model, error) == 0
+                     ? selection_from_catalog(view, catalog, &model, &backend->selection, error)
+                     : -1;
     catalog_destroy(catalog);
     return status;
 }

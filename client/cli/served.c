@@ -8,7 +8,7 @@
 #include "base/memory.h"
 #include "client/cancel.h"
 #include "client/client.h"
-#include "client/variant.h"
+#include "client/sidecar_bytes.h"
 #include "checked.h"
 #include "interrupt.h"
 
@@ -206,17 +206,12 @@ static struct checked *served_verify(struct backend *backend, bool with_manifest
     return NULL;
 }
 
-static struct tc_variant *served_read_variant(struct backend *backend, const struct variant_input *input,
-                                              struct error *error)
+static int served_read_config(struct backend *backend, char **json, size_t *length, struct error *error)
 {
-    struct tc_error cause;
     struct tc_options options;
     if (served_options(backend, &options, error) < 0)
-        return NULL;
-    struct tc_variant *variant = variant_create(served_client(backend), backend->args->artifact, &options, *input, &cause);
-    if (!variant)
-        served_fail(error, &cause);
-    return variant;
+        return -1;
+    return sidecar_bytes(served_client(backend), backend->args->artifact, "config.json", &options, json, length, error);
 }
 
 const struct backend_ops backend_served = {
@@ -229,7 +224,7 @@ const struct backend_ops backend_served = {
     .list_files = served_list_files,
     .fetch_files = served_fetch_files,
     .verify = served_verify,
-    .read_variant = served_read_variant,
+    .read_config = served_read_config,
     .release = served_release,
     .close = served_close,
 };

@@ -302,38 +302,16 @@ static struct checked *standalone_verify(struct backend *backend, bool with_mani
     return find_artifact(state, error) < 0 ? NULL : checked_here(backend, state->artifact, with_manifest, error);
 }
 
-/* --- variants --- */
-
-static int read_config(void *data, char **json, size_t *length, struct error *error)
+static int standalone_read_config(struct backend *backend, char **json, size_t *length, struct error *error)
 {
-    static const char *const name = "config.json";
-    struct standalone *state = data;
-    const struct cancel *cancel = &state->backend->cancel;
+    struct standalone *state = backend->state;
     if (open_stores(state, error) < 0)
         return -1;
     const struct source_options options =
         load_services_source_options(&state->services, state->services.config, getuid(), NULL);
-    struct sidecars *sidecars = sidecars_open(state->backend->args->artifact, &options, &name, 1, cancel, error);
-    if (!sidecars)
-        return error->code == ERROR_NOT_FOUND ? 0 : backend_fail(state->backend, error);
-    *length = sidecars->files[0].size_bytes;
-    *json = memory_alloc(*length + 1);
-    int failed = sidecars_read(sidecars, 0, 0, *json, *length, cancel, error);
-    sidecars_close(sidecars);
-    if (!failed)
-        return 0;
-    free(*json);
-    *json = NULL;
-    return backend_fail(state->backend, error);
-}
-
-static struct tc_variant *standalone_read_variant(struct backend *backend, const struct variant_input *given,
-                                                  struct error *error)
-{
-    struct variant_input input = *given;
-    input.config = read_config;
-    input.data = backend->state;
-    return variant_read(&input, error);
+    return sidecar_read_config(backend->args->artifact, &options, &backend->cancel, json, length, error) < 0
+               ? backend_fail(backend, error)
+               : 0;
 }
 
 const struct backend_ops backend_standalone = {
@@ -346,7 +324,7 @@ const struct backend_ops backend_standalone = {
     .list_files = standalone_list_files,
     .fetch_files = standalone_fetch_files,
     .verify = standalone_verify,
-    .read_variant = standalone_read_variant,
+    .read_config = standalone_read_config,
     .release = standalone_release,
     .close = standalone_close,
 };

@@ -1,4 +1,3 @@
-/* A rule picks a dimension; the arithmetic of the split is the same for all of them. */
 #include "tp_rules.h"
 
 #include <inttypes.h>
@@ -11,62 +10,76 @@
 
 enum { REPLICATED = USUAL_SPLIT_NONE };
 
+static const struct tp_rule *find_rule(const struct tp_split *split, const struct catalog_tensor *tensor)
+{
+    for (size_t i = 0; i < split->n_rules; i++)
+        if (text_glob(split->rules[i].glob, tensor->name, tensor->name_length))
+            return &split->rules[i];
+    return NULL;
+}
+
+/* The dimension that the rules split; REPLICATED = none. */
+static int find_dimension(const struct tp_split *split, const struct catalog_tensor *tensor, bool lenient,
+                          int64_t *dimension, struct error *error)
+{
+    char name[TEXT_NAME_CHARS], glob[TEXT_NAME_CHARS], shape[SHAPE_TEXT_CHARS];
+    const struct tp_rule *rule = find_rule(split, tensor);
+    int64_t rank = (int64_t)tensor->rank;
+    *dimension = REPLICATED;
+    if (!rule || rule->replicate)
+        return 0;
+    if (rule->dimension >= -rank && rule->dimension < rank)
+        *dimension = rule->dimension < 0 ? rule->dimension + rank : rule->dimension;
+    if (*dimension != REPLICATED || lenient)
+        return 0;
+    fail(error, ERROR_INVALID_ARGUMENT, "NO_SUCH_DIMENSION",
+         "tensor '%s' %s has no dimension %" PRId64 ", which rule '%s' splits; put a rule for it before this one",
+         text_escape(tensor->name, tensor->name_length, name), shape_text(tensor->shape, tensor->rank, shape),
+         rule->dimension, text_escape(rule->glob, strlen(rule->glob), glob));
+    return error_note(error, "tensor", "%.*s", (int)tensor->name_length, tensor->name);
+}
+
 int tp_rules_dimension(const struct tp_split *split, const struct catalog_tensor *tensor, bool lenient, int64_t *dimension,
                        struct error *error)
 {
-    char name[TEXT_NAME_CHARS], glob[TEXT_NAME_CHARS], shape[SHAPE_TEXT_CHARS];
-    int64_t rank = (int64_t)tensor->rank;
-    *dimension = REPLICATED;
-    if (!split->n_rules) {
-        *dimension = usual_split_dimension(tensor->name, tensor->name_length, tensor->rank);
-        return 0;
-    }
-    for (size_t i = 0; i < split->n_rules; i++) {
-        const struct tp_rule *rule = &split->rules[i];
-        if (!text_glob(rule->glob, tensor->name, tensor->name_length))
-            continue;
-        bool is_missing = rule->dimension < -rank || rule->dimension >= rank;
-        if (rule->replicate || (is_missing && lenient))
-            return 0;
-        if (is_missing) {
-            fail(error, ERROR_INVALID_ARGUMENT, "NO_SUCH_DIMENSION",
-                 "tensor '%s' %s has no dimension %" PRId64 ", which rule '%s' splits; put a rule for it before this one",
-                 text_escape(tensor->name, tensor->name_length, name), shape_text(tensor->shape, tensor->rank, shape),
-                 rule->dimension, text_escape(rule->glob, strlen(rule->glob), glob));
-            return error_note(error, "tensor", "%.*s", (int)tensor->name_length, tensor->name);
-        }
-        *dimension = rule->dimension < 0 ? rule->dimension + rank : rule->dimension;
-        return 0;
-    }
+    if (split->n_rules)
+        return find_dimension(split, tensor, lenient, dimension, error);
+    struct usual_split usual = usual_split_find(tensor->name, tensor->name_length, tensor->rank);
+    *dimension = usual.unit == USUAL_FUSED ? REPLICATED : usual.dimension;
     return 0;
 }
 
-int tp_rules_apply(const struct tp_split *split, const struct catalog_tensor *tensor, struct arena *arena,
-                   const struct tc_slice **slices, struct error *error)
+static int find_part(const struct tp_split *split, const struct tp_group *group, const struct catalog_tensor *tensor,
+                     struct tp_part *part, struct error *error)
 {
-    int64_t dimension;
-    *slices = NULL;
-    if (tp_rules_dimension(split, tensor, false, &dimension, error) < 0)
+    char name[TEXT_NAME_CHARS];
+    const struct tp_tensor it = {tensor->name, tensor->name_length, tensor->shape, tensor->rank};
+    *part = (struct tp_part){.dimension = REPLICATED};
+    if (split->n_rules && find_dimension(split, tensor, false, &part->dimension, error) < 0)
         return -1;
-    if (dimension == REPLICATED || split->size == 1)
+    if (split->n_rules && part->dimension == REPLICATED)
         return 0;
-    uint64_t extent = tensor->shape[dimension], size = (uint64_t)split->size;
-    if (extent > INT64_MAX) /* only of an empty tensor: there is nothing to split */
+    if ((split->n_rules ? tp_part_of_dimension(group, &it, part->dimension, part, error)
+                        : tp_part_find(group, &it, part, error)) == 0)
         return 0;
-    if (extent % size) {
-        char name[TEXT_NAME_CHARS], shape[SHAPE_TEXT_CHARS];
-        fail(error, ERROR_INVALID_ARGUMENT, "DOES_NOT_DIVIDE",
-             "tensor '%s' %s: dimension %" PRId64 " (%" PRIu64 ") does not divide by %" PRIu64
-             " ranks; choose another with --tp-rule '%s=DIM' or '%s=replicate'",
-             text_escape(tensor->name, tensor->name_length, name), shape_text(tensor->shape, tensor->rank, shape), dimension,
-             extent, size, name, name);
-        return error_note(error, "tensor", "%.*s", (int)tensor->name_length, tensor->name);
-    }
+    text_escape(tensor->name, tensor->name_length, name);
+    return error_append(error, "; say how with --tp-rule '%s=DIM' or '%s=replicate', or name its parts with --slice", name,
+                        name);
+}
+
+int tp_rules_apply(const struct tp_split *split, const struct tp_group *group, const struct catalog_tensor *tensor,
+                   struct arena *arena, const struct tc_slice **slices, struct error *error)
+{
+    struct tp_part part;
+    *slices = NULL;
+    if (find_part(split, group, tensor, &part, error) < 0)
+        return -1;
+    if (part.dimension == REPLICATED)
+        return 0;
     struct tc_slice *parts = arena_array(arena, tensor->rank, sizeof *parts);
     for (size_t d = 0; d < tensor->rank; d++)
         parts[d] = (struct tc_slice){0, TC_OPEN_END};
-    int64_t share = (int64_t)(extent / size);
-    parts[dimension] = (struct tc_slice){share * split->rank, share * (split->rank + 1)};
+    parts[part.dimension] = (struct tc_slice){(int64_t)part.start, (int64_t)part.stop};
     *slices = parts;
     return 0;
 }

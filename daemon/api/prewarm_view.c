@@ -10,38 +10,48 @@ bool prewarm_view_is_whole(const struct config_prewarm *entry)
     return entry->n_tensors == 0 && entry->tp_size == 0;
 }
 
-static int split(const struct config_prewarm *entry, const struct tensor_record *tensor, struct arena *arena,
-                 struct view_item *item, struct error *error)
-{
-    char name[TEXT_NAME_CHARS];
-    int64_t dimension = usual_split_dimension(tensor->name, tensor->name_length, tensor->rank);
-    if (entry->tp_size <= 1 || dimension == USUAL_SPLIT_NONE || tensor->shape[dimension] > INT64_MAX)
-        return 0;
-    if (tensor->shape[dimension] % entry->tp_size)
-        return fail(error, ERROR_INVALID_ARGUMENT, "DOES_NOT_DIVIDE",
-                    "tensor %s: dimension %lld (%llu) does not divide by %llu ranks",
-                    text_escape(tensor->name, tensor->name_length, name), (long long)dimension,
-                    (unsigned long long)tensor->shape[dimension], (unsigned long long)entry->tp_size);
-    struct slice *slices = arena_try_array(arena, tensor->rank, sizeof *slices, error);
-    if (!slices)
-        return -1;
-    for (uint32_t d = 0; d < tensor->rank; d++)
-        slices[d] = (struct slice){0, INT64_MAX};
-    int64_t share = (int64_t)(tensor->shape[dimension] / entry->tp_size), rank = (int64_t)entry->tp_rank;
-    slices[dimension] = (struct slice){share * rank, share * (rank + 1)};
-    item->slices = slices;
-    item->n_slices = tensor->rank;
-    return 0;
-}
-
 struct choice {
     const struct config_prewarm *entry;
     const struct artifact *artifact;
+    const struct tp_model *model;
     struct arena *arena;
     bool *is_chosen; /* per tensor */
     struct view_item *items;
     size_t n_items;
 };
+
+static bool find_tensor(const void *data, const char *name, size_t length, struct tp_tensor *found)
+{
+    const struct artifact *artifact = data;
+    uint32_t at = map_find(&artifact->by_name, name, length);
+    if (at == MAP_NONE)
+        return false;
+    const struct tensor_record *tensor = &artifact->tensors[at];
+    *found = (struct tp_tensor){tensor->name, tensor->name_length, tensor->shape, tensor->rank};
+    return true;
+}
+
+static int split(const struct choice *choice, const struct tensor_record *tensor, struct view_item *item,
+                 struct error *error)
+{
+    const struct tp_group group = {choice->model, choice->entry->tp_size, choice->entry->tp_rank, find_tensor,
+                                   choice->artifact};
+    const struct tp_tensor it = {tensor->name, tensor->name_length, tensor->shape, tensor->rank};
+    struct tp_part part;
+    if (tp_part_find(&group, &it, &part, error) < 0)
+        return -1;
+    if (part.dimension == USUAL_SPLIT_NONE)
+        return 0;
+    struct slice *slices = arena_try_array(choice->arena, tensor->rank, sizeof *slices, error);
+    if (!slices)
+        return -1;
+    for (uint32_t d = 0; d < tensor->rank; d++)
+        slices[d] = (struct slice){0, INT64_MAX};
+    slices[part.dimension] = (struct slice){(int64_t)part.start, (int64_t)part.stop};
+    item->slices = slices;
+    item->n_slices = tensor->rank;
+    return 0;
+}
 
 /* pattern NULL = all. */
 static int choose_matches(struct choice *choice, const char *pattern, struct error *error)
@@ -59,7 +69,7 @@ static int choose_matches(struct choice *choice, const char *pattern, struct err
         choice->is_chosen[i] = true;
         struct view_item *item = &choice->items[choice->n_items++];
         *item = (struct view_item){.name = tensor->name, .name_length = tensor->name_length};
-        if (split(choice->entry, tensor, choice->arena, item, error) != 0)
+        if (split(choice, tensor, item, error) != 0)
             return -1;
     }
     return n_matches || !pattern ? 0
@@ -67,10 +77,10 @@ static int choose_matches(struct choice *choice, const char *pattern, struct err
                                         text_escape(pattern, strlen(pattern), shown));
 }
 
-int prewarm_view_build(const struct config_prewarm *entry, const struct artifact *artifact, struct arena *arena,
-                       struct view_spec *view, struct error *error)
+int prewarm_view_build(const struct config_prewarm *entry, const struct artifact *artifact, const struct tp_model *model,
+                       struct arena *arena, struct view_spec *view, struct error *error)
 {
-    struct choice choice = {.entry = entry, .artifact = artifact, .arena = arena};
+    struct choice choice = {.entry = entry, .artifact = artifact, .model = model, .arena = arena};
     int failed = 0;
     choice.is_chosen = arena_try_array(arena, artifact->n_tensors, sizeof *choice.is_chosen, error);
     choice.items = choice.is_chosen ? arena_try_array(arena, artifact->n_tensors, sizeof *choice.items, error) : NULL;

@@ -10,10 +10,11 @@
 #include "config/config.h"
 #include "normalize/load_spec.h"
 #include "resolve/artifact.h"
+#include "resolve/tp_part.h"
 
 bool prewarm_view_is_whole(const struct config_prewarm *entry); /* no need to look at the artifact */
-/* In the arena; names are the artifact's. */
-int prewarm_view_build(const struct config_prewarm *entry, const struct artifact *artifact, struct arena *arena,
-                       struct view_spec *view, struct error *error);
+/* In the arena; names are the artifact's, whose config.json says what is in the model. */
+int prewarm_view_build(const struct config_prewarm *entry, const struct artifact *artifact, const struct tp_model *model,
+                       struct arena *arena, struct view_spec *view, struct error *error);
 
 #endif

@@ -15,6 +15,7 @@
 #include "base/text.h"
 #include "observe/log.h"
 #include "replica/user_pins.h"
+#include "resolve/sidecar.h"
 
 enum { DROPPED_FOR_ONE = 4 }; /* more may have ended at once; they go with the next */
 
@@ -213,6 +214,18 @@ static bool is_cancelled(void *data)
     return ((const struct row *)data)->is_cancelled;
 }
 
+static int read_model(struct row *row, const struct source_options *options, struct tp_model *model)
+{
+    char *json = NULL;
+    size_t length = 0;
+    if (row->entry->tp_size > 1 &&
+        sidecar_read_config(row->entry->artifact, options, &row->cancel, &json, &length, &row->error) < 0)
+        return -1;
+    int failed = tp_model_read(json, length, model, &row->error);
+    free(json);
+    return failed;
+}
+
 static void resolve_entry(struct loop_work *work)
 {
     struct row *row = (struct row *)((char *)work - offsetof(struct row, work));
@@ -220,9 +233,11 @@ static void resolve_entry(struct loop_work *work)
     const struct source_options options =
         load_services_source_options(services, services->config, row->prewarm.uid, &row->cancel);
     struct metadata_account before = metadata_enter((struct metadata_account){services->quota, row->prewarm.uid});
+    struct tp_model model;
     row->has_view =
+        read_model(row, &options, &model) == 0 &&
         artifact_resolve(row->entry->artifact, &options, services->headers, 0, &row->resolved, &row->error) == 0 &&
-        prewarm_view_build(row->entry, row->resolved, &row->input.arena, &row->input.request.view, &row->error) == 0;
+        prewarm_view_build(row->entry, row->resolved, &model, &row->input.arena, &row->input.request.view, &row->error) == 0;
     metadata_enter(before);
 }
 

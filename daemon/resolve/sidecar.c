@@ -188,3 +188,23 @@ int sidecars_read(struct sidecars *sidecars, size_t index, uint64_t offset, void
             source_check_unchanged(sidecars->source, sidecar->file, cancel, error) || check_sum(sidecars, sidecar, error);
     return failed ? error_prefix(error, "%s", text_escape(sidecar->name, strlen(sidecar->name), text)) : 0;
 }
+
+int sidecar_read_config(const char *reference, const struct source_options *options, const struct cancel *cancel,
+                        char **json, size_t *length, struct error *error)
+{
+    static const char *const name = "config.json";
+    struct sidecars *sidecars = sidecars_open(reference, options, &name, 1, cancel, error);
+    *json = NULL;
+    *length = 0;
+    if (!sidecars)
+        return error->code == ERROR_NOT_FOUND ? 0 : -1;
+    *length = sidecars->files[0].size_bytes;
+    *json = memory_alloc(*length + 1);
+    int failed = sidecars_read(sidecars, 0, 0, *json, *length, cancel, error);
+    sidecars_close(sidecars);
+    if (!failed)
+        return 0;
+    free(*json);
+    *json = NULL;
+    return -1;
+}

@@ -40,4 +40,8 @@ void sidecars_close(struct sidecars *sidecars); /* accepts NULL */
 int sidecars_read(struct sidecars *sidecars, size_t index, uint64_t offset, void *bytes, uint64_t count,
                   const struct cancel *cancel, struct error *error);
 
+/* The artifact's config.json, which the caller frees; NULL = it has none. */
+int sidecar_read_config(const char *reference, const struct source_options *options, const struct cancel *cancel,
+                        char **json, size_t *length, struct error *error);
+
 #endif

@@ -1,54 +1,80 @@
 #include "resolve/usual_split.h"
 
+#include <stdbool.h>
 #include <string.h>
 
 /* Module name (the component before "weight" or "bias") -> where vLLM's linear and embedding layers split it. Layers that
  * split their output split their bias with it; layers that split their input add their bias once, after the sum. */
-static const struct usual_split {
+static const struct usual_row {
     const char *module;
     int weight_dimension, bias_dimension;
-} usual_splits[] = {
-    {"q_proj", 0, 0},
-    {"k_proj", 0, 0},
-    {"v_proj", 0, 0},
-    {"o_proj", 1, USUAL_SPLIT_NONE},
-    {"gate_proj", 0, 0},
-    {"up_proj", 0, 0},
-    {"w1", 0, 0},
-    {"down_proj", 1, USUAL_SPLIT_NONE},
-    {"w3", 0, 0},
-    {"w2", 1, USUAL_SPLIT_NONE},
-    {"fc1", 0, 0},
-    {"fc2", 1, USUAL_SPLIT_NONE},
-    {"q_b_proj", 0, 0},
-    {"kv_b_proj", 0, 0},
-    {"lm_head", 0, 0},
-    {"out_proj", 1, USUAL_SPLIT_NONE},
-    {"embed_tokens", 0, USUAL_SPLIT_NONE},
+    enum usual_unit unit;
+} usual_rows[] = {
+    {"q_proj", 0, 0, USUAL_HEADS},
+    {"k_proj", 0, 0, USUAL_KV_HEADS},
+    {"v_proj", 0, 0, USUAL_KV_HEADS},
+    {"o_proj", 1, USUAL_SPLIT_NONE, USUAL_HEADS},
+    {"gate_proj", 0, 0, USUAL_ROWS},
+    {"up_proj", 0, 0, USUAL_ROWS},
+    {"w1", 0, 0, USUAL_ROWS},
+    {"down_proj", 1, USUAL_SPLIT_NONE, USUAL_ROWS},
+    {"w3", 0, 0, USUAL_ROWS},
+    {"w2", 1, USUAL_SPLIT_NONE, USUAL_ROWS},
+    {"fc1", 0, 0, USUAL_ROWS},
+    {"fc2", 1, USUAL_SPLIT_NONE, USUAL_ROWS},
+    {"q_b_proj", 0, 0, USUAL_HEADS},
+    {"kv_b_proj", 0, 0, USUAL_HEADS},
+    {"lm_head", 0, 0, USUAL_ROWS},
+    {"out_proj", 1, USUAL_SPLIT_NONE, USUAL_ROWS},
+    {"embed_tokens", 0, USUAL_SPLIT_NONE, USUAL_ROWS},
+    {"qkv_proj", 0, 0, USUAL_FUSED},
+    {"query_key_value", 0, 0, USUAL_FUSED},
+    {"Wqkv", 0, 0, USUAL_FUSED},
+    {"c_attn", 0, 0, USUAL_FUSED},
+    {"gate_up_proj", 0, 0, USUAL_FUSED},
 };
 
-static int64_t find_dimension(const char *name, size_t name_length)
+static bool is_word(const char *word, const char *text, size_t length)
 {
-    const char *dot = memrchr(name, '.', name_length); /* "a.b.q_proj.weight" */
-    if (!dot)
-        return USUAL_SPLIT_NONE;
-    const char *before = memrchr(name, '.', (size_t)(dot - name)), *parameter = dot + 1;
-    const char *module = before ? before + 1 : name;
-    size_t length = (size_t)(dot - module);
-    for (size_t i = 0; i < sizeof usual_splits / sizeof usual_splits[0]; i++) {
-        const struct usual_split *usual = &usual_splits[i];
-        if (strlen(usual->module) != length || memcmp(usual->module, module, length) != 0)
-            continue;
-        /* weight_scale_inv holds one factor per 128 x 128 block of its weight, in the same order */
-        if (strcmp(parameter, "weight") == 0 || strcmp(parameter, "weight_scale_inv") == 0)
-            return usual->weight_dimension;
-        return strcmp(parameter, "bias") == 0 ? usual->bias_dimension : USUAL_SPLIT_NONE;
-    }
-    return USUAL_SPLIT_NONE;
+    return strlen(word) == length && memcmp(word, text, length) == 0;
 }
 
-int64_t usual_split_dimension(const char *name, size_t name_length, size_t n_dimensions)
+/* The last component of the first `length` bytes; `dot` is where it begins, less one. */
+static const char *last_component(const char *name, size_t length, const char **dot)
 {
-    int64_t dimension = find_dimension(name, name_length);
-    return dimension < (int64_t)n_dimensions ? dimension : USUAL_SPLIT_NONE; /* one that only shares the name */
+    *dot = memrchr(name, '.', length);
+    return *dot ? *dot + 1 : name;
+}
+
+static struct usual_split split_of(const struct usual_row *row, const char *parameter, size_t length, size_t n_dimensions)
+{
+    bool is_bias = is_word("bias", parameter, length);
+    bool is_weight = is_word("weight", parameter, length) || is_word("weight_scale", parameter, length) ||
+                     is_word("weight_scale_inv", parameter, length); /* scales follow their weight */
+    size_t most = is_bias ? 1 : 2;
+    int dimension = is_bias ? row->bias_dimension : is_weight ? row->weight_dimension : USUAL_SPLIT_NONE;
+    bool has_it = n_dimensions <= most && dimension < (int)n_dimensions; /* else it only shares the name */
+    return (struct usual_split){has_it ? dimension : USUAL_SPLIT_NONE, row->unit};
+}
+
+struct usual_split usual_split_find(const char *name, size_t name_length, size_t n_dimensions)
+{
+    const char *end, *dot, *before; /* "a.attn.q_proj.weight" */
+    const char *parameter = last_component(name, name_length, &end);
+    if (!end)
+        return (struct usual_split){USUAL_SPLIT_NONE, USUAL_ROWS};
+    const char *module = last_component(name, (size_t)(end - name), &dot);
+    const char *parent = dot ? last_component(name, (size_t)(dot - name), &before) : name;
+    size_t length = (size_t)(name + name_length - parameter), parent_length = dot ? (size_t)(dot - parent) : 0;
+    for (size_t i = 0; i < sizeof usual_rows / sizeof usual_rows[0]; i++) {
+        if (!is_word(usual_rows[i].module, module, (size_t)(end - module)))
+            continue;
+        struct usual_split split = split_of(&usual_rows[i], parameter, length, n_dimensions);
+        bool is_of_attention = is_word("self_attn", parent, parent_length) || is_word("attention", parent, parent_length) ||
+                               is_word("attn", parent, parent_length);
+        if (is_of_attention && is_word("out_proj", module, (size_t)(end - module)))
+            split.unit = USUAL_HEADS;
+        return split;
+    }
+    return (struct usual_split){USUAL_SPLIT_NONE, USUAL_ROWS};
 }

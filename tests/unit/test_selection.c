@@ -55,7 +55,8 @@ static int choose(const char *first, ...)
         words[n++] = (char *)word;
     va_end(list);
     assert_int_equal(args_parse(n, words, &args, &error), 0);
-    return selection_from_catalog(&args.view, &catalog, &selection, &error);
+    static const struct tp_model model = {.heads[TP_TEXT] = {2, 2, false}};
+    return selection_from_catalog(&args.view, &catalog, &model, &selection, &error);
 }
 
 static void assert_names(size_t n, ...)

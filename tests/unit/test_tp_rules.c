@@ -26,12 +26,28 @@ static struct catalog_tensor tensor(const char *name, size_t rank, const uint64_
     return (struct catalog_tensor){.name = name, .name_length = strlen(name), .dtype = "BF16", .shape = shape, .rank = rank};
 }
 
+static bool find_nothing(const void *data, const char *name, size_t length, struct tp_tensor *found)
+{
+    (void)data;
+    (void)name;
+    (void)length;
+    (void)found;
+    return false;
+}
+
+static int apply(const struct tp_split *split, const struct catalog_tensor *it, const struct tc_slice **slices)
+{
+    static const struct tp_model model;
+    const struct tp_group group = {&model, (uint64_t)split->size, (uint64_t)split->rank, find_nothing, NULL};
+    return tp_rules_apply(split, &group, it, &arena, slices, &error);
+}
+
 /* Applies the split; returns the one dimension that was cut, WHOLE or REFUSED. */
 static int cut(const struct tp_split *split, const struct catalog_tensor *tensor, struct tc_slice *part)
 {
     const struct tc_slice *slices;
     int dimension = WHOLE;
-    if (tp_rules_apply(split, tensor, &arena, &slices, &error) < 0)
+    if (apply(split, tensor, &slices) < 0)
         return REFUSED;
     for (size_t d = 0; slices && d < tensor->rank; d++) {
         if (slices[d].start == 0 && slices[d].stop == TC_OPEN_END)
@@ -133,6 +149,26 @@ static void the_first_rule_that_matches_decides(void **state)
     assert_int_equal(cut(&split, &q, &part), WHOLE); /* the usual names count only without rules */
 }
 
+static void a_rule_may_name_any_dimension(void **state)
+{
+    static const uint64_t shape[] = {2, 3, 4, 6};
+    struct tp_rule rule;
+    struct tc_slice part;
+    (void)state;
+    struct catalog_tensor it = tensor("experts.up_proj.weight", 4, shape);
+    static const struct {
+        const char *text;
+        int64_t size;
+        int dimension;
+    } cases[] = {{"*=0", 2, 0}, {"*=1", 3, 1}, {"*=-2", 4, 2}, {"*=-1", 3, 3}, {"*=-4", 2, 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        assert_int_equal(tp_rule_parse(cases[i].text, &arena, &rule, &error), 0);
+        const struct tp_split split = {.size = cases[i].size, .rank = 1, .rules = &rule, .n_rules = 1};
+        assert_int_equal(cut(&split, &it, &part), cases[i].dimension);
+        assert_int_equal(part.start, (int64_t)shape[cases[i].dimension] / cases[i].size);
+    }
+}
+
 static void a_dimension_that_does_not_divide_is_refused_and_everything_named(void **state)
 {
     static const uint64_t shape[] = {7, 6};
@@ -144,6 +180,7 @@ static void a_dimension_that_does_not_divide_is_refused_and_everything_named(voi
     assert_non_null(strstr(error.message, "k_proj.weight"));
     assert_non_null(strstr(error.message, "(7)"));
     assert_non_null(strstr(error.message, "2 ranks"));
+    assert_non_null(strstr(error.message, "'k_proj.weight=replicate'"));
 }
 
 static void a_rule_for_a_dimension_that_is_not_there_is_refused(void **state)
@@ -166,10 +203,10 @@ static void an_empty_dimension_divides_by_any_number(void **state)
     struct catalog_tensor empty = tensor("q_proj.weight", 2, shape), unaddressable = tensor("q_proj.weight", 2, huge);
     const struct tc_slice *slices;
     (void)state;
-    assert_int_equal(tp_rules_apply(&(struct tp_split){.size = 8, .rank = 7}, &empty, &arena, &slices, &error), 0);
+    assert_int_equal(apply(&(struct tp_split){.size = 8, .rank = 7}, &empty, &slices), 0);
     assert_int_equal(slices[0].start, 0);
     assert_int_equal(slices[0].stop, 0);
-    assert_int_equal(tp_rules_apply(&(struct tp_split){.size = 2, .rank = 1}, &unaddressable, &arena, &slices, &error), 0);
+    assert_int_equal(apply(&(struct tp_split){.size = 2, .rank = 1}, &unaddressable, &slices), 0);
     assert_null(slices);
 }
 
@@ -209,6 +246,7 @@ int main(void)
         cmocka_unit_test_teardown(every_rank_gets_its_own_share, tear_down),
         cmocka_unit_test_teardown(a_group_of_one_takes_everything_whole, tear_down),
         cmocka_unit_test_teardown(the_first_rule_that_matches_decides, tear_down),
+        cmocka_unit_test_teardown(a_rule_may_name_any_dimension, tear_down),
         cmocka_unit_test_teardown(a_dimension_that_does_not_divide_is_refused_and_everything_named, tear_down),
         cmocka_unit_test_teardown(a_rule_for_a_dimension_that_is_not_there_is_refused, tear_down),
         cmocka_unit_test_teardown(an_empty_dimension_divides_by_any_number, tear_down),

@@ -11,7 +11,7 @@
 
 static int64_t split(const char *name, size_t n_dimensions)
 {
-    return usual_split_dimension(name, strlen(name), n_dimensions);
+    return usual_split_find(name, strlen(name), n_dimensions).dimension;
 }
 
 static void names_are_split_as_vllm_splits_them(void **state)
@@ -33,11 +33,49 @@ static void a_dimension_that_the_tensor_has_not_is_none(void **state)
     assert_int_equal(split("x.up_proj.weight", 0), USUAL_SPLIT_NONE);
 }
 
+static void what_has_more_dimensions_than_one_layer_is_whole(void **state)
+{
+    (void)state;
+    assert_int_equal(split("experts.gate_proj.weight", 3), USUAL_SPLIT_NONE);
+    assert_int_equal(split("experts.down_proj.weight", 3), USUAL_SPLIT_NONE);
+    assert_int_equal(split("experts.gate_proj.bias", 2), USUAL_SPLIT_NONE);
+    assert_int_equal(split("patch.fc2.weight", 4), USUAL_SPLIT_NONE);
+}
+
+static void scales_are_named_after_their_weight(void **state)
+{
+    (void)state;
+    assert_int_equal(split("a.w2.weight_scale_inv", 2), 1);
+    assert_int_equal(split("a.w1.weight_scale", 2), 0);
+    assert_int_equal(split("a.w1.scale", 2), USUAL_SPLIT_NONE);
+}
+
+static enum usual_unit unit(const char *name)
+{
+    return usual_split_find(name, strlen(name), 2).unit;
+}
+
+static void what_a_rank_gets_a_whole_number_of(void **state)
+{
+    (void)state;
+    assert_int_equal(unit("l.0.self_attn.q_proj.weight"), USUAL_HEADS);
+    assert_int_equal(unit("l.0.self_attn.v_proj.weight"), USUAL_KV_HEADS);
+    assert_int_equal(unit("l.0.self_attn.out_proj.weight"), USUAL_HEADS);
+    assert_int_equal(unit("attn.out_proj.weight"), USUAL_HEADS);
+    assert_int_equal(unit("l.0.linear_attn.out_proj.weight"), USUAL_ROWS);
+    assert_int_equal(unit("out_proj.weight"), USUAL_ROWS);
+    assert_int_equal(unit("l.0.mlp.up_proj.weight"), USUAL_ROWS);
+    assert_int_equal(unit("l.0.attn.c_attn.weight"), USUAL_FUSED);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names_are_split_as_vllm_splits_them),
         cmocka_unit_test(a_dimension_that_the_tensor_has_not_is_none),
+        cmocka_unit_test(what_has_more_dimensions_than_one_layer_is_whole),
+        cmocka_unit_test(scales_are_named_after_their_weight),
+        cmocka_unit_test(what_a_rank_gets_a_whole_number_of),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
