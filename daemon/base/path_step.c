@@ -9,12 +9,13 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Kernels and sandboxes that do not number mounts tell devices at least. */
-static bool is_same_mount(const struct statx *a, const struct statx *b)
+/* By number: files of an overlay and subvolumes have devices of their own. Sandboxes that number no mounts tell devices at least. */
+static bool is_same_mount(const struct statx *folder, const struct statx *found)
 {
-    bool is_numbered = a->stx_mask & b->stx_mask & STATX_MNT_ID;
-    return a->stx_dev_major == b->stx_dev_major && a->stx_dev_minor == b->stx_dev_minor &&
-           (!is_numbered || a->stx_mnt_id == b->stx_mnt_id);
+    if (folder->stx_mask & found->stx_mask & STATX_MNT_ID)
+        return folder->stx_mnt_id == found->stx_mnt_id;
+    bool is_same_device = folder->stx_dev_major == found->stx_dev_major && folder->stx_dev_minor == found->stx_dev_minor;
+    return is_same_device || !S_ISDIR(found->stx_mode);
 }
 
 static int stat_mount(int fd, struct statx *found)

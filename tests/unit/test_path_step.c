@@ -1,11 +1,14 @@
 /* No link is followed and no mount entered, whether the system knows openat2() or not. */
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -72,6 +75,35 @@ static void a_step_tells_another_mount(void **state)
     close(root_fd);
 }
 
+/* The files of an overlay have other device numbers than its folders. */
+static void the_files_of_an_overlay_are_on_the_mount_of_their_folder(void **state)
+{
+    char lower[MODEL_PATH_CHARS], options[2 * MODEL_PATH_CHARS], at[MODEL_PATH_CHARS];
+    struct path_step step;
+    (void)state;
+    snprintf(options, sizeof options, "lowerdir=%s:/usr", model_dir_path(base, "lower", lower));
+    model_dir_mkdir(base, "lower");
+    model_dir_mkdir(base, "overlay");
+    model_dir_path(base, "overlay", at);
+    if (unshare(CLONE_NEWNS) < 0 || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
+        mount("lower", lower, "tmpfs", 0, NULL) < 0)
+        skip();
+    model_dir_write(base, "lower/f", "f", 1);
+    if (mount("overlay", at, "overlay", 0, options) < 0)
+        skip();
+    int folder_fd = open(at, O_PATH | O_CLOEXEC), fd = path_step(folder_fd, "f", &step);
+    assert_true(fd >= 0 && !step.is_mount);
+    close(fd);
+    assert_int_equal(mount("/usr/bin/env", model_dir_path(base, "overlay/f", lower), NULL, MS_BIND, NULL), 0);
+    fd = path_step(folder_fd, "f", &step);
+    assert_true(fd >= 0 && step.is_mount);
+    close(fd);
+    close(folder_fd);
+    assert_int_equal(umount2(model_dir_path(base, "overlay/f", lower), MNT_DETACH), 0);
+    assert_int_equal(umount2(at, MNT_DETACH), 0);
+    assert_int_equal(umount2(model_dir_path(base, "lower", lower), MNT_DETACH), 0);
+}
+
 static void several_steps_at_once_follow_nothing(void **state)
 {
     static const char *const refused[] = {"d/link", "to-d/f", "..", "d/../../x", "/etc"};
@@ -105,6 +137,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_step_opens_what_is_there_and_a_link_itself),
         cmocka_unit_test(a_step_tells_another_mount),
+        cmocka_unit_test(the_files_of_an_overlay_are_on_the_mount_of_their_folder),
         cmocka_unit_test(several_steps_at_once_follow_nothing),
         cmocka_unit_test(a_folder_behind_a_link_is_not_opened),
     };
