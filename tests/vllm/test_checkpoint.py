@@ -8,6 +8,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 import tensorcast_client as tc  # noqa: E402
 from grpc import StatusCode  # noqa: E402
 from tensorcast_client import errors  # noqa: E402
+from tensorcast_client.words import size_of
 from tensorcast_vllm import checkpoint as module  # noqa: E402
 from tensorcast_vllm.checkpoint import Checkpoint, unavailable  # noqa: E402
 from tensorcast_vllm.regions import Box  # noqa: E402
@@ -68,8 +69,8 @@ def test_progress_is_told_each_second_and_for_each_request(clock):
     events = [(at / 10, "read", at * 10**8, 4 * 10**9) for at in range(1, 26)]
     said = []
     checkpoint_of(Artifact(clock, events), said).load(PLAN, True)
-    assert said == [f"request {request} of 2: read, {seconds}.00 of 4.00 GB after {seconds} s, 1000.0 MB/s, {4 - seconds} s left"
-                    for request in (1, 2) for seconds in (1, 2)]
+    assert said == [f"request {request} of 2: read, {size_of(at * 10**9)} of {size_of(4 * 10**9)} after {at} s, {size_of(10**9)}/s, {4 - at} s left"
+                    for request in (1, 2) for at in (1, 2)]
 
 
 def test_nothing_is_told_of_a_load_without_bytes(clock):

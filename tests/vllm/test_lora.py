@@ -29,6 +29,7 @@ def test_a_request_names_what_is_below_a_root(name, meant):
 def adapters(tmp_path, monkeypatch):
     monkeypatch.setenv(lora.FOLDER, str(tmp_path / "memory"))
     monkeypatch.setattr(lora, "_held", {})
+    monkeypatch.setattr(lora, "_held_bytes", 0)
     folder = tmp_path / "adapters"
     for name, kind in (("one", "LORA"), ("other", "IA3")):
         (folder / name).mkdir(parents=True)
@@ -49,6 +50,20 @@ def daemon(tmp_path):
     yield daemon
     complaint = daemon.remove()
     assert not complaint, complaint
+
+
+def test_adapters_in_memory_have_a_bound_and_those_that_are_there_stay(daemon, adapters, monkeypatch):
+    size = (adapters / "one/adapter_model.safetensors").stat().st_size
+    (adapters / "two").mkdir()
+    for path in (adapters / "one").iterdir():
+        (adapters / "two" / path.name).write_bytes(path.read_bytes())
+    monkeypatch.setenv(lora.BUDGET, str(size))
+    folder = lora.resolve("one", [f"disk:{adapters}"], daemon.socket)
+    with pytest.raises(MemoryError, match=lora.BUDGET):
+        lora.resolve("two", [f"disk:{adapters}"], daemon.socket)
+    assert lora.resolve("one", [f"disk:{adapters}"], daemon.socket) == folder and len(os.listdir(os.path.dirname(folder))) == 1
+    monkeypatch.setenv(lora.BUDGET, str(2 * size))
+    assert lora.resolve("two", [f"disk:{adapters}"], daemon.socket) not in (None, folder)
 
 
 USE = """

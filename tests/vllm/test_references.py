@@ -3,6 +3,8 @@ from dataclasses import dataclass, field
 from typing import Optional
 
 import pytest
+from grpc import StatusCode
+from tensorcast_client import errors
 from tensorcast_vllm import references
 
 GS = "gs://bucket/llama"
@@ -92,3 +94,32 @@ def test_options_that_are_wrong_are_refused_before_anything_is_fetched(EngineArg
     with pytest.raises(ValueError, match="do you mean 'socket'"):
         EngineArgs(GS, model_loader_extra_config={"sockett": "/x"})
     assert not prepared
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """Of a model, where no daemon answers."""
+    monkeypatch.setattr(references, "_checked", set())
+    monkeypatch.setenv("TENSORCAST_SOCKET", str(tmp_path / "nobody.sock"))
+    (tmp_path / "model").mkdir()
+    return str(tmp_path / "model")
+
+
+def test_without_a_daemon_the_arguments_say_so_before_an_engine_starts(EngineArgs, folder):
+    with pytest.raises(ValueError, match="nobody.sock.*fallback") as refused:
+        EngineArgs(folder).create_engine_config()
+    assert "\n" not in str(refused.value) and folder in str(refused.value)
+
+
+def test_without_a_daemon_an_engine_that_may_fall_back_starts(EngineArgs, folder):
+    arguments = EngineArgs(folder, model_loader_extra_config={"fallback": "if_unavailable"})
+    assert arguments.create_engine_config()[1] == folder
+
+
+def test_a_reference_that_cannot_be_had_is_refused_in_one_line(EngineArgs, monkeypatch):
+    def prepare(reference, socket=None, options=None):
+        raise errors.make(StatusCode.NOT_FOUND, f"{reference}: no such object", "NO_ARTIFACT")
+
+    monkeypatch.setattr(references, "prepare", prepare)
+    with pytest.raises(ValueError, match="cannot load gs://bucket/llama: .*no such object"):
+        EngineArgs(GS)

@@ -9,6 +9,7 @@ from sglang.srt.configs.load_config import LoadFormat
 from sglang.srt.model_loader.loader import DefaultModelLoader
 from tensorcast_client.redact import shown
 from tensorcast_client.reference import parse as parse_reference
+from tensorcast_client.words import size_of
 from tensorcast_vllm.model_folder import Origin, origin_of
 from tensorcast_vllm.references import is_reference
 
@@ -49,8 +50,8 @@ class TensorcastLoader(DefaultModelLoader):
             raise RuntimeError(f"cannot load {shown(origin.artifact)} through the tensorcast daemon: {error}") from error
         if tensors.diagnostics["identity"] != described["identity"]:
             raise RuntimeError(f"{shown(origin.artifact)} was changed while it was loaded; load again")
-        logger.info("tensorcast: %s, %.3f GB, of which %.3f GB were read", shown(origin.artifact),
-                    *(tensors.diagnostics["bytes"][what] / 1e9 for what in ("view", "read")))
+        logger.info("tensorcast: %s: %s, of which %s were read", shown(origin.artifact),
+                    *(size_of(tensors.diagnostics["bytes"][what]) for what in ("view", "read")))
         return iter([(source.prefix + name, tensors[name]) for name in sorted(shapes)])
 
 

@@ -52,11 +52,15 @@ def folder(arguments):
     import tensorcast_client as tc
 
     from .model_folder import prepare
-    parser = argparse.ArgumentParser(prog="tensorcast-vllm", description="Fetches the configuration and tokenizer of a model "
-                                     "through the tensorcast daemon and prints the folder to give to vLLM.",
-                                     epilog="tensorcast-vllm run -- PROGRAM ... starts an engine with what it will need on its way.")
+    parser = argparse.ArgumentParser(prog="tensorcast-vllm", formatter_class=argparse.RawDescriptionHelpFormatter,
+                                     usage="tensorcast-vllm [options] REFERENCE\n       tensorcast-vllm run -- PROGRAM ...",
+                                     description="tensorcast-vllm REFERENCE fetches the configuration and tokenizer of a model through the\n"
+                                     "tensorcast daemon and prints the folder to give to vLLM.\n\n"
+                                     "tensorcast-vllm run -- PROGRAM ... starts an engine, for example\n"
+                                     "  tensorcast-vllm run -- vllm serve MODEL --load-format tensorcast\n"
+                                     "and lets the daemon read the weights while Python imports vLLM.")
     parser.add_argument("reference", help="where the model is: gs://..., s3://..., hf://..., https://... or a path")
-    parser.add_argument("--socket", help="the daemon; else $TENSORCAST_SOCKET, else /run/tensorcast/daemon.sock")
+    parser.add_argument("--socket", help="the daemon; else $TENSORCAST_SOCKET, else the system's daemon, else your own (tensorcastd --user)")
     parser.add_argument("--cache", help="where to keep the folders; else ~/.cache/tensorcast/vllm")
     parser.add_argument("--variant", metavar="RECIPE", help="as model_loader_extra_config will say it: a path or a built-in recipe")
     parser.add_argument("--set", metavar="KEY=VALUE", action="append", default=[], help="a value of the recipe; any number of times")

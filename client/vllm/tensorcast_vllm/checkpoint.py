@@ -7,6 +7,7 @@ import tensorcast_client as tc
 import torch
 from tensorcast_client.dtypes import DTYPES, of_torch
 from tensorcast_client.redact import shown
+from tensorcast_client.words import size_of
 
 from .trace import Source
 
@@ -103,8 +104,8 @@ class Checkpoint:
                 told = now
                 rate = done_bytes / (now - start)
                 left = f", {(total_bytes - done_bytes) / rate:.0f} s left" if 0 < done_bytes < total_bytes else ""
-                self._log(f"request {request + 1} of {n_requests}: {stage}, {done_bytes / 1e9:.2f} of {total_bytes / 1e9:.2f} GB "
-                          f"after {now - start:.0f} s, {rate / 1e6:.1f} MB/s{left}")
+                self._log(f"request {request + 1} of {n_requests}: {stage}, {size_of(done_bytes)} of {size_of(total_bytes)} "
+                          f"after {now - start:.0f} s, {size_of(rate)}/s{left}")
 
         return tell
 

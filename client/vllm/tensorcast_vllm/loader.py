@@ -10,6 +10,7 @@ import tensorcast_client as tc
 import torch
 from tensorcast_client.redact import shown
 from tensorcast_client.reference import parse as parse_reference
+from tensorcast_client.words import size_of
 from vllm.config import get_current_vllm_config_or_none
 from vllm.distributed import (get_pp_group, get_tensor_model_parallel_rank, get_tensor_model_parallel_world_size,
                               get_tp_group)
@@ -102,12 +103,12 @@ class TensorcastLoader(BaseModelLoader):
             # only the first request is one that every rank has
             return client_options(self._options, place, origin.artifact, hinted and request == 0)
 
-        def tell(text, say=logger.info):
+        def tell(text, say=logger.debug):
             say("tensorcast rank %d of %d: %s", place.rank, place.size, text)
 
         with tc.connect(self._options.socket) as client:
             artifact = with_variant(client.artifact(origin.artifact), self._options if _is_main(model_config) else None)
-            checkpoint = Checkpoint(artifact, options_of, tell)
+            checkpoint = Checkpoint(artifact, options_of, functools.partial(tell, say=logger.info))
             sources, config = checkpoint.sources(), config_of(client, origin)
             origin.check(checkpoint.identity)
             if check_reload:
@@ -121,7 +122,7 @@ class TensorcastLoader(BaseModelLoader):
                 filled = reload.filled_by(model, plan)
                 reload.remember(model, reload.Loaded(model_config.model, shapes, filled, config, reload.views_in(model),
                                                           reload.attributes_of(model)))
-            self._carry_out(model, plan, checkpoint, tell, start)
+            self._carry_out(model, plan, checkpoint, place, tell, start)
             if not check_reload and self._options.prewarm == "auto":
                 self._record(origin, plan)
         logger.info("Loading weights took %.2f seconds", time.monotonic() - start)
@@ -138,7 +139,7 @@ class TensorcastLoader(BaseModelLoader):
         except OSError as error:
             logger.info("tensorcast: what was asked for is not kept for the next start: %s", error)
 
-    def _carry_out(self, model, plan, checkpoint, tell, start):
+    def _carry_out(self, model, plan, checkpoint, place, tell, start):
         left, reports, written = plan, [], 0
         device = device_of(model)
         if device.type == "cuda" and self._options.gpu_handoff == "auto":
@@ -147,6 +148,7 @@ class TensorcastLoader(BaseModelLoader):
         reports, filling = reports + [tensors.diagnostics for tensors in loaded], time.monotonic()
         filled = self._fill(model, left, loaded)
         now = time.monotonic()
+        logger.info("tensorcast: %s", _done(place, reports, filled, checkpoint.whole_bytes, now - start))
         tell(_summary(reports, filled, written, checkpoint.whole_bytes, now - filling, now - start))
 
     def _together(self, origin):
@@ -154,7 +156,7 @@ class TensorcastLoader(BaseModelLoader):
         place = _place()
         kind = file_system_of(origin.folder) if origin.folder else origin.artifact.partition(":")[0]
         hinted, why = hint(self._options, place, kind)
-        logger.info("tensorcast rank %d of %d: %s, %s collective hint (%s)", place.rank, place.size, shown(origin.artifact),
+        logger.debug("tensorcast rank %d of %d: %s, %s collective hint (%s)", place.rank, place.size, shown(origin.artifact),
                     "a" if hinted else "no", why)
         if hinted:  # workers that something else than vLLM has started do not agree on the engine's name
             place = place._replace(engine=get_tp_group().broadcast_object(place.engine))
@@ -282,6 +284,20 @@ def _plan_text(plan, n_sources, seconds):
         some = "; ".join(f"{name} ({why})" for name, why in list(plan.real.items())[:_MAX_NAMED])
         text += f"; {len(plan.real)} were loaded whole, the model needs them as they are: {some}"
     return text
+
+
+def _done(place, reports, filled, whole_bytes, seconds):
+    """Such as "6 MiB in 0.06 s (rank 0 of 2): read 3 MiB, shared 3 MiB with other loads, copied nothing"."""
+    total = {what: sum(report["bytes"][what] for report in reports) for what in ("view", "read", "shared")}
+    parts = [f"read {size_of(total['read'])}"]
+    if reports and all(report["from_replica"] for report in reports):
+        parts = ["was in memory already"]
+    elif total["shared"]:
+        parts.append(f"shared {size_of(total['shared'])} with other loads")
+    if whole_bytes:
+        parts.append(f"loaded {size_of(whole_bytes)} whole")
+    parts.append(f"copied {size_of(filled.copied_bytes) if filled.copied_bytes else 'nothing'}")
+    return f"{size_of(total['view'] + whole_bytes)} in {seconds:.2f} s (rank {place.rank} of {place.size}): {', '.join(parts)}"
 
 
 def _summary(reports, filled, written, whole_bytes, fill_seconds, seconds):

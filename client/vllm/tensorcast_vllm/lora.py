@@ -22,12 +22,15 @@ from tensorcast_client.reference import parse as parse_reference
 
 ROOTS = "TENSORCAST_LORA"  # references below which adapters are, separated by blanks
 FOLDER = "TENSORCAST_LORA_FOLDER"  # where they are kept, if not in /dev/shm
+BUDGET = "TENSORCAST_LORA_BUDGET"  # how many bytes of them one engine keeps
+_DEFAULT_BUDGET = 8 << 30
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*(/[A-Za-z0-9_][A-Za-z0-9._-]*)*")
 _CONFIG, _TENSORS, _COMPLETE = "adapter_config.json", "adapter_model.safetensors", "in-use"
 _MAX_NAME = 512
 _MAX_TRIES, _PAUSE_S, _ABANDONED_S = 100, 0.05, 3600
 
 _held = {}  # folder -> descriptor of the lock that keeps it
+_held_bytes = 0
 
 
 def register():
@@ -80,14 +83,27 @@ def folder_of(artifact):
         if folder in _held:
             return folder
         try:
-            _held[folder] = _locked(folder, fcntl.LOCK_SH)
+            _hold(folder, lambda: _locked(folder, fcntl.LOCK_SH), described["total_bytes"])
         except FileNotFoundError:
             _drop_unused(base)
-            if handle := _made(artifact, described, base, folder):
-                _held[folder] = handle
+            _hold(folder, lambda: _made(artifact, described, base, folder), described["total_bytes"])
         except BlockingIOError:
             time.sleep(_PAUSE_S)  # somebody is removing it
     raise RuntimeError(f"{folder} is made and removed by others again and again")
+
+
+def _hold(folder, make, n_bytes):
+    """Keeps what make() locks. vLLM opens an adapter's folder again whenever it likes, so none goes while the engine lives; and
+    requests name adapters, so what they name has a bound."""
+    global _held_bytes
+    budget = int(os.environ.get(BUDGET) or _DEFAULT_BUDGET)
+    if _held_bytes + n_bytes > budget:
+        raise MemoryError(f"the adapters in memory have {_held_bytes} bytes and this one has {n_bytes}; {BUDGET} allows {budget}: "
+                          "raise it, or start the engine again")
+    handle = make()
+    if handle is not None:
+        _held[folder] = handle
+        _held_bytes += n_bytes
 
 
 def _base():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from typing import NamedTuple, Optional
 
 import tensorcast_client as tc
@@ -64,8 +65,9 @@ def prepare(reference, socket=None, cache=None, options=None):
 def origin_of(model):
     """The Origin of what vLLM calls the model."""
     if not os.path.isdir(model):
+        of_hub = f"; a model of the Hugging Face hub is hf://{model}" if re.fullmatch(r"[\w.-]+/[\w.-]+", model) else ""
         raise ValueError(f"--load-format tensorcast takes a folder or a reference such as gs://bucket/llama, and there is no "
-                         f"folder {model} on this host; a model of the Hugging Face hub is hf://{model}")
+                         f"folder {model} on this host{of_hub}")
     path = os.path.join(model, NOTE)
     if not os.path.exists(path):
         return Origin("disk:" + os.path.abspath(model), None)

@@ -9,12 +9,15 @@ import functools
 import os
 import re
 
+import tensorcast_client as tc
+from tensorcast_client.redact import shown
+
 from . import prewarm
-from .model_folder import prepare
+from .model_folder import origin_of, prepare, with_variant
 from .options import parse
 
 LOAD_FORMAT = "tensorcast"
-_prewarmed = set()  # models
+_prewarmed, _checked = set(), set()  # models
 _REFERENCE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/|~/")  # other paths are folders to vLLM, too
 
 
@@ -30,6 +33,7 @@ def install(engine_args):
             if str(self.load_format).lower() == LOAD_FORMAT:
                 _prewarm(self)
                 resolve(self)
+                _check(self)
             return method(self, *args, **kwargs)
 
         return call
@@ -46,10 +50,37 @@ def _prewarm(arguments):
         prewarm.start(prewarm.of_engine(arguments))
 
 
+def _check(arguments):
+    """Once: a model that the daemon cannot load fails here, in one line, and not in an engine that takes half a minute to start."""
+    if not isinstance(arguments.model, str) or arguments.model in _checked or not os.path.isdir(arguments.model):
+        return
+    options = parse(arguments.model_loader_extra_config)
+    try:
+        with tc.connect(options.socket) as client:
+            with_variant(client.artifact(origin_of(arguments.model).artifact), options).tensor_names
+    except tc.TensorcastError as error:
+        if error.code.name != "UNAVAILABLE" or options.fallback != "if_unavailable":
+            raise _refused(arguments.model, error) from None
+    _checked.add(arguments.model)
+
+
+def _refused(model, error):
+    advice = ""
+    if error.code.name == "UNAVAILABLE" and os.path.isdir(model):
+        advice = """; or let vLLM load the files itself: --model-loader-extra-config '{"fallback": "if_unavailable"}'"""
+    return ValueError(f"--load-format tensorcast cannot load {shown(model)}: {error}{advice}")
+
+
 def resolve(arguments):
     """Puts folders in place of the references in EngineArgs: of the model, its tokenizer and a draft model."""
     options = parse(arguments.model_loader_extra_config)
-    folder_of = functools.partial(prepare, socket=options.socket)
+
+    def folder_of(model, **more):
+        try:
+            return prepare(model, socket=options.socket, **more)
+        except tc.TensorcastError as error:
+            raise _refused(model, error) from None
+
     draft = arguments.speculative_config
     if isinstance(draft, dict) and is_reference(draft.get("model")):
         arguments.speculative_config = {**draft, "model": folder_of(draft["model"])}
