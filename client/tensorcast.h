@@ -199,6 +199,7 @@ struct tc_view *tc_sharding_view(const struct tc_sharding *sharding, const struc
                                  struct tc_error *error);
 void tc_view_release(struct tc_view *view); /* accepts NULL */
 
+/* GENERIC is what reports call generic_byte_range, LOCAL tensor_batched_local, COLLECTIVE owner_file_collective. */
 enum tc_executor { TC_EXECUTOR_AUTO, TC_EXECUTOR_GENERIC, TC_EXECUTOR_LOCAL, TC_EXECUTOR_COLLECTIVE };
 enum tc_collective { TC_COLLECTIVE_AUTO, TC_COLLECTIVE_REQUIRED, TC_COLLECTIVE_DISABLED };
 /* Where tensors begin in memory of the daemon: as they lie in their files, so that a disk writes them where they belong, or

@@ -57,7 +57,7 @@ static int read_name(const struct config_key *key, const char *text, uint64_t *n
     if (n_prefix && strncasecmp(text, key->names_prefix, n_prefix) == 0)
         text += n_prefix;
     for (*number = 0; key->names[*number]; ++*number) {
-        if (strcasecmp(text, key->names[*number]) == 0)
+        if (strcasecmp(text, key->names[*number]) == 0 || (key->aliases && strcasecmp(text, key->aliases[*number]) == 0))
             return 0;
     }
     return -1;

@@ -1,7 +1,8 @@
-/* The three ways to move bytes, and every name under which people meet them.
+/* The three ways to move bytes, and their names.
  *
- * One row per executor: in plans and reports; in the configuration; as an option of the command; and as the event of its
- * log lines, which is what operators of the original system search for. Constant data. Any thread. */
+ * One row per executor: its name in options, plans and reports; that of the original system, in the configuration; a short
+ * one, which options take as well; and the event of its log lines, which is what operators of the original system search
+ * for. Constant data. Any thread. */
 #ifndef CONFIG_EXECUTOR_H
 #define CONFIG_EXECUTOR_H
 
@@ -11,15 +12,15 @@
     X(TENSOR_BATCHED_LOCAL, "tensor_batched_local", "TENSOR_AWARE_LOCAL", "local", "local_batched_disk_load") \
     X(OWNER_FILE_COLLECTIVE, "owner_file_collective", "OWNER_FILE_COLLECTIVE", "collective", "collective_disk_load")
 
-#define EXECUTOR_ID(id, report, preference, option, event) EXECUTOR_##id,
-#define EXECUTOR_PREFERENCE_ID(id, report, preference, option, event) EXECUTOR_PREFERENCE_##id,
+#define EXECUTOR_ID(id, name, preference, alias, event) EXECUTOR_##id,
+#define EXECUTOR_PREFERENCE_ID(id, name, preference, alias, event) EXECUTOR_PREFERENCE_##id,
 enum executor { EXECUTORS(EXECUTOR_ID) EXECUTOR_COUNT };
 /* What a request or the configuration asks for; the numbers are those of the protocol. */
 enum executor_preference { EXECUTOR_PREFERENCE_AUTO, EXECUTORS(EXECUTOR_PREFERENCE_ID) };
 /* clang-format on */
 
 extern const char *const executor_names[], *const executor_events[]; /* by enum executor */
-/* By enum executor_preference, "AUTO" and "auto" first; they end in NULL. */
-extern const char *const executor_preference_names[], *const executor_option_names[];
+/* By enum executor_preference, "AUTO" and "auto" first; they end in NULL. The aliases are taken and never shown. */
+extern const char *const executor_preference_names[], *const executor_option_names[], *const executor_option_aliases[];
 
 #endif

@@ -193,8 +193,9 @@ static const struct config_key keys_after_stores[] = {
      .help = "Lets the owner-file collective executor be chosen for groups that load together: what several ranks need is read "
              "once."},
     {"engine.materialization_strategy.executor_preference", CONFIG_ENUM, STRATEGY(executor_preference), .fallback = "AUTO",
-     .names = executor_preference_names, .names_prefix = "MATERIALIZATION_STRATEGY_EXECUTOR_PREFERENCE_", .reloadable = true,
-     .help = "Executor for requests that name none. AUTO: the cheapest that is eligible."},
+     .names = executor_preference_names, .aliases = executor_option_names, .names_prefix = "MATERIALIZATION_STRATEGY_EXECUTOR_PREFERENCE_", .reloadable = true,
+     .help = "Executor for requests that name none. AUTO: the cheapest that is eligible. TENSOR_AWARE_LOCAL is tensor_batched_local, as "
+             "options and reports call it, and may be written so."},
     {"engine.materialization_strategy.owner_file_collective_peak_bytes_budget", CONFIG_SIZE,
      STRATEGY(owner_file_collective_peak_bytes_budget), .fallback = "8GB", .max = LARGEST_SIZE, .reloadable = true,
      .help = "Temporary memory that a collective load may take at its peak."},

@@ -35,6 +35,7 @@ struct config_key {
     const char *fallback;     /* the default, as it would be written in the file */
     uint64_t min, max;        /* of numbers */
     const char *const *names; /* of an enum, ending in NULL */
+    const char *const *aliases; /* the same in other words, which are taken and never shown; NULL = none */
     const char *names_prefix; /* may stand before each name; NULL = none */
     bool may_be_empty;        /* texts and paths */
     bool reloadable;          /* a SIGHUP can change it */

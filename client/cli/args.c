@@ -33,6 +33,7 @@ static int take_file_limit(void *data, const char *value, struct error *error);
 static int take_dtype(void *data, const char *value, struct error *error);
 static int take_input(void *data, const char *value, struct error *error);
 static int take_watch(void *data, const char *value, struct error *error);
+static int take_executor(void *data, const char *value, struct error *error);
 
 static const char *const memories[] = {
     [TC_MEMORY_COPIED] = "copied", [TC_MEMORY_AUTO] = "auto", [TC_MEMORY_MAPPED] = "mapped", NULL};
@@ -86,8 +87,8 @@ static const struct option_row rows[] = {
      OPTIONS_VARIANT, OPTION_CALL, 0, NULL, take_setting},
     {"dtype", "TYPE", "convert floating-point tensors: bfloat16, float16, float32, ... or BF16, F16, F32, ...",
      OPTIONS_VARIANT | OPTIONS_EXPORT, OPTION_CALL, 0, NULL, take_dtype},
-    {"executor", "WHICH", "auto, generic, local or collective", OPTIONS_STRATEGY, OPTION_CHOICE, AT(load.executor),
-     executor_option_names, NULL},
+    {"executor", "WHICH", "auto, generic_byte_range, tensor_batched_local or owner_file_collective", OPTIONS_STRATEGY,
+     OPTION_CALL, 0, executor_option_names, take_executor},
     {"collective", "HOW", "auto, required or disabled", OPTIONS_STRATEGY, OPTION_CHOICE, AT(load.collective), collectives,
      NULL},
     {"placement", "HOW", "where tensors begin: source, so that disks write them in place, or packed, in view order",
@@ -279,6 +280,16 @@ static int take_watch(void *data, const char *value, struct error *error)
     return option_parse_time(value, every_ms) && *every_ms > 0
                ? 0
                : usage_error(error, "--watch is a time above 0 such as 1, 0.5 or 10s, not '%s'", option_shown(value));
+}
+
+static int take_executor(void *data, const char *value, struct error *error)
+{
+    static const struct option_row row = {.name = "executor", .choices = executor_option_names};
+    int *executor = &((struct args *)data)->load.executor;
+    for (*executor = 0; executor_option_aliases[*executor]; ++*executor)
+        if (strcmp(executor_option_aliases[*executor], value) == 0)
+            return 0;
+    return option_take_choice(&row, value, executor, error);
 }
 
 /* --- words --- */

@@ -38,7 +38,7 @@ static const char *const examples[COMMAND_COUNT] = {
     [COMMAND_LOAD] = "tensorcast load ./llama --tp-size 4 --tp-rank 1\n"
                      "tensorcast load gs://bucket/llama --slice 'lm_head.weight[0:1000, :]' --out - | wc -c",
     [COMMAND_EXPLAIN] = "tensorcast explain /models/llama\n"
-                        "tensorcast explain /models/llama --tp-size 4 --tp-rank 1 --executor local",
+                        "tensorcast explain /models/llama --tp-size 4 --tp-rank 1 --executor tensor_batched_local",
     [COMMAND_STATUS] = "tensorcast status\ntensorcast status --json | jq .memory",
     [COMMAND_PREWARM] = "tensorcast prewarm /models/llama /models/qwen --pin\n"
                         "tensorcast prewarm s3://bucket/llama --tp-size 4 --tp-rank 0 --detach",

@@ -184,7 +184,7 @@ static void print_zsh_text(const char *text, FILE *out)
 
 static void print_zsh_option(const struct option_row *option, FILE *out)
 {
-    fprintf(out, " \\\n                '%s--%s%s[", option->kind == OPTION_CALL ? "*" : "", option->name,
+    fprintf(out, " \\\n                '%s--%s%s[", option->kind == OPTION_CALL && !option->choices ? "*" : "", option->name,
             option->value ? "=" : "");
     print_zsh_text(option->help, out);
     fputc(']', out);

@@ -52,7 +52,7 @@ static bool parse_real(const char *value, double *number)
 
 int option_take_choice(const struct option_row *row, const char *value, int *choice, struct error *error)
 {
-    char list[128] = "";
+    char list[256] = "";
     for (*choice = 0; row->choices[*choice]; ++*choice) {
         if (strcmp(row->choices[*choice], value) == 0)
             return 0;

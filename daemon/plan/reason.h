@@ -10,78 +10,78 @@
 /* clang-format off */
 #define REASONS(X) \
     X(ELIGIBLE, "eligible", "", "all", "it may run; of generic: from a remote source it reads joined extents, not exactly") \
-    X(EXACT_GENERIC_FALLBACK, "exact_generic_fallback", "", "generic", "always") \
-    X(LOCAL_NO_SEGMENTS, "target_not_gpu:no_direct_segments", "", "local", \
+    X(EXACT_GENERIC_FALLBACK, "exact_generic_fallback", "", "generic_byte_range", "always") \
+    X(LOCAL_NO_SEGMENTS, "target_not_gpu:no_direct_segments", "", "tensor_batched_local", \
       "the target's memory has no address that sources can read into. Host memory has one; the name is that of the " \
       "original system, which knew only GPUs") \
-    X(SOURCE_NOT_DISK, "source_not_disk", "", "local", \
+    X(SOURCE_NOT_DISK, "source_not_disk", "", "tensor_batched_local", \
       "the source is an object store: generic reads it in few large requests") \
-    X(LOCAL_STRATEGY_DISABLED, "strategy_disabled", "", "local", "set `enable_local_batched_disk_load: true`") \
-    X(LOCAL_PEAK_BUDGET, "peak_budget_exceeded", "", "local", "less than 64 KiB of staging: raise `memory.staging_budget`") \
-    X(LOCAL_TIME, "local_estimated_time_exceeds_generic", "", "local", \
+    X(LOCAL_STRATEGY_DISABLED, "strategy_disabled", "", "tensor_batched_local", "set `enable_local_batched_disk_load: true`") \
+    X(LOCAL_PEAK_BUDGET, "peak_budget_exceeded", "", "tensor_batched_local", "less than 64 KiB of staging: raise `memory.staging_budget`") \
+    X(LOCAL_TIME, "local_estimated_time_exceeds_generic", "", "tensor_batched_local", \
       "the cost gate `time` is against it; asking for the executor passes the gate") \
-    X(LOCAL_SOURCE_BYTES, "local_source_amplification_exceeds_generic", "", "local", \
+    X(LOCAL_SOURCE_BYTES, "local_source_amplification_exceeds_generic", "", "tensor_batched_local", \
       "the cost gate `source_bytes` is against it; asking for the executor passes the gate") \
-    X(COLLECTIVE_POLICY_DISABLED, "collective_policy_disabled", "", "collective", \
+    X(COLLECTIVE_POLICY_DISABLED, "collective_policy_disabled", "", "owner_file_collective", \
       "the request said `--collective disabled`") \
-    X(COLLECTIVE_NO_SEGMENTS, "target_not_gpu:no_direct_segments", "", "collective", \
+    X(COLLECTIVE_NO_SEGMENTS, "target_not_gpu:no_direct_segments", "", "owner_file_collective", \
       "as for local: the transport of this build delivers to host addresses") \
-    X(COLLECTIVE_STRATEGY_DISABLED, "strategy_disabled", "", "collective", "set `enable_owner_file_collective: true`") \
-    X(GROUP_MISSING, "collective_group_missing", "", "collective", "pass `--group`, `--rank` and `--world-size`") \
-    X(LOCALITY_HOST_LOCAL, "source_locality_host_local", "", "collective", \
+    X(COLLECTIVE_STRATEGY_DISABLED, "strategy_disabled", "", "owner_file_collective", "set `enable_owner_file_collective: true`") \
+    X(GROUP_MISSING, "collective_group_missing", "", "owner_file_collective", "pass `--group`, `--rank` and `--world-size`") \
+    X(LOCALITY_HOST_LOCAL, "source_locality_host_local", "", "owner_file_collective", \
       "the request says that every host has its own copy") \
-    X(SHARED_SOURCE_UNPROVEN, "shared_source_unproven", "", "collective", \
+    X(SHARED_SOURCE_UNPROVEN, "shared_source_unproven", "", "owner_file_collective", \
       "pass `--source-locality shared_source` or `--source-sharing-domain`; a guess from the file system is never " \
       "proof. Or `owner_file_collective_shared_fs_only: false`") \
-    X(FILESYSTEM_HOST_LOCAL, "source_locality_host_local", ":ext4", "collective", \
+    X(FILESYSTEM_HOST_LOCAL, "source_locality_host_local", ":ext4", "owner_file_collective", \
       "that proof was waived, but the file system is one of a single host (ext2 to ext4, xfs, btrfs, zfs, tmpfs, squashfs, erofs; " \
       "all others count as network): pass the proof") \
-    X(COLLECTIVE_PEAK_BUDGET, "peak_budget_exceeded", "", "collective", \
+    X(COLLECTIVE_PEAK_BUDGET, "peak_budget_exceeded", "", "owner_file_collective", \
       "batches in flight exceed `owner_file_collective_peak_bytes_budget`: lower `_batch_bytes`, " \
       "`_dim1_staging_bytes` or `_max_inflight_batches`") \
-    X(OWNER_SKEW, "owner_skew_threshold_exceeded", "", "collective", \
+    X(OWNER_SKEW, "owner_skew_threshold_exceeded", "", "owner_file_collective", \
       "one tensor or batch is too much for one rank: lower `_batch_bytes` or raise `_max_owner_skew_ratio`") \
-    X(DEDUP_SAVING, "dedup_saving_below_threshold", "", "collective", \
+    X(DEDUP_SAVING, "dedup_saving_below_threshold", "", "owner_file_collective", \
       "less than `_min_dedup_saving_bytes` would be read once instead of once per rank") \
-    X(RESIDUAL, "residual_fallback_requires_generic_executor", "", "collective", \
+    X(RESIDUAL, "residual_fallback_requires_generic_executor", "", "owner_file_collective", \
       "ranks want patterns of a tensor that do not line up; `owner_file_collective_allow_mixed_residual: true` " \
       "reads those beside the batches") \
-    X(GROUP_ASSEMBLE_TIMEOUT, "group_assemble_timeout", ":missing=1,3", "collective", \
+    X(GROUP_ASSEMBLE_TIMEOUT, "group_assemble_timeout", ":missing=1,3", "owner_file_collective", \
       "these ranks did not come within `owner_file_collective_group_assemble_timeout` of the first one") \
-    X(SOURCE_CHANGED, "source_changed", ":rank=1", "collective", \
+    X(SOURCE_CHANGED, "source_changed", ":rank=1", "owner_file_collective", \
       "rank 1 came with another version of the artifact: it was changed while the group assembled. Load it again " \
       "on all ranks") \
-    X(GROUP_CLOSED, "group_closed", ":<why>", "collective", \
+    X(GROUP_CLOSED, "group_closed", ":<why>", "owner_file_collective", \
       "this rank came after its group had given up, for that reason; it did not wait again. Start the ranks " \
       "together, or raise the timeout") \
-    X(GROUP_MEMBER_DECLINED, "group_member_declined", ":rank=1:<why>", "collective", \
+    X(GROUP_MEMBER_DECLINED, "group_member_declined", ":rank=1:<why>", "owner_file_collective", \
       "that rank's own plan is not the collective: give all ranks the same options") \
-    X(GROUP_MEMBER_FAILED, "group_member_failed", ":rank=1:<reason>", "collective", \
+    X(GROUP_MEMBER_FAILED, "group_member_failed", ":rank=1:<reason>", "owner_file_collective", \
       "there was no memory for that rank; it has got the error") \
-    X(JOINT_PLAN_MEMORY, "joint_plan_memory_exceeded", ":METADATA_EXCEEDED", "collective", \
+    X(JOINT_PLAN_MEMORY, "joint_plan_memory_exceeded", ":METADATA_EXCEEDED", "owner_file_collective", \
       "there was no memory for what the ranks' plans have in common, by the budget or on the host; each rank loads by " \
       "itself. Raise `memory.metadata_budget`") \
-    X(GROUP_RUNS_ALREADY, "group_runs_already", "", "collective", \
+    X(GROUP_RUNS_ALREADY, "group_runs_already", "", "owner_file_collective", \
       "this rank left the group (its client died) and came back while the others were loading") \
-    X(TRANSPORT_UNAVAILABLE, "transport_unavailable", ":nccl", "collective", \
+    X(TRANSPORT_UNAVAILABLE, "transport_unavailable", ":nccl", "owner_file_collective", \
       "`engine.collective_transport` names what this build or host does not have; the log says at start what was " \
       "looked for. `auto` takes what there is") \
-    X(TRANSPORT_NEEDS_GPUS, "transport_needs_gpus", ":nccl", "collective", \
+    X(TRANSPORT_NEEDS_GPUS, "transport_needs_gpus", ":nccl", "owner_file_collective", \
       "that transport delivers between GPUs, and a rank loads into host memory") \
-    X(TRANSPORT_NEEDS_A_GPU_PER_RANK, "transport_needs_a_gpu_per_rank", ":nccl", "collective", \
+    X(TRANSPORT_NEEDS_A_GPU_PER_RANK, "transport_needs_a_gpu_per_rank", ":nccl", "owner_file_collective", \
       "two ranks load into one GPU: `loopback` serves them") \
-    X(TRANSPORT_PEAK_BUDGET, "transport_peak_budget_exceeded", ":nccl", "collective", \
+    X(TRANSPORT_PEAK_BUDGET, "transport_peak_budget_exceeded", ":nccl", "owner_file_collective", \
       "it holds whole batches, and those in flight exceed `_peak_bytes_budget`; or a GPU's share of that is less " \
       "than 64 MiB") \
-    X(TRANSPORT_DEVICE_BUDGET, "transport_device_budget_exceeded", ":nccl", "collective", \
+    X(TRANSPORT_DEVICE_BUDGET, "transport_device_budget_exceeded", ":nccl", "owner_file_collective", \
       "beside what a rank loads, its GPU's budget has less than 64 MiB to stage in: raise `devices.memory_budget`") \
-    X(TRANSPORT_FAILED, "transport_failed", ":nccl:<reason>", "collective", \
+    X(TRANSPORT_FAILED, "transport_failed", ":nccl:<reason>", "owner_file_collective", \
       "it failed in mid-run; or the configuration insists on it and it could not be opened for this group. With " \
       "`auto` the group uses `loopback` in the latter case, and the log has `transport_failed`") \
-    X(PREFERS_OTHER_EXECUTOR, "prefers_other_executor", "", "collective", \
+    X(PREFERS_OTHER_EXECUTOR, "prefers_other_executor", "", "owner_file_collective", \
       "only as `collective.skip_reason`: it may run, and the selection reason says why another executor did") \
-    X(FROM_REPLICA, "from_replica", "", "collective", "only as `collective.skip_reason`: the bytes were in memory already") \
-    X(FILES_HANDED_OUT, "files_handed_out", "", "collective", \
+    X(FROM_REPLICA, "from_replica", "", "owner_file_collective", "only as `collective.skip_reason`: the bytes were in memory already") \
+    X(FILES_HANDED_OUT, "files_handed_out", "", "owner_file_collective", \
       "only as `collective.skip_reason`: the client got the files' own pages, and nothing was read for it") \
     X(AUTO_LOCAL, "auto_prefers_local_batched", "", NULL, "nothing; the usual case") \
     X(AUTO_GENERIC, "auto_generic", ":<why not local>,<why not collective>", NULL, \

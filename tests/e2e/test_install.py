@@ -163,9 +163,9 @@ def test_bash_completes_commands_options_values_and_tensors(tree, tmp_path):
     with_command = {**os.environ, "PATH": f"{os.path.dirname(CLI)}:{os.environ['PATH']}"}
     assert {"inspect", "load", "explain", "status", "prewarm", "release", "verify"} <= set(complete("tensorcast", ""))
     assert "--digest" in complete("tensorcast", "load", "--di")
-    assert {"auto", "generic", "local", "collective"} <= set(complete("tensorcast", "load", "--executor", ""))
+    assert {"auto", "generic_byte_range", "tensor_batched_local", "owner_file_collective"} == set(complete("tensorcast", "load", "--executor", ""))
     assert {"gs://", "s3://", "hf://", "disk:"} <= set(complete("tensorcast", "inspect", ""))
-    assert complete("tensorcast", "load", "--executor", "=", "lo") == complete("tensorcast", "load", "--executor", "lo") == ["local"]
+    assert complete("tensorcast", "load", "--executor", "=", "te") == complete("tensorcast", "load", "--executor", "te") == ["tensor_batched_local"]
     assert complete("tensorcast", "load", "--executor", "=") == complete("tensorcast", "load", "--executor", "")
     assert "bash" in complete("tensorcast", "completion", "b") and "--pin" in complete("tensorcast", "prewarm", "--p")
     assert complete("tensorcast", "activations", "est") == ["estimate"]

@@ -290,6 +290,14 @@ def test_explain_plans_without_loading(fake, client, tensors):
     assert not fake.asked("Materialize") and "tensors" not in plan
 
 
+@pytest.mark.parametrize("name, short, number", [("auto", "auto", 0), ("generic_byte_range", "generic", 1), ("tensor_batched_local", "local", 2),
+                                                 ("owner_file_collective", "collective", 3)])
+def test_an_executor_has_the_name_that_reports_give_it_and_a_short_one(name, short, number):
+    assert tc.Options(executor=name).policy()["executor"] == tc.Options(executor=short).policy()["executor"] == number
+    with pytest.raises(ValueError, match="it is one of auto, generic_byte_range, tensor_batched_local, owner_file_collective$"):
+        tc.Options(executor=name[:3])
+
+
 def test_options_reach_the_wire(fake, client, tensors):
     options = tc.Options(executor="local", collective="disabled", group=tc.CollectiveLoadGroup("g", 1, 4),
                          source_locality="shared_source", source_sharing_domain="nfs")

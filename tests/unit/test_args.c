@@ -171,14 +171,24 @@ static void a_group_is_whole_or_not_there(void **state)
 static void a_choice_is_one_of_its_words(void **state)
 {
     (void)state;
-    assert_taken("load|disk:/m|--executor|collective");
-    assert_int_equal(args.load.executor, TC_EXECUTOR_COLLECTIVE);
+    static const char *const executors[][2] = {
+        {"load|disk:/m|--executor|generic_byte_range", "load|disk:/m|--executor=generic"},
+        {"load|disk:/m|--executor|tensor_batched_local", "load|disk:/m|--executor=local"},
+        {"load|disk:/m|--executor|owner_file_collective", "load|disk:/m|--executor=collective"}};
+    for (int i = 0; i < 3; i++)
+        for (int is_short = 0; is_short < 2; is_short++) {
+            assert_taken(executors[i][is_short]);
+            assert_int_equal(args.load.executor, TC_EXECUTOR_GENERIC + i);
+        }
+    assert_taken("load|disk:/m|--executor|auto");
+    assert_int_equal(args.load.executor, TC_EXECUTOR_AUTO);
     assert_taken("inspect|disk:/m|--index=canonical");
     assert_int_equal(args.output.index, INDEX_CANONICAL);
     assert_refused("inspect|disk:/m|--index|none", "source, canonical");
     assert_taken("inspect|disk:/m");
     assert_int_equal(args.output.index, INDEX_NONE);
-    assert_refused("load|disk:/m|--executor|fastest", "auto, generic, local, collective");
+    assert_refused("load|disk:/m|--executor|fastest",
+                   "auto, generic_byte_range, tensor_batched_local, owner_file_collective");
     assert_refused("explain|disk:/m|--source-locality|far", "host_local");
     assert_refused("explain|disk:/m|--collective|perhaps", "required");
 }

@@ -489,6 +489,20 @@ static void executor_names_are_those_of_the_wire(void **state)
     assert_string_equal(executor_preference_names[EXECUTOR_PREFERENCE_OWNER_FILE_COLLECTIVE], "OWNER_FILE_COLLECTIVE");
 }
 
+static void an_executor_may_have_the_name_that_reports_give_it(void **state)
+{
+    static const char *const names[] = {"tensor_batched_local", "TENSOR_BATCHED_LOCAL", "tensor_aware_local",
+                                        "MATERIALIZATION_STRATEGY_EXECUTOR_PREFERENCE_TENSOR_BATCHED_LOCAL"};
+    char text[256];
+    (void)state;
+    for (size_t i = 0; i < COUNT(names); i++) {
+        snprintf(text, sizeof text, STRATEGY "executor_preference: %s\n", names[i]);
+        const struct config *config = parse(text);
+        assert_int_equal(config->engine.strategy.executor_preference, EXECUTOR_PREFERENCE_TENSOR_BATCHED_LOCAL);
+        config_destroy(config);
+    }
+}
+
 static void destroying_nothing_or_the_defaults_is_harmless(void **state)
 {
     (void)state;
@@ -515,6 +529,7 @@ int main(void)
         cmocka_unit_test(trusted_roots_that_overlap_or_are_relative_are_refused),
         cmocka_unit_test(at_most_256_roots_are_taken),
         cmocka_unit_test(executor_names_are_those_of_the_wire),
+        cmocka_unit_test(an_executor_may_have_the_name_that_reports_give_it),
         cmocka_unit_test(destroying_nothing_or_the_defaults_is_harmless),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

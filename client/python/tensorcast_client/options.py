@@ -9,17 +9,19 @@ from typing import Literal, Optional
 
 from . import errors
 
-_EXECUTORS = {"auto": 0, "generic": 1, "local": 2, "collective": 3}
+_EXECUTORS = {"auto": 0, "generic_byte_range": 1, "tensor_batched_local": 2, "owner_file_collective": 3}
+_EXECUTOR_ALIASES = {"generic": 1, "local": 2, "collective": 3}
 _COLLECTIVE = {"auto": 0, "required": 1, "disabled": 2}
 _LOCALITY = {"auto": 0, "host_local": 1, "shared_source": 2}
 _MEMORY = {"auto": 1, "copied": 2, "mapped": 3}
 _FOR_THE_PACKAGE = {"memory_preference", "of", "policy", "topology"}  # not what users look for
 
 
-def _one_of(choices, what, value):
-    if value not in choices:
+def _one_of(choices, what, value, aliases=None):
+    named = {**choices, **(aliases or {})}
+    if value not in named:
         raise errors.invalid(f"{what} is {value!r}; it is one of {', '.join(choices)}", "BAD_OPTION")
-    return choices[value]
+    return named[value]
 
 
 @dataclass(frozen=True)
@@ -40,13 +42,14 @@ class CollectiveLoadGroup:
 
 @dataclass(frozen=True)
 class Options:
-    """executor: auto, generic, local or collective. collective: auto, required or disabled. group: who loads together.
+    """executor: auto, generic_byte_range, tensor_batched_local or owner_file_collective, as reports name them (or generic,
+    local, collective). collective: auto, required or disabled. group: who loads together.
     source_locality: auto, host_local or shared_source. source_sharing_domain: a name that hosts sharing one source agree
     on. deadline: seconds from the call, None for no limit. allow_missing_shards: of PyTorch's DCP shards, a rank that saved
     nothing has no file; see Client.artifact(). memory: copied, mapped (the files' own pages, or an error where their bytes
     could change), or auto, which maps where that is possible and faster (docs/mapped.md)."""
 
-    executor: Literal["auto", "generic", "local", "collective"] = "auto"
+    executor: Literal["auto", "generic_byte_range", "tensor_batched_local", "owner_file_collective", "generic", "local", "collective"] = "auto"
     collective: Literal["auto", "required", "disabled"] = "auto"
     group: Optional[CollectiveLoadGroup] = None
     source_locality: Literal["auto", "host_local", "shared_source"] = "auto"
@@ -79,7 +82,7 @@ class Options:
 
     def policy(self):
         """Fields of RetrievalPolicy."""
-        return {"executor": _one_of(_EXECUTORS, "executor", self.executor),
+        return {"executor": _one_of(_EXECUTORS, "executor", self.executor, _EXECUTOR_ALIASES),
                 "collective": _one_of(_COLLECTIVE, "collective", self.collective)}
 
     def memory_preference(self):

@@ -8,7 +8,7 @@ from typing import Optional, Union
 COLLECTIVE_POLICIES = {"disable_collective": "disabled", "allow_not_eligible_fallback": "auto",
                        "require_collective": "required"}
 _CHOICES = {
-    "executor": ("auto", "generic", "local", "collective"),
+    "executor": ("auto", "generic_byte_range", "tensor_batched_local", "owner_file_collective", "generic", "local", "collective"),
     "collective_policy": tuple(COLLECTIVE_POLICIES),
     "collective_hint": ("auto", "always", "never"),
     "source_locality": ("auto", "host_local", "shared_source"),
