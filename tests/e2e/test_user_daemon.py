@@ -103,6 +103,46 @@ def test_it_appends_below_home_and_nowhere_else_without_a_configuration(own, tmp
     assert told["activations"]["roots"] == [str(own.home)]
 
 
+OPEN = ("import sys, numpy as np, tensorcast_client as tc\n"
+        "with tc.connect('/nowhere.sock').activation_store(sys.argv[1], host=int(sys.argv[2]), own_daemon=True) as store:\n"
+        "    store.append(0, {1: np.zeros(5, np.float32)})\n"
+        "(number, layers), = tc.connect('/nowhere.sock').activation_store(sys.argv[1] + f'/host_00{sys.argv[2]}', own_daemon=True).samples()\n"
+        "print(tc.connect().status()['pid'], number)")
+
+
+def test_a_program_that_appends_starts_it_where_it_does_not_run_and_it_stays(own, tmp_path):
+    """Below a folder beside the home, and for processes that come together."""
+    env = {**own.env, "PATH": f"{DAEMON.parent}:{own.env['PATH']}", "PYTHONPATH": os.environ.get("PYTHONPATH", "")}
+    words = [sys.executable, "-c", OPEN, f"disk:{tmp_path}/scratch/acts"]
+    pid = None
+    try:
+        both = [subprocess.Popen([*words, str(host)], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for host in (1, 2)]
+        told = [process.communicate(timeout=60) for process in both]
+        assert all(process.returncode == 0 for process in both), told
+        pid = int(told[0][0].split()[0])
+        assert {out for out, _ in told} == {f"{pid} 0\n"}
+        last = subprocess.run([*words, "3"], env=env, capture_output=True, text=True)
+        assert last.stdout == f"{pid} 0\n", last
+        assert "event=ready" in (own.home / ".local/state/tensorcast/daemon.log").read_text()
+    finally:
+        if pid:
+            os.kill(pid, signal.SIGTERM)
+    assert soon(lambda: not Path(f"/proc/{pid}").exists())
+
+
+def test_a_daemon_that_cannot_be_started_says_why(own, tmp_path):
+    env = {**own.env, "PYTHONPATH": os.environ.get("PYTHONPATH", "")}
+    words = [sys.executable, "-c", OPEN, f"disk:{tmp_path}/acts", "1"]
+    missing = subprocess.run(words, env={**env, "PATH": str(tmp_path)}, capture_output=True, text=True)
+    assert missing.returncode != 0 and "tensorcastd is not in PATH" in missing.stderr, missing
+    file = own.home / ".config/tensorcast/store_daemon_config.yaml"
+    file.parent.mkdir(parents=True)
+    file.write_text("memory: {host_budget: much}\n")
+    broken = subprocess.run(words, env={**env, "PATH": f"{DAEMON.parent}:{env['PATH']}"}, capture_output=True, text=True)
+    log = own.home / ".local/state/tensorcast/daemon.log"
+    assert broken.returncode != 0 and f"see {log}" in broken.stderr and "memory.host_budget" in log.read_text(), broken
+
+
 def test_what_a_file_says_wins(own, tmp_path):
     file = own.home / ".config/tensorcast/store_daemon_config.yaml"
     file.parent.mkdir(parents=True)

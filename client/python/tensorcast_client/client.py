@@ -8,7 +8,7 @@ import stat
 import threading
 from collections.abc import Iterable
 
-from . import errors, report
+from . import errors, own_daemon as own_daemons, report
 from .activations import ActivationStore
 from .answers import Released, Status
 from .artifact import Artifact
@@ -47,12 +47,16 @@ def connect(address: str | os.PathLike[str] | None = None, timeout: float | None
 def _default_sockets():
     """(the socket of the daemon that is ours by default, the other one that was looked at): the system's daemon, unless only this
     user's own (`tensorcastd --user`) is there for us."""
-    folder = _runtime_folder()
-    own = f"{folder}/daemon.sock"
-    is_trusted = folder.startswith("/") and (_named_folder() or _is_own(folder))
-    if is_trusted and not os.access(DEFAULT_SOCKET, os.W_OK) and os.access(own, os.W_OK):
+    own = f"{_runtime_folder()}/daemon.sock"
+    if _is_trusted(own) and not os.access(DEFAULT_SOCKET, os.W_OK) and os.access(own, os.W_OK):
         return own, DEFAULT_SOCKET
     return DEFAULT_SOCKET, own
+
+
+def _is_trusted(own):
+    """Whether the socket of this user's own daemon lies where nobody else could have made it."""
+    folder = os.path.dirname(own)
+    return folder.startswith("/") and bool(_named_folder() or _is_own(folder))
 
 
 def _runtime_folder():
@@ -145,14 +149,26 @@ class Client:
         return Artifact(self, parse(reference), allow_missing_shards)
 
     def activation_store(self, reference: str | os.PathLike[str], host: int | None = None, *, segment_bytes: int | str = "1GiB",
-                         narrow: str | None = None, upload: str | None = None, keep_local: bool = True) -> ActivationStore:
+                         narrow: str | None = None, upload: str | None = None, keep_local: bool = True,
+                         own_daemon: bool = False) -> ActivationStore:
         """A store of activations, such as "disk:/data/acts" (docs/activations.md).
 
         host: the number under which this process appends; one writer each. Without it the store is read-only.
         segment_bytes: how large a segment gets before the next one is begun.
         narrow: "auto" stores 32-bit floats whose lower 16 bits are all zero as BF16; they come back as they were.
-        upload: where sealed segments go, "gs://bucket/acts"; keep_local=False deletes them here once they are there."""
-        return ActivationStore(self, reference, host, segment_bytes, narrow, upload, keep_local)
+        upload: where sealed segments go, "gs://bucket/acts"; keep_local=False deletes them here once they are there.
+        own_daemon: through this user's own daemon and not this client's; `tensorcastd --user` is started when it does not run."""
+        client = self._of_own_daemon(parse(reference)) if own_daemon else self
+        return ActivationStore(client, reference, host, segment_bytes, narrow, upload, keep_local)
+
+    def _of_own_daemon(self, reference):
+        own = f"{_runtime_folder()}/daemon.sock"
+        scheme, _, folder = reference.partition(":")
+        if _is_trusted(own) or not os.path.lexists(os.path.dirname(own)):
+            own_daemons.ensure(own, folder if scheme == "disk" else None, self.timeout)
+        if not _is_trusted(own):
+            raise errors.invalid(f"{os.path.dirname(own)} is not yours alone: remove it, or set XDG_RUNTIME_DIR", "FOREIGN_FOLDER")
+        return Client(_checked_path(own), self.first_answer_timeout)
 
     def ask(self, method, request, answer_table, timeout):
         """Sends one request and decodes the answer."""
