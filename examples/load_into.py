@@ -42,7 +42,7 @@ def main():
     for what in ("first", "again"):
         start = time.perf_counter()
         report = view.load_into(targets, fills=fills, cover={"fused": fused})
-        print(f"{what}: {report['bytes']['target'] / 1e6:.1f} MB into {list(fused.shape)} of {fused.dtype} in "
+        print(f"{what}: {report['bytes']['target'] / 2**20:.1f} MiB into {list(fused.shape)} of {fused.dtype} in "
               f"{1e3 * (time.perf_counter() - start):.1f} ms, {report['executor']}")
     assert all(targets[name].tobytes() == tensor.tobytes() for name, tensor in wanted.items())
     assert not arguments.pad or not np.asarray(targets["padding"]).view(np.uint8).any()

@@ -45,7 +45,7 @@ def main():
     options = tc.Options(group=tc.CollectiveLoadGroup("example", args.tp_rank, args.tp_size)) if args.tp_size > 1 else None
 
     def progress(stage, done, total):
-        print(f"\r{stage:8} {done / 1e6:10.1f} of {total / 1e6:.1f} MB", end="", file=sys.stderr)
+        print(f"\r{stage:8} {done / 2**20:10.1f} of {total / 2**20:.1f} MiB", end="", file=sys.stderr)
 
     tensors = view.tensor_dict(device="cpu", framework="torch", progress=progress, options=options)
     print(file=sys.stderr)

@@ -122,6 +122,14 @@ def test_blocks_come_out_of_the_files_own_pages_aligned_or_not(client, part):
     del arrays
 
 
+def test_a_reference_is_loaded_as_its_artifact_is(client, small, monkeypatch):
+    monkeypatch.setenv("TENSORCAST_SOCKET", client.socket_path)
+    wanted = load(small)
+    assert all(np.array_equal(array, wanted[name], equal_nan=True) for name, array in load(str(SMALL)).items())
+    with pytest.raises(tc.InvalidRequestError, match="load takes an artifact, a view or a reference"):
+        load({})
+
+
 def test_a_variant_is_sharded_by_its_own_names_and_shapes(client, small):
     recipe = {"version": 1, "steps": [{"select": ["matrix.f32", "cube.bf16"]}, {"rename": {"matrix.f32": "${to}"}},
                                       {"transpose": {"tensors": ["w"], "dims": [1, 0]}}, {"cast": {"tensors": ["w"], "dtype": "BF16"}}]}

@@ -141,3 +141,18 @@ def test_a_look_from_the_progress_callback_is_refused(fake, client, pair):
     state = StateDict(client.artifact(REF), progress=lambda *_: state["bias"])
     with pytest.raises(RuntimeError, match="being loaded"):
         state["bias"]
+
+
+def test_references_are_taken_where_artifacts_are(fake, pair, monkeypatch):
+    monkeypatch.setenv("TENSORCAST_SOCKET", fake.socket)
+    module = Pair()
+    load_state_dict(module, REF, strict=False)
+    assert torch.equal(module.weight, pair[0]) and torch.equal(StateDict(REF)["weight"], pair[0])
+
+
+@pytest.mark.parametrize("wrong", [{"weight": torch.zeros(6, 4)}, 3, None])
+def test_what_is_no_source_is_refused_and_a_dict_sent_to_torch(wrong):
+    for take in (StateDict, lambda source: load_state_dict(Pair(), source)):
+        with pytest.raises(ValueError, match=f"takes an artifact, a view or a reference such as a path, not a {type(wrong).__name__}") as told:
+            take(wrong)
+        assert ("module.load_state_dict() itself" in str(told.value)) == isinstance(wrong, dict)

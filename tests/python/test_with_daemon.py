@@ -259,3 +259,34 @@ def test_answers_have_the_keys_that_type_checkers_are_told(client, llama):
                  answers.Replica: held, answers.Holder: held["held_by"][0], answers.Released: art.release()})
     for kind, answer in told.items():
         assert kind.__required_keys__ <= set(answer), (kind, kind.__required_keys__ - set(answer))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "F16", np.float16, np.dtype("float16")])
+def test_a_load_converts_to_the_type_that_is_asked_for(daemon, monkeypatch, dtype):
+    monkeypatch.setenv("TENSORCAST_SOCKET", str(daemon[0]))
+    values = np.array([[1.5, -2.25, 65504.0], [0.0, 3.0, 1e-3]], np.float32)
+    ref = write(daemon[1] / "numbers", {"w": ("F32", values.view(np.uint32)), "n": ("I32", np.arange(3, dtype=np.uint32))})
+    art, want = tc.artifact(ref), values.astype(np.float16)
+    for got in (tc.load_file(ref, framework="numpy", dtype=dtype), art.tensor_dict(framework="numpy", dtype=dtype),
+                art.subset(["w", "n"]).tensor_dict(framework="numpy", dtype=dtype)):
+        assert got["w"].dtype == np.float16 and got["w"].tobytes() == want.tobytes() and got["n"].dtype == np.int32
+    part = art.view({"w": (1, slice(1, 3))}).tensor_dict(framework="numpy", dtype=dtype)
+    assert part["w"].tobytes() == want[:, 1:].tobytes()
+    assert art["w"].load(np.s_[1, ::2], framework="numpy", dtype=dtype).tobytes() == want[1, ::2].tobytes()
+    assert art["w"].load(framework="numpy").dtype == np.float32, "a handle stays what it is"
+
+
+def test_a_lazy_tensor_that_is_converted_is_still_of_its_version(daemon, monkeypatch):
+    monkeypatch.setenv("TENSORCAST_SOCKET", str(daemon[0]))
+    ref = write(daemon[1] / "replaced", {"w": ("F32", np.arange(4, dtype=np.uint32))})
+    lazy = tc.artifact(ref)["w"]
+    write(daemon[1] / "replaced", {"w": ("F32", np.arange(8, dtype=np.uint32))})
+    with pytest.raises(tc.TensorcastError) as caught:
+        lazy.load(framework="numpy", dtype="BF16")
+    assert caught.value.reason == "SOURCE_CHANGED"
+
+
+def test_a_type_that_there_is_not_is_refused_with_the_nearest(daemon, monkeypatch):
+    monkeypatch.setenv("TENSORCAST_SOCKET", str(daemon[0]))
+    with pytest.raises(ValueError, match=r"did you mean F16\?"):
+        tc.load_file(str(daemon[1] / "numbers"), framework="numpy", dtype="flaot16")

@@ -33,10 +33,10 @@ from .warning import TensorcastFallbackWarning
 
 del _channel
 __all__ = ["AccessDeniedError", "ActivationStore", "Artifact", "ArtifactNotFoundError", "BudgetExceededError", "Client",
-           "CollectiveLoadGroup", "DEFAULT_SOCKET", "DaemonUnreachableError", "DeadlineExceededError", "HostRegion", "InvalidRequestError", "LazyTensor", "Options", "Patch",
-           "Sidecar", "TensorNotFoundError", "TensorcastError", "TensorcastFallbackWarning", "Tensors", "View",
-           "__version__", "artifact", "connect", "export", "load_file", "partition", "patch",
-           "unpatch"]
+           "CollectiveLoadGroup", "DEFAULT_SOCKET", "DaemonUnreachableError", "DeadlineExceededError", "HostRegion",
+           "InvalidRequestError", "LazyTensor", "Options", "Patch", "Sidecar", "TensorNotFoundError", "TensorcastError",
+           "TensorcastFallbackWarning", "Tensors", "View", "__version__", "artifact", "connect", "export", "load_file",
+           "partition", "patch", "unpatch"]
 
 
 def __dir__() -> list[str]:

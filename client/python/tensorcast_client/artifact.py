@@ -10,7 +10,7 @@ from grpc import StatusCode
 
 from . import errors, html_table, selection, sidecars
 from . import recipe as recipes
-from .answers import Description, LoadReport, Released
+from .answers import Description, LoadReport, Plan, Released
 from .errors import TensorcastError
 from .lazy import LazyTensor
 from .load import Clock
@@ -59,7 +59,13 @@ class Artifact(Mapping[str, LazyTensor]):
 
     def _repr_html_(self) -> str:
         """A table, for notebooks."""
-        return html_table.of_artifact(self)
+        return html_table.of(self, lambda: ((name, lazy.dtype, lazy.shape, lazy.nbytes) for name, lazy in self.items()))
+
+    def _ipython_key_completions_(self) -> list[str]:
+        """The names, for art["lm_<TAB>."""
+        with contextlib.suppress(TensorcastError):
+            return self.tensor_names
+        return []
 
     def __getitem__(self, name: str) -> LazyTensor:
         return LazyTensor(self, name)
@@ -149,38 +155,52 @@ class Artifact(Mapping[str, LazyTensor]):
         """
         return self.facts().describe()
 
-    def subset(self, names: Iterable[str]) -> View:
-        """A view of these tensors, in this order.
+    def subset(self, names: Iterable[str] | str) -> View:
+        """A view of these tensors, in this order. A name with * ? or [a-z] is a pattern, unless a tensor has that name: it stands
+        for all tensors that match, in artifact order. One pattern needs no list: art.subset("model.layers.0.*").
 
         >>> list(tc.artifact("disk:/models/tiny").subset(["head.bias"]).tensor_dict(framework="numpy").items())
         [('head.bias', array([0., 1., 2., 3.], dtype=float32))]
         """
-        return View(self._client, self, selection.Selection(selection.names_of(names)))
+        names = selection.names_of(names)
+        if selection.has_patterns(names):
+            names = selection.matched(names, self.tensor_names, shown(self.reference))
+        return View(self._client, self, selection.Selection(names))
 
     def view(self, slices: Slices | None = None, align: int | None = None, placement: str | None = None) -> View:
         """A view of all tensors; see View.view."""
         return View(self._client, self, selection.Selection()).view(slices, align, placement)
 
-    def shard(self, **how: Any) -> View:
+    def shard(self, mesh: Any = None, mesh_rank: int | None = None, spec: Any = None, placements: Any = None,
+              best_effort: int | None = None) -> View:
         """A view of all tensors as one device of a mesh holds them; see View.shard."""
-        return self.view().shard(**how)
+        return self.view().shard(mesh, mesh_rank, spec, placements, best_effort)
 
     @overload
     def tensor_dict(self, device: Any = "cpu", *, framework: Literal["torch"], progress: Progress | bool | None = None,
-                    options: Options | None = None, writable: bool | None = None, into: Any = None) -> Tensors[torch.Tensor]: ...
+                    options: Options | None = None, writable: bool | None = None, into: Any = None,
+                    dtype: Any = None) -> Tensors[torch.Tensor]: ...
     @overload
     def tensor_dict(self, device: Any = "cpu", *, framework: Literal["numpy"], progress: Progress | bool | None = None,
-                    options: Options | None = None, writable: bool | None = None, into: Any = None) -> Tensors[np.ndarray[Any, Any]]: ...
+                    options: Options | None = None, writable: bool | None = None, into: Any = None,
+                    dtype: Any = None) -> Tensors[np.ndarray[Any, Any]]: ...
     @overload
     def tensor_dict(self, device: Any = "cpu", framework: Framework | None = None, progress: Progress | bool | None = None,
-                    options: Options | None = None, writable: bool | None = None, into: Any = None) -> Tensors[Any]: ...
-    def tensor_dict(self, *args: Any, **how: Any) -> Tensors[Any]:
+                    options: Options | None = None, writable: bool | None = None, into: Any = None, dtype: Any = None) -> Tensors[Any]: ...
+    def tensor_dict(self, device: Any = "cpu", framework: str | None = None, progress: Progress | bool | None = None,
+                    options: Options | None = None, writable: bool | None = None, into: Any = None, dtype: Any = None) -> Tensors[Any]:
         """Loads all tensors; see View.tensor_dict."""
-        return self.view().tensor_dict(*args, **how)
+        return self.view().tensor_dict(device, framework=framework, progress=progress, options=options,  # type: ignore[call-overload]
+                                       writable=writable, into=into, dtype=dtype)
 
-    def load_into(self, targets: Mapping[str, Any], **how: Any) -> LoadReport:
+    def load_into(self, targets: Mapping[str, Any], fills: Mapping[str, Any] | None = None, cover: Mapping[str, Any] | None = None,
+                  progress: Progress | bool | None = None, options: Options | None = None) -> LoadReport:
         """Loads all tensors into memory of this process; see View.load_into."""
-        return self.view().load_into(targets, **how)
+        return self.view().load_into(targets, fills, cover, progress, options)
+
+    def explain(self, options: Options | None = None) -> Plan:
+        """The plan of a load of all tensors; see View.explain."""
+        return self.view().explain(options)
 
     def prewarm(self, options: Options | None = None, pin: bool = False, detach: bool = False) -> dict[str, Any]:
         """Makes the daemon hold all tensors in memory; see View.prewarm."""

@@ -73,7 +73,7 @@ class Facts:
 
     @functools.cached_property
     def summary(self):
-        """Such as "291 tensors, 16.1 GB, BF16"."""
+        """Such as "291 tensors, 15.0 GiB, BF16"."""
         kinds = words.dtypes(zip((NAMES[number] for number in self._dtypes.tolist()), self._sizes.tolist()))
         return ", ".join(filter(None, [words.tensors(len(self.names)), words.size_of(self.total_bytes), kinds]))
 

@@ -12,6 +12,7 @@ anything else is copied once, to where its device wants it.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Tuple, Union
 
@@ -25,6 +26,7 @@ from .artifact import Artifact
 from .dtypes import BITS, DTYPES, of_numpy
 from .options import Options
 from .sharding import best_effort_dimension, best_effort_grid
+from .shortcuts import source_of
 from .view import Progress, View
 
 _ALIGN_BYTES = 64  # of memory that a CPU device takes over
@@ -51,15 +53,16 @@ def _on_mesh(shape, mesh):
     return NamedSharding(mesh, PartitionSpec(*("data" if dim == split else None for dim in range(len(shape)))))
 
 
-def load(source: Artifact | View, shardings: Shardings = None, progress: Progress | bool | None = None,
+def load(source: Artifact | View | str | os.PathLike[str], shardings: Shardings = None, progress: Progress | bool | None = None,
          options: Options | None = None, variant: Any = None,
          set: Mapping[str, Any] | None = None) -> dict[str, jax.Array]:  # noqa: A002
-    """{name: jax.Array} of an artifact or a view, in its order.
+    """{name: jax.Array} of an artifact, a view or what a reference names, in its order.
 
     shardings: a Sharding for all tensors; {name: Sharding} for each; a function of (name, shape) that returns one; a Mesh or
     None for best_effort_sharding. Devices of other processes get nothing here: each process calls this for its own.
     progress and options are those of View.tensor_dict, for each request; nearly always there is one. variant, set: of an
     artifact, as Artifact.variant takes them; names and shapes are those of the variant then."""
+    source = source_of(source, "load")
     if variant is not None:
         if not isinstance(source, Artifact):
             raise errors.invalid("a variant is made of an artifact; make the view of artifact.variant(...)", "BAD_VARIANT")

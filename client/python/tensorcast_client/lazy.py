@@ -31,8 +31,8 @@ class LazyTensor:
     >>> np.asarray(lazy).sum()
     np.float32(66.0)
 
-    Whole numbers, slices of step 1 and an ellipsis mean what they mean for NumPy. Each look is a load of its own; who wants
-    many tensors takes Artifact.subset(names).tensor_dict(). It is a tensor of one version: when the artifact was replaced
+    Whole numbers, slices and an ellipsis mean what they mean for NumPy; of a step, the rows between
+    are read, too. Each look is a load of its own; for many tensors take Artifact.subset(names).tensor_dict(). It is a tensor of one version: when the artifact was replaced
     since, a look is an error (ABORTED, SOURCE_CHANGED), and art["name"] is the new one."""
 
     __slots__ = ("_artifact", "_bits", "_identity", "dtype", "name", "shape")
@@ -60,21 +60,26 @@ class LazyTensor:
         """How many bytes it has in the checkpoint."""
         return self.size * self._bits // 8
 
-    def load(self, index: Any = ..., framework: str | None = None, device: Any = "cpu", options: Options | None = None) -> Any:
-        """The tensor, or the part that the index means, as View.tensor_dict() makes it: torch's when that is installed.
+    def load(self, index: Any = ..., framework: str | None = None, device: Any = "cpu", options: Options | None = None,
+             dtype: Any = None) -> Any:
+        """The tensor, or the part that the index means, as View.tensor_dict() makes it: torch's when that is installed. dtype: what
+        a floating-point tensor is converted to, such as "float32".
 
         >>> tc.artifact("disk:/models/tiny")["head.bias"].load(slice(2), framework="numpy")
         array([0., 1.], dtype=float32)
         """
         slices, taken = self._read(index)
         view = self._artifact.subset([self.name]).view({self.name: slices} if slices else None)
-        with view.tensor_dict(device, framework=framework, options=options) as tensors:  # type: ignore[call-overload]
-            self._artifact.expect(self._identity, tensors.identity)
+        with view.tensor_dict(device, framework=framework, options=options, dtype=dtype) as tensors:  # type: ignore[call-overload]
+            # what is converted has an identity of its own
+            self._artifact.expect(self._identity, tensors.identity if dtype is None else self._artifact.facts(fresh=True).identity)
             tensor = tensors[self.name]
-        return tensor[taken] if taken and self._bits >= 8 else tensor
+        tensor = tensor[taken] if taken and self._bits >= 8 else tensor
+        return _copy(tensor) if any(isinstance(part, slice) and part.step not in (None, 1) for part in taken) else tensor
 
     def _read(self, index):
-        """([(dimension, slice)] that the daemon has to load, the index that drops the dimensions of whole numbers)."""
+        """([(dimension, slice)] that the daemon has to load, the index of what came that drops the dimensions of whole numbers and
+        takes every nth)."""
         parts = list(index) if isinstance(index, tuple) else [index]
         dots = [at for at, part in enumerate(parts) if part is ...]
         if len(dots) > 1:
@@ -90,11 +95,21 @@ class LazyTensor:
                 first = self._whole(part, dim)
                 part = slice(first, first + 1)
                 taken.append(0)
-            else:
+            elif part.step in (None, 1):
                 taken.append(slice(None))
+            else:
+                part, step = self._covering(part, dim)
+                taken.append(step)
             if part != slice(None):
                 slices.append((dim, part))
-        return slices, tuple(taken) if 0 in taken else ()
+        return slices, tuple(taken) if any(step != slice(None) for step in taken) else ()
+
+    def _covering(self, part, dim):
+        """(slice of step 1 that holds what a slice of another step takes, the slice of that)"""
+        if self._bits < 8 or not (isinstance(part.step, int) and part.step > 1):
+            raise self._bad_index(part)
+        rows = range(self.shape[dim])[part]
+        return slice(rows.start, rows[-1] + 1) if len(rows) else slice(0, 0), slice(None, None, part.step)
 
     def _whole(self, number, dim):
         extent = self.shape[dim]
@@ -103,11 +118,14 @@ class LazyTensor:
                 raise TypeError
             given = operator.index(number)
         except TypeError:
-            raise errors.make(StatusCode.INVALID_ARGUMENT, f"index {number!r} of tensor {self.name}: only whole numbers, slices of step 1 "
-                              "and an ellipsis can be loaded; load it first and index the array", "BAD_SLICE", {"tensor": self.name}) from None
+            raise self._bad_index(number) from None
         if not -extent <= given < extent:
             raise IndexError(f"index {given} is out of bounds for dimension {dim} of {self.name} with {extent} entries")
         return given % extent
+
+    def _bad_index(self, index):
+        return errors.make(StatusCode.INVALID_ARGUMENT, f"index {index!r} of tensor {self.name}: only whole numbers, slices of a positive step "
+                           "and an ellipsis can be loaded; load it first and index the array", "BAD_SLICE", {"tensor": self.name})
 
     def __getitem__(self, index: Any) -> np.ndarray:
         return self.load(index, framework="numpy")
@@ -128,9 +146,20 @@ class LazyTensor:
     def __bool__(self) -> bool:
         return bool(self[...])  # as NumPy: of more than one element a ValueError
 
+    def __float__(self) -> float:
+        return float(self[...])  # as NumPy: of more than one element a TypeError
+
+    def __int__(self) -> int:
+        return int(self[...])
+
     def __iter__(self) -> Iterator[Any]:
         return iter(self[...])  # one load, not one for each row
 
     def __repr__(self) -> str:
         return (f"<LazyTensor {self.name}: {self.dtype} {list(self.shape)}, {size_of(self.nbytes)}, "
                 f"of {shown(self._artifact.reference)}>")
+
+
+def _copy(tensor):
+    """Every nth element, without the memory of those between."""
+    return tensor.clone() if hasattr(tensor, "clone") else tensor.copy()

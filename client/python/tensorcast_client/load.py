@@ -9,6 +9,7 @@ from . import errors, handoff, progress_bar
 from .alarm import alarms
 from .messages import MaterializeEvent, MaterializeRequest
 from .wire import DecodeError
+from .words import size_of
 
 _PROGRESS_INTERVAL_S = 0.1
 _FOREVER_S = 1e6  # gRPC takes infinity for a deadline that has passed
@@ -39,7 +40,7 @@ class Clock:
         if event and not event.total_bytes:
             far += f": {_stage(event)}"
         elif event:
-            far = f"{_stage(event)}: {event.done_bytes / 1e6:.1f} of {event.total_bytes / 1e6:.1f} MB"
+            far = f"{_stage(event)}: {size_of(event.done_bytes)} of {size_of(event.total_bytes)}"
         return errors.make(grpc.StatusCode.DEADLINE_EXCEEDED, f"not done within the deadline of {self._seconds:.3g} s; {far}",
                            errors.DEADLINE_PASSED)
 

@@ -37,7 +37,9 @@ class CollectiveLoadGroup:
         if not isinstance(self.id, str) or not counted:
             raise errors.invalid(f"{self} is no group; id is a string, rank and world_size are whole numbers", "BAD_OPTION")
         if not self.id or not 0 <= self.rank < self.world_size:
-            raise errors.invalid(f"{self} is no group; id has a character, and ranks go from 0 to world_size - 1", "BAD_OPTION")
+            wrong = "id is empty" if not self.id else f"rank is {self.rank}, and with world_size={self.world_size} " + (
+                f"ranks go from 0 to {self.world_size - 1}" if self.world_size > 0 else "there are no ranks")
+            raise errors.invalid(f"CollectiveLoadGroup: {wrong}", "BAD_OPTION")
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,13 @@
 """What progress=True shows, on standard error: tqdm's bar when tqdm is installed, else a plain one."""
 from __future__ import annotations
 
+import os
 import sys
 import time
 
 from .words import size_of
 
-_WIDTH = 24
+_WIDTH, _USUAL_SIZE = 24, {"ncols": 80, "nrows": 24}
 _LINE_EVERY_S = 10.0  # where standard error is no terminal
 
 
@@ -27,7 +28,7 @@ class _Tqdm:
         if self._bar is None:
             if not total_bytes:
                 return  # a bar of unknown length would be taken for one that is full
-            self._bar = self._make(total=total_bytes, unit="B", unit_scale=True)
+            self._bar = self._make(total=total_bytes, unit="iB", unit_scale=True, unit_divisor=1024, **_size())
         if stage != "done":
             self._bar.set_description(stage, refresh=False)
         self._bar.total = max(total_bytes, done_bytes)
@@ -36,6 +37,14 @@ class _Tqdm:
     def close(self):
         if self._bar is not None:
             self._bar.close()
+
+
+def _size():
+    """Nothing for tqdm's own; a terminal that does not know its size, as in containers, would get an empty line."""
+    try:
+        return {} if os.get_terminal_size(sys.stderr.fileno()).columns else _USUAL_SIZE
+    except (AttributeError, OSError, ValueError):  # no terminal
+        return {}
 
 
 class _Plain:

@@ -1,6 +1,7 @@
 """What people write for an artifact, as the reference that the daemon takes.
 
-A path (os.PathLike, or a text that begins with "/", "./", "../" or "~/", or is ".", ".." or "~") and a URL file:///PATH or
+A path (os.PathLike, or a text that begins with "/", "./", "../" or "~/", or is ".", ".." or "~", or of a file or folder that
+is there) and a URL file:///PATH or
 file://localhost/PATH, percent-decoded, mean "disk:" with an absolute path. Anything else stays as it is, unless it is plainly
 meant to be something else: "gcs://", a page of the hub. Then the message says what. The C library has the same rule
 (daemon/base/reference.c, which says how paths are cleaned); both are tested against tests/golden/references.txt.
@@ -47,6 +48,8 @@ def parse(reference: str | os.PathLike[str], folder: str | None = None, home: st
         raise _suggestion(reference, "that is a page of the hub", better)
     scheme, colon, rest = reference.partition(":")
     if not colon or not scheme or "/" in scheme:
+        if reference and _is_there(reference, folder):
+            return _of_path(reference, f"./{reference}", folder, home)
         raise _bare(reference)
     if nearest := _nearest_scheme(scheme):
         if nearest not in ("disk", "file"):
@@ -55,6 +58,14 @@ def parse(reference: str | os.PathLike[str], folder: str | None = None, home: st
             rest = "/" + rest.lstrip("/")
         raise _suggestion(reference, "there is no such kind of source", f"{nearest}:{rest}")
     return reference
+
+
+def _is_there(path, folder):
+    """Whether a bare relative path is a file or a folder here, as the shell completes them."""
+    try:
+        return os.path.exists(os.path.join(folder or os.getcwd(), path))
+    except (OSError, ValueError):  # or it has a NUL
+        return False
 
 
 def _refusal(reference, complaint):

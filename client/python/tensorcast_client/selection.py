@@ -11,6 +11,7 @@ from typing import NamedTuple, Optional
 from grpc import StatusCode
 
 from . import errors
+from .globs import glob
 from .layout import MAX_RANK
 from .messages import OPEN_END
 
@@ -28,9 +29,11 @@ class Selection(NamedTuple):
 
 
 def names_of(names):
-    """The names of a subset, checked."""
+    """The names and patterns of a subset, checked."""
+    if isinstance(names, str) and has_patterns((names,)):
+        return (names,)
     if isinstance(names, (str, bytes)):
-        raise errors.invalid(f"subset takes a list of names, not the one name {names!r}", "BAD_NAMES")
+        raise errors.invalid(f"subset takes a list of names or patterns, or one pattern, not the one name {names!r}", "BAD_NAMES")
     names = tuple(names)
     if not names:
         raise errors.invalid("a subset of no tensors", "EMPTY_VIEW")
@@ -38,6 +41,23 @@ def names_of(names):
         if not isinstance(name, str):
             raise errors.invalid(f"a tensor's name is a string, not {name!r}", "BAD_NAMES")
     return names
+
+
+def has_patterns(names):
+    """Whether a name may be a pattern; only the artifact's names tell."""
+    return any(set("*?[") & set(name) for name in names)
+
+
+def matched(names, known, artifact):
+    """`names` with those that each pattern stands for in its place, in the order of `known`. A name that is known is itself."""
+    chosen, there = {}, set(known)
+    for name in names:
+        is_pattern = name not in there and has_patterns((name,))
+        found = list(filter(glob(name), known)) if is_pattern else [name]
+        if not found:
+            raise errors.make(StatusCode.NOT_FOUND, f"no tensor of {artifact} matches {name}", "TENSOR_NOT_FOUND", {"tensor": name})
+        chosen.update(dict.fromkeys(found))
+    return tuple(chosen)
 
 
 def align_of(align):

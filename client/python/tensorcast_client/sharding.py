@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from grpc import StatusCode
 
 from . import errors
+from .globs import glob
 
 MAX_AXES = 16
 MAX_DEVICES = 1 << 30
@@ -278,23 +279,23 @@ class Sharding:
             _check_rank(mesh_rank, n_devices)
             self._rules, self._apply = None, lambda _, shape: _apply_best_effort(n_devices, mesh_rank, self.mesh, shape)
         elif spec is not None:
-            self._rules = [(glob, _glob(glob), spec_of(value, self.mesh)) for glob, value in _rules(spec)]
+            self._rules = [(pattern, glob(pattern), spec_of(value, self.mesh)) for pattern, value in _rules(spec)]
             self._apply = lambda entries, shape: _apply_spec(entries, self.mesh, shape)
         else:
-            self._rules = [(glob, _glob(glob), placements_of(value, self.mesh)) for glob, value in _rules(placements)]
+            self._rules = [(pattern, glob(pattern), placements_of(value, self.mesh)) for pattern, value in _rules(placements)]
             self._apply = lambda given, shape: _apply_placements(given, self.mesh, shape)
 
     def block(self, name, shape):
         """((start, stop), ...) of a tensor; None: no rule is about it, and it is whole."""
-        glob, value = None, None
+        pattern, value = None, None
         if self._rules is not None:
-            glob, _, value = next((rule for rule in self._rules if rule[1](name)), (None, None, None))
-            if glob is None:
+            pattern, _, value = next((rule for rule in self._rules if rule[1](name)), (None, None, None))
+            if pattern is None:
                 return None
         try:
             return self._apply(value, shape)
         except errors.TensorcastError as error:
-            raise errors.make(error.code, f"tensor {name}, rule for {glob}: {error.message}", error.reason, {"tensor": name}) from None
+            raise errors.make(error.code, f"tensor {name}, rule for {pattern}: {error.message}", error.reason, {"tensor": name}) from None
 
     def slices(self, name, shape):
         """[(dimension, slice), ...] of the dimensions that are split."""
@@ -319,35 +320,3 @@ def _split_rule(text):
         if text[at] == "=" and not depth:
             return text[:at], text[at + 1:]
     raise _bad(f"{text!r} is not GLOB=VALUE, as in '*.weight=model,-' or '*=S(0),R'", "BAD_RULE")
-
-
-_GLOB_PART = re.compile(rb"\*+|\\(?s:.)|\[(?:[!^]|(?![!^]))(?s:.)[^\]]*\]|(?s:.)")
-
-
-def _glob(pattern):
-    """A function that says whether a name matches: * ? [a-z] [!a-z] and \\x for x itself, byte by byte, as everywhere in tensorcast."""
-    parts = _GLOB_PART.findall(pattern.encode(errors="surrogatepass"))
-    matches = re.compile(b"".join(map(_one_of_glob, parts)), re.DOTALL).fullmatch
-    return lambda name: matches(name.encode(errors="surrogatepass"))
-
-
-def _one_of_glob(part):
-    if part[:1] == b"*" or part == b"?":
-        return b"." if part == b"?" else b".*"
-    if part[:1] == b"[" and len(part) > 1:
-        return _set_of_glob(part[1:-1])
-    return re.escape(part[-1:])  # behind its backslash
-
-
-def _set_of_glob(inside):
-    """Of single bytes and ranges, of which one from z to a has none."""
-    no = inside[:1] in (b"!", b"^")
-    ranges, at = [], int(no)
-    while at < len(inside):
-        is_range = inside[at + 1:at + 2] == b"-" and at + 2 < len(inside)
-        low, high = inside[at], inside[at + 2 * is_range]
-        ranges += [b"\\x%02x-\\x%02x" % (low, high)] if low <= high else []
-        at += 3 if is_range else 1
-    if not ranges:
-        return b"." if no else b"(?!)"
-    return b"[" + b"^" * no + b"".join(ranges) + b"]"

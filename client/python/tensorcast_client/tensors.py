@@ -11,7 +11,7 @@ import threading
 from collections.abc import ItemsView, Iterable, Iterator, Mapping, ValuesView
 from typing import TypeVar
 
-from . import errors, report, words
+from . import errors, html_table, report, words
 from .answers import LoadReport
 from .dtypes import NAMES
 
@@ -147,6 +147,15 @@ class Tensors(Mapping[str, T]):
         state = words.size_of(self._report.view_bytes) + ", closed" * (self._maker is None)
         kinds = words.dtypes(zip(self.dtypes.values(), self._layout.sizes.tolist()))
         return f"<Tensors of {self._report.artifact}: {', '.join(filter(None, [words.tensors(len(self)), state, kinds]))}>"
+
+    def _repr_html_(self) -> str:
+        """A table, for notebooks."""
+        layout = self._layout
+        return html_table.of(self, lambda: zip(self._names, self.dtypes.values(), layout.shapes.tolist(), layout.sizes.tolist()))
+
+    def _ipython_key_completions_(self) -> list[str]:
+        """The names, for tensors["lm_<TAB>."""
+        return list(self._names)
 
     @property
     def dtypes(self) -> dict[str, str]:

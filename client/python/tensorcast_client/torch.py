@@ -6,6 +6,7 @@ a HostRegion, where empty_like_region() moves them, or on a GPU are filled where
 from __future__ import annotations
 
 import functools
+import os
 import threading
 from typing import Any
 
@@ -17,20 +18,22 @@ from .dtensor import Part, is_dtensor, of_local
 from .module_region import empty_like_region
 from .options import Options
 from .redact import shown
+from .shortcuts import source_of
 from .view import Progress, View
 
 __all__ = ["StateDict", "empty_like_region", "load_state_dict"]
 _UNREAD = object()  # in place of a value that is not loaded yet
 
 
-def load_state_dict(module: torch.nn.Module, source: Artifact | View, strict: bool = True, assign: bool = False,
+def load_state_dict(module: torch.nn.Module, source: Artifact | View | str | os.PathLike[str], strict: bool = True, assign: bool = False,
                     progress: Progress | bool | None = None, options: Options | None = None) -> Any:
-    """module.load_state_dict() of an artifact's tensors, or of a view of it such as one rank's slices.
+    """module.load_state_dict() of an artifact's tensors, of a reference's, or of a view such as one rank's slices.
 
     Of an artifact only what the module has is loaded, of a DTensor only this rank's part. assign=True: parameters become the
     loaded memory itself, without a copy. Else what lies in a HostRegion or on a GPU, with the shape and dtype of the checkpoint, is
     filled where it is; after an error its content is undefined. Anything else is copied, and the memory given back. strict and the
     result are those of torch."""
+    source = source_of(source, "load_state_dict")
     state, names, wanted = {}, source.tensor_names, module.state_dict()
     if isinstance(source, Artifact):
         state = {name: torch.empty(0) for name in names if name not in wanted}  # for torch to complain about, or not
@@ -91,12 +94,13 @@ def _filled(module, wanted, view, how):
 
 
 class StateDict(dict):
-    """The state dict of an artifact or a view. Names are known at once; the first look at a value loads all of them.
+    """The state dict of an artifact, a view or a reference. Names are known at once; the first look at a value loads all of them.
 
     transformers: LlamaForCausalLM.from_pretrained(None, config=config, state_dict=StateDict(artifact)); parameters that
     the model takes as they are in the checkpoint share the daemon's memory."""
 
-    def __init__(self, source: Artifact | View, progress: Progress | bool | None = None, options: Options | None = None):
+    def __init__(self, source: Artifact | View | str | os.PathLike[str], progress: Progress | bool | None = None, options: Options | None = None):
+        source = source_of(source, "StateDict")
         super().__init__(dict.fromkeys(source.tensor_names, _UNREAD))
         self._view, self._how = source.view(), {"progress": progress, "options": options}
         self._loaded, self._loading, self._lock = False, False, threading.RLock()

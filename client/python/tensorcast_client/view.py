@@ -3,14 +3,16 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Literal, Tuple, Union, overload
 
 from grpc import StatusCode
 
-from . import cuda, errors, messages, region, report, selection, words
+from . import cuda, dtypes, errors, html_table, messages, region, report, selection, words
 from .answers import LoadReport, Plan
+from .dtypes import BITS, NAMES
 from .layout import Layout
 from .load import Clock, Teller, materialize
 from .load_into import load_into
@@ -49,6 +51,16 @@ class View:
         names, n_sliced = self._selected.names, len(self._selected.slices)
         which = "all tensors" if names is None else words.tensors(len(names))
         return f"<View of {which} of {shown(self._artifact.reference)}, {n_sliced} sliced>"
+
+    def _repr_html_(self) -> str:
+        """A table, for notebooks."""
+        return html_table.of(self, self._rows)
+
+    def _rows(self):
+        facts = self._artifact.facts()
+        for name, shape in self.shapes().items():
+            number = facts.dtype_number(name)
+            yield name, NAMES[number], shape, math.prod(shape) * int(BITS[number]) // 8
 
     @property
     def client(self) -> Client:
@@ -110,13 +122,15 @@ class View:
         slices = {name: sharding.slices(name, shape) for name, shape in self.shapes().items()}
         return self.view({name: steps for name, steps in slices.items() if steps})
 
-    def only(self, names: Iterable[str]) -> View:
-        """This view without its other tensors, in this order; slices stay.
+    def only(self, names: Iterable[str] | str) -> View:
+        """This view without its other tensors, in this order; slices stay. Patterns are those of Artifact.subset().
 
         >>> tc.artifact("disk:/models/tiny").view().only(["head.bias"]).tensor_names
         ['head.bias']
         """
         names = selection.names_of(names)
+        if selection.has_patterns(names):
+            names = selection.matched(names, self.tensor_names, f"this view of {shown(self._artifact.reference)}")
         missing = set(names) - set(self.tensor_names)
         if missing:
             raise errors.tensor_not_found(min(missing), f"this view of {shown(self._artifact.reference)}", self.tensor_names)
@@ -126,15 +140,17 @@ class View:
 
     @overload
     def tensor_dict(self, device: Any = "cpu", *, framework: Literal["torch"], progress: Progress | bool | None = None,
-                    options: Options | None = None, writable: bool | None = None, into: Any = None) -> Tensors[torch.Tensor]: ...
+                    options: Options | None = None, writable: bool | None = None, into: Any = None,
+                    dtype: Any = None) -> Tensors[torch.Tensor]: ...
     @overload
     def tensor_dict(self, device: Any = "cpu", *, framework: Literal["numpy"], progress: Progress | bool | None = None,
-                    options: Options | None = None, writable: bool | None = None, into: Any = None) -> Tensors[np.ndarray[Any, Any]]: ...
+                    options: Options | None = None, writable: bool | None = None, into: Any = None,
+                    dtype: Any = None) -> Tensors[np.ndarray[Any, Any]]: ...
     @overload
     def tensor_dict(self, device: Any = "cpu", framework: Framework | None = None, progress: Progress | bool | None = None,
-                    options: Options | None = None, writable: bool | None = None, into: Any = None) -> Tensors[Any]: ...
+                    options: Options | None = None, writable: bool | None = None, into: Any = None, dtype: Any = None) -> Tensors[Any]: ...
     def tensor_dict(self, device: Any = "cpu", framework: str | None = None, progress: Progress | bool | None = None,
-                    options: Options | None = None, writable: bool | None = None, into: Any = None) -> Tensors[Any]:
+                    options: Options | None = None, writable: bool | None = None, into: Any = None, dtype: Any = None) -> Tensors[Any]:
         """Loads the view and maps it: a Tensors mapping of names to arrays or tensors, without a copy.
 
         >>> view = tc.artifact("disk:/models/tiny").view({"head.weight": (0, slice(1, 3))})
@@ -148,9 +164,11 @@ class View:
         the load. writable: whether tensors may be written to; the pages that are become this process's own, and nobody else
         sees the change. None: torch's may, NumPy's may not. into: a contiguous GPU array of this process on `device` (torch,
         CuPy) that the daemon fills instead of memory of its own. The tensors lie in it from its first byte on. After an error
-        its content is undefined."""
+        its content is undefined. dtype: what floating-point tensors are converted to by the daemon, such as "bfloat16" or
+        torch.float16."""
+        view = self if dtype is None else View(self._client, self._artifact.variant(dtypes.cast_recipe(dtype)), self._selected)
         with Teller(progress) as teller:
-            return self._tensor_dict(device, framework, teller, Options.of(options), writable, into)
+            return view._tensor_dict(device, framework, teller, Options.of(options), writable, into)
 
     def _tensor_dict(self, device, framework, teller, options, writable, into):
         target = cuda.open_device(device) if cuda.is_meant(device) else None

@@ -8,16 +8,20 @@ _MOST_DTYPES = 3
 
 def size_of(n_bytes: float) -> str:
     """
+    As the command prints them.
+
     >>> size_of(105), size_of(16_060_522_496), size_of(55_640_000)
-    ('105 B', '16.1 GB', '55.6 MB')
+    ('105 B', '15.0 GiB', '53.1 MiB')
     """
+    if n_bytes < 1024:
+        return f"{n_bytes:.0f} B"
     unit = 0
-    while n_bytes >= 999.5 and unit < len(_UNITS) - 1:
-        n_bytes, unit = n_bytes / 1000, unit + 1
-    return f"{n_bytes:.3g} {_UNITS[unit]}"
+    while n_bytes >= 1023.5 and unit < len(_UNITS) - 1:
+        n_bytes, unit = n_bytes / 1024, unit + 1
+    return f"{n_bytes:.{2 if n_bytes < 9.995 else 1 if n_bytes < 99.95 else 0}f} {_UNITS[unit]}"
 
 
-_UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 
 
 def tensors(number: int) -> str:
