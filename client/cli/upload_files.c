@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/memory.h"
+#include "base/operand.h"
 #include "base/parallel.h"
 #include "base/text.h"
 #include "config/config.h"
@@ -140,7 +141,10 @@ int upload_files_find(struct upload_files *upload, const char *path, const char 
     char real[PATH_MAX], shown[TEXT_NAME_CHARS];
     struct stat found;
     size_t length = strlen(reference);
-    if (!realpath(path, real) || stat(real, &found) < 0)
+    int at = operand_resolve(path, real, error);
+    if (at < 0)
+        return -1;
+    if (at == 0 || stat(real, &found) < 0)
         return fail_path(path, errno, error);
     if (S_ISREG(found.st_mode)) {
         const char *name = strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
@@ -263,6 +267,14 @@ static int send_file(void *data, size_t i, struct error *error)
 int upload_files_send(struct upload_files *upload, struct error *error)
 {
     struct sending all = {.upload = upload};
+    struct error foreign;
+    bool is_foreign = upload_session_check(&foreign) < 0;
+    if (is_foreign && upload->resume) {
+        *error = foreign;
+        return -1;
+    }
+    if (is_foreign && !upload->backend->args->quiet)
+        fprintf(stderr, "tensorcast: %s\n", foreign.message);
     interrupt_defer(NULL);
     if (stores_create(config_defaults(), &upload->backend->cancel, &all.stores, error) < 0)
         return -1;

@@ -15,12 +15,43 @@
 #include "sink/sink.h"
 #include "source/secret.h"
 
-static char *state_folder(void)
+/* What XDG_STATE_HOME or HOME says, or NULL. */
+static const char *base_folder(bool *is_home)
 {
     const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
-    if (state && *state == '/')
-        return memory_print("%s/tensorcast/uploads", state);
-    return home && *home == '/' ? memory_print("%s/.local/state/tensorcast/uploads", home) : NULL;
+    *is_home = !state || *state != '/';
+    if (!*is_home)
+        return state;
+    return home && *home == '/' ? home : NULL;
+}
+
+static bool is_foreign(const struct stat *status)
+{
+    return status->st_uid != geteuid() && status->st_uid != 0;
+}
+
+static char *state_folder(void)
+{
+    bool is_home;
+    struct stat status;
+    const char *base = base_folder(&is_home);
+    return base && !(stat(base, &status) == 0 && is_foreign(&status))
+               ? memory_print("%s%s/tensorcast/uploads", base, is_home ? "/.local/state" : "")
+               : NULL;
+}
+
+int upload_session_check(struct error *error)
+{
+    bool is_home;
+    struct stat status;
+    char shown[TEXT_NAME_CHARS];
+    const char *base = base_folder(&is_home);
+    if (!base || stat(base, &status) < 0 || !is_foreign(&status))
+        return 0;
+    return fail(error, ERROR_FAILED_PRECONDITION, "FOREIGN_STATE_DIR",
+                "%s is %s, which belongs to user %u: what is begun is neither kept nor looked for there; set it to a folder "
+                "of your own (sudo -H)",
+                is_home ? "HOME" : "XDG_STATE_HOME", text_escape(base, strlen(base), shown), (unsigned)status.st_uid);
 }
 
 void upload_session_open(struct upload_session *session, const char *file, uint64_t bytes, const char *reference)
@@ -46,7 +77,7 @@ void upload_session_close(struct upload_session *session)
 char *upload_session_read(const struct upload_session *session)
 {
     size_t length;
-    char *text = session->path ? secret_read_file(session->path, SINK_MAX_SESSION_CHARS - 1, &length) : NULL;
+    char *text = session->path ? secret_read_own_file(session->path, SINK_MAX_SESSION_CHARS - 1, &length) : NULL;
     if (text && length < SINK_MAX_SESSION_CHARS && strlen(text) == length)
         return text;
     secret_free(text);

@@ -12,6 +12,7 @@
 #include "base/checked.h"
 #include "base/digest.h"
 #include "base/memory.h"
+#include "base/text.h"
 #include "base/url.h"
 #include "sink/sink_ops.h"
 #include "source/gcs/gcs_answer.h"
@@ -58,12 +59,29 @@ static int fail_answer(const struct sink *sink, const struct http_reply *reply, 
     return error_prefix(error, "%s://%s", sink->ops->scheme, sink->bucket);
 }
 
-static int take_object(const struct http_reply *reply, struct sink_object *made, struct error *error)
+/* A session is an address that was kept in a file: what it makes need not be what it was begun for. */
+static int check_place(const struct sink *sink, const struct gcs_object *object, struct error *error)
+{
+    char bucket[TEXT_NAME_CHARS], name[TEXT_NAME_CHARS];
+    const char *there = object->bucket ? object->bucket : sink->bucket;
+    if (strcmp(object->name, sink->key) == 0 && strcmp(there, sink->bucket) == 0)
+        return 0;
+    return fail(error, ERROR_FAILED_PRECONDITION, "ANOTHER_OBJECT",
+                "the store made gs://%s/%s and not what it was asked for: the upload that was begun was another one",
+                text_escape(there, strlen(there), bucket), text_escape(object->name, strlen(object->name), name));
+}
+
+static int take_object(const struct sink *sink, const struct http_reply *reply, struct sink_object *made,
+                       struct error *error)
 {
     struct gcs_object object = {0};
     *made = (struct sink_object){0};
     if (gcs_object_parse(reply->body, reply->body_bytes, &object, error) < 0)
         return -1;
+    if (check_place(sink, &object, error) < 0) {
+        gcs_object_clear(&object);
+        return -1;
+    }
     made->size_bytes = object.size_bytes;
     snprintf(made->version, sizeof made->version, "%s", object.generation);
     for (size_t i = 0; i < CHECKSUM_PER_FILE; i++) {
@@ -81,7 +99,7 @@ static int gcs_look(struct sink *sink, struct sink_object *object, struct error 
     struct http_call call = {.url = url};
     int status = ask_gcs(sink, &call, &reply, error);
     if (status == 0)
-        status = reply.head.status == 200 ? take_object(&reply, object, error) : fail_answer(sink, &reply, error);
+        status = reply.head.status == 200 ? take_object(sink, &reply, object, error) : fail_answer(sink, &reply, error);
     http_reply_clear(&reply);
     free(url);
     return status;
@@ -168,7 +186,7 @@ static int gcs_put_whole(struct sink *sink, const struct sink_part *part, struct
         status = status < 0 ? status : ask_gcs(sink, &call, &reply, error);
     } while (status == 0 && reply.head.status == 400 && ++n_refused < 3);
     if (status == 0)
-        status = reply.head.status == 200 || reply.head.status == 201 ? take_object(&reply, made, error)
+        status = reply.head.status == 200 || reply.head.status == 201 ? take_object(sink, &reply, made, error)
                                                                       : fail_answer(sink, &reply, error);
     http_reply_clear(&reply);
     free(url);
@@ -251,7 +269,7 @@ static int take_answer(struct sink *sink, const struct http_reply *reply, struct
     if (status == 200 || status == 201) {
         state->stored_bytes = sink->upload->bytes;
         state->is_complete = true;
-        return take_object(reply, &state->made, error);
+        return take_object(sink, reply, &state->made, error);
     }
     if (status != 308)
         return fail_answer(sink, reply, error);
@@ -304,13 +322,25 @@ static int send_range(struct sink *sink, const char *range, const void *bytes, s
     return status;
 }
 
+/* Of a session that names a bucket it is this one; not all servers' do. */
+static bool is_of_bucket(const struct sink *sink)
+{
+    char *encoded = url_encode(sink->bucket, strlen(sink->bucket), false), *own = memory_print("/b/%s/o", encoded);
+    const char *target = strchr(sink->session, ' '), *query = target ? strchr(target, '?') : NULL;
+    const char *named = target ? strstr(target, "/b/") : NULL;
+    bool is_own = !named || (query && named > query) || strncmp(named, own, strlen(own)) == 0;
+    free(encoded);
+    free(own);
+    return is_own;
+}
+
 static int gcs_find_parts(struct sink *sink, struct error *error)
 {
     if (!sink->state)
         sink->state = memory_alloc(sizeof(struct gcs_state));
     struct gcs_state *state = sink->state;
     *state = (struct gcs_state){.stored_bytes = strtoull(sink->session, NULL, 10)};
-    if (state->stored_bytes >= sink->upload->bytes || !strstr(sink->session, " /"))
+    if (state->stored_bytes >= sink->upload->bytes || !strstr(sink->session, " /") || !is_of_bucket(sink))
         return sink_fail_gone(sink, error);
     for (uint32_t i = 0; i < sink->n_parts; i++) {
         uint64_t begin = i * sink->part_bytes, left = sink->upload->bytes - begin;

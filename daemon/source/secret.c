@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/file_io.h"
@@ -26,9 +27,9 @@ bool secret_fits_header(const char *text)
     return length > 0 && i == length && length <= SECRET_MAX_CHARS;
 }
 
-char *secret_read_file(const char *path, size_t max_bytes, size_t *length)
+/* Takes fd. */
+static char *read_all(int fd, size_t max_bytes, size_t *length)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
     *length = 0;
     if (fd < 0)
         return NULL;
@@ -38,4 +39,36 @@ char *secret_read_file(const char *path, size_t max_bytes, size_t *length)
     *length = got < 0 ? SIZE_MAX : (size_t)got;
     text[got < 0 ? 0 : got] = '\0';
     return text;
+}
+
+char *secret_read_file(const char *path, size_t max_bytes, size_t *length)
+{
+    return read_all(open(path, O_RDONLY | O_CLOEXEC), max_bytes, length);
+}
+
+static bool is_own(int fd, mode_t kind, mode_t forbidden)
+{
+    struct stat status;
+    return fstat(fd, &status) == 0 && (status.st_mode & S_IFMT) == kind && status.st_uid == geteuid() &&
+           (status.st_mode & forbidden) == 0;
+}
+
+char *secret_read_own_file(const char *path, size_t max_bytes, size_t *length)
+{
+    const char *slash = strrchr(path, '/');
+    char *folder = slash ? memory_print("%.*s/", (int)(slash - path), path) : memory_copy_text(".");
+    int folder_fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int fd =
+        folder_fd < 0 ? -1 : openat(folder_fd, slash ? slash + 1 : path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    int failed = errno;
+    if (fd >= 0 && !(is_own(folder_fd, S_IFDIR, 022) && is_own(fd, S_IFREG, 077))) {
+        close(fd);
+        fd = -1;
+        failed = EPERM;
+    }
+    if (folder_fd >= 0)
+        close(folder_fd);
+    free(folder);
+    errno = failed;
+    return read_all(fd, max_bytes, length);
 }

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "source/secret.h"
@@ -52,11 +53,45 @@ static void a_file_is_read_whole_or_seen_to_be_longer(void **state)
     secret_free(text);
 }
 
+static void a_file_of_ones_own_is_one_that_nobody_else_can_have_written(void **state)
+{
+    char folder[] = "/tmp/test_secret.XXXXXX", path[64], other[64];
+    size_t length;
+    (void)state;
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/kept", folder);
+    snprintf(other, sizeof other, "%s/link", folder);
+    FILE *file = fopen(path, "w");
+    assert_true(file && fputs("mine", file) >= 0 && fclose(file) == 0);
+    assert_int_equal(chmod(path, 0600), 0);
+    char *text = secret_read_own_file(path, 10, &length);
+    assert_string_equal(text, "mine");
+    secret_free(text);
+    assert_int_equal(symlink(path, other), 0);
+    assert_null(secret_read_own_file(other, 10, &length));
+    assert_null(secret_read_own_file(folder, 10, &length));
+    assert_int_equal(chmod(path, 0620), 0);
+    assert_null(secret_read_own_file(path, 10, &length));
+    assert_int_equal(errno, EPERM);
+    assert_int_equal(chmod(path, 0600), 0);
+    assert_int_equal(chmod(folder, 0770), 0);
+    assert_null(secret_read_own_file(path, 10, &length));
+    assert_int_equal(chmod(folder, 0700), 0);
+    if (geteuid() == 0) {
+        assert_int_equal(chown(path, 70001, 70001), 0);
+        assert_null(secret_read_own_file(path, 10, &length));
+    }
+    unlink(path);
+    unlink(other);
+    rmdir(folder);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_fits_a_header_is_printable_and_not_too_long),
         cmocka_unit_test(a_file_is_read_whole_or_seen_to_be_longer),
+        cmocka_unit_test(a_file_of_ones_own_is_one_that_nobody_else_can_have_written),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -20,7 +20,7 @@ static char *copy_text(const struct json_string *value)
 /* --- an object --- */
 
 struct raw_object { /* as the JSON has it */
-    struct json_string name, generation, size, crc32c, md5, encoding;
+    struct json_string name, bucket, generation, size, crc32c, md5, encoding;
 };
 
 static bool read_raw(struct json *json, struct raw_object *raw)
@@ -28,8 +28,8 @@ static bool read_raw(struct json *json, struct raw_object *raw)
     struct {
         const char *name;
         struct json_string *to;
-    } rows[] = {{"name", &raw->name},     {"generation", &raw->generation}, {"size", &raw->size},
-                {"crc32c", &raw->crc32c}, {"md5Hash", &raw->md5},           {"contentEncoding", &raw->encoding}};
+    } rows[] = {{"name", &raw->name},     {"bucket", &raw->bucket}, {"generation", &raw->generation},   {"size", &raw->size},
+                {"crc32c", &raw->crc32c}, {"md5Hash", &raw->md5},   {"contentEncoding", &raw->encoding}};
     struct json_string key;
     if (!json_begin_object(json))
         return false;
@@ -71,6 +71,7 @@ static bool take_object(const struct raw_object *raw, struct gcs_object *object)
         !is_number(&raw->generation))
         return false;
     object->name = copy_text(&raw->name);
+    object->bucket = raw->bucket.length ? copy_text(&raw->bucket) : NULL;
     object->generation = copy_text(&raw->generation);
     char *size = copy_text(&raw->size);
     object->size_bytes = strtoull(size, NULL, 10);
@@ -84,6 +85,7 @@ static bool take_object(const struct raw_object *raw, struct gcs_object *object)
 void gcs_object_clear(struct gcs_object *object)
 {
     free(object->name);
+    free(object->bucket);
     free(object->generation);
     *object = (struct gcs_object){0};
 }

@@ -11,6 +11,7 @@
 
 struct gcs_object { /* malloced texts */
     char *name;
+    char *bucket;     /* NULL = it was not said */
     char *generation; /* a decimal number */
     uint64_t size_bytes;
     bool compressed; /* Content-Encoding: ranges of it are not ranges of the file */

@@ -7,6 +7,8 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/memory.h"
 #include "base/text.h"
@@ -144,13 +146,27 @@ static char *path_of(const char *variable, const char *below_home)
     return home && *home ? memory_print("%s/%s", home, below_home) : memory_copy_text("");
 }
 
-static void read_profile_file(struct aws_profiles *profiles, enum aws_file file)
+/* Root with the home of another user, as sudo without -H leaves it: a credential_process there would be run by root, an endpoint be
+ * believed. */
+static bool is_in_foreign_home(const char *variable)
+{
+    const char *named = getenv(variable), *home = getenv("HOME");
+    struct stat status;
+    return geteuid() == 0 && (!named || !*named) && home && stat(home, &status) == 0 && status.st_uid != 0;
+}
+
+static void read_profile_file(struct aws_profiles *profiles, enum aws_file file, const char *variable)
 {
     char shown[TEXT_NAME_CHARS];
     const char *path = profiles->paths[file], *complaint = NULL;
     size_t length;
-    char *text = *path ? secret_read_file(path, MAX_FILE_BYTES, &length) : NULL;
-    if (!text && *path && errno != ENOENT && errno != ENOTDIR)
+    bool is_foreign = is_in_foreign_home(variable);
+    char *text = *path && !is_foreign ? secret_read_file(path, MAX_FILE_BYTES, &length) : NULL;
+    if (is_foreign && access(path, F_OK) == 0)
+        complaint = file == AWS_FILE_CONFIG
+                        ? "not read by root, since HOME is another user's (sudo -H, or AWS_CONFIG_FILE)"
+                        : "not read by root, since HOME is another user's (sudo -H, or AWS_SHARED_CREDENTIALS_FILE)";
+    else if (!text && !is_foreign && *path && errno != ENOENT && errno != ENOTDIR)
         complaint = strerror(errno);
     else if (text && length > MAX_FILE_BYTES)
         complaint = length == SIZE_MAX ? "cannot be read" : "larger than 1 MiB";
@@ -168,8 +184,8 @@ struct aws_profiles *aws_profiles_load(void)
     struct aws_profiles *profiles = memory_alloc(sizeof *profiles);
     profiles->paths[AWS_FILE_CONFIG] = path_of("AWS_CONFIG_FILE", ".aws/config");
     profiles->paths[AWS_FILE_CREDENTIALS] = path_of("AWS_SHARED_CREDENTIALS_FILE", ".aws/credentials");
-    read_profile_file(profiles, AWS_FILE_CONFIG);
-    read_profile_file(profiles, AWS_FILE_CREDENTIALS);
+    read_profile_file(profiles, AWS_FILE_CONFIG, "AWS_CONFIG_FILE");
+    read_profile_file(profiles, AWS_FILE_CREDENTIALS, "AWS_SHARED_CREDENTIALS_FILE");
     return profiles;
 }
 
