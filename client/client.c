@@ -151,7 +151,8 @@ static void choose_default(struct sockets *sockets)
     bool is_own = has_name && access(DEFAULT_SOCKET, W_OK) != 0 && runtime_folder_is_trusted(folder) &&
                   access(sockets->room, W_OK) == 0;
     sockets->path = is_own ? sockets->room : DEFAULT_SOCKET;
-    sockets->other = is_own ? DEFAULT_SOCKET : has_name ? sockets->room : NULL;
+    bool is_another = has_name && access(folder, F_OK) == 0 && !runtime_folder_is_trusted(folder);
+    sockets->other = is_own ? DEFAULT_SOCKET : has_name && !is_another ? sockets->room : NULL;
 }
 
 static void choose_socket(const char *given, struct sockets *sockets)

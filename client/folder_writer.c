@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/file_io.h"
+#include "base/operand.h"
 #include "base/text.h"
 
 enum { MAX_ATTEMPTS = 1000 };
@@ -24,6 +25,8 @@ static int fail_file(const struct folder_writer *writer, const char *name, struc
 int folder_writer_open(struct folder_writer *writer, const char *folder, struct error *error)
 {
     *writer = (struct folder_writer){.folder = folder, .folder_fd = -1, .fd = -1};
+    if (operand_check(folder, error) < 0)
+        return -1;
     if (mkdir(folder, 0777) < 0 && errno != EEXIST)
         return fail_file(writer, NULL, error);
     writer->folder_fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);

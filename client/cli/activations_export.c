@@ -12,6 +12,7 @@
 #include "activations_hosts.h"
 #include "activations_shard.h"
 #include "base/memory.h"
+#include "base/operand.h"
 #include "base/text.h"
 #include "bucket_store.h"
 #include "client/folder_writer.h"
@@ -126,6 +127,9 @@ static int export_host(struct activations_run *run, int out_fd, const struct sto
 static int open_out(const char *out, bool *is_new, struct error *error)
 {
     char shown[TEXT_NAME_CHARS];
+    *is_new = false;
+    if (operand_check(out, error) < 0)
+        return -1;
     *is_new = mkdir(out, 0777) == 0;
     int fd = !*is_new && errno != EEXIST ? -1 : open(out, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     return fd >= 0 ? fd : fail_errno(error, errno, "cannot make %s", text_escape(out, strlen(out), shown));

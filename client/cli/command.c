@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/operand.h"
 #include "base/standard_fds.h"
 #include "client/client.h"
 #include "command_table.h"
@@ -66,6 +67,10 @@ static int read_reference(struct args *args, struct error *error)
     if (!args->artifact || args->help || args->command == COMMAND_PREWARM || args->command == COMMAND_PUT)
         return 0;
     args->artifact = client_reference(args->artifact, &args->arena, error);
+    bool reads_itself = args->standalone || args->command == COMMAND_EXPORT || args->command == COMMAND_FUSE ||
+                        args->command == COMMAND_RESHARD;
+    if (args->artifact && reads_itself && strncmp(args->artifact, "disk:", strlen("disk:")) == 0)
+        return operand_check(args->artifact + strlen("disk:"), error);
     return args->artifact ? 0 : -1;
 }
 

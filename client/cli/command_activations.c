@@ -9,6 +9,7 @@
 #include "base/checked.h"
 #include "base/dtype.h"
 #include "base/memory.h"
+#include "base/operand.h"
 #include "base/text.h"
 #include "bucket_store.h"
 #include "command.h"
@@ -49,7 +50,7 @@ static int find_store(struct activations_run *run, struct error *error)
     run->path = memory_copy_text(reference + (is_on_disk ? strlen("disk:") : 0));
     for (size_t length = strlen(run->path); length > 1 && run->path[length - 1] == '/';)
         run->path[--length] = '\0';
-    return 0;
+    return is_on_disk ? operand_check(run->path, error) : 0;
 }
 
 static int run_in_bucket(struct activations_run *run, struct backend *backend, struct error *error)

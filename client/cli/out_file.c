@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/file_io.h"
+#include "base/operand.h"
 
 /* /dev/stdout, /dev/fd/1, a link to them, the file that the shell redirects to. Not /dev/null, which keeps nothing apart. */
 bool out_file_is_stdout(const char *path)
@@ -42,12 +43,15 @@ static mode_t new_file_mode(void)
 static int examine(struct out_file *out, const char *path, struct error *error)
 {
     struct stat found;
+    int at;
     *out = (struct out_file){.fd = -1, .is_stdout = out_file_is_stdout(path)};
     text_escape(path, strlen(path), out->shown);
     if (out->is_stdout) {
         out->in_place = true;
         return 0;
     }
+    if (operand_check(path, error) < 0)
+        return -1;
     if (stat(path, &found) == 0) {
         out->in_place = !S_ISREG(found.st_mode);
         /* what another user has put there, with rights for all or that of its owner, is no wish of this one's */
@@ -56,8 +60,8 @@ static int examine(struct out_file *out, const char *path, struct error *error)
             return fail_errno(error, EISDIR, "cannot write %s", out->shown);
         if (out->in_place && strlen(path) < sizeof out->path)
             strcpy(out->path, path); /* what /dev/stdout leads to has no path of its own */
-        else if (!realpath(path, out->path))
-            return fail_errno(error, errno, "cannot write %s", out->shown);
+        else if ((at = operand_resolve(path, out->path, error)) <= 0)
+            return at < 0 ? -1 : fail_errno(error, errno, "cannot write %s", out->shown);
     } else {
         out->in_place = false;
         out->mode = new_file_mode();

@@ -96,7 +96,7 @@ int followed_link_stat(int folder_fd, const char *name, const char *shown, struc
     bool is_foreign = at == -EPERM || (at == 1 && walk.has_stranger && found->st_uid != walk.stranger);
     if (is_foreign)
         return fail(
-            error, ERROR_PERMISSION_DENIED, "FOREIGN_LINK",
+            error, ERROR_PERMISSION_DENIED, REASON(FOREIGN_LINK),
             "%s is a link that user %u has made, to what is not his own; who made it might not be allowed to read that: "
             "put the file itself there, or make the link yourself",
             text, (unsigned)walk.stranger);

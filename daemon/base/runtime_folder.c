@@ -5,10 +5,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-bool runtime_folder_is_own(const char *path)
+static bool is_folder_of(const char *path, uid_t uid)
 {
     struct stat status;
-    return lstat(path, &status) == 0 && S_ISDIR(status.st_mode) && status.st_uid == geteuid() && (status.st_mode & 022) == 0;
+    return lstat(path, &status) == 0 && S_ISDIR(status.st_mode) && status.st_uid == uid && (status.st_mode & 022) == 0;
 }
 
 /* NULL: not set; or what is left of another session: a folder that is gone (containers get the variable alone) or of another
@@ -24,9 +24,15 @@ static const char *named_folder(void)
     return is_usable || runtime[0] != '/' ? runtime : NULL;
 }
 
+bool runtime_folder_is_own(const char *path)
+{
+    return is_folder_of(path, geteuid());
+}
+
+/* XDG_RUNTIME_DIR may be another user's: su keeps it. */
 bool runtime_folder_is_trusted(const char *path)
 {
-    return named_folder() || runtime_folder_is_own(path); /* what the environment says is the user's word */
+    return is_folder_of(path, geteuid()) || is_folder_of(path, 0);
 }
 
 bool runtime_folder(char path[PATH_MAX])

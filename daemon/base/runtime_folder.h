@@ -15,7 +15,7 @@
 /* False: XDG_RUNTIME_DIR is no absolute path, or too long a one. */
 bool runtime_folder(char path[PATH_MAX]);
 bool runtime_folder_is_own(const char *path); /* it is there, no link, of this process's user, and nobody else may write */
-/* For clients: the folder that the environment names, or one that is their own. */
+/* For clients: it is there, no link, and only this user or root may write, so that only they can be listening in it. */
 bool runtime_folder_is_trusted(const char *path);
 
 #endif

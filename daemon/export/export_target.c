@@ -12,6 +12,9 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "base/memory.h"
+#include "base/operand.h"
+
 #define WORK_PREFIX "."
 #define WORK_SUFFIX ".exporting"
 enum { MAX_DEPTH = 128 }; /* of what is removed; each level has a descriptor open */
@@ -27,9 +30,13 @@ static int fail_target(const struct export_target *target, const char *what, str
 /* The folder it is in, and its name there; a link is followed. */
 static int find_path(struct export_target *target, const char *path, struct error *error)
 {
-    char copy[PATH_MAX], *resolved = realpath(path, NULL);
-    target->exists = resolved != NULL;
-    if (!resolved) {
+    char copy[PATH_MAX], *resolved = memory_alloc(PATH_MAX);
+    int at = operand_resolve(path, resolved, error);
+    target->exists = at > 0;
+    if (at <= 0) {
+        free(resolved);
+        if (at < 0)
+            return -1;
         size_t length = strlen(path);
         while (length > 1 && path[length - 1] == '/')
             length--;

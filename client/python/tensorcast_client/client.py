@@ -56,14 +56,14 @@ def _default_sockets():
 def _is_trusted(own):
     """Whether the socket of this user's own daemon lies where nobody else could have made it."""
     folder = os.path.dirname(own)
-    return folder.startswith("/") and bool(_named_folder() or _is_own(folder))
+    return folder.startswith("/") and _is_of(folder, os.geteuid(), 0)
 
 
 def _runtime_folder():
     """Where `tensorcastd --user` has its sockets: the rule of daemon/base/runtime_folder.h."""
     runtime = _named_folder()
     session = f"/run/user/{os.geteuid()}"
-    if not runtime and not _is_own(session):
+    if not runtime and not _is_of(session, os.geteuid()):
         return f"/tmp/tensorcast-{os.geteuid()}"
     return f"{runtime or session}/tensorcast"
 
@@ -81,13 +81,13 @@ def _named_folder():
     return runtime if is_usable else None
 
 
-def _is_own(folder):
+def _is_of(folder, *users):
     """Anybody can make a folder in /tmp, and a daemon in it."""
     try:
         about = os.lstat(folder)
     except (OSError, ValueError):
         return False
-    return stat.S_ISDIR(about.st_mode) and about.st_uid == os.geteuid() and not about.st_mode & 0o022
+    return stat.S_ISDIR(about.st_mode) and about.st_uid in users and not about.st_mode & 0o022
 
 
 def _checked_path(path):
