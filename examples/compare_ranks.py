@@ -20,7 +20,15 @@ np.float8_e4m3fn = ml_dtypes.float8_e4m3fn  # safetensors looks its NumPy types 
 
 SPLIT_ON = {"q_proj": 0, "k_proj": 0, "v_proj": 0, "gate_proj": 0, "up_proj": 0, "embed_tokens": 0, "lm_head": 0,
             "o_proj": 1, "down_proj": 1}
-COLUMNS = "rank  executor              needed MB    read MB   time ms    GB/s  memory   checked"
+COLUMNS = "rank  executor                  needed        read       time         rate  memory  checked"
+
+
+def people(size):
+    """As the command prints sizes: powers of 1024, three digits."""
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if size < 1023.5 or unit == "TiB":
+            return f"{size:.{0 if unit == 'B' or size >= 99.95 else 1 if size >= 9.995 else 2}f} {unit}"
+        size /= 1024
 
 
 def split(shape, dimension, rank, ranks):
@@ -46,21 +54,22 @@ def expected(checkpoint, rank, ranks):
 
 def main():
     checkpoint, reports = Path(sys.argv[1]), [json.loads(Path(p).read_text()) for p in sys.argv[2:]]
-    wrong = 0
-    print(COLUMNS)
+    wrong, rows = 0, [COLUMNS]
     for rank, report in enumerate(reports):
         want = expected(checkpoint, rank, len(reports))
         got = {t["name"]: t["sha256"] for t in report["tensors"]}
         differ = [name for name in want.keys() | got.keys() if want.get(name) != got.get(name)]
         wrong += len(differ)
         size, ms = report["bytes"], report["ms"]["total"]
-        print(f"{rank:4}  {report['executor']:20} {size['view'] / 1e6:10.1f} {size['read'] / 1e6:10.1f} {ms:9.1f} "
-              f"{size['view'] / 1e6 / ms:7.2f}  {report['memory']:7}  "
-              + (f"{len(want)} tensors equal" if not differ else f"{len(differ)} differ, such as {differ[0]}"))
+        rows.append(f"{rank:4}  {report['executor']:21} {people(size['view']):>10}  {people(size['read']):>10}  {ms:6.1f} ms "
+                    f"{people(size['view'] * 1e3 / ms):>10}/s  {report['memory']:7} "
+                    + (f"{len(want)} tensors equal" if not differ else f"{len(differ)} differ, such as {differ[0]}"))
     files = sum(f.stat().st_size for f in checkpoint.glob("*.safetensors"))
-    needed, read = (sum(r["bytes"][key] for r in reports) / 1e6 for key in ("view", "read"))
+    needed, read = (sum(r["bytes"][key] for r in reports) for key in ("view", "read"))
     longest = max(r["ms"]["total"] for r in reports)
-    print(f"together {needed:.1f} MB needed, {read:.1f} MB read of {files / 1e6:.1f} MB in the checkpoint: {needed / longest:.2f} GB/s")
+    print(f"{len(reports)} ranks got {people(needed)} in {longest:.0f} ms, {people(needed * 1e3 / longest)}/s; "
+          f"{people(read)} were read of a checkpoint of {people(files)}\n")
+    print(*rows, sep="\n")
     sys.exit(wrong > 0)
 
 

@@ -1,21 +1,23 @@
 #!/usr/bin/env bash
 # From a fresh clone to four tensor-parallel ranks with their weights in memory, in one command.
 #
-#     bash examples/quickstart.sh [--size 1GiB] [--dir PATH] [--keep]
+#     bash examples/quickstart.sh [--size 1GiB] [--dir PATH] [--keep] [--verbose]
 #
 # Installs what is missing, builds, writes a checkpoint with the `safetensors` package, starts the daemon on temporary
-# sockets, loads four ranks at once, compares every byte with `safetensors`, shows what the daemon logged, and leaves nothing
-# running. --dir says where the checkpoint goes (default: build/), --keep leaves it there, and a kept one is used again.
+# sockets, loads four ranks at once, compares every byte with `safetensors`, and leaves nothing running. --dir says where the
+# checkpoint goes (default: build/), --keep leaves it there, and a kept one is used again. --verbose shows what the daemon logged.
+# Only packages that are missing need root.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
-size=1GiB dir=$root/build keep=0 ranks=4
+size=1GiB dir=$root/build keep=0 ranks=4 verbose=0
 
-usage() { sed -n '2,8s/^# \{0,1\}//p' "$0"; exit "$1"; }
+usage() { sed -n '2,9s/^# \{0,1\}//p' "$0"; exit "$1"; }
 while [ $# -gt 0 ]; do
   case $1 in
     --size) size=${2:?--size needs a value such as 4GiB}; shift 2 ;;
     --dir) dir=${2:?--dir needs a path}; shift 2 ;;
     --keep) keep=1; shift ;;
+    --verbose) verbose=1; shift ;;
     -h | --help) usage 0 ;;
     *) echo "quickstart: unknown option $1" >&2; usage 2 >&2 ;;
   esac
@@ -35,6 +37,27 @@ trap cleanup EXIT
 trap 'exit 130' INT TERM
 
 step() { printf '\n\033[1m%s\033[0m\n' "$*" | if [ -t 1 ]; then cat; else sed 's/\x1b\[[0-9]*m//g'; fi; }
+
+compiled() { grep -c ' -c -o ' "$1" || true; }
+
+# With how many of the files are compiled: a line that changes, or without a terminal one for each tenth.
+build() {
+  local all done=0 told=0 make
+  make -C "$root" -n --no-print-directory all >"$work/make.plan" 2>/dev/null || true
+  all=$(compiled "$work/make.plan")
+  : >"$work/make.log"
+  make -C "$root" -j"$(nproc)" --no-print-directory all >"$work/make.log" 2>&1 &
+  make=$!
+  while kill -0 "$make" 2>/dev/null; do
+    done=$(compiled "$work/make.log")
+    if [ -t 1 ]; then printf '\r[%d/%d files compiled]' "$done" "$all"
+    elif [ $((done * 10)) -ge $((told * all + all)) ] && [ "$all" -gt 0 ]; then told=$((done * 10 / all)); echo "[$done/$all files compiled]"
+    fi
+    sleep 0.2
+  done
+  [ ! -t 1 ] || printf '\r\033[K'
+  wait "$make" || { tail -30 "$work/make.log" >&2; exit 1; }
+}
 
 start_daemon() {
   cat >"$work/config.yaml" <<YAML
@@ -66,7 +89,7 @@ load_ranks() {
 
 step "1. Installing what is missing, building"
 python=$(bash "$root/setup/setup.sh")
-make -C "$root" -j"$(nproc)" --no-print-directory all >"$work/make.log" 2>&1 || { tail -30 "$work/make.log" >&2; exit 1; }
+build
 echo "build/tensorcastd, build/tensorcast, build/libtensorcast.so"
 
 step "2. Writing a checkpoint of $size with the safetensors package"
@@ -77,10 +100,12 @@ start_daemon
 load_ranks
 "$python" "$root/examples/compare_ranks.py" "$checkpoint" "$work"/rank?
 
-step "4. What the daemon logged"
-grep event=load_done "$work/log" | sed -E 's/^time=[^ ]+ level=info //; s/ artifact=("[^"]*"|[^ ]+)//' | fold -s -w 118
+if [ "$verbose" = 1 ]; then
+  step "What the daemon logged"
+  grep event=load_done "$work/log" | sed -E 's/^time=[^ ]+ level=info //; s/ artifact=("[^"]*"|[^ ]+)//' | fold -s -w 118
+fi
 
-step "5. Done"
+step "4. Done"
 kill -TERM "$daemon"
 wait "$daemon"
 daemon=

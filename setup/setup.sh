@@ -22,8 +22,8 @@ wanted() {
 
 as_root() {
   if [ "$(id -u)" = 0 ]; then "$@"
-  elif command -v sudo >/dev/null; then sudo "$@"
-  else say "not root and no sudo; as root, run: $*"; exit 1
+  elif command -v sudo >/dev/null && sudo "$@"; then return
+  else say "have an administrator run: $*; then run this again, which needs no root"; exit 1
   fi
 }
 

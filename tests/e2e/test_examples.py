@@ -57,10 +57,12 @@ def running():
 def test_the_quickstart_loads_four_ranks_twice_and_leaves_nothing_running(tmp_path):
     place = tmp_path / "a place with späces"
     for attempt in range(2):
-        out = quickstart("--size", "24MiB", "--dir", place, cwd="/")
+        out = quickstart("--size", "24MiB", "--dir", place, *["--verbose"] * attempt, cwd="/")
         rows = re.findall(r"^ +([0-3])  (generic_byte_range|tensor_batched_local) .* (\d+) tensors equal$", out, re.M)
         assert [r[0] for r in rows] == list("0123"), out
-        assert "executor=" in out or '"executor"' in out, "no log line is shown"
+        total = re.search(r"^4 ranks got (2[4-9]\.\d) MiB in \d+ ms, [\d.]+ [KMG]iB/s; ", out, re.M)
+        assert total and total.start() < out.index("rank  executor") and not re.search(r"\d [kMG]B", out), out
+        assert ("event=load_done" in out) == bool(attempt), "the log is shown when it is asked for"
     assert os.listdir(place) == [] and soon(lambda: not running())
 
 
