@@ -285,15 +285,21 @@ static void put_users(FILE *out, const Tensorcast__Daemon__V1__StatusResponse *s
     }
 }
 
+/* Of 10^9 bytes, which the daemon counts in. */
+static double gib(double gigabytes)
+{
+    return gigabytes * 1e9 / (1 << 30);
+}
+
 static void put_calibration(FILE *out, const Tensorcast__Daemon__V1__StatusResponse *status)
 {
     if (status->n_calibration)
-        fprintf(out, "\ncalibration  cached us  GB/s  uncached us  GB/s  copy GB/s  fresh GB/s  samples\n");
+        fprintf(out, "\ncalibration  cached us GiB/s  uncached us GiB/s copy GiB/s fresh GiB/s  samples\n");
     for (size_t i = 0; i < status->n_calibration; i++) {
         const Tensorcast__Daemon__V1__CalibrationStatus *row = status->calibration[i];
         fprintf(out, "  %-10s %9.1f %5.2f %12.1f %5.2f %10.2f %11.2f %8" PRIu64 "\n", row->device, row->cached_request_us,
-                row->cached_gbps, row->uncached_request_us, row->uncached_gbps, row->copy_gbps, row->fresh_gbps,
-                row->samples);
+                gib(row->cached_gbps), row->uncached_request_us, gib(row->uncached_gbps), gib(row->copy_gbps),
+                gib(row->fresh_gbps), row->samples);
     }
 }
 
@@ -301,17 +307,18 @@ static void put_calibration(FILE *out, const Tensorcast__Daemon__V1__StatusRespo
 static void put_stores(FILE *out, const Tensorcast__Daemon__V1__StatusResponse *status, size_t columns)
 {
     bool is_narrow = columns && columns < WIDE_COLUMNS;
-    char name[TEXT_NAME_CHARS], received[TEXT_SIZE_CHARS];
+    char name[TEXT_NAME_CHARS], received[TEXT_SIZE_CHARS], each[TEXT_SIZE_CHARS], all[TEXT_SIZE_CHARS];
     if (status->n_stores)
-        fprintf(out, "\nstores  ms   each GB/s  all GB/s at once requests retries   received\n");
+        fprintf(out, "\nstores  ms        each        all at once requests retries   received\n");
     for (size_t i = 0; i < status->n_stores; i++) {
         const Tensorcast__Daemon__V1__StoreStatus *row = status->stores[i];
-        fprintf(out, "  %8.1f  %9.3f %9.2f %7" PRIu32 " %8" PRIu64 " %7" PRIu64 " %10s%s%s\n", (double)row->latency_us / 1e3,
-                row->connection_gbps, row->total_gbps, row->parallel_requests, row->requests, row->retries,
-                text_people_bytes(row->received_bytes, received), is_narrow ? "\n           " : "  ",
+        fprintf(out, "  %8.1f %11s %10s %7" PRIu32 " %8" PRIu64 " %7" PRIu64 " %10s%s%s\n", (double)row->latency_us / 1e3,
+                text_people_rate(row->connection_gbps * 1e9, each), text_people_rate(row->total_gbps * 1e9, all),
+                row->parallel_requests, row->requests, row->retries, text_people_bytes(row->received_bytes, received),
+                is_narrow ? "\n           " : "  ",
                 fit_name(row->origin,
                          is_narrow ? columns - 11
-                         : columns ? columns - 69
+                         : columns ? columns - 71
                                    : 0,
                          name));
     }

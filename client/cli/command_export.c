@@ -273,7 +273,7 @@ static void print_summary(const struct command_run *run)
     printf("%zu tensor%s, %s in %zu file%s, to %s: %s, %s, at most %s of memory\n", run->layout->n_tensors,
            run->layout->n_tensors == 1 ? "" : "s", text_people_bytes(bytes, size), n_files, n_files == 1 ? "" : "s",
            run->stage.path ? shown : run->target.shown, pace_text_duration(seconds, time),
-           pace_text_speed(seconds > 0 ? (double)fresh_bytes / seconds : 0, speed),
+           text_people_rate(seconds > 0 ? (double)fresh_bytes / seconds : 0, speed),
            text_people_bytes(peak_memory_bytes(), memory));
     const struct verdict *source = &run->counts.source;
     if (source->by[0])

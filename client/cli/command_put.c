@@ -35,7 +35,7 @@ static void print_summary(const struct upload_files *upload, const struct args *
     redact(args->output.path, shown, sizeof shown);
     printf("%zu file%s, %s, to %s: %s, %s\n", upload->n_files, upload->n_files == 1 ? "" : "s",
            text_people_bytes(upload->total_bytes, size), shown, pace_text_duration(seconds, time),
-           pace_text_speed(seconds > 0 ? (double)upload->total_bytes / seconds : 0, speed));
+           text_people_rate(seconds > 0 ? (double)upload->total_bytes / seconds : 0, speed));
 }
 
 /* As every reference is written, a path too; one that ends with a slash stays one, since a file gets its own name there. */

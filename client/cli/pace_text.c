@@ -2,17 +2,6 @@
 
 #include <stdio.h>
 
-const char *pace_text_speed(double bytes_per_s, char out[PACE_CHARS])
-{
-    if (bytes_per_s >= 1e8)
-        snprintf(out, PACE_CHARS, "%.2f GB/s", bytes_per_s / 1e9);
-    else if (bytes_per_s >= 1e5)
-        snprintf(out, PACE_CHARS, "%.2f MB/s", bytes_per_s / 1e6);
-    else
-        snprintf(out, PACE_CHARS, "%.1f kB/s", bytes_per_s / 1e3);
-    return out;
-}
-
 /* Rounded before it is cut into units, so that nothing is 60 s of a minute. */
 const char *pace_text_duration(double seconds, char out[PACE_CHARS])
 {

@@ -1,4 +1,4 @@
-/* How fast and how long, in the unit that people read without counting digits. Pure. */
+/* How long, in the unit that people read without counting digits. Pure. */
 #ifndef CLI_PACE_TEXT_H
 #define CLI_PACE_TEXT_H
 
@@ -6,8 +6,6 @@
 
 enum { PACE_CHARS = 32 };
 
-/* "2.15 GB/s", "22.12 MB/s", "8.4 kB/s"; decimal, as networks and disks are sold. Returns `out`. */
-const char *pace_text_speed(double bytes_per_s, char out[PACE_CHARS]);
 /* "0.25 ms", "345 ms", "19.0 s", "2 min 5 s", "1 h 3 min". Returns `out`. */
 const char *pace_text_duration(double seconds, char out[PACE_CHARS]);
 

@@ -75,7 +75,7 @@ const char *progress_line(const char *stage, uint64_t before_bytes, uint64_t don
     if (pace > 0 && share < 1 && elapsed_s >= 1)
         snprintf(left, sizeof left, ", %s left", duration((double)(total_bytes - done_bytes) / pace, rest));
     snprintf(out, PROGRESS_LINE_CHARS, "%-6s [%s] %3d%%  %s of %s  %s  %s%s", stage, bar, (int)(share * 100),
-             text_people_bytes(done_bytes, done), text_people_bytes(total_bytes, total), pace_text_speed(pace, speed),
+             text_people_bytes(done_bytes, done), text_people_bytes(total_bytes, total), text_people_rate(pace, speed),
              duration(elapsed_s, elapsed), left);
     return out;
 }
@@ -96,7 +96,7 @@ const char *progress_plain(const char *stage, uint64_t done_bytes, uint64_t tota
     }
     int used = snprintf(out, PROGRESS_LINE_CHARS, "%s: %d%%, %s of %s, %s", stage,
                         (int)(100 * (double)done_bytes / (double)total_bytes), text_people_bytes(done_bytes, done),
-                        text_people_bytes(total_bytes, total), pace_text_speed(bytes_per_s, speed));
+                        text_people_bytes(total_bytes, total), text_people_rate(bytes_per_s, speed));
     if (bytes_per_s > 0 && used > 0 && used < PROGRESS_LINE_CHARS)
         snprintf(out + used, PROGRESS_LINE_CHARS - (size_t)used, ", %s left",
                  duration((double)(total_bytes - done_bytes) / bytes_per_s, rest));

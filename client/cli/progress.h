@@ -33,11 +33,11 @@ void progress_finish(struct progress *progress, uint64_t total_bytes);
 void progress_end(struct progress *progress); /* wipes the bar */
 
 enum { PROGRESS_LINE_CHARS = 240 };
-/* "read   [########........]  50%  1.90 GiB of 3.80 GiB  2.10 GB/s  1 s, 1 s left". Pure. Returns `out`. */
+/* "read   [########........]  50%  1.90 GiB of 3.80 GiB  2.10 GiB/s  1 s, 1 s left". Pure. Returns `out`. */
 const char *progress_line(const char *stage, uint64_t before_bytes, uint64_t done_bytes, uint64_t total_bytes,
                           uint64_t elapsed_ns, char out[PROGRESS_LINE_CHARS]);
 
-/* "read: 42%, 5.46 MiB of 13.0 MiB, 1.05 MB/s, 7 s left" without an end of line. Pure. Returns `out`. */
+/* "read: 42%, 5.46 MiB of 13.0 MiB, 1.05 MiB/s, 7 s left" without an end of line. Pure. Returns `out`. */
 const char *progress_plain(const char *stage, uint64_t done_bytes, uint64_t total_bytes, double bytes_per_s,
                            char out[PROGRESS_LINE_CHARS]);
 

@@ -33,7 +33,7 @@ void summary_print(const Tensorcast__Daemon__V1__LoadReport *report, size_t n_te
     if (report->from_replica)
         fprintf(out, ", resident already\n");
     else if (report->total_ms > 0)
-        fprintf(out, ", %s\n", pace_text_speed((double)report->view_bytes / report->total_ms * 1e3, pace));
+        fprintf(out, ", %s\n", text_people_rate((double)report->view_bytes / report->total_ms * 1e3, pace));
     else
         fputc('\n', out);
     fprintf(out, "  executor  %s (%s)\n", escaped(report->executor, name), escaped(report->selection_reason, reason));

@@ -159,6 +159,13 @@ const char *text_people_bytes(uint64_t bytes, char out[TEXT_SIZE_CHARS])
     return out;
 }
 
+const char *text_people_rate(double bytes_per_s, char out[TEXT_SIZE_CHARS])
+{
+    const double most = 0x1p63;
+    text_people_bytes(bytes_per_s > 0 ? (uint64_t)(bytes_per_s < most ? bytes_per_s : most) : 0, out);
+    return strcat(out, "/s");
+}
+
 int text_hex_digit(char c)
 {
     if (c >= '0' && c <= '9')

@@ -19,6 +19,7 @@ const char *text_format_bytes(uint64_t bytes, char out[TEXT_SIZE_CHARS]);
 const char *text_format_duration_ms(uint64_t duration_ms, char out[TEXT_SIZE_CHARS]); /* "10s", "250ms" */
 /* Rounded, for people: "3.74 GiB", "812 B". */
 const char *text_people_bytes(uint64_t bytes, char out[TEXT_SIZE_CHARS]);
+const char *text_people_rate(double bytes_per_s, char out[TEXT_SIZE_CHARS]); /* "2.15 GiB/s" */
 
 enum { TEXT_NAME_CHARS = 200 };
 /* A name from outside for a message or a log: control characters and invalid UTF-8 as \n, \x1b, ...; names longer than

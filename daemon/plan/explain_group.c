@@ -26,10 +26,15 @@ static void write_summary(const struct plan *plan, FILE *out)
                 text_people_bytes(group->numbers.residual_bytes, residual));
 }
 
+static const char *rate(double bytes_per_ns, char out[TEXT_SIZE_CHARS])
+{
+    return text_people_rate(bytes_per_ns * 1e9, out);
+}
+
 /* Every transport that there is, by the formula of docs/planning.md; the chosen one is marked. */
 static void write_transports(const struct transport_choice *choice, FILE *out)
 {
-    char staging[TEXT_SIZE_CHARS];
+    char staging[TEXT_SIZE_CHARS], first[TEXT_SIZE_CHARS], second[TEXT_SIZE_CHARS];
     const struct transport_demand *demand = &choice->demand;
     double lands = demand->unique_bytes ? (double)demand->landed_bytes / (double)demand->unique_bytes : 0;
     if (choice->n_options == 0)
@@ -45,11 +50,11 @@ static void write_transports(const struct transport_choice *choice, FILE *out)
     }
     if (!choice->ops)
         fprintf(out, "          none will do: %s\n", choice->problem.text);
-    fprintf(out, "          source %.3g GB/s, memory %.3g GB/s, each byte lands %.2f times", choice->rates.source,
-            choice->rates.memory, lands);
+    fprintf(out, "          source %s, memory %s, each byte lands %.2f times", rate(choice->rates.source, first),
+            rate(choice->rates.memory, second), lands);
     if (demand->n_devices)
-        fprintf(out, "; %" PRIu32 " GPUs at %.3g GB/s each, %.3g GB/s between them", demand->n_devices, choice->rates.link,
-                choice->rates.peer);
+        fprintf(out, "; %" PRIu32 " GPUs at %s each, %s between them", demand->n_devices, rate(choice->rates.link, first),
+                rate(choice->rates.peer, second));
     fputc('\n', out);
     if (choice->staging_bytes)
         fprintf(out, "          %s of each GPU's budget to stage in\n", text_people_bytes(choice->staging_bytes, staging));

@@ -59,7 +59,7 @@ static void a_load_names_executor_bytes_time_and_speed(void **state)
     report.memory = "thp";
     report.total_ms = 1000;
     summarize(2);
-    assert_says("disk:/m: 2 tensors, 2.00 GiB in 1.0 s, 2.15 GB/s");
+    assert_says("disk:/m: 2 tensors, 2.00 GiB in 1.0 s, 2.00 GiB/s");
     assert_says("generic_byte_range (because)");
     assert_says("2.00 GiB needed, 2.00 GiB read, 1.00 KiB copied, 4.00 KiB shared");
     assert_says("thp");
@@ -111,18 +111,18 @@ static void a_progress_line_tells_share_rate_and_time_left(void **state)
     char line[PROGRESS_LINE_CHARS];
     (void)state;
     progress_line("read", 0, 1u << 30, 4ull << 30, 1000000000, line);
-    assert_string_equal(line, "read   [####............]  25%  1.00 GiB of 4.00 GiB  1.07 GB/s  1 s, 3 s left");
+    assert_string_equal(line, "read   [####............]  25%  1.00 GiB of 4.00 GiB  1.00 GiB/s  1 s, 3 s left");
     progress_line("read", 0, 4 << 20, 400 << 20, 1000000000, line);
-    assert_string_equal(line, "read   [................]   1%  4.00 MiB of 400 MiB  4.19 MB/s  1 s, 1 min 39 s left");
+    assert_string_equal(line, "read   [................]   1%  4.00 MiB of 400 MiB  4.00 MiB/s  1 s, 1 min 39 s left");
     progress_line("read", 0, 1000, 400 << 20, 2000000000, line);
-    assert_non_null(strstr(line, "  0.5 kB/s  2 s, "));
+    assert_non_null(strstr(line, "  500 B/s  2 s, "));
     progress_line("queued", 0, 0, 0, 0, line);
     assert_non_null(strstr(line, "  0%"));
     assert_null(strstr(line, "left"));
     progress_line("read", 0, 5, 4, 1, line);
     assert_non_null(strstr(line, "100%"));
     progress_line("export", 3ull << 30, (3ull << 30) + (100 << 20), 4ull << 30, 1000000000, line); /* goes on with 3 GiB */
-    assert_string_equal(line, "export [############....]  77%  3.10 GiB of 4.00 GiB  0.10 GB/s  1 s, 9 s left");
+    assert_string_equal(line, "export [############....]  77%  3.10 GiB of 4.00 GiB  100 MiB/s  1 s, 9 s left");
 }
 
 static void a_plain_line_tells_the_same_without_a_bar(void **state)
@@ -130,9 +130,9 @@ static void a_plain_line_tells_the_same_without_a_bar(void **state)
     char line[PROGRESS_LINE_CHARS];
     (void)state;
     progress_plain("read", 6 << 20, 12 << 20, 1e6, line);
-    assert_string_equal(line, "read: 50%, 6.00 MiB of 12.0 MiB, 1.00 MB/s, 6 s left");
+    assert_string_equal(line, "read: 50%, 6.00 MiB of 12.0 MiB, 977 KiB/s, 6 s left");
     progress_plain("read", 0, 12 << 20, 0, line);
-    assert_string_equal(line, "read: 0%, 0 B of 12.0 MiB, 0.0 kB/s");
+    assert_string_equal(line, "read: 0%, 0 B of 12.0 MiB, 0 B/s");
     progress_plain("waiting for host", 0, 0, 0, line);
     assert_string_equal(line, "waiting for host");
 }
@@ -169,17 +169,10 @@ static void speeds_and_durations_have_the_unit_that_fits(void **state)
                      {0.9996, "1.0 s"},  {18.97, "19.0 s"},    {59.94, "59.9 s"},    {59.96, "1 min 0 s"},
                      {125, "2 min 5 s"}, {119.6, "2 min 0 s"}, {3780, "1 h 3 min"},  {3599.6, "1 h 0 min"},
                      {7199, "2 h 0 min"}};
-    static const struct {
-        double bytes_per_s;
-        const char *text;
-    } speeds[] = {{0, "0.0 kB/s"},         {8400, "8.4 kB/s"}, {1e5, "0.10 MB/s"},
-                  {22.12e6, "22.12 MB/s"}, {1e8, "0.10 GB/s"}, {2.147e9, "2.15 GB/s"}};
     char out[PACE_CHARS];
     (void)state;
     for (size_t i = 0; i < sizeof durations / sizeof *durations; i++)
         assert_string_equal(pace_text_duration(durations[i].seconds, out), durations[i].text);
-    for (size_t i = 0; i < sizeof speeds / sizeof *speeds; i++)
-        assert_string_equal(pace_text_speed(speeds[i].bytes_per_s, out), speeds[i].text);
 }
 
 static void a_slow_load_takes_seconds_and_not_thousands_of_milliseconds(void **state)
@@ -189,7 +182,7 @@ static void a_slow_load_takes_seconds_and_not_thousands_of_milliseconds(void **s
     report.view_bytes = 419430400;
     report.total_ms = 18970;
     summarize(2);
-    assert_says("http://h/m: 2 tensors, 400 MiB in 19.0 s, 22.11 MB/s");
+    assert_says("http://h/m: 2 tensors, 400 MiB in 19.0 s, 21.1 MiB/s");
 }
 
 static void shapes_are_lists_and_long_ones_are_cut(void **state)

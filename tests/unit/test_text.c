@@ -170,6 +170,22 @@ static void people_get_three_digits_and_a_unit(void **state)
         assert_string_equal(text_people_bytes(cases[i].bytes, text), cases[i].text);
 }
 
+static void rates_have_the_units_of_sizes(void **state)
+{
+    static const struct {
+        double bytes_per_s;
+        const char *text;
+    } cases[] = {{-1, "0 B/s"},        {0, "0 B/s"},
+                 {0.4, "0 B/s"},       {512, "512 B/s"},
+                 {8400, "8.20 KiB/s"}, {22.12e6, "21.1 MiB/s"},
+                 {1e9, "954 MiB/s"},   {2147483648.0, "2.00 GiB/s"},
+                 {1e300, "8.00 EiB/s"}};
+    char text[TEXT_SIZE_CHARS];
+    (void)state;
+    for (size_t i = 0; i < COUNT(cases); i++)
+        assert_string_equal(text_people_rate(cases[i].bytes_per_s, text), cases[i].text);
+}
+
 static void names_are_escaped_so_that_no_terminal_is_harmed(void **state)
 {
     static const struct {
@@ -470,6 +486,7 @@ int main(void)
         cmocka_unit_test(a_formatted_number_parses_back_to_itself),
         cmocka_unit_test(numbers_are_shown_short),
         cmocka_unit_test(people_get_three_digits_and_a_unit),
+        cmocka_unit_test(rates_have_the_units_of_sizes),
         cmocka_unit_test(names_are_escaped_so_that_no_terminal_is_harmed),
         cmocka_unit_test(long_names_keep_their_head_and_tail),
         cmocka_unit_test(a_cut_never_splits_a_character),
