@@ -11,16 +11,24 @@
 
 #include "base/memory.h"
 
+enum { MAX_INTERRUPTIONS = 100 };
+
+bool file_io_is_interrupted(int *n_times)
+{
+    return errno == EINTR && ++*n_times <= MAX_INTERRUPTIONS;
+}
+
 /* offset: NULL = where the descriptor stands */
 static ssize_t read_from(int fd, char *bytes, size_t count, const uint64_t *offset)
 {
     size_t done = 0;
+    int n_interruptions = 0;
     while (done < count) {
         ssize_t n =
             offset ? pread(fd, bytes + done, count - done, (off_t)(*offset + done)) : read(fd, bytes + done, count - done);
         if (n == 0)
             break;
-        if (n < 0 && errno != EINTR)
+        if (n < 0 && !file_io_is_interrupted(&n_interruptions))
             return -1;
         done += n > 0 ? (size_t)n : 0;
     }
@@ -29,12 +37,13 @@ static ssize_t read_from(int fd, char *bytes, size_t count, const uint64_t *offs
 
 static int write_to(int fd, const char *bytes, size_t count, const uint64_t *offset)
 {
+    int n_interruptions = 0;
     for (size_t done = 0; done < count;) {
         ssize_t n =
             offset ? pwrite(fd, bytes + done, count - done, (off_t)(*offset + done)) : write(fd, bytes + done, count - done);
         if (n == 0) /* POSIX has no meaning for it; without an end it would be a loop */
             errno = EIO;
-        if (n == 0 || (n < 0 && errno != EINTR))
+        if (n == 0 || (n < 0 && !file_io_is_interrupted(&n_interruptions)))
             return -1;
         done += n > 0 ? (size_t)n : 0;
     }

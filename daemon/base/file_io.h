@@ -16,6 +16,10 @@ ssize_t file_io_read_at(int fd, void *bytes, size_t count, uint64_t offset);
 int file_io_write(int fd, const void *bytes, size_t count);
 int file_io_write_at(int fd, const void *bytes, size_t count, uint64_t offset);
 
+/* Whether a call that failed is to be made again: a signal interrupted it. Servers of mounts may say so for ever, so not more than
+ * a hundred times; *n_times begins with 0. */
+bool file_io_is_interrupted(int *n_times);
+
 /* mkdir -p of the folders that are named before a slash of `path`: for a folder itself, with one behind it. */
 int file_io_make_folders(const char *path, mode_t mode);
 

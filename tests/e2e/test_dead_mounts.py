@@ -1,6 +1,7 @@
 """A mount that stops answering stops the requests that need it, and nobody else's, wherever it stops and however many there are.
 
 A FUSE server that never answers stands for a dead NFS server. Root only."""
+import errno
 import shutil
 import sys
 import tempfile
@@ -72,6 +73,24 @@ def test_whatever_hangs_on_a_dead_mount_others_go_on(start, models, dead, where,
         for call in calls:
             call.cancel()
         others_go_on(daemon, models, "later")
+
+
+@pytest.mark.parametrize("name", ["ETIMEDOUT", "EHOSTDOWN", "EHOSTUNREACH", "ENOTCONN", "ECONNABORTED", "EREMOTEIO", "EAGAIN",
+                                  "ENODEV", "ENODATA", "EINTR"])
+def test_an_error_of_a_slow_server_is_worth_another_try(dead, daemon, models, name):
+    dead.late_error = getattr(errno, name)
+    outcome = daemon.cli.run("load", models / "net/m0", "--memory", "copied", timeout=PATIENCE_S)
+    assert outcome.status == "UNAVAILABLE" and f"({name})" in outcome.err, outcome
+    dead.late_error = 0
+    daemon.cli.ok("load", models / "net/m0", "--memory", "copied")
+
+
+def test_a_server_that_has_died_is_no_defect_of_the_daemon(dead, daemon, models):
+    daemon.cli.ok("load", models / "net/m0", "--memory", "copied")
+    dead.die()
+    for words in (["load", models / "net/m1"], ["inspect", models / "net/m0/model.safetensors"], ["verify", models / "net/m0"]):
+        assert daemon.cli.run(*words, timeout=PATIENCE_S).status == "UNAVAILABLE"
+    assert "code=INTERNAL" not in daemon.log()
 
 
 @pytest.fixture

@@ -72,6 +72,7 @@ class HangingFiles:
 
     def __init__(self, folder, files):
         self.folder, self.hangs, self.hung, self.change = os.fsencode(str(folder)), set(), [], threading.Condition()
+        self.late_error = 0  # errno of late reads
         self.spared = set()  # nodes for which nothing hangs
         self.late = []  # (request, bytes) of the reads that hang
         self.nodes, self.children = {ROOT: None}, {ROOT: {}}  # id -> bytes, text (a link) or None (a folder); id -> name -> id
@@ -98,6 +99,12 @@ class HangingFiles:
         check(libc.mount(b"hanging", self.folder, b"fuse", 0, options), "mount")
         threading.Thread(target=self.serve, daemon=True).start()
         return self
+
+    def die(self):
+        """As a server that is killed: the mount stays, and says ENOTCONN."""
+        held = os.open(self.folder, os.O_PATH)  # else the force would unmount it
+        libc.umount2(self.folder, MNT_FORCE)
+        os.close(held)
 
     def end(self):
         """Cuts the connection; twice is the same as once."""
@@ -133,7 +140,7 @@ class HangingFiles:
                     self.late.append((unique, struct.unpack_from("<QQI", body)[2]))
                 self.change.notify_all()
             return
-        data, error = self.handle(op, node, body)
+        data, error = (b"", self.late_error) if is_late and self.late_error else self.handle(op, node, body)
         try:
             os.write(fd, struct.pack("<IiQ", 16 + len(data), -error, unique) + data)
         except OSError:

@@ -37,13 +37,13 @@ static void a_failed_system_call_names_its_errno_in_words_and_letters(void **sta
     static const struct {
         int value;
         enum error_code code;
-    } cases[] = {{ENOENT, ERROR_NOT_FOUND},
-                 {EACCES, ERROR_PERMISSION_DENIED},
-                 {ENOMEM, ERROR_RESOURCE_EXHAUSTED},
-                 {EMFILE, ERROR_RESOURCE_EXHAUSTED},
-                 {ENOSPC, ERROR_RESOURCE_EXHAUSTED},
-                 {EIO, ERROR_DATA_LOSS},
-                 {EXDEV, ERROR_INTERNAL}};
+    } cases[] = {{ENOENT, ERROR_NOT_FOUND},          {EACCES, ERROR_PERMISSION_DENIED},
+                 {ENOMEM, ERROR_RESOURCE_EXHAUSTED}, {EMFILE, ERROR_RESOURCE_EXHAUSTED},
+                 {ENOSPC, ERROR_RESOURCE_EXHAUSTED}, {EIO, ERROR_DATA_LOSS},
+                 {EUCLEAN, ERROR_DATA_LOSS},         {ENOTCONN, ERROR_UNAVAILABLE},
+                 {ETIMEDOUT, ERROR_UNAVAILABLE},     {EHOSTDOWN, ERROR_UNAVAILABLE},
+                 {EREMOTEIO, ERROR_UNAVAILABLE},     {ESTALE, ERROR_FAILED_PRECONDITION},
+                 {ENXIO, ERROR_FAILED_PRECONDITION}, {EXDEV, ERROR_INTERNAL}};
     struct error error;
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {

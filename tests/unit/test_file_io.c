@@ -185,6 +185,20 @@ static void a_file_is_replaced_whole_or_not_at_all(void **state)
     rmdir(root);
 }
 
+static void a_call_is_made_again_after_a_hundred_interruptions_and_not_after_one_more(void **state)
+{
+    int n_times = 0;
+    (void)state;
+    for (int i = 0; i < 100; i++) {
+        errno = EINTR;
+        assert_true(file_io_is_interrupted(&n_times));
+    }
+    assert_false(file_io_is_interrupted(&n_times));
+    n_times = 0;
+    errno = EIO;
+    assert_false(file_io_is_interrupted(&n_times));
+}
+
 static void an_open_file_has_the_name_that_the_kernel_calls_it(void **state)
 {
     char path[] = "/tmp/file_io.XXXXXX", other[64], name[PATH_MAX], real[PATH_MAX];
@@ -208,6 +222,7 @@ int main(void)
         cmocka_unit_test(errno_says_why),
         cmocka_unit_test(folders_are_made_up_to_the_last_slash),
         cmocka_unit_test(a_file_is_replaced_whole_or_not_at_all),
+        cmocka_unit_test(a_call_is_made_again_after_a_hundred_interruptions_and_not_after_one_more),
         cmocka_unit_test(an_open_file_has_the_name_that_the_kernel_calls_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

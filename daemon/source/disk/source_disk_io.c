@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #include "base/copy.h"
+#include "base/file_io.h"
 #include "base/guarded_copy.h"
 #include "base/memory.h"
 #include "base/text.h"
@@ -135,6 +136,7 @@ int source_disk_read(struct source *source, struct source_read *read, struct err
     struct source_disk_file *handle = source->handles[read->file];
     struct rest rest = {read->iov, read->n_iov, 0};
     uint64_t offset = read->offset;
+    int n_interruptions = 0;
     if (handle->twin)
         return source_forward_read((struct source_disk *)source, handle, read, error);
     if (read_from_mapping(source, handle, read))
@@ -143,7 +145,7 @@ int source_disk_read(struct source *source, struct source_read *read, struct err
     rest_advance(&rest, 0); /* leading empty buffers */
     while (rest.n_iov > 0) {
         ssize_t got = rest_read(&rest, direct ? handle->direct_fd : handle->fd, offset);
-        if (got < 0 && errno == EINTR)
+        if (got < 0 && file_io_is_interrupted(&n_interruptions))
             continue;
         if (got > 0) {
             offset += (uint64_t)got;
