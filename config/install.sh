@@ -39,8 +39,9 @@ complete bash share/bash-completion/completions/tensorcast
 complete zsh share/zsh/site-functions/_tensorcast
 complete fish share/fish/vendor_completions.d/tensorcast.fish
 put 644 config/store_daemon_config.yaml share/doc/tensorcast/store_daemon_config.yaml
+put 644 config/tensorcast.logrotate share/doc/tensorcast/tensorcast.logrotate
 fill config/tensorcastd.service lib/systemd/system/tensorcastd.service
-fill config/tensorcastd-user.service lib/systemd/user/tensorcastd.service
+fill config/tensorcastd-user.service share/systemd/user/tensorcastd.service # also below ~/.local systemd looks there
 fill config/tensorcastd.socket lib/systemd/system/tensorcastd.socket
 put 644 config/tensorcast.sysusers lib/sysusers.d/tensorcast.conf
 if [ "$action" = remove ]; then
@@ -48,7 +49,9 @@ if [ "$action" = remove ]; then
     if [ -d "$root/$folder" ]; then rmdir --ignore-fail-on-non-empty "$root/$folder"; fi
   done
 fi
-# Programs find the library by the linker's cache. A user's own prefix is in no cache and cannot be: LD_LIBRARY_PATH then.
+# Programs find the library by the linker's cache, which only root writes.
 if [ -z "${DESTDIR:-}" ]; then
-  PATH=$PATH:/sbin:/usr/sbin ldconfig || echo "ldconfig failed; programs need LD_LIBRARY_PATH=$root/lib" >&2
+  if [ "$(id -u)" = 0 ]; then PATH=$PATH:/sbin:/usr/sbin ldconfig
+  elif [ "$action" = install ]; then echo "programs that link libtensorcast need LD_LIBRARY_PATH=$root/lib"
+  fi
 fi

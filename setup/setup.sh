@@ -2,7 +2,7 @@
 # Installs what is missing for a kind of work and prints the Python interpreter to use, as its only line on stdout.
 #
 #     python=$(bash setup/setup.sh)          what building and the quickstart need
-#     python=$(bash setup/setup.sh test)     ... and the tests; also: bench, fuzz, jax, lint, stores
+#     python=$(bash setup/setup.sh test)     ... and the tests; also: bench, booted, fuzz, jax, lint, stores
 #     bash setup/setup.sh test debian        the Debian packages alone
 #
 # Debian packages come through apt-get (as root, or through sudo), Python packages into a virtual environment (venv.sh), named after

@@ -105,6 +105,7 @@ stores() { # the fake against the official clients, and real servers; these need
   interpreter=$(bash setup/setup.sh stores) &&
     PYTHONPATH=build/python "$interpreter" -m pytest -q --durations=5 -m "not long" tests/stores "${options[@]}"
 }
+booted() { bash tests/booted/run.sh; } # the units, under a real systemd
 jax_tests() { "$(bash setup/setup.sh jax)" -m pytest -q -p no:cacheprovider tests/jax "${options[@]}"; }
 vllm_plan() { tests -p no:cacheprovider --ignore=tests/vllm/real tests/vllm; }
 vllm() { bash tests/vllm/run.sh --durations=5 "${options[@]}"; }
@@ -126,6 +127,7 @@ use_packages() { VIRTUAL_ENV=$(dirname "$(dirname "$(cat build/test-python)")") 
 
 installed() { # what stages install that come later
   for work in stores jax lint; do bash setup/setup.sh "$work"; done
+  bash setup/setup.sh booted debian
   [ "${TENSORCAST_TORCH:-1}" = 0 ] || { bash tests/vllm/setup.sh; bash tests/faces/setup.sh; }
 } >"$logs/more_setup" 2>&1
 
@@ -156,7 +158,7 @@ second_lane() {
 }
 
 third_lane() { lane rules lint; } # what no clock hurts
-waiting_lane() { after client; lane stores; either_lane; }
+waiting_lane() { after client; lane stores booted; either_lane; }
 
 everything() {
   local front=(client coverage numpy e2e) lanes=()

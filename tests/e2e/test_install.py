@@ -13,7 +13,7 @@ from stage import CLI, ROOT
 FILES = """bin/tensorcastd bin/tensorcast lib/libtensorcast.so.0 lib/libtensorcast.so lib/libtensorcast.a include/tensorcast.h
 lib/pkgconfig/tensorcast.pc share/man/man1/tensorcast.1 share/man/man8/tensorcastd.8 share/man/man5/store_daemon_config.yaml.5
 share/doc/tensorcast/store_daemon_config.yaml lib/systemd/system/tensorcastd.service lib/systemd/system/tensorcastd.socket
-lib/sysusers.d/tensorcast.conf lib/systemd/user/tensorcastd.service
+lib/sysusers.d/tensorcast.conf share/systemd/user/tensorcastd.service share/doc/tensorcast/tensorcast.logrotate
 share/bash-completion/completions/tensorcast share/zsh/site-functions/_tensorcast share/fish/vendor_completions.d/tensorcast.fish""".split()
 
 

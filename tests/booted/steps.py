@@ -1,0 +1,319 @@
+"""Follows docs/operations.md, "Install", word for word on a booted system, as root, and uses what was installed as its users do.
+
+Each step is a function of this file, in order; `steps.py NAME ...` runs those up to the last that is named. Commands of the page are run
+as they stand there, and one that no step runs fails, as does a directive of the units that no step looks at (units.py).
+"""
+import hashlib
+import json
+import os
+import pwd
+import re
+import signal
+import subprocess
+import sys
+import time
+import traceback
+from pathlib import Path
+
+import numpy as np
+from safetensors.numpy import load_file, save_file
+
+import units
+from stores import Stores
+
+SOURCE = Path(__file__).resolve().parents[2]
+CONFIG = Path("/etc/tensorcast/store_daemon_config.yaml")
+LOG = Path("/var/log/tensorcast/daemon.log")
+SOCKETS = {"/run/tensorcast/daemon.sock": "stream", "/run/tensorcast/daemon.handoff": "seqpacket"}
+SERVICE, SOCKET = "tensorcastd.service", "tensorcastd.socket"
+MODEL = {"w": np.arange(5000, dtype=np.float32), "b": np.arange(77, dtype=np.int8)}
+stores = Stores()
+
+
+# --- the page ---
+
+def page_commands():
+    text = (SOURCE / "docs/operations.md").read_text()
+    blocks = re.findall(r"^```sh\n(.*?)^```$", text[text.index("\n## Install"):text.index("\n## Configure")], re.M | re.S)
+    return [re.sub(r"\s+# .*", "", line).strip() for block in blocks for line in block.splitlines() if line.strip() and line[0] != "#"]
+
+
+LEFT = page_commands()
+
+
+def say(command, by=None):
+    """Runs a command of the page, or what stands for it here."""
+    assert command in LEFT, f"docs/operations.md does not say: {command}\nit says: {LEFT}"
+    LEFT.remove(command)
+    return sh(by if by is not None else command)
+
+
+# --- tools ---
+
+def sh(command, user=None, fails=False, **options):
+    words = ["/usr/sbin/runuser", "-u", user, "--", "bash", "-c", command] if user else ["bash", "-c", command]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, cwd="/", **options)
+    assert (done.returncode != 0) == fails, f"{command}: {done.returncode}\n{done.stdout}\n{done.stderr}\n{journal()[-3000:]}"
+    return done.stdout + done.stderr
+
+
+def soon(condition, seconds=20.0):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if condition():
+            return True
+        time.sleep(0.05)
+    return bool(condition())
+
+
+def journal():
+    return subprocess.run(["journalctl", "--no-pager", "-o", "cat", "-u", "tensorcastd"], capture_output=True, text=True).stdout
+
+
+def shown(name, unit=SERVICE):
+    return subprocess.check_output(["systemctl", "show", "--value", "-p", name, unit], text=True).strip()
+
+
+def main_pid():
+    return int(shown("MainPID"))
+
+
+def configure(**changes):
+    """Writes the sample configuration with lines `key: value` changed."""
+    text = (Path("/usr/local/share/doc/tensorcast") / CONFIG.name).read_text()
+    for key, value in changes.items():
+        section, _, key = key.rpartition("__")
+        begin = re.search(rf"^ *{section}:$", text, re.M).end() if section else 0
+        head, tail = text[:begin], text[begin:]
+        tail, n = re.subn(rf"^( *){key}: .*$", rf"\g<1>{key}: {value}", tail, count=1, flags=re.M)
+        assert n == 1, (section, key)
+        text = head + tail
+    CONFIG.write_text(text)
+
+
+SETTINGS = {"s3__endpoint": stores.url("s3"), "activations__roots": "[/data]", "disk__trusted_roots": "[/models, /data]",
+            "memory__host_budget": "512MiB"}
+
+
+def loads(reference="/models/tiny", user="ann"):
+    """Whether that user gets every byte."""
+    tensors = json.loads(sh(f"tensorcast load {reference} --digest --json", user))["tensors"]
+    return {t["name"]: t["sha256"] for t in tensors} == {k: hashlib.sha256(v.tobytes()).hexdigest() for k, v in MODEL.items()}
+
+
+def mode(path):
+    status = os.stat(path)
+    return f"{status.st_mode & 0o7777:04o} {pwd.getpwuid(status.st_uid).pw_name}"
+
+
+# --- steps ---
+
+def install():
+    wanted = say("bash setup/setup.sh", "true"), say("make && make install", "true")  # done by run.sh: what is built here is installed
+    assert wanted == ("", "") and Path("/usr/local/bin/tensorcastd").exists()
+    say("systemd-sysusers")
+    say("install -D -m 644 /usr/local/share/doc/tensorcast/store_daemon_config.yaml /etc/tensorcast/store_daemon_config.yaml")
+    sh("useradd -m ann && useradd -m bob")
+    say("systemctl daemon-reload && systemctl enable --now tensorcastd.socket tensorcastd.service")
+    say("usermod -aG tensorcast USER", "usermod -aG tensorcast ann")
+    assert "tensorcast" in say("tensorcast status")
+    assert shown("ActiveState") == "active" == shown("ActiveState", SOCKET) and shown("Type") == "notify" == shown("Type")
+    wants = Path("/etc/systemd/system")
+    assert (wants / f"multi-user.target.wants/{SERVICE}").is_symlink() and (wants / f"sockets.target.wants/{SOCKET}").is_symlink()
+    sh(f"systemctl disable {SERVICE}")  # and, by Also=, the other
+    assert not list(wants.glob("*.wants/tensorcastd.*"))
+    sh(f"systemctl enable {SERVICE}")
+    assert sorted(path.name for path in wants.glob("*.wants/tensorcastd.*")) == [SERVICE, SOCKET]
+
+
+def sockets():
+    for path, kind in SOCKETS.items():
+        status = os.stat(path)
+        assert f"{status.st_mode & 0o777:04o}" == "0660" and status.st_gid == pwd.getpwnam("tensorcast").pw_gid, (path, oct(status.st_mode))
+        assert kind in sh("cat /proc/net/unix").replace(" 0001 ", " stream ").replace(" 0005 ", " seqpacket ")
+    assert mode("/run/tensorcast")[:4] == "0755" and mode("/var/lib/tensorcast") == "0700 tensorcast" == mode("/var/log/tensorcast")
+
+
+def load_from_a_disk():
+    os.makedirs("/models/tiny")
+    save_file(MODEL, "/models/tiny/model.safetensors")  # which makes it for its owner alone
+    sh("tensorcast load /models/tiny", "ann", fails=True)
+    os.chmod("/models/tiny/model.safetensors", 0o644)
+    os.symlink("tiny", "/models/link")
+    assert loads() and loads("/models/link") and "event=openat2_refused" in journal()
+    sh("tensorcast load /etc", "ann", fails=True)
+
+
+def a_user_outside_the_group_gets_nothing():
+    said = sh("tensorcast load /models/tiny", "bob", fails=True)
+    assert "ermission denied" in said or "PERMISSION_DENIED" in said, said
+
+
+def load_from_a_store():
+    stores.world.aws["AKFAKE"] = {"secret": "fakesecret"}
+    stores.world.preload("s3", "b/tiny", "/models/tiny")
+    stores.world.bucket("s3", "acts")
+    folder = Path("/etc/systemd/system/tensorcastd.service.d")
+    folder.mkdir(exist_ok=True)
+    (folder / "keys.conf").write_text("[Service]\nEnvironment=AWS_ACCESS_KEY_ID=AKFAKE AWS_SECRET_ACCESS_KEY=fakesecret AWS_REGION=us-east-1\n")
+    configure(**SETTINGS)
+    sh("systemctl daemon-reload && systemctl restart tensorcastd")
+    assert loads("s3://b/tiny") and loads()
+
+
+def export():
+    sh("tensorcast export /models/tiny --out /home/ann/out", "ann")
+    got = load_file("/home/ann/out/model.safetensors")
+    assert all(got[name].tobytes() == value.tobytes() for name, value in MODEL.items())
+
+
+APPEND = """import numpy as np, tensorcast_client as tc
+with tc.connect().activation_store("disk:/data/run", host=0, upload="s3://acts/run") as store:
+    for i in range(20):
+        store.append(i, {3: np.arange(i, i + 500, dtype=np.float32)})
+"""
+
+
+def append():
+    """As the page says: not before the unit may write there."""
+    os.makedirs("/data", exist_ok=True)
+    program = f"{sys.executable} -c '{APPEND}'"
+    assert "activation_root_not_writable" in journal()
+    assert "READ_ONLY" in sh(program, fails=True) or "EROFS" in sh(program, fails=True)
+    say("install -d -o tensorcast -g tensorcast /data")
+    say("systemctl edit tensorcastd", "mkdir -p /etc/systemd/system/tensorcastd.service.d && "
+        "printf '[Service]\\nReadWritePaths=/data\\n' >/etc/systemd/system/tensorcastd.service.d/override.conf && systemctl daemon-reload")
+    say("systemctl restart tensorcastd")
+    sh(program)
+
+
+def upload():
+    def names():
+        return {key for key, versions in list(stores.world.bucket("s3", "acts").keys.items()) if versions[-1] is not None}
+
+    wanted = {"run/host_000/segment_000001.safetensors", "run/host_000/manifest.json"}
+    assert soon(lambda: wanted <= names()), (names(), journal()[-3000:])
+    sent = stores.world.bucket("s3", "acts").keys["run/host_000/segment_000001.safetensors"][-1].data
+    assert sent == Path("/data/run/host_000/segment_000001.safetensors").read_bytes()
+
+
+def users_read_stores():
+    sh("tensorcast activations verify disk:/data/run", "ann")
+    sh("cat /data/run/host_000/*.safetensors /data/run/host_000/manifest.json >/dev/null", "ann")
+
+
+def reload_():
+    configure(**{**SETTINGS, "memory__host_budget": "600MiB"})
+    sh("systemctl reload tensorcastd")
+    assert soon(lambda: "key=memory.host_budget" in journal()) and loads()
+
+
+def reload_with_a_mistake():
+    before = main_pid()
+    CONFIG.write_text(CONFIG.read_text().replace("host_budget", "host_bugdet"))
+    sh("systemctl reload tensorcastd", fails=True)
+    assert shown("ActiveState") == "active" and main_pid() == before and "did you mean memory.host_budget" in journal() and loads()
+    assert "config_reload_refused" not in journal()  # it was never asked
+
+
+def restart_with_a_mistake():
+    """Fails once and for all, with the sockets there for clients that wait, and the right file starts it at once."""
+    sh("systemctl restart tensorcastd", fails=True)
+    assert shown("Result") == "exit-code" and shown("ExecMainStatus") == "78" and shown("NRestarts") == "0" and shown("ActiveState") == "failed"
+    assert shown("ActiveState", SOCKET) == "active"
+    waiting = subprocess.Popen(["runuser", "-u", "ann", "--", "tensorcast", "load", "/models/tiny"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    starts = journal().count("did you mean")
+    assert soon(lambda: journal().count("did you mean") > starts)
+    begin, starts = time.monotonic(), journal().count("did you mean")
+    assert soon(lambda: journal().count("did you mean") > starts) and time.monotonic() - begin > 1.5  # not as fast as it can fail
+    assert shown("ActiveState", SOCKET) == "active"
+    configure(**SETTINGS)
+    sh("systemctl restart tensorcastd")
+    assert waiting.wait(30) == 0, waiting.stdout.read()
+    assert shown("ActiveState") == "active" == shown("ActiveState", SOCKET) and loads() and not sh("systemctl --failed --quiet")
+
+
+def crash():
+    before, begin = main_pid(), time.monotonic()
+    os.kill(before, signal.SIGSEGV)
+    assert soon(lambda: shown("ActiveState") == "active" and main_pid() not in (0, before)) and time.monotonic() - begin > 2.5
+    assert shown("NRestarts") == "1" and loads()
+    assert "WATCHDOG_USEC=60000000" in Path(f"/proc/{main_pid()}/environ").read_text()  # WatchdogSec=; what it beats, tests/e2e tests
+
+
+def log_file():
+    say("install -D -m 644 /usr/local/share/doc/tensorcast/tensorcast.logrotate /etc/logrotate.d/tensorcast")
+    configure(**SETTINGS, logging__file=str(LOG))
+    say("systemctl reload tensorcastd")
+    assert soon(LOG.exists) and mode(LOG) == "0640 tensorcast" and loads()
+    assert soon(lambda: "event=load_done" in LOG.read_text())
+    sh("logrotate --force /etc/logrotate.d/tensorcast")
+    assert soon(lambda: LOG.with_name("daemon.log.1").exists() and LOG.exists()) and mode(LOG) == "0640 tensorcast" and loads()
+    assert soon(lambda: "event=load_done" in LOG.read_text())
+
+
+def socket_activation():
+    sh("systemctl stop tensorcastd.service")
+    assert shown("ActiveState") == "inactive" and all(map(os.path.exists, SOCKETS)) and loads() and shown("ActiveState") == "active"
+
+
+def sandbox():
+    sh("systemctl stop tensorcastd.socket tensorcastd.service")
+    assert os.path.isdir("/run/tensorcast") and not any(map(os.path.exists, SOCKETS))  # RemoveOnStop=
+    wrong = units.check_sandbox()
+    assert not wrong, "\n".join(wrong)
+    sh("systemctl start tensorcastd.socket")
+    assert loads()
+
+
+def user_unit():
+    """A user's own daemon, installed below the home, as a service of the user's."""
+    sh("systemctl stop tensorcastd.socket tensorcastd.service")
+    uid = pwd.getpwnam("bob").pw_uid
+    install = f"cd {SOURCE} && DESTDIR= PREFIX=/home/bob/.local VERSION=$(cat VERSION) bash config/install.sh build"
+    said = sh(install, "bob")
+    assert "ldconfig" not in said, said
+    sh(f"systemctl start user@{uid}.service")
+    env = {**os.environ, "HOME": "/home/bob", "XDG_RUNTIME_DIR": f"/run/user/{uid}", "PATH": "/home/bob/.local/bin:/usr/bin:/bin"}
+    sh("mkdir -p /home/bob/m && cp /models/tiny/* /home/bob/m && systemctl --user enable --now tensorcastd", "bob", env=env)
+    sh("tensorcast load ~/m", "bob", env=env)
+    sh("mkdir -p ~/.config/tensorcast && echo 'memory: {host_bugdet: 1GiB}' >~/.config/tensorcast/store_daemon_config.yaml", "bob", env=env)
+    sh("systemctl --user reload tensorcastd", "bob", fails=True, env=env)
+    sh("systemctl --user disable --now tensorcastd", "bob", env=env)
+    sh(f"{install} remove", "bob")
+    sh(f"systemctl stop user@{uid}.service && systemctl start tensorcastd.socket")
+
+
+def uninstall():
+    say("systemctl disable --now tensorcastd.service tensorcastd.socket")
+    say("make uninstall && systemctl daemon-reload", f"cd {SOURCE} && DESTDIR= PREFIX=/usr/local VERSION=$(cat VERSION) bash config/install.sh "
+        "build remove && systemctl daemon-reload")
+    assert shown("LoadState") == "not-found" == shown("LoadState", SOCKET) and shown("ActiveState") == "inactive"
+    assert not list(Path("/etc/systemd/system").glob("*.wants/tensorcastd.*")) and not Path("/usr/local/bin/tensorcastd").exists()
+    assert not [path for path in Path("/usr/local").rglob("*tensorcast*") if not path.is_dir()]
+
+
+STEPS = [install, sockets, load_from_a_disk, a_user_outside_the_group_gets_nothing, load_from_a_store, export, append, upload, users_read_stores,
+         reload_, reload_with_a_mistake, restart_with_a_mistake, crash, log_file, socket_activation, sandbox, user_unit, uninstall]
+
+
+def main(wanted):
+    last = max((i for i, step in enumerate(STEPS) if step.__name__ in wanted), default=len(STEPS) - 1)
+    for i, step in enumerate(STEPS[:last + 1]):
+        begin = time.monotonic()
+        try:
+            step()
+        except BaseException:
+            traceback.print_exc()
+            print(f"FAILED {step.__name__}, step {i + 1} of {len(STEPS)}")
+            return 1
+        print(f"{step.__name__}: passed in {time.monotonic() - begin:.1f} s", flush=True)
+    if not wanted and LEFT:
+        print("FAILED: no step runs these commands of docs/operations.md:", *LEFT, sep="\n  ")
+        return 1
+    print(f"{last + 1} passed in {time.monotonic() - START:.1f}s")
+    return 0
+
+
+START = time.monotonic()
+sys.exit(main(sys.argv[1:]))
