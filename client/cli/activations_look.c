@@ -57,7 +57,12 @@ static const Tensorcast__Daemon__V1__ActivationHost *find_told(const description
     return NULL;
 }
 
-static void print_host(const struct stored_host *host, const Tensorcast__Daemon__V1__ActivationUploads *uploads)
+struct uploads { /* of a host's segments */
+    uint64_t pending, done, failed;
+    const char *error; /* borrowed */
+};
+
+static void print_host(const struct stored_host *host, const struct uploads *uploads)
 {
     char bytes[TEXT_SIZE_CHARS], error[TEXT_NAME_CHARS];
     printf("%s  %" PRIu64 " samples in %zu segments, %s", host->name, host->n_samples, host->manifest.n_segments,
@@ -71,20 +76,18 @@ static void print_host(const struct stored_host *host, const Tensorcast__Daemon_
 }
 
 /* What lies in a bucket has been uploaded, whoever did it; elsewhere the manifest says. */
-static void fill_uploads(const struct activations_run *run, const struct stored_host *host,
-                         const Tensorcast__Daemon__V1__ActivationHost *told,
-                         Tensorcast__Daemon__V1__ActivationUploads *uploads)
+static struct uploads uploads_of(const struct activations_run *run, const struct stored_host *host,
+                                 const Tensorcast__Daemon__V1__ActivationHost *told)
 {
-    tensorcast__daemon__v1__activation_uploads__init(uploads);
+    struct uploads uploads = {.error = ""};
     if (told && told->uploads)
-        *uploads = *told->uploads;
-    uploads->done = 0;
+        uploads = (struct uploads){told->uploads->pending, 0, told->uploads->failed, told->uploads->error};
     for (size_t i = 0; i < host->manifest.n_segments; i++)
-        uploads->done += run->bucket || host->manifest.segments[i].uploaded;
+        uploads.done += run->bucket || host->manifest.segments[i].uploaded;
+    return uploads;
 }
 
-static void write_host(struct json_writer *json, const struct stored_host *host,
-                       const Tensorcast__Daemon__V1__ActivationUploads *uploads)
+static void write_host(struct json_writer *json, const struct stored_host *host, const struct uploads *uploads)
 {
     json_write_open(json, '{');
     json_put_u64(json, "host", host->host);
@@ -114,8 +117,7 @@ int activations_status(struct activations_run *run, struct error *error)
     json_write_open(&json, '{');
     json_put_open(&json, "hosts", '[');
     for (size_t i = 0; i < hosts.n; i++) {
-        Tensorcast__Daemon__V1__ActivationUploads uploads;
-        fill_uploads(run, &hosts.list[i], find_told(told, hosts.list[i].host), &uploads);
+        const struct uploads uploads = uploads_of(run, &hosts.list[i], find_told(told, hosts.list[i].host));
         write_host(&json, &hosts.list[i], &uploads);
         if (!run->args->json)
             print_host(&hosts.list[i], &uploads);

@@ -220,10 +220,18 @@ void activations_upload_counts(const struct activations *table, const char *path
     host_uploads_counts(table->uploads, path, host, counts);
 }
 
-bool activations_has_writer(const struct activations *table, const char *path, uint32_t host)
+size_t activations_hosts(const struct activations *table, const char *path, struct store_host **hosts)
 {
-    const struct table_host *found = host_table_find(table->hosts, path, host);
-    return found && found->writer && !found->writer->is_recovery;
+    const struct table_host *host;
+    size_t n = 0, capacity = 0;
+    *hosts = NULL;
+    for (size_t i = 0; (host = host_table_at(table->hosts, i)) != NULL; i++) {
+        if (strcmp(host->path, path) != 0)
+            continue;
+        ARRAY_RESERVE(*hosts, n, capacity);
+        (*hosts)[n++] = (struct store_host){host->host, host->writer && !host->writer->is_recovery};
+    }
+    return n;
 }
 
 /* The number is no secret that guards anything: a writer answers its own user alone. */

@@ -87,7 +87,11 @@ void activation_writer_close(struct activation_writer *writer, struct writer_cal
 void activations_upload_counts(const struct activations *table, const char *path, uint32_t host,
                                struct upload_counts *counts);
 
-/* Hosts of the store at `path` that have a writer. */
-bool activations_has_writer(const struct activations *table, const char *path, uint32_t host);
+struct store_host {
+    uint32_t host;
+    bool is_open; /* it has a writer */
+};
+/* The hosts of the store at `path` that the table knows, in no particular order; the caller frees the list. */
+size_t activations_hosts(const struct activations *table, const char *path, struct store_host **hosts);
 
 #endif

@@ -187,15 +187,3 @@ int store_path_open_host(const struct store_roots *roots, const char *path, uint
     close(fd);
     return -1;
 }
-
-int store_path_open_listed(const struct store_roots *roots, const char *path, struct error *error)
-{
-    struct trusted_roots trusted;
-    if (!roots->n)
-        return fail_outside(path, roots, error);
-    trusted_roots_init(&trusted, roots->list, roots->n);
-    int fd = trusted_path_open(&trusted, path, error);
-    trusted_roots_fini(&trusted);
-    fd = fd >= 0 ? open_folder(fd, path, error) : -1;
-    return fd >= 0 ? fd : fail_opening(path, roots, error);
-}

@@ -22,8 +22,6 @@ char *store_path_parse(const char *reference, struct error *error);
 int store_path_open(const struct store_roots *roots, const char *path, bool makes, struct error *error);
 /* The same of a host's folder in it; PERMISSION_DENIED when that is another user's. */
 int store_path_open_host(const struct store_roots *roots, const char *path, uint32_t host, bool makes, struct error *error);
-/* To look at, wherever below the roots links lead. */
-int store_path_open_listed(const struct store_roots *roots, const char *path, struct error *error);
 /* A folder in another one, neither a link nor a mount. */
 int store_path_open_below(int folder_fd, const char *name, bool makes, struct error *error);
 /* openat() of a file in such a folder. Whose folder it is may put anything there: no link is followed, no pipe waited for, and no

@@ -3,7 +3,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "activations/store_listing.h"
+#include "activations/activation_writer.h"
 #include "api/api_job.h"
 #include "api/codec_activations.h"
 #include "base/memory.h"
@@ -194,121 +194,86 @@ void method_activations_close(struct rpc_call *rpc, const ProtobufCMessage *mess
 
 /* --- Describe ----------------------------------------------------------------------------------------------------------- */
 
-struct described_host {
-    struct upload_counts uploads;
-    bool is_open;
-};
-
-/* A store may have as many folders as its owner likes: their list is read and packed on helpers. */
+/* A store may have as many hosts as its owner likes: their list is made and packed on helpers. */
 struct describe_job {
-    struct api_job job; /* first */
-    char *path;         /* NULL = of a store that is only read, nothing but its hosts */
-    struct store_roots roots;
-    struct listed_host *hosts;
-    struct described_host *told; /* of each */
-    size_t n_hosts;
+    struct api_job job;       /* first */
+    char *path;               /* NULL = of a store that is only read, nothing but its hosts */
+    struct store_host *known; /* of a store that is written here */
+    size_t n_known;
     struct rpc_out *answer;
 };
-
-static void drop_hosts(struct describe_job *describe)
-{
-    metadata_free(describe->hosts);
-    metadata_free(describe->told);
-    describe->hosts = NULL;
-    describe->told = NULL;
-}
 
 static void destroy_describe(struct api_job *job)
 {
     struct describe_job *describe = (struct describe_job *)job;
-    drop_hosts(describe);
+    free(describe->known);
     free(describe->path);
     free(describe);
 }
 
-static int list_hosts_only(struct describe_job *describe)
-{
-    struct api_job *job = &describe->job;
-    uint32_t *hosts;
-    if (activation_store_hosts(job->reference, &job->source, &hosts, &describe->n_hosts, &job->error) < 0)
-        return -1;
-    describe->hosts = metadata_array(describe->n_hosts + 1, sizeof *describe->hosts, &job->error);
-    describe->told = describe->hosts ? metadata_array(describe->n_hosts + 1, sizeof *describe->told, &job->error) : NULL;
-    for (size_t i = 0; describe->told && i < describe->n_hosts; i++)
-        describe->hosts[i].host = hosts[i];
-    metadata_free(hosts);
-    return describe->told ? 0 : -1;
-}
-
-static int list_store(struct api_job *job)
-{
-    struct describe_job *describe = (struct describe_job *)job;
-    drop_hosts(describe); /* of an earlier try, for which there was no room */
-    if (!describe->path)
-        return list_hosts_only(describe);
-    if (store_list_hosts(&describe->roots, describe->path, &describe->hosts, &describe->n_hosts, &job->error) < 0)
-        return -1;
-    describe->told = metadata_array(describe->n_hosts + 1, sizeof *describe->told, &job->error);
-    for (size_t i = 0; describe->told && i < describe->n_hosts; i++)
-        activations_upload_counts(job->api->activations, describe->path, describe->hosts[i].host,
-                                  &describe->told[i].uploads);
-    return describe->told ? 0 : -1;
-}
-
-struct host_rows { /* of one host's message */
+struct host_row { /* of one host's message */
     Tensorcast__Daemon__V1__ActivationHost host;
-    Tensorcast__Daemon__V1__ActivationsResume resume;
     Tensorcast__Daemon__V1__ActivationUploads uploads;
+    struct upload_counts counts;
 };
 
-static void fill_host(const struct describe_job *describe, size_t i, struct host_rows *rows)
+static int pack_rows(struct api_job *job, struct host_row *rows, size_t n)
 {
-    const struct listed_host *listed = &describe->hosts[i];
-    struct described_host *told = &describe->told[i];
-    tensorcast__daemon__v1__activation_host__init(&rows->host);
-    tensorcast__daemon__v1__activation_uploads__init(&rows->uploads);
-    codec_resume(&listed->resume, &rows->resume);
-    rows->uploads.pending = told->uploads.pending;
-    rows->uploads.done = listed->n_uploaded;
-    rows->uploads.failed = told->uploads.failed;
-    rows->uploads.error = told->uploads.error;
-    rows->host.host = listed->host;
-    rows->host.is_open = told->is_open;
-    rows->host.resume = &rows->resume;
-    rows->host.uploads = &rows->uploads;
-}
-
-static int pack_hosts(struct api_job *job)
-{
-    struct describe_job *describe = (struct describe_job *)job;
     Tensorcast__Daemon__V1__DescribeActivationsResponse response =
         TENSORCAST__DAEMON__V1__DESCRIBE_ACTIVATIONS_RESPONSE__INIT;
-    size_t n = describe->n_hosts;
-    struct host_rows *rows = metadata_array(n + 1, sizeof *rows, &job->error);
-    response.hosts = rows ? metadata_array(n + 1, sizeof *response.hosts, &job->error) : NULL;
-    for (size_t i = 0; response.hosts && i < n; i++) {
-        fill_host(describe, i, &rows[i]);
+    response.hosts = metadata_array(n + 1, sizeof *response.hosts, &job->error);
+    for (size_t i = 0; response.hosts && i < n; i++)
         response.hosts[response.n_hosts++] = &rows[i].host;
-    }
-    describe->answer = response.hosts ? rpc_pack(&response.base, &job->error) : NULL;
+    struct rpc_out *answer = response.hosts ? rpc_pack(&response.base, &job->error) : NULL;
     metadata_free(response.hosts);
+    ((struct describe_job *)job)->answer = answer;
+    return answer ? 0 : -1;
+}
+
+/* What its folder tells. */
+static int describe_read(struct api_job *job)
+{
+    uint32_t *hosts;
+    size_t n;
+    if (activation_store_hosts(job->reference, &job->source, &hosts, &n, &job->error) < 0)
+        return -1;
+    struct host_row *rows = metadata_array(n + 1, sizeof *rows, &job->error);
+    for (size_t i = 0; rows && i < n; i++) {
+        tensorcast__daemon__v1__activation_host__init(&rows[i].host);
+        rows[i].host.host = hosts[i];
+    }
+    metadata_free(hosts);
+    int failed = rows ? pack_rows(job, rows, n) : -1;
     metadata_free(rows);
-    return describe->answer ? 0 : -1;
+    return failed;
+}
+
+/* What the daemon knows beyond the folder. */
+static int describe_written(struct api_job *job)
+{
+    const struct describe_job *describe = (struct describe_job *)job;
+    struct host_row *rows = metadata_array(describe->n_known + 1, sizeof *rows, &job->error);
+    for (size_t i = 0; rows && i < describe->n_known; i++) {
+        struct host_row *row = &rows[i];
+        activations_upload_counts(job->api->activations, describe->path, describe->known[i].host, &row->counts);
+        tensorcast__daemon__v1__activation_host__init(&row->host);
+        tensorcast__daemon__v1__activation_uploads__init(&row->uploads);
+        row->uploads.pending = row->counts.pending;
+        row->uploads.failed = row->counts.failed;
+        row->uploads.error = row->counts.error;
+        row->host.host = describe->known[i].host;
+        row->host.is_open = describe->known[i].is_open;
+        row->host.uploads = &row->uploads;
+    }
+    int failed = rows ? pack_rows(job, rows, describe->n_known) : -1;
+    metadata_free(rows);
+    return failed;
 }
 
 static void reply_described(struct api_job *job)
 {
     rpc_call_reply_packed(job->call, ((struct describe_job *)job)->answer);
     api_job_end(job);
-}
-
-/* Writers are the loop's. */
-static void add_writers(struct api_job *job)
-{
-    struct describe_job *describe = (struct describe_job *)job;
-    for (size_t i = 0; describe->path && i < describe->n_hosts; i++)
-        describe->told[i].is_open = activations_has_writer(job->api->activations, describe->path, describe->hosts[i].host);
-    api_job_run(job, pack_hosts, reply_described);
 }
 
 void method_activations_describe(struct rpc_call *rpc, const ProtobufCMessage *message, void *context)
@@ -325,8 +290,7 @@ void method_activations_describe(struct rpc_call *rpc, const ProtobufCMessage *m
     }
     struct describe_job *describe = memory_alloc(sizeof *describe);
     describe->path = path;
-    describe->roots =
-        (struct store_roots){api->services.config->activations.roots.items, api->services.config->activations.roots.n_items};
+    describe->n_known = path ? activations_hosts(api->activations, path, &describe->known) : 0;
     api_job_init(&describe->job, api, rpc, request->store, destroy_describe);
-    api_job_run(&describe->job, list_store, add_writers);
+    api_job_run(&describe->job, path ? describe_written : describe_read, reply_described);
 }

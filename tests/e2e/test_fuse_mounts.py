@@ -12,7 +12,6 @@ import threading
 import time
 from pathlib import Path
 
-import grpc
 import numpy as np
 import pytest
 import tensorcast_client as tc
@@ -346,9 +345,6 @@ def test_no_host_folder_of_a_store_is_a_mount(start, models):
             store.append(1, {1: np.arange(3.0)})
         with pytest.raises(tc.TensorcastError, match="host_001 is a mount of its own"):
             client.activation_store(f"disk:{acts}", host=1)
-        with daemon.channel() as channel, pytest.raises(grpc.RpcError, match="mount of its own"):
-            wire = Wire(channel, "tensorcast.daemon.v1.ActivationStore")
-            wire.call("Describe", wire.message("DescribeActivationsRequest", store=f"disk:{acts}"))
         for name, what in (("manifest.json", b"{}"), ("segment_000001.safetensors", b"x"), ("segment_000002.open", b"y")):
             at, other = acts / "host_003" / name, models / "other"
             at.touch()
@@ -387,7 +383,8 @@ def test_a_mount_that_comes_while_its_path_is_looked_at_is_not_entered(start, mo
     have_mounts_of_our_own()  # the daemon's, too
     daemon = start(server={"shutdown_grace": f"{GRACE_S}s"}, activations={"roots": [str(models)]})
     with FlickeringMount(net) as mount:
-        asking = [threading.Thread(target=describe_until, args=(daemon, f"disk:{net}/deep/acts", 3, lambda: mount.n_mounts > 100)) for _ in range(4)]
+        asking = [threading.Thread(target=open_until, args=(daemon, f"disk:{net}/deep/acts", host, 3, lambda: mount.n_mounts > 100))
+                  for host in range(4)]
         for thread in asking:
             thread.start()
         for thread in asking:
@@ -397,12 +394,9 @@ def test_a_mount_that_comes_while_its_path_is_looked_at_is_not_entered(start, mo
     assert ends(daemon)
 
 
-def describe_until(daemon, store, seconds, has_ended):
+def open_until(daemon, store, host, seconds, has_ended):
     """So long, and on a busy machine until it has."""
     begin = time.monotonic()
-    with daemon.channel() as channel:
-        wire = Wire(channel, "tensorcast.daemon.v1.ActivationStore")
-        request = wire.message("DescribeActivationsRequest", store=store)
-        while time.monotonic() < begin + seconds or not has_ended() and time.monotonic() < begin + 60:
-            with contextlib.suppress(grpc.RpcError):
-                wire.call("Describe", request, timeout=2)
+    while time.monotonic() < begin + seconds or not has_ended() and time.monotonic() < begin + 60:
+        with contextlib.suppress(tc.TensorcastError, OSError):
+            tc.connect(daemon.socket, timeout=2.0).activation_store(store, host=host).close()

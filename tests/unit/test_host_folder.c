@@ -18,7 +18,6 @@
 #include "activations/host_registry.h"
 #include "activations/segment_journal.h"
 #include "activations/segment_sum.h"
-#include "activations/store_listing.h"
 #include "base/memory.h"
 #include "base/metadata.h"
 #include "tests/support/activation_cases.h"
@@ -514,34 +513,6 @@ static void folders_are_remembered_until_they_are_forgotten(void **state)
     assert_false(host_registry_find(root, path, 4, &found));
 }
 
-static void a_store_lists_its_hosts(void **state)
-{
-    const char *roots[] = {root};
-    const struct store_roots some = {roots, 1};
-    struct listed_host *hosts;
-    struct host_folder *folder = case_folder_open(root, 4096);
-    char path[96];
-    size_t n;
-    (void)state;
-    for (uint32_t id = 5; id < 9; id++)
-        case_folder_append(folder, id, 3);
-    case_folder_seal(folder, true);
-    struct host_resume resume = host_folder_resume(folder);
-    host_folder_close(folder);
-    snprintf(path, sizeof path, "%s/acts", root);
-    shell("mkdir %s/host_001 %s/other", path, path);
-    assert_int_equal(store_list_hosts(&some, path, &hosts, &n, &error), 0);
-    assert_int_equal(n, 2);
-    assert_int_equal(hosts[0].host, 1);
-    assert_int_equal(hosts[0].resume.n_samples, 0);
-    assert_int_equal(hosts[1].host, 3);
-    assert_int_equal(hosts[1].resume.last_sample, 8);
-    assert_int_equal(hosts[1].resume.bytes, resume.bytes);
-    metadata_free(hosts);
-    snprintf(path, sizeof path, "%s/none", root);
-    assert_int_equal(store_list_hosts(&some, path, &hosts, &n, &error), -1);
-}
-
 int main(void)
 {
 #define IN_A_ROOT(test) cmocka_unit_test_setup_teardown(test, make_root, remove_root)
@@ -563,7 +534,6 @@ int main(void)
         IN_A_ROOT(a_path_of_a_store_has_at_most_1024_bytes),
         IN_A_ROOT(a_file_that_was_uploaded_goes_and_its_samples_stay_known),
         IN_A_ROOT(folders_are_remembered_until_they_are_forgotten),
-        IN_A_ROOT(a_store_lists_its_hosts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
