@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sysexits.h>
+#include <unistd.h>
 
 #include "base/loop.h"
 #include "base/memory.h"
@@ -110,7 +111,8 @@ static void parse_arguments(int argc, char **argv, struct arguments *arguments)
 
 static int print_error(const struct error *error, int status)
 {
-    fprintf(stderr, "tensorcastd: %s: %s\n", error_code_name(error->code), error->message);
+    fprintf(stderr, "%stensorcastd: %s: %s\n", log_is_journal(STDERR_FILENO) ? "<3>" : "", error_code_name(error->code),
+            error->message);
     return status;
 }
 

@@ -4,7 +4,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/text.h"
@@ -13,7 +16,7 @@
 #include "observe/log_sink.h"
 
 static _Atomic(enum log_level) lowest_level = LOG_INFO;
-static _Atomic(enum log_format) line_format = LOG_LOGFMT;
+static _Atomic(struct log_form) form = (struct log_form){LOG_LOGFMT, false};
 
 /* O_NONBLOCK: a FIFO without a reader is an error, not a wait. */
 int log_open_file(const char *path, struct error *error)
@@ -30,10 +33,19 @@ int log_open_file(const char *path, struct error *error)
     return fail_errno(error, errno, "cannot open the log file %s", name);
 }
 
+bool log_is_journal(int fd)
+{
+    const char *stream = getenv("JOURNAL_STREAM"); /* see systemd.exec(5) */
+    struct stat status;
+    unsigned long long device, inode;
+    return stream && sscanf(stream, "%llu:%llu", &device, &inode) == 2 && fstat(fd, &status) == 0 &&
+           status.st_dev == device && status.st_ino == inode;
+}
+
 void log_use(int fd, enum log_level level, enum log_format format)
 {
     atomic_store(&lowest_level, level);
-    atomic_store(&line_format, format);
+    atomic_store(&form, ((struct log_form){format, log_is_journal(fd)}));
     log_sink_use(fd);
 }
 
@@ -78,9 +90,9 @@ bool log_allows(enum log_level level, const char *event, uid_t uid)
     return log_enabled(level) && log_limit_allows(level, event, uid);
 }
 
-enum log_format log_get_format(void)
+struct log_form log_get_form(void)
 {
-    return atomic_load_explicit(&line_format, memory_order_relaxed);
+    return atomic_load_explicit(&form, memory_order_relaxed);
 }
 
 void log_fields(enum log_level level, const char *event, const struct log_field *fields, size_t n_fields)
@@ -89,7 +101,7 @@ void log_fields(enum log_level level, const char *event, const struct log_field 
     if (!log_enabled(level))
         return;
     int callers_errno = errno;
-    char *line = log_line_format(log_get_format(), level, event, fields, n_fields, &length);
+    char *line = log_line_format(log_get_form(), level, event, fields, n_fields, &length);
     log_sink_put(line, length, level >= LOG_ERROR);
     errno = callers_errno;
 }

@@ -2,6 +2,8 @@
  *
  *     log_info("load_done", LOG_TEXT("load_id", id), LOG_U64("read_bytes", n), LOG_MS("total_ms", ns));
  * gives   time=2026-11-21T12:00:00.123Z level=info event=load_done load_id=... read_bytes=... total_ms=12.3
+ * and in the journal, which has a time and a priority of its own,
+ *       <6>level=info event=load_done load_id=... read_bytes=... total_ms=12.3
  *
  * error = the operator acts, warn = degraded, info = once per load, debug = off by default. Any thread. Values from outside
  * are escaped; keys are literals. Before log_open() lines go to stderr as logfmt at info.
@@ -42,7 +44,7 @@ int log_open(const char *path, enum log_level level, enum log_format format, str
 int log_open_file(const char *path, struct error *error);
 void log_use(int fd, enum log_level level, enum log_format format);
 void log_set_level(enum log_level level);
-enum log_format log_get_format(void);
+bool log_is_journal(int fd); /* the journal reads there, by JOURNAL_STREAM: lines begin with their priority, "<3>" */
 
 void log_start(void);                /* a thread writes from here on */
 bool log_flush(uint64_t timeout_ms); /* false: not everything was written in that time */

@@ -135,9 +135,11 @@ static void print_logfmt(FILE *out, const struct log_field *fields, size_t n_fie
     }
 }
 
-char *log_line_format(enum log_format format, enum log_level level, const char *event, const struct log_field *fields,
+char *log_line_format(struct log_form form, enum log_level level, const char *event, const struct log_field *fields,
                       size_t n_fields, size_t *length)
 {
+    static const int priorities[] = {7, 7, 6, 4, 3}; /* as in syslog(3), by level */
+    size_t n_skipped = form.is_for_journal && form.format == LOG_LOGFMT;
     char time[TIME_CHARS], *line = NULL;
     struct log_field *all = memory_alloc_array(N_HEAD + n_fields, sizeof *all);
     all[0] = LOG_TEXT("time", format_time(time));
@@ -148,7 +150,9 @@ char *log_line_format(enum log_format format, enum log_level level, const char *
     FILE *out = open_memstream(&line, length);
     if (!out)
         abort();
-    (format == LOG_JSON ? print_json : print_logfmt)(out, all, N_HEAD + n_fields);
+    if (form.is_for_journal)
+        fprintf(out, "<%d>", priorities[level]);
+    (form.format == LOG_JSON ? print_json : print_logfmt)(out, all + n_skipped, N_HEAD + n_fields - n_skipped);
     fputc('\n', out);
     fclose(out);
     free(all);

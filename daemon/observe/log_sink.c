@@ -89,7 +89,7 @@ static void tell_dropped(void)
 {
     size_t length;
     struct log_field lines = LOG_U64("lines", sink.dropped);
-    char *text = log_line_format(log_get_format(), LOG_WARN, "log_dropped", &lines, 1, &length);
+    char *text = log_line_format(log_get_form(), LOG_WARN, "log_dropped", &lines, 1, &length);
     sink.dropped = 0;
     append_line(make_line(text, length, -1));
 }

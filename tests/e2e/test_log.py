@@ -99,3 +99,18 @@ def test_a_configuration_that_cannot_be_read_yet_does_not_stop_the_daemon(daemon
     assert not lines(daemon, "config_reloaded")
     daemon.config.write_text(text)
     assert soon(lambda: lines(daemon, "config_reloaded"))
+
+
+def test_in_the_journal_lines_have_priorities_and_a_failed_start_as_well(start):
+    """The journal is a stream that JOURNAL_STREAM names; here a file stands for it."""
+    daemon = start(running=False)
+    daemon.log_path.touch()
+    about = daemon.log_path.stat()
+    journal = {"JOURNAL_STREAM": f"{about.st_dev}:{about.st_ino}"}
+    daemon.start(environment=journal)
+    daemon.cli.run("load", "disk:/etc")
+    assert daemon.logged("<6>level=info event=ready ", "load_failed")
+    assert daemon.stop() == 0 and all(re.match(r"<[3467]>level=", line) for line in daemon.log().splitlines()), daemon.log()
+    daemon.config.write_text("server: {socket_pth: /x}\n")
+    daemon.start(wait=False, environment=journal)
+    assert daemon.process.wait(20) == os.EX_CONFIG and daemon.log().splitlines()[-1].startswith("<3>tensorcastd: INVALID_ARGUMENT: ")

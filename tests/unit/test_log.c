@@ -77,6 +77,33 @@ static void a_line_has_time_level_event_and_its_fields(void **state)
                              "event=load_done load_id=7f3a read_bytes=4096 total_ms=12.3 from_replica=false\n$");
 }
 
+static void in_the_journal_a_line_has_its_priority_and_no_second_time(void **state)
+{
+    char stream[64];
+    struct stat status;
+    (void)state;
+    open_log(LOG_TRACE, LOG_LOGFMT);
+    assert_int_equal(stat(path, &status), 0);
+    snprintf(stream, sizeof stream, "%llu:%llu", (unsigned long long)status.st_dev, (unsigned long long)status.st_ino);
+    setenv("JOURNAL_STREAM", stream, 1);
+    struct error error;
+    assert_int_equal(log_open(path, LOG_TRACE, LOG_LOGFMT, &error), 0);
+    log_start();
+    log_error("a", LOG_U64("n", 1));
+    log_warn("b");
+    log_info("c");
+    log_debug("d");
+    log_at(LOG_TRACE, "e");
+    assert_true(log_flush(10000));
+    assert_string_equal(logged(), "<3>level=error event=a n=1\n<4>level=warn event=b\n<6>level=info event=c\n"
+                                  "<7>level=debug event=d\n<7>level=trace event=e\n");
+    log_stop(10000);
+    assert_int_equal(log_open(path, LOG_INFO, LOG_JSON, &error), 0);
+    log_warn("f");
+    assert_matches(strstr(logged(), "event=e\n"), "\n<4>\\{\"time\":\"2[^\"]*\",\"level\":\"warn\",\"event\":\"f\"\\}\n$");
+    unsetenv("JOURNAL_STREAM");
+}
+
 static void values_are_quoted_when_a_reader_would_stumble(void **state)
 {
     (void)state;
@@ -403,6 +430,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_line_has_time_level_event_and_its_fields),
+        cmocka_unit_test(in_the_journal_a_line_has_its_priority_and_no_second_time),
         cmocka_unit_test(values_are_quoted_when_a_reader_would_stumble),
         cmocka_unit_test(numbers_are_short),
         cmocka_unit_test(lines_below_the_level_are_not_written),
