@@ -59,9 +59,14 @@ static const char *age_text(double seconds, char out[TEXT_SIZE_CHARS])
 static void put_totals(FILE *out, const Tensorcast__Daemon__V1__TotalsStatus *totals)
 {
     char delivered[TEXT_SIZE_CHARS], read[TEXT_SIZE_CHARS];
-    fprintf(out, "so far  %" PRIu64 " load%s (%" PRIu64 " resident), %" PRIu64 " failed, %s delivered, %s read\n",
-            totals->loads, plural(totals->loads), totals->resident, totals->failed,
-            text_people_bytes(totals->delivered_bytes, delivered), text_people_bytes(totals->read_bytes, read));
+    fprintf(out, "so far  %" PRIu64 " load%s (%" PRIu64 " resident), %" PRIu64 " failed", totals->loads,
+            plural(totals->loads), totals->resident, totals->failed - totals->cancelled - totals->refused);
+    if (totals->refused)
+        fprintf(out, ", %" PRIu64 " refused", totals->refused);
+    if (totals->cancelled)
+        fprintf(out, ", %" PRIu64 " cancelled", totals->cancelled);
+    fprintf(out, ", %s delivered, %s read\n", text_people_bytes(totals->delivered_bytes, delivered),
+            text_people_bytes(totals->read_bytes, read));
 }
 
 static void put_head(FILE *out, const Tensorcast__Daemon__V1__StatusResponse *status)

@@ -251,6 +251,15 @@ def check_ways(sources):
             yield Path("docs/architecture.md"), line_of(text, start + found.start()), f"{found[1]}() is no function of the daemon"
 
 
+def check_log_rates(sources):
+    """What serves clients logs by log_at_of() or log_work_of(), so that no user can fill the log."""
+    for path, text in sources.items():
+        if path.parts[0] != "daemon" or len(path.parts) < 3 or path.parts[1] in ("base", "observe", "device", "calibration", "plugins"):
+            continue
+        for found in re.finditer(r"\blog_(info|warn|error|at|fields)\(", text):
+            yield path, line_of(text, found.start()), f"{found[0]}...) has no rate for each user: log_at_of(), or log_work_of() for work"
+
+
 RULES = {
     "members": check_members,
     "sizes": check_sizes,
@@ -266,6 +275,7 @@ RULES = {
     "test-sizes": check_test_sizes,
     "readmes": check_readmes,
     "ways": check_ways,
+    "log-rates": check_log_rates,
 }
 
 

@@ -144,8 +144,8 @@ static struct known_host known_of(const struct activation_writer *writer)
 /* What the queue did not take is queued by the next opening, unless it takes it now. */
 static void warn_of_uploads(const struct activation_writer *writer, const struct error *error)
 {
-    log_warn("activations_not_queued", LOG_TEXT("store", writer->path), LOG_U64("host", writer->options.host),
-             LOG_TEXT("message", error->message));
+    log_at_of(LOG_WARN, "activations_not_queued", writer->user.uid, LOG_TEXT("store", writer->path),
+              LOG_U64("host", writer->options.host), LOG_TEXT("message", error->message));
 }
 
 static int close_folder(struct activation_writer *writer, struct error *error)
@@ -165,8 +165,8 @@ static void on_folder_closed(struct activation_writer *writer)
     if (writer->seal.has_failed)
         fail_call(call, &writer->seal.error);
     if (call->has_failed)
-        log_warn("activations_not_sealed", LOG_TEXT("store", writer->path), LOG_U64("host", writer->options.host),
-                 LOG_TEXT("message", call->error.message));
+        log_at_of(LOG_WARN, "activations_not_sealed", writer->user.uid, LOG_TEXT("store", writer->path),
+                  LOG_U64("host", writer->options.host), LOG_TEXT("message", call->error.message));
     else if (writer->lost.is_lost)
         fail_call(call, &writer->lost.error);
     end_writer(writer);
@@ -178,9 +178,9 @@ static void finish_closing(struct activation_writer *writer)
     struct host_resume resume = host_folder_resume(writer->folder);
     struct writer_call *call = writer->call;
     writer_count(writer);
-    log_info(writer->is_recovery ? "activations_found" : "activations_closed", LOG_TEXT("store", writer->path),
-             LOG_U64("host", writer->options.host), LOG_U64("samples", resume.n_samples),
-             LOG_U64("segments", resume.n_segments), LOG_U64("bytes", resume.bytes));
+    log_at_of(LOG_INFO, writer->is_recovery ? "activations_found" : "activations_closed", writer->user.uid,
+              LOG_TEXT("store", writer->path), LOG_U64("host", writer->options.host), LOG_U64("samples", resume.n_samples),
+              LOG_U64("segments", resume.n_segments), LOG_U64("bytes", resume.bytes));
     bool has_failed = call->has_failed;
     struct error error = call->error;
     for (size_t i = 0; i < writer->seal.n_queued; i++)
@@ -324,7 +324,8 @@ static void on_lease(void *data, int events)
     (void)events; /* it may say nothing, so any word is the end as well */
     loop_watch_destroy(writer->memory.watch);
     writer->memory.watch = NULL;
-    log_info("activations_writer_left", LOG_TEXT("store", writer->path), LOG_U64("host", writer->options.host));
+    log_at_of(LOG_INFO, "activations_writer_left", writer->user.uid, LOG_TEXT("store", writer->path),
+              LOG_U64("host", writer->options.host));
     writer_leave(writer);
 }
 
@@ -376,16 +377,16 @@ static void on_opened(struct activation_writer *writer)
         if (writer->is_recovery && call->error.code == ERROR_NOT_FOUND)
             writer->host->is_known = false;
         if (writer->is_recovery)
-            log_warn("activations_not_recovered", LOG_TEXT("store", writer->path), LOG_U64("host", writer->options.host),
-                     LOG_TEXT("message", call->error.message));
+            log_at_of(LOG_WARN, "activations_not_recovered", writer->user.uid, LOG_TEXT("store", writer->path),
+                      LOG_U64("host", writer->options.host), LOG_TEXT("message", call->error.message));
         end_writer(writer);
         return;
     }
     writer->host->is_known = true;
     call->writer = writer;
     if (!writer->is_recovery)
-        log_info("activations_opened", LOG_TEXT("store", writer->path), LOG_U64("host", writer->options.host),
-                 LOG_U64("uid", writer->user.uid), LOG_U64("samples", call->resume.n_samples));
+        log_at_of(LOG_INFO, "activations_opened", writer->user.uid, LOG_TEXT("store", writer->path),
+                  LOG_U64("host", writer->options.host), LOG_U64("samples", call->resume.n_samples));
     writer_get_ready(writer);
 }
 

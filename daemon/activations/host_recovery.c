@@ -171,7 +171,7 @@ static int adopt_segment(struct host_scan *scan, uint32_t number, struct error *
     free(entry);
     folder->sealed_bytes += facts.file_bytes;
     scan->has_changed = true;
-    log_info("activations_adopted", LOG_TEXT("host", folder->name), LOG_U64("segment", number));
+    log_at_of(LOG_INFO, "activations_adopted", LOG_NOBODY, LOG_TEXT("host", folder->name), LOG_U64("segment", number));
     return failed;
 }
 
@@ -202,8 +202,8 @@ static int seal_left(struct host_scan *scan, uint32_t number, struct error *erro
     scan->segment = number;
     for (size_t i = 0; i < contents->n_samples && !failed; i++)
         failed = take_sample(scan, contents->samples[i], error);
-    log_info("activations_recovered", LOG_TEXT("host", folder->name), LOG_U64("segment", number),
-             LOG_U64("samples", contents->n_samples));
+    log_at_of(LOG_INFO, "activations_recovered", LOG_NOBODY, LOG_TEXT("host", folder->name), LOG_U64("segment", number),
+              LOG_U64("samples", contents->n_samples));
     if (!failed)
         failed = segment_seal(segment, &facts, error);
     if (!failed) {

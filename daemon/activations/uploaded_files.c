@@ -288,7 +288,8 @@ static void add_manifest(struct host_uploads *uploads, const struct upload_item 
     char *reference = memory_print("%.*s/" ACTIVATION_MANIFEST, reference_chars, segment->reference);
     const struct upload_item item = {.file = file, .reference = reference, .group = segment->group, .is_manifest = true};
     if (upload_queue_add(uploads->options.queue, &item, 1, &error) < 0)
-        log_warn("activations_not_queued", LOG_TEXT("group", segment->group), LOG_TEXT("message", error.message));
+        log_at_of(LOG_WARN, "activations_not_queued", LOG_NOBODY, LOG_TEXT("group", segment->group),
+                  LOG_TEXT("message", error.message));
     free(file);
     free(reference);
 }
@@ -335,8 +336,8 @@ void uploads_note_end(void *data, const struct upload_item *item, const struct e
     }
     bool changes = place.segment || (sent && sent->n && !keeps_local(uploads, &place, item->reference));
     if (changes && note(uploads, &place, item->reference, sent, &error) < 0)
-        log_warn("activations_not_noted", LOG_TEXT("store", place.path), LOG_U64("host", place.host),
-                 LOG_TEXT("file", place.file), LOG_TEXT("message", error.message));
+        log_at_of(LOG_WARN, "activations_not_noted", LOG_NOBODY, LOG_TEXT("store", place.path), LOG_U64("host", place.host),
+                  LOG_TEXT("file", place.file), LOG_TEXT("message", error.message));
     else if (changes)
         add_manifest(uploads, item);
     free_sent(sent);

@@ -257,6 +257,8 @@ static void fill_totals(Tensorcast__Daemon__V1__TotalsStatus *totals, const stru
     totals->loads = counted->loads;
     totals->resident = counted->resident;
     totals->failed = counted->failed;
+    totals->cancelled = counted->cancelled;
+    totals->refused = counted->refused;
     totals->delivered_bytes = counted->delivered_bytes;
     totals->read_bytes = counted->read_bytes;
 }
@@ -355,7 +357,8 @@ void method_status(struct rpc_call *call, const ProtobufCMessage *request, void 
     uploads.failed = counted.failed;
     uploads.pending_bytes = counted.pending_bytes;
     response->uploads = &uploads;
-    fill_totals(&totals, load_table_totals(api->loads));
+    const struct load_totals loads = load_table_totals(api->loads);
+    fill_totals(&totals, &loads);
     response->totals = &totals;
     calibration_each(services->calibration, add_costs, &status);
     engine_each_origin(services->engine, add_store, &status);

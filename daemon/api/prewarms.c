@@ -128,9 +128,10 @@ static void on_ended(struct prewarm *prewarm, const struct load_result *result, 
     if (!error)
         return;
     row->message = memory_print("%s: %s", error_code_name(error->code), error->message);
-    log_at_of(LOG_WARN, "prewarm_failed", prewarm->uid, LOG_TEXT("artifact", row->artifact),
-              LOG_BOOL("configured", row->entry != NULL), LOG_TEXT("code", error_code_name(error->code)),
-              LOG_TEXT("reason", error->reason), LOG_TEXT("message", error->message));
+    log_at_of(row->entry ? LOG_WARN : log_level_of_error(error), "prewarm_failed", prewarm->uid,
+              LOG_TEXT("artifact", row->artifact), LOG_BOOL("configured", row->entry != NULL),
+              LOG_TEXT("code", error_code_name(error->code)), LOG_TEXT("reason", error->reason),
+              LOG_TEXT("message", error->message));
 }
 
 static struct row *add_row(struct prewarms *prewarms, uid_t uid, const char *reference, bool pin)

@@ -174,6 +174,14 @@ bool run_waits_for(struct run *run, char text[WAITING_TEXT_CHARS])
     return waiting_read(&run->waiting, text);
 }
 
+uint64_t run_read_bytes(struct run *run)
+{
+    pthread_mutex_lock(&run->engine->lock);
+    uint64_t bytes = run->account.report.read_bytes;
+    pthread_mutex_unlock(&run->engine->lock);
+    return bytes;
+}
+
 const struct run_report *run_report(const struct run *run)
 {
     return &run->account.report;

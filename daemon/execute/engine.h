@@ -81,6 +81,7 @@ void run_cancel(struct run *run);               /* done runs soon, with CANCELLE
 uint64_t run_done_bytes(const struct run *run); /* of mapping->view_bytes; any thread */
 /* False, "": its blocks wait for nothing, or not for long. Any thread. */
 bool run_waits_for(struct run *run, char text[WAITING_TEXT_CHARS]);
+uint64_t run_read_bytes(struct run *run);                   /* asked of the source until now; any thread */
 const struct run_report *run_report(const struct run *run); /* after done */
 void run_destroy(struct run *run);                          /* after done; accepts NULL. Ends its time as a provider */
 

@@ -118,12 +118,10 @@ void group_table_destroy(struct group_table *table)
 
 static void log_event(const struct group *group, const char *action, const char *reason)
 {
-    if (!log_allows(LOG_INFO, "collective_disk_load", group->terms.owner))
-        return;
-    log_info("collective_disk_load", LOG_TEXT("action", action), LOG_TEXT("group_id", group->terms.id),
-             LOG_TEXT("purpose", group->terms.purpose), LOG_U64("joined", group->n_here),
-             LOG_U64("world_size", group->terms.world_size), LOG_TEXT("reason", reason),
-             LOG_MS("waited_ms", clock_now_ns() - group->since_ns));
+    log_work_of("collective_disk_load", group->terms.owner, LOG_TEXT("action", action),
+                LOG_TEXT("group_id", group->terms.id), LOG_TEXT("purpose", group->terms.purpose),
+                LOG_U64("joined", group->n_here), LOG_U64("world_size", group->terms.world_size), LOG_TEXT("reason", reason),
+                LOG_MS("waited_ms", clock_now_ns() - group->since_ns));
 }
 
 /* Everybody who waits is told; then the group only remembers who was missing. The caller may be told last, so it must not

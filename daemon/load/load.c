@@ -64,17 +64,15 @@ struct load *load_create(struct load_table *table, struct preparation *prep, str
         return NULL;
     }
     struct load *load = memory_alloc(sizeof *load);
-    *load = (struct load){.table = table,
-                          .uid = prep->uid,
-                          .lane = prep->lane,
-                          .target = prep->target,
-                          .parts = {.uid = prep->uid,
-                                    .key = prepare_key(prep),
-                                    .mapping = prep->mapping,
-                                    .plan = prep->plan},
-                          .verify = prep->config->sources.verify,
-                          .is_of_group = prepare_is_of_group(prep),
-                          .started_ns = clock_now_ns()};
+    *load =
+        (struct load){.table = table,
+                      .uid = prep->uid,
+                      .lane = prep->lane,
+                      .target = prep->target,
+                      .parts = {.uid = prep->uid, .key = prepare_key(prep), .mapping = prep->mapping, .plan = prep->plan},
+                      .verify = prep->config->sources.verify,
+                      .is_of_group = prepare_is_of_group(prep),
+                      .started_ns = clock_now_ns()};
     memcpy(load->id, prep->member.holder, sizeof load->id);
     prep->mapping = NULL;
     prep->plan = NULL;
@@ -167,6 +165,8 @@ static void on_run_done(struct run *run, void *data, const struct error *error)
     const struct load_services *services = load->table->services;
     const struct source_caps *source = &load->parts.mapping->artifact->source->caps;
     bool is_of_host = load->target.device == services->targets->list[LOAD_TARGET_HOST].device;
+    load->read_bytes_counted = true;
+    load->table->totals.read_bytes += run_report(run)->read_bytes;
     if (error) {
         load->error = *error;
         load->has_lost_transport = run_has_lost_transport(run);

@@ -67,6 +67,7 @@ struct load {
     uint64_t started_ns;
     bool is_of_group;        /* the request named one, whatever became of it */
     bool shared_the_host;    /* another load ran beside it: its times teach nothing */
+    bool read_bytes_counted; /* in the totals: its run has ended */
     bool has_lost_transport; /* its run failed because bytes were lost between the ranks */
     struct error error;      /* code ERROR_OK: nothing has failed so far */
 };

@@ -52,29 +52,28 @@ void load_log_run(const char *load_id, const struct replica *parts, const struct
               LOG_MS("prepare_ms", report->prepare_ns));
 }
 
-void load_log_collective(const char *group_id, const struct plan *plan, const struct collective_counters *counters)
+void load_log_collective(const char *group_id, uid_t uid, const struct plan *plan,
+                         const struct collective_counters *counters)
 {
     const struct collective_plan *group = plan->group;
     const struct candidate *candidate = &plan->candidates[EXECUTOR_OWNER_FILE_COLLECTIVE];
-    if (!log_allows(LOG_INFO, "collective_disk_load", LOG_NOBODY))
-        return;
-    log_info("collective_disk_load", LOG_TEXT("action", "timings"), LOG_TEXT("group_id", group_id),
-             LOG_TEXT("transport", plan->transport.ops->name), LOG_U64("world_size", group->world_size),
-             LOG_U64("memories", group->n_memories),
-             LOG_U64("collective_unique_source_bytes", counters->unique_source_bytes),
-             LOG_U64("collective_peer_transfer_bytes", counters->peer_transfer_bytes),
-             LOG_U64("collective_peak_temporary_bytes", counters->peak_temporary_bytes),
-             LOG_U64("collective_batch_count", counters->batch_count),
-             LOG_U64("collective_dedup_saving_bytes", counters->dedup_saving_bytes),
-             LOG_U64("estimated_unique_source_bytes", group->numbers.unique_source_bytes + group->numbers.residual_bytes),
-             LOG_U64("estimated_peer_transfer_bytes", group->numbers.peer_transfer_bytes),
-             LOG_U64("estimated_peak_temporary_bytes", candidate->peak_temporary_bytes),
-             LOG_U64("estimated_batch_count", group->n_batches),
-             LOG_U64("estimated_dedup_saving_bytes", group->numbers.dedup_saving_bytes),
-             LOG_REAL("owner_skew", group->owner_skew), LOG_U64("replicated_jobs", group->numbers.n_jobs[JOB_REPLICATED]),
-             LOG_U64("dim0_jobs", group->numbers.n_jobs[JOB_DIM0]),
-             LOG_U64("dim1_jobs", group->numbers.n_jobs[JOB_DIM1] + group->numbers.n_jobs[JOB_RECT2D]),
-             LOG_MS("total_ms", counters->total_ns), LOG_REAL("estimated_ms", candidate->estimated_ms));
+    log_work_of("collective_disk_load", uid, LOG_TEXT("action", "timings"), LOG_TEXT("group_id", group_id),
+                LOG_TEXT("transport", plan->transport.ops->name), LOG_U64("world_size", group->world_size),
+                LOG_U64("memories", group->n_memories),
+                LOG_U64("collective_unique_source_bytes", counters->unique_source_bytes),
+                LOG_U64("collective_peer_transfer_bytes", counters->peer_transfer_bytes),
+                LOG_U64("collective_peak_temporary_bytes", counters->peak_temporary_bytes),
+                LOG_U64("collective_batch_count", counters->batch_count),
+                LOG_U64("collective_dedup_saving_bytes", counters->dedup_saving_bytes),
+                LOG_U64("estimated_unique_source_bytes", group->numbers.unique_source_bytes + group->numbers.residual_bytes),
+                LOG_U64("estimated_peer_transfer_bytes", group->numbers.peer_transfer_bytes),
+                LOG_U64("estimated_peak_temporary_bytes", candidate->peak_temporary_bytes),
+                LOG_U64("estimated_batch_count", group->n_batches),
+                LOG_U64("estimated_dedup_saving_bytes", group->numbers.dedup_saving_bytes),
+                LOG_REAL("owner_skew", group->owner_skew), LOG_U64("replicated_jobs", group->numbers.n_jobs[JOB_REPLICATED]),
+                LOG_U64("dim0_jobs", group->numbers.n_jobs[JOB_DIM0]),
+                LOG_U64("dim1_jobs", group->numbers.n_jobs[JOB_DIM1] + group->numbers.n_jobs[JOB_RECT2D]),
+                LOG_MS("total_ms", counters->total_ns), LOG_REAL("estimated_ms", candidate->estimated_ms));
 }
 
 static void log_into(const struct load_result *result)
@@ -82,11 +81,11 @@ static void log_into(const struct load_result *result)
     struct into_report into;
     if (!into_report_make(result, &into))
         return;
-    log_at_of(LOG_INFO, "materialize_mapped_into_target", result->uid, LOG_TEXT("action", "execution_commit"),
-              LOG_TEXT("load_id", result->load_id), LOG_BOOL("collective_handled", into.collective_handled),
-              LOG_BOOL("direct_write_supported", into.direct_write_supported),
-              LOG_BOOL("source_ordered", into.source_ordered), LOG_TEXT("dominant_executor", into.dominant_executor),
-              LOG_U64("committed_bytes", into.committed_bytes), LOG_U64("fallback_bytes", into.fallback_bytes));
+    log_work_of("materialize_mapped_into_target", result->uid, LOG_TEXT("action", "execution_commit"),
+                LOG_TEXT("load_id", result->load_id), LOG_BOOL("collective_handled", into.collective_handled),
+                LOG_BOOL("direct_write_supported", into.direct_write_supported),
+                LOG_BOOL("source_ordered", into.source_ordered), LOG_TEXT("dominant_executor", into.dominant_executor),
+                LOG_U64("committed_bytes", into.committed_bytes), LOG_U64("fallback_bytes", into.fallback_bytes));
 }
 
 void load_log_result(const struct load_result *result, bool plan_only, const struct error *error)
@@ -95,11 +94,10 @@ void load_log_result(const struct load_result *result, bool plan_only, const str
         return; /* a question, and its answer */
     if (error) {
         char *artifact = source_shown(result->artifact ? result->artifact : "");
-        log_at_of(error->code == ERROR_INTERNAL ? LOG_ERROR : LOG_WARN, "load_failed", result->uid,
-                  LOG_TEXT("load_id", result->load_id), LOG_U64("pid", (uint64_t)result->pid),
-                  LOG_TEXT("artifact", artifact), LOG_TEXT("code", error_code_name(error->code)),
-                  LOG_TEXT("reason", error->reason), LOG_TEXT("message", error->message),
-                  LOG_MS("total_ms", result->times.total_ns));
+        log_at_of(log_level_of_error(error), "load_failed", result->uid, LOG_TEXT("load_id", result->load_id),
+                  LOG_U64("pid", (uint64_t)result->pid), LOG_TEXT("artifact", artifact),
+                  LOG_TEXT("code", error_code_name(error->code)), LOG_TEXT("reason", error->reason),
+                  LOG_TEXT("message", error->message), LOG_MS("total_ms", result->times.total_ns));
         free(artifact);
         return;
     }
@@ -113,19 +111,19 @@ void load_log_result(const struct load_result *result, bool plan_only, const str
     const struct run_report nothing = {0};
     bool has_run = result->replica->run && result->origin != LOAD_FROM_REPLICA;
     const struct run_report *report = has_run ? run_report(result->replica->run) : &nothing;
-    log_at_of(LOG_INFO, "load_done", result->uid, LOG_TEXT("load_id", result->load_id),
-              LOG_U64("pid", (uint64_t)result->pid), LOG_TEXT("artifact", result->mapping->artifact->reference),
-              LOG_TEXT("executor", executor_names[plan->executor]), LOG_TEXT("selection_reason", plan->selection.text),
-              LOG_U64("tensors", result->mapping->n_tensors), LOG_U64("needed_bytes", result->mapping->view_bytes),
-              LOG_U64("read_bytes", report->read_bytes), LOG_U64("copied_bytes", report->copied_bytes),
-              LOG_U64("shared_bytes", report->shared_bytes), LOG_U64("cached_bytes", report->cached_bytes),
-              LOG_U64("residual_bytes", plan->residual_bytes), LOG_BOOL("from_replica", result->origin == LOAD_FROM_REPLICA),
-              LOG_BOOL("joined", result->origin == LOAD_JOINED),
-              LOG_TEXT("change_detection", change_detector_name(result->mapping->artifact->changes.by)),
-              LOG_TEXT("verified", verified_name(result->replica->verdict.status)),
-              LOG_TEXT("verified_by", result->replica->verdict.by), LOG_U64("healed", result->replica->verdict.healed),
-              LOG_TEXT("memory", replica_memory_name(result->replica)), LOG_MS("resolve_ms", result->times.resolve_ns),
-              LOG_MS("plan_ms", result->times.plan_ns), LOG_MS("execute_ms", report->execute_ns),
-              LOG_MS("total_ms", result->times.total_ns));
+    log_work_of(
+        "load_done", result->uid, LOG_TEXT("load_id", result->load_id), LOG_U64("pid", (uint64_t)result->pid),
+        LOG_TEXT("artifact", result->mapping->artifact->reference), LOG_TEXT("executor", executor_names[plan->executor]),
+        LOG_TEXT("selection_reason", plan->selection.text), LOG_U64("tensors", result->mapping->n_tensors),
+        LOG_U64("needed_bytes", result->mapping->view_bytes), LOG_U64("read_bytes", report->read_bytes),
+        LOG_U64("copied_bytes", report->copied_bytes), LOG_U64("shared_bytes", report->shared_bytes),
+        LOG_U64("cached_bytes", report->cached_bytes), LOG_U64("residual_bytes", plan->residual_bytes),
+        LOG_BOOL("from_replica", result->origin == LOAD_FROM_REPLICA), LOG_BOOL("joined", result->origin == LOAD_JOINED),
+        LOG_TEXT("change_detection", change_detector_name(result->mapping->artifact->changes.by)),
+        LOG_TEXT("verified", verified_name(result->replica->verdict.status)),
+        LOG_TEXT("verified_by", result->replica->verdict.by), LOG_U64("healed", result->replica->verdict.healed),
+        LOG_TEXT("memory", replica_memory_name(result->replica)), LOG_MS("resolve_ms", result->times.resolve_ns),
+        LOG_MS("plan_ms", result->times.plan_ns), LOG_MS("execute_ms", report->execute_ns),
+        LOG_MS("total_ms", result->times.total_ns));
     log_into(result);
 }

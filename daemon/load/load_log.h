@@ -11,6 +11,7 @@ void load_log_run(const char *load_id, const struct replica *parts, const struct
 void load_log_result(const struct load_result *result, bool plan_only,
                      const struct error *error); /* load_done, load_failed; nothing for NOT_RESIDENT */
 /* What a whole group did, with what its plan estimated beside it. */
-void load_log_collective(const char *group_id, const struct plan *plan, const struct collective_counters *counters);
+void load_log_collective(const char *group_id, uid_t uid, const struct plan *plan,
+                         const struct collective_counters *counters);
 
 #endif

@@ -8,6 +8,7 @@
 #include "load/load.h"
 #include "load/pending.h"
 #include "load/ticket.h"
+#include "observe/log.h"
 
 struct load_table *load_table_create(const struct load_services *services)
 {
@@ -40,20 +41,27 @@ void load_table_each(const struct load_table *table, void (*fn)(void *data, cons
 void load_table_count(struct load_table *table, const struct load_result *result, const struct error *error)
 {
     struct load_totals *totals = &table->totals;
+    if (error && error->kind == ERROR_KIND_NOT_RESIDENT)
+        return; /* a question, and its answer */
     if (error) {
-        totals->failed += error->kind != ERROR_KIND_NOT_RESIDENT; /* that is a question, and its answer */
+        totals->failed++;
+        if (error->code == ERROR_CANCELLED)
+            totals->cancelled++;
+        else
+            totals->refused += error->code == ERROR_RESOURCE_EXHAUSTED || log_level_of_error(error) == LOG_INFO;
         return;
     }
     totals->loads++;
     totals->resident += result->origin == LOAD_FROM_REPLICA;
     totals->delivered_bytes += result->mapping->view_bytes;
-    if (result->origin == LOAD_OWN && result->replica->run)
-        totals->read_bytes += run_report(result->replica->run)->read_bytes;
 }
 
-const struct load_totals *load_table_totals(const struct load_table *table)
+struct load_totals load_table_totals(const struct load_table *table)
 {
-    return &table->totals;
+    struct load_totals totals = table->totals;
+    for (const struct load *load = table->loads; load; load = load->next)
+        totals.read_bytes += load->read_bytes_counted ? 0 : run_read_bytes(load->parts.run);
+    return totals;
 }
 
 bool load_table_forget_plan(struct load_table *table)

@@ -19,11 +19,11 @@ static void register_transport(const struct device_plugins *plugins)
 {
     const struct transport_ops *transport = plugins->transport;
     if (plugins->transport_problem[0])
-        log_info("no_transport", LOG_TEXT("plugin", plugins->name), LOG_TEXT("reason", plugins->transport_problem),
-                 LOG_TEXT("effect", "groups use loopback only"));
+        log_at_of(LOG_INFO, "no_transport", LOG_NOBODY, LOG_TEXT("plugin", plugins->name),
+                  LOG_TEXT("reason", plugins->transport_problem), LOG_TEXT("effect", "groups use loopback only"));
     if (transport && plugins->transport_layout != TRANSPORT_LAYOUT)
-        log_warn("transport_refused", LOG_TEXT("plugin", plugins->name),
-                 LOG_TEXT("message", "it was built from other sources than this daemon"));
+        log_at_of(LOG_WARN, "transport_refused", LOG_NOBODY, LOG_TEXT("plugin", plugins->name),
+                  LOG_TEXT("message", "it was built from other sources than this daemon"));
     else if (transport && !transport_find(transport->name))
         transport_register(transport);
 }

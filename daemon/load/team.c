@@ -335,9 +335,9 @@ static void plan_jointly(struct team *team)
             return;
     }
     if (!plan_ranks(team, TRANSPORT_MAX) && !team->link.choice.is_forced) {
-        log_warn("transport_failed", LOG_TEXT("group_id", team->group_id),
-                 LOG_TEXT("transport", team->link.choice.ops->name), LOG_TEXT("message", team->link.error.message),
-                 LOG_TEXT("effect", "the group uses loopback"));
+        log_at_of(LOG_WARN, "transport_failed", team->uid, LOG_TEXT("group_id", team->group_id),
+                  LOG_TEXT("transport", team->link.choice.ops->name), LOG_TEXT("message", team->link.error.message),
+                  LOG_TEXT("effect", "the group uses loopback"));
         plan_ranks(team, 1); /* the first one is loopback */
     }
 }
@@ -476,7 +476,7 @@ static void on_rank_run_done(void *data, struct load *load)
     if (has_failed && source_has_changed(&load->error))
         team->loads.change = load->error;
     if (--team->loads.n_running == 0) {
-        load_log_collective(team->group_id, load->parts.plan, run_collective_counters(load->parts.run));
+        load_log_collective(team->group_id, team->uid, load->parts.plan, run_collective_counters(load->parts.run));
         set_team_state(team, TEAM_COMMITTING);
     }
     if (has_failed) { /* nothing to wait for */

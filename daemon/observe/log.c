@@ -85,9 +85,27 @@ bool log_enabled(enum log_level level)
     return level >= atomic_load_explicit(&lowest_level, memory_order_relaxed);
 }
 
-bool log_allows(enum log_level level, const char *event, uid_t uid)
+enum log_level log_level_of_error(const struct error *error)
 {
-    return log_enabled(level) && log_limit_allows(level, event, uid);
+    switch (error->code) {
+    case ERROR_INTERNAL:
+    case ERROR_DATA_LOSS:
+        return LOG_ERROR;
+    case ERROR_CANCELLED:
+    case ERROR_INVALID_ARGUMENT:
+    case ERROR_NOT_FOUND:
+    case ERROR_ALREADY_EXISTS:
+    case ERROR_PERMISSION_DENIED:
+    case ERROR_UNIMPLEMENTED:
+        return LOG_INFO;
+    default:
+        return LOG_WARN;
+    }
+}
+
+bool log_allows(enum log_level level, enum log_rate rate, const char *event, uid_t uid)
+{
+    return log_enabled(level) && log_limit_allows(level, rate, event, uid);
 }
 
 struct log_form log_get_form(void)

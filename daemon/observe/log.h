@@ -22,6 +22,9 @@
 enum log_level { LOG_TRACE, LOG_DEBUG, LOG_INFO, LOG_WARN, LOG_ERROR };
 enum log_format { LOG_LOGFMT, LOG_JSON };
 
+/* Of what failed for a client: error for defects and damage, info for what it asked wrongly or gave up, else warn. */
+enum log_level log_level_of_error(const struct error *error);
+
 #define LOG_NOBODY ((uid_t)-1) /* no user has this number */
 
 struct log_field {
@@ -51,7 +54,9 @@ bool log_flush(uint64_t timeout_ms); /* false: not everything was written in tha
 void log_stop(uint64_t timeout_ms);  /* the thread ends; lines that it could not write are lost */
 
 bool log_enabled(enum log_level level);
-bool log_allows(enum log_level level, const char *event, uid_t uid); /* enabled, and this user has not caused too many */
+enum log_rate { LOG_FEW, LOG_MANY /* of lines that tell of a load or an upload, which were work */ };
+/* Enabled, and this user has not caused too many. */
+bool log_allows(enum log_level level, enum log_rate rate, const char *event, uid_t uid);
 void log_fields(enum log_level level, const char *event, const struct log_field *fields, size_t n_fields);
 
 #define log_at(level, event, ...)                                                                                           \
@@ -61,14 +66,17 @@ void log_fields(enum log_level level, const char *event, const struct log_field 
             log_fields((level), (event), log_fields_, sizeof log_fields_ / sizeof log_fields_[0]);                          \
         }                                                                                                                   \
     } while (0)
-/* For what a client can cause as often as it likes: no more than log_limit.h allows each user. */
-#define log_at_of(level, event, uid, ...)                                                                                   \
+/* For what a client can cause as often as it likes: no more than log_limit.h allows each user. LOG_NOBODY: all together. */
+#define log_limited(level, rate, event, uid_, ...)                                                                          \
     do {                                                                                                                    \
-        if (log_allows(level, event, uid)) {                                                                                \
-            const struct log_field log_fields_[] = {LOG_U64("uid", uid), __VA_ARGS__};                                      \
-            log_fields((level), (event), log_fields_, sizeof log_fields_ / sizeof log_fields_[0]);                          \
+        if (log_allows(level, rate, event, uid_)) {                                                                         \
+            const struct log_field log_fields_[] = {LOG_U64("uid", uid_), __VA_ARGS__};                                     \
+            const size_t skipped_ = (uid_t)(uid_) == LOG_NOBODY;                                                            \
+            log_fields((level), (event), log_fields_ + skipped_, sizeof log_fields_ / sizeof log_fields_[0] - skipped_);    \
         }                                                                                                                   \
     } while (0)
+#define log_at_of(level, event, uid, ...) log_limited(level, LOG_FEW, event, uid, __VA_ARGS__)
+#define log_work_of(event, uid, ...) log_limited(LOG_INFO, LOG_MANY, event, uid, __VA_ARGS__)
 #define log_debug(event, ...) log_at(LOG_DEBUG, event, __VA_ARGS__)
 #define log_info(event, ...) log_at(LOG_INFO, event, __VA_ARGS__)
 #define log_warn(event, ...) log_at(LOG_WARN, event, __VA_ARGS__)

@@ -12,6 +12,7 @@ struct row {
     const char *event; /* NULL = free */
     uid_t uid;         /* LOG_NOBODY = of all users that found no row */
     enum log_level level;
+    enum log_rate rate;
     uint64_t full_ns; /* when the bucket is full again: a line moves it on by the time of one token */
     uint64_t suppressed, told_ns;
 };
@@ -40,9 +41,9 @@ static struct row *find_row(const char *event, uid_t uid, uint64_t now)
 
 static bool take_token(struct row *row, uint64_t now)
 {
-    bool is_info = row->level <= LOG_INFO;
-    uint64_t burst = is_info ? LOG_LIMIT_INFO_BURST : LOG_LIMIT_BURST;
-    uint64_t ns_per_token = 1000 * (uint64_t)NS_PER_MS / (is_info ? LOG_LIMIT_INFO_PER_S : LOG_LIMIT_PER_S);
+    bool is_work = row->rate == LOG_MANY;
+    uint64_t burst = is_work ? LOG_LIMIT_WORK_BURST : LOG_LIMIT_BURST;
+    uint64_t ns_per_token = 1000 * (uint64_t)NS_PER_MS / (is_work ? LOG_LIMIT_WORK_PER_S : LOG_LIMIT_PER_S);
     if (row->full_ns < now)
         row->full_ns = now;
     if (row->full_ns - now > (burst - 1) * ns_per_token) {
@@ -53,7 +54,7 @@ static bool take_token(struct row *row, uint64_t now)
     return true;
 }
 
-bool log_limit_allows(enum log_level level, const char *event, uid_t uid)
+bool log_limit_allows(enum log_level level, enum log_rate rate, const char *event, uid_t uid)
 {
     uint64_t now = clock_now_ns();
     pthread_mutex_lock(&lock);
@@ -65,6 +66,7 @@ bool log_limit_allows(enum log_level level, const char *event, uid_t uid)
         row->uid = LOG_NOBODY;
     }
     row->level = level;
+    row->rate = rate;
     bool allows = take_token(row, now);
     pthread_mutex_unlock(&lock);
     return allows;

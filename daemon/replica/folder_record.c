@@ -162,7 +162,8 @@ void folder_record_read_all(const char *state_dir, void (*take)(void *data, cons
             take(data, &folder);
             n++;
         } else {
-            log_warn("folder_record_damaged", LOG_TEXT("folder", records), LOG_TEXT("name", entry->d_name));
+            log_at_of(LOG_WARN, "folder_record_damaged", LOG_NOBODY, LOG_TEXT("folder", records),
+                      LOG_TEXT("name", entry->d_name));
             unlinkat(dirfd(list), entry->d_name, 0);
         }
     }

@@ -119,7 +119,8 @@ static bool judge(struct folder_watch *watch, const struct user_look *user)
         struct folder *folder = folders_find(watch->folders, at->uid, at->path);
         bool is_same = folder && folder->is_kept && folder->device == at->device && folder->inode == at->inode;
         if (is_same && is_given_up(watch->folders, folder, at->sight)) {
-            log_info("folder_gone", LOG_TEXT("path", folder->path), LOG_TEXT("artifact", folder->artifact));
+            log_at_of(LOG_INFO, "folder_gone", at->uid, LOG_TEXT("path", folder->path),
+                      LOG_TEXT("artifact", folder->artifact));
             folder_watch_drop(watch, folder);
         } else if (is_same) {
             is_missing_some = is_missing_some || folder->n_missed;

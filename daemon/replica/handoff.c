@@ -177,8 +177,8 @@ static void warn_of_refusal(struct handoff *handoff, const char *reason, uid_t u
     handoff->n_refused++;
     if (now - handoff->warned_ns < WARNING_INTERVAL_MS * NS_PER_MS)
         return; /* who guesses tokens does not fill the log */
-    log_warn("handoff_refused", LOG_TEXT("reason", reason), LOG_U64("uid", uid), LOG_U64("pid", (uint64_t)pid),
-             LOG_U64("refused", handoff->n_refused));
+    log_at_of(LOG_WARN, "handoff_refused", uid, LOG_TEXT("reason", reason), LOG_U64("pid", (uint64_t)pid),
+              LOG_U64("refused", handoff->n_refused));
     handoff->warned_ns = now;
     handoff->n_refused = 0;
 }
@@ -447,7 +447,8 @@ static void on_accept(void *context, int fd, const struct ucred *credentials)
 static void on_shed(void *context, int errno_value)
 {
     (void)context;
-    log_warn("accept_failed", LOG_TEXT("error", strerror(errno_value)), LOG_TEXT("socket", "handoff"));
+    log_at_of(LOG_WARN, "accept_failed", LOG_NOBODY, LOG_TEXT("error", strerror(errno_value)),
+              LOG_TEXT("socket", "handoff"));
 }
 
 static void sweep(void *data)

@@ -10,8 +10,7 @@
 
 static enum handoff_sent fail_sending(const char *why)
 {
-    if (log_allows(LOG_ERROR, "handoff_failed", LOG_NOBODY))
-        log_error("handoff_failed", LOG_TEXT("message", why));
+    log_at_of(LOG_ERROR, "handoff_failed", LOG_NOBODY, LOG_TEXT("message", why));
     return HANDOFF_NOT_SENT;
 }
 

@@ -87,9 +87,8 @@ static bool lock_piece(struct page_reader *reader, size_t i, void *address, size
         reader->locked_bytes += reader->windows[i].bytes;
         return true;
     }
-    if (log_allows(LOG_WARN, "pages_not_locked", LOG_NOBODY))
-        log_warn("pages_not_locked", LOG_TEXT("artifact", reader->reading.artifact->reference),
-                 LOG_TEXT("error", strerror(errno)), LOG_TEXT("hint", "LimitMEMLOCK= of the unit, or ulimit -l"));
+    log_at_of(LOG_WARN, "pages_not_locked", reader->reading.uid, LOG_TEXT("artifact", reader->reading.artifact->reference),
+              LOG_TEXT("error", strerror(errno)), LOG_TEXT("hint", "LimitMEMLOCK= of the unit, or ulimit -l"));
     return false;
 }
 

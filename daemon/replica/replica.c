@@ -208,11 +208,11 @@ uint64_t replica_kept_bytes(struct replica_table *table)
 
 static void drop(struct replica_table *table, struct replica *replica, const char *why)
 {
-    if (log_allows(LOG_INFO, "replica_dropped", LOG_NOBODY))
-        log_info("replica_dropped", LOG_TEXT("reason", why), LOG_TEXT("artifact", replica->mapping->artifact->reference),
-                 LOG_TEXT("view_digest", replica->key.view_digest), LOG_U64("bytes", replica->charged_bytes),
-                 LOG_U64("leases", replica->n_leases),
-                 LOG_TEXT("kept_by_clients", replica->holding.is_kept ? "true" : "false"));
+    log_work_of("replica_dropped", replica->uid, LOG_TEXT("reason", why),
+                LOG_TEXT("artifact", replica->mapping->artifact->reference),
+                LOG_TEXT("view_digest", replica->key.view_digest), LOG_U64("bytes", replica->charged_bytes),
+                LOG_U64("leases", replica->n_leases),
+                LOG_TEXT("kept_by_clients", replica->holding.is_kept ? "true" : "false"));
     unlink_replica(table, replica);
     user_pins_free(replica);
     table->replica_bytes -= replica->charged_bytes;

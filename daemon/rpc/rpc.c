@@ -23,7 +23,8 @@ enum {
 static void on_shed(void *context, int errno_value)
 {
     const struct rpc_server *server = context;
-    log_warn("accept_failed", LOG_TEXT("error", strerror(errno_value)), LOG_TEXT("socket", server->options.socket_path));
+    log_at_of(LOG_WARN, "accept_failed", LOG_NOBODY, LOG_TEXT("error", strerror(errno_value)),
+              LOG_TEXT("socket", server->options.socket_path));
 }
 
 int rpc_server_create(const struct rpc_options *options, struct rpc_server **result, struct error *error)

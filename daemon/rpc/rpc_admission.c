@@ -100,8 +100,8 @@ static void warn_of_refusal(struct rpc_server *server, const struct rpc_user *us
     admission->n_refused++;
     if (admission->warned_ns && now_ns - admission->warned_ns < WARNING_INTERVAL_NS)
         return;
-    log_warn("connection_refused", LOG_U64("uid", user->uid), LOG_U64("connections", user->n_connections),
-             LOG_U64("refused", admission->n_refused), LOG_TEXT("message", message));
+    log_at_of(LOG_WARN, "connection_refused", user->uid, LOG_U64("connections", user->n_connections),
+              LOG_U64("refused", admission->n_refused), LOG_TEXT("message", message));
     admission->warned_ns = now_ns;
     admission->n_refused = 0;
 }

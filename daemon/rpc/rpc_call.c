@@ -171,20 +171,15 @@ static void on_deadline(void *data)
         lose_client(call);
 }
 
-/* What a client got wrong, or gave up, is nothing for an operator. */
-static enum log_level level_of(enum error_code code)
-{
-    bool is_clients =
-        code == ERROR_NOT_FOUND || code == ERROR_INVALID_ARGUMENT || code == ERROR_CANCELLED || code == ERROR_UNIMPLEMENTED;
-    return is_clients ? LOG_DEBUG : code == ERROR_INTERNAL ? LOG_ERROR : LOG_WARN;
-}
-
 static void log_failure(const struct rpc_call *call, const struct error *error)
 {
     const char *method = call->head.route ? strrchr(call->head.route->path, '/') + 1 : "unknown";
-    log_at_of(level_of(error->code), "request_failed", call->uid, LOG_TEXT("method", method),
-              LOG_U64("pid", (uint64_t)call->pid), LOG_TEXT("code", error_code_name(error->code)),
-              LOG_TEXT("reason", error->reason), LOG_TEXT("message", error->message));
+    enum log_level level = log_level_of_error(error);
+    if (level == LOG_INFO && error->code != ERROR_PERMISSION_DENIED)
+        level = LOG_DEBUG; /* a question with a wrong name is nothing for an operator */
+    log_at_of(level, "request_failed", call->uid, LOG_TEXT("method", method), LOG_U64("pid", (uint64_t)call->pid),
+              LOG_TEXT("code", error_code_name(error->code)), LOG_TEXT("reason", error->reason),
+              LOG_TEXT("message", error->message));
 }
 
 void rpc_call_cut_off(struct rpc_call *call)

@@ -41,8 +41,8 @@ static void log_complaint(const struct rpc_connection *connection)
         http2->n_unsaid++;
         return;
     }
-    log_warn("connection_ended", LOG_U64("uid", connection->user->uid), LOG_U64("pid", (uint64_t)connection->pid),
-             LOG_TEXT("reason", connection->complaint), LOG_U64("others", http2->n_unsaid));
+    log_at_of(LOG_WARN, "connection_ended", connection->user->uid, LOG_U64("pid", (uint64_t)connection->pid),
+              LOG_TEXT("reason", connection->complaint), LOG_U64("others", http2->n_unsaid));
     http2->complained_ns = now_ns;
     http2->n_unsaid = 0;
 }

@@ -322,7 +322,7 @@ void entries_shorten_log(struct upload_queue *queue)
         return;
     int status = entries_write(queue, before.folder, &error);
     if (status < 0)
-        log_error("upload_log_failed", LOG_TEXT("message", error.message));
+        log_at_of(LOG_ERROR, "upload_log_failed", LOG_NOBODY, LOG_TEXT("message", error.message));
     if (status < 0 && fstat(before.fd, &found) == 0 && found.st_nlink) { /* it still has its name */
         upload_log_close(&queue->log);
         queue->log = before;

@@ -204,12 +204,12 @@ static void log_outcome(const struct entry *entry, const struct sink_result *res
     char shown[REDACT_CHARS];
     redact(entry->item.reference, shown, sizeof shown);
     if (failure)
-        log_warn("upload_failed", LOG_TEXT("reference", shown), LOG_TEXT("reason", failure->reason),
-                 LOG_TEXT("message", failure->message), LOG_BOOL("again", may_pass(failure)));
+        log_at_of(LOG_WARN, "upload_failed", LOG_NOBODY, LOG_TEXT("reference", shown), LOG_TEXT("reason", failure->reason),
+                  LOG_TEXT("message", failure->message), LOG_BOOL("again", may_pass(failure)));
     else
-        log_info("upload_done", LOG_TEXT("reference", shown), LOG_U64("sent_bytes", result->sent_bytes),
-                 LOG_U64("resumed_bytes", result->resumed_bytes), LOG_TEXT("proof", result->proof),
-                 LOG_MS("total_ms", clock_now_ns() - began_ns));
+        log_work_of("upload_done", LOG_NOBODY, LOG_TEXT("reference", shown), LOG_U64("sent_bytes", result->sent_bytes),
+                    LOG_U64("resumed_bytes", result->resumed_bytes), LOG_TEXT("proof", result->proof),
+                    LOG_MS("total_ms", clock_now_ns() - began_ns));
 }
 
 /* Under the lock, which is not held while somebody listens. */
@@ -223,7 +223,7 @@ static void end_entry(struct upload_queue *queue, struct entry *entry, const str
     if (entry->is_left) /* while somebody listened */
         failure = NULL;
     if (entry_log_end(&queue->log, entry, failure, true, &error) < 0) /* it is told again after the next start */
-        log_error("upload_log_failed", LOG_TEXT("message", error.message));
+        log_at_of(LOG_ERROR, "upload_log_failed", LOG_NOBODY, LOG_TEXT("message", error.message));
     if (entry->is_stale) { /* while somebody listened */
         entry_set_state(entry, ENTRY_WAITING);
     } else if (failure) {

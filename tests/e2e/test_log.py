@@ -3,9 +3,12 @@ import os
 import re
 import signal
 import subprocess
+import time
+
+import tensorcast_client as tc
 
 from checkpoints import blob, write
-from stage import DAEMON, QUIET_TSAN, soon
+from stage import DAEMON, QUIET_TSAN, MiB, soon
 from wire import Wire
 
 
@@ -34,8 +37,24 @@ def test_a_refused_inspect_is_logged_with_who_asked(daemon, models):
     assert client.wait() == 1
     assert soon(lambda: lines(daemon, "request_failed"))
     line, = lines(daemon, "request_failed")
-    assert (line["level"], line["method"], line["code"]) == ("warn", "Resolve", "PERMISSION_DENIED")
+    assert (line["level"], line["method"], line["code"]) == ("info", "Resolve", "PERMISSION_DENIED")
     assert (line["uid"], line["pid"]) == (str(os.getuid()), str(client.pid))
+
+
+def test_only_what_an_operator_can_mend_is_a_warning(start, models):
+    write(models / "m", {"w": blob(1, 3 * MiB)})
+    write(models / "damaged", {"w": blob(1, 64)})
+    (models / "damaged/model.safetensors").write_bytes((models / "damaged/model.safetensors").read_bytes()[:-1])
+    daemon = start(memory={"host_budget": "1MiB"})
+    for arguments in (("m/no",), ("damaged",), ("m", "--memory", "copied")):
+        assert daemon.cli.run("load", f"disk:{models}/{arguments[0]}", *arguments[1:]).code
+    assert daemon.cli.run("load", "disk:/etc").code
+    assert soon(lambda: len(lines(daemon, "load_failed")) == 4), daemon.log()
+    assert [(line["level"], line["code"]) for line in lines(daemon, "load_failed")] == [
+        ("info", "NOT_FOUND"), ("error", "DATA_LOSS"), ("warn", "RESOURCE_EXHAUSTED"), ("info", "PERMISSION_DENIED")]
+    totals = daemon.status()["totals"]
+    assert (totals["failed"], totals["refused"], totals.get("cancelled", 0)) == (4, 3, 0)
+    assert "0 loads (0 resident), 1 failed, 3 refused, " in daemon.cli.ok("status").out
 
 
 def test_what_is_not_there_is_logged_at_debug_only(daemon, models):
@@ -76,6 +95,18 @@ def test_a_failing_client_cannot_fill_the_disk(daemon):
     assert len(lines(daemon, "load_failed")) < 500
     line = lines(daemon, "log_suppressed")[0]
     assert line["of"] in ("load_failed", "request_failed") and line["uid"] == str(os.getuid())
+
+
+def test_whoever_opens_stores_without_end_cannot_fill_the_log(start, tmp_path):
+    daemon = start(activations={"roots": [str(tmp_path)]})
+    began = time.monotonic()
+    client = tc.connect(daemon.socket)
+    for _ in range(200):
+        client.activation_store(f"disk:{tmp_path}/store", host=3).close()
+    assert soon(lambda: lines(daemon, "log_suppressed"))
+    most = 51 + 5 * (time.monotonic() - began)
+    for event in ("activations_opened", "activations_closed"):
+        assert 50 <= len(lines(daemon, event)) <= most, event
 
 
 def test_a_log_file_that_is_a_fifo_without_a_reader_is_refused_on_reload(daemon, models):

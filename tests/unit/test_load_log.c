@@ -93,7 +93,7 @@ static void a_failure_says_what_and_why(void **state)
     stage_submit(&client);
     stage_run(&group->stage);
     const char *line = find_line("load_failed", NULL);
-    assert_has(line, "level=warn");
+    assert_has(line, "level=info");
     assert_has(line, "pid=4711");
     assert_has(line, "artifact=memory:nobody");
     assert_has(line, "code=");

@@ -392,11 +392,11 @@ static void a_fifo_without_a_reader_is_refused_at_once(void **state)
 /* --- how many one user may cause --------------------------------------------------------------------------------------- */
 
 /* The bucket fills while we count, so the time that took is part of what is allowed. */
-static uint64_t count_allowed(const char *event, uid_t uid, uint64_t *seconds)
+static uint64_t count_allowed(enum log_rate rate, const char *event, uid_t uid, uint64_t *seconds)
 {
     uint64_t start = clock_now_ns(), n_allowed = 0;
     for (int i = 0; i < 10000; i++)
-        n_allowed += log_allows(LOG_WARN, event, uid);
+        n_allowed += log_allows(LOG_WARN, rate, event, uid);
     *seconds = (clock_now_ns() - start) / 1000000000 + 1;
     return n_allowed;
 }
@@ -406,12 +406,23 @@ static void one_user_causes_no_more_lines_than_a_burst_and_some_a_second(void **
     uint64_t seconds;
     (void)state;
     open_log(LOG_WARN, LOG_LOGFMT);
-    uint64_t n_allowed = count_allowed("mallory_fails", 1001, &seconds);
+    uint64_t n_allowed = count_allowed(LOG_FEW, "mallory_fails", 1001, &seconds);
     assert_true(n_allowed >= LOG_LIMIT_BURST && n_allowed <= LOG_LIMIT_BURST + seconds * LOG_LIMIT_PER_S);
-    assert_true(log_allows(LOG_WARN, "mallory_fails", 1002)); /* others are not concerned */
-    assert_true(log_allows(LOG_WARN, "something_else", 1001));
+    assert_true(log_allows(LOG_WARN, LOG_FEW, "mallory_fails", 1002)); /* others are not concerned */
+    assert_true(log_allows(LOG_WARN, LOG_FEW, "something_else", 1001));
+    uint64_t n_worked = count_allowed(LOG_MANY, "mallory_works", 1001, &seconds);
+    assert_true(n_worked >= LOG_LIMIT_WORK_BURST && n_worked <= LOG_LIMIT_WORK_BURST + seconds * LOG_LIMIT_WORK_PER_S);
     log_limit_tell();
-    assert_matches(logged(), "level=warn event=log_suppressed of=mallory_fails lines=99[0-9]{2} uid=1001\n$");
+    assert_matches(logged(), "level=warn event=log_suppressed of=mallory_fails lines=99[0-9]{2} uid=1001\n");
+}
+
+static void a_line_without_a_user_names_none(void **state)
+{
+    (void)state;
+    open_log(LOG_INFO, LOG_LOGFMT);
+    log_at_of(LOG_INFO, "e", LOG_NOBODY, LOG_U64("n", 1));
+    log_work_of("f", 7, LOG_U64("n", 2));
+    assert_matches(logged(), "event=e n=1\n.*event=f uid=7 n=2\n$");
 }
 
 static void many_users_share_what_is_left(void **state)
@@ -421,7 +432,7 @@ static void many_users_share_what_is_left(void **state)
     open_log(LOG_WARN, LOG_LOGFMT);
     for (int round = 0; round < 200; round++)
         for (uid_t uid = 5000; uid < 5000 + 2 * LOG_LIMIT_ROWS; uid++)
-            n_allowed += log_allows(LOG_WARN, "crowd_fails", uid);
+            n_allowed += log_allows(LOG_WARN, LOG_FEW, "crowd_fails", uid);
     uint64_t seconds = (clock_now_ns() - start) / 1000000000 + 1;
     assert_true(n_allowed <= LOG_LIMIT_ROWS * (LOG_LIMIT_BURST + seconds * LOG_LIMIT_PER_S));
 }
@@ -446,6 +457,7 @@ int main(void)
         cmocka_unit_test(a_change_of_the_file_keeps_the_order_of_lines),
         cmocka_unit_test(a_fifo_without_a_reader_is_refused_at_once),
         cmocka_unit_test(one_user_causes_no_more_lines_than_a_burst_and_some_a_second),
+        cmocka_unit_test(a_line_without_a_user_names_none),
         cmocka_unit_test(many_users_share_what_is_left),
     };
     signal(SIGPIPE, SIG_IGN);

@@ -195,7 +195,7 @@ static void who_wants_only_what_is_in_memory_gets_no_load(void **state)
     }
     assert_int_equal(clients[0].code, ERROR_FAILED_PRECONDITION);
     assert_non_null(strstr(clients[0].message, "not in memory"));
-    assert_int_equal(load_table_totals(group->stage.loads)->failed, 0); /* a question, and its answer */
+    assert_int_equal(load_table_totals(group->stage.loads).failed, 0); /* a question, and its answer */
     assert_false(clients[1].from_replica || clients[1].joined);
     assert_true(clients[2].from_replica);
     for (int i = 1; i < 3; i++)

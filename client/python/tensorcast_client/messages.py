@@ -94,7 +94,7 @@ ReplicaStatus = Table(artifact=(1, "string"), view_digest=(2, "string"), bytes=(
 PrewarmStatus = Table(artifact=(1, "string"), uid=(2, "uint"), state=(3, "string"), message=(4, "string"),
                       age_s=(5, "double"), pin=(6, "bool"), configured=(7, "bool"))
 TotalsStatus = Table(loads=(1, "uint"), resident=(2, "uint"), failed=(3, "uint"), delivered_bytes=(4, "uint"),
-                     read_bytes=(5, "uint"))
+                     read_bytes=(5, "uint"), cancelled=(6, "uint"), refused=(7, "uint"))
 LoadStatus = Table(load_id=(1, "string"), artifact=(2, "string"), stage=(3, "string"), done_bytes=(4, "uint"),
                    total_bytes=(5, "uint"), clients=(6, "uint"), age_s=(7, "double"), rank=(50, "uint"), world_size=(51, "uint"))
 CalibrationStatus = Table(device=(1, "string"), cached_request_us=(2, "double"), cached_gbps=(3, "double"),

@@ -144,8 +144,8 @@ static int open_source(struct source_hf *hf, const struct source_options *option
         if (!offline)
             return -1;
         is_unreachable = true;
-        log_warn("hub_unreachable", LOG_TEXT("artifact", hf->objects.base.reference), LOG_TEXT("message", error->message),
-                 LOG_TEXT("effect", "what the hub's cache holds of it is used"));
+        log_at_of(LOG_WARN, "hub_unreachable", hf->objects.base.uid, LOG_TEXT("artifact", hf->objects.base.reference),
+                  LOG_TEXT("message", error->message), LOG_TEXT("effect", "what the hub's cache holds of it is used"));
     }
     bool is_asked_for = offline && !is_unreachable;
     enum hf_cache_need need = is_asked_for            ? HF_CACHE_ANYTHING
