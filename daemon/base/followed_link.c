@@ -3,9 +3,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/magic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "base/text.h"
@@ -18,7 +20,23 @@ struct walk {
     int n_links;
     bool has_stranger; /* some of the links are of a user who is neither this one nor root */
     uid_t stranger;
+    bool is_served; /* some of the links are on a file system whose server says whose they are */
+    dev_t server;
 };
+
+/* A FUSE process, or who is root on another client or writes the bucket behind it, makes links there that say that they are root's. */
+static bool is_server_trusted(int fd)
+{
+    static const unsigned magics[] = {FUSE_SUPER_MAGIC, NFS_SUPER_MAGIC, CIFS_SUPER_MAGIC, SMB_SUPER_MAGIC,
+                                      SMB2_SUPER_MAGIC, V9FS_MAGIC,      AFS_SUPER_MAGIC,  CODA_SUPER_MAGIC};
+    struct statfs system;
+    if (fstatfs(fd, &system) < 0)
+        return false;
+    for (size_t i = 0; i < sizeof magics / sizeof *magics; i++)
+        if ((unsigned)system.f_type == magics[i])
+            return false;
+    return true;
+}
 
 static void enter(struct walk *walk, int fd)
 {
@@ -36,7 +54,7 @@ static void take_component(struct walk *walk, char name[NAME_MAX + 2])
     memmove(walk->rest, walk->rest + skipped + length, strlen(walk->rest + skipped + length) + 1);
 }
 
-/* `fd`: the link. 0, or an errno: EPERM for a second stranger. */
+/* `fd`: the link. 0, or an errno: EPERM for a second stranger, EXDEV for a second server. */
 static int follow(struct walk *walk, int fd, const struct stat *link)
 {
     char target[REST_CHARS];
@@ -51,6 +69,12 @@ static int follow(struct walk *walk, int fd, const struct stat *link)
     if (is_strange)
         walk->stranger = link->st_uid;
     walk->has_stranger = walk->has_stranger || is_strange;
+    bool is_served = !is_server_trusted(fd);
+    if (is_served && walk->is_served && walk->server != link->st_dev)
+        return EXDEV;
+    if (is_served)
+        walk->server = link->st_dev;
+    walk->is_served = walk->is_served || is_served;
     if (snprintf(target + length, sizeof target - (size_t)length, "/%s", walk->rest) >= PATH_MAX)
         return ENAMETOOLONG;
     snprintf(walk->rest, sizeof walk->rest, "%s", target);
@@ -100,6 +124,12 @@ int followed_link_stat(int folder_fd, const char *name, const char *shown, struc
             "%s is a link that user %u has made, to what is not his own; who made it might not be allowed to read that: "
             "put the file itself there, or make the link yourself",
             text, (unsigned)walk.stranger);
+    if (at == -EXDEV || (at == 1 && walk.is_served && found->st_dev != walk.server))
+        return fail(
+            error, ERROR_PERMISSION_DENIED, REASON(FOREIGN_LINK),
+            "%s leads through a link on a file system whose server tells whose links are (FUSE, NFS, CIFS, 9p), to what is "
+            "not on that file system; its server might not be allowed to read that: name the file itself",
+            text);
     return at < 0 ? fail_errno(error, -at, "cannot look at %s", text) : 0;
 }
 

@@ -1,6 +1,7 @@
 /* What a symbolic link leads to, where nobody can have made it to lead to what he may not read himself: a command that reads a folder
  * of other users for root would copy out whatever they link to. A link of this user or of root is followed; one of somebody else only
- * to files of his own (a cache that he filled, say). The links are looked at one by one, by descriptors, so none can be exchanged
+ * to files of that user (a cache that the user filled, say); one on a file system whose server says whose it is (FUSE, NFS, CIFS, 9p)
+ * only within that file system. The links are looked at one by one, by descriptors, so none can be exchanged
  * between the look and the use. */
 #ifndef BASE_FOLLOWED_LINK_H
 #define BASE_FOLLOWED_LINK_H

@@ -17,7 +17,7 @@ import pytest
 import tensorcast_client as tc
 
 from checkpoints import blob, digest, digests, write
-from stage import ROOT, MiB, soon
+from stage import ROOT, MiB, Tensorcast, soon
 from test_dead_mounts import ask
 from test_log import lines
 from wire import Wire
@@ -400,3 +400,28 @@ def open_until(daemon, store, host, seconds, has_ended):
     while time.monotonic() < begin + seconds or not has_ended() and time.monotonic() < begin + 60:
         with contextlib.suppress(tc.TensorcastError, OSError):
             tc.connect(daemon.socket, timeout=2.0).activation_store(store, host=host).close()
+
+
+def test_root_follows_a_link_of_a_server_to_that_server_alone(models, tmp_path):
+    """Every link there says that it is root's. Outside is what only root may read."""
+    secret = tmp_path / "secret"
+    secret.write_text('{"token": "root alone knows"}')
+    secret.chmod(0o600)
+    (models / "net").mkdir()
+    data, _ = part(models, 1)
+    cli = Tensorcast(models / "nobody.sock")
+    served = {"good/model.safetensors": data, "same/model.safetensors": "../good/model.safetensors", "out/model.safetensors": data,
+              "out/config.json": str(secret), "through/model.safetensors": "../again/model.safetensors",
+              "again/model.safetensors": f"{models}/made1/model.safetensors"}
+    with HangingFiles(models / "net", served):
+        cli.ok("load", "--standalone", models / "net/same", "--out", tmp_path / "same.safetensors")
+        assert (tmp_path / "same.safetensors").stat().st_size >= SIZE
+        for words in (["fetch", "--standalone", models / "net/out", tmp_path / "o", "--all"], ["export", models / "net/out", "--out", tmp_path / "o"],
+                      ["put", models / "net/out", f"disk:{tmp_path}/o"], ["load", "--standalone", models / "net/through", "--out", tmp_path / "o"],
+                      ["verify", "--standalone", models / "net/again"]):
+            seen = cli.run(*words)
+            assert seen.status == "PERMISSION_DENIED" and "its server" in seen.err, seen
+            assert not any(b"root alone knows" in path.read_bytes() for path in tmp_path.rglob("*") if path.is_file() and path != secret)
+    (models / "here").mkdir()
+    os.symlink(secret, models / "here/config.json")  # root's own link, on a file system of this kernel
+    cli.ok("put", models / "here", f"disk:{tmp_path}/own")
