@@ -383,6 +383,7 @@ static void on_opened(struct activation_writer *writer)
         return;
     }
     writer->host->is_known = true;
+    host_table_identify(writer->table->hosts, writer->host, host_folder_identity(writer->folder));
     call->writer = writer;
     if (!writer->is_recovery)
         log_at_of(LOG_INFO, "activations_opened", writer->user.uid, LOG_TEXT("store", writer->path),

@@ -49,6 +49,15 @@ static int lock_folder(struct host_folder *folder, struct error *error)
                       : status;
 }
 
+static int identify_folder(struct host_folder *folder, struct error *error)
+{
+    struct stat status;
+    if (fstat(folder->fd, &status) < 0)
+        return fail_errno(error, errno, "cannot look at %s", folder->name);
+    folder->identity = (struct folder_identity){status.st_dev, status.st_ino};
+    return 0;
+}
+
 int host_folder_open(const struct host_folder_options *options, struct host_folder **opened, struct error *error)
 {
     struct host_folder *folder = memory_alloc(sizeof *folder);
@@ -58,7 +67,7 @@ int host_folder_open(const struct host_folder_options *options, struct host_fold
     folder->segment_bytes = options->segment_bytes;
     activation_host_name(options->host, folder->name);
     folder->fd = store_path_open_host(&options->roots, options->path, options->host, !options->must_exist, error);
-    if (folder->fd < 0 || lock_folder(folder, error) < 0) {
+    if (folder->fd < 0 || identify_folder(folder, error) < 0 || lock_folder(folder, error) < 0) {
         host_folder_close(folder);
         return -1;
     }
@@ -106,6 +115,11 @@ struct host_resume host_folder_resume(const struct host_folder *folder)
         .n_segments = folder->n_segments,
         .bytes = folder->sealed_bytes,
     };
+}
+
+struct folder_identity host_folder_identity(const struct host_folder *folder)
+{
+    return folder->identity;
 }
 
 bool host_folder_is_all_open(const struct host_folder *folder)

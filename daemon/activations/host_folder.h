@@ -27,6 +27,11 @@ struct host_folder_options {
     bool must_exist; /* after a crash: nothing is made anew */
 };
 
+struct folder_identity { /* the same by whatever path, as of a bind mount */
+    dev_t device;
+    ino_t inode;
+};
+
 struct host_resume {
     bool has_samples;
     uint32_t last_sample, next_segment; /* the highest; the number that the next segment will have */
@@ -40,6 +45,7 @@ int host_folder_open(const struct host_folder_options *options, struct host_fold
 void host_folder_close(struct host_folder *folder);
 
 struct host_resume host_folder_resume(const struct host_folder *folder);
+struct folder_identity host_folder_identity(const struct host_folder *folder);
 /* Whether its samples are in the open segment and nowhere else on the disk. Between two calls of its owner. */
 bool host_folder_is_all_open(const struct host_folder *folder);
 uint64_t host_folder_disk_bytes(const struct host_folder *folder); /* of its files, about and at most; any thread */

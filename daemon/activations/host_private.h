@@ -10,6 +10,7 @@
 
 struct host_folder {
     int fd, lock_fd;
+    struct folder_identity identity;
     bool is_locked;
     uint32_t host, next_segment;
     uint64_t segment_bytes;

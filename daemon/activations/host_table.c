@@ -100,6 +100,16 @@ void host_table_remove(struct host_table *table, struct table_host *host)
     free_row(row);
 }
 
+void host_table_identify(struct host_table *table, struct table_host *host, struct folder_identity identity)
+{
+    for (size_t i = 0; i < table->n; i++) {
+        struct table_host *other = &table->rows[i]->host;
+        if (other != host && other->identity.inode == identity.inode && other->identity.device == identity.device)
+            host_table_count(table, other, 0);
+    }
+    host->identity = identity;
+}
+
 void host_table_count(struct host_table *table, struct table_host *host, uint64_t bytes)
 {
     table->bytes += bytes - host->bytes;

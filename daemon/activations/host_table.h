@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/error.h"
+#include "activations/host_folder.h"
 
 struct activation_writer;
 struct host_table;
@@ -16,6 +16,7 @@ struct table_host {
     uint32_t host;
     uint32_t index;                   /* in the table */
     bool is_known;                    /* it was opened, now or before: the registry has it */
+    struct folder_identity identity;  /* when it was last opened */
     uint64_t bytes;                   /* of the disk */
     struct activation_writer *writer; /* NULL = nobody has it open */
 };
@@ -29,6 +30,8 @@ struct table_host *host_table_at(const struct host_table *table, size_t index); 
 struct table_host *host_table_add(struct host_table *table, const char *path, uint32_t host, struct error *error);
 void host_table_remove(struct host_table *table, struct table_host *host);
 
+/* It was opened: a folder that was known by another path takes nothing twice. */
+void host_table_identify(struct host_table *table, struct table_host *host, struct folder_identity identity);
 void host_table_count(struct host_table *table, struct table_host *host, uint64_t bytes); /* of the disk, from now on */
 uint64_t host_table_bytes(const struct host_table *table);                                /* of all of them */
 

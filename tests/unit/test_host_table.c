@@ -63,10 +63,28 @@ static void as_many_folders_are_known_as_are_remembered(void **state)
     host_table_destroy(table);
 }
 
+static void a_folder_that_is_known_by_two_paths_takes_its_bytes_once(void **state)
+{
+    struct host_table *table = host_table_create();
+    const struct folder_identity one = {1, 7}, elsewhere = {2, 7};
+    (void)state;
+    const char *const paths[] = {"/data/a", "/data/b", "/data/c"};
+    const struct folder_identity identities[] = {one, one, elsewhere};
+    for (size_t i = 0; i < 3; i++) {
+        struct table_host *host = host_table_add(table, paths[i], 3, &error);
+        host_table_identify(table, host, identities[i]);
+        host_table_count(table, host, 100);
+    }
+    assert_int_equal(host_table_bytes(table), 200);
+    assert_int_equal(host_table_find(table, "/data/a", 3)->bytes, 0);
+    host_table_destroy(table);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_removed_is_gone_and_the_others_are_still_found),
+        cmocka_unit_test(a_folder_that_is_known_by_two_paths_takes_its_bytes_once),
         cmocka_unit_test(as_many_folders_are_known_as_are_remembered),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
