@@ -204,6 +204,22 @@ static int receive_answers(struct asking *asking, struct arena *arena, struct er
 
 /* --- how it ended ---------------------------------------------------------------------------------------------------- */
 
+/* What the daemon lacks and this process has: users set it in their shell and wonder. */
+static int tell_own_environment(struct error *error)
+{
+    const char *value;
+    for (const char *key = NULL; (key = error_next_note(error, key, &value)) != NULL;) {
+        char names[ERROR_NOTES_BYTES], *rest = names;
+        snprintf(names, sizeof names, "%s", strcmp(key, "unset") == 0 ? value : "");
+        for (char *name; (name = strsep(&rest, " ")) != NULL;) {
+            const char *own = *name ? getenv(name) : NULL;
+            if (own && *own)
+                error_append(error, "\n%s is set in your environment, which the daemon does not see", name);
+        }
+    }
+    return -1;
+}
+
 static int judge_status(const struct asking *asking, struct error *error)
 {
     const struct rpc_trailers *trailers = &asking->stream.trailers;
@@ -223,7 +239,7 @@ static int judge_status(const struct asking *asking, struct error *error)
     if (code == ERROR_UNAVAILABLE)
         error_prefix(error, "the daemon at %s", asking->client->socket_path);
     memcpy(error->notes, told->notes, sizeof error->notes);
-    return -1;
+    return tell_own_environment(error);
 }
 
 static int judge_end(const struct asking *asking, struct error *error)

@@ -26,6 +26,7 @@
 #include "observe/log.h"
 #include "resolve/header_cache.h"
 #include "root_check.h"
+#include "source/environment.h"
 #include "source/stores.h"
 #include "state_dir.h"
 #include "supervisor.h"
@@ -177,6 +178,7 @@ static int open_stores(struct daemon *daemon, struct error *error)
 {
     const struct config *config = daemon->api.services.config;
     daemon->ends_requests = (struct cancel){is_grace_over, daemon};
+    environment_is_of_daemon();
     if (stores_create(config, &daemon->ends_requests, &daemon->api.services.stores, error) != 0)
         return -1;
     if (config->activations.roots.n_items)

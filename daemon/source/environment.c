@@ -1,8 +1,10 @@
 #include "source/environment.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <unistd.h>
 
 #include "base/memory.h"
 #include "base/text.h"
@@ -62,4 +64,37 @@ int environment_number(const char *name, uint64_t max, uint64_t *value, struct e
                     text_escape(text, strlen(text), shown), (unsigned long long)max);
     *value = parsed;
     return 0;
+}
+
+static bool is_of_daemon;
+
+void environment_is_of_daemon(void)
+{
+    is_of_daemon = true;
+}
+
+const char *environment_owner(char text[ENVIRONMENT_OWNER_CHARS])
+{
+    if (is_of_daemon)
+        snprintf(text, ENVIRONMENT_OWNER_CHARS, "the daemon (pid %d, user %u)", (int)getpid(), (unsigned)geteuid());
+    else
+        snprintf(text, ENVIRONMENT_OWNER_CHARS, "this process");
+    return text;
+}
+
+const char *environment_remedy(void)
+{
+    return is_of_daemon ? "in its environment and restart it, or use --standalone" : "in its environment";
+}
+
+int environment_note(struct error *error, const char *names)
+{
+    char *list = memory_copy_text(names), *rest = list, unset[256] = "";
+    for (char *name; is_of_daemon && (name = strsep(&rest, " ")) != NULL;) {
+        size_t length = strlen(unset);
+        if (!environment_get(name))
+            snprintf(unset + length, sizeof unset - length, "%s%s", length ? " " : "", name);
+    }
+    free(list);
+    return *unset ? error_note(error, "unset", "%s", unset) : -1;
 }

@@ -16,4 +16,12 @@ bool environment_is_true(const char *names);                          /* one of 
  * mistake. */
 int environment_number(const char *name, uint64_t max, uint64_t *value, struct error *error);
 
+/* Whose environment all of this is. In a daemon, what a user has set in a shell does not count, which messages say. */
+void environment_is_of_daemon(void); /* before any request */
+enum { ENVIRONMENT_OWNER_CHARS = 64 };
+const char *environment_owner(char text[ENVIRONMENT_OWNER_CHARS]); /* "the daemon (pid 7, user 997)" or "this process" */
+const char *environment_remedy(void); /* what to do once a name is set: "in its environment and restart it, or ..." */
+/* Names that are not set here and would help: a client that has one of them says so. Returns -1. */
+int environment_note(struct error *error, const char *names);
+
 #endif

@@ -447,3 +447,23 @@ def test_the_dump_of_the_configuration_shows_no_secret(fake, watched):
     daemon = watched(environment={"HF_TOKEN": "hf_secret_token"})
     status = daemon.cli.ok("status", "--json")
     assert SECRET not in status.out and "hf_secret_token" not in status.out
+
+
+# --- whose environment counts ---
+
+
+@pytest.mark.parametrize("name, reference", [("AWS_ACCESS_KEY_ID", "s3://bucket/m"), ("GOOGLE_APPLICATION_CREDENTIALS", "gs://bucket/m")])
+def test_credentials_that_only_the_client_has_are_told_from_those_of_the_daemon(store_daemon, monkeypatch, name, reference):
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    daemon = store_daemon(environment={"AWS_EC2_METADATA_DISABLED": "true", "NO_GCE_CHECK": "true"}, gcs=GOOGLE, s3={})
+    cli = daemon.cli
+    words = f"the daemon (pid {daemon.process.pid}, user {os.geteuid()})"
+    before = cli.run("inspect", reference)
+    assert before.status == "PERMISSION_DENIED" and words in before.err and "restart it, or use --standalone" in before.err, before
+    assert "your environment" not in before.err
+    cli.environment = {**cli.environment, name: "/mine"}
+    assert f"{name} is set in your environment, which the daemon does not see" in cli.run("inspect", reference).err
+    tc = pytest.importorskip("tensorcast_client")
+    monkeypatch.setenv(name, "/mine")
+    with tc.connect(daemon.socket) as client, pytest.raises(PermissionError, match=f"{name} is set in your environment"):
+        client.artifact(reference).tensor_names

@@ -331,3 +331,32 @@ def test_sha256_of_the_tree_is_what_the_file_must_have(serve, fake, weights, tmp
     fake.fault({"flip": True}, {"listener": "cdn", "range": "^bytes=[1-9]", "path": digest}, times=0)
     done = serve().run("load", "hf://org/model")
     assert (done.code, done.status) == (1, "DATA_LOSS"), done
+
+
+def test_a_hub_that_could_not_be_reached_is_not_asked_again_at_once(start, fake, weights, settings, tmp_path):  # noqa: F811
+    cache_of(fake, tmp_path)
+    daemon = start(running=False, sources={"http": {"max_tries": 2}})
+    daemon.start(environment=settings)
+    fake.fault({"close": "before"}, {"listener": "hub"}, times=0)
+    same(load(daemon.cli, "hf://org/model"), weights)
+    asked = len(fake.requests("hub"))
+    assert asked >= 2 and daemon.logged("event=hub_unreachable")
+    for _ in range(3):
+        same(load(daemon.cli, "hf://org/model"), weights)
+    assert len(fake.requests("hub")) == asked
+    missing = daemon.cli.run("load", "hf://org/other")  # not in the cache: only the hub can tell
+    assert missing.status == "UNAVAILABLE" and len(fake.requests("hub")) > asked, missing
+    fake.faults.clear()
+    same(load(daemon.cli, "hf://org/model"), weights)
+
+
+def test_a_setting_that_only_the_client_has_is_named_where_the_daemon_lacks_it(start, fake, settings, tmp_path):  # noqa: F811
+    daemon = start(running=False, sources={"http": {"max_tries": 1}})
+    daemon.start(environment=settings)
+    cli = daemon.cli
+    assert "your environment" not in cli.run("inspect", "hf://org/none").err
+    cli.environment = {**cli.environment, "HF_TOKEN": "hf_mine", "HF_HUB_OFFLINE": "1"}
+    refused = cli.run("inspect", "hf://org/none")
+    assert "HF_TOKEN is set in your environment" in refused.err and "hf_mine" not in refused.err, refused
+    fake.fault({"close": "before"}, {"listener": "hub"}, times=0)
+    assert "HF_HUB_OFFLINE is set in your environment" in cli.run("inspect", "hf://org/none").err

@@ -57,6 +57,19 @@ static void an_unknown_host_is_named(void **state)
     assert_non_null(strstr(http_scene.error.message, "no-such-host.invalid"));
 }
 
+static void a_document_of_an_unknown_host_is_asked_for_four_times(void **state)
+{
+    struct http_engine_options options = quick();
+    struct http_reply reply;
+    (void)state;
+    options.max_tries = 8;
+    http_scene_start(options);
+    const struct http_call call = {.url = "https://no-such-host.invalid/index.json", .max_reply_bytes = 10};
+    assert_int_equal(http_fetch(http_scene.engine, &call, &reply, &http_scene.error), -1);
+    assert_string_equal(http_scene.error.reason, "DNS_FAILED");
+    assert_non_null(strstr(http_scene.error.message, "4 tries"));
+}
+
 static void a_server_without_tls_is_a_final_error_that_names_the_ca(void **state)
 {
     struct http_engine_options options = quick();
@@ -180,6 +193,7 @@ int main(void)
         FAULT(nobody_listening_is_tried_and_named),
         FAULT(another_address_of_the_name_is_tried),
         FAULT(an_unknown_host_is_named),
+        FAULT(a_document_of_an_unknown_host_is_asked_for_four_times),
         FAULT(a_server_without_tls_is_a_final_error_that_names_the_ca),
         FAULT(a_kept_connection_that_died_costs_no_try),
         FAULT(a_connection_lost_before_the_answer_is_tried_again),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import errno
+import os
 from collections.abc import Mapping
 
 from grpc import StatusCode
@@ -137,6 +138,9 @@ def from_rpc(error, channel):
     from . import unreachable  # which needs these classes
     code, message = error.code(), error.details() or ""
     reason, metadata = _error_info(error.trailing_metadata())
+    for name in metadata.get("unset", "").split():  # in the daemon's environment
+        if os.environ.get(name):
+            message += f"\n{name} is set in your environment, which the daemon does not see"
     if code is StatusCode.UNAVAILABLE and not reason:
         return unreachable.error(channel.socket_path, channel.other_socket)
     if reason == "UNKNOWN_METHOD":

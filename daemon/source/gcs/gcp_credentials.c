@@ -174,17 +174,18 @@ static int ask_metadata(const struct gcp_credentials *credentials, const char *h
 
 static int fail_nothing(struct error *error)
 {
-    char reason[500], *path = gcloud_path(), shown[TEXT_NAME_CHARS];
+    char reason[500], *path = gcloud_path(), shown[TEXT_NAME_CHARS], owner[ENVIRONMENT_OWNER_CHARS];
     snprintf(reason, sizeof reason, "%s", error->message);
-    fail(error, ERROR_PERMISSION_DENIED, "NO_CREDENTIALS",
-         "no Google credentials; run gcloud auth application-default login, or for a public bucket set "
-         "sources.gcs.anonymous: true. Tried:\n"
-         "environment: GOOGLE_APPLICATION_CREDENTIALS is not set\n"
-         "gcloud: there is no %s\n"
-         "metadata server: %s",
-         text_escape(path, strlen(path), shown), reason);
+    fail(
+        error, ERROR_PERMISSION_DENIED, "NO_CREDENTIALS",
+        "%s has no Google credentials; set GOOGLE_APPLICATION_CREDENTIALS %s, run gcloud auth application-default login, or "
+        "for a public bucket set sources.gcs.anonymous: true. Tried:\n"
+        "environment: GOOGLE_APPLICATION_CREDENTIALS is not set\n"
+        "gcloud: there is no %s\n"
+        "metadata server: %s",
+        environment_owner(owner), environment_remedy(), text_escape(path, strlen(path), shown), reason);
     free(path);
-    return -1;
+    return environment_note(error, "GOOGLE_APPLICATION_CREDENTIALS CLOUDSDK_CONFIG");
 }
 
 static bool metadata_allowed(void)

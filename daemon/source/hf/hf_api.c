@@ -8,6 +8,7 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "base/url.h"
+#include "source/environment.h"
 #include "source/hf/hf_answer.h"
 #include "source/hf/hf_trees.h"
 #include "source/hf/source_hf.h"
@@ -68,6 +69,8 @@ static enum http_verdict judge_answer(void *data, const struct http_reply *reply
              whose_token(hf));
     else
         return http_judge(reply, error);
+    if (!hf->token)
+        environment_note(error, "HF_TOKEN HF_TOKEN_PATH");
     return HTTP_FAIL;
 }
 

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/memory.h"
 
 struct tree {
@@ -15,7 +16,8 @@ struct tree {
 struct hf_trees {
     pthread_mutex_t lock;
     struct tree trees[HF_TREES_MAX];
-    size_t next; /* to be replaced */
+    size_t next;      /* to be replaced */
+    uint64_t away_ns; /* when the hub could not be reached last; 0 = it could */
 };
 
 static void clear_tree(struct tree *tree)
@@ -91,5 +93,20 @@ void hf_trees_add(struct hf_trees *trees, const char *url, const struct object_s
         trees->trees[trees->next] = tree;
         trees->next = (trees->next + 1) % HF_TREES_MAX;
     }
+    pthread_mutex_unlock(&trees->lock);
+}
+
+bool hf_trees_is_hub_away(struct hf_trees *trees)
+{
+    pthread_mutex_lock(&trees->lock);
+    bool is_away = trees->away_ns && clock_now_ns() - trees->away_ns < HF_HUB_AWAY_S * UINT64_C(1000) * NS_PER_MS;
+    pthread_mutex_unlock(&trees->lock);
+    return is_away;
+}
+
+void hf_trees_set_hub_away(struct hf_trees *trees, bool is_away)
+{
+    pthread_mutex_lock(&trees->lock);
+    trees->away_ns = is_away ? clock_now_ns() : 0;
     pthread_mutex_unlock(&trees->lock);
 }

@@ -15,6 +15,8 @@
 #include "base/reference.h"
 #include "base/text.h"
 #include "observe/log.h"
+#include "source/environment.h"
+#include "source/hf/hf_trees.h"
 #include "source/redirect.h"
 #include "source/secret.h"
 
@@ -136,9 +138,21 @@ static int open_source(struct source_hf *hf, const struct source_options *option
     hf->token = find_token(hf->objects.stores);
     bool offline = settings->is_offline, is_unreachable = false;
     const char *cache_dir = settings->cache_dir;
+    struct hf_trees *trees = stores_client(hf->objects.stores, &source_hf_store);
     if (offline && !hf_cache_find_commit(hf, cache_dir))
         return fail_offline(hf, cache_dir, error);
+    if (!offline && *cache_dir && !options->from_store && hf_trees_is_hub_away(trees) &&
+        hf_cache_find_commit(hf, cache_dir)) {
+        int known =
+            hf_cache_open(hf, options, cache_dir, options->for_sidecars ? HF_CACHE_SIDECARS : HF_CACHE_TENSORS, error);
+        if (known != 0)
+            return known < 0 ? -1 : 0;
+    }
     if (!offline && hf_api_find_commit(hf, error) < 0) {
+        if (error->code == ERROR_UNAVAILABLE) {
+            hf_trees_set_hub_away(trees, true);
+            environment_note(error, "HF_HUB_OFFLINE TRANSFORMERS_OFFLINE");
+        }
         /* as huggingface_hub: what the cache knew of the revision last is better than nothing */
         offline = error->code == ERROR_UNAVAILABLE && *cache_dir && hf_cache_find_commit(hf, cache_dir);
         if (!offline)
@@ -147,6 +161,8 @@ static int open_source(struct source_hf *hf, const struct source_options *option
         log_at_of(LOG_WARN, "hub_unreachable", hf->objects.base.uid, LOG_TEXT("artifact", hf->objects.base.reference),
                   LOG_TEXT("message", error->message), LOG_TEXT("effect", "what the hub's cache holds of it is used"));
     }
+    if (!offline && !hf_is_commit(hf->revision))
+        hf_trees_set_hub_away(trees, false);
     bool is_asked_for = offline && !is_unreachable;
     enum hf_cache_need need = is_asked_for            ? HF_CACHE_ANYTHING
                               : options->for_sidecars ? HF_CACHE_SIDECARS

@@ -101,6 +101,7 @@ struct http_failure http_failure_of(const struct http_exchange *exchange, const 
     bool is_dropped = meaning->kind == DROPPED && !is_answered;
     return (struct http_failure){.is_final = meaning->kind == FINAL,
                                  .is_protocol = meaning->kind == PROTOCOL,
+                                 .is_unresolved = exchange->curl.code == CURLE_COULDNT_RESOLVE_HOST,
                                  .is_refused = meaning->kind == REFUSED || (is_dropped && exchange->curl.n_connects > 0),
                                  .is_stale = is_dropped && exchange->curl.n_connects == 0};
 }

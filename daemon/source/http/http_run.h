@@ -14,7 +14,7 @@
 #include "source/http/http_watch.h"
 
 struct http_counts { /* of what has been tried; each is bounded */
-    uint32_t n_tries, n_fruitless, n_faults, n_redirects, n_pieces, n_idle_turns;
+    uint32_t n_tries, n_fruitless, n_faults, n_unresolved, n_redirects, n_pieces, n_idle_turns;
     bool has_renewed; /* the credentials */
 };
 

@@ -11,7 +11,8 @@
 #include "source/http/http_failure.h"
 #include "source/http/http_retry.h"
 
-enum { MAX_REDIRECTS = 5, MAX_FAULTS = 2, MAX_PIECES = 64 };
+/* MAX_UNRESOLVED: of a document, within a second or two; a range is of a server whose name was known just before */
+enum { MAX_REDIRECTS = 5, MAX_FAULTS = 2, MAX_PIECES = 64, MAX_UNRESOLVED = 4 };
 
 static void now_uncounted(struct http_run *run, struct http_next *next)
 {
@@ -162,6 +163,8 @@ static void settle_broken(struct http_run *run, const struct http_exchange *exch
     struct http_failure failure = http_failure_of(exchange, &run->wire, error);
     keep_bytes(run, exchange);
     if (failure.is_final)
+        next->step = HTTP_STEP_FAIL;
+    else if (failure.is_unresolved && !run->has_sink && ++run->counts.n_unresolved >= MAX_UNRESOLVED)
         next->step = HTTP_STEP_FAIL;
     else if (failure.is_protocol)
         later_once(run, next);

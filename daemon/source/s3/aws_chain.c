@@ -342,20 +342,22 @@ static const char *label_part(const struct walk *walk, char letter)
 /* Instance metadata is the guess when nothing is configured; its failure means there is nothing at all. */
 static int fail_nothing(const struct walk *walk, const char *reason, struct error *error)
 {
-    char profile[TEXT_NAME_CHARS], cut[400], files[300];
+    char profile[TEXT_NAME_CHARS], cut[400], files[300], owner[ENVIRONMENT_OWNER_CHARS];
     const char *problem = aws_profiles_problem(walk->profiles);
     snprintf(cut, sizeof cut, "%s", reason);
     snprintf(files, sizeof files, "no keys in %s, %s", aws_profiles_path(walk->profiles, AWS_FILE_CONFIG),
              aws_profiles_path(walk->profiles, AWS_FILE_CREDENTIALS));
-    return fail(error, ERROR_PERMISSION_DENIED, "NO_CREDENTIALS",
-                "no credentials for S3; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or for a public bucket "
-                "sources.s3.anonymous: true. Tried:\n"
-                "environment: AWS_ACCESS_KEY_ID is not set\n"
-                "profile %.60s: %.300s\n"
-                "web identity: AWS_WEB_IDENTITY_TOKEN_FILE is not set\n"
-                "container: no AWS_CONTAINER_CREDENTIALS_*_URI is set\n"
-                "instance: %s",
-                shown_profile(walk->profile, profile), problem ? problem : files, cut);
+    fail(error, ERROR_PERMISSION_DENIED, "NO_CREDENTIALS",
+         "%s has no credentials for S3; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY %s, or for a public bucket "
+         "sources.s3.anonymous: true. Tried:\n"
+         "environment: AWS_ACCESS_KEY_ID is not set\n"
+         "profile %.60s: %.300s\n"
+         "web identity: AWS_WEB_IDENTITY_TOKEN_FILE is not set\n"
+         "container: no AWS_CONTAINER_CREDENTIALS_*_URI is set\n"
+         "instance: %s",
+         environment_owner(owner), environment_remedy(), shown_profile(walk->profile, profile), problem ? problem : files,
+         cut);
+    return environment_note(error, "AWS_ACCESS_KEY_ID AWS_PROFILE AWS_WEB_IDENTITY_TOKEN_FILE AWS_SHARED_CREDENTIALS_FILE");
 }
 
 static int load_first(const struct walk *walk, struct aws_keys *keys, struct error *error)
