@@ -5,7 +5,6 @@ import contextlib
 import json
 import operator
 import os
-import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
@@ -14,7 +13,7 @@ from typing import Any
 
 from grpc import StatusCode
 
-from . import errors, progress_bar
+from . import errors, programs, progress_bar
 from .artifact import Artifact
 from .reference import parse
 
@@ -96,9 +95,7 @@ def _run(words, progress):
 
 
 def _command():
-    """The command beside this package, the one that TENSORCAST_BIN names, or that of PATH."""
-    beside = Path(__file__).parent / "tensorcast"
-    found = str(beside) if os.access(beside, os.X_OK) else os.environ.get("TENSORCAST_BIN") or shutil.which("tensorcast")
+    found = programs.find("tensorcast")
     if not found:
         raise errors.make(StatusCode.FAILED_PRECONDITION, "the command tensorcast is not in PATH; TENSORCAST_BIN may name it",
                           "NO_COMMAND")

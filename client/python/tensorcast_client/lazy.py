@@ -31,9 +31,9 @@ class LazyTensor:
     >>> np.asarray(lazy).sum()
     np.float32(66.0)
 
-    Whole numbers, slices and an ellipsis mean what they mean for NumPy; of a step, the rows between
-    are read, too. Each look is a load of its own; for many tensors take Artifact.subset(names).tensor_dict(). It is a tensor of one version: when the artifact was replaced
-    since, a look is an error (ABORTED, SOURCE_CHANGED), and art["name"] is the new one."""
+    Whole numbers, slices and an ellipsis mean what they mean for NumPy; of a step, the rows between are read, too. Each look is a
+    load of its own; for many tensors take Artifact.subset(names).tensor_dict(). It is a tensor of one version: when the artifact
+    was replaced since, a look is an error (ABORTED, SOURCE_CHANGED), and art["name"] is the new one."""
 
     __slots__ = ("_artifact", "_bits", "_identity", "dtype", "name", "shape")
     __hash__ = object.__hash__

@@ -3,13 +3,12 @@ uploaded is sent after the process that appended it has ended."""
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import time
 
 from grpc import StatusCode
 
-from . import errors, unreachable
+from . import errors, programs, unreachable
 
 _started = []  # a process that is forgotten would be waited for, and warned of, by Popen
 
@@ -19,9 +18,9 @@ def ensure(socket_path, folder, timeout):
     what there is of it; None: below the home."""
     if unreachable.attempt(socket_path) == 0:
         return
-    program = shutil.which("tensorcastd")
+    program = programs.find("tensorcastd")
     if program is None:
-        raise _failed("tensorcastd is not in PATH, so no daemon of your own can be started")
+        raise _failed("tensorcastd is not in PATH, nor beside the command that TENSORCAST_BIN names: no daemon of your own can be started")
     while folder and not os.path.isdir(folder):
         folder = os.path.dirname(folder)
     log = _log_file()

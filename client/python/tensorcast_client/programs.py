@@ -1,0 +1,15 @@
+"""Where the programs of tensorcast are."""
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+
+def find(name: str) -> str | None:
+    """"tensorcast" or "tensorcastd": beside this package, beside the command that TENSORCAST_BIN names, or in PATH."""
+    named = os.environ.get("TENSORCAST_BIN")
+    for folder in (Path(__file__).parent, Path(named).parent if named else None):
+        if folder and os.access(folder / name, os.X_OK):
+            return str(folder / name)
+    return named if named and name == "tensorcast" else shutil.which(name)
