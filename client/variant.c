@@ -79,7 +79,8 @@ static int read_config(struct values *values, struct error *error)
     if (values->input->config(values->input->data, &json, &length, error) < 0)
         return -1;
     int failed =
-        json ? recipe_node_parse(json, length, "the artifact's config.json", values->arena, &values->config, error) : 0;
+        json ? recipe_node_parse_config(json, length, "the artifact's config.json", values->arena, &values->config, error)
+             : 0;
     free(json);
     return failed;
 }

@@ -81,6 +81,9 @@ enum json_type json_peek(struct json *json)
         return JSON_FALSE;
     case 'n':
         return JSON_NULL;
+    case 'N':
+    case 'I':
+        return json->is_lenient ? JSON_NUMBER : JSON_INVALID;
     default:
         return *json->at == '-' || (*json->at >= '0' && *json->at <= '9') ? JSON_NUMBER : JSON_INVALID;
     }
@@ -158,6 +161,8 @@ static int hex_unit(const char *at, const char *end)
     return unit;
 }
 
+enum { LONE_SURROGATE_CHARS = 4 };
+
 /* `at` is behind "\u". Sets the code point and returns the bytes it took (4, or 10 for a surrogate pair), or 0. */
 static size_t unicode_escape(const char *at, const char *end, uint32_t *code)
 {
@@ -193,6 +198,8 @@ static bool scan_escape(struct json *json)
     if (at == json->end || *at != 'u')
         return json_fail(json, "unknown escape");
     size_t taken = unicode_escape(at + 1, json->end, &code);
+    if (!taken && json->is_lenient && hex_unit(at + 1, json->end) >= 0)
+        taken = LONE_SURROGATE_CHARS;
     if (!taken)
         return json_fail(json, "broken \\u escape or lone surrogate");
     json->at += 2 + taken;
@@ -298,8 +305,9 @@ static bool decode_string(struct json *json, const struct json_string *raw, stru
             *out++ = simple_escape(at[1]);
             at += 2;
         } else {
-            at += 2 + unicode_escape(at + 2, end, &code);
-            out = put_code_point(out, code);
+            size_t taken = unicode_escape(at + 2, end, &code);
+            at += 2 + (taken ? taken : LONE_SURROGATE_CHARS);
+            out = put_code_point(out, taken ? code : 0xFFFD);
         }
     }
     value->length = (size_t)(out - value->text);
@@ -348,9 +356,20 @@ static bool scan_integer(struct json *json)
     return true;
 }
 
+static bool take_word(struct json *json, const char *word)
+{
+    size_t length = strlen(word);
+    if ((size_t)(json->end - json->at) < length || memcmp(json->at, word, length) != 0)
+        return json_fail(json, "expected a value");
+    json->at += length;
+    return true;
+}
+
 static bool skip_number(struct json *json)
 {
-    take_char(json, '-');
+    bool is_negative = take_char(json, '-');
+    if (json->is_lenient && json->at < json->end && (*json->at == 'I' || (*json->at == 'N' && !is_negative)))
+        return take_word(json, *json->at == 'I' ? "Infinity" : "NaN");
     if (!scan_integer(json))
         return false;
     if (take_char(json, '.') && !scan_digits(json))
@@ -412,15 +431,6 @@ bool json_take_i64(struct json *json, int64_t *value)
     }
     if (!fits)
         *value = negative ? INT64_MIN : INT64_MAX;
-    return true;
-}
-
-static bool take_word(struct json *json, const char *word)
-{
-    size_t length = strlen(word);
-    if ((size_t)(json->end - json->at) < length || memcmp(json->at, word, length) != 0)
-        return json_fail(json, "expected a value");
-    json->at += length;
     return true;
 }
 

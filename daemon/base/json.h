@@ -1,4 +1,4 @@
-/* A strict JSON reader (RFC 8259) that never allocates more than the strings it is asked for, and a small writer.
+/* A JSON reader, strict (RFC 8259) unless told otherwise, that never allocates more than the strings it is asked for, and a small writer.
  *
  * The reader is a pull parser over bytes in memory: the caller walks objects and arrays with json_next_key() and
  * json_next_item() and takes or skips each value. Nesting is limited to JSON_MAX_DEPTH. Every function returns false
@@ -36,6 +36,9 @@ struct json {
     const char *start, *at, *end;
     struct arena *arena;
     int depth;
+    bool
+        is_lenient; /* may be set by the caller, of documents that others write: as Python's json module reads them, with NaN,
+                      * Infinity and -Infinity as numbers and lone surrogates, which become U+FFFD */
     bool first[JSON_MAX_DEPTH]; /* no element seen yet, per open container */
     const char *error;          /* static text, NULL while all is well */
     const char *error_at;

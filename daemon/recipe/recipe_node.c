@@ -142,20 +142,33 @@ static bool read_value(struct reader *reader, struct recipe_node *node)
     }
 }
 
-int recipe_node_parse(const char *json, size_t length, const char *what, struct arena *arena, struct recipe_node *node,
-                      struct error *error)
+static int parse_node(const char *json, size_t length, const char *what, bool is_lenient, struct arena *arena,
+                      struct recipe_node *node, struct error *error)
 {
     struct reader reader = {.arena = arena, .error = error};
     char problem[JSON_ERROR_CHARS], name[TEXT_NAME_CHARS];
     *node = (struct recipe_node){0};
     json_init(&reader.json, json, length, arena);
     reader.json.memory_error = error;
+    reader.json.is_lenient = is_lenient;
     if (read_value(&reader, node) && json_end(&reader.json))
         return 0;
     if (reader.has_failed || reader.json.is_out_of_memory)
         return -1;
     return fail(error, ERROR_INVALID_ARGUMENT, "BAD_RECIPE", "%s: %s", text_escape(what, strlen(what), name),
                 json_error(&reader.json, problem));
+}
+
+int recipe_node_parse(const char *json, size_t length, const char *what, struct arena *arena, struct recipe_node *node,
+                      struct error *error)
+{
+    return parse_node(json, length, what, false, arena, node, error);
+}
+
+int recipe_node_parse_config(const char *json, size_t length, const char *what, struct arena *arena,
+                             struct recipe_node *node, struct error *error)
+{
+    return parse_node(json, length, what, true, arena, node, error);
 }
 
 int recipe_node_find_duplicate(const struct recipe_node *map, const struct recipe_node **key, struct error *error)

@@ -30,6 +30,9 @@ enum { RECIPE_MAX_DEPTH = JSON_MAX_DEPTH };
  * arena is full. */
 int recipe_node_parse(const char *json, size_t length, const char *what, struct arena *arena, struct recipe_node *node,
                       struct error *error);
+/* The same of a document that other programs write, such as config.json: as leniently as Python reads it. */
+int recipe_node_parse_config(const char *json, size_t length, const char *what, struct arena *arena,
+                             struct recipe_node *node, struct error *error);
 
 /* 1: *key occurs twice in this map; 0: none does; -1 where there is no memory to find out. */
 int recipe_node_find_duplicate(const struct recipe_node *map, const struct recipe_node **key, struct error *error);

@@ -439,6 +439,7 @@ struct topology *topology_parse(const char *json, uint64_t json_bytes, struct er
     struct reader reader = {.topology = memory_alloc(sizeof *reader.topology), .error = error};
     json_init(&reader.json, json, json_bytes, &reader.topology->arena);
     reader.json.memory_error = error;
+    reader.json.is_lenient = true;
     /* there are numbers to point to, also where all tensors are scalars */
     if (METADATA_RESERVE(reader.topology->numbers, 0, reader.number_capacity, error) == 0 && read_document(&reader) == 0 &&
         sort_tensors(&reader) == 0 && topology_check(reader.topology, error) == 0)

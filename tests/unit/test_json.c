@@ -130,6 +130,43 @@ static void malformed_values_are_refused(void **state)
     assert_false(accepts("\"a\0b\"", 5));
 }
 
+static bool accepts_leniently(const char *text, struct json_string *string)
+{
+    struct json json;
+    struct arena arena;
+    arena_init(&arena, 0);
+    json_init(&json, text, strlen(text), &arena);
+    json.is_lenient = true;
+    bool taken = string ? json_take_string(&json, string) : json_skip(&json);
+    bool accepted = json_end(&json) && taken;
+    if (string && accepted)
+        assert_memory_equal(string->text,
+                            "a\xef\xbf\xbd"
+                            "b",
+                            string->length);
+    arena_fini(&arena);
+    return accepted;
+}
+
+static void documents_of_others_may_have_what_python_writes(void **state)
+{
+    static const char *const taken[] =
+        {"NaN",         "Infinity",           "-Infinity", "[NaN, -Infinity, 1]", "{\"a\": {\"b\": Infinity}}",
+         "\"\\ud800\"", "\"\\udfff\\ud800x\""},
+                             *const refused[] = {"-NaN", "Inf",  "nan",       "infinity", "+Infinity", "- Infinity",
+                                                 "NaNs", "NULL", "\"\\ud8\"", "01",       "[1,]",      "{'a': 1}"};
+    struct json_string string;
+    (void)state;
+    for (size_t i = 0; i < sizeof taken / sizeof *taken; i++) {
+        assert_true(accepts_leniently(taken[i], NULL));
+        assert_false(accepts(taken[i], strlen(taken[i])));
+    }
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
+        assert_false(accepts_leniently(refused[i], NULL));
+    assert_true(accepts_leniently("\"a\\ud800b\"", &string));
+    assert_int_equal(string.length, 5);
+}
+
 static void every_cut_of_a_document_is_refused(void **state)
 {
     static const char text[] = "{\"a\": [1.5e3, true, null, \"\\ud83d\\ude00\\n\"], \"b\": {\"c\": false}}";
@@ -385,6 +422,7 @@ int main(void)
         cmocka_unit_test(well_formed_values_are_skipped),
         cmocka_unit_test(malformed_values_are_refused),
         cmocka_unit_test(every_cut_of_a_document_is_refused),
+        cmocka_unit_test(documents_of_others_may_have_what_python_writes),
         cmocka_unit_test(nesting_is_limited),
         cmocka_unit_test(values_are_walked_in_order),
         cmocka_unit_test(surrogate_pairs_become_one_character),

@@ -23,6 +23,7 @@ int hf_answer_commit(const void *bytes, size_t count, char commit[HF_COMMIT_CHAR
     commit[0] = '\0';
     arena_init(&arena, 0);
     json_init(&json, bytes, count, &arena);
+    json.is_lenient = true;
     json_begin_object(&json);
     while (json_next_key(&json, &key)) {
         if (!json_string_is(&key, "sha"))
@@ -112,6 +113,7 @@ int hf_answer_page(const void *bytes, size_t count, hf_answer_entry *take, void 
     int failed = 0;
     arena_init(&arena, 0);
     json_init(&json, bytes, count, &arena);
+    json.is_lenient = true;
     json_begin_array(&json);
     while (!failed && json_next_item(&json)) {
         struct entry entry = {0};
