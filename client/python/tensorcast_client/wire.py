@@ -269,11 +269,23 @@ class Strings(list):
     wire_bytes = 0
 
 
+class _Window:
+    """Bytes that are decoded where they are cut out."""
+
+    def __init__(self, data):
+        self._data = data
+
+    def __getitem__(self, cut):
+        return self._data[cut].decode("latin-1")
+
+
 def _read_strings(name, tag):
-    """Reads a whole run of strings with the same one-byte tag; one decoded text is cheaper than many small ones."""
+    """Reads a whole run of strings with the same one-byte tag; one decoded text is cheaper than many small ones. With a longer tag each is
+    read by itself."""
 
     def read(message, data, pos, stop):
-        first, text, found = pos - 1, data.decode("latin-1"), Strings()
+        first, found = pos - 1, Strings()
+        text = data.decode("latin-1") if tag < 0x80 else _Window(data)
         append = found.append
         while True:
             size, begin = data[pos], pos + 1
@@ -281,7 +293,7 @@ def _read_strings(name, tag):
                 size, begin = _varint(data, pos)
             end = begin + size
             append(text[begin:end])
-            if end >= stop or data[end] != tag:
+            if tag > 0x7F or end >= stop or data[end] != tag:
                 break
             pos = end + 1
         if end > stop:
@@ -290,7 +302,11 @@ def _read_strings(name, tag):
             found = Strings(item if item.isascii() else item.encode("latin-1").decode("utf-8") for item in found)
         found.wire_bytes = end - first
         items = getattr(message, name)
-        setattr(message, name, found if items is _NO_ITEMS else Strings(items + found))
+        if items is _NO_ITEMS:
+            setattr(message, name, found)
+        else:
+            items.extend(found)
+            items.wire_bytes = 0
         return end
 
     return read
