@@ -60,8 +60,10 @@ static int check_columns(struct tc_artifact *artifact, struct error *error)
         sound = dtype_name_of((int)response->dtypes[i], &bits) && response->ranks[i] <= response->n_dims &&
                 response->file_indexes[i] < response->n_files;
     }
-    sound = sound && (response->n_copies == 0 || response->n_copies == n) &&
-            response->n_metadata_keys == response->n_metadata_values;
+    for (size_t i = 0; sound && i < response->n_absent_file_indexes; i++)
+        sound = response->absent_file_indexes[i] < response->n_absent_files;
+    sound = sound && response->n_absent_file_indexes == response->n_absent_tensors &&
+            (response->n_copies == 0 || response->n_copies == n) && response->n_metadata_keys == response->n_metadata_values;
     if (sound && n_dims == response->n_dims && check_pieces(artifact))
         return 0;
     return fail(error, ERROR_INTERNAL, "BAD_ANSWER", "the daemon's description of %s contradicts itself",
@@ -88,6 +90,7 @@ struct tc_artifact *tc_resolve_with(struct tc_client *client, const char *refere
     request.fresh = flags & TC_RESOLVE_FRESH;
     request.include_indexes = (flags & TC_RESOLVE_INDEXES) != 0;
     request.allow_missing_shards = (flags & TC_RESOLVE_ALLOW_MISSING_SHARDS) != 0;
+    request.allow_absent_files = (flags & TC_RESOLVE_ALLOW_ABSENT_FILES) != 0;
     if (variant)
         request.variant = request_variant(variant);
     if (request.artifact)
@@ -166,6 +169,24 @@ const uint32_t *tc_artifact_missing_files(const struct tc_artifact *artifact, si
 {
     *n = artifact->response->n_missing_files;
     return artifact->response->missing_files;
+}
+
+const char *tc_artifact_note(const struct tc_artifact *artifact, size_t index)
+{
+    return index < artifact->response->n_notes ? artifact->response->notes[index] : NULL;
+}
+
+const char *tc_artifact_absent_file(const struct tc_artifact *artifact, size_t index)
+{
+    return index < artifact->response->n_absent_files ? artifact->response->absent_files[index] : NULL;
+}
+
+const char *tc_artifact_absent_tensor(const struct tc_artifact *artifact, size_t index, size_t *file)
+{
+    if (index >= artifact->response->n_absent_tensors)
+        return NULL;
+    *file = artifact->response->absent_file_indexes[index];
+    return artifact->response->absent_tensors[index];
 }
 
 size_t tc_artifact_n_metadata(const struct tc_artifact *artifact, uint64_t *left_out_bytes)

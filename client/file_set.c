@@ -81,6 +81,9 @@ static int take_list(void *data, ProtobufCMessage *answer, struct arena *arena, 
         set->total_bytes += row->bytes;
     }
     set->n_files = list->n_files;
+    set->notes = arena_array(&set->arena, list->n_notes + 1, sizeof *set->notes);
+    for (size_t i = 0; i < list->n_notes; i++)
+        set->notes[set->n_notes++] = copy_text(&set->arena, list->notes[i]);
     set->identity = copy_text(&set->arena, list->identity);
     return 0;
 }

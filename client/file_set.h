@@ -25,6 +25,8 @@ struct file_set {         /* const once listed */
     const char *identity; /* of all of them; changes when one does */
     bool from_store;
     uint64_t total_bytes;
+    const char **notes; /* what was left out, for people */
+    size_t n_notes;
     struct arena arena;
 };
 

@@ -15,6 +15,8 @@ struct tc_sidecars {
     char **names; /* NULL until the list has come */
     uint64_t *sizes;
     size_t n_files;
+    char **notes;
+    size_t n_notes;
 };
 
 struct sidecar_receiver {
@@ -45,6 +47,10 @@ static int take_list(struct sidecar_receiver *receiver, const Tensorcast__Daemon
         list->sizes[i] = file->bytes;
     }
     list->n_files = message->n_files;
+    list->notes = arena_array(&list->arena, message->n_notes + 1, sizeof *list->notes);
+    for (size_t i = 0; i < message->n_notes; i++)
+        list->notes[i] = arena_text(&list->arena, message->notes[i], strlen(message->notes[i]));
+    list->n_notes = message->n_notes;
     return 0;
 }
 
@@ -141,6 +147,11 @@ void tc_sidecars_release(struct tc_sidecars *sidecars)
         return;
     arena_fini(&sidecars->arena);
     free(sidecars);
+}
+
+const char *tc_sidecars_note(const struct tc_sidecars *sidecars, size_t index)
+{
+    return index < sidecars->n_notes ? sidecars->notes[index] : NULL;
 }
 
 size_t tc_sidecars_n_files(const struct tc_sidecars *sidecars)

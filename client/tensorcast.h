@@ -56,8 +56,14 @@ const char *tc_version(void);
  * https://. Relative ones are made absolute with this process's working folder. */
 
 /* What an artifact holds. timeout_ms 0 = none. flags: TC_RESOLVE_FRESH checks every header again;
- * TC_RESOLVE_ALLOW_MISSING_SHARDS: of PyTorch's DCP shards, numbers may be missing as long as their boxes are complete. */
-enum { TC_RESOLVE_FRESH = 1, TC_RESOLVE_INDEXES = 2, TC_RESOLVE_ALLOW_MISSING_SHARDS = 4 };
+ * TC_RESOLVE_ALLOW_MISSING_SHARDS: of PyTorch's DCP shards, numbers may be missing as long as their boxes are complete;
+ * TC_RESOLVE_ALLOW_ABSENT_FILES: files that an index names need not be there, see tc_artifact_absent_file(). Not of a variant. */
+enum {
+    TC_RESOLVE_FRESH = 1,
+    TC_RESOLVE_INDEXES = 2,
+    TC_RESOLVE_ALLOW_MISSING_SHARDS = 4,
+    TC_RESOLVE_ALLOW_ABSENT_FILES = 8
+};
 struct tc_artifact *tc_resolve(struct tc_client *client, const char *artifact, int flags, uint64_t timeout_ms,
                                struct tc_error *error);
 void tc_artifact_release(struct tc_artifact *artifact); /* accepts NULL */
@@ -75,6 +81,12 @@ uint32_t tc_artifact_world_size(const struct tc_artifact *artifact); /* ranks th
 /* Numbers of DCP shards, and of files per shard, that no file has, ascending. */
 const uint32_t *tc_artifact_missing_shards(const struct tc_artifact *artifact, size_t *n);
 const uint32_t *tc_artifact_missing_files(const struct tc_artifact *artifact, size_t *n);
+
+/* What is worth knowing of how it was found, sentences for people; files that its index names and that are not there; and the
+ * tensors in those, which tc_artifact_tensor() does not tell of. NULL = there are no more. */
+const char *tc_artifact_note(const struct tc_artifact *artifact, size_t index);
+const char *tc_artifact_absent_file(const struct tc_artifact *artifact, size_t index);
+const char *tc_artifact_absent_tensor(const struct tc_artifact *artifact, size_t index, size_t *file);
 
 struct tc_tensor_info { /* borrowed from the artifact */
     const char *name;
@@ -140,6 +152,8 @@ struct tc_sidecars *tc_sidecars_fetch(struct tc_client *client, const char *arti
 void tc_sidecars_release(struct tc_sidecars *sidecars); /* accepts NULL */
 size_t tc_sidecars_n_files(const struct tc_sidecars *sidecars);
 const char *tc_sidecars_file(const struct tc_sidecars *sidecars, size_t file, uint64_t *bytes);
+/* What was left out, such as a config.json that is a link to no file: sentences for people. NULL = there are no more. */
+const char *tc_sidecars_note(const struct tc_sidecars *sidecars, size_t index);
 
 /* Has every byte read that a checksum of the store, or a manifest beside the artifact, covers, and compares. Damaged files
  * are no failure of the call. with_manifest: reads everything and makes a manifest (docs/manifest.md). Of `options` (may be

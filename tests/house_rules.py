@@ -11,7 +11,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 MOST_MEMBERS = 25
 MOST_PARAMETERS = 7
-MOST_LINES = {"function": 60, ".c": 600, ".h": 355}  # the longest header is the library's
+MOST_LINES = {"function": 60, ".c": 600, ".h": 370}  # the longest header is the library's
 MIRRORED = ("plan", "execute", "replica", "resolve", "load")  # every file of these has a test of its own name
 
 

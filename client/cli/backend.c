@@ -1,6 +1,7 @@
 /* What both backends have in common: the choice, the deadline, and that an interrupted load is CANCELLED. */
 #include "backend.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -109,6 +110,11 @@ int backend_fail(const struct backend *backend, struct error *error)
     return -1;
 }
 
+void backend_warn(const char *note)
+{
+    fprintf(stderr, "tensorcast: warning: %s\n", note);
+}
+
 int backend_read_config(struct backend *backend, char **json, size_t *length, struct error *error)
 {
     *json = NULL;
@@ -190,7 +196,10 @@ int backend_fetch_sidecars(struct backend *backend, const char *folder, const st
 int backend_list_files(struct backend *backend, enum file_set_kind kind, bool from_store, struct file_set *set,
                        struct error *error)
 {
-    return backend->ops->list_files(backend, kind, from_store, set, error);
+    int failed = backend->ops->list_files(backend, kind, from_store, set, error);
+    for (size_t i = 0; !failed && i < set->n_notes; i++)
+        backend_warn(set->notes[i]);
+    return failed;
 }
 
 int backend_fetch_files(struct backend *backend, const struct file_set *set, const bool *left_out,

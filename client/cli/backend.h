@@ -99,5 +99,6 @@ int backend_time_left(const struct backend *backend, uint64_t *left_ms, struct e
 bool backend_is_unwanted(const struct backend *backend);
 /* -1, with an error that came of backend.cancel made to say what that was about. */
 int backend_fail(const struct backend *backend, struct error *error);
+void backend_warn(const char *note); /* a line on standard error */
 
 #endif

@@ -44,6 +44,50 @@ static void take_metadata_read(struct catalog *catalog, const struct artifact *a
                                                     read.pairs[i]->value_length};
 }
 
+/* Room in the arena. */
+static void make_remarks(struct catalog *catalog, size_t n_notes, size_t n_files, size_t n_absent)
+{
+    catalog->n_notes = n_notes;
+    catalog->notes = arena_array(&catalog->arena, n_notes, sizeof *catalog->notes);
+    catalog->n_absent_files = n_files;
+    catalog->absent_files = arena_array(&catalog->arena, n_files, sizeof *catalog->absent_files);
+    catalog->n_absent = n_absent;
+    catalog->absent = arena_array(&catalog->arena, n_absent, sizeof *catalog->absent);
+}
+
+static void take_remarks_told(struct catalog *catalog, const struct tc_artifact *artifact)
+{
+    size_t n_notes = 0, n_files = 0, n_absent = 0, file;
+    while (tc_artifact_note(artifact, n_notes))
+        n_notes++;
+    while (tc_artifact_absent_file(artifact, n_files))
+        n_files++;
+    while (tc_artifact_absent_tensor(artifact, n_absent, &file))
+        n_absent++;
+    make_remarks(catalog, n_notes, n_files, n_absent);
+    for (size_t i = 0; i < n_notes; i++)
+        catalog->notes[i] = tc_artifact_note(artifact, i);
+    for (size_t i = 0; i < n_files; i++)
+        catalog->absent_files[i] = tc_artifact_absent_file(artifact, i);
+    for (size_t i = 0; i < n_absent; i++) {
+        catalog->absent[i].name = tc_artifact_absent_tensor(artifact, i, &file);
+        catalog->absent[i].file = catalog->absent_files[file];
+    }
+}
+
+static void take_remarks_read(struct catalog *catalog, const struct artifact *artifact)
+{
+    const struct artifact_absent *absent = artifact_absent(artifact);
+    const struct notes *notes = &(artifact->stored ? artifact->stored : artifact)->notes;
+    make_remarks(catalog, notes->n, absent->files.n, absent->n_tensors);
+    for (size_t i = 0; i < notes->n; i++)
+        catalog->notes[i] = notes->texts[i];
+    for (size_t i = 0; i < absent->files.n; i++)
+        catalog->absent_files[i] = absent->files.texts[i];
+    for (size_t i = 0; i < absent->n_tensors; i++)
+        catalog->absent[i] = (struct catalog_absent){absent->tensors[i].name, absent->files.texts[absent->tensors[i].file]};
+}
+
 struct catalog *catalog_from_daemon(struct tc_artifact *artifact)
 {
     struct catalog *catalog = create_catalog(tc_artifact_n_files(artifact), tc_artifact_n_tensors(artifact));
@@ -72,6 +116,7 @@ struct catalog *catalog_from_daemon(struct tc_artifact *artifact)
                                                       .copies = info.copies};
     }
     take_metadata_told(catalog, artifact);
+    take_remarks_told(catalog, artifact);
     return catalog;
 }
 
@@ -100,6 +145,7 @@ struct catalog *catalog_from_disk(struct artifact *artifact)
                                                       .copies = artifact_n_copies(artifact, record)};
     }
     take_metadata_read(catalog, artifact);
+    take_remarks_read(catalog, artifact);
     return catalog;
 }
 
@@ -198,6 +244,22 @@ static void write_layout(struct json_writer *json, const struct catalog *catalog
     write_missing(json, "missing_files", layout->missing_files, layout->n_missing_files);
 }
 
+static void write_texts(struct json_writer *json, const char *key, const char *const *texts, size_t n)
+{
+    if (!n)
+        return;
+    json_put_open(json, key, '[');
+    for (size_t i = 0; i < n; i++)
+        json_write_text(json, texts[i]);
+    json_write_close(json, ']');
+}
+
+void catalog_json_notes(const struct catalog *catalog, struct json_writer *json)
+{
+    write_texts(json, "notes", catalog->notes, catalog->n_notes);
+    write_texts(json, "absent_files", catalog->absent_files, catalog->n_absent_files);
+}
+
 void catalog_json_metadata(const struct catalog *catalog, struct json_writer *json)
 {
     json_put_open(json, "metadata", '{');
@@ -216,6 +278,7 @@ char *catalog_json(const struct catalog *catalog)
     json_write_open(&json, '{');
     catalog_json_head(catalog, &json);
     write_layout(&json, catalog);
+    catalog_json_notes(catalog, &json);
     catalog_json_metadata(catalog, &json);
     json_put_open(&json, "tensors", '[');
     for (size_t i = 0; i < catalog->n_tensors; i++)
@@ -278,6 +341,20 @@ void catalog_print_layout(const struct catalog *catalog, FILE *out)
     fputc('\n', out);
 }
 
+void catalog_print_notes(const struct catalog *catalog, FILE *out)
+{
+    for (size_t i = 0; i < catalog->n_notes; i++)
+        fprintf(out, "note: %s\n", catalog->notes[i]);
+    if (catalog->n_absent_files < 2) /* the note names it */
+        return;
+    fputs("missing:", out);
+    for (size_t i = 0; i < catalog->n_absent_files; i++) {
+        char name[TEXT_NAME_CHARS];
+        fprintf(out, "%s %s", i ? "," : "", text_escape(catalog->absent_files[i], strlen(catalog->absent_files[i]), name));
+    }
+    fputc('\n', out);
+}
+
 void catalog_print(const struct catalog *catalog, FILE *out)
 {
     struct widths widths = measure_columns(catalog);
@@ -299,6 +376,7 @@ void catalog_print(const struct catalog *catalog, FILE *out)
     fprintf(out, "%zu tensor%s in %zu file%s, %s (%" PRIu64 " bytes)\nidentity %s\n", catalog->n_all_tensors,
             catalog->n_all_tensors == 1 ? "" : "s", catalog->n_files, catalog->n_files == 1 ? "" : "s",
             text_people_bytes(catalog->total_bytes, size), catalog->total_bytes, catalog->identity);
+    catalog_print_notes(catalog, out);
 }
 
 void catalog_print_names(const struct catalog *catalog, FILE *out)

@@ -30,6 +30,10 @@ struct catalog_tensor {
     size_t copies;
 };
 
+struct catalog_absent { /* a tensor in a file that is not there */
+    const char *name, *file;
+};
+
 struct catalog {
     const char *reference, *identity;
     struct artifact_layout layout; /* its kind only when this process resolved it */
@@ -39,7 +43,11 @@ struct catalog {
     size_t n_files;
     struct catalog_tensor *tensors; /* artifact order, or what selection_filter_catalog() left of them */
     size_t n_tensors;
-    size_t n_all_tensors;         /* of the artifact */
+    size_t n_all_tensors; /* of the artifact */
+    const char **notes, **absent_files;
+    size_t n_notes, n_absent_files;
+    struct catalog_absent *absent;
+    size_t n_absent;
     struct tc_metadata *metadata; /* __metadata__ of the first file, each key once */
     size_t n_metadata;
     uint64_t metadata_left_out_bytes; /* not 0: it is too large to be told */
@@ -55,8 +63,11 @@ void catalog_destroy(struct catalog *catalog);                     /* accepts NU
 struct json_writer;
 /* What every object about an artifact begins with: artifact, identity, files. */
 void catalog_json_head(const struct catalog *catalog, struct json_writer *json);
+void catalog_json_notes(const struct catalog *catalog,
+                        struct json_writer *json); /* "notes", "absent_files", where there are */
 void catalog_json_metadata(const struct catalog *catalog, struct json_writer *json); /* the member "metadata" */
 void catalog_print_layout(const struct catalog *catalog, FILE *out);                 /* a line, unless it is plain */
+void catalog_print_notes(const struct catalog *catalog, FILE *out); /* a line each, and the files that are missing */
 /* The object of `tensorcast inspect --json`. The caller frees. */
 char *catalog_json(const struct catalog *catalog);
 /* A table of every tensor, then what it adds up to. */

@@ -144,6 +144,7 @@ void catalog_summary_print(const struct catalog *catalog, FILE *out)
     print_types(&sums, out);
     print_metadata(catalog, out);
     fprintf(out, "identity    %s\n", catalog->identity);
+    catalog_print_notes(catalog, out);
 }
 
 static void write_row(struct json_writer *json, const struct row *row)
@@ -172,6 +173,7 @@ char *catalog_summary_json(const struct catalog *catalog)
     for (size_t i = 0; i < sums.n_rows; i++)
         write_row(&json, &sums.rows[i]);
     json_write_close(&json, ']');
+    catalog_json_notes(catalog, &json);
     catalog_json_metadata(catalog, &json);
     json_write_close(&json, '}');
     return json.text;

@@ -17,10 +17,13 @@ static int print_document(char *json, struct error *error)
 int command_inspect(struct backend *backend, struct error *error)
 {
     int index = backend->args->output.index;
-    struct catalog *catalog = backend_resolve(backend, index == INDEX_NONE ? 0 : TC_RESOLVE_INDEXES, error);
+    struct catalog *catalog =
+        backend_resolve(backend, index == INDEX_NONE ? TC_RESOLVE_ALLOW_ABSENT_FILES : TC_RESOLVE_INDEXES, error);
     if (!catalog)
         return -1;
     int status = selection_filter_catalog(&backend->args->view, catalog, error);
+    if (status == 0 && backend->args->output.names && catalog->n_absent && !backend->args->view.n_selectors)
+        status = selection_fail_absent(&catalog->absent[0], error); /* a list that looks like all of it would be none */
     if (status == 0 && index != INDEX_NONE)
         status = print_document(catalog_index_json(catalog, index == INDEX_CANONICAL), error);
     else if (status == 0 && backend->args->output.names)

@@ -54,6 +54,25 @@ static const char *nearest_name(const struct catalog *catalog, const char *what)
     return nearest;
 }
 
+int selection_fail_absent(const struct catalog_absent *absent, struct error *error)
+{
+    char name[TEXT_NAME_CHARS], file[TEXT_NAME_CHARS];
+    fail(error, ERROR_NOT_FOUND, "FILE_MISSING", "tensor %s is in %s, which is not there",
+         text_escape(absent->name, strlen(absent->name), name), text_escape(absent->file, strlen(absent->file), file));
+    return error_note(error, "file", "%s", absent->file);
+}
+
+/* What is asked for may lie in a file that is not there: a glob then means fewer tensors than it says. */
+static int check_absent(const struct choosing *choosing, const char *what, bool is_glob)
+{
+    for (size_t i = 0; i < choosing->catalog->n_absent; i++) {
+        const struct catalog_absent *absent = &choosing->catalog->absent[i];
+        if (strcmp(absent->name, what) == 0 || (is_glob && text_glob(what, absent->name, strlen(absent->name))))
+            return selection_fail_absent(absent, choosing->error);
+    }
+    return 0;
+}
+
 static int not_found(const struct choosing *choosing, const char *what)
 {
     char name[TEXT_NAME_CHARS], artifact[TEXT_NAME_CHARS], hint[TEXT_NAME_CHARS];
@@ -69,6 +88,8 @@ static int choose_glob(struct choosing *choosing, const char *glob)
 {
     uint32_t exact = map_find(&choosing->by_name, glob, strlen(glob));
     bool found = exact != MAP_NONE;
+    if (check_absent(choosing, glob, strpbrk(glob, "*?[") != NULL) < 0)
+        return -1;
     if (strpbrk(glob, "*?[")) {
         for (size_t i = 0; i < choosing->catalog->n_tensors; i++) {
             const struct catalog_tensor *tensor = &choosing->catalog->tensors[i];
@@ -96,7 +117,7 @@ static int choose_all(struct choosing *choosing, const struct view_args *options
         if (!name && choose_glob(choosing, selector->glob) < 0)
             return -1;
         if (name && tensor == MAP_NONE)
-            return not_found(choosing, name);
+            return check_absent(choosing, name, false) < 0 ? -1 : not_found(choosing, name);
         if (name)
             choose_tensor(choosing, tensor)->slice = &selector->slice; /* its only one: args.c refuses a second */
     }

@@ -23,6 +23,9 @@ struct selection {
 int selection_from_catalog(const struct view_args *options, const struct catalog *catalog, const struct tp_model *model,
                            struct selection *selection, struct error *error);
 
+/* NOT_FOUND: the tensor is in a file that is not there. Returns -1. */
+int selection_fail_absent(const struct catalog_absent *absent, struct error *error);
+
 /* Leaves of the catalog's tensors those that --tensor names, in artifact order; all when there is none. */
 int selection_filter_catalog(const struct view_args *options, struct catalog *catalog, struct error *error);
 

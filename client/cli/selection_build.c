@@ -58,7 +58,7 @@ int selection_build(struct backend *backend, struct error *error)
         return 0;
     }
     struct tp_model model;
-    struct catalog *catalog = backend_resolve(backend, 0, error);
+    struct catalog *catalog = backend_resolve(backend, view->n_selectors ? TC_RESOLVE_ALLOW_ABSENT_FILES : 0, error);
     int status = catalog && read_model(backend, &model, error) == 0
                      ? selection_from_catalog(view, catalog, &model, &backend->selection, error)
                      : -1;

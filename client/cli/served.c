@@ -161,6 +161,8 @@ static int served_fetch_sidecars(struct backend *backend, const char *folder, co
         const char *name = tc_sidecars_file(sidecars, i, &bytes);
         taker->take(taker->data, name, bytes);
     }
+    for (size_t i = 0; tc_sidecars_note(sidecars, i); i++)
+        backend_warn(tc_sidecars_note(sidecars, i));
     tc_sidecars_release(sidecars);
     return 0;
 }

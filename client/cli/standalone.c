@@ -99,7 +99,8 @@ struct artifact **standalone_listed(struct backend *backend)
 static int find_artifact(struct standalone *state, struct error *error)
 {
     uint64_t before_ns = clock_now_ns(), left_ms;
-    unsigned flags = RESOLVE_FRESH | (state->backend->args->allow_missing_shards ? RESOLVE_ALLOW_MISSING_SHARDS : 0);
+    unsigned flags = RESOLVE_FRESH | (state->backend->args->allow_missing_shards ? RESOLVE_ALLOW_MISSING_SHARDS : 0) |
+                     (state->backend->variant ? 0 : RESOLVE_ALLOW_ABSENT_FILES); /* who takes all of it checks that */
     if (state->artifact)
         return 0;
     if (open_stores(state, error) < 0)
@@ -118,8 +119,10 @@ static int find_artifact(struct standalone *state, struct error *error)
 static struct catalog *standalone_resolve(struct backend *backend, int flags, struct error *error)
 {
     struct standalone *state = backend->state;
-    (void)flags; /* nothing is cached, and indexes are made when they are asked for */
-    return find_artifact(state, error) < 0 ? NULL : catalog_from_disk(artifact_ref(state->artifact));
+    /* nothing is cached, and indexes are made when they are asked for */
+    bool is_found = find_artifact(state, error) == 0 &&
+                    (flags & TC_RESOLVE_ALLOW_ABSENT_FILES || artifact_check_complete(state->artifact, error) == 0);
+    return is_found ? catalog_from_disk(artifact_ref(state->artifact)) : NULL;
 }
 
 /* --- plan and load --- */
@@ -288,6 +291,8 @@ static int standalone_fetch_sidecars(struct backend *backend, const char *folder
         if (!failed)
             taker->take(taker->data, sidecars->files[i].name, sidecars->files[i].size_bytes);
     }
+    for (size_t i = 0; !failed && i < sidecars->notes.n; i++)
+        backend_warn(sidecars->notes.texts[i]);
     if (sidecars)
         folder_writer_close(&writer);
     free(buffer);
@@ -299,7 +304,9 @@ static struct checked *standalone_verify(struct backend *backend, bool with_mani
 {
     struct standalone *state = backend->state;
     interrupt_defer(NULL);
-    return find_artifact(state, error) < 0 ? NULL : checked_here(backend, state->artifact, with_manifest, error);
+    if (find_artifact(state, error) < 0 || artifact_check_complete(state->artifact, error) < 0)
+        return NULL;
+    return checked_here(backend, state->artifact, with_manifest, error);
 }
 
 static int standalone_read_config(struct backend *backend, char **json, size_t *length, struct error *error)

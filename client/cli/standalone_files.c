@@ -17,6 +17,9 @@ static void fill_set(const struct artifact *artifact, struct file_set *set)
     const struct source *source = artifact->source;
     set->files = arena_array(&set->arena, source->n_files + 1, sizeof *set->files);
     set->n_files = source->n_files;
+    set->notes = arena_array(&set->arena, artifact->notes.n + 1, sizeof *set->notes);
+    for (size_t i = 0; i < artifact->notes.n; i++)
+        set->notes[set->n_notes++] = copy_text(&set->arena, artifact->notes.texts[i]);
     set->identity = copy_text(&set->arena, artifact->identity);
     for (size_t i = 0; i < source->n_files; i++) {
         struct set_file *file = &set->files[i];

@@ -309,6 +309,38 @@ static int fill_metadata(const struct artifact *artifact, struct arena *arena,
     return failed ? -1 : 0;
 }
 
+static int fill_notes(const struct artifact *artifact, struct arena *arena,
+                      Tensorcast__Daemon__V1__ResolveResponse *response, struct error *error)
+{
+    const struct notes *notes = &(artifact->stored ? artifact->stored : artifact)->notes;
+    bool failed = false;
+    response->n_notes = notes->n;
+    response->notes = take_column(notes->n, sizeof *response->notes, arena, &failed, error);
+    for (size_t i = 0; i < notes->n && !failed; i++)
+        response->notes[i] = notes->texts[i];
+    return failed ? -1 : 0;
+}
+
+static int fill_absent(const struct artifact *artifact, struct arena *arena,
+                       Tensorcast__Daemon__V1__ResolveResponse *response, struct error *error)
+{
+    const struct artifact_absent *absent = artifact_absent(artifact);
+    bool failed = false;
+    response->n_absent_files = absent->files.n;
+    response->n_absent_tensors = response->n_absent_file_indexes = absent->n_tensors;
+    response->absent_files = take_column(absent->files.n, sizeof *response->absent_files, arena, &failed, error);
+    response->absent_tensors = take_column(absent->n_tensors, sizeof *response->absent_tensors, arena, &failed, error);
+    response->absent_file_indexes =
+        take_column(absent->n_tensors, sizeof *response->absent_file_indexes, arena, &failed, error);
+    for (size_t i = 0; i < absent->files.n && !failed; i++)
+        response->absent_files[i] = absent->files.texts[i];
+    for (size_t i = 0; i < absent->n_tensors && !failed; i++) {
+        response->absent_tensors[i] = absent->tensors[i].name;
+        response->absent_file_indexes[i] = absent->tensors[i].file;
+    }
+    return failed ? -1 : 0;
+}
+
 Tensorcast__Daemon__V1__ResolveResponse *codec_artifact(const struct artifact *artifact, const char *known_identity,
                                                         struct arena *arena, struct error *error)
 {
@@ -318,12 +350,13 @@ Tensorcast__Daemon__V1__ResolveResponse *codec_artifact(const struct artifact *a
     response->identity = artifact->identity;
     response->total_bytes = artifact->total_bytes;
     response->unchanged = strcmp(known_identity, artifact->identity) == 0;
-    if (fill_layout(&artifact->layout, arena, response, error) != 0)
+    if (fill_layout(&artifact->layout, arena, response, error) != 0 || fill_notes(artifact, arena, response, error) != 0)
         return NULL;
     if (!response->unchanged) {
         fill_files(artifact->source, arena, response);
         if (fill_tensors(artifact, arena, response, error) != 0 || fill_pieces(artifact, arena, response, error) != 0 ||
-            fill_copies(artifact, arena, response, error) != 0 || fill_metadata(artifact, arena, response, error) != 0)
+            fill_copies(artifact, arena, response, error) != 0 || fill_metadata(artifact, arena, response, error) != 0 ||
+            fill_absent(artifact, arena, response, error) != 0)
             return NULL;
     }
     return response;

@@ -58,8 +58,10 @@ static int resolve_and_pack(struct api_job *job)
 {
     struct resolve *resolve = (struct resolve *)job;
     struct artifact *artifact;
-    unsigned flags = (resolve->request->fresh ? RESOLVE_FRESH : 0) |
-                     (resolve->request->allow_missing_shards ? RESOLVE_ALLOW_MISSING_SHARDS : 0);
+    unsigned flags =
+        (resolve->request->fresh ? RESOLVE_FRESH : 0) |
+        (resolve->request->allow_missing_shards ? RESOLVE_ALLOW_MISSING_SHARDS : 0) |
+        (resolve->request->allow_absent_files && !resolve->request->variant.len ? RESOLVE_ALLOW_ABSENT_FILES : 0);
     if (artifact_resolve(resolve->request->artifact, &job->source, job->api->services.headers, flags, &artifact,
                          &job->error) != 0)
         return -1;

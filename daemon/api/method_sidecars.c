@@ -186,6 +186,11 @@ static void fill_list(struct fetch *fetch, Tensorcast__Daemon__V1__SidecarList *
         artifact_file_identity(listed, i, identity);
         list->files[i]->identity = identity;
     }
+    const struct notes *notes = listed ? &listed->notes : &fetch->sidecars->notes;
+    list->n_notes = notes->n;
+    list->notes = arena_array(arena, notes->n + 1, sizeof *list->notes);
+    for (size_t i = 0; i < notes->n; i++)
+        list->notes[i] = notes->texts[i];
     if (listed)
         list->identity = copy_text(arena, listed->identity);
 }

@@ -81,7 +81,7 @@ static int place_whole(struct layout_build *build)
     for (size_t t = 0; t < layout->n_tensors; t++)
         layout_add_part(build, t, file_of[t], NULL, NULL);
     if (layout->n_files > 1 || build->file_names)
-        layout->document_name = format_safetensors.index_name;
+        layout->document_name = format_safetensors.index_names[0];
     free(file_of);
     return 0;
 }

@@ -6,6 +6,7 @@
 #include "base/huge_pages.h"
 #include "execute/engine.h"
 #include "execute/scales.h"
+#include "observe/log.h"
 #include "resolve/artifact.h"
 #include "resolve/artifact_files.h"
 #include "transport/transport.h"
@@ -75,13 +76,22 @@ static int resolve_artifact(const struct preparation *prep, const struct load_re
                             const struct source_options *options, struct artifact **resolved, struct error *error)
 {
     const struct load_spec *spec = &prep->spec;
+    unsigned flags = (spec->allow_missing_shards ? RESOLVE_ALLOW_MISSING_SHARDS : 0) |
+                     (request->variant_bytes ? 0 : RESOLVE_ALLOW_ABSENT_FILES); /* the view says which it needs */
     if (!request->files)
-        return artifact_resolve(spec->artifact, options, prep->services->headers,
-                                spec->allow_missing_shards ? RESOLVE_ALLOW_MISSING_SHARDS : 0, resolved, error);
+        return artifact_resolve(spec->artifact, options, prep->services->headers, flags, resolved, error);
     if (request->variant_bytes)
         return fail(error, ERROR_INVALID_ARGUMENT, "FILES_OF_A_VARIANT",
                     "the request asks for files as they are and names a variant; leave out one of them");
     return artifact_files_open(spec->artifact, options, request->files, resolved, error);
+}
+
+/* One line for all of them: the first is mostly the only one, and `inspect` has the others. */
+static void log_notes(const struct preparation *prep, const struct artifact *artifact)
+{
+    if (artifact->notes.n)
+        log_at_of(LOG_WARN, "artifact_notes", prep->uid, LOG_TEXT("artifact", artifact->reference),
+                  LOG_TEXT("note", artifact->notes.texts[0]), LOG_U64("notes", artifact->notes.n));
 }
 
 void prepare_resolve(struct preparation *prep, const struct load_request *request, struct artifact *artifact,
@@ -101,6 +111,8 @@ void prepare_resolve(struct preparation *prep, const struct load_request *reques
         (!request->variant_bytes || resolved->derivation || /* or it is one already */
          variant_apply(&resolved, request->variant, request->variant_bytes, services->headers, cancel, error) == 0))
         prep->mapping = build_mapping(prep, resolved);
+    if (prep->mapping)
+        log_notes(prep, resolved->stored ? resolved->stored : resolved);
     artifact_unref(resolved);
     prep->resolve_ns = clock_now_ns() - start;
     metadata_enter(before);

@@ -4,12 +4,14 @@
  * missing or malformed file, a name twice, an index that disagrees. */
 #include "resolve/artifact.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/crc.h"
 #include "base/clock.h"
 #include "base/memory.h"
+#include "base/text.h"
 #include "resolve/derivation.h"
 #include "resolve/discover.h"
 #include "resolve/headers.h"
@@ -83,6 +85,26 @@ static bool has_shards(struct part_header *const *headers, size_t n_files)
     return file < n_files;
 }
 
+static int fail_absent(const char *file, size_t n_absent, const char *document, struct error *error)
+{
+    char text[TEXT_NAME_CHARS], others[64] = "";
+    if (n_absent > 1)
+        snprintf(others, sizeof others, ", nor %s %zu other%s that it names", n_absent == 2 ? "is" : "are", n_absent - 1,
+                 n_absent == 2 ? "" : "s");
+    fail(error, ERROR_NOT_FOUND, "FILE_MISSING", "%s, which %s names, is not there%s", text_escape(file, strlen(file), text),
+         document, others);
+    return error_note(error, "file", "%s", file);
+}
+
+static int fail_gap(const char *file, struct error *error)
+{
+    char text[TEXT_NAME_CHARS];
+    fail(error, ERROR_NOT_FOUND, "FILE_MISSING",
+         "%s is missing: the names of the other files say that they are more. A reference to one file reads that file",
+         text_escape(file, strlen(file), text));
+    return error_note(error, "file", "%s", file);
+}
+
 /* What the headers come to, by the layout of the artifact. */
 static struct artifact_table *join_headers(const struct table_question *question, struct part_header *const *headers,
                                            const char *const *names, struct error *error)
@@ -90,6 +112,14 @@ static struct artifact_table *join_headers(const struct table_question *question
     struct discovery *found = question->found;
     size_t n_files = found->source->n_files;
     bool is_dcp = !found->topology && !found->source->is_single_file && has_shards(headers, n_files);
+    if (is_dcp && found->absent.n) { /* what a shard lacks cannot be told from the others */
+        fail_absent(found->absent.texts[0], found->absent.n, found->document_name, error);
+        return NULL;
+    }
+    if (!is_dcp && found->gap) {
+        fail_gap(found->gap, error);
+        return NULL;
+    }
     if (found->topology)
         return topology_table_build(headers, names, n_files, found->topology, error);
     if (is_dcp && found->has_all_files)
@@ -110,7 +140,7 @@ static void keep_table(const struct table_question *question, struct artifact_ta
         return;
     header_cache_add_table(cache, question->key, DIGEST_HEX_CHARS, table);
     /* so that the document need not be read to know the files it names, which shards are more than */
-    if (found->index_source && table->layout.kind != LAYOUT_DCP)
+    if (found->index_source && table->layout.kind != LAYOUT_DCP && !table->absent.files.n)
         header_cache_add_table(cache, discovery_index_identity(found), sizeof(struct source_identity), table);
 }
 
@@ -185,6 +215,11 @@ static struct artifact_table *get_table(struct discovery *found, struct lookup *
 
 /* --- the whole --- */
 
+static int check_absent(const struct artifact_absent *absent, const char *document, struct error *error)
+{
+    return absent->files.n ? fail_absent(absent->files.texts[0], absent->files.n, document, error) : 0;
+}
+
 /* Takes the table and the source; and the index file's while its lease has a span, which ends with its last lease: if that
  * ended with the resolve, the next one would get another key. */
 static struct artifact *assemble(struct discovery *found, struct artifact_table *table, const char *key)
@@ -206,6 +241,9 @@ static struct artifact *assemble(struct discovery *found, struct artifact_table 
     artifact->by_name = table->by_name;
     artifact->total_bytes = table->total_bytes;
     artifact->changes.by = worst_detector(found, &artifact->changes.reason);
+    artifact->document_name = found->document_name;
+    notes_append(&artifact->notes, &found->notes);
+    notes_append(&artifact->notes, &table->notes);
     artifact->references = 1;
     artifact->source = found->source;
     found->source = NULL;
@@ -217,19 +255,21 @@ static struct artifact *assemble(struct discovery *found, struct artifact_table 
 }
 
 static struct artifact *resolve(struct discovery *found, struct lookup *lookup, const char *reference,
-                                const struct source_options *options, bool allow_missing_shards, struct error *error)
+                                const struct source_options *options, unsigned flags, struct error *error)
 {
+    bool allow_missing_shards = flags & RESOLVE_ALLOW_MISSING_SHARDS;
     char key[DIGEST_HEX_CHARS + 1];
     struct error problem;
     if (discover(reference, options, lookup, found, error) < 0)
         return NULL;
     struct artifact_table *table = get_table(found, lookup, allow_missing_shards, key, error);
-    if (table && !allow_missing_shards && dcp_check_numbers(&table->layout, error) < 0) {
+    if (!table)
+        return NULL;
+    if ((!allow_missing_shards && dcp_check_numbers(&table->layout, error) < 0) ||
+        (!(flags & RESOLVE_ALLOW_ABSENT_FILES) && check_absent(&table->absent, found->document_name, error) < 0)) {
         artifact_table_unref(table); /* somebody else allowed it */
         return NULL;
     }
-    if (!table)
-        return NULL;
     struct manifest *manifest = discover_manifest(found, options, lookup, &problem);
     struct artifact *artifact = assemble(found, table, key);
     artifact->manifest = manifest;
@@ -253,8 +293,7 @@ static int answer(void *data, const struct cancel *cancel, void **found, struct 
     options.format = formats[0]->source_format;
     struct lookup lookup = {.cache = question->cache, .fresh = question->flags & RESOLVE_FRESH};
     struct discovery discovery;
-    struct artifact *artifact =
-        resolve(&discovery, &lookup, question->reference, &options, question->flags & RESOLVE_ALLOW_MISSING_SHARDS, error);
+    struct artifact *artifact = resolve(&discovery, &lookup, question->reference, &options, question->flags, error);
     if (artifact) { /* from here on the source is shared, and whoever asked may be gone */
         enum error_code problem = artifact->manifest_problem.code;
         artifact->source->cancel = NULL;
@@ -319,8 +358,21 @@ void artifact_unref(struct artifact *artifact)
     manifest_unref(artifact->manifest);
     source_unref(artifact->index_source);
     source_unref(artifact->source);
+    notes_fini(&artifact->notes);
     free(artifact->run_reference);
     free(artifact);
+}
+
+const struct artifact_absent *artifact_absent(const struct artifact *artifact)
+{
+    static const struct artifact_absent none;
+    const struct artifact *stored = artifact->stored ? artifact->stored : artifact;
+    return stored->table ? &stored->table->absent : &none;
+}
+
+int artifact_check_complete(const struct artifact *artifact, struct error *error)
+{
+    return check_absent(artifact_absent(artifact), artifact->document_name, error);
 }
 
 char *artifact_manifest_name(const struct artifact *artifact)

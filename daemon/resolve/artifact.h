@@ -16,6 +16,7 @@
 #include "base/dtype.h"
 #include "resolve/manifest.h"
 #include "resolve/format.h"
+#include "resolve/notes.h"
 #include "source/source.h"
 
 struct tensor_record {
@@ -48,6 +49,18 @@ struct artifact_layout {
     /* Of DCP: numbers in names that no file has, ascending: allowed to be missing, or none. */
     const uint32_t *missing_shards, *missing_files;
     size_t n_missing_shards, n_missing_files;
+};
+
+/* What an index names and what is not there: files, and the tensors in them. */
+struct absent_tensor {
+    const char *name; /* NUL-terminated */
+    uint32_t name_length, file;
+};
+
+struct artifact_absent {
+    struct notes files; /* names */
+    struct absent_tensor *tensors;
+    size_t n_tensors;
 };
 
 struct artifact_table; /* resolve/artifact_table.h */
@@ -86,12 +99,15 @@ struct artifact {
     struct error manifest_problem; /* one is there but is not to be used, and why; code ERROR_OK = none */
     uint64_t header_bytes_read;    /* 0 = everything came from the cache */
     struct change_proof changes;
-    int references; /* atomic */
+    const char *document_name; /* static: topology.json or the index that told which files count; NULL = none did */
+    struct notes notes;        /* what is worth knowing of how it was found; of what is derived those of what is stored */
+    int references;            /* atomic */
 };
 
 enum {                                   /* flags of artifact_resolve() */
        RESOLVE_FRESH = 1,                /* read and check every header although it is cached */
        RESOLVE_ALLOW_MISSING_SHARDS = 2, /* of DCP: numbers of files may be missing as long as the boxes are complete */
+       RESOLVE_ALLOW_ABSENT_FILES = 4, /* files that the index names need not be there: the caller asks artifact_absent() */
 };
 
 struct header_cache; /* resolve/header_cache.h: in memory and in the state directory; thread-safe */
@@ -102,6 +118,11 @@ int artifact_resolve(const char *reference, const struct source_options *options
                      struct artifact **artifact, struct error *error);
 struct artifact *artifact_ref(struct artifact *artifact);
 void artifact_unref(struct artifact *artifact); /* any thread; accepts NULL */
+
+/* What is not there; none without RESOLVE_ALLOW_ABSENT_FILES. */
+const struct artifact_absent *artifact_absent(const struct artifact *artifact);
+/* NOT_FOUND that names the file when something is not there, else 0. Returns -1. */
+int artifact_check_complete(const struct artifact *artifact, struct error *error);
 
 /* The name of a manifest that is to be found beside it. The caller frees. */
 char *artifact_manifest_name(const struct artifact *artifact);

@@ -10,7 +10,7 @@
 #include "base/text.h"
 #include "resolve/activation_store.h"
 #include "resolve/artifact_table.h"
-#include "resolve/shard_index.h"
+#include "resolve/safetensors.h"
 #include "resolve/sidecar.h"
 #include "resolve/source_format.h"
 #include "resolve/topology.h"
@@ -132,24 +132,21 @@ static int add_parts(struct source *source, const struct artifact *checked, stru
     return failed;
 }
 
-/* An index is of no use to a topology, and need not be there where the names say enough. */
+/* The one that told which files count, and no other. */
 static int add_document(struct source *source, const struct artifact *checked, struct error *error)
 {
-    size_t file;
-    if (source->is_single_file)
-        return 0;
-    if (checked->layout.kind == LAYOUT_TOPOLOGY)
-        return add_file(source, TOPOLOGY_NAME, error);
-    return source_add_file(source, SHARD_INDEX_NAME, &file, error) == 0 || source_may_be_absent(source, error) ? 0 : -1;
+    return checked->document_name ? add_file(source, checked->document_name, error) : 0;
 }
 
 static int add_sidecars(struct source *source, const char *reference, const struct source_options *options,
-                        struct error *error)
+                        struct notes *notes, struct error *error)
 {
     struct sidecars *sidecars = sidecars_open(reference, options, NULL, 0, options->cancel, error);
     int failed = sidecars ? 0 : -1;
     for (size_t i = 0; !failed && i < sidecars->n_files; i++)
         failed = add_file(source, sidecars->files[i].name, error);
+    if (!failed)
+        notes_append(notes, &sidecars->notes);
     sidecars_close(sidecars);
     return failed;
 }
@@ -169,6 +166,7 @@ int artifact_files_list(const char *reference, const struct source_options *opti
 {
     struct artifact *checked = NULL;
     struct source *source = NULL;
+    struct notes notes = {0};
     *artifact = NULL;
     int failed = kind == ARTIFACT_FILES_SIDECARS ? 0 : artifact_resolve(reference, options, cache, flags, &checked, error);
     if (!failed)
@@ -176,9 +174,12 @@ int artifact_files_list(const char *reference, const struct source_options *opti
     if (!failed && checked)
         failed = add_parts(source, checked, error) || add_document(source, checked, error);
     if (!failed && kind != ARTIFACT_FILES_TENSORS)
-        failed = add_sidecars(source, reference, options, error);
+        failed = add_sidecars(source, reference, options, &notes, error);
     if (!failed)
         *artifact = assemble_files(source, error);
+    if (*artifact)
+        notes_append(&(*artifact)->notes, &notes);
+    notes_fini(&notes);
     source_unref(source);
     artifact_unref(checked);
     return *artifact ? 0 : -1;
@@ -188,8 +189,10 @@ int artifact_files_list(const char *reference, const struct source_options *opti
 
 static bool may_be_asked_for(const struct source *source, const char *name)
 {
-    bool is_document = strcmp(name, SHARD_INDEX_NAME) == 0 || strcmp(name, TOPOLOGY_NAME) == 0;
-    return (part_name_is_plain(name, strlen(name)) && source_is_part(source, name)) || is_document ||
+    bool is_document = strcmp(name, TOPOLOGY_NAME) == 0;
+    for (const char *const *index = safetensors_index_names; *index; index++)
+        is_document = is_document || strcmp(name, *index) == 0;
+    return (part_name_is_below(name, strlen(name)) && source_is_part(source, name)) || is_document ||
            sidecar_name_is_valid(name);
 }
 

@@ -1,4 +1,4 @@
-/* Joins the headers of all part files and holds them against the index; see artifact_table.h. */
+/* Joins the headers of all part files, as the index says where there is one; see artifact_table.h. */
 #include "resolve/artifact_table.h"
 
 #include <stdlib.h>
@@ -20,68 +20,176 @@ static int fail_twice(const struct artifact_table *table, const struct tensor_re
 {
     char name[TEXT_NAME_CHARS], one[TEXT_NAME_CHARS], two[TEXT_NAME_CHARS];
     const char *first_file = file_of(table, first), *second_file = file_of(table, second);
-    return fail(error, ERROR_DATA_LOSS, "DUPLICATE_TENSOR", "tensor %s is in %s and in %s",
-                text_escape(first->name, first->name_length, name), text_escape(first_file, strlen(first_file), one),
-                text_escape(second_file, strlen(second_file), two));
+    return fail(
+        error, ERROR_DATA_LOSS, "DUPLICATE_TENSOR",
+        "tensor %s is in %s and in %s, and no index says which of them counts; a reference to one file reads that file",
+        text_escape(first->name, first->name_length, name), text_escape(first_file, strlen(first_file), one),
+        text_escape(second_file, strlen(second_file), two));
 }
 
-static int add_file(struct artifact_table *table, uint32_t file, struct error *error)
+static int add_tensor(struct artifact_table *table, const struct stored_tensor *tensor, uint32_t file, struct error *error)
 {
-    struct part_header *header = table->headers[file];
+    struct tensor_record *record = &table->tensors[table->n_tensors];
+    *record = (struct tensor_record){
+        .name = tensor->name,
+        .shape = tensor->shape,
+        .bytes = tensor->bytes,
+        .name_length = tensor->name_length,
+        .first_piece = (uint32_t)table->n_pieces,
+        .n_pieces = 1,
+        .dtype = tensor->dtype,
+        .rank = tensor->rank,
+    };
+    table->pieces[table->n_pieces++] =
+        (struct tensor_piece){.offset = tensor->offset, .file = file, .tensor = (uint32_t)table->n_tensors};
+    uint32_t other = map_add(&table->by_name, record->name, record->name_length, (uint32_t)table->n_tensors);
+    if (other != MAP_NONE)
+        return fail_twice(table, &table->tensors[other], record, error);
+    table->n_tensors++;
+    if (!checked_add(table->total_bytes, record->bytes, &table->total_bytes))
+        return fail(error, ERROR_DATA_LOSS, "VALIDATION_OVERFLOW", "the part files together are too large");
+    return 0;
+}
+
+/* --- by an index --- */
+
+struct left_out { /* of one kind */
+    size_t n;
+    const struct stored_tensor *first;
+    uint32_t file;
+};
+
+struct index_reader {
+    struct artifact_table *table;
+    const struct shard_index *index;
+    struct map entries;  /* of the index, by name */
+    uint32_t *files;     /* by file of the index: of the table; MAP_NONE = it is absent */
+    uint32_t *absent_at; /* by file of the index: which of the absent ones */
+    struct left_out unnamed, elsewhere;
+};
+
+static void leave_out(struct left_out *left_out, const struct stored_tensor *tensor, uint32_t file)
+{
+    if (!left_out->n++) {
+        left_out->first = tensor;
+        left_out->file = file;
+    }
+}
+
+static int add_indexed_file(struct index_reader *reader, uint32_t file, struct error *error)
+{
+    const struct part_header *header = reader->table->headers[file];
     for (size_t i = 0; i < header->n_tensors; i++) {
         const struct stored_tensor *tensor = &header->tensors[i];
-        struct tensor_record *record = &table->tensors[table->n_tensors];
-        *record = (struct tensor_record){
-            .name = tensor->name,
-            .shape = tensor->shape,
-            .bytes = tensor->bytes,
-            .name_length = tensor->name_length,
-            .first_piece = (uint32_t)table->n_pieces,
-            .n_pieces = 1,
-            .dtype = tensor->dtype,
-            .rank = tensor->rank,
-        };
-        table->pieces[table->n_pieces++] =
-            (struct tensor_piece){.offset = tensor->offset, .file = file, .tensor = (uint32_t)table->n_tensors};
-        uint32_t other = map_add(&table->by_name, record->name, record->name_length, (uint32_t)table->n_tensors);
-        if (other != MAP_NONE)
-            return fail_twice(table, &table->tensors[other], record, error);
-        table->n_tensors++;
-        if (!checked_add(table->total_bytes, record->bytes, &table->total_bytes))
-            return fail(error, ERROR_DATA_LOSS, "VALIDATION_OVERFLOW", "the part files together are too large");
+        uint32_t entry = map_find(&reader->entries, tensor->name, tensor->name_length);
+        if (entry == MAP_NONE)
+            leave_out(&reader->unnamed, tensor, file);
+        else if (reader->files[reader->index->entries[entry].file] != file)
+            leave_out(&reader->elsewhere, tensor, file);
+        else if (add_tensor(reader->table, tensor, file, error) < 0)
+            return -1;
     }
     return 0;
 }
 
-static int fail_disagreement(const char *name, size_t length, const char *complaint, const char *file, struct error *error)
+static int add_absent(struct index_reader *reader, const struct shard_entry *entry, struct error *error)
 {
-    char tensor[TEXT_NAME_CHARS], text[TEXT_NAME_CHARS];
-    return fail(error, ERROR_DATA_LOSS, "INDEX_DISAGREES", SHARD_INDEX_NAME " and the files disagree: tensor %s %s %s",
-                text_escape(name, length, tensor), complaint, text_escape(file, strlen(file), text));
+    struct artifact_absent *absent = &reader->table->absent;
+    char *name = arena_try_bytes(&reader->table->absent_names, entry->name_length + 1, error);
+    if (!name)
+        return -1;
+    memcpy(name, entry->name, entry->name_length);
+    absent->tensors[absent->n_tensors++] =
+        (struct absent_tensor){name, (uint32_t)entry->name_length, reader->absent_at[entry->file]};
+    return 0;
 }
 
-/* The files of the table are those of the index, in its order. */
-static int check_index(const struct artifact_table *table, const struct shard_index *index, struct error *error)
+/* Each entry has its tensor, or its file is absent. */
+static int check_entries(struct index_reader *reader, struct error *error)
 {
-    bool *listed = metadata_array(table->n_tensors, sizeof *listed, error);
-    if (!listed)
-        return -1;
-    int failed = 0;
-    for (size_t i = 0; i < index->n_entries && !failed; i++) {
+    const struct shard_index *index = reader->index;
+    const struct artifact_table *table = reader->table;
+    char tensor[TEXT_NAME_CHARS], text[TEXT_NAME_CHARS];
+    for (size_t i = 0; i < index->n_entries; i++) {
         const struct shard_entry *entry = &index->entries[i];
-        uint32_t found = map_find(&table->by_name, entry->name, entry->name_length);
-        if (found == MAP_NONE || table->pieces[found].file != entry->file)
-            failed = fail_disagreement(entry->name, entry->name_length, "is not in", index->files[entry->file], error);
-        else
-            listed[found] = true;
+        const char *file = index->files[entry->file];
+        if (reader->files[entry->file] == MAP_NONE && add_absent(reader, entry, error) < 0)
+            return -1;
+        if (reader->files[entry->file] != MAP_NONE && map_find(&table->by_name, entry->name, entry->name_length) == MAP_NONE)
+            return fail(error, ERROR_DATA_LOSS, "INDEX_DISAGREES", "%s and the files disagree: tensor %s is not in %s",
+                        index->document, text_escape(entry->name, entry->name_length, tensor),
+                        text_escape(file, strlen(file), text));
     }
-    for (size_t i = 0; i < table->n_tensors && !failed; i++) {
-        const struct tensor_record *record = &table->tensors[i];
-        if (!listed[i])
-            failed = fail_disagreement(record->name, record->name_length, "is not in the index but in",
-                                       file_of(table, record), error);
+    return 0;
+}
+
+static void note_left_out(const struct index_reader *reader)
+{
+    struct artifact_table *table = reader->table;
+    const struct left_out *unnamed = &reader->unnamed, *elsewhere = &reader->elsewhere;
+    const struct artifact_absent *absent = &table->absent;
+    const char *index = reader->index->document, *file;
+    char tensor[TEXT_NAME_CHARS], text[TEXT_NAME_CHARS];
+    if (unnamed->n) {
+        file = table->file_names[unnamed->file];
+        notes_add(
+            &table->notes, "%zu tensor%s %s does not name %s left out%s %s of %s", unnamed->n, unnamed->n == 1 ? "" : "s",
+            index, unnamed->n == 1 ? "is" : "are", unnamed->n == 1 ? ":" : "; the first is",
+            text_escape(unnamed->first->name, unnamed->first->name_length, tensor), text_escape(file, strlen(file), text));
     }
-    metadata_free(listed);
+    if (elsewhere->n) {
+        file = table->file_names[elsewhere->file];
+        notes_add(&table->notes, "%zu tensor%s also in a file that %s does not name for %s, which is not read%s %s in %s",
+                  elsewhere->n, elsewhere->n == 1 ? " is" : "s are", index, elsewhere->n == 1 ? "it" : "them",
+                  elsewhere->n == 1 ? ":" : "; the first is",
+                  text_escape(elsewhere->first->name, elsewhere->first->name_length, tensor),
+                  text_escape(file, strlen(file), text));
+    }
+    if (absent->files.n)
+        notes_add(&table->notes,
+                  "%zu of the %zu files that %s names %s missing, with %zu tensor%s that cannot be loaded%s %s",
+                  absent->files.n, reader->index->n_files, index, absent->files.n == 1 ? "is" : "are", absent->n_tensors,
+                  absent->n_tensors == 1 ? "" : "s", absent->files.n == 1 ? ":" : "; the first is",
+                  text_escape(absent->files.texts[0], strlen(absent->files.texts[0]), text));
+}
+
+/* Both lists are sorted. */
+static void match_files(struct index_reader *reader)
+{
+    struct artifact_table *table = reader->table;
+    const struct shard_index *index = reader->index;
+    uint32_t next = 0;
+    for (size_t i = 0; i < index->n_files; i++) {
+        bool is_there = next < table->n_files && strcmp(index->files[i], table->file_names[next]) == 0;
+        reader->files[i] = is_there ? next++ : MAP_NONE;
+        reader->absent_at[i] = (uint32_t)table->absent.files.n;
+        if (!is_there)
+            notes_add(&table->absent.files, "%s", index->files[i]);
+    }
+}
+
+static int add_by_index(struct artifact_table *table, const struct shard_index *index, struct error *error)
+{
+    struct index_reader reader = {.table = table, .index = index};
+    int failed = map_init_charged(&reader.entries, index->n_entries, error);
+    reader.files = memory_alloc_array(index->n_files, sizeof *reader.files);
+    reader.absent_at = memory_alloc_array(index->n_files, sizeof *reader.absent_at);
+    for (size_t i = 0; i < index->n_entries && !failed; i++)
+        map_add(&reader.entries, index->entries[i].name, index->entries[i].name_length, (uint32_t)i);
+    match_files(&reader);
+    if (!failed && table->absent.files.n) {
+        table->absent.tensors = metadata_array(index->n_entries, sizeof *table->absent.tensors, error);
+        failed = table->absent.tensors ? 0 : -1;
+    }
+    for (size_t i = 0; i < table->n_files && !failed; i++)
+        failed = add_indexed_file(&reader, (uint32_t)i, error);
+    if (!failed)
+        failed = check_entries(&reader, error);
+    if (!failed)
+        note_left_out(&reader);
+    map_fini(&reader.entries);
+    free(reader.files);
+    free(reader.absent_at);
     return failed;
 }
 
@@ -124,10 +232,11 @@ struct artifact_table *artifact_table_build(struct part_header *const *headers, 
     struct artifact_table *table = artifact_table_create(headers, file_names, n_files, n_tensors, n_tensors, error);
     if (!table)
         return NULL;
-    for (size_t i = 0; i < n_files && !failed; i++)
-        failed = add_file(table, (uint32_t)i, error);
-    if (!failed && index)
-        failed = check_index(table, index, error);
+    for (size_t i = 0; i < n_files && !failed && !index; i++)
+        for (size_t k = 0; k < headers[i]->n_tensors && !failed; k++)
+            failed = add_tensor(table, &headers[i]->tensors[k], (uint32_t)i, error);
+    if (index)
+        failed = add_by_index(table, index, error);
     if (!failed)
         return table;
     artifact_table_unref(table);
@@ -149,6 +258,10 @@ void artifact_table_unref(struct artifact_table *table)
         free(table->file_names[i]);
     }
     map_fini(&table->by_name);
+    notes_fini(&table->absent.files);
+    metadata_free(table->absent.tensors);
+    arena_fini(&table->absent_names);
+    notes_fini(&table->notes);
     quota_charge_end(&table->charge);
     metadata_free(table->numbers);
     memory_free(table->layout.missing_shards);

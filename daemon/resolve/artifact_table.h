@@ -16,6 +16,9 @@ struct artifact_table {
     uint32_t *piece_lists, *copies; /* as struct artifact has them */
     uint64_t *numbers;              /* shapes and boxes that no header has; from metadata_alloc() */
     struct map by_name;
+    struct artifact_absent absent;
+    struct arena absent_names;
+    struct notes notes; /* of what was left out */
     uint64_t total_bytes;
     uint64_t document_crc; /* CRC-64 of the index or topology.json; 0 = there is none */
     bool needs_all_files;  /* no table but a finding: these are DCP shards, and other files of the folder count as well */
@@ -27,7 +30,8 @@ struct artifact_table {
     int references;             /* atomic */
 };
 
-/* Of plain artifacts. Takes a reference on every header. index may be NULL; else it must agree with the files. NULL on error: DATA_LOSS naming
+/* Of plain artifacts. Takes a reference on every header. index may be NULL; else it decides: a tensor is in the file that it says,
+ * what it does not name is left out, and what lies in a file that is not among these is absent. NULL on error: DATA_LOSS naming
  * tensor and files, or RESOURCE_EXHAUSTED. */
 struct artifact_table *artifact_table_build(struct part_header *const *headers, const char *const *file_names,
                                             size_t n_files, const struct shard_index *index, struct error *error);

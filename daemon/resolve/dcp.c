@@ -30,72 +30,95 @@ static int fail_json(struct reader *reader)
                 json_error(&reader->json, text));
 }
 
-static int keep_offset(struct reader *reader, struct dcp_entry *entry, uint64_t offset)
+static int keep_number(struct reader *reader, uint64_t number)
 {
     struct dcp_info *info = reader->info;
     if (METADATA_RESERVE(info->numbers, reader->n_numbers, reader->number_capacity, reader->error) < 0)
         return -1;
-    info->numbers[reader->n_numbers++] = offset;
-    entry->rank++;
+    info->numbers[reader->n_numbers++] = number;
     return 0;
 }
 
-static int read_offsets(struct reader *reader, struct dcp_entry *entry)
+/* An array of numbers, one per dimension. */
+static int read_numbers(struct reader *reader, size_t *at, uint32_t *rank)
 {
-    uint64_t offset;
-    entry->offsets_at = reader->n_numbers;
+    uint64_t number;
+    *at = reader->n_numbers;
     if (json_begin_array(&reader->json)) {
-        while (json_next_item(&reader->json) && json_take_u64(&reader->json, &offset)) {
-            if (entry->rank == TENSOR_MAX_RANK) {
-                json_fail(&reader->json, "more than 64 offsets");
+        while (json_next_item(&reader->json) && json_take_u64(&reader->json, &number)) {
+            if (reader->n_numbers - *at == TENSOR_MAX_RANK) {
+                json_fail(&reader->json, "more than 64 dimensions");
                 break;
             }
-            if (keep_offset(reader, entry, offset) < 0)
+            if (keep_number(reader, number) < 0)
                 return -1;
         }
     }
+    *rank = (uint32_t)(reader->n_numbers - *at);
     return json_ok(&reader->json) ? 0 : fail_json(reader);
 }
 
-/* The entry is written like the one before. */
-static int keep_molded(struct reader *reader, struct dcp_entry *entry, const uint64_t *offsets)
+/* The entry is written like the one before, with its offsets first. */
+static int keep_molded(struct reader *reader, struct dcp_entry *entry, const uint64_t *numbers)
 {
+    const struct dcp_entry *before = entry - 1;
+    entry->rank = before->rank;
+    entry->has_shape = before->has_shape;
     entry->offsets_at = reader->n_numbers;
+    entry->shape_at = entry->offsets_at + entry->rank;
     for (size_t i = 0; i < reader->mold.n_numbers; i++)
-        if (keep_offset(reader, entry, offsets[i]) < 0)
+        if (keep_number(reader, numbers[i]) < 0)
             return -1;
     return 0;
+}
+
+/* What is known of one tensor. *is_plain: nothing but the offsets, then perhaps the shape. Of a key that occurs twice the last
+ * one counts, as for the program that has written it. */
+static int read_members(struct reader *reader, struct dcp_entry *entry, bool *is_plain)
+{
+    struct json *json = &reader->json;
+    struct json_string key;
+    uint32_t shape_rank = 0, n_offsets = 0;
+    *is_plain = true;
+    while (json_next_key(json, &key)) {
+        bool is_shape = json_string_is(&key, "global_shape") && json_peek(json) == JSON_ARRAY;
+        if (json_string_is(&key, "saved_offsets")) {
+            if (read_numbers(reader, &entry->offsets_at, &entry->rank) < 0)
+                return -1;
+            *is_plain = *is_plain && !n_offsets;
+            n_offsets++;
+        } else if (is_shape) {
+            if (read_numbers(reader, &entry->shape_at, &shape_rank) < 0)
+                return -1;
+            *is_plain = *is_plain && n_offsets && !entry->has_shape;
+            entry->has_shape = true;
+        } else {
+            *is_plain = false;
+            json_skip(json);
+        }
+    }
+    if (json_ok(json) && !n_offsets)
+        json_fail(json, "a tensor needs saved_offsets");
+    if (json_ok(json) && entry->has_shape && shape_rank != entry->rank)
+        json_fail(json, "global_shape and saved_offsets differ in their number of dimensions");
+    return json_ok(json) ? 0 : fail_json(reader);
 }
 
 static int read_entry(struct reader *reader, struct dcp_entry *entry)
 {
     struct json *json = &reader->json;
-    struct json_string key;
     uint64_t molded[JSON_MOLD_MAX_NUMBERS];
-    bool seen = false, has_others = false;
+    bool is_plain;
     if (json_mold_take(&reader->mold, json, molded))
         return keep_molded(reader, entry, molded);
     if (!json_begin_object(json))
         return fail_json(reader);
     const char *text = json->at - 1;
-    while (json_next_key(json, &key)) {
-        if (!json_string_is(&key, "saved_offsets")) {
-            has_others = true;
-            json_skip(json);
-            continue;
-        }
-        if (seen)
-            json_fail(json, "saved_offsets occurs twice");
-        seen = true;
-        if (json_ok(json) && read_offsets(reader, entry) < 0)
-            return -1;
-    }
-    if (json_ok(json) && !seen)
-        json_fail(json, "a tensor needs saved_offsets");
-    if (!json_ok(json))
-        return fail_json(reader);
+    if (read_members(reader, entry, &is_plain) < 0)
+        return -1;
     json_mold_set(&reader->mold, text, (size_t)(json->at - text));
-    reader->mold.is_set = reader->mold.is_set && !has_others && reader->mold.n_numbers == entry->rank;
+    reader->mold.is_set =
+        reader->mold.is_set && is_plain && reader->mold.n_numbers == entry->rank * (entry->has_shape ? 2 : 1);
     return 0;
 }
 
@@ -121,6 +144,7 @@ struct dcp_info *dcp_info_parse(const char *json, size_t json_bytes, struct erro
     struct reader reader = {.info = memory_alloc(sizeof *reader.info), .error = error};
     json_init(&reader.json, json, json_bytes, &reader.info->arena);
     reader.json.memory_error = error;
+    reader.json.is_lenient = true;
     if (read_document(&reader) == 0)
         return reader.info;
     dcp_info_destroy(reader.info);
@@ -146,13 +170,15 @@ static int map_names(struct dcp_info *info, struct error *error)
         return 0;
     if (map_init_charged(&info->by_name, info->n_entries, error) < 0)
         return -1;
-    info->is_mapped = true;
     for (size_t i = 0; i < info->n_entries; i++) {
         const struct dcp_entry *entry = &info->entries[i];
-        if (map_add(&info->by_name, entry->name, entry->name_length, (uint32_t)i) != MAP_NONE)
-            return fail(error, ERROR_DATA_LOSS, "MALFORMED_SHARDING_INFO", DCP_SHARDING_INFO " names tensor %s twice",
-                        text_escape(entry->name, entry->name_length, text));
+        if (map_add(&info->by_name, entry->name, entry->name_length, (uint32_t)i) == MAP_NONE)
+            continue;
+        map_fini(&info->by_name); /* whoever asks again is told again */
+        return fail(error, ERROR_DATA_LOSS, "MALFORMED_SHARDING_INFO", DCP_SHARDING_INFO " names tensor %s twice",
+                    text_escape(entry->name, entry->name_length, text));
     }
+    info->is_mapped = true;
     return 0;
 }
 

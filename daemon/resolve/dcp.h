@@ -2,9 +2,10 @@
  * begin, and by the names of the files how many ranks and files there are. Pure; bytes in, table out.
  *
  *     __metadata__: {"DCP_SHARDING_INFO": "{\"NAME\": {\"saved_offsets\": [o0, o1, ..]}, ..}", "DCP_VERSION": "1.0", ..}
+ *     newer writers also say the shape of the whole tensor: {"saved_offsets": [..], "global_shape": [n0, n1, ..]}
  *     shard-00001-model-00001-of-00002.safetensors    of rank 1, file 1 of 2; one process writes model-00001-of-00002
  *
- * No shape of a whole tensor is stored: it is the hull of its boxes. Errors are DATA_LOSS. */
+ * Where no shape of the whole tensor is stored, it is the hull of its boxes. Errors are DATA_LOSS. */
 #ifndef RESOLVE_DCP_H
 #define RESOLVE_DCP_H
 
@@ -26,8 +27,9 @@ enum { DCP_MAX_NUMBER = 100000 }; /* of a rank or a file; one that is higher is 
 struct dcp_entry {
     const char *name;
     size_t name_length;
-    size_t offsets_at; /* in numbers */
-    uint32_t rank;     /* how many offsets */
+    size_t offsets_at, shape_at; /* in numbers */
+    uint32_t rank;               /* how many offsets */
+    bool has_shape;              /* of the whole tensor: as many numbers as offsets */
 };
 
 struct dcp_info {

@@ -58,8 +58,9 @@ static int add_record(struct builder *builder, const struct stored_tensor *store
     return 0;
 }
 
-/* Where it begins in the tensor, then its size; NULL on error. */
-static uint64_t *make_box(struct builder *builder, const struct stored_tensor *stored, uint32_t file, struct dcp_info *info)
+/* Where it begins in the tensor, then its size; NULL on error. The tensor's shape grows to hold it, and to what is said of it. */
+static uint64_t *make_box(struct builder *builder, const struct stored_tensor *stored, uint32_t file, struct dcp_info *info,
+                          uint64_t *hull)
 {
     const struct dcp_entry *entry = NULL;
     uint64_t *box = builder->next_number, end;
@@ -77,14 +78,20 @@ static uint64_t *make_box(struct builder *builder, const struct stored_tensor *s
                    "its saved_offsets are more or fewer than its dimensions");
         return NULL;
     }
+    const uint64_t *whole = entry && entry->has_shape ? &info->numbers[entry->shape_at] : NULL;
     builder->next_number += 2 * (size_t)stored->rank;
     for (uint32_t d = 0; d < stored->rank; d++) {
         box[d] = entry ? info->numbers[entry->offsets_at + d] : 0;
         box[stored->rank + d] = stored->shape[d];
-        if (!checked_add(box[d], stored->shape[d], &end)) {
-            fail_array(builder, stored, file, "MALFORMED_SHARDING_INFO", "its saved_offsets are too large for any tensor");
+        if (!checked_add(box[d], stored->shape[d], &end) || (whole && end > whole[d])) {
+            fail_array(builder, stored, file, "MALFORMED_SHARDING_INFO",
+                       whole ? "its saved_offsets lead out of its global_shape"
+                             : "its saved_offsets are too large for any tensor");
             return NULL;
         }
+        if (whole && whole[d] > hull[d])
+            hull[d] = whole[d];
+        hull[d] = end > hull[d] ? end : hull[d];
     }
     return box;
 }
@@ -115,12 +122,9 @@ static int add_stored(struct builder *builder, const struct stored_tensor *store
     if (first < table->n_pieces &&
         check_same_kind(builder, &table->tensors[record], table->pieces[first].file, stored, file) < 0)
         return -1;
-    const uint64_t *box = make_box(builder, stored, file, info);
+    const uint64_t *box = make_box(builder, stored, file, info, builder->hulls[record]);
     if (!box)
         return -1;
-    uint64_t *hull = builder->hulls[record];
-    for (uint32_t d = 0; d < stored->rank; d++)
-        hull[d] = box[d] + box[stored->rank + d] > hull[d] ? box[d] + box[stored->rank + d] : hull[d];
     piece_add(table, stored, file, record, box);
     return 0;
 }
@@ -226,12 +230,26 @@ static size_t join_copies(struct builder *builder, const uint32_t *pieces, size_
     return n_boxes;
 }
 
+enum { SHAPE_CHARS = 120 };
+
+/* "[4096, 64]", cut where it is long. */
+static const char *shape_text(const struct tensor_record *record, char text[SHAPE_CHARS])
+{
+    size_t used = (size_t)snprintf(text, SHAPE_CHARS, "[");
+    for (uint32_t d = 0; d < record->rank && used < SHAPE_CHARS; d++)
+        used +=
+            (size_t)snprintf(text + used, SHAPE_CHARS - used, "%s%llu", d ? ", " : "", (unsigned long long)record->shape[d]);
+    if (used < SHAPE_CHARS)
+        snprintf(text + used, SHAPE_CHARS - used, "]");
+    return text;
+}
+
 static int fail_cover(const struct builder *builder, const struct tensor_record *record, const uint32_t *pieces,
                       enum cover_verdict verdict)
 {
     const struct artifact_table *table = builder->pieces.table;
     const size_t *pair = builder->cover.pair;
-    char name[TEXT_NAME_CHARS], one[TEXT_NAME_CHARS], two[TEXT_NAME_CHARS];
+    char name[TEXT_NAME_CHARS], one[TEXT_NAME_CHARS], two[TEXT_NAME_CHARS], shape[SHAPE_CHARS];
     text_escape(record->name, record->name_length, name);
     if (verdict == COVER_NO_MEMORY)
         return -1;
@@ -244,8 +262,8 @@ static int fail_cover(const struct builder *builder, const struct tensor_record 
              name_of_file(builder, table->pieces[pieces[pair[1]]].file, two));
     else
         fail(builder->error, ERROR_DATA_LOSS, "SHARDS_INCOMPLETE",
-             "tensor %s: its boxes leave a gap in what they span, from %s on: a shard is missing or damaged", name,
-             name_of_file(builder, table->pieces[pieces[0]].file, one));
+             "tensor %s: its boxes leave a gap in its shape of %s, from %s on: a shard is missing or damaged", name,
+             shape_text(record, shape), name_of_file(builder, table->pieces[pieces[0]].file, one));
     return error_note(builder->error, "tensor", "%.*s", (int)record->name_length, record->name);
 }
 
@@ -291,10 +309,11 @@ static bool is_in_file(const struct artifact_table *table, const struct tensor_r
     return false;
 }
 
-static int fail_index(const char *name, size_t length, const char *complaint, const char *file, struct error *error)
+static int fail_index(const struct shard_index *index, const char *name, size_t length, const char *complaint,
+                      const char *file, struct error *error)
 {
     char tensor[TEXT_NAME_CHARS], text[TEXT_NAME_CHARS];
-    return fail(error, ERROR_DATA_LOSS, "INDEX_DISAGREES", SHARD_INDEX_NAME " and the shards disagree: tensor %s %s %s",
+    return fail(error, ERROR_DATA_LOSS, "INDEX_DISAGREES", "%s and the shards disagree: tensor %s %s %s", index->document,
                 text_escape(name, length, tensor), complaint, text_escape(file, strlen(file), text));
 }
 
@@ -305,7 +324,7 @@ static int check_index(const struct artifact_table *table, const struct shard_in
         const struct shard_entry *entry = &index->entries[i];
         uint32_t found = map_find(&table->by_name, entry->name, entry->name_length);
         if (found == MAP_NONE || !is_in_file(table, &table->tensors[found], index->files[entry->file]))
-            return fail_index(entry->name, entry->name_length, "is not in", index->files[entry->file], error);
+            return fail_index(index, entry->name, entry->name_length, "is not in", index->files[entry->file], error);
     }
     if (index->n_entries == table->n_tensors)
         return 0;
@@ -320,7 +339,7 @@ static int check_index(const struct artifact_table *table, const struct shard_in
     metadata_free(listed);
     const struct tensor_record *record = &table->tensors[missing];
     const char *file = table->file_names[table->pieces[table->piece_lists[record->first_piece]].file];
-    return fail_index(record->name, record->name_length, "is not in the index but in", file, error);
+    return fail_index(index, record->name, record->name_length, "is not in the index but in", file, error);
 }
 
 static int fill_from_shards(struct builder *builder, const struct shard_index *index)

@@ -14,11 +14,19 @@
 #include "resolve/activation_store.h"
 #include "resolve/artifact_table.h"
 #include "resolve/dcp.h"
+#include "resolve/part_names.h"
 #include "resolve/safetensors.h"
 
 enum { MAX_FILES = 10000 }; /* a file on disk costs two descriptors for the artifact's life */
 
-/* --- the index document --- */
+/* --- the part files --- */
+
+static void free_names(char **names, size_t n_names)
+{
+    for (size_t i = 0; i < n_names; i++)
+        free(names[i]);
+    free(names);
+}
 
 /* Where nothing can be listed, nothing is. */
 static int list_names(struct source *source, char ***names, size_t *n_names, struct error *error)
@@ -29,115 +37,40 @@ static int list_names(struct source *source, char ***names, size_t *n_names, str
     return failed && error->code == ERROR_UNIMPLEMENTED ? 0 : failed;
 }
 
-/* A link that leads nowhere is listed but cannot be opened. Without this check a document that is one would be taken for
- * none, and whatever parts are there for the whole. */
-static int fail_if_listed(struct source *source, const char *const *documents, size_t n_documents, struct error *error)
+int discovery_list(struct discovery *discovery, struct error *error)
 {
-    char **names;
-    size_t n_names;
-    const char *listed = NULL;
-    int failed = list_names(source, &names, &n_names, error);
-    for (size_t i = 0; i < n_names; i++) {
-        for (size_t k = 0; k < n_documents; k++)
-            listed = strcmp(names[i], documents[k]) == 0 ? documents[k] : listed;
-        free(names[i]);
-    }
-    free(names);
-    return failed || !listed ? failed : fail(error, ERROR_NOT_FOUND, "DANGLING_LINK", "%s leads to no file", listed);
-}
-
-/* Opens the first of these that the directory has; `documents` ends before *found. */
-static int open_first(struct discovery *discovery, const char *const *documents, size_t n_documents, size_t *found,
-                      struct error *error)
-{
-    size_t file;
-    for (*found = 0; *found < n_documents; ++*found) {
-        if (source_add_file(discovery->index_source, documents[*found], &file, error) == 0)
-            return 0;
-        /* a server that lists nothing may hide what is not there behind "forbidden"; then the checkpoint itself must be
-         * readable */
-        if (!source_may_be_absent(discovery->source, error))
-            return -1;
-    }
-    return 0;
-}
-
-/* Opens topology.json, or the index document, when the directory has one. */
-static int open_index(struct discovery *discovery, const struct source_options *options, struct error *error)
-{
-    const char *const documents[] = {TOPOLOGY_NAME, discovery->format->index_name};
-    enum { N_DOCUMENTS = sizeof documents / sizeof documents[0] };
-    size_t found;
-    if (source_open_beside(discovery->source, options, &discovery->index_source, error) < 0 ||
-        open_first(discovery, documents, N_DOCUMENTS, &found, error) < 0)
-        return -1;
-    discovery->is_topology = found == 0;
-    if (found == N_DOCUMENTS) {
-        source_unref(discovery->index_source);
-        discovery->index_source = NULL;
-    }
-    return found ? fail_if_listed(discovery->source, documents, found, error) : 0;
-}
-
-int discovery_need_document(struct discovery *discovery, struct lookup *lookup, struct error *error)
-{
-    struct source *source = discovery->index_source;
-    struct document *text = &discovery->index_text;
-    bool is_topology = discovery->is_topology;
-    const char *name = is_topology ? TOPOLOGY_NAME : discovery->format->index_name;
-    if (discovery->index || discovery->topology || !source)
+    if (discovery->is_listed)
         return 0;
-    static const struct document_kind topology = {"a topology", TOPOLOGY_MAX_BYTES, "MALFORMED_TOPOLOGY"},
-                                      index = {"an index", SHARD_INDEX_MAX_BYTES, "MALFORMED_INDEX"};
-    if (document_read(lookup, source, 0, is_topology ? &topology : &index, text, error) < 0)
-        return document_prefix(error, name);
-    if (is_topology)
-        discovery->topology = topology_parse(text->text, text->bytes, error);
-    else
-        discovery->index = shard_index_parse(text->text, text->bytes, error);
-    if (!discovery->index && !discovery->topology)
-        return document_prefix(error, name);
-    document_keep(lookup, source, 0, text);
-    return 0;
+    int failed = list_names(discovery->source, &discovery->listed, &discovery->n_listed, error);
+    discovery->is_listed = !failed;
+    return failed;
 }
 
-/* --- the part files --- */
+static void forget_listing(struct discovery *discovery)
+{
+    free_names(discovery->listed, discovery->n_listed);
+    discovery->listed = NULL;
+    discovery->n_listed = 0;
+    discovery->is_listed = false;
+}
 
-static int add_file(struct source *source, const char *name, struct error *error)
+int discovery_add_file(struct discovery *discovery, const char *name, struct error *error)
 {
     size_t file;
-    if (source->n_files == MAX_FILES)
+    if (discovery->source->n_files == MAX_FILES)
         return fail(error, ERROR_UNIMPLEMENTED, "TOO_MANY_FILES", "more than %d part files", MAX_FILES);
-    return source_add_file(source, name, &file, error);
+    return source_add_file(discovery->source, name, &file, error);
 }
 
-static int add_files(struct source *source, const char *const *names, size_t n_names, struct error *error)
+int discovery_add_files(struct discovery *discovery, const char *const *names, size_t n_names, struct error *error)
 {
-    if (source_expect(source, names, n_names, error) < 0)
+    if (source_expect(discovery->source, names, n_names, error) < 0)
         return -1;
     for (size_t i = 0; i < n_names; i++) {
-        if (add_file(source, names[i], error) < 0)
+        if (discovery_add_file(discovery, names[i], error) < 0)
             return document_prefix(error, names[i]);
     }
     return 0;
-}
-
-static int add_indexed_files(struct discovery *discovery, struct lookup *lookup, struct error *error)
-{
-    const struct source_identity *identity = discovery_index_identity(discovery);
-    struct artifact_table *hint = NULL;
-    if (lookup_cache(lookup, discovery->index_source, 0) && !lookup->fresh)
-        hint = header_cache_find_table(lookup->cache, identity, sizeof *identity);
-    if (hint) {
-        int failed = add_files(discovery->source, (const char *const *)hint->file_names, hint->n_files, error);
-        artifact_table_unref(hint);
-        return failed;
-    }
-    if (discovery_need_document(discovery, lookup, error) < 0)
-        return -1;
-    if (discovery->topology)
-        return add_files(discovery->source, discovery->topology->files, discovery->topology->n_files, error);
-    return add_files(discovery->source, discovery->index->files, discovery->index->n_files, error);
 }
 
 static bool is_wanted(const struct discovery *discovery, const char *name)
@@ -147,33 +80,16 @@ static bool is_wanted(const struct discovery *discovery, const char *name)
     return activation_parse_segment(name, ACTIVATION_SEALED, &number) && number >= run->first && number <= run->last;
 }
 
-/* Every part file of the folder that is not there yet, in the order of names. Returns -1 or sets how many there are in all. */
-static int add_listed(struct discovery *discovery, char *const *names, size_t n_names, size_t *n_parts, struct error *error)
+const char **discovery_listed_parts(const struct discovery *discovery, size_t *n_parts)
 {
-    struct source *source = discovery->source;
-    struct map known;
-    int failed = 0;
+    const char **parts = memory_alloc_array(discovery->n_listed + 1, sizeof *parts);
     *n_parts = 0;
-    map_init(&known, source->n_files);
-    for (size_t i = 0; i < source->n_files; i++)
-        map_add(&known, source->files[i].name, strlen(source->files[i].name), 0);
-    for (size_t i = 0; i < n_names && !failed; i++) {
-        const char *const name = names[i];
-        if (!discovery->format->probe(name) || (discovery->is_run && !is_wanted(discovery, name)))
-            continue;
-        ++*n_parts;
-        if (map_find(&known, name, strlen(name)) == MAP_NONE)
-            failed = add_files(source, &name, 1, error);
+    for (size_t i = 0; i < discovery->n_listed; i++) {
+        const char *name = discovery->listed[i];
+        if (discovery->format->probe(name) && (!discovery->is_run || is_wanted(discovery, name)))
+            parts[(*n_parts)++] = name;
     }
-    map_fini(&known);
-    return failed;
-}
-
-static void free_names(char **names, size_t n_names)
-{
-    for (size_t i = 0; i < n_names; i++)
-        free(names[i]);
-    free(names);
+    return parts;
 }
 
 /* --- stores of activations --- */
@@ -196,7 +112,7 @@ static int add_host(struct discovery *discovery, const char *host, const struct 
         ++*n_parts;
         char *name = memory_print("%s/%s", host, names[i]);
         const char *const one = name;
-        failed = add_files(discovery->source, &one, 1, error);
+        failed = discovery_add_files(discovery, &one, 1, error);
         free(name);
     }
     free_names(names, n_names);
@@ -216,7 +132,7 @@ static int add_remote_hosts(struct discovery *discovery, size_t *n_parts, struct
             segments[n_segments++] = names[i];
     }
     if (!failed)
-        failed = add_files(discovery->source, segments, n_segments, error);
+        failed = discovery_add_files(discovery, segments, n_segments, error);
     *n_parts += n_segments;
     free(segments);
     free_names(names, n_names);
@@ -224,16 +140,15 @@ static int add_remote_hosts(struct discovery *discovery, size_t *n_parts, struct
 }
 
 /* A folder without tensors of its own may be a store, whose hosts have a folder each. */
-static int add_hosts(struct discovery *discovery, char *const *names, size_t n_names, const struct source_options *options,
-                     size_t *n_parts, struct error *error)
+static int add_hosts(struct discovery *discovery, const struct source_options *options, size_t *n_parts, struct error *error)
 {
     int failed = 0;
     if (discovery->source->ops->list_folders)
         return add_remote_hosts(discovery, n_parts, error);
-    for (size_t i = 0; i < n_names && !failed; i++) {
+    for (size_t i = 0; i < discovery->n_listed && !failed; i++) {
         uint32_t host;
-        if (activation_parse_host(names[i], &host))
-            failed = add_host(discovery, names[i], options, n_parts, error);
+        if (activation_parse_host(discovery->listed[i], &host))
+            failed = add_host(discovery, discovery->listed[i], options, n_parts, error);
     }
     return failed;
 }
@@ -278,30 +193,120 @@ static int fail_many_segments(const struct discovery *discovery, struct error *e
     return -1;
 }
 
+/* --- all there are --- */
+
+/* Every rank has tensors of its own under the same names: together they are no checkpoint. */
+static int check_ranks(const struct discovery *discovery, const char *const *names, size_t n_names, struct error *error)
+{
+    const char *reference = discovery->source->reference, *first;
+    char text[TEXT_NAME_CHARS], file[TEXT_NAME_CHARS];
+    bool have_parts;
+    uint32_t n_ranks = part_names_count_ranks(names, n_names, &first, &have_parts);
+    if (n_ranks < 2)
+        return 0;
+    text_escape(reference, strlen(reference), text);
+    text_escape(first, strlen(first), file);
+    return fail(
+        error, ERROR_FAILED_PRECONDITION, "SHARDED_STATE",
+        "%s is vLLM's sharded_state: files of %u tensor-parallel ranks, each with its own part of every tensor. Name "
+        "the file of one rank: %s/%s%s. --tp-rank does not choose among them",
+        text, n_ranks, text, file, have_parts ? ", or a folder that has the parts of one rank and no others" : "");
+}
+
+/* What was left out of the list by its name. */
+static void note_variants(struct discovery *discovery, const char *const *names, size_t n_names)
+{
+    char file[TEXT_NAME_CHARS];
+    if (n_names)
+        notes_add(&discovery->notes,
+                  n_names == 1
+                      ? "%s is another variant of the same weights and is not read; a reference to that file reads it"
+                      : "%s and %zu others are another variant of the same weights and are not read; a reference to "
+                        "one of the files reads it",
+                  text_escape(names[0], strlen(names[0]), file), n_names - 1);
+}
+
+/* A link that leads nowhere is no obstacle beside files that are known to be all there. `missing` is what opening it said. */
+static int judge_dangling(struct discovery *discovery, const char *dangling, const char *const *names, size_t n_names,
+                          const struct error *missing, struct error *error)
+{
+    char file[TEXT_NAME_CHARS];
+    if (!dangling)
+        return 0;
+    if (!part_names_have_set(names, n_names)) {
+        *error = *missing;
+        return document_prefix(error, dangling);
+    }
+    notes_add(&discovery->notes, "%s leads to no file and is not read", text_escape(dangling, strlen(dangling), file));
+    return 0;
+}
+
+/* These, without those that are folders. Compacts the list to what is there. */
+static int add_parts(struct discovery *discovery, const char **names, size_t *n_names, struct error *error)
+{
+    struct error missing = {0};
+    const char *dangling = NULL;
+    size_t n_there = 0;
+    if (source_expect(discovery->source, names, *n_names, error) < 0)
+        return -1;
+    for (size_t i = 0; i < *n_names; i++) {
+        if (discovery_add_file(discovery, names[i], error) == 0) {
+            names[n_there++] = names[i];
+        } else if (error->code == ERROR_NOT_FOUND && !discovery->is_run) {
+            dangling = dangling ? dangling : names[i];
+            missing = *error;
+        } else if (error->kind != ERROR_KIND_IS_A_FOLDER) {
+            return document_prefix(error, names[i]);
+        }
+    }
+    *n_names = n_there;
+    return judge_dangling(discovery, dangling, names, n_there, &missing, error);
+}
+
+/* Of the folder itself. */
+static int add_listed(struct discovery *discovery, size_t *n_parts, struct error *error)
+{
+    size_t n_all;
+    const char **names = discovery_listed_parts(discovery, &n_all);
+    int failed = 0;
+    *n_parts = discovery->is_run ? n_all : part_names_drop_variants(names, n_all);
+    note_variants(discovery, names + *n_parts, n_all - *n_parts);
+    if (!discovery->is_run)
+        failed = check_ranks(discovery, names, *n_parts, error);
+    if (!failed)
+        failed = add_parts(discovery, names, n_parts, error);
+    if (!failed && !discovery->is_run)
+        discovery->gap = part_names_find_gap(names, *n_parts);
+    free(names);
+    return failed;
+}
+
+static int fail_nothing(const struct discovery *discovery, struct error *error)
+{
+    char text[TEXT_NAME_CHARS], strangers[2 * TEXT_NAME_CHARS] = "";
+    const struct format *format = discovery->format;
+    const char *reference = discovery->is_run ? discovery->run_reference : discovery->source->reference;
+    text_escape(reference, strlen(reference), text);
+    if (discovery->is_run)
+        return fail(error, ERROR_NOT_FOUND, "NO_CHECKPOINT", "%s holds no segment from %u to %u", text, discovery->run.first,
+                    discovery->run.last);
+    describe_strangers(discovery->listed, discovery->n_listed, strangers, sizeof strangers);
+    return fail(error, ERROR_NOT_FOUND, "NO_CHECKPOINT", "%s holds no " TOPOLOGY_NAME ", no %s and no %s file%s", text,
+                format->index_names[0], format->pattern, strangers);
+}
+
 static int add_all_files(struct discovery *discovery, const struct source_options *options, struct error *error)
 {
-    char **names, text[TEXT_NAME_CHARS], strangers[2 * TEXT_NAME_CHARS] = "";
-    size_t n_names, n_parts = 0;
-    const struct format *format = discovery->format;
-    int failed = list_names(discovery->source, &names, &n_names, error);
+    size_t n_parts = 0;
+    int failed = discovery_list(discovery, error);
     if (!failed)
-        failed = add_listed(discovery, names, n_names, &n_parts, error);
+        failed = add_listed(discovery, &n_parts, error);
     if (!failed && !n_parts)
-        failed = add_hosts(discovery, names, n_names, options, &n_parts, error);
-    if (!failed && !n_parts)
-        describe_strangers(names, n_names, strangers, sizeof strangers);
-    free_names(names, n_names);
+        failed = add_hosts(discovery, options, &n_parts, error);
     discovery->has_all_files = true;
     if (failed)
         return fail_many_segments(discovery, error);
-    if (n_parts)
-        return 0;
-    const char *reference = discovery->source->reference;
-    if (discovery->is_run)
-        return fail(error, ERROR_NOT_FOUND, "NO_CHECKPOINT", "%s holds no segment from %u to %u",
-                    text_escape(reference, strlen(reference), text), discovery->run.first, discovery->run.last);
-    return fail(error, ERROR_NOT_FOUND, "NO_CHECKPOINT", "%s holds no " TOPOLOGY_NAME ", no %s and no %s file%s",
-                text_escape(reference, strlen(reference), text), format->index_name, format->pattern, strangers);
+    return n_parts ? 0 : fail_nothing(discovery, error);
 }
 
 /* --- shards --- */
@@ -321,16 +326,35 @@ static int add_numbered(struct discovery *discovery, char *const *names, size_t 
     return 0;
 }
 
+/* Every part file of the folder that is not there yet, in the order of names. */
+static int add_others(struct discovery *discovery, struct error *error)
+{
+    struct source *source = discovery->source;
+    struct map known;
+    size_t n_names;
+    const char **names = discovery_listed_parts(discovery, &n_names);
+    int failed = 0;
+    map_init(&known, source->n_files);
+    for (size_t i = 0; i < source->n_files; i++)
+        map_add(&known, source->files[i].name, strlen(source->files[i].name), 0);
+    for (size_t i = 0; i < n_names && !failed; i++)
+        if (map_find(&known, names[i], strlen(names[i])) == MAP_NONE)
+            failed = discovery_add_files(discovery, &names[i], 1, error);
+    map_fini(&known);
+    free(names);
+    return failed;
+}
+
 int discovery_add_shards(struct discovery *discovery, struct error *error)
 {
     struct source *source = discovery->source;
     char **names, text[TEXT_NAME_CHARS];
-    size_t n_names, n_parts;
+    size_t n_names;
     discovery->has_all_files = true;
-    int failed = source_list(source, &names, &n_names, error);
+    int failed = source_list(source, &discovery->listed, &discovery->n_listed, error);
     if (!failed) {
-        failed = add_listed(discovery, names, n_names, &n_parts, error);
-        free_names(names, n_names);
+        failed = add_others(discovery, error);
+        forget_listing(discovery);
         return failed;
     }
     if (error->code != ERROR_UNIMPLEMENTED)
@@ -339,7 +363,7 @@ int discovery_add_shards(struct discovery *discovery, struct error *error)
         return fail(error, ERROR_FAILED_PRECONDITION, "SHARDS_NOT_LISTED",
                     "%s holds shards of a distributed checkpoint, but its files cannot be listed: it needs a %s that names "
                     "them",
-                    text_escape(source->reference, strlen(source->reference), text), discovery->format->index_name);
+                    text_escape(source->reference, strlen(source->reference), text), discovery->format->index_names[0]);
     const char **known = memory_alloc_array(source->n_files, sizeof *known);
     for (size_t i = 0; i < source->n_files; i++)
         known[i] = source->files[i].name;
@@ -350,17 +374,10 @@ int discovery_add_shards(struct discovery *discovery, struct error *error)
     return failed;
 }
 
-int discover(const char *reference, const struct source_options *options, struct lookup *lookup, struct discovery *discovery,
-             struct error *error)
+static int find_files(struct discovery *discovery, const struct source_options *options, struct lookup *lookup,
+                      struct error *error)
 {
-    *discovery = (struct discovery){.format = formats[0], .run = {1, ACTIVATION_MAX_SEGMENT}};
-    if (activation_store_open(reference, options, &discovery->source, &discovery->is_run, &discovery->run, error) < 0)
-        return -1;
     struct source *source = discovery->source;
-    if (discovery->is_run) {
-        struct activation_run *run = &discovery->run;
-        discovery->run_reference = memory_print("%s/segment_%06u-%06u", source->reference, run->first, run->last);
-    }
     if (discovery->is_run && !source->is_single_file)
         return add_all_files(discovery, options, error);
     const char *slash = strrchr(source->reference, '/'), *single = NULL;
@@ -369,15 +386,24 @@ int discover(const char *reference, const struct source_options *options, struct
     for (size_t i = 1; single && i < n_formats; i++)
         discovery->format = formats[i]->probe(single) ? formats[i] : discovery->format;
     if (single)
-        return add_files(source, &single, 1, error);
-    if (open_index(discovery, options, error) < 0)
+        return discovery_add_files(discovery, &single, 1, error);
+    int found = discover_by_document(discovery, options, lookup, error);
+    return found ? (found < 0 ? -1 : 0) : add_all_files(discovery, options, error);
+}
+
+int discover(const char *reference, const struct source_options *options, struct lookup *lookup, struct discovery *discovery,
+             struct error *error)
+{
+    *discovery = (struct discovery){.format = formats[0], .run = {1, ACTIVATION_MAX_SEGMENT}};
+    if (activation_store_open(reference, options, &discovery->source, &discovery->is_run, &discovery->run, error) < 0)
         return -1;
-    if (discovery->index_source)
-        return add_indexed_files(discovery, lookup, error);
-    if (add_file(source, discovery->format->single_name, error) == 0)
-        return 0;
-    return error->code == ERROR_NOT_FOUND ? add_all_files(discovery, options, error)
-                                          : document_prefix(error, discovery->format->single_name);
+    if (discovery->is_run) {
+        struct activation_run *run = &discovery->run;
+        discovery->run_reference = memory_print("%s/segment_%06u-%06u", discovery->source->reference, run->first, run->last);
+    }
+    int failed = find_files(discovery, options, lookup, error);
+    forget_listing(discovery);
+    return failed;
 }
 
 void discovery_fini(struct discovery *discovery)
@@ -385,6 +411,10 @@ void discovery_fini(struct discovery *discovery)
     source_unref(discovery->source);
     source_unref(discovery->index_source);
     free(discovery->run_reference);
+    free(discovery->gap);
+    forget_listing(discovery);
+    notes_fini(&discovery->absent);
+    notes_fini(&discovery->notes);
     shard_index_destroy(discovery->index);
     topology_destroy(discovery->topology);
     document_free(&discovery->index_text);

@@ -1,5 +1,8 @@
 /* The first step of resolving: which files a checkpoint is made of, by topology.json, by its index document, by the name of
- * its only file, or all there are. Opens them; reads nothing but documents. Blocks. */
+ * its only file, or all there are. Opens them; reads nothing but documents. Blocks.
+ *
+ * Files that an index names need not all be there (`absent`). One of which none is there is passed over where there is something
+ * else: the only file, or one complete set. */
 #ifndef RESOLVE_DISCOVER_H
 #define RESOLVE_DISCOVER_H
 
@@ -7,6 +10,7 @@
 #include "resolve/document.h"
 #include "resolve/format.h"
 #include "resolve/manifest.h"
+#include "resolve/notes.h"
 #include "resolve/shard_index.h"
 #include "resolve/topology.h"
 
@@ -16,15 +20,33 @@ struct discovery {
     const struct format *format;
     struct source *source;       /* with the part files in artifact order */
     struct source *index_source; /* with topology.json or the index as its only file; NULL = there is neither */
+    const char *document_name;   /* static: of that file; NULL = there is neither */
     bool is_topology;            /* it is topology.json */
     bool is_run;                 /* of a store of activations these segments count, and nothing else */
     struct activation_run run;
-    char *run_reference;       /* then, as source->reference is shown */
-    bool has_all_files;        /* every part file of the folder counts, and is there */
+    char *run_reference; /* then, as source->reference is shown */
+    bool has_all_files;  /* every part file of the folder counts, and is there */
+    char *gap;           /* then: the first file that one of the sets lacks which say how many they are; NULL = none */
+    struct notes absent; /* files that the index names and that are not there, in its order */
+    struct notes notes;  /* what is said of how it was found */
+    char **listed;       /* the folder's names, once it was listed; none where nothing can be */
+    size_t n_listed;
+    bool is_listed;
     struct topology *topology; /* parsed only when needed, as is the index; the table may have taken its numbers */
     struct shard_index *index;
     struct document index_text; /* which they borrow */
 };
+
+/* A file that is to be there. */
+int discovery_add_file(struct discovery *discovery, const char *name, struct error *error);
+int discovery_add_files(struct discovery *discovery, const char *const *names, size_t n_names, struct error *error);
+int discovery_list(struct discovery *discovery, struct error *error); /* once; where nothing can be listed, nothing is */
+/* The part files of the listing, borrowed; the caller frees the array. */
+const char **discovery_listed_parts(const struct discovery *discovery, size_t *n_parts);
+
+/* Of a folder: 1 = its document, or the name of its only file, has told; 0 = there is neither. discover_index.c */
+int discover_by_document(struct discovery *discovery, const struct source_options *options, struct lookup *lookup,
+                         struct error *error);
 
 int discover(const char *reference, const struct source_options *options, struct lookup *lookup, struct discovery *discovery,
              struct error *error);

@@ -40,6 +40,17 @@ void format_help_fini(struct format_help *help)
     *help = (struct format_help){0};
 }
 
+bool part_name_is_below(const char *name, size_t length)
+{
+    const char *end = name + length, *slash;
+    if (length >= PATH_MAX)
+        return false;
+    for (; (slash = memchr(name, '/', (size_t)(end - name))) != NULL; name = slash + 1)
+        if (!part_name_is_plain(name, (size_t)(slash - name)))
+            return false;
+    return part_name_is_plain(name, (size_t)(end - name));
+}
+
 bool part_name_is_plain(const char *name, size_t length)
 {
     return length && length <= NAME_MAX && name[0] != '.' && !memchr(name, '/', length) && !memchr(name, '\0', length);

@@ -51,6 +51,8 @@ void part_header_unref(struct part_header *header); /* accepts NULL */
 
 /* Whether a document may name a part file so: in the same folder, not hidden, and no way out of it. */
 bool part_name_is_plain(const char *name, size_t length);
+/* The same one or more folders below, "vision/tower.safetensors": every component is plain. */
+bool part_name_is_below(const char *name, size_t length);
 
 struct source_format;
 
@@ -68,7 +70,9 @@ enum { FORMAT_MAX_FIRST_BYTES = 64 };
 
 struct format {
     const char *name;
-    const char *single_name, *index_name;      /* of the only file of a folder, and of the document that names all of them */
+    /* Of the only file of a folder, and of the document that names all of them: pairs, the first of which is looked for first
+     * and is the one that is written. NULL-terminated. */
+    const char *const *single_names, *const *index_names;
     const char *pattern;                       /* of the files' names, for people */
     const struct source_format *source_format; /* what stores ask about names */
     bool (*probe)(const char *file_name);      /* whether a file of that name in a folder is one of the checkpoint's */

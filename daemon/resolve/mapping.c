@@ -55,7 +55,7 @@ static int note_tensor(struct error *error, const char *name, size_t length)
     return error_note(error, "tensor", "%.*s", (int)length, name);
 }
 
-static int fail_unknown(const struct mapping_builder *builder, const struct view_item *item)
+static int fail_misnamed(const struct mapping_builder *builder, const struct view_item *item)
 {
     char name[TEXT_NAME_CHARS], near[TEXT_NAME_CHARS], reference[TEXT_NAME_CHARS];
     const char *nearest = nearest_name(builder->artifact, item->name, item->name_length);
@@ -68,6 +68,27 @@ static int fail_unknown(const struct mapping_builder *builder, const struct view
         fail(builder->error, ERROR_NOT_FOUND, "TENSOR_NOT_FOUND", "tensor %s is not in %s; did you mean %s?", name,
              reference, text_escape(nearest, strlen(nearest), near));
     return note_tensor(builder->error, item->name, item->name_length);
+}
+
+/* It is known by its name alone. */
+static int fail_absent(const struct mapping_builder *builder, const struct absent_tensor *absent)
+{
+    const char *file = artifact_absent(builder->artifact)->files.texts[absent->file];
+    char name[TEXT_NAME_CHARS], text[TEXT_NAME_CHARS];
+    fail(builder->error, ERROR_NOT_FOUND, "FILE_MISSING", "tensor %s is in %s, which is not there",
+         text_escape(absent->name, absent->name_length, name), text_escape(file, strlen(file), text));
+    error_note(builder->error, "file", "%s", file);
+    return note_tensor(builder->error, absent->name, absent->name_length);
+}
+
+static int fail_unknown(const struct mapping_builder *builder, const struct view_item *item)
+{
+    const struct artifact_absent *absent = artifact_absent(builder->artifact);
+    for (size_t i = 0; i < absent->n_tensors; i++)
+        if (absent->tensors[i].name_length == item->name_length &&
+            memcmp(absent->tensors[i].name, item->name, item->name_length) == 0)
+            return fail_absent(builder, &absent->tensors[i]);
+    return fail_misnamed(builder, item);
 }
 
 /* Views mostly keep the artifact's order, so the tensor behind the last one is tried before the map. */
@@ -361,6 +382,8 @@ struct mapping *mapping_build(const struct view_spec *view, struct artifact *art
         fail(error, ERROR_INVALID_ARGUMENT, "EMPTY_VIEW", "the view names no tensor");
         return NULL;
     }
+    if (view->whole && artifact_check_complete(artifact, error) < 0)
+        return NULL;
     bool may_be_natural = view->placement == PLACEMENT_SOURCE;
     if ((!view->align_bytes && !may_be_natural) || view->align_bytes & (view->align_bytes - 1) ||
         view->align_bytes > VIEW_MAX_ALIGN) {

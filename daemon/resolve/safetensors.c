@@ -488,10 +488,13 @@ static bool is_part(const char *file_name)
     return file_name[0] != '.' && source_format_safetensors.is_part(file_name);
 }
 
+const char *const safetensors_single_names[] = {SAFETENSORS_SINGLE_NAME, SAFETENSORS_DIFFUSION_NAME, NULL};
+const char *const safetensors_index_names[] = {SHARD_INDEX_NAME, SHARD_INDEX_DIFFUSION_NAME, NULL};
+
 const struct format format_safetensors = {
     .name = "safetensors",
-    .single_name = SAFETENSORS_SINGLE_NAME,
-    .index_name = SHARD_INDEX_NAME,
+    .single_names = safetensors_single_names,
+    .index_names = safetensors_index_names,
     .pattern = "*" SAFETENSORS_SUFFIX,
     .probe = is_part,
     .source_format = &source_format_safetensors,

@@ -10,12 +10,14 @@
 
 #define SAFETENSORS_SUFFIX ".safetensors"
 #define SAFETENSORS_SINGLE_NAME "model.safetensors" /* of a checkpoint of one file */
+#define SAFETENSORS_DIFFUSION_NAME "diffusion_pytorch_model.safetensors"
 /* For files of other programs. */
 #define SAFETENSORS_CONVERT_HINT                                                                                            \
     "convert it with save_pretrained(FOLDER) of transformers, or safetensors.torch.save_file(torch.load(..), ..)"
 enum { SAFETENSORS_MAX_HEADER_BYTES = 100000000 };
 
 extern const struct format format_safetensors;
+extern const char *const safetensors_single_names[], *const safetensors_index_names[]; /* pairs, NULL-terminated */
 
 /* First 8 bytes -> length of the JSON, checked against the limit and the file's size. */
 int safetensors_header_length(const unsigned char *first, uint64_t file_bytes, uint64_t *json_bytes, struct error *error);

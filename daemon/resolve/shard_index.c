@@ -54,9 +54,9 @@ static int add_entry(struct reader *reader, const struct json_string *name, cons
 {
     struct shard_index *index = reader->index;
     char tensor[TEXT_NAME_CHARS], text[TEXT_NAME_CHARS];
-    if (!part_name_is_plain(file->text, file->length))
+    if (!part_name_is_below(file->text, file->length))
         return fail(reader->error, ERROR_DATA_LOSS, "MALFORMED_INDEX",
-                    "weight_map sends tensor %s to \"%s\"; a part file is a plain name in the same folder",
+                    "weight_map sends tensor %s to \"%s\"; a part file lies in the same folder or below it",
                     text_escape(name->text, name->length, tensor), text_escape(file->text, file->length, text));
     uint32_t number;
     if (METADATA_RESERVE(index->entries, index->n_entries, reader->entry_capacity, reader->error) < 0 ||
@@ -92,9 +92,8 @@ static int read_document(struct reader *reader)
             json_skip(&reader->json);
             continue;
         }
-        if (seen)
-            return fail(reader->error, ERROR_DATA_LOSS, "MALFORMED_INDEX", "weight_map occurs twice");
         seen = true;
+        reader->index->n_entries = 0; /* of an earlier one */
         if (read_weight_map(reader) < 0)
             return -1;
     }
@@ -106,21 +105,22 @@ static int read_document(struct reader *reader)
     return 0;
 }
 
-static int check_names(const struct reader *reader)
+/* Each name once, at its first place, with its last file. */
+static int join_names(const struct reader *reader)
 {
-    const struct shard_index *index = reader->index;
-    char tensor[TEXT_NAME_CHARS];
+    struct shard_index *index = reader->index;
     struct map names;
-    size_t i = 0;
+    size_t n_kept = 0;
     if (map_init_charged(&names, index->n_entries, reader->error) < 0)
         return -1;
-    while (i < index->n_entries && map_add(&names, index->entries[i].name, index->entries[i].name_length, 0) == MAP_NONE)
-        i++;
+    for (size_t i = 0; i < index->n_entries; i++) {
+        const struct shard_entry *entry = &index->entries[i];
+        uint32_t first = map_add(&names, entry->name, entry->name_length, (uint32_t)n_kept);
+        index->entries[first == MAP_NONE ? n_kept++ : first] = *entry;
+    }
     map_fini(&names);
-    if (i == index->n_entries)
-        return 0;
-    return fail(reader->error, ERROR_DATA_LOSS, "DUPLICATE_TENSOR", "weight_map names tensor %s twice",
-                text_escape(index->entries[i].name, index->entries[i].name_length, tensor));
+    index->n_entries = n_kept;
+    return 0;
 }
 
 static int compare_files(const void *a, const void *b)
@@ -132,6 +132,15 @@ static void sort_files(struct reader *reader)
 {
     struct shard_index *index = reader->index;
     uint32_t *sorted = memory_alloc_array(index->n_files, sizeof *sorted); /* old number -> new */
+    bool *is_used = memory_alloc_array(index->n_files, sizeof *is_used);
+    size_t n_used = 0;
+    for (size_t i = 0; i < index->n_entries; i++)
+        is_used[index->entries[i].file] = true;
+    for (size_t i = 0; i < index->n_files; i++)
+        if (is_used[i])
+            index->files[n_used++] = index->files[i];
+    index->n_files = n_used;
+    free(is_used);
     qsort(index->files, index->n_files, sizeof *index->files, compare_files);
     for (size_t i = 0; i < index->n_files; i++)
         sorted[map_find(&reader->file_numbers, index->files[i], strlen(index->files[i]))] = (uint32_t)i;
@@ -146,7 +155,9 @@ struct shard_index *shard_index_parse(const char *json, uint64_t json_bytes, str
     map_init(&reader.file_numbers, 0);
     json_init(&reader.json, json, json_bytes, &reader.index->arena);
     reader.json.memory_error = error;
-    int failed = read_document(&reader) < 0 || check_names(&reader) < 0;
+    reader.json.is_lenient = true;
+    reader.index->document = SHARD_INDEX_NAME;
+    int failed = read_document(&reader) < 0 || join_names(&reader) < 0;
     if (!failed)
         sort_files(&reader);
     map_fini(&reader.file_numbers);

@@ -1,7 +1,7 @@
 /* model.safetensors.index.json: which part file holds which tensor. Pure; bytes in, table out.
  *
- * Stricter than the usual readers where silence would hide a broken download: a name may occur once, a file is a plain
- * name in the same folder. Unknown keys are ignored. Errors are DATA_LOSS. */
+ * Read as Python's json reads it: of a name or key that occurs twice the last one counts. A file lies in the same folder or below
+ * it. Unknown keys are ignored. Errors are DATA_LOSS. */
 #ifndef RESOLVE_SHARD_INDEX_H
 #define RESOLVE_SHARD_INDEX_H
 
@@ -12,6 +12,7 @@
 #include "base/error.h"
 
 #define SHARD_INDEX_NAME "model.safetensors.index.json"
+#define SHARD_INDEX_DIFFUSION_NAME "diffusion_pytorch_model.safetensors.index.json"
 enum { SHARD_INDEX_MAX_BYTES = 100000000, SHARD_INDEX_MAX_FILES = 10000 };
 
 struct shard_entry {
@@ -21,9 +22,10 @@ struct shard_entry {
 };
 
 struct shard_index {
-    const char **files; /* sorted bytewise, each once */
+    const char *document; /* its name: SHARD_INDEX_NAME, unless who has parsed it says otherwise */
+    const char **files;   /* sorted bytewise, each once; every one has a tensor */
     size_t n_files;
-    struct shard_entry *entries; /* in the document's order */
+    struct shard_entry *entries; /* in the document's order, each name once */
     size_t n_entries;
     struct arena arena;
 };

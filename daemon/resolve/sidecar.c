@@ -1,5 +1,5 @@
 /* Listing: names by the rule, of these the ones that can be opened as files, of these the small ones. What is listed but is
- * no file (a folder, a dangling link) is left out; what is outside the trusted roots is an error, since a model that loads
+ * no file is left out, and said where it is a dangling link; what is outside the trusted roots is an error, since a model that loads
  * without its configuration fails later and less clearly. */
 #include "resolve/sidecar.h"
 
@@ -16,6 +16,7 @@ struct sidecar_search {
     struct sidecars *found;
     const struct cancel *cancel;
     struct error *error;
+    bool is_listed; /* the names are those of the folder */
     size_t capacity;
 };
 
@@ -45,7 +46,11 @@ static int add_sidecar(struct sidecar_search *search, const char *name)
         return fail(search->error, ERROR_UNIMPLEMENTED, "TOO_MANY_SIDECARS",
                     "more than %d sidecars; ask for those that are needed by name", SIDECAR_MAX_FILES);
     if (source_add_file(found->source, name, &file, search->error) < 0) {
-        bool no_file = search->error->code == ERROR_NOT_FOUND || search->error->kind == ERROR_KIND_NOT_A_REGULAR_FILE;
+        enum error_kind kind = search->error->kind;
+        if (search->error->code == ERROR_NOT_FOUND && search->is_listed)
+            notes_add(&found->notes, "%s leads to no file and is left out", text_escape(name, strlen(name), text));
+        bool no_file = search->error->code == ERROR_NOT_FOUND || kind == ERROR_KIND_NOT_A_REGULAR_FILE ||
+                       kind == ERROR_KIND_IS_A_FOLDER;
         return no_file ? 0 : error_prefix(search->error, "%s", text_escape(name, strlen(name), text));
     }
     const struct source_file *opened = &found->source->files[file];
@@ -84,6 +89,7 @@ static int add_all(struct sidecar_search *search)
         free(names);
         return search->error->code == ERROR_UNIMPLEMENTED ? add_well_known(search) : -1;
     }
+    search->is_listed = true;
     for (size_t i = 0; i < n_names; i++) {
         if (!failed && sidecar_name_is_valid(names[i]))
             failed = add_sidecar(search, names[i]) < 0;
@@ -135,6 +141,7 @@ void sidecars_close(struct sidecars *sidecars)
         return;
     drop_sum(sidecars);
     source_unref(sidecars->source);
+    notes_fini(&sidecars->notes);
     free(sidecars->files);
     free(sidecars);
 }

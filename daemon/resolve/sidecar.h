@@ -12,6 +12,7 @@
 #include "base/cancel.h"
 #include "base/checksum.h"
 #include "base/error.h"
+#include "resolve/notes.h"
 #include "source/source.h"
 
 struct sidecar {
@@ -24,6 +25,7 @@ struct sidecars {
     struct source *source;
     struct sidecar *files; /* as the source lists them, or in the order of the names that were asked for */
     size_t n_files;
+    struct notes notes;         /* of all: links that have the name of one and lead nowhere */
     struct checksum_stream sum; /* of the file that is being read, when its store told one */
     uint64_t summed_bytes;
     bool is_summing;

@@ -83,10 +83,30 @@ int bucket_source_fetch(struct bucket_source *source, const struct http_store *s
     return failed;
 }
 
+int bucket_source_list_pages(struct object_source *source, object_page *page, struct error *error)
+{
+    char *token = NULL;
+    int failed = 0, n_pages = 0;
+    do {
+        char *next_token = NULL;
+        failed = page(source, token, &next_token, error);
+        if (!failed && token && next_token && strcmp(token, next_token) == 0)
+            failed = fail(error, ERROR_DATA_LOSS, "LISTING_REPEATS", "the listing leads back to the same page");
+        free(token);
+        token = next_token;
+        if (!failed && token && ++n_pages == OBJECT_MAX_PAGES)
+            failed = fail(error, ERROR_DATA_LOSS, "LISTING_REPEATS", "the listing does not end after %d pages", n_pages);
+    } while (!failed && token);
+    free(token);
+    if (!failed && !source->n_objects && !source->n_folders)
+        failed = fail(error, ERROR_NOT_FOUND, "NO_SUCH_ARTIFACT", "there is no object below that prefix");
+    return failed;
+}
+
 int bucket_source_list(struct object_source *objects, object_page *page, struct error *error)
 {
     char text[BUCKET_SHOWN_CHARS];
-    int failed = object_source_list_pages(objects, page, error);
+    int failed = bucket_source_list_pages(objects, page, error);
     return failed ? error_prefix(error, "listing %s", bucket_source_shown((struct bucket_source *)objects, "", text)) : 0;
 }
 

@@ -27,6 +27,13 @@ const char *bucket_source_shown(const struct bucket_source *source, const char *
 int bucket_source_fetch(struct bucket_source *source, const struct http_store *store, const char *method, char *url,
                         size_t max_bytes, struct http_reply *reply, struct error *error);
 
+/* Adds the objects of one page to the table. `token` is what the page before said comes next, NULL for the first;
+ * *next_token becomes the caller's to free, NULL after the last page. */
+typedef int object_page(struct object_source *source, const char *token, char **next_token, struct error *error);
+
+/* All pages of a listing: all of them, empty ones too. A listing that repeats, never ends or is empty is an error. */
+int bucket_source_list_pages(struct object_source *source, object_page *page, struct error *error);
+
 /* The rest of object_ops.list; messages name bucket and prefix. */
 int bucket_source_list(struct object_source *objects, object_page *page, struct error *error);
 /* Adds the object behind `key`, unless it is not in the folder; takes the texts of `object`, whose name is filled in. */

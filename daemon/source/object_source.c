@@ -87,6 +87,9 @@ void object_source_fini(struct object_source *source)
     for (size_t i = 0; i < source->n_folders; i++)
         free(source->folders[i]);
     free(source->folders);
+    for (size_t i = 0; i < source->n_belows; i++)
+        free(source->belows[i]);
+    free(source->belows);
     quota_charge_end(&source->charge);
     free(source->origin);
     pthread_mutex_destroy(&source->lock);
@@ -226,15 +229,45 @@ static struct object *ask_for(struct object_source *source, const char *name, st
     return added;
 }
 
+/* Under the lock, once for each. The objects of a folder below the artifact's, "host_003". */
+static int list_below(struct object_source *source, const char *folder, size_t length, struct error *error)
+{
+    char *below = memory_print("%.*s/", (int)length, folder);
+    bool known = false;
+    for (size_t i = 0; i < source->n_belows; i++)
+        known = known || strcmp(source->belows[i], below) == 0;
+    source->below = below;
+    int failed = known ? 0 : source->objects_by->list(source, error);
+    source->below = NULL;
+    sort_objects(source);
+    if (known || failed) {
+        free(below);
+        return failed;
+    }
+    ARRAY_RESERVE(source->belows, source->n_belows, source->belows_capacity);
+    source->belows[source->n_belows++] = below;
+    return check_unique(source, error);
+}
+
+/* Under the lock. */
+static struct object *find_in_table(const struct object_source *source, const char *name)
+{
+    struct object **slot =
+        source->n_objects ? bsearch(name, source->objects, source->n_objects, sizeof *slot, compare_name) : NULL;
+    return slot ? *slot : NULL;
+}
+
 static struct object *find_object(struct object_source *source, const char *name, struct error *error)
 {
     pthread_mutex_lock(&source->lock);
     int failed = make_table(source, error);
-    bool listed = source->listed;
-    bool may_have_it = !failed && source->n_objects > 0;
-    struct object **slot =
-        may_have_it ? bsearch(name, source->objects, source->n_objects, sizeof *slot, compare_name) : NULL;
-    struct object *found = slot ? *slot : NULL;
+    const bool listed = source->listed;
+    const char *slash = strrchr(name, '/');
+    struct object *found = failed ? NULL : find_in_table(source, name);
+    if (!failed && !found && listed && slash) { /* an index may name files in folders */
+        failed = list_below(source, name, (size_t)(slash - name), error);
+        found = failed ? NULL : find_in_table(source, name);
+    }
     pthread_mutex_unlock(&source->lock);
     if (failed || found)
         return found;
@@ -296,22 +329,6 @@ int object_source_list(struct source *base, char ***names, size_t *n_names, stru
     return failed;
 }
 
-/* Under the lock. */
-static int list_each_folder(struct object_source *source, struct error *error)
-{
-    int failed = 0;
-    for (size_t i = 0; i < source->n_folders && !failed; i++) {
-        char *below = memory_print("%s/", source->folders[i]);
-        source->below = below;
-        failed = source->objects_by->list(source, error);
-        source->below = NULL;
-        free(below);
-    }
-    sort_objects(source);
-    source->listed_folders = !failed;
-    return failed ? failed : check_unique(source, error);
-}
-
 int object_source_list_folders(struct source *base, char ***names, size_t *n_names, struct error *error)
 {
     struct object_source *source = (struct object_source *)base;
@@ -319,8 +336,8 @@ int object_source_list_folders(struct source *base, char ***names, size_t *n_nam
     *n_names = 0;
     pthread_mutex_lock(&source->lock);
     int failed = make_table(source, error);
-    if (!failed && source->n_folders && !source->listed_folders)
-        failed = list_each_folder(source, error);
+    for (size_t i = 0; i < source->n_folders && !failed; i++)
+        failed = list_below(source, source->folders[i], strlen(source->folders[i]), error);
     if (!failed)
         failed = copy_names(source, true, names, n_names, error);
     pthread_mutex_unlock(&source->lock);
@@ -338,8 +355,10 @@ static int ask_expected(void *data, size_t i, struct error *error)
     const char *name = expected->names[i];
     char text[TEXT_NAME_CHARS];
     struct object *object = find_object(expected->source, name, error);
-    if (!object)
-        return error_prefix(error, "%s", text_escape(name, strlen(name), text));
+    if (!object) /* who opens it is told that it is not there */
+        return source_may_be_absent(&expected->source->base, error)
+                   ? 0
+                   : error_prefix(error, "%s", text_escape(name, strlen(name), text));
     if (expected->source->objects_by->ask)
         expected->source->objects_by->ask(expected->source, object);
     return 0;
@@ -577,24 +596,4 @@ struct source *object_source_beside(struct source *source)
     beside->base.is_single_file = source->is_single_file;
     beside->of = (struct object_source *)source_ref(source);
     return &beside->base;
-}
-
-int object_source_list_pages(struct object_source *source, object_page *page, struct error *error)
-{
-    char *token = NULL;
-    int failed = 0, n_pages = 0;
-    do {
-        char *next_token = NULL;
-        failed = page(source, token, &next_token, error);
-        if (!failed && token && next_token && strcmp(token, next_token) == 0)
-            failed = fail(error, ERROR_DATA_LOSS, "LISTING_REPEATS", "the listing leads back to the same page");
-        free(token);
-        token = next_token;
-        if (!failed && token && ++n_pages == OBJECT_MAX_PAGES)
-            failed = fail(error, ERROR_DATA_LOSS, "LISTING_REPEATS", "the listing does not end after %d pages", n_pages);
-    } while (!failed && token);
-    free(token);
-    if (!failed && !source->n_objects && !source->n_folders)
-        failed = fail(error, ERROR_NOT_FOUND, "NO_SUCH_ARTIFACT", "there is no object below that prefix");
-    return failed;
 }

@@ -53,7 +53,7 @@ struct object_file { /* the handle of an opened file; const while it is read, bu
 
 struct object_ops {
     /* Optional; NULL = the store cannot list, stat is asked name by name. Adds every object of the artifact, or of the folder
-     * `below`, with object_source_add(). Called at most once for each; may block. */
+     * `below`, with object_source_add(), by names that begin with it. Called at most once for each; may block. */
     int (*list)(struct object_source *source, struct error *error);
     void (*listed)(struct object_source *source); /* optional: the listing was good; the table is sorted now */
     /* Optional when there is list, which then serves for single files, too. One object: for a reference to a single file,
@@ -81,7 +81,8 @@ struct object_source {
     char **folders; /* of hosts of an activation store, sorted once listed */
     size_t n_folders, folders_capacity;
     const char *below; /* the folder that is being listed, "host_003/"; NULL = the artifact's own */
-    bool listed_folders;
+    char **belows;     /* folders of which the objects are in the table */
+    size_t n_belows, belows_capacity;
     uint64_t object_bytes;
     struct quota_charge charge; /* of them, to who asks */
 };
@@ -118,12 +119,5 @@ struct source *object_source_beside(struct source *source);
     .list_folders = object_source_list_folders, .expect = object_source_expect, .open_file = object_source_open_file,       \
     .read = object_source_read, .check_unchanged = object_source_check_unchanged, .speed = object_source_speed,             \
     .beside = object_source_beside, .close = (close_function)
-
-/* Adds the objects of one page to the table. `token` is what the page before said comes next, NULL for the first;
- * *next_token becomes the caller's to free, NULL after the last page. */
-typedef int object_page(struct object_source *source, const char *token, char **next_token, struct error *error);
-
-/* For stores that list in pages: all of them, empty ones too. A listing that repeats, never ends or is empty is an error. */
-int object_source_list_pages(struct object_source *source, object_page *page, struct error *error);
 
 #endif

@@ -150,7 +150,8 @@ struct source_ops {
     /* Optional, of what is remote. Names of the files in the folders that an activation store's hosts have in it,
      * "host_003/segment_000001.safetensors", sorted: from then on they can be opened. */
     int (*list_folders)(struct source *source, char ***names, size_t *n_names, struct error *error);
-    /* Optional. These files will be opened next: what must be asked about each is asked at once. */
+    /* Optional. These files will be opened next: what must be asked about each is asked at once. One that is not there is no
+     * error before it is opened. */
     int (*expect)(struct source *source, const char *const *names, size_t n_names, struct error *error);
     /* Required. Opens one regular file by name, never outside the trusted roots; fills name, size and identity. */
     int (*open_file)(struct source *source, const char *name, struct source_file *file, void **handle, struct error *error);

@@ -202,7 +202,7 @@ def test_a_server_that_forbids_what_is_not_there_is_understood(cli, fake, weight
 
 
 def test_links_in_an_index_that_lead_elsewhere_are_refused(cli, fake, weights):  # noqa: F811
-    for path in ("../s/model.safetensors", "/etc/passwd", "http://localhost/x.safetensors", "x/y.safetensors"):
+    for path in ("../s/model.safetensors", "/etc/passwd", "http://localhost/x.safetensors", "x/../y.safetensors"):
         fake.world.put("web", "evil/model.safetensors.index.json", json.dumps({"weight_map": {"a": path}}).encode())
         fake.journal.clear()
         done = cli.run("load", f"{fake.url('web')}/evil")

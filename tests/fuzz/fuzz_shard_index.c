@@ -1,5 +1,5 @@
-/* model.safetensors.index.json as input. What is accepted names plain files, sorted and each once, and sends every tensor
- * to one of them. Reaches shard_index.c. */
+/* model.safetensors.index.json as input. What is accepted names files below the folder, sorted and each once, and sends every
+ * tensor to one of them. Reaches shard_index.c. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +16,8 @@ static void check_index(const struct shard_index *index)
 {
     check(index->n_entries > 0 && index->n_files > 0);
     for (size_t i = 0; i < index->n_files; i++) {
-        check(index->files[i][0] && index->files[i][0] != '.' && !strchr(index->files[i], '/'));
+        check(index->files[i][0] && index->files[i][0] != '.' && index->files[i][0] != '/' &&
+              !strstr(index->files[i], "/.") && !strstr(index->files[i], "//"));
         check(!i || strcmp(index->files[i - 1], index->files[i]) < 0);
     }
     for (size_t i = 0; i < index->n_entries; i++)

@@ -110,15 +110,64 @@ static void index_and_files_must_agree(void **state)
     refuses(ERROR_DATA_LOSS, "tensor b is not in one.safetensors");
     artifact_scene_put_text(ARTIFACT_SCENE_INDEX, "{\"weight_map\":{\"a\":\"two.safetensors\",\"b\":\"one.safetensors\"}}");
     refuses(ERROR_DATA_LOSS, "tensor a is not in two.safetensors");
-    artifact_scene_put_part("one.safetensors", "ae");
-    artifact_scene_put_text(ARTIFACT_SCENE_INDEX, "{\"weight_map\":{\"a\":\"one.safetensors\"}}");
-    refuses(ERROR_DATA_LOSS, "tensor e is not in the index but in one.safetensors");
     artifact_scene_put_text(ARTIFACT_SCENE_INDEX, "{\"weight_map\":{\"a\":\"gone.safetensors\"}}");
     refuses(ERROR_NOT_FOUND, "gone.safetensors");
     artifact_scene_put_text(ARTIFACT_SCENE_INDEX, "{\"weight_map\":[]}");
     refuses(ERROR_DATA_LOSS, ARTIFACT_SCENE_INDEX);
     artifact_scene_put_text(ARTIFACT_SCENE_INDEX, "");
     refuses(ERROR_DATA_LOSS, ARTIFACT_SCENE_INDEX);
+}
+
+static void what_the_index_does_not_name_is_left_out_and_said(void **state)
+{
+    (void)state;
+    artifact_scene_put_part("one.safetensors", "aeb");
+    artifact_scene_put_part("two.safetensors", "bf");
+    artifact_scene_put_text(ARTIFACT_SCENE_INDEX, "{\"weight_map\":{\"a\":\"one.safetensors\",\"b\":\"two.safetensors\"}}");
+    for (int again = 0; again < 2; again++) { /* also from the cache */
+        struct artifact *artifact = artifact_scene_resolve(false);
+        artifact_scene_holds(artifact, "ab");
+        assert_int_equal(artifact->notes.n, 2);
+        assert_non_null(strstr(artifact->notes.texts[0], "2 tensors " ARTIFACT_SCENE_INDEX " does not name"));
+        assert_non_null(strstr(artifact->notes.texts[0], "e of one.safetensors"));
+        assert_non_null(strstr(artifact->notes.texts[1], "b in one.safetensors"));
+        artifact_unref(artifact);
+    }
+}
+
+static void a_file_that_the_index_names_may_be_absent_where_the_caller_asks(void **state)
+{
+    struct error error;
+    struct artifact *artifact;
+    (void)state;
+    artifact_scene_put_part("one.safetensors", "a");
+    artifact_scene_put_text(
+        ARTIFACT_SCENE_INDEX,
+        "{\"weight_map\":{\"a\":\"one.safetensors\",\"b\":\"sub/two.safetensors\",\"c\":\"sub/two.safetensors\"}}");
+    refuses(ERROR_NOT_FOUND, "sub/two.safetensors");
+    for (int there = 0; there < 2; there++) { /* it comes while the rest is known */
+        assert_int_equal(artifact_resolve("memory:m", &artifact_scene_options, artifact_scene_cache,
+                                          RESOLVE_ALLOW_ABSENT_FILES, &artifact, &error),
+                         0);
+        const struct artifact_absent *absent = artifact_absent(artifact);
+        assert_true(absent->files.n == (there ? 0 : 1) && absent->n_tensors == (there ? 0 : 2));
+        assert_int_equal(artifact_check_complete(artifact, &error), there ? 0 : -1);
+        artifact_scene_holds(artifact, there ? "abc" : "a");
+        artifact_unref(artifact);
+        artifact_scene_put_part("sub/two.safetensors", "bc");
+    }
+}
+
+static void files_that_say_how_many_they_are_are_counted(void **state)
+{
+    (void)state;
+    artifact_scene_put_part("x-00001-of-00003.safetensors", "a");
+    artifact_scene_put_part("x-00003-of-00003.safetensors", "c");
+    refuses(ERROR_NOT_FOUND, "x-00002-of-00003.safetensors");
+    artifact_scene_put_part("x-00002-of-00003.safetensors", "b");
+    struct artifact *artifact = artifact_scene_resolve(false);
+    artifact_scene_holds(artifact, "abc");
+    artifact_unref(artifact);
 }
 
 static void the_number_of_part_files_is_limited(void **state)
@@ -318,6 +367,9 @@ int main(void)
         TEST(broken_parts_are_named),
         TEST(a_name_in_two_files_is_refused),
         TEST(index_and_files_must_agree),
+        TEST(what_the_index_does_not_name_is_left_out_and_said),
+        TEST(a_file_that_the_index_names_may_be_absent_where_the_caller_asks),
+        TEST(files_that_say_how_many_they_are_are_counted),
         TEST(the_number_of_part_files_is_limited),
         TEST(an_index_of_a_hundred_million_bytes_is_read_and_one_byte_more_is_refused),
         TEST(a_manifest_of_64_mib_is_read_and_one_byte_more_is_a_problem),

@@ -155,8 +155,8 @@ static void a_file_that_changed_since_it_was_listed_is_refused(void **state)
 
 static void only_names_of_an_artifact_s_files_are_opened(void **state)
 {
-    static const char *const names[] = {"notes", "../m/config.json", ".hidden.json",
-                                        "",      "/etc/passwd",      "a/model.safetensors"};
+    static const char *const names[] = {"notes",       "../m/config.json", ".hidden.json",           "",
+                                        "/etc/passwd", "a/config.json",    "a/../model.safetensors", "/m/model.safetensors"};
     (void)state;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         assert_refused(&names[i], 1, "", "NO_FILE_NAME");

@@ -58,6 +58,26 @@ static void each_entry_may_be_written_otherwise(void **state)
     dcp_info_destroy(info);
 }
 
+static void entries_may_tell_the_shape_of_the_whole(void **state)
+{
+    static const char json[] = "{\"a\": {\"saved_offsets\": [1, 0], \"global_shape\": [9, 4]}, "
+                               "\"b\": {\"saved_offsets\": [2, 0], \"global_shape\": [9, 4]}, "
+                               "\"c\": {\"global_shape\": [9, 4], \"saved_offsets\": [3, 0]}, "
+                               "\"d\": {\"global_shape\": [9, 4], \"saved_offsets\": [4, 0]}, "
+                               "\"e\": {\"saved_offsets\": [5, 0], \"global_shape\": null}, "
+                               "\"f\": {\"saved_offsets\": [6, 0]}}";
+    struct error error;
+    (void)state;
+    struct dcp_info *info = dcp_info_parse(json, strlen(json), &error);
+    assert_non_null(info);
+    for (size_t i = 0; i < 6; i++) {
+        const struct dcp_entry *entry = find(info, (char[]){(char)('a' + i), '\0'});
+        assert_true(entry->rank == 2 && info->numbers[entry->offsets_at] == i + 1 && entry->has_shape == (i < 4));
+        assert_true(i >= 4 || (info->numbers[entry->shape_at] == 9 && info->numbers[entry->shape_at + 1] == 4));
+    }
+    dcp_info_destroy(info);
+}
+
 static void what_dcp_does_not_write_is_refused(void **state)
 {
     static const char *const broken[] = {
@@ -71,7 +91,9 @@ static void what_dcp_does_not_write_is_refused(void **state)
         "{\"w\": {\"saved_offsets\": [-1]}}",
         "{\"w\": {\"saved_offsets\": [1.5]}}",
         "{\"w\": {\"saved_offsets\": [18446744073709551616]}}",
-        "{\"w\": {\"saved_offsets\": [0], \"saved_offsets\": [0]}}",
+        "{\"w\": {\"saved_offsets\": [0], \"global_shape\": [2, 2]}}",
+        "{\"w\": {\"saved_offsets\": [0], \"global_shape\": [2.5]}}",
+        "{\"w\": {\"global_shape\": [2]}}",
         "{\"w\": {\"saved_offsets\": [0]}} x",
         "{\"w\": {\"saved_offsets\": "
         "[0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,"
@@ -95,6 +117,7 @@ static void a_name_that_occurs_twice_is_found_out(void **state)
     (void)state;
     struct dcp_info *info = dcp_info_parse(json, strlen(json), &error);
     assert_int_equal(dcp_info_find(info, "w", 1, &entry, &error), -1); /* out of turn */
+    assert_int_equal(dcp_info_find(info, "w", 1, &entry, &error), -1); /* and again */
     assert_non_null(strstr(error.message, "names tensor w twice"));
     dcp_info_destroy(info);
     info = dcp_info_parse(json, strlen(json), &error);
@@ -214,6 +237,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(offsets_are_found_by_name),
         cmocka_unit_test(each_entry_may_be_written_otherwise),
+        cmocka_unit_test(entries_may_tell_the_shape_of_the_whole),
         cmocka_unit_test(what_dcp_does_not_write_is_refused),
         cmocka_unit_test(a_name_that_occurs_twice_is_found_out),
         cmocka_unit_test(numbers_without_a_gap_are_complete),

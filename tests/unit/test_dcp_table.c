@@ -79,6 +79,22 @@ static void a_tensor_stored_partly_twice_is_stored_once(void **state)
     artifact_unref(artifact);
 }
 
+#define OF(name, offsets, shape) "\"" name "\": {\"saved_offsets\": [" offsets "], \"global_shape\": [" shape "]}"
+
+static void a_lost_last_shard_shows_where_the_shape_is_told(void **state)
+{
+    (void)state;
+    put(1, "w U8 2,2", "{" OF("w", "0, 0", "4, 2") "}");
+    put(2, "w U8 1,2", "{" OF("w", "2, 0", "4, 2") "}");
+    LAYOUT_REFUSES("m", 0, ERROR_DATA_LOSS, "tensor w", "[4, 2]", "gap");
+    put(3, "w U8 1,2", "{" OF("w", "3, 0", "4, 2") "}");
+    struct artifact *artifact = layout_resolve("m", 0);
+    assert_int_equal(layout_tensor(artifact, "w")->shape[0], 4);
+    artifact_unref(artifact);
+    put(3, "w U8 2,2", "{" OF("w", "3, 0", "4, 2") "}");
+    LAYOUT_REFUSES("m", 0, ERROR_DATA_LOSS, "tensor w", "shard-00003", "global_shape");
+}
+
 static void empty_shards_belong_to_their_tensor(void **state)
 {
     (void)state;
@@ -223,6 +239,7 @@ int main(void)
         TEST(a_shape_is_the_hull_of_its_boxes),
         TEST(equal_boxes_are_copies),
         TEST(a_tensor_stored_partly_twice_is_stored_once),
+        TEST(a_lost_last_shard_shows_where_the_shape_is_told),
         TEST(empty_shards_belong_to_their_tensor),
         TEST(a_file_without_sharding_information_has_whole_tensors),
         TEST(boxes_that_do_not_tile_are_refused_by_name),

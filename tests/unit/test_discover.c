@@ -5,6 +5,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "resolve/discover.h"
 #include "tests/support/model_dir.h"
@@ -58,18 +59,6 @@ static void assert_files(const char *first, const char *second)
         assert_string_equal(found.source->files[1].name, second);
 }
 
-static void the_index_names_the_files(void **state)
-{
-    (void)state;
-    put("a.safetensors");
-    put("b.safetensors");
-    put("model.safetensors");
-    put_text(SHARD_INDEX_NAME, "{\"weight_map\": {\"x\": \"b.safetensors\", \"y\": \"a.safetensors\"}}");
-    assert_int_equal(look(""), 0);
-    assert_files("a.safetensors", "b.safetensors");
-    assert_non_null(found.index_source);
-}
-
 static void without_an_index_the_one_file_is_taken_alone(void **state)
 {
     (void)state;
@@ -99,13 +88,53 @@ static void a_reference_to_a_file_is_that_file(void **state)
     assert_files("b.safetensors", NULL);
 }
 
-static void a_missing_part_is_named(void **state)
+static void the_only_file_of_diffusers_is_taken_alone(void **state)
 {
     (void)state;
+    put("diffusion_pytorch_model.safetensors");
+    put("diffusion_pytorch_model.fp16.safetensors");
+    assert_int_equal(look(""), 0);
+    assert_files("diffusion_pytorch_model.safetensors", NULL);
+}
+
+static void a_folder_with_the_name_of_a_part_is_none(void **state)
+{
+    char path[MODEL_PATH_CHARS + 32];
+    (void)state;
     put("a.safetensors");
-    put_text(SHARD_INDEX_NAME, "{\"weight_map\": {\"x\": \"a.safetensors\", \"y\": \"gone.safetensors\"}}");
+    snprintf(path, sizeof path, "%s/b.safetensors", folder);
+    assert_int_equal(mkdir(path, 0700), 0);
+    assert_int_equal(look(""), 0);
+    assert_files("a.safetensors", NULL);
+    assert_int_equal(found.notes.n, 0);
+}
+
+static void a_link_to_nowhere_is_an_obstacle_only_where_it_may_be_missing(void **state)
+{
+    (void)state;
+    put("a-1-of-2.safetensors");
+    model_dir_link(folder, "extra.safetensors", "nowhere");
     assert_int_equal(look(""), -1);
-    assert_non_null(strstr(error.message, "gone.safetensors"));
+    assert_non_null(strstr(error.message, "extra.safetensors"));
+    discovery_fini(&found);
+    put("a-2-of-2.safetensors");
+    assert_int_equal(look(""), 0);
+    assert_files("a-1-of-2.safetensors", "a-2-of-2.safetensors");
+    assert_true(found.notes.n == 1 && strstr(found.notes.texts[0], "extra.safetensors leads to no file"));
+}
+
+static void files_of_several_ranks_are_refused_by_what_they_are(void **state)
+{
+    (void)state;
+    put("model-rank-0-part-0.safetensors");
+    put("model-rank-0-part-1.safetensors");
+    assert_int_equal(look(""), 0);
+    assert_null(found.gap);
+    discovery_fini(&found);
+    put("model-rank-1-part-0.safetensors");
+    assert_int_equal(look(""), -1);
+    assert_string_equal(error.reason, "SHARDED_STATE");
+    assert_non_null(strstr(error.message, "/model-rank-0-part-0.safetensors"));
 }
 
 static void an_empty_folder_is_no_checkpoint(void **state)
@@ -114,15 +143,6 @@ static void an_empty_folder_is_no_checkpoint(void **state)
     assert_int_equal(look(""), -1);
     assert_int_equal(error.code, ERROR_NOT_FOUND);
     assert_string_equal(error.reason, "NO_CHECKPOINT");
-}
-
-static void an_index_that_leads_nowhere_is_not_taken_for_none(void **state)
-{
-    (void)state;
-    put("model.safetensors");
-    model_dir_link(folder, SHARD_INDEX_NAME, "nowhere");
-    assert_int_equal(look(""), -1);
-    assert_non_null(strstr(error.message, SHARD_INDEX_NAME));
 }
 
 static void a_manifest_that_cannot_be_read_is_a_problem_and_none_is_not(void **state)
@@ -147,13 +167,14 @@ static void a_manifest_that_cannot_be_read_is_a_problem_and_none_is_not(void **s
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(the_index_names_the_files),
         TEST(without_an_index_the_one_file_is_taken_alone),
         TEST(else_all_files_count_in_the_order_of_their_names),
         TEST(a_reference_to_a_file_is_that_file),
-        TEST(a_missing_part_is_named),
+        TEST(the_only_file_of_diffusers_is_taken_alone),
+        TEST(a_folder_with_the_name_of_a_part_is_none),
+        TEST(a_link_to_nowhere_is_an_obstacle_only_where_it_may_be_missing),
+        TEST(files_of_several_ranks_are_refused_by_what_they_are),
         TEST(an_empty_folder_is_no_checkpoint),
-        TEST(an_index_that_leads_nowhere_is_not_taken_for_none),
         TEST(a_manifest_that_cannot_be_read_is_a_problem_and_none_is_not),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -23,9 +23,11 @@ static void every_format_can_be_read(void **state)
     (void)state;
     assert_true(n_formats > 0);
     for (size_t i = 0; i < n_formats; i++) {
-        assert_true(formats[i]->name && formats[i]->single_name && formats[i]->index_name && formats[i]->pattern);
-        assert_true(formats[i]->probe(formats[i]->single_name));
-        assert_false(formats[i]->probe(formats[i]->index_name));
+        assert_true(formats[i]->name && formats[i]->single_names && formats[i]->index_names && formats[i]->pattern);
+        for (size_t k = 0; formats[i]->single_names[k] || formats[i]->index_names[k]; k++) {
+            assert_true(formats[i]->probe(formats[i]->single_names[k]));
+            assert_false(formats[i]->probe(formats[i]->index_names[k]));
+        }
         assert_true(formats[i]->source_format && formats[i]->length && formats[i]->parse && formats[i]->cache_kind);
         assert_in_range(formats[i]->first_bytes, 1, FORMAT_MAX_FIRST_BYTES);
     }

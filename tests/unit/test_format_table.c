@@ -63,10 +63,12 @@ static struct part_header *raw_parse(const char *text, uint64_t header_bytes, ui
 
 static const struct source_format raw_of_sources = {.is_part = raw_probe, .is_whole = raw_is_whole};
 
+static const char *const raw_single_names[] = {"model.raw", NULL}, *const raw_index_names[] = {"model.raw.index.json", NULL};
+
 static const struct format raw = {
     .name = "raw",
-    .single_name = "model.raw",
-    .index_name = "model.raw.index.json",
+    .single_names = raw_single_names,
+    .index_names = raw_index_names,
     .pattern = "*.raw",
     .source_format = &raw_of_sources,
     .probe = raw_probe,

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "source/object_source.h"
+#include "source/bucket_source.h"
 #include "tests/support/http_script.h"
 
 #include <cmocka.h>
@@ -209,7 +209,7 @@ static int list_pages(unsigned wanted, struct error *error)
     struct source *source = open_toy("list");
     n_pages = 0;
     n_wanted = wanted;
-    int failed = object_source_list_pages((struct object_source *)source, toy_page, error);
+    int failed = bucket_source_list_pages((struct object_source *)source, toy_page, error);
     source_unref(source);
     return failed;
 }

@@ -37,6 +37,8 @@ class Description(_Description, total=False):
     world_size: int
     missing_shards: List[int]
     missing_files: List[int]
+    notes: List[str]
+    absent_files: List[str]
     metadata_left_out_bytes: int
     has_metadata: bool
 

@@ -71,7 +71,7 @@ class Artifact(Mapping[str, LazyTensor]):
         return LazyTensor(self, name)
 
     def __contains__(self, name: object) -> bool:
-        return name in self.facts().index
+        return self.facts().has(name)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.tensor_names)

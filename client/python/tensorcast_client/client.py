@@ -204,7 +204,8 @@ class Client:
         key = reference, variant
         known = self._resolved.get(key)
         request = ResolveRequest.encode(artifact=reference, known_identity=known and known.identity, variant=variant,
-                                        allow_missing_shards=allow_missing_shards or None)
+                                        allow_missing_shards=allow_missing_shards or None,
+                                        allow_absent_files=None if variant else True)
         with _Waiting(self, reference, clock.left(self.timeout)) as left:
             answer = self.ask("Resolve", request, ResolveResponse, left)
         if not answer.unchanged or known is None or answer.identity != known.identity:
@@ -217,7 +218,7 @@ class Client:
     def _forget_oldest(self):
         n_tensors = 0
         for n, (key, facts) in enumerate(reversed(list(self._resolved.items()))):
-            n_tensors += len(facts.names)
+            n_tensors += len(facts.present)
             if n >= _REMEMBERED_ARTIFACTS or (n >= _REMEMBERED_OF_ANY_SIZE and n_tensors > _REMEMBERED_TENSORS):
                 self._resolved.pop(key, None)
 

@@ -117,6 +117,12 @@ def invalid(message, reason="INVALID_REQUEST", **metadata):
     return make(StatusCode.INVALID_ARGUMENT, message, reason, metadata)
 
 
+def file_missing(file, tensor=None):
+    """A file that the artifact's index names is not there, and a tensor of it, or all tensors, are asked for."""
+    message = f"tensor {tensor} is in {file}, which is not there" if tensor else f"{file}, which the index names, is not there"
+    return make(StatusCode.NOT_FOUND, message, "FILE_MISSING", {"file": file})
+
+
 def tensor_not_found(name, artifact, names=()):
     """names: those that there are, of which the nearest is told."""
     nearest = difflib.get_close_matches(str(name), names if len(names) <= _MOST_COMPARED else (), 1)

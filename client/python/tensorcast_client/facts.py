@@ -20,7 +20,13 @@ class Facts:
             raise errors.bad_answer(f"columns of {sorted(columns)} entries for {n} tensors")
         if n and (int(answer.dtypes.max()) >= len(NAMES) or int(answer.file_indexes.max()) >= len(answer.files)):
             raise errors.bad_answer("a tensor of an unknown dtype or file; is this client too old?")
-        self.artifact, self.identity, self.names = answer.artifact, answer.identity, answer.names
+        self.artifact, self.identity, self.present = answer.artifact, answer.identity, answer.names
+        if len(answer.absent_tensors) != len(answer.absent_file_indexes) or any(
+                int(at) >= len(answer.absent_files) for at in answer.absent_file_indexes):
+            raise errors.bad_answer("tensors of files that are not there, without their files")
+        self._absent_files = answer.absent_files
+        self._absent = {name: answer.absent_files[int(at)] for name, at in zip(answer.absent_tensors, answer.absent_file_indexes)}
+        self.notes = answer.notes
         self.total_bytes, self.shapes = answer.total_bytes, Shapes(answer.ranks, answer.dims)
         self._files, self._dtypes = answer.files, answer.dtypes.astype(np.int64)
         self._file_indexes, self._sizes = answer.file_indexes.astype(np.int64), answer.sizes
@@ -36,20 +42,40 @@ class Facts:
         self._left_out_bytes = answer.metadata_left_out_bytes
         self.has_metadata = answer.has_metadata or bool(self._metadata)  # older daemons do not say of an empty one
 
+    @property
+    def names(self):
+        """Of all tensors. Where some lie in files that are not there this is NOT_FOUND, so that nobody takes the others for all; see
+        `present`."""
+        if self._absent_files:
+            raise errors.file_missing(self._absent_files[0])
+        return self.present
+
+    @property
+    def is_whole(self):
+        return not self._absent_files
+
     @functools.cached_property
     def index(self):
         """{name: position}"""
-        return dict(zip(self.names, range(len(self.names))))
+        return dict(zip(self.present, range(len(self.present))))
+
+    def has(self, name):
+        if name in self._absent:
+            raise errors.file_missing(self._absent[name], name)
+        return name in self.index
+
+    def _position(self, name):
+        if not self.has(name):
+            raise errors.tensor_not_found(name, self.artifact, self.present)
+        return self.index[name]
 
     def shape(self, name):
-        if name not in self.index:
-            raise errors.tensor_not_found(name, self.artifact, self.names)
-        return self.shapes[self.index[name]]
+        return self.shapes[self._position(name)]
 
     def shapes_of(self, names):
         """{name: shape} of tensors that are there; a column at a time where they are many."""
-        if 4 * len(names) > len(self.names):
-            return dict(zip(self.names, self._all_shapes))
+        if self.is_whole and 4 * len(names) > len(self.present):
+            return dict(zip(self.present, self._all_shapes))
         return {name: self.shape(name) for name in names}
 
     @functools.cached_property
@@ -58,9 +84,7 @@ class Facts:
 
     def dtype_number(self, name):
         """The proto number of a tensor's dtype; see dtypes.py."""
-        if name not in self.index:
-            raise errors.tensor_not_found(name, self.artifact, self.names)
-        return int(self._dtypes[self.index[name]])
+        return int(self._dtypes[self._position(name)])
 
     def whole_in(self, file):
         """{name: (dtype number, shape)} of the tensors that lie whole, and once, in the file of that name."""
@@ -68,14 +92,14 @@ class Facts:
         if self.layout != "plain" or number is None:
             return {}
         several = set(self._pieces.indexes() if self._pieces else ()) | set(np.flatnonzero(self._copies > 1).tolist())
-        return {self.names[at]: (int(self._dtypes[at]), tuple(self.shapes[at])) for at in np.flatnonzero(self._file_indexes == number).tolist()
+        return {self.present[at]: (int(self._dtypes[at]), tuple(self.shapes[at])) for at in np.flatnonzero(self._file_indexes == number).tolist()
                 if at not in several}
 
     @functools.cached_property
     def summary(self):
         """Such as "291 tensors, 15.0 GiB, BF16"."""
         kinds = words.dtypes(zip((NAMES[number] for number in self._dtypes.tolist()), self._sizes.tolist()))
-        return ", ".join(filter(None, [words.tensors(len(self.names)), words.size_of(self.total_bytes), kinds]))
+        return ", ".join(filter(None, [words.tensors(len(self.present)), words.size_of(self.total_bytes), kinds]))
 
     @functools.cached_property
     def metadata(self):
@@ -90,7 +114,7 @@ class Facts:
     def describe(self):
         """The object of `tensorcast inspect --json`."""
         files = [file.name for file in self._files]
-        columns = zip(self.names, self._dtypes.tolist(), self._all_shapes, self._file_indexes.tolist(),
+        columns = zip(self.present, self._dtypes.tolist(), self._all_shapes, self._file_indexes.tolist(),
                       self._sizes.tolist())
         tensors = [{"name": name, "dtype": NAMES[number], "shape": list(shape), "file": files[file], "bytes": size}
                    for name, number, shape, file, size in columns]
@@ -105,6 +129,7 @@ class Facts:
             "layout": self.layout,
             **({"world_size": self.world_size} if self.world_size else {}),
             **{key: numbers.tolist() for key, numbers in self._missing.items() if len(numbers)},
+            **{key: list(texts) for key, texts in (("notes", self.notes), ("absent_files", self._absent_files)) if texts},
             "metadata": {} if self._left_out_bytes else dict(self.metadata),
             **({"metadata_left_out_bytes": self._left_out_bytes} if self._left_out_bytes else {}),
             "tensors": tensors,

@@ -10,14 +10,17 @@ OPEN_END = (1 << 63) - 1  # a slice bound that means "to the end"
 File = Table(name=(1, "string"), bytes=(2, "uint"), identity=(3, "string"), pin=(4, "string"), checksums=(5, "strings"))
 
 ResolveRequest = Table(artifact=(1, "string"), fresh=(2, "bool"), include_indexes=(3, "bool"),
-                       known_identity=(4, "string"), variant=(5, "bytes"), allow_missing_shards=(6, "bool"))
+                       known_identity=(4, "string"), variant=(5, "bytes"), allow_missing_shards=(6, "bool"),
+                       allow_absent_files=(7, "bool"))
 ResolveResponse = Table(artifact=(1, "string"), identity=(2, "string"), files=(3, "messages", File),
                         total_bytes=(4, "uint"), unchanged=(5, "bool"), names=(6, "strings"), dtypes=(7, "uints"),
                         ranks=(8, "uints"), file_indexes=(9, "uints"), sizes=(10, "uints"), dims=(11, "uints"),
                         layout=(14, "string"), world_size=(15, "uint"), missing_shards=(16, "uints"),
                         missing_files=(17, "uints"), piece_counts=(18, "uints"), piece_files=(19, "uints"),
                         piece_boxes=(20, "uints"), copies=(21, "uints"), metadata_keys=(22, "blobs"),
-                        metadata_values=(23, "blobs"), metadata_left_out_bytes=(24, "uint"), has_metadata=(25, "bool"))
+                        metadata_values=(23, "blobs"), metadata_left_out_bytes=(24, "uint"), has_metadata=(25, "bool"),
+                        notes=(26, "strings"), absent_files=(27, "strings"), absent_tensors=(28, "strings"),
+                        absent_file_indexes=(29, "uints"))
 
 View = Table(names=(1, "strings"), n_slices=(2, "uints"), starts=(3, "sints"), stops=(4, "sints"),
              align_bytes=(5, "uint"), placement=(6, "uint"), whole=(7, "bool"), leading=(8, "bool"))
@@ -125,7 +128,7 @@ StatusResponse = Table(version=(1, "string"), pid=(2, "uint"), uptime_s=(3, "dou
 
 FetchSidecarsRequest = Table(artifact=(1, "string"), names=(2, "strings"), list_only=(3, "bool"),
                              kind=(4, "uint"), from_store=(5, "bool"), allow_missing_shards=(6, "bool"))
-SidecarList = Table(files=(1, "messages", File), identity=(2, "string"))
+SidecarList = Table(files=(1, "messages", File), identity=(2, "string"), notes=(3, "strings"))
 SidecarChunk = Table(file=(1, "uint"), offset=(2, "uint"), data=(3, "bytes"))
 SidecarEvent = Table(list=(1, "message", SidecarList), chunk=(2, "message", SidecarChunk))
 

@@ -119,7 +119,7 @@ def to_wire(selection, facts):
     names, slices = selection.names, {name: steps for name, steps in selection.slices.items() if any(steps)}
     if slices and names is None:
         names = facts.names
-    whole = names is None or (facts is not None and len(names) == len(facts.names) and list(names) == facts.names)
+    whole = names is None or (facts is not None and facts.is_whole and len(names) == len(facts.names) and list(names) == facts.names)
     fields = {"align_bytes": selection.align, "placement": PLACEMENTS[selection.placement]}
     if whole and not slices:
         return None, {**fields, "whole": True} if any(fields.values()) else None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+import warnings
 from typing import NamedTuple
 
 import grpc
@@ -117,6 +118,8 @@ class _Receiver:
     def take(self, event):
         if self._files is None or event.chunk is None:
             self._files = _checked_list(event, self._files)
+            for note in event.list.notes:
+                warnings.warn(note, stacklevel=4)
         else:
             self._write(event.chunk)
 

@@ -216,6 +216,9 @@ static int open_regular(const struct source_disk *disk, int path_fd, const char 
     int failed = 0;
     if (fstat(path_fd, &status) < 0)
         failed = fail_name(name, errno, error);
+    else if (S_ISDIR(status.st_mode))
+        failed = fail(error, ERROR_FAILED_PRECONDITION, REASON(IS_A_FOLDER), "%s is a folder, not a file",
+                      text_escape(name, strlen(name), text));
     else if (!S_ISREG(status.st_mode))
         failed = fail(error, ERROR_FAILED_PRECONDITION, REASON(NOT_A_REGULAR_FILE), "%s is not a regular file",
                       text_escape(name, strlen(name), text));

@@ -144,13 +144,19 @@ char *hf_api_file_url(const struct source_hf *hf, const char *name)
 
 /* --- the tree --- */
 
-/* In the folder of the reference; NULL = elsewhere. malloced. */
+/* The folder that is being listed, in the folder of the reference: "vision/", mostly "". */
+static const char *below_of(const struct source_hf *hf)
+{
+    return hf->objects.below ? hf->objects.below : "";
+}
+
+/* In the folder that is being listed, from that of the reference on; NULL = elsewhere. malloced. */
 static char *name_of(const struct source_hf *hf, const struct json_string *path)
 {
     char *whole = memory_print("%.*s", (int)path->length, path->text);
-    char *prefix = memory_print("%s%s", hf->folder, *hf->folder ? "/" : "");
+    char *prefix = memory_print("%s%s%s", hf->folder, *hf->folder ? "/" : "", below_of(hf));
     const char *name = strlen(whole) == path->length ? object_source_name_below(whole, prefix) : NULL;
-    char *copy = name ? memory_copy_text(name) : NULL;
+    char *copy = name ? memory_print("%s%s", below_of(hf), name) : NULL;
     free(whole);
     free(prefix);
     return copy;
@@ -232,9 +238,13 @@ static int fetch_tree(struct source_hf *hf, const char *first, struct error *err
 /* Of the first page: names endpoint, repository, commit and folder. */
 static char *tree_url(const struct source_hf *hf)
 {
-    char *folder = url_encode(hf->folder, strlen(hf->folder), true);
+    const char *below = below_of(hf);
+    char *path =
+        memory_print("%s%s%.*s", hf->folder, *hf->folder && *below ? "/" : "", (int)strlen(below) - (*below ? 1 : 0), below);
+    char *folder = url_encode(path, strlen(path), true);
     char *url = memory_print("%s/api/models/%s/tree/%s%s%s", endpoint_of(hf), hf->repository, hf->commit, *folder ? "/" : "",
                              folder);
+    free(path);
     free(folder);
     return url;
 }
@@ -248,7 +258,7 @@ int hf_api_list(struct object_source *source, struct error *error)
 {
     struct source_hf *hf = (struct source_hf *)source;
     char *url = tree_url(hf);
-    int known = hf_trees_find(trees_of(source), url, source, error);
+    int known = source->below ? 0 : hf_trees_find(trees_of(source), url, source, error);
     int failed = known ? (known < 0 ? -1 : 0) : fetch_tree(hf, url, error);
     free(url);
     return failed;
