@@ -28,7 +28,7 @@ static int from_view_file(struct backend *backend, struct error *error)
     selection->placement = file.placement;
     if (status < 0 || !file.has_empty_slices)
         return status;
-    struct catalog *catalog = backend_resolve(backend, 0, error);
+    struct catalog *catalog = backend_resolve(backend, TC_RESOLVE_ALLOW_ABSENT_FILES, error);
     status = catalog ? selection_check_empty_slices(&file.view, catalog, error) : -1;
     catalog_destroy(catalog);
     return status;
