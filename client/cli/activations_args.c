@@ -37,8 +37,8 @@ static const struct option_row rows[] = {
      NULL},
     {"machine", "m", "which of them this is, from 0", BIT(PARTITION), OPTION_NUMBER, AT(partition.machine), NULL, NULL},
     {"hosts", "H", "how many hosts each machine has", BIT(PARTITION), OPTION_NUMBER, AT(partition.hosts), NULL, NULL},
-    {"host", "h", "which of them this is, from 0; import: the host number to append under", BIT(PARTITION) | BIT(IMPORT),
-     OPTION_NUMBER, AT(partition.host), NULL, NULL},
+    {"host", "h", "which of them this is, from 0", BIT(PARTITION), OPTION_NUMBER, AT(partition.host), NULL, NULL},
+    {"host", "N", "the host number to append under", BIT(IMPORT), OPTION_NUMBER, AT(partition.host), NULL, NULL},
     {"order", "HOW", "nested (default): machine = n % M, host = n / M % H; flat: n % (M * H) = m * H + h", BIT(PARTITION),
      OPTION_CHOICE, AT(partition.is_flat), orders, NULL},
     {"layers", "N", "layers of each sample", BIT(ESTIMATE), OPTION_NUMBER, AT(estimate.layers), NULL, NULL},
@@ -63,13 +63,20 @@ static const struct option_row rows[] = {
 };
 static const struct option_table options = {rows, sizeof rows / sizeof rows[0]};
 
-static int take_option(int n_words, char *const *words, int *at, bool has_command, struct activations_args *args,
-                       struct error *error)
+static bool takes_option(enum activations_command command, const char *name)
+{
+    for (size_t i = 0; i < options.n_rows; i++)
+        if (strcmp(rows[i].name, name) == 0 && (rows[i].groups & (ALL_COMMANDS | 1 << command)))
+            return true;
+    return false;
+}
+
+static int take_option(int n_words, char *const *words, int *at, struct activations_args *args, struct error *error)
 {
     const struct option_row *row = options_take(&options, n_words, words, at, args, NULL, error);
-    if (row && !has_command && !(row->groups & ALL_COMMANDS))
+    if (row && !args->has_command && !(row->groups & ALL_COMMANDS))
         return usage_error(error, "--%s comes behind a command such as 'activations claim'", row->name);
-    if (row && !(row->groups & (ALL_COMMANDS | 1 << args->command)))
+    if (row && !takes_option(args->command, row->name))
         return usage_error(error, "'activations %s' has no option --%s", commands[args->command].name, row->name);
     return row ? 0 : -1;
 }
@@ -162,7 +169,7 @@ static int check_together(const struct activations_args *args, struct error *err
 
 int activations_args_parse(int n_words, char *const *words, struct activations_args *args, struct error *error)
 {
-    bool has_command = false, takes_options = true;
+    bool takes_options = true;
     args->operands = memory_alloc_array((size_t)n_words + 1, sizeof *args->operands);
     args->partition.machines = args->partition.machine = args->partition.hosts = args->partition.host = ACTIVATIONS_UNSET;
     args->estimate.layers = args->estimate.seq = args->estimate.hidden = args->estimate.samples = args->claim.units =
@@ -180,11 +187,11 @@ int activations_args_parse(int n_words, char *const *words, struct activations_a
         } else if (is_option && strcmp(word, "-q") == 0) {
             args->quiet = true;
         } else if (is_option) {
-            failed = word[1] == '-' ? take_option(n_words, words, &at, has_command, args, error)
+            failed = word[1] == '-' ? take_option(n_words, words, &at, args, error)
                                     : usage_error(error, "there is no option '%s'", option_shown(word));
-        } else if (!has_command) {
+        } else if (!args->has_command) {
             failed = take_command(word, args, error);
-            has_command = true;
+            args->has_command = true;
         } else {
             args->operands[args->n_operands++] = word;
         }
@@ -194,7 +201,8 @@ int activations_args_parse(int n_words, char *const *words, struct activations_a
     args->store = args->n_operands ? args->operands[0] : NULL;
     if (args->help)
         return 0;
-    return has_command ? check_together(args, error) : usage_error(error, "'activations' needs a command, such as 'status'");
+    return args->has_command ? check_together(args, error)
+                             : usage_error(error, "'activations' needs a command, such as 'status'");
 }
 
 void activations_args_fini(struct activations_args *args)
@@ -216,18 +224,28 @@ const struct option_row *activations_own_option(size_t index)
     return NULL;
 }
 
-void activations_args_help(FILE *out)
+static void print_command(int command, FILE *out)
 {
-    fprintf(
-        out,
-        "Usage: tensorcast activations COMMAND [STORE] [OPTION]...\n\nStores of activations: what they hold, and the work "
-        "that fills them.\n\nCommands:\n");
-    for (int i = 0; i < ACTIVATIONS_COMMANDS; i++) {
-        int used = fprintf(out, "  %s %s", commands[i].name, commands[i].operands);
-        fprintf(out, "%*s%s\n", used < 30 ? 30 - used : 2, "", commands[i].summary);
-    }
-    for (int i = 0; i <= ACTIVATIONS_COMMANDS; i++)
-        options_print(&options, 1 << i, i == ACTIVATIONS_COMMANDS ? "All of them" : commands[i].name, out);
-    fprintf(out, "\nA STORE is a folder, /data/acts or disk:/data/acts; for all but import also gs://bucket/acts or\n"
-                 "s3://bucket/acts, with the credentials of whoever calls. A SHARD or DIR of import may lie there, too.\n");
+    int used = fprintf(out, "  %s %s", commands[command].name, commands[command].operands);
+    bool is_long = used + 2 > OPTIONS_HELP_COLUMN;
+    if (is_long)
+        fputc('\n', out);
+    options_print_text(commands[command].summary, is_long ? 0 : used, OPTIONS_HELP_COLUMN, out);
+}
+
+void activations_args_help(const struct activations_args *args, FILE *out)
+{
+    int first = args->has_command ? (int)args->command : 0, end = args->has_command ? first + 1 : ACTIVATIONS_COMMANDS;
+    fprintf(out,
+            "Usage: tensorcast activations %s [STORE] [OPTION]...\n\nStores of activations: what they hold, and the work "
+            "that fills them.\n\n",
+            args->has_command ? commands[first].name : "COMMAND");
+    for (int i = first; i < end; i++)
+        print_command(i, out);
+    for (int i = first; i < end; i++)
+        options_print(&options, 1 << i, commands[i].name, out);
+    options_print(&options, ALL_COMMANDS, "All of them", out);
+    fprintf(out, "\nA STORE is a folder, /data/acts or disk:/data/acts; except for import also\n"
+                 "gs://bucket/acts or s3://bucket/acts, with your credentials. A SHARD or DIR of\n"
+                 "import may lie there, too.\n");
 }

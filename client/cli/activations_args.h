@@ -40,7 +40,7 @@ struct claim_args {
 
 struct activations_args { /* numbers that were not given are ACTIVATIONS_UNSET */
     enum activations_command command;
-    bool help, json, quiet;
+    bool has_command, help, json, quiet;
     const char *socket;
     uint64_t timeout_ms;
     const char *store;     /* or the FILE of partition; NULL = of estimate */
@@ -56,7 +56,7 @@ struct activations_args { /* numbers that were not given are ACTIVATIONS_UNSET *
 /* words: those behind "activations". What every command has may be in args already, from before that word. -1: what is wrong. */
 int activations_args_parse(int n_words, char *const *words, struct activations_args *args, struct error *error);
 void activations_args_fini(struct activations_args *args);
-void activations_args_help(FILE *out);
+void activations_args_help(const struct activations_args *args, FILE *out); /* of its command, or of all */
 const char *activations_command_name(enum activations_command command);
 /* The options that not every command of the program has, from 0; NULL = no more. */
 struct option_row;

@@ -1,4 +1,4 @@
-/* The command line as typed values. One table (args.c) drives the parser and the help texts.
+/* The command line as typed values. One table (args_options.c) drives the parser and the help texts.
  *
  * Global options stand before or after the command; `--option value` and `--option=value` mean the same; `--` ends options.
  * Everything that is wrong without asking anybody is refused here. Memory belongs to args_fini(); texts are argv's. */
@@ -110,6 +110,7 @@ struct args {
 };
 
 extern const struct option_table args_options;
+const char *args_path_of_name(struct args *args, const char *name); /* "./NAME" */
 
 /* argv[0] is skipped. When it fails, the message says what is wrong and args->command tells whose help to offer. */
 int args_parse(int argc, char **argv, struct args *args, struct error *error);

@@ -9,10 +9,10 @@ static const struct {
     enum option_group group;
     const char *heading;
 } headings[] = {
-    {OPTIONS_VIEW, "What to load (everything when none is given)"},
-    {OPTIONS_VARIANT, "What to make of it"},
-    {OPTIONS_STRATEGY, "How to load it"},
-    {OPTIONS_LOAD, "What to do with it"},
+    {OPTIONS_VIEW, "Which tensors (all when none is given)"},
+    {OPTIONS_VARIANT, "What to make of them"},
+    {OPTIONS_STRATEGY, "How to load them"},
+    {OPTIONS_LOAD, "What to do with them"},
     {OPTIONS_INSPECT, "What to print"},
     {OPTIONS_STATUS, "How often"},
     {OPTIONS_PREWARM, "What happens to it"},
@@ -23,7 +23,7 @@ static const struct {
     {OPTIONS_OLDER_TOOL, "As the earlier tool names it"},
     {OPTIONS_RESHARD, "For whom"},
     {OPTIONS_ANY_FORMAT, "What to write"},
-    {OPTIONS_RANKS, "For whom, and how it is split"},
+    {OPTIONS_RANKS, "How it is split"},
     {OPTIONS_EXPORT, "Where to, and how"},
     {OPTIONS_PUT, "How"},
     {OPTIONS_SHARDS, "What may be missing"},
@@ -31,14 +31,27 @@ static const struct {
     {OPTIONS_GLOBAL, "Global options, before or after the command"},
 };
 
+/* The order of the general help. */
+static const struct {
+    const char *heading;
+    enum command commands[8];
+    size_t n_commands;
+} parts[] = {
+    {"Look", {COMMAND_INSPECT, COMMAND_EXPLAIN, COMMAND_VERIFY, COMMAND_VARIANTS}, 4},
+    {"Load", {COMMAND_LOAD, COMMAND_FETCH, COMMAND_FOLDER}, 3},
+    {"Write", {COMMAND_EXPORT, COMMAND_FUSE, COMMAND_RESHARD, COMMAND_MANIFEST, COMMAND_PUT}, 5},
+    {"Serve", {COMMAND_STATUS, COMMAND_PREWARM, COMMAND_UNPIN, COMMAND_RELEASE}, 4},
+    {"Other", {COMMAND_ACTIVATIONS, COMMAND_COMPLETION, COMMAND_PLAN}, 3},
+};
+
 /* Two of each, to be copied. */
 static const char *const examples[COMMAND_COUNT] = {
     [COMMAND_INSPECT] = "tensorcast inspect /models/llama --summary\n"
                         "tensorcast inspect hf://org/model --tensor '*norm*' --json",
     [COMMAND_LOAD] = "tensorcast load ./llama --tp-size 4 --tp-rank 1\n"
-                     "tensorcast load gs://bucket/llama --slice 'lm_head.weight[0:1000, :]' --out - | wc -c",
+                     "tensorcast load gs://bucket/llama --slice 'lm_head.weight[:9]' --out - | wc -c",
     [COMMAND_EXPLAIN] = "tensorcast explain /models/llama\n"
-                        "tensorcast explain /models/llama --tp-size 4 --tp-rank 1 --executor tensor_batched_local",
+                        "tensorcast explain ./llama --tensor 'lm_head*' --executor generic_byte_range",
     [COMMAND_STATUS] = "tensorcast status\ntensorcast status --json | jq .memory",
     [COMMAND_PREWARM] = "tensorcast prewarm /models/llama /models/qwen --pin\n"
                         "tensorcast prewarm s3://bucket/llama --tp-size 4 --tp-rank 0 --detach",
@@ -61,6 +74,8 @@ static const char *const examples[COMMAND_COUNT] = {
                        "tensorcast folder hf://org/model /dev/shm/model && convert.py /dev/shm/model",
     [COMMAND_COMPLETION] = "source <(tensorcast completion bash)\n"
                            "tensorcast completion fish > ~/.config/fish/completions/tensorcast.fish",
+    [COMMAND_PUT] = "tensorcast put ./llama s3://bucket/models/\n"
+                    "tensorcast put model.safetensors gs://bucket/llama/ --resume",
 };
 
 static void print_examples(int command, FILE *out)
@@ -75,32 +90,62 @@ static void print_examples(int command, FILE *out)
     }
 }
 
+static void print_aliases(FILE *out)
+{
+    const char *between = "\nAliases: ";
+    for (int i = 0; i < COMMAND_COUNT; i++)
+        if (command_table[i].alias) {
+            fprintf(out, "%s%s is %s", between, command_table[i].alias, command_table[i].name);
+            between = ", ";
+        }
+    fputs(".\n", out);
+}
+
 static void print_general_help(FILE *out)
 {
     fprintf(out, "tensorcast - tensors of a checkpoint from the loader daemon of this host\n\n"
-                 "Usage: tensorcast COMMAND [ARTIFACT] [OPTION]...\n\nCommands:\n");
-    for (int i = 0; i < COMMAND_COUNT; i++)
-        fprintf(out, "  %-10s %s\n", command_table[i].name, command_table[i].summary);
+                 "Usage: tensorcast COMMAND [ARTIFACT] [OPTION]...\n");
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+        fprintf(out, "\n%s:\n", parts[i].heading);
+        for (size_t k = 0; k < parts[i].n_commands; k++)
+            fprintf(out, "  %-12s %s\n", command_table[parts[i].commands[k]].name,
+                    command_table[parts[i].commands[k]].summary);
+    }
+    print_aliases(out);
     options_print(&args_options, OPTIONS_GLOBAL, "Global options, before or after the command", out);
-    fprintf(out, "\nAn ARTIFACT is a path (/..., ./..., ~/...) of a directory with safetensors files or of one, or the same "
-                 "in a store:\n"
-                 "gs://BUCKET/PATH, s3://BUCKET/PATH, hf://OWNER/NAME, https://HOST/PATH.\n"
-                 "Exit status: 0 done, 1 failed, 2 wrong usage, 3 failed and worth a retry, 124 too late, 130 interrupted.\n"
+    fprintf(out, "\nAn ARTIFACT is a path of a directory with safetensors files or of one file, or\n"
+                 "the same in a store: gs://BUCKET/PATH, s3://BUCKET/PATH, hf://OWNER/NAME,\n"
+                 "https://HOST/PATH.\n"
+                 "Exit status: 0 done, 1 failed, 2 wrong usage, 3 failed and worth a retry,\n"
+                 "124 too late, 130 interrupted.\n"
                  "'tensorcast COMMAND --help' tells more; so does man tensorcast.\n");
+}
+
+/* Each line is a paragraph. */
+static void print_details(const char *details, struct arena *arena, FILE *out)
+{
+    while (*details) {
+        size_t length = strcspn(details, "\n");
+        options_print_text(arena_text(arena, details, length), 0, 0, out);
+        details += length + (details[length] == '\n');
+    }
 }
 
 void args_print_help(int command, FILE *out)
 {
+    struct arena arena = {0};
     if (command < 0) {
         print_general_help(out);
         return;
     }
     const struct command_row *row = &command_table[command];
-    fprintf(out, "Usage: tensorcast %s%s%s [OPTION]...\n\n%s.\n%s", row->name, *row->operands ? " " : "", row->operands,
-            row->summary, row->details);
+    fprintf(out, "Usage: tensorcast %s%s%s [OPTION]...\n\n%s.%s%s%s\n", row->name, *row->operands ? " " : "", row->operands,
+            row->summary, row->alias ? " Alias: " : "", row->alias ? row->alias : "", row->alias ? "." : "");
+    print_details(row->details, &arena, out);
     for (size_t i = 0; i < sizeof headings / sizeof headings[0]; i++) {
         if ((row->options | OPTIONS_GLOBAL) & headings[i].group)
             options_print(&args_options, headings[i].group, headings[i].heading, out);
     }
     print_examples(command, out);
+    arena_fini(&arena);
 }

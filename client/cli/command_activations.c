@@ -71,7 +71,7 @@ int command_activations(struct backend *backend, struct error *error)
     const struct args *args = backend->args;
     struct activations_run run = {.args = &args->activations, .objects.backend = backend};
     if (args->activations.help) {
-        activations_args_help(stdout);
+        activations_args_help(&args->activations, stdout);
         return 0;
     }
     bool has_store = args->activations.command != ACTIVATIONS_PARTITION && args->activations.command != ACTIVATIONS_ESTIMATE;

@@ -51,11 +51,11 @@ enum option_group { /* which options a command takes; the headings of its help *
 };
 
 struct command_row {
-    const char *name;
-    const char *operands; /* for the usage line */
-    const char *summary;  /* one line */
-    const char *details;  /* further help */
-    int options;          /* enum option_group bits, besides the global ones */
+    const char *name, *alias; /* alias: NULL = none */
+    const char *operands;     /* for the usage line */
+    const char *summary;      /* fits a line of the general help */
+    const char *details;      /* further help; a line of it is a paragraph */
+    int options;              /* enum option_group bits, besides the global ones */
     bool takes_artifact;
     bool takes_several; /* of them */
 };

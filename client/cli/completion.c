@@ -17,6 +17,15 @@ static bool takes_option(const struct command_row *command, const struct option_
     return (command->options & option->groups) && !(option->groups & OPTIONS_GLOBAL);
 }
 
+/* An option may have several rows, with other meanings to other commands. */
+static bool is_first_of_name(const struct option_row *option)
+{
+    const struct option_row *first = args_options.rows;
+    while (strcmp(first->name, option->name) != 0)
+        first++;
+    return first == option;
+}
+
 static bool is_file(const struct option_row *option)
 {
     static const char *const kinds[] = {"PATH", "FILE", "DIR", "INDEX.json", "FILE|NAME"};
@@ -84,12 +93,27 @@ static void print_commands(FILE *out, const char *between)
         fprintf(out, "%s%s", i ? between : "", command_table[i].name);
 }
 
+/* "inspect", or "inspect | ls" */
+static void print_names(int command, const char *between, FILE *out)
+{
+    const char *alias = command_table[command].alias;
+    fprintf(out, "%s%s%s", command_table[command].name, alias ? between : "", alias ? alias : "");
+}
+
+static void print_all_names(const char *between, FILE *out)
+{
+    for (int i = 0; i < COMMAND_COUNT; i++) {
+        fputs(i ? between : "", out);
+        print_names(i, between, out);
+    }
+}
+
 static void print_bash_values(FILE *out)
 {
     const char *between = "";
     for (size_t i = 0; i < args_options.n_rows; i++) {
         const struct option_row *option = &args_options.rows[i];
-        if (!has_values(option))
+        if (!has_values(option) || !is_first_of_name(option))
             continue;
         fprintf(out, "        --%s) COMPREPLY=($(compgen -W \"", option->name);
         print_values(option, out);
@@ -97,16 +121,29 @@ static void print_bash_values(FILE *out)
     }
     fputs("        ", out);
     for (size_t i = 0; i < args_options.n_rows; i++)
-        if (is_file(&args_options.rows[i]) && !has_values(&args_options.rows[i])) {
+        if (is_file(&args_options.rows[i]) && !has_values(&args_options.rows[i]) &&
+            is_first_of_name(&args_options.rows[i])) {
             fprintf(out, "%s--%s", between, args_options.rows[i].name);
             between = " | ";
         }
     fputs(" | -o) COMPREPLY=($(compgen -f -- \"$word\")); return ;;\n        ", out);
     for (size_t i = 0; i < args_options.n_rows; i++)
         if (args_options.rows[i].value && !is_file(&args_options.rows[i]) && !has_values(&args_options.rows[i]) &&
-            !is_tensor(&args_options.rows[i]))
+            !is_tensor(&args_options.rows[i]) && is_first_of_name(&args_options.rows[i]))
             fprintf(out, "--%s | ", args_options.rows[i].name);
     fputs("-t) return ;;\n", out);
+}
+
+static void print_bash_tensors(FILE *out)
+{
+    fputs("        --tensor | --slice)\n"
+          "            for ((i = 2; i < COMP_CWORD; i++)); do # the artifact, when it is a path; bash splits disk: from it\n"
+          "                [[ ${COMP_WORDS[i]} == [/.~]* || -e ${COMP_WORDS[i]} ]] || continue\n"
+          "                while IFS= read -r name; do # not compgen -W, which would run what a name holds\n"
+          "                    [[ $name != \"$word\"* ]] || COMPREPLY+=(\"$(printf %q \"$name\")\")\n"
+          "                done < <(" NAMES_OF " \"${COMP_WORDS[i]}\" 2>/dev/null)\n"
+          "                break\n            done\n            return ;;\n",
+          out);
 }
 
 static void print_bash(FILE *out)
@@ -119,16 +156,9 @@ static void print_bash(FILE *out)
           "    case $previous in\n",
           out);
     print_bash_values(out);
-    fputs("        --tensor | --slice)\n"
-          "            for ((i = 2; i < COMP_CWORD; i++)); do # the artifact, when it is a path; bash splits disk: from it\n"
-          "                [[ ${COMP_WORDS[i]} == [/.~]* || -e ${COMP_WORDS[i]} ]] || continue\n"
-          "                while IFS= read -r name; do # not compgen -W, which would run what a name holds\n"
-          "                    [[ $name != \"$word\"* ]] || COMPREPLY+=(\"$(printf %q \"$name\")\")\n"
-          "                done < <(" NAMES_OF " \"${COMP_WORDS[i]}\" 2>/dev/null)\n"
-          "                break\n            done\n            return ;;\n",
-          out);
+    print_bash_tensors(out);
     fputs("    esac\n    for ((i = 1; i < COMP_CWORD; i++)); do\n        case ${COMP_WORDS[i]} in\n            ", out);
-    print_commands(out, " | ");
+    print_all_names(" | ", out);
     fputs(") command=${COMP_WORDS[i]}; break ;;\n        esac\n    done\n    options=\"", out);
     for (size_t i = 0; i < args_options.n_rows; i++)
         if (args_options.rows[i].groups & OPTIONS_GLOBAL)
@@ -137,7 +167,9 @@ static void print_bash(FILE *out)
     print_commands(out, " ");
     fputs(" help\" ;;\n", out);
     for (int i = 0; i < COMMAND_COUNT; i++) {
-        fprintf(out, "        %s) options+=\"", command_table[i].name);
+        fputs("        ", out);
+        print_names(i, " | ", out);
+        fputs(") options+=\"", out);
         for (size_t k = 0; k < args_options.n_rows; k++)
             if (takes_option(&command_table[i], &args_options.rows[k]))
                 fprintf(out, " --%s", args_options.rows[k].name);
@@ -234,7 +266,9 @@ static void print_zsh(FILE *out)
         "    case $state in\n        command) _describe command commands ;;\n        rest)\n            case $words[1] in\n",
         out);
     for (int i = 0; i < COMMAND_COUNT; i++) {
-        fprintf(out, "            %s) _arguments", command_table[i].name);
+        fputs("            ", out);
+        print_names(i, " | ", out);
+        fputs(") _arguments", out);
         print_zsh_options(&command_table[i], out);
         for (size_t k = 0; find_own_option(i, k); k++)
             print_zsh_option(find_own_option(i, k), out);
@@ -275,8 +309,10 @@ static void print_fish_option(const struct option_row *option, FILE *out)
     if (!(option->groups & OPTIONS_GLOBAL)) {
         fputs(" -n '__fish_seen_subcommand_from", out);
         for (int i = 0; i < COMMAND_COUNT; i++)
-            if (takes_option(&command_table[i], option))
-                fprintf(out, " %s", command_table[i].name);
+            if (takes_option(&command_table[i], option)) {
+                fputc(' ', out);
+                print_names(i, " ", out);
+            }
         fputc('\'', out);
     }
     if (is_tensor(option))
@@ -292,7 +328,7 @@ static void print_fish(FILE *out)
           " $word 2>/dev/null\n"
           "            return\n        end\n    end\nend\nset -l commands ",
           out);
-    print_commands(out, " ");
+    print_all_names(" ", out);
     fputs("\ncomplete -c tensorcast -n \"not __fish_seen_subcommand_from $commands\" -f\n", out);
     for (int i = 0; i < COMMAND_COUNT; i++) {
         fprintf(out, "complete -c tensorcast -n \"not __fish_seen_subcommand_from $commands\" -a %s -d ",

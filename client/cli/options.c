@@ -142,6 +142,22 @@ const struct option_row *options_take(const struct option_table *table, int n_wo
     return take_value(row, value, args, data, error) < 0 ? NULL : row;
 }
 
+void options_print_text(const char *text, int used, int column, FILE *out)
+{
+    while (*text) {
+        int length = (int)strcspn(text, " ");
+        bool is_first = used <= column;
+        if (!is_first && used + 1 + length > OPTIONS_LINE_COLUMNS) {
+            fputc('\n', out);
+            used = 0;
+            is_first = true;
+        }
+        used += is_first ? fprintf(out, "%*s%.*s", column - used, "", length, text) : fprintf(out, " %.*s", length, text);
+        text += length + (text[length] == ' ');
+    }
+    fputc('\n', out);
+}
+
 void options_print(const struct option_table *table, int group, const char *heading, FILE *out)
 {
     bool has_heading = false;
@@ -153,6 +169,8 @@ void options_print(const struct option_table *table, int group, const char *head
             fprintf(out, "\n%s:\n", heading);
         has_heading = true;
         int used = fprintf(out, "  --%s%s%s", row->name, row->value ? " " : "", row->value ? row->value : "");
-        fprintf(out, "%*s%s\n", used < 30 ? 30 - used : 2, "", row->help);
+        if (used + 2 > OPTIONS_HELP_COLUMN)
+            fputc('\n', out);
+        options_print_text(row->help, used + 2 > OPTIONS_HELP_COLUMN ? 0 : used, OPTIONS_HELP_COLUMN, out);
     }
 }

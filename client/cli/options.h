@@ -10,6 +10,8 @@
 
 #include "base/error.h"
 
+enum { OPTIONS_LINE_COLUMNS = 80, OPTIONS_HELP_COLUMN = 30 };
+
 enum option_kind {
     OPTION_FLAG,     /* bool */
     OPTION_TEXT,     /* const char *, not empty */
@@ -41,6 +43,8 @@ const struct option_row *options_take(const struct option_table *table, int n_wo
                                       void *data, struct error *error);
 int option_take_choice(const struct option_row *row, const char *value, int *choice, struct error *error);
 bool option_parse_time(const char *value, uint64_t *duration_ms); /* a duration, or a plain number of seconds */
+/* Words in lines of OPTIONS_LINE_COLUMNS that begin at `column`; so many columns of the first are used. */
+void options_print_text(const char *text, int used, int column, FILE *out);
 /* The rows of one group, under a heading; nothing where there are none. */
 void options_print(const struct option_table *table, int group, const char *heading, FILE *out);
 

@@ -197,7 +197,9 @@ def test_completion_knows_every_option_of_the_help(shell):
 def options_of_help():
     """Every long option that the help of some command names."""
     text = subprocess.check_output([CLI, "--help"], text=True)
-    for command in "inspect load explain status prewarm release verify put activations".split():
+    commands = re.findall(r"^  ([a-z]+)  +[A-Z]", text, re.M)
+    assert {"inspect", "plan", "reshard", "folder", "activations"} <= set(commands)
+    for command in commands:
         text += subprocess.check_output([CLI, command, "--help"], text=True)
     options = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text))
     assert {"--view", "--digest", "--tp-size"} <= options
@@ -208,6 +210,8 @@ def test_man_page_and_completion_know_every_option_of_the_help(tree):
     page = (tree / "usr/share/man/man1/tensorcast.1").read_text().replace("\\-", "-")
     completion = (tree / "usr/share/bash-completion/completions/tensorcast").read_text()
     assert [o for o in sorted(options_of_help()) if o not in page or o not in completion] == []
+    for alias in re.findall(r"(\w+) is \w+[,.]", subprocess.check_output([CLI, "--help"], text=True).split("Aliases: ")[1].split("\n")[0]):
+        assert re.search(rf"^\.BR .*\b{alias}\b", page.split("Aliases:")[1].split("OPTIONS")[0], re.M), alias
 
 
 @pytest.mark.skipif(not shutil.which("man"), reason="man is not installed")

@@ -310,25 +310,111 @@ static void help_and_version_need_nothing_else(void **state)
     assert_true(args.version);
 }
 
-static void the_help_of_a_command_lists_its_options_and_no_others(void **state)
+/* The caller frees. */
+static char *read_help(int command)
 {
-    char *text;
-    size_t length;
-    (void)state;
+    static char *text;
+    static size_t length;
     FILE *out = open_memstream(&text, &length);
-    args_print_help(COMMAND_INSPECT, out);
+    args_print_help(command, out);
     fclose(out);
-    assert_non_null(strstr(text, "tensorcast inspect ARTIFACT"));
-    assert_non_null(strstr(text, "--index"));
-    assert_non_null(strstr(text, "--socket"));
-    assert_null(strstr(text, "--hold"));
+    return text;
+}
+
+/* The lines of a help that explain the option. */
+static int count_lines(const char *text, const char *option)
+{
+    int n = 0;
+    char line[64];
+    snprintf(line, sizeof line, "\n  --%s", option);
+    for (const char *at = text; (at = strstr(at, line)); at++)
+        n += strchr(" \n", at[strlen(line)]) != NULL;
+    return n;
+}
+
+static bool is_in(const char *text, const struct option_row *row)
+{
+    char words[24];
+    snprintf(words, sizeof words, "%.12s", row->help); /* as much of it as no line breaks */
+    return strstr(text, words);
+}
+
+static void the_help_of_a_command_has_each_of_its_options_once_and_no_others(void **state)
+{
+    (void)state;
+    for (int command = 0; command < COMMAND_COUNT; command++) {
+        char *text = read_help(command);
+        for (size_t i = 0; i < args_options.n_rows && command != COMMAND_ACTIVATIONS; i++) {
+            const struct option_row *row = &args_options.rows[i];
+            int groups = 0;
+            for (size_t k = 0; k < args_options.n_rows; k++)
+                groups |= strcmp(args_options.rows[k].name, row->name) == 0 ? args_options.rows[k].groups : 0;
+            bool is_taken = groups & (command_table[command].options | OPTIONS_GLOBAL);
+            if (count_lines(text, row->name) != is_taken)
+                fail_msg("%s --help has --%s %d times", command_table[command].name, row->name,
+                         count_lines(text, row->name));
+            if ((row->groups & (command_table[command].options | OPTIONS_GLOBAL)) && !is_in(text, row))
+                fail_msg("%s --help does not say what --%s is to it", command_table[command].name, row->name);
+        }
+        free(text);
+    }
+}
+
+static void no_line_of_a_help_is_longer_than_a_terminal(void **state)
+{
+    (void)state;
+    for (int command = -1; command < COMMAND_COUNT; command++) {
+        char *text = read_help(command);
+        for (const char *line = text; *line; line += strcspn(line, "\n"), line += *line == '\n')
+            if (strcspn(line, "\n") > OPTIONS_LINE_COLUMNS)
+                fail_msg("%.*s", (int)strcspn(line, "\n"), line);
+        free(text);
+    }
+}
+
+static void no_help_speaks_of_another_command_before_its_meaning(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < args_options.n_rows; i++)
+        for (int command = 0; command < COMMAND_COUNT; command++) {
+            char words[32];
+            snprintf(words, sizeof words, "%s:", command_table[command].name);
+            if (strstr(args_options.rows[i].help, words))
+                fail_msg("--%s: %s", args_options.rows[i].name, args_options.rows[i].help);
+        }
+}
+
+static void the_general_help_has_every_command_once_and_every_alias(void **state)
+{
+    char line[64], *text = read_help(-1);
+    (void)state;
+    for (int i = 0; i < COMMAND_COUNT; i++) {
+        snprintf(line, sizeof line, "\n  %-12s ", command_table[i].name);
+        const char *at = strstr(text, line);
+        if (!at || strstr(at + 1, line))
+            fail_msg("%s is not there once", command_table[i].name);
+        snprintf(line, sizeof line, "%s is %s", command_table[i].alias, command_table[i].name);
+        assert_true(!command_table[i].alias || strstr(text, line));
+    }
     free(text);
-    out = open_memstream(&text, &length);
-    args_print_help(-1, out);
-    fclose(out);
-    for (int i = 0; i < COMMAND_COUNT; i++)
-        assert_non_null(strstr(text, command_table[i].name));
-    free(text);
+}
+
+static void an_alias_is_its_command_and_other_words_are_advice(void **state)
+{
+    (void)state;
+    assert_taken("ls|/m");
+    assert_int_equal(args.command, COMMAND_INSPECT);
+    assert_taken("pull|/m");
+    assert_int_equal(args.command, COMMAND_FETCH);
+    assert_taken("convert|/m|--out|o");
+    assert_int_equal(args.command, COMMAND_EXPORT);
+    assert_taken("ps");
+    assert_int_equal(args.command, COMMAND_STATUS);
+    assert_refused("get|/m", "did you mean 'fetch'?");
+    assert_refused("cat|/m", "did you mean 'load'?");
+    assert_refused("upload|/m", "did you mean 'put'?");
+    assert_refused("health", "did you mean 'status'?");
+    assert_refused("doctor", "there is no command 'doctor'"); /* status diagnoses nothing */
 }
 
 int main(void)
@@ -348,7 +434,11 @@ int main(void)
         cmocka_unit_test(memory_is_the_daemons_choice_where_nothing_is_said),
         cmocka_unit_test(an_export_says_what_for_whom_and_within_which_bounds),
         cmocka_unit_test(help_and_version_need_nothing_else),
-        cmocka_unit_test(the_help_of_a_command_lists_its_options_and_no_others),
+        cmocka_unit_test(the_help_of_a_command_has_each_of_its_options_once_and_no_others),
+        cmocka_unit_test(no_line_of_a_help_is_longer_than_a_terminal),
+        cmocka_unit_test(no_help_speaks_of_another_command_before_its_meaning),
+        cmocka_unit_test(the_general_help_has_every_command_once_and_every_alias),
+        cmocka_unit_test(an_alias_is_its_command_and_other_words_are_advice),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
