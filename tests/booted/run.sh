@@ -25,8 +25,7 @@ mount -t overlay -o "lowerdir=$base,upperdir=$work/upper,workdir=$work/work" ove
 make -s install DESTDIR="$root" PREFIX=/usr/local >"$work/log/install" 2>&1 || { cat "$work/log/install"; exit 1; }
 : >"$root/etc/machine-id"
 mkdir -p "$root/source"
-python=$(realpath -s "$(cat build/test-python)")
-environment=$(dirname "$(dirname "$python")")
+environment=$(dirname "$(dirname "$(realpath -s "$(cat build/test-python)")")") # where its users may read it
 cat >"$root/etc/systemd/system/booted.service" <<UNIT
 [Unit]
 After=multi-user.target
@@ -36,7 +35,7 @@ FailureActionExitStatus=1
 [Service]
 Type=oneshot
 Environment=PYTHONPATH=/source/build/python:/source/tests/fake PYTHONDONTWRITEBYTECODE=1 HOME=/root
-ExecStart=$python /source/tests/booted/steps.py $*
+ExecStart=/environment/bin/python /source/tests/booted/steps.py $*
 StandardOutput=file:/said
 StandardError=file:/said
 UNIT
@@ -44,7 +43,7 @@ mkdir -p "$root/etc/systemd/system/default.target.wants"
 ln -s ../booted.service "$root/etc/systemd/system/default.target.wants/booted.service"
 code=0
 timeout -k 10 "${BOOTED_SECONDS:-300}" systemd-nspawn --quiet --boot --keep-unit --register=no --private-network --link-journal=no \
-  --directory="$root" --machine="booted-$$" --bind-ro="$PWD:/source" --bind-ro="$environment" \
+  --directory="$root" --machine="booted-$$" --bind-ro="$PWD:/source" --bind-ro="$environment:/environment" \
   systemd.mask=apt-daily.timer systemd.mask=apt-daily-upgrade.timer systemd.mask=dpkg-db-backup.timer systemd.mask=fstrim.timer \
   </dev/null >"$work/log/console" 2>&1 || code=$?
 if [ -e "$root/said" ]; then cat "$root/said"; else code=1; tail -n 20 "$work/log/console"; fi

@@ -140,13 +140,14 @@ def load_from_a_disk():
     sh("tensorcast load /models/tiny", "ann", fails=True)
     os.chmod("/models/tiny/model.safetensors", 0o644)
     os.symlink("tiny", "/models/link")
+    sh(f"{sys.executable} -c 'import tensorcast_client as tc; assert set(tc.load_file(\"/models/tiny\", framework=\"numpy\")) == set(\"wb\")'", "ann")
     assert loads() and loads("/models/link") and "event=openat2_refused" in journal()
     sh("tensorcast load /etc", "ann", fails=True)
 
 
 def a_user_outside_the_group_gets_nothing():
     said = sh("tensorcast load /models/tiny", "bob", fails=True)
-    assert "ermission denied" in said or "PERMISSION_DENIED" in said, said
+    assert "PERMISSION_DENIED" in said and "usermod -aG tensorcast bob" in said, said
 
 
 def load_from_a_store():
@@ -184,6 +185,8 @@ def append():
     say("systemctl edit tensorcastd", "mkdir -p /etc/systemd/system/tensorcastd.service.d && "
         "printf '[Service]\\nReadWritePaths=/data\\n' >/etc/systemd/system/tensorcastd.service.d/override.conf && systemctl daemon-reload")
     say("systemctl restart tensorcastd")
+    said = sh(program, "ann", fails=True)  # the daemon writes for its own user and root alone
+    assert "tensorcastd --user" in said and not os.path.exists("/data/run"), said
     sh(program)
 
 
@@ -200,6 +203,14 @@ def upload():
 def users_read_stores():
     sh("tensorcast activations verify disk:/data/run", "ann")
     sh("cat /data/run/host_000/*.safetensors /data/run/host_000/manifest.json >/dev/null", "ann")
+
+
+def journal_priorities():
+    def messages(priority):
+        return sh(f"journalctl --no-pager -o cat -u tensorcastd -p {priority}")
+
+    assert "event=load_failed" in messages("warning..info") and "event=ready" in messages("info..info") and "<6>" not in journal()
+    assert "event=ready" not in messages("warning") and "event=activation_root_not_writable" in messages("warning")
 
 
 def reload_():
@@ -293,8 +304,9 @@ def uninstall():
     assert not [path for path in Path("/usr/local").rglob("*tensorcast*") if not path.is_dir()]
 
 
-STEPS = [install, sockets, load_from_a_disk, a_user_outside_the_group_gets_nothing, load_from_a_store, export, append, upload, users_read_stores,
-         reload_, reload_with_a_mistake, restart_with_a_mistake, crash, log_file, socket_activation, sandbox, user_unit, uninstall]
+STEPS = [install, sockets, load_from_a_disk, a_user_outside_the_group_gets_nothing, load_from_a_store, export, append, upload,
+         users_read_stores, journal_priorities, reload_, reload_with_a_mistake, restart_with_a_mistake, crash, log_file, socket_activation,
+         sandbox, user_unit, uninstall]
 
 
 def main(wanted):
