@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "convert/cast.h"
 #include "convert/dequantize.h"
+#include "variant/quantized.h"
 #include "variant/steps.h"
 
 /* --- chains --------------------------------------------------------------------------------------------------------- */
@@ -93,11 +94,6 @@ static int cast_tensor(struct tensor_set *set, const struct set_tensor *tensor)
     }
     array.maps = maps;
     return maps ? set_add_array(set, &cast, &array) : -1;
-}
-
-int step_cast(struct tensor_set *set)
-{
-    return set_each(set, cast_tensor);
 }
 
 /* --- dequantize ----------------------------------------------------------------------------------------------------- */
@@ -249,8 +245,6 @@ struct roles {
 /* Which tensors are scales of which others. What is a scale is no weight itself. */
 static int find_scales(struct tensor_set *set, struct roles *roles)
 {
-    for (size_t i = 0; i < set->n; i++)
-        map_add(&roles->by_name, set->tensors[i].name, set->tensors[i].name_length, (uint32_t)i);
     for (size_t i = 0; i < set->n; i++) {
         const struct set_tensor *tensor = &set->tensors[i];
         size_t length;
@@ -288,15 +282,28 @@ static int find_weights(struct tensor_set *set, struct roles *roles)
     return failed;
 }
 
+static int index_set(struct tensor_set *set, struct roles *roles)
+{
+    roles->role = metadata_array(set->n, sizeof *roles->role, set->error);
+    roles->scale_of = metadata_array(set->n, sizeof *roles->scale_of, set->error);
+    if (!roles->role || !roles->scale_of || map_init_charged(&roles->by_name, set->n, set->error) < 0)
+        return -1;
+    for (size_t i = 0; i < set->n; i++)
+        map_add(&roles->by_name, set->tensors[i].name, set->tensors[i].name_length, (uint32_t)i);
+    return 0;
+}
+
+static void forget_set(struct roles *roles)
+{
+    map_fini(&roles->by_name);
+    metadata_free(roles->role);
+    metadata_free(roles->scale_of);
+}
+
 int step_dequantize(struct tensor_set *set)
 {
     struct roles roles = {0};
-    roles.role = metadata_array(set->n, sizeof *roles.role, set->error);
-    roles.scale_of = metadata_array(set->n, sizeof *roles.scale_of, set->error);
-    int failed = !roles.role || !roles.scale_of || map_init_charged(&roles.by_name, set->n, set->error) < 0 ||
-                         find_weights(set, &roles) < 0 || find_scales(set, &roles) < 0
-                     ? -1
-                     : 0;
+    int failed = index_set(set, &roles) < 0 || find_weights(set, &roles) < 0 || find_scales(set, &roles) < 0 ? -1 : 0;
     for (size_t i = 0; i < set->n && !failed; i++) {
         const struct set_tensor *tensor = &set->tensors[i];
         if (roles.role[i] == ROLE_WEIGHT && is_quantized(tensor))
@@ -304,8 +311,79 @@ int step_dequantize(struct tensor_set *set)
         else if (roles.role[i] != ROLE_SCALE)
             failed = set_add(set, tensor) ? 0 : -1;
     }
-    map_fini(&roles.by_name);
-    metadata_free(roles.role);
-    metadata_free(roles.scale_of);
+    forget_set(&roles);
     return failed ? failed : set_next(set);
+}
+
+/* --- cast of what is quantized -------------------------------------------------------------------------------------- */
+
+struct partner { /* of a tensor that the same step casts */
+    const struct tensor_set *set;
+    const struct roles *roles;
+    bool is_weight; /* that is looked for, else scales */
+    size_t *found;
+};
+
+static bool take_partner(const void *data, const char *name, size_t length)
+{
+    const struct partner *partner = data;
+    uint32_t at = map_find(&partner->roles->by_name, name, length);
+    if (at == MAP_NONE || partner->roles->role[at] == ROLE_NONE)
+        return false;
+    if (partner->is_weight && !quantized_type(partner->set->tensors[at].dtype))
+        return false;
+    *partner->found = at;
+    return true;
+}
+
+/* Not when every value of the one is a value of the other. */
+static bool is_rounded(enum dtype from, enum dtype to)
+{
+    return from != to && (dtype_bits(to) <= dtype_bits(from) || (from == DTYPE_F8_E8M0 && to == DTYPE_F16));
+}
+
+/* Weights would lose their scales, or scales be rounded, in a step that is about both of them, as a cast of everything is. Who
+ * names one of them alone means it. */
+static int check_quantized(const struct tensor_set *set, const struct roles *roles, size_t at)
+{
+    const struct set_tensor *tensor = &set->tensors[at];
+    enum dtype to = set->step->dtype;
+    char shown[TEXT_NAME_CHARS];
+    size_t weight = at, scale = at;
+    if (roles->role[at] == ROLE_NONE || (set->step->has_only && !(set->step->only & 1u << tensor->dtype)) ||
+        tensor->dtype == to || !cast_is_float(tensor->dtype))
+        return 0;
+    const struct partner of_weight = {set, roles, false, &scale}, of_scale = {set, roles, true, &weight};
+    bool is_found =
+        is_quantized(tensor)
+            ? quantized_each_scale(tensor->name, tensor->name_length, &(struct quantized_taker){take_partner, &of_weight})
+            : is_rounded(tensor->dtype, to) && quantized_each_weight(tensor->name, tensor->name_length,
+                                                                     &(struct quantized_taker){take_partner, &of_scale});
+    if (!is_found)
+        return 0;
+    return set_fail(
+        set, &set->tensors[weight],
+        "it is %s with scales %s, and a cast to %s would %s; make it plain first, as the recipe fp8-block-to-bf16 "
+        "does with blocks of FP8 (--variant fp8-block-to-bf16), or name what else is to be cast in a recipe",
+        dtype_name(set->tensors[weight].dtype),
+        text_escape(set->tensors[scale].name, set->tensors[scale].name_length, shown), dtype_name(to),
+        weight == at ? "leave them out" : "round them");
+}
+
+static bool has_quantized(const struct tensor_set *set)
+{
+    for (size_t i = 0; i < set->n; i++)
+        if (quantized_type(set->tensors[i].dtype))
+            return true;
+    return false;
+}
+
+int step_cast(struct tensor_set *set)
+{
+    struct roles roles = {0};
+    int failed = has_quantized(set) && (index_set(set, &roles) < 0 || find_weights(set, &roles) < 0) ? -1 : 0;
+    for (size_t i = 0; i < set->n && roles.role && !failed; i++)
+        failed = check_quantized(set, &roles, i);
+    forget_set(&roles);
+    return failed ? failed : set_each(set, cast_tensor);
 }

@@ -173,6 +173,41 @@ static void many_complaints_are_counted(void **state)
     assert_non_null(strstr(variant_scene.error.message, " more"));
 }
 
+#define QUANTIZED(dtype)                                                                                                    \
+    "{\"a.weight\":{\"dtype\":\"" dtype "\",\"shape\":[2,2],\"data_offsets\":[0,4]},"                                       \
+    "\"a.weight_scale\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[4,12]},"                                         \
+    "\"b.qweight\":{\"dtype\":\"I32\",\"shape\":[1],\"data_offsets\":[12,16]},"                                             \
+    "\"b.scales\":{\"dtype\":\"F16\",\"shape\":[2],\"data_offsets\":[16,20]},"                                              \
+    "\"n\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[20,24]}}"
+
+static void casts(const char *tensors, const char *dtype, const char *named)
+{
+    char recipe[200];
+    snprintf(recipe, sizeof recipe, "[{\"cast\": {\"tensors\": [%s], \"dtype\": \"%s\"}}]", tensors, dtype);
+    int failed = variant_scene_apply(recipe);
+    if (failed != (named ? -1 : 0))
+        fail_msg("%s: %s", recipe, failed ? variant_scene.error.message : "taken");
+    if (named && (!strstr(variant_scene.error.message, named) || !strstr(variant_scene.error.message, "fp8-block-to-bf16")))
+        fail_msg("%s: %s", recipe, variant_scene.error.message);
+}
+
+static void a_cast_of_everything_neither_leaves_scales_out_nor_rounds_them(void **state)
+{
+    static const char *const types[] = {QUANTIZED("F8_E4M3"), QUANTIZED("F8_E5M2"), QUANTIZED("I8")};
+    (void)state;
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        variant_scene_put(types[i], 24, zero);
+        casts("\"*\"", "BF16", "tensor a.weight: ");
+        casts("\"a.*\"", "F16", "tensor a.weight: ");
+        casts("\"b.*\"", "BF16", "tensor b.qweight: ");
+        casts("\"*\"", "F32", i < 2 ? "tensor a.weight: " : NULL); /* no scale is rounded, no integer cast */
+        casts("\"n\"", "BF16", NULL);
+        casts("\"n\", \"a.weight\"", "BF16", NULL); /* by name */
+        casts("\"a.weight_scale\"", "BF16", NULL);
+        casts("\"b.scales\"", "F32", NULL);
+    }
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, begin, variant_scene_end)
@@ -181,6 +216,7 @@ int main(void)
         TEST(optional_steps_may_match_nothing),
         TEST(expectations_may_allow_what_is_missing_or_too_many),
         TEST(many_complaints_are_counted),
+        TEST(a_cast_of_everything_neither_leaves_scales_out_nor_rounds_them),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
