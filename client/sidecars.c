@@ -8,6 +8,7 @@
 #include "base/sidecar_name.h"
 #include "client.h"
 #include "folder_writer.h"
+#include "request.h"
 #include "tensorcast/daemon/v1/store_daemon.pb-c.h"
 
 struct tc_sidecars {
@@ -103,6 +104,8 @@ static struct tc_sidecars *fetch_sidecars(struct tc_client *client, const char *
     const struct rpc_question question = {"FetchSidecars", &request.base, &tensorcast__daemon__v1__sidecar_event__descriptor,
                                           on_event, &receiver};
     request.list_only = !writer;
+    if (options && options->variant)
+        request.variant = request_variant(options->variant);
     arena_init(&list->arena, 0);
     arena_init(&scratch, 0);
     arena_init(&arena, 0);

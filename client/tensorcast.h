@@ -141,7 +141,8 @@ unsigned tc_variant_line(const struct tc_variant *variant,
 const char *tc_builtin_variant(size_t index, const char **summary); /* NULL = there are no more; summary may be NULL */
 
 /* The sidecars of an artifact: the small files beside its tensors, such as config.json and the tokenizer. Of `options` (may
- * be NULL) the time limit and the cancel flag count. Names are plain file names. */
+ * be NULL) the variant, of which the documents are true then, the time limit and the cancel flag count. Names are plain file
+ * names. */
 struct tc_sidecars;
 struct tc_sidecars *tc_sidecars_list(struct tc_client *client, const char *artifact, const struct tc_options *options,
                                      struct tc_error *error);

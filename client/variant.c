@@ -266,7 +266,7 @@ static int ask_config(void *data, char **json, size_t *length, struct error *err
     const struct config_question *question = data;
     if (!question->client)
         return 0;
-    return sidecar_bytes(question->client, question->artifact, "config.json", question->options, json, length, error);
+    return sidecar_stored_config(question->client, question->artifact, question->options, json, length, error);
 }
 
 struct tc_variant *variant_create(struct tc_client *client, const char *artifact, const struct tc_options *options,

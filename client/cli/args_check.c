@@ -158,8 +158,8 @@ static int check_fetch(struct args *args, struct error *error)
     if (fetch->folder && (strcmp(fetch->folder, "-") == 0 || !*fetch->folder))
         return wrong(error, "'%s' takes a folder, which standard output is not; a folder of that name is ./-",
                      command_table[args->command].name);
-    if (args->command == COMMAND_FOLDER) /* a variant has tensors of its own */
-        fetch->kind = args->variant.recipe || args->variant.dtype ? FETCH_SIDECARS : FETCH_ALL;
+    if (args->command == COMMAND_FOLDER)
+        fetch->kind = FETCH_ALL;
     if (args->command != COMMAND_FETCH)
         return 0;
     if (fetch->sidecars + fetch->tensors + args->all > 1)

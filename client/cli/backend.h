@@ -23,6 +23,7 @@ struct backend;
 struct sidecar_taker { /* is told of each file that was written */
     void (*take)(void *data, const char *name, uint64_t bytes);
     void *data;
+    bool is_anew; /* documents are to be true of tensors that are written anew, see variant/documents.h */
 };
 
 struct checked;

@@ -32,7 +32,6 @@
 #include "read_file.h"
 #include "selection_build.h"
 
-#define MANIFEST_SUFFIX ".manifest.json"
 enum { DEFAULT_FILE_BYTES = 5 * 1000 * 1000, FILE_UNITS = 1000, MAX_MAPPING_BYTES = 256 << 20 };
 
 struct written_file {
@@ -150,33 +149,12 @@ static void take_sidecar(void *data, const char *name, uint64_t bytes)
     run->sidecars[run->n_sidecars++] = (struct written_file){arena_text(&run->arena, name, strlen(name)), bytes};
 }
 
-static bool is_manifest(const char *name)
-{
-    return strcmp(name, "topology.json") == 0 || text_ends_with(name, strlen(name), MANIFEST_SUFFIX);
-}
-
-/* What says how the source's files lie, or sums their bytes, is not true of the new ones. */
-static void drop_manifests(struct command_run *run)
-{
-    size_t n_kept = 0;
-    for (size_t i = 0; i < run->n_sidecars; i++) {
-        if (is_manifest(run->sidecars[i].name))
-            unlinkat(run->target.content_fd, run->sidecars[i].name, 0);
-        else
-            run->sidecars[n_kept++] = run->sidecars[i];
-    }
-    run->n_sidecars = n_kept;
-}
-
 static int copy_sidecars(struct command_run *run, struct error *error)
 {
-    const struct sidecar_taker taker = {take_sidecar, run};
+    const struct sidecar_taker taker = {take_sidecar, run, true};
     if (run->args->export.no_sidecars || run->artifact->source->is_single_file)
         return 0;
-    if (backend_fetch_sidecars(run->backend, run->target.content_path, &taker, error) < 0)
-        return -1;
-    drop_manifests(run);
-    return 0;
+    return backend_fetch_sidecars(run->backend, run->target.content_path, &taker, error);
 }
 
 /* --- report --- */

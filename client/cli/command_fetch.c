@@ -109,7 +109,7 @@ static char *choose_folder(const struct args *args, struct error *error)
 static int fetch_sidecars(struct backend *backend, const char *folder, struct error *error)
 {
     struct fetch_report report;
-    const struct sidecar_taker taker = {take_file, &report};
+    const struct sidecar_taker taker = {take_file, &report, false};
     begin_report(&report, backend->args, folder);
     int status = backend_fetch_sidecars(backend, folder, &taker, error);
     if (status == 0)

@@ -14,6 +14,7 @@
 #include "base/redact.h"
 #include "base/text.h"
 #include "client/client.h"
+#include "client/sidecar_bytes.h"
 #include "client/variant.h"
 #include "command.h"
 #include "fetch_files.h"
@@ -24,15 +25,15 @@
 
 #define VARIANT_FILE_NAME "model.safetensors"
 enum { ASKED_AGAIN = 3, TELL_MS = 30000 };
-#define MANIFEST_ENDING ".manifest.json"
 
 typedef Tensorcast__Daemon__V1__FolderEvent folder_event;
 
 struct making {
     struct backend *backend;
     struct tmpfs_folder folder;
-    struct fetched fetched;      /* files as they are */
-    struct variant_file variant; /* its tensors; planned when there is a variant */
+    struct fetched fetched;      /* files as they are, unless there is a variant: */
+    struct variant_file variant; /* its tensors */
+    struct sidecar_set sidecars; /* true of it */
     struct tmpfs_file *files;
     size_t n_files;
     uint64_t total_bytes;
@@ -44,50 +45,67 @@ struct making {
 
 /* --- what belongs in it --- */
 
-static void identify_folder(struct making *making)
+static void add_file(struct making *making, const char *name, uint64_t bytes)
 {
-    const struct tc_variant *variant = making->backend->variant;
+    making->files[making->n_files++] = (struct tmpfs_file){name, bytes, -1};
+    making->total_bytes += bytes;
+}
+
+static void identify_folder(struct making *making, struct digest *digest)
+{
     unsigned char out[DIGEST_BYTES];
-    struct digest *digest = digest_create();
-    digest_add_text(digest, making->fetched.set.identity);
-    if (variant) {
-        digest_add_text(digest, making->variant.catalog->identity);
-        digest_add_text(digest, tc_variant_json(variant));
-    }
     digest_finish(digest, out);
     digest_hex(out, sizeof out, making->identity);
 }
 
-/* Sums and places of the stored tensors say nothing of a variant's. */
-static void add_files(struct making *making)
+static int plan_files(struct making *making, struct error *error)
 {
     const struct file_set *set = &making->fetched.set;
-    bool is_variant = making->backend->variant != NULL;
+    if (fetch_list(making->backend, false, &making->fetched, error) < 0)
+        return -1;
+    making->files = memory_alloc_array(set->n_files + 1, sizeof *making->files);
+    for (size_t i = 0; i < set->n_files; i++)
+        add_file(making, set->files[i].name, set->files[i].bytes);
+    struct digest *digest = digest_create();
+    digest_add_text(digest, set->identity);
+    identify_folder(making, digest);
+    return 0;
+}
+
+/* Its documents are corrected, so what they say is what they are known by. */
+static int plan_variant(struct making *making, struct error *error)
+{
+    struct backend *backend = making->backend;
+    const struct sidecar_set *set = &making->sidecars;
+    struct tc_options options;
+    if (variant_file_plan(backend, &making->variant, error) < 0 || served_options(backend, &options, error) < 0)
+        return -1;
+    interrupt_defer(options.cancel);
+    int failed =
+        sidecar_set_fetch(served_client(backend), backend->args->artifact, NULL, 0, &options, &making->sidecars, error);
+    interrupt_defer(NULL);
+    if (failed)
+        return -1;
+    for (size_t i = 0; i < set->n_notes; i++)
+        backend_warn(set->notes[i]);
+    struct digest *digest = digest_create();
     making->files = memory_alloc_array(set->n_files + 2, sizeof *making->files);
     for (size_t i = 0; i < set->n_files; i++) {
-        making->fetched.was_there[i] =
-            is_variant && text_ends_with(set->files[i].name, strlen(set->files[i].name), MANIFEST_ENDING);
-        if (making->fetched.was_there[i])
-            continue;
-        making->files[making->n_files++] = (struct tmpfs_file){set->files[i].name, set->files[i].bytes, -1};
-        making->total_bytes += set->files[i].bytes;
+        add_file(making, set->files[i].name, set->files[i].length);
+        digest_add_text(digest, set->files[i].name);
+        digest_add_u64(digest, set->files[i].length);
+        digest_add(digest, set->files[i].bytes, set->files[i].length);
     }
-    if (!is_variant)
-        return;
-    making->files[making->n_files++] = (struct tmpfs_file){VARIANT_FILE_NAME, making->variant.file_bytes, -1};
-    making->total_bytes += making->variant.file_bytes;
+    add_file(making, VARIANT_FILE_NAME, making->variant.file_bytes);
+    digest_add_text(digest, making->variant.catalog->identity);
+    digest_add_text(digest, tc_variant_json(backend->variant));
+    identify_folder(making, digest);
+    return 0;
 }
 
 static int plan_folder(struct making *making, struct error *error)
 {
-    struct backend *backend = making->backend;
-    if (backend->variant && variant_file_plan(backend, &making->variant, error) < 0)
-        return -1;
-    if (fetch_list(backend, false, &making->fetched, error) < 0)
-        return -1;
-    identify_folder(making);
-    add_files(making);
-    return 0;
+    return making->backend->variant ? plan_variant(making, error) : plan_files(making, error);
 }
 
 /* --- its bytes --- */
@@ -123,20 +141,30 @@ static int end_file(void *data, size_t file, struct error *error)
     return 0; /* it gets its name with all others */
 }
 
-static int write_files(struct making *making, struct error *error)
+static int write_variant(struct making *making, struct error *error)
 {
-    process_allow_descriptors(); /* one for each file */
-    if (tmpfs_folder_check_room(&making->folder, making->total_bytes, error) < 0 ||
-        fetch_bytes(making->backend, &making->fetched, &(struct file_sink){begin_file, put_bytes, end_file, making}, error) <
-            0)
-        return -1;
-    if (!making->backend->variant)
-        return 0;
-    struct tmpfs_file *file = &making->files[making->n_files - 1];
+    struct tmpfs_file *file = making->files;
+    for (size_t i = 0; i < making->sidecars.n_files; i++, file++) {
+        const struct sidecar_file *sidecar = &making->sidecars.files[i];
+        if (tmpfs_folder_new_file(&making->folder, &file->fd, error) < 0)
+            return -1;
+        if (file_io_write(file->fd, sidecar->bytes, sidecar->length) < 0)
+            return fail_errno(error, errno, "cannot write %.200s of the folder", sidecar->name);
+    }
     return tmpfs_folder_new_file(&making->folder, &file->fd, error) < 0 ||
                    variant_file_write(making->backend, &making->variant, file->fd, error) < 0
                ? -1
                : 0;
+}
+
+static int write_files(struct making *making, struct error *error)
+{
+    const struct file_sink sink = {begin_file, put_bytes, end_file, making};
+    process_allow_descriptors(); /* one for each file */
+    if (tmpfs_folder_check_room(&making->folder, making->total_bytes, error) < 0)
+        return -1;
+    return making->backend->variant ? write_variant(making, error)
+                                    : fetch_bytes(making->backend, &making->fetched, &sink, error);
 }
 
 /* --- the daemon's part --- */
@@ -339,6 +367,7 @@ int command_folder(struct backend *backend, struct error *error)
             close(making.files[i].fd);
     free(making.files);
     fetched_fini(&making.fetched);
+    sidecar_set_fini(&making.sidecars);
     variant_file_fini(&making.variant);
     tmpfs_folder_close(&making.folder);
     return failed ? -1 : 0;

@@ -213,7 +213,7 @@ static int served_read_config(struct backend *backend, char **json, size_t *leng
     struct tc_options options;
     if (served_options(backend, &options, error) < 0)
         return -1;
-    return sidecar_bytes(served_client(backend), backend->args->artifact, "config.json", &options, json, length, error);
+    return sidecar_stored_config(served_client(backend), backend->args->artifact, &options, json, length, error);
 }
 
 const struct backend_ops backend_served = {

@@ -25,6 +25,7 @@
 #include "resolve/sidecar.h"
 #include "source/stores.h"
 #include "standalone.h"
+#include "variant/documents.h"
 #include "variant/variant.h"
 
 enum { TICK_MS = 10 };
@@ -272,6 +273,15 @@ static int copy_sidecar(struct sidecars *sidecars, size_t index, struct folder_w
     return folder_writer_commit(writer, error);
 }
 
+static int correct_documents(struct standalone *state, struct sidecars *sidecars, struct error *error)
+{
+    const struct tc_variant *variant = state->backend->variant;
+    if (find_artifact(state, error) < 0)
+        return -1;
+    const struct documents_of of = {state->artifact, variant ? variant->json : NULL, variant ? variant->length : 0};
+    return documents_correct(sidecars, &of, &state->backend->cancel, error);
+}
+
 static int standalone_fetch_sidecars(struct backend *backend, const char *folder, const struct sidecar_taker *taker,
                                      struct error *error)
 {
@@ -285,6 +295,8 @@ static int standalone_fetch_sidecars(struct backend *backend, const char *folder
         load_services_source_options(&state->services, state->services.config, getuid(), NULL);
     struct sidecars *sidecars = sidecars_open(backend->args->artifact, &options, NULL, 0, cancel, error);
     int failed = sidecars ? folder_writer_open(&writer, folder, error) : -1;
+    if (!failed && taker->is_anew)
+        failed = correct_documents(state, sidecars, error);
     void *buffer = memory_alloc(CHUNK_BYTES);
     for (size_t i = 0; !failed && i < sidecars->n_files; i++) {
         failed = copy_sidecar(sidecars, i, &writer, buffer, cancel, error);
@@ -293,6 +305,8 @@ static int standalone_fetch_sidecars(struct backend *backend, const char *folder
     }
     for (size_t i = 0; !failed && i < sidecars->notes.n; i++)
         backend_warn(sidecars->notes.texts[i]);
+    for (size_t i = 0; !failed && i < sidecars->changes.n && !backend->args->quiet; i++)
+        fprintf(stderr, "tensorcast: %s\n", sidecars->changes.texts[i]);
     if (sidecars)
         folder_writer_close(&writer);
     free(buffer);

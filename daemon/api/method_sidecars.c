@@ -14,6 +14,8 @@
 #include "observe/log.h"
 #include "resolve/artifact_files.h"
 #include "resolve/sidecar.h"
+#include "variant/documents.h"
+#include "variant/variant.h"
 #include "tensorcast/daemon/v1/store_daemon.pb-c.h"
 
 enum { CHUNK_BYTES = 1 << 20 };
@@ -127,6 +129,24 @@ static int list_files(struct fetch *fetch, const struct source_options *options,
                                &fetch->listed, error);
 }
 
+/* What is not true of the variant. */
+static int correct_documents(struct fetch *fetch)
+{
+    const Tensorcast__Daemon__V1__FetchSidecarsRequest *request = fetch->request;
+    struct api_job *job = &fetch->job;
+    struct header_cache *headers = job->api->services.headers;
+    const char *recipe = (const char *)request->variant.data;
+    unsigned flags = request->allow_missing_shards ? RESOLVE_ALLOW_MISSING_SHARDS : 0;
+    struct artifact *artifact;
+    if (artifact_resolve(request->artifact, &job->source, headers, flags, &artifact, &job->error) != 0 ||
+        variant_apply(&artifact, recipe, request->variant.len, headers, &job->cancel, &job->error) != 0)
+        return -1;
+    const struct documents_of of = {artifact, recipe, request->variant.len};
+    int failed = documents_correct(fetch->sidecars, &of, &job->cancel, &job->error);
+    artifact_unref(artifact);
+    return failed;
+}
+
 static int open_sidecars(struct api_job *job)
 {
     struct fetch *fetch = (struct fetch *)job;
@@ -136,11 +156,13 @@ static int open_sidecars(struct api_job *job)
     if ((size_t)request->kind >= sizeof kinds / sizeof kinds[0] || (request->kind && !request->list_only))
         return fail(&job->error, ERROR_INVALID_ARGUMENT, "FILE_KIND",
                     "there is no such kind of files, or their bytes do not come this way");
-    if (request->list_only && request->n_names == 0)
+    if (request->list_only && request->n_names == 0 && !request->variant.len)
         return list_files(fetch, &options, &job->error);
     fetch->sidecars = sidecars_open(request->artifact, &options, (const char *const *)request->names, request->n_names,
                                     &job->cancel, &job->error);
-    return fetch->sidecars ? 0 : -1;
+    if (!fetch->sidecars)
+        return -1;
+    return request->variant.len ? correct_documents(fetch) : 0;
 }
 
 static char *copy_text(struct arena *arena, const char *text)
@@ -159,14 +181,17 @@ static void fill_sums(const struct source_file *file, struct arena *arena, Tenso
     }
 }
 
-static Tensorcast__Daemon__V1__File *fill_file(const struct source_file *file, struct arena *arena)
+/* sidecar: what of the file is sent; NULL = the file is only listed. */
+static Tensorcast__Daemon__V1__File *fill_file(const struct source_file *file, const struct sidecar *sidecar,
+                                               struct arena *arena)
 {
     Tensorcast__Daemon__V1__File *row = arena_alloc(arena, sizeof *row);
     tensorcast__daemon__v1__file__init(row);
     row->name = copy_text(arena, file->name);
-    row->bytes = file->size_bytes;
+    row->bytes = sidecar ? sidecar->size_bytes : file->size_bytes;
     row->pin = copy_text(arena, file->pin);
-    fill_sums(file, arena, row);
+    if (!sidecar || !sidecar->bytes)
+        fill_sums(file, arena, row);
     return row;
 }
 
@@ -177,9 +202,9 @@ static void fill_list(struct fetch *fetch, Tensorcast__Daemon__V1__SidecarList *
     list->n_files = listed ? listed->source->n_files : fetch->sidecars->n_files;
     list->files = arena_array(arena, list->n_files + 1, sizeof *list->files);
     for (size_t i = 0; i < list->n_files; i++) {
-        const struct source_file *file =
-            listed ? &listed->source->files[i] : &fetch->sidecars->source->files[fetch->sidecars->files[i].file];
-        list->files[i] = fill_file(file, arena);
+        const struct sidecar *sidecar = listed ? NULL : &fetch->sidecars->files[i];
+        list->files[i] =
+            fill_file(listed ? &listed->source->files[i] : &fetch->sidecars->source->files[sidecar->file], sidecar, arena);
         if (!listed)
             continue;
         char *identity = arena_alloc(arena, DIGEST_HEX_CHARS + 1);

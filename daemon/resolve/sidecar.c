@@ -140,8 +140,11 @@ void sidecars_close(struct sidecars *sidecars)
     if (!sidecars)
         return;
     drop_sum(sidecars);
+    for (size_t i = 0; i < sidecars->n_files; i++)
+        free(sidecars->files[i].bytes);
     source_unref(sidecars->source);
     notes_fini(&sidecars->notes);
+    notes_fini(&sidecars->changes);
     free(sidecars->files);
     free(sidecars);
 }
@@ -187,6 +190,10 @@ int sidecars_read(struct sidecars *sidecars, size_t index, uint64_t offset, void
         .file = sidecar->file, .offset = offset, .iov = &iov, .n_iov = 1, .cancel = cancel, .uid = sidecars->source->uid};
     if (check_cancelled(cancel, error) < 0)
         return -1;
+    if (sidecar->bytes) {
+        memcpy(bytes, sidecar->bytes + offset, count);
+        return 0;
+    }
     int failed = count ? source_read(sidecars->source, &read, error) : 0;
     if (!failed)
         add_to_sum(sidecars, sidecar, offset, bytes, count);

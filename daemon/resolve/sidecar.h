@@ -19,6 +19,7 @@ struct sidecar {
     const char *name; /* of the source */
     uint64_t size_bytes;
     size_t file; /* in the source */
+    char *bytes; /* what it says instead, freed with the sidecars; NULL = what the file says */
 };
 
 struct sidecars {
@@ -26,6 +27,7 @@ struct sidecars {
     struct sidecar *files; /* as the source lists them, or in the order of the names that were asked for */
     size_t n_files;
     struct notes notes;         /* of all: links that have the name of one and lead nowhere */
+    struct notes changes;       /* what variant/documents.h corrected */
     struct checksum_stream sum; /* of the file that is being read, when its store told one */
     uint64_t summed_bytes;
     bool is_summing;

@@ -70,6 +70,15 @@ def test_only_the_model_itself_is_a_variant(EngineArgs, monkeypatch):
     assert made == [("gs://bucket/draft", None), ("gs://bucket/words", None), (GS, "moe-upcycle")]
 
 
+def test_a_folder_with_a_variant_gets_a_configuration_that_is_true_of_it(EngineArgs, prepared, tmp_path, monkeypatch):
+    monkeypatch.setattr(references, "_check", lambda arguments: None)
+    recipe = {"variant": "fp8-block-to-bf16"}
+    assert EngineArgs(str(tmp_path), model_loader_extra_config=recipe).model == f"/cache/{tmp_path.name}"
+    assert prepared == [(f"disk:{tmp_path}", None)] and EngineArgs(str(tmp_path)).model == str(tmp_path)
+    (tmp_path / references.NOTE).write_text("{}")  # made by tensorcast-vllm
+    assert EngineArgs(str(tmp_path), model_loader_extra_config=recipe).model == str(tmp_path)
+
+
 def test_a_name_that_was_given_stays(EngineArgs):
     assert EngineArgs(GS, served_model_name="mine").served_model_name == "mine"
 

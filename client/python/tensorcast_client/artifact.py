@@ -216,9 +216,12 @@ class Artifact(Mapping[str, LazyTensor]):
 
     def sidecars(self) -> list[Sidecar]:
         """The small files beside the tensors, such as config.json and the tokenizer: a list of Sidecar(name, bytes)."""
-        return sidecars.listed(self._client, self.reference)
+        with self.telling_lines():
+            return sidecars.listed(self._client, self.reference, self.variant_json())
 
     def fetch_sidecars(self, folder: str | os.PathLike[str], names: Iterable[str] | None = None) -> list[Sidecar]:
         """Copies the sidecars, or these, into a folder, which is made when it is missing; returns what was fetched, as
-        sidecars() does. Each file appears, or is replaced, when all of it is there."""
-        return sidecars.fetch(self._client, self.reference, folder, names)
+        sidecars() does. Each file appears, or is replaced, when all of it is there. With recipes they are true of the result:
+        config.json has its dtype, and no quantization_config when nothing is quantized any more."""
+        with self.telling_lines():
+            return sidecars.fetch(self._client, self.reference, folder, names, self.variant_json())

@@ -127,7 +127,7 @@ StatusResponse = Table(version=(1, "string"), pid=(2, "uint"), uptime_s=(3, "dou
                        uploads=(38, "message", UploadsStatus), requests=(50, "messages", RequestStatus))
 
 FetchSidecarsRequest = Table(artifact=(1, "string"), names=(2, "strings"), list_only=(3, "bool"),
-                             kind=(4, "uint"), from_store=(5, "bool"), allow_missing_shards=(6, "bool"))
+                             kind=(4, "uint"), from_store=(5, "bool"), allow_missing_shards=(6, "bool"), variant=(7, "bytes"))
 SidecarList = Table(files=(1, "messages", File), identity=(2, "string"), notes=(3, "strings"))
 SidecarChunk = Table(file=(1, "uint"), offset=(2, "uint"), data=(3, "bytes"))
 SidecarEvent = Table(list=(1, "message", SidecarList), chunk=(2, "message", SidecarChunk))

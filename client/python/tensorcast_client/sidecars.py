@@ -28,18 +28,18 @@ class Sidecar(NamedTuple):
     bytes: int
 
 
-def listed(client, reference):
+def listed(client, reference, variant=None):
     """[Sidecar]"""
     files = None
-    for event in events(client, FetchSidecarsRequest.encode(artifact=reference, list_only=True)):
+    for event in events(client, FetchSidecarsRequest.encode(artifact=reference, list_only=True, variant=variant or b"")):
         files = _checked_list(event, files)
     if files is None:
         raise errors.bad_answer("no list of sidecars")
     return files
 
 
-def fetch(client, reference, folder, names):
-    """[Sidecar] of what was written into the folder."""
+def fetch(client, reference, folder, names, variant=None):
+    """[Sidecar] of what was written into the folder. variant: a recipe as JSON, of which the documents are true then."""
     if isinstance(names, (str, bytes)):
         raise errors.invalid(f"names is a list of file names, not the one name {names!r}", "BAD_NAMES")
     if names is not None and not list(names):
@@ -48,7 +48,7 @@ def fetch(client, reference, folder, names):
     os.makedirs(folder, exist_ok=True)
     receiver = _Receiver(folder)
     try:
-        for event in events(client, FetchSidecarsRequest.encode(artifact=reference, names=names)):
+        for event in events(client, FetchSidecarsRequest.encode(artifact=reference, names=names, variant=variant or b"")):
             receiver.take(event)
         return receiver.finish()
     finally:

@@ -13,7 +13,7 @@ import tensorcast_client as tc
 from tensorcast_client.redact import shown
 
 from . import prewarm
-from .model_folder import origin_of, prepare, with_variant
+from .model_folder import NOTE, origin_of, prepare, with_variant
 from .options import parse
 
 LOAD_FORMAT = "tensorcast"
@@ -86,6 +86,12 @@ def resolve(arguments):
         arguments.speculative_config = {**draft, "model": folder_of(draft["model"])}
     if is_reference(arguments.tokenizer):
         arguments.tokenizer = folder_of(arguments.tokenizer)
-    if is_reference(arguments.model):
+    if is_reference(arguments.model) or (options.variant is not None and _is_stored(arguments.model)):
+        reference = arguments.model if is_reference(arguments.model) else f"disk:{os.path.abspath(arguments.model)}"
         arguments.served_model_name = arguments.served_model_name or arguments.model
-        arguments.model = folder_of(arguments.model, options=options)
+        arguments.model = folder_of(reference, options=options)
+
+
+def _is_stored(model):
+    """Whether it is a folder as it was downloaded, whose config.json is not true of a variant, and none that prepare() made."""
+    return isinstance(model, str) and os.path.isdir(model) and not os.path.exists(os.path.join(model, NOTE))
