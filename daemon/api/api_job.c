@@ -1,5 +1,6 @@
 #include "api/api_job.h"
 
+#include <stddef.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
@@ -9,10 +10,18 @@ static bool is_cancelled(void *data)
     return ((const struct api_job *)data)->is_cancelled;
 }
 
+static void retry_step(struct descriptor_wait *wait)
+{
+    struct api_job *job = (struct api_job *)((char *)wait - offsetof(struct api_job, descriptors));
+    loop_continue(job->api->services.loop, &job->work);
+}
+
 static void on_cancel(void *data)
 {
     struct api_job *job = data;
     job->is_cancelled = true;
+    if (descriptor_queue_leave(job->api->services.descriptors, &job->descriptors))
+        retry_step(&job->descriptors); /* which ends it */
     loop_cancel(job->api->services.loop, &job->work);
 }
 
@@ -32,6 +41,7 @@ static void finish_step(struct loop_work *work)
     struct api_job *job = (struct api_job *)work;
     const struct load_services *services = &job->api->services;
     if (!job->has_failed) {
+        descriptor_queue_leave(services->descriptors, &job->descriptors);
         job->done(job);
         return;
     }
@@ -40,6 +50,11 @@ static void finish_step(struct loop_work *work)
         loop_continue(services->loop, &job->work);
         return;
     }
+    if (!job->is_cancelled && descriptor_queue_wait(services->descriptors, &job->descriptors, &job->error)) {
+        waiting_begin(&job->waiting, "descriptors for its files, which other loads have", 0);
+        return;
+    }
+    descriptor_queue_leave(services->descriptors, &job->descriptors);
     rpc_call_fail(job->call, &job->error);
     api_job_end(job);
 }
@@ -63,6 +78,7 @@ void api_job_init(struct api_job *job, const struct api *api, struct rpc_call *c
     job->work = (struct loop_work){.do_work = run_step, .done = finish_step, .uid = rpc_call_uid(call)};
     source_place_work(reference, &job->work);
     job->destroy = destroy;
+    job->descriptors.retry = retry_step;
     job->reference = reference;
     job->begun_ns = clock_now_ns();
     waiting_init(&job->waiting);

@@ -4,14 +4,15 @@
  *                       ^                                        |
  *                       +----------- the next step --------------+
  *
- * A step that fails for want of descriptors or metadata runs again once replicas that nobody holds have made room. Any
- * other failure is the call's answer, and the job is over. When the client leaves, `is_cancelled` is set, which everything
+ * A step that fails for want of descriptors or metadata runs again once replicas that nobody holds have made room, or other
+ * loads have given descriptors back. Any other failure is the call's answer, and the job is over. When the client leaves, `is_cancelled` is set, which everything
  * that the step asks of `source` notices by itself, and a step that no helper has begun fails with CANCELLED. */
 #ifndef API_API_JOB_H
 #define API_API_JOB_H
 
 #include "api/api.h"
 #include "api/open_calls.h"
+#include "load/descriptor_queue.h"
 #include "base/waiting.h"
 
 struct api_job {           /* first in what a method keeps of a request; zeroed */
@@ -26,6 +27,7 @@ struct api_job {           /* first in what a method keeps of a request; zeroed 
     struct source_options source; /* for the caller */
     struct cancel cancel;
     _Atomic bool is_cancelled;
+    struct descriptor_wait descriptors;
     size_t n_to_evict;                    /* see replica_make_room() */
     int (*step)(struct api_job *job);     /* helper: 0, or -1 with job->error */
     void (*done)(struct api_job *job);    /* loop, after a step that did not fail */

@@ -40,7 +40,8 @@ struct user {
 
 struct limits {
     uint64_t taken, limit, reserve, limit_per_user; /* limit_per_user 0 = none */
-    bool (*reclaim)(void *context);                 /* NULL = nothing can be given back */
+    uint64_t bulk, spared;
+    bool (*reclaim)(void *context); /* NULL = nothing can be given back */
     void *context;
 };
 
@@ -88,6 +89,13 @@ void quota_set_reserve(struct quota *quota, enum quota_kind kind, uint64_t reser
 {
     pthread_mutex_lock(&quota->lock);
     quota->kinds[kind].reserve = reserve;
+    pthread_mutex_unlock(&quota->lock);
+}
+
+void quota_set_spared(struct quota *quota, enum quota_kind kind, uint64_t spared)
+{
+    pthread_mutex_lock(&quota->lock);
+    quota->kinds[kind].spared = spared;
     pthread_mutex_unlock(&quota->lock);
 }
 
@@ -159,6 +167,7 @@ static void count_amount(struct quota *quota, const struct quota_charge *charge,
     }
     (*link)->has.amounts[charge->kind] += amount;
     quota->kinds[charge->kind].taken += amount;
+    quota->kinds[charge->kind].bulk += charge->is_bulk ? amount : 0;
 }
 
 /* Likewise. */
@@ -170,6 +179,8 @@ static int take_amount(struct quota *quota, const struct quota_charge *charge, u
     bool is_privileged = quota_is_privileged(charge->uid) && !texts[charge->kind].has_no_privilege;
     unsigned kept_percent = is_privileged ? 0 : quota->kept_percent;
     uint64_t limit = is_privileged || limits->limit < limits->reserve ? limits->limit : limits->limit - limits->reserve;
+    if (charge->is_bulk)
+        limit = limit > limits->spared ? limit - limits->spared : 0;
     if (is_over_hard_limit(limits, own, amount) || !quota_allows(kept_percent, limit, limits->taken, own, amount))
         return fail_full(limits, charge, own, amount, error);
     count_amount(quota, charge, amount);
@@ -221,6 +232,7 @@ void quota_charge_subtract(struct quota_charge *charge, uint64_t amount)
     struct user **link = find_link(quota, charge->uid), *user = *link;
     user->has.amounts[charge->kind] -= amount;
     quota->kinds[charge->kind].taken -= amount;
+    quota->kinds[charge->kind].bulk -= charge->is_bulk ? amount : 0;
     uint64_t rest = 0;
     for (int kind = 0; kind < QUOTA_KINDS; kind++)
         rest |= user->has.amounts[kind];
@@ -252,6 +264,14 @@ uint64_t quota_taken(struct quota *quota, enum quota_kind kind)
     uint64_t taken = quota->kinds[kind].taken;
     pthread_mutex_unlock(&quota->lock);
     return taken;
+}
+
+uint64_t quota_bulk(struct quota *quota, enum quota_kind kind)
+{
+    pthread_mutex_lock(&quota->lock);
+    uint64_t bulk = quota->kinds[kind].bulk;
+    pthread_mutex_unlock(&quota->lock);
+    return bulk;
 }
 
 uint64_t quota_limit(struct quota *quota, enum quota_kind kind)

@@ -41,6 +41,8 @@ struct quota *quota_create(void);        /* without limits */
 void quota_destroy(struct quota *quota); /* no charge may be left; accepts NULL */
 /* So much of the limit is for root and the daemon's own user only. */
 void quota_set_reserve(struct quota *quota, enum quota_kind kind, uint64_t reserve);
+/* So much of the limit is left for charges that are not bulk, of everybody. */
+void quota_set_spared(struct quota *quota, enum quota_kind kind, uint64_t spared);
 /* Of all users together, and of each one, root too (0 = no such limit). A limit that is lowered takes nothing back. */
 void quota_set_limits(struct quota *quota, enum quota_kind kind, uint64_t limit, uint64_t limit_per_user);
 void quota_set_kept(struct quota *quota, unsigned percent); /* 0 = one user may take everything */
@@ -53,6 +55,7 @@ struct quota_charge {    /* all zero: charges nothing, adds nothing */
     struct quota *quota; /* NULL = not counted: a command that works for itself */
     enum quota_kind kind;
     uid_t uid;
+    bool is_bulk; /* many at once: it leaves what is spared */
     uint64_t amount;
 };
 
@@ -76,6 +79,7 @@ struct quota_user {
 /* Every user who has anything, in no particular order; fn runs under the lock and must not call back. */
 void quota_each(struct quota *quota, void (*fn)(void *data, const struct quota_user *user), void *data);
 uint64_t quota_taken(struct quota *quota, enum quota_kind kind);
+uint64_t quota_bulk(struct quota *quota, enum quota_kind kind); /* of it, by charges that are bulk */
 uint64_t quota_limit(struct quota *quota, enum quota_kind kind);
 const char *quota_kind_name(enum quota_kind kind); /* "connections" */
 

@@ -1,5 +1,6 @@
 #include "load/load_services.h"
 
+#include "load/descriptor_queue.h"
 #include "calibration/calibration.h"
 #include "execute/engine.h"
 #include "load/load_target.h"
@@ -11,6 +12,7 @@ int load_services_open(struct load_services *services, const struct load_room *r
                                            .staging_budget_bytes = config->memory.staging_budget_bytes,
                                            .extent_cache_bytes = room->extent_cache_bytes,
                                            .io_threads = config->engine.io_threads};
+    services->descriptors = descriptor_queue_create(services->loop, services->quota);
     services->calibration = calibration_create(room->state_dir);
     services->targets = load_targets_create(services->loop, config, room->host_budget_bytes, services->of_one_user);
     return engine_create(&options, &services->engine, error);
@@ -20,6 +22,7 @@ int load_services_open(struct load_services *services, const struct load_room *r
 void load_services_close(struct load_services *services)
 {
     load_targets_drop_replicas(services->targets);
+    descriptor_queue_destroy(services->descriptors);
     if (services->engine)
         engine_destroy(services->engine);
     load_targets_destroy(services->targets);

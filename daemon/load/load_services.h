@@ -19,8 +19,9 @@ struct load_services {
     struct calibration *calibration;
     struct engine *engine;
     struct load_targets *targets;
-    const struct error *cut_off; /* the process stops: why tickets are cancelled from here on; else NULL */
-    bool of_one_user;            /* who has started this process: it opens what that user may open, without roots, and
+    struct descriptor_queue *descriptors; /* who waits for some */
+    const struct error *cut_off;          /* the process stops: why tickets are cancelled from here on; else NULL */
+    bool of_one_user; /* who has started this process: it opens what that user may open, without roots, and
                                   * tells of loads nobody else, so not the log */
 };
 
@@ -28,7 +29,7 @@ struct load_room {
     uint64_t host_budget_bytes, extent_cache_bytes;
     const char *state_dir; /* for what is learned of devices; NULL = nothing is kept */
 };
-/* Makes calibration, targets (host memory alone) and engine; the caller has set loop, quota, config, headers and stores. */
+/* Makes the queue, calibration, targets (host memory alone) and engine; the caller has set loop, quota, config, headers and stores. */
 int load_services_open(struct load_services *services, const struct load_room *room, struct error *error);
 /* After the last load; also after a failed open. */
 void load_services_close(struct load_services *services);

@@ -19,6 +19,7 @@ static struct ticket *ticket_of_waiter(struct load_waiter *waiter)
 
 /* What a request does next, in the order in which it may come to that. */
 static void place_resolve(struct ticket *ticket);
+static void resolve_again(struct descriptor_wait *wait);
 static bool refuse_reading(struct ticket *ticket);
 static void load_alone(struct ticket *ticket);
 static void serve_ticket(struct ticket *ticket, struct replica *replica, enum load_origin origin);
@@ -73,6 +74,7 @@ struct ticket *ticket_create(struct load_table *table, const struct ticket_input
     ticket->table = table;
     ticket->input = *input;
     ticket->waiter = (struct load_waiter){.events = &waiter_events, .uid = input->uid};
+    ticket->descriptors.retry = resolve_again;
     ticket->result =
         (struct load_result){.uid = input->uid, .pid = input->pid, .artifact = input->request.artifact, .spec = &prep->spec};
     random_id(ticket->result.load_id);
@@ -153,10 +155,15 @@ static void on_resolved(struct loop_work *work)
     struct preparation *prep = &ticket->prep;
     ticket->result.times.resolve_ns = prep->resolve_ns;
     if (!prep->mapping && ticket->state != TICKET_LEAVING && prepare_find_room(prep, &prep->error)) {
-        place_resolve(ticket);
-        loop_continue(ticket->table->services->loop, &ticket->work);
+        resolve_again(&ticket->descriptors);
         return;
     }
+    if (!prep->mapping && ticket->state != TICKET_LEAVING &&
+        descriptor_queue_wait(ticket->table->services->descriptors, &ticket->descriptors, &prep->error)) {
+        waiting_begin(&ticket->pending.waiting, "descriptors for its files, which other loads have", 0);
+        return;
+    }
+    descriptor_queue_leave(ticket->table->services->descriptors, &ticket->descriptors);
     if (!prep->mapping || ticket->state == TICKET_LEAVING) {
         finish_unprepared(ticket);
         return;
@@ -186,6 +193,13 @@ static void place_resolve(struct ticket *ticket)
     ticket->work = (struct loop_work){.do_work = resolve_on_helper, .done = on_resolved, .uid = ticket->input.uid};
     source_place_work(artifact ? artifact : "", &ticket->work);
     wait_for_helper(ticket);
+}
+
+static void resolve_again(struct descriptor_wait *wait)
+{
+    struct ticket *ticket = (struct ticket *)((char *)wait - offsetof(struct ticket, descriptors));
+    place_resolve(ticket);
+    loop_continue(ticket->table->services->loop, &ticket->work);
 }
 
 /* --- planning ------------------------------------------------------------------------------------------------------- */
@@ -466,7 +480,8 @@ void ticket_cancel(struct ticket *ticket)
         load_leave(&ticket->waiter);
     else if (was == TICKET_ECHO)
         ticket_remove_echo(ticket);
-    if (was == TICKET_WAITING || was == TICKET_ECHO || was == TICKET_ASSEMBLING)
+    bool was_queued = descriptor_queue_leave(ticket->table->services->descriptors, &ticket->descriptors);
+    if (was == TICKET_WAITING || was == TICKET_ECHO || was == TICKET_ASSEMBLING || was_queued)
         ticket_finish(ticket, NULL);
     else /* a stage that a helper has begun ends first */
         loop_cancel(ticket->table->services->loop, &ticket->work);

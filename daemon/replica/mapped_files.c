@@ -39,7 +39,8 @@ int mapped_files_open(const struct mapping *mapping, struct mapped_files **opene
     struct mapped_files *files = memory_alloc(sizeof *files);
     struct metadata_account account = metadata_current();
     arena_init(&files->arena, 0);
-    files->descriptors = (struct quota_charge){.quota = account.quota, .kind = QUOTA_DESCRIPTORS, .uid = account.uid};
+    files->descriptors =
+        (struct quota_charge){.quota = account.quota, .kind = QUOTA_DESCRIPTORS, .uid = account.uid, .is_bulk = true};
     files->fds = arena_try_array(&files->arena, count_files(mapping), sizeof *files->fds, error);
     if (files->fds && open_all(files, mapping, error) == 0 &&
         (files->view = mapped_view_build(mapping, &files->arena, error)) != NULL) {

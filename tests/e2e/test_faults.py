@@ -127,6 +127,20 @@ def test_replicas_that_nobody_holds_give_their_descriptors_to_the_next_load(star
     assert daemon.descriptors() < 150 and 0 < len(daemon.status()["replicas"]) < 40
 
 
+def test_loads_that_fit_one_after_the_other_do(start, models):
+    """Also while clients hold what came before, and those who do not fit at all are told so at once."""
+    write(models / "m", *({f"p{i}": blob(i, 512), f"q{i}": blob(i, 64)} for i in range(40)))
+    write(models / "huge", *({f"p{i}": blob(i, 64)} for i in range(90)))
+    daemon = start(limits={"nofile": (300, 300)}, sources={"disk": {"trusted_roots": [str(models)]}, "http": {"max_connections": 1}})
+    holders = [daemon.cli.spawn("load", f"disk:{models}/m", "--tensor", "p*", "--slice", f"q{i}[0:{i + 1}]", "--memory", "copied", "--hold", "1")
+               for i in range(5)]
+    assert [(holder.wait(60), holder.stderr.read()) for holder in holders] == [(0, "")] * 5
+    assert soon(daemon.at_rest)
+    daemon.cli.ok("release", "--all")
+    began = time.monotonic()
+    assert daemon.cli.run("load", f"disk:{models}/huge").status == "RESOURCE_EXHAUSTED" and time.monotonic() - began < 10
+
+
 @pytest.mark.plain  # a sanitizer reserves terabytes of address space
 @pytest.mark.parametrize("room_mib", [0, 20, 128])
 def test_no_memory_fails_requests_and_the_daemon_lives(start, models, room_mib):

@@ -245,7 +245,8 @@ static struct source_disk_file *new_file(void)
     *opened = (struct source_disk_file){.fd = -1, .direct_fd = DIRECT_NOT_OPEN};
     /* to the user for whom the thread works, like the memory of what is read */
     struct metadata_account account = metadata_current();
-    opened->descriptors = (struct quota_charge){.quota = account.quota, .kind = QUOTA_DESCRIPTORS, .uid = account.uid};
+    opened->descriptors =
+        (struct quota_charge){.quota = account.quota, .kind = QUOTA_DESCRIPTORS, .uid = account.uid, .is_bulk = true};
     return opened;
 }
 
