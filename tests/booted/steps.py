@@ -252,6 +252,13 @@ def crash():
     assert "WATCHDOG_USEC=60000000" in Path(f"/proc/{main_pid()}/environ").read_text()  # WatchdogSec=; what it beats, tests/e2e tests
 
 
+def many_restarts():
+    """More than systemd allows in ten seconds by default; the limit would end the socket, too."""
+    for _ in range(7):
+        sh("systemctl restart tensorcastd")
+    assert shown("ActiveState", SOCKET) == "active" and loads()
+
+
 def log_file():
     say("install -D -m 644 /usr/local/share/doc/tensorcast/tensorcast.logrotate /etc/logrotate.d/tensorcast")
     configure(**SETTINGS, logging__file=str(LOG))
@@ -269,7 +276,11 @@ def socket_activation():
 
 
 def sandbox():
+    left = Path("/dev/shm/left")
+    left.touch()
+    os.chown(left, pwd.getpwnam("tensorcast").pw_uid, -1)
     sh("systemctl stop tensorcastd.socket tensorcastd.service")
+    assert not left.exists()  # RemoveIPC=
     assert os.path.isdir("/run/tensorcast") and not any(map(os.path.exists, SOCKETS))  # RemoveOnStop=
     wrong = units.check_sandbox()
     assert not wrong, "\n".join(wrong)
@@ -305,8 +316,8 @@ def uninstall():
 
 
 STEPS = [install, sockets, load_from_a_disk, a_user_outside_the_group_gets_nothing, load_from_a_store, export, append, upload,
-         users_read_stores, journal_priorities, reload_, reload_with_a_mistake, restart_with_a_mistake, crash, log_file, socket_activation,
-         sandbox, user_unit, uninstall]
+         users_read_stores, journal_priorities, reload_, reload_with_a_mistake, restart_with_a_mistake, crash, many_restarts, log_file,
+         socket_activation, sandbox, user_unit, uninstall]
 
 
 def main(wanted):

@@ -44,7 +44,6 @@ SANDBOX = {  # directive: whether it does what it is for
     "OOMPolicy": is_property("OOMPolicy", "continue"),
     "TasksMax": is_property("TasksMax", "4096"),
     "TimeoutStopSec": is_property("TimeoutStopUSec", "30s"),
-    "StartLimitIntervalSec": is_property("StartLimitIntervalUSec", "0"),
     "After": lambda facts, properties: {"local-fs.target", "remote-fs.target"} <= set(properties["After"].split()),
     "Description": lambda facts, properties: "model weights" in properties["Description"],
     "Documentation": has_pages,
@@ -69,7 +68,6 @@ SANDBOX = {  # directive: whether it does what it is for
     "PrivateTmp": lambda facts, properties: not facts["is_seen"]["/tmp/outside"],
     "PrivateMounts": is_property("PrivateMounts", "yes"),
     "PrivateDevices": lambda facts, properties: not facts["is_seen"]["/dev/outside"],
-    "RemoveIPC": is_property("RemoveIPC", "yes"),
     "ProtectKernelTunables": is_property("ProtectKernelTunables", "yes"),
     "ProtectKernelModules": lambda facts, properties: not facts["is_seen"]["/usr/lib/modules/outside"],
     "ProtectKernelLogs": is_property("ProtectKernelLogs", "yes"),
@@ -86,11 +84,11 @@ SANDBOX = {  # directive: whether it does what it is for
     "SystemCallArchitectures": is_property("SystemCallArchitectures", "native"),
     "SystemCallFilter": lambda facts, properties: (all(facts["calls"][name] == errno.EPERM for name in FORBIDDEN) and
                                                    not {facts["calls"]["lchown"], facts["calls"]["setpriority"]} & {errno.EPERM}),
-    "SystemCallErrorNumber": is_property("SystemCallErrorNumber", str(errno.EPERM)),
+    "SystemCallErrorNumber": lambda facts, properties: facts["calls"]["@clock"] == errno.EPERM,  # without it, the call kills
 }
 # steps.py has a step for each of these: it takes the real service, or its sockets
-LIFE = {"Type", "ExecStart", "ExecReload", "ExecStopPost", "Restart", "RestartSec", "RestartPreventExitStatus", "WatchdogSec", "WantedBy", "Also",
-        "ListenStream", "ListenSequentialPacket", "SocketMode", "SocketGroup", "RemoveOnStop"}
+LIFE = {"Type", "ExecStart", "ExecReload", "ExecStopPost", "Restart", "RestartSec", "RestartPreventExitStatus", "StartLimitIntervalSec",
+        "WatchdogSec", "RemoveIPC", "WantedBy", "Also", "ListenStream", "ListenSequentialPacket", "SocketMode", "SocketGroup", "RemoveOnStop"}
 
 
 def directives(unit):
