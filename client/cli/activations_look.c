@@ -189,14 +189,20 @@ static int verify_segment(const struct stored_host *host, const struct manifest_
 }
 
 /* Asked for in the order in which sealing gives the segment its name. */
-static int check_pair(const struct stored_host *host, uint32_t number, const char *other,
-                      int (*check)(int folder_fd, uint32_t number, struct error *error), struct error *error)
+static bool has_other(const struct stored_host *host, uint32_t number, const char *other)
 {
     char name[ACTIVATION_NAME_CHARS];
     bool is_pair = faccessat(host->fd, activation_segment_name(number, other, name), F_OK, 0) == 0;
-    bool is_sealed = faccessat(host->fd, activation_segment_name(number, ACTIVATION_SEALED, name), F_OK, 0) == 0 ||
-                     host_manifest_find(&host->manifest, number);
-    if (is_pair || is_sealed || check(host->fd, number, error) == 0 || error->code == ERROR_NOT_FOUND)
+    return is_pair || faccessat(host->fd, activation_segment_name(number, ACTIVATION_SEALED, name), F_OK, 0) == 0 ||
+           host_manifest_find(&host->manifest, number);
+}
+
+/* Asked again after what it looks like, since the other one may have been made meanwhile. */
+static int check_pair(const struct stored_host *host, uint32_t number, const char *other,
+                      int (*check)(int folder_fd, uint32_t number, struct error *error), struct error *error)
+{
+    if (has_other(host, number, other) || check(host->fd, number, error) == 0 || error->code == ERROR_NOT_FOUND ||
+        has_other(host, number, other))
         return 0;
     return error_prefix(error, "%s", host->name);
 }
