@@ -43,17 +43,23 @@ static void parse_sums(const Tensorcast__Daemon__V1__File *row, struct checksum 
     }
 }
 
+/* Plain, or below plain folders. */
 static bool is_file_name(const char *name)
 {
-    size_t length = strlen(name);
-    return length && length <= 255 && name[0] != '.' && !strchr(name, '/') && text_is_utf8(name, length);
+    for (const char *slash;; name = slash + 1) {
+        slash = strchrnul(name, '/');
+        size_t length = (size_t)(slash - name);
+        if (!length || length > 255 || name[0] == '.' || !text_is_utf8(name, length))
+            return false;
+        if (!*slash)
+            return true;
+    }
 }
 
 static int take_list(void *data, ProtobufCMessage *answer, struct arena *arena, struct error *error)
 {
     const Tensorcast__Daemon__V1__SidecarEvent *event = (const void *)answer;
     struct file_set *set = data;
-    char shown[TEXT_NAME_CHARS];
     (void)arena;
     if (event->event_case != TENSORCAST__DAEMON__V1__SIDECAR_EVENT__EVENT_LIST || set->files)
         return fail_answer("not one list", error);
@@ -63,10 +69,6 @@ static int take_list(void *data, ProtobufCMessage *answer, struct arena *arena, 
     set->files = arena_array(&set->arena, list->n_files + 1, sizeof *set->files);
     for (size_t i = 0; i < list->n_files; i++) {
         const Tensorcast__Daemon__V1__File *row = list->files[i];
-        if (strchr(row->name, '/'))
-            return fail(error, ERROR_UNIMPLEMENTED, "FILES_IN_FOLDERS",
-                        "the artifact's files lie in folders below it, such as %s; name one of these folders",
-                        text_escape(row->name, strlen(row->name), shown));
         if (!is_file_name(row->name))
             return fail_answer("a file has no plain name", error);
         struct set_file *file = &set->files[i];

@@ -12,7 +12,7 @@
 #include "client.h"
 
 struct set_file {
-    const char *name; /* a plain file name, checked */
+    const char *name; /* checked: a plain file name, or one below plain folders */
     const char *identity, *pin;
     uint64_t bytes;
     struct checksum sums[CHECKSUM_PER_FILE];

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -37,6 +38,25 @@ int folder_writer_open_at(struct folder_writer *writer, const char *folder, int 
 {
     *writer = (struct folder_writer){.folder = folder, .folder_fd = fcntl(folder_fd, F_DUPFD_CLOEXEC, 0), .fd = -1};
     return writer->folder_fd < 0 ? fail_file(writer, NULL, error) : 0;
+}
+
+int folder_writer_open_for(struct folder_writer *writer, const char *folder, int folder_fd, const char *name,
+                           struct error *error)
+{
+    if (folder_writer_open_at(writer, folder, folder_fd, error) < 0)
+        return -1;
+    for (const char *slash; (slash = strchr(name, '/')) != NULL; name = slash + 1) {
+        char part[NAME_MAX + 1];
+        snprintf(part, sizeof part, "%.*s", (int)(slash - name), name);
+        if (mkdirat(writer->folder_fd, part, 0777) < 0 && errno != EEXIST)
+            return fail_file(writer, name, error);
+        int below = openat(writer->folder_fd, part, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        if (below < 0)
+            return fail_file(writer, name, error);
+        close(writer->folder_fd);
+        writer->folder_fd = below;
+    }
+    return 0;
 }
 
 int folder_writer_begin(struct folder_writer *writer, const char *name, struct error *error)

@@ -19,6 +19,10 @@ struct folder_writer {
 int folder_writer_open(struct folder_writer *writer, const char *folder, struct error *error);
 /* In a folder that is open already, whatever has its path by now; folder_fd stays the caller's. */
 int folder_writer_open_at(struct folder_writer *writer, const char *folder, int folder_fd, struct error *error);
+/* The same in the folder that `name`, "vision/tower.safetensors", lies in below that one: made where it is missing, and never through
+ * a link. Nothing changes for a name without a slash. */
+int folder_writer_open_for(struct folder_writer *writer, const char *folder, int folder_fd, const char *name,
+                           struct error *error);
 int folder_writer_begin(struct folder_writer *writer, const char *name, struct error *error);
 int folder_writer_add(struct folder_writer *writer, const void *bytes, size_t count, struct error *error);
 int folder_writer_commit(struct folder_writer *writer, struct error *error);

@@ -2,9 +2,30 @@
 #include "fetch_files.h"
 
 #include <stdlib.h>
+#include <string.h>
 
+#include "base/activation_name.h"
 #include "base/memory.h"
+#include "base/text.h"
 #include "client/folder_writer.h"
+
+/* "host_003/segment_000001.safetensors" of a store of activations: its hosts have documents of their own. */
+static int check_hosts(const struct fetched *fetched, struct error *error)
+{
+    char shown[TEXT_NAME_CHARS];
+    for (size_t i = 0; i < fetched->set.n_files; i++) {
+        const char *name = fetched->set.files[i].name, *slash = strchr(name, '/');
+        char *host = memory_print("%.*s", slash ? (int)(slash - name) : 0, name);
+        uint32_t number;
+        bool is_host = activation_parse_host(host, &number);
+        free(host);
+        if (is_host)
+            return fail(error, ERROR_UNIMPLEMENTED, "FILES_IN_FOLDERS",
+                        "the artifact's files lie in folders below it, such as %s; name one of these folders",
+                        text_escape(name, strlen(name), shown));
+    }
+    return 0;
+}
 
 int fetch_list(struct backend *backend, bool from_store, struct fetched *fetched, struct error *error)
 {
@@ -12,7 +33,20 @@ int fetch_list(struct backend *backend, bool from_store, struct fetched *fetched
         [FETCH_SIDECARS] = FILE_SET_SIDECARS, [FETCH_TENSORS] = FILE_SET_TENSORS, [FETCH_ALL] = FILE_SET_ALL};
     int failed = backend_list_files(backend, kinds[backend->args->fetch.kind], from_store, &fetched->set, error);
     fetched->was_there = memory_alloc_array(fetched->set.n_files + 1, sizeof *fetched->was_there);
-    return failed;
+    return failed ? failed : check_hosts(fetched, error);
+}
+
+int fetch_check_flat(const struct fetched *fetched, struct error *error)
+{
+    char shown[TEXT_NAME_CHARS];
+    for (size_t i = 0; i < fetched->set.n_files; i++) {
+        const char *name = fetched->set.files[i].name;
+        if (strchr(name, '/'))
+            return fail(error, ERROR_UNIMPLEMENTED, "FILES_IN_FOLDERS",
+                        "its files lie in folders below it, such as %s; fetch it into a folder of its own",
+                        text_escape(name, strlen(name), shown));
+    }
+    return 0;
 }
 
 int fetch_bytes(struct backend *backend, struct fetched *fetched, const struct file_sink *sink, struct error *error)
@@ -42,8 +76,9 @@ static int begin_file(void *data, size_t file, struct error *error)
 {
     struct folder_sink *sink = data;
     struct folder_writer *writer = &sink->writers[file];
-    return folder_writer_open_at(writer, sink->folder, sink->folder_fd, error) < 0 ||
-                   folder_writer_begin(writer, sink->set->files[file].name, error) < 0
+    const char *name = sink->set->files[file].name, *slash = strrchr(name, '/');
+    return folder_writer_open_for(writer, sink->folder, sink->folder_fd, name, error) < 0 ||
+                   folder_writer_begin(writer, slash ? slash + 1 : name, error) < 0
                ? -1
                : 0;
 }

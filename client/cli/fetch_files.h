@@ -20,6 +20,8 @@ void fetched_fini(struct fetched *fetched);
 
 /* What both of them do: the list, then the bytes. Signals only raise a flag meanwhile. */
 int fetch_list(struct backend *backend, bool from_store, struct fetched *fetched, struct error *error);
+/* UNIMPLEMENTED where a file lies in a folder below. */
+int fetch_check_flat(const struct fetched *fetched, struct error *error);
 int fetch_bytes(struct backend *backend, struct fetched *fetched, const struct file_sink *sink, struct error *error);
 
 #endif

@@ -369,8 +369,8 @@ static int fill_cache(struct backend *backend, struct hub_cache *cache, struct f
 int fetch_into_hub_cache(struct backend *backend, struct fetched *fetched, struct error *error)
 {
     struct hub_cache cache = {.set = &fetched->set, .top_fd = -1, .blobs_fd = -1, .snapshot_fd = -1};
-    int failed =
-        parse_reference(backend->args->artifact, &cache, error) < 0 || fetch_list(backend, true, fetched, error) < 0;
+    int failed = parse_reference(backend->args->artifact, &cache, error) < 0 ||
+                 fetch_list(backend, true, fetched, error) < 0 || fetch_check_flat(fetched, error) < 0;
     if (!failed) {
         cache.top = cache_folder();
         cache.folder = repository_folder(cache.top, cache.repository);

@@ -53,6 +53,17 @@ static int read_text(struct lookup *lookup, struct source *source, size_t file, 
     return parallel_run(n_pieces, n_pieces < MAX_READERS ? n_pieces : MAX_READERS, read_piece, &reading, error);
 }
 
+/* Every document is JSON. What a browser or a portal leaves instead begins with a tag. */
+static int check_no_page(const struct document *document, const char *what, struct error *error)
+{
+    uint64_t at = 0;
+    while (at < document->bytes && strchr(" \t\r\n", document->text[at]) && document->text[at])
+        at++;
+    if (at == document->bytes || document->text[at] != '<')
+        return 0;
+    return fail(error, ERROR_DATA_LOSS, "WEB_PAGE", "this is a web page (HTML), not %s", what);
+}
+
 int document_read(struct lookup *lookup, struct source *source, size_t file, const struct document_kind *kind,
                   struct document *document, struct error *error)
 {
@@ -68,7 +79,7 @@ int document_read(struct lookup *lookup, struct source *source, size_t file, con
         return 0;
     document->text = metadata_alloc(document->bytes, error);
     if (document->text && read_text(lookup, source, file, document, error) == 0 &&
-        source_check_still(source, file, error) == 0)
+        source_check_still(source, file, error) == 0 && check_no_page(document, kind->what, error) == 0)
         return 0;
     document_free(document);
     return -1;

@@ -2,7 +2,6 @@
  * right and agree with itself: names once, as many blocks as the size has. See manifest.h. */
 #include "resolve/manifest.h"
 
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,6 +9,7 @@
 #include "base/memory.h"
 #include "base/metadata.h"
 #include "base/text.h"
+#include "resolve/format.h"
 #include "resolve/safetensors.h"
 #include "resolve/source_format.h"
 
@@ -165,8 +165,8 @@ static int take_file(struct reader *reader)
     if (!json_ok(&reader->json))
         return -1;
     size_t length = file.name ? strlen(file.name) : 0;
-    if (length == 0 || length > NAME_MAX || file.name[0] == '.' || strchr(file.name, '/'))
-        return fail_file(reader, &file, "is to be a plain name in the same folder");
+    if (!length || !part_name_is_below(file.name, length))
+        return fail_file(reader, &file, "is to lie in the same folder or below it");
     if (!reader->has_bytes)
         return fail_file(reader, &file, "has no size");
     if (keep_blocks(reader, &file) < 0)

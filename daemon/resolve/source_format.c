@@ -1,4 +1,4 @@
-/* A folder is whole when it has topology.json, or else the index, and every part that it names, or model.safetensors. Shards of
+/* A folder is whole when it has topology.json, or else an index, and every part that it names, or a single file. Shards of
  * several ranks are not believed to be all there: an index need not name each of them, and nothing else tells how many. */
 #include "resolve/source_format.h"
 
@@ -50,11 +50,11 @@ static bool has_all(const char *folder, const char *const *files, size_t n_files
 }
 
 /* Whether the index is good and every part it names is there. */
-static bool has_indexed(const char *folder, uint64_t index_bytes)
+static bool has_indexed(const char *folder, const char *name, uint64_t index_bytes)
 {
     struct error ignored;
     size_t n_bytes;
-    char *json = read_document(folder, SHARD_INDEX_NAME, index_bytes, &n_bytes);
+    char *json = read_document(folder, name, index_bytes, &n_bytes);
     struct shard_index *index = shard_index_parse(json, n_bytes, &ignored);
     bool has = index && has_all(folder, index->files, index->n_files);
     for (size_t i = 0; has && i < index->n_files; i++)
@@ -78,12 +78,18 @@ static bool has_ranks(const char *folder, uint64_t topology_bytes)
 
 static bool is_whole(const char *folder)
 {
-    int64_t topology_bytes = size_of(folder, TOPOLOGY_NAME), index_bytes = size_of(folder, SHARD_INDEX_NAME);
+    int64_t topology_bytes = size_of(folder, TOPOLOGY_NAME);
     if (topology_bytes >= 0)
         return topology_bytes <= TOPOLOGY_MAX_BYTES && has_ranks(folder, (uint64_t)topology_bytes);
-    if (index_bytes < 0)
-        return size_of(folder, SAFETENSORS_SINGLE_NAME) >= 0;
-    return index_bytes <= SHARD_INDEX_MAX_BYTES && has_indexed(folder, (uint64_t)index_bytes);
+    for (size_t pair = 0; safetensors_index_names[pair]; pair++) {
+        const char *name = safetensors_index_names[pair];
+        int64_t index_bytes = size_of(folder, name);
+        if (index_bytes >= 0)
+            return index_bytes <= SHARD_INDEX_MAX_BYTES && has_indexed(folder, name, (uint64_t)index_bytes);
+        if (size_of(folder, safetensors_single_names[pair]) >= 0)
+            return true;
+    }
+    return false;
 }
 
 const struct source_format source_format_safetensors = {is_part, is_whole};

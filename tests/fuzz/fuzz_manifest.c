@@ -16,7 +16,7 @@ static void check_manifest(const struct manifest *manifest)
 {
     for (size_t i = 0; i < manifest->n_files; i++) {
         const struct manifest_file *file = &manifest->files[i];
-        check(file->name[0] && file->name[0] != '.' && !strchr(file->name, '/') && file->version);
+        check(file->name[0] && file->name[0] != '.' && file->name[0] != '/' && !strstr(file->name, "/.") && file->version);
         check(manifest_find_file(manifest, file->name) == file);
         check(!file->blocks || (file->n_blocks >= file->bytes / MANIFEST_MAX_BLOCK_BYTES &&
                                 file->n_blocks <= file->bytes / MANIFEST_MIN_BLOCK_BYTES + 1));

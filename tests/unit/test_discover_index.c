@@ -113,6 +113,16 @@ static void an_index_without_any_of_its_files_is_passed_over_for_one_complete_se
     assert_int_equal(found.notes.n, 1);
 }
 
+static void a_page_in_place_of_a_document_is_called_one(void **state)
+{
+    (void)state;
+    put("model.safetensors");
+    put_text(SHARD_INDEX_NAME, "\n <!DOCTYPE html><html></html>");
+    assert_int_equal(look(""), -1);
+    assert_string_equal(error.reason, "WEB_PAGE");
+    assert_non_null(strstr(error.message, SHARD_INDEX_NAME));
+}
+
 static void an_index_of_diffusers_is_one(void **state)
 {
     (void)state;
@@ -142,6 +152,7 @@ int main(void)
         TEST(a_missing_part_is_absent_while_another_is_there),
         TEST(an_index_without_any_of_its_files_is_passed_over_for_the_only_file),
         TEST(an_index_without_any_of_its_files_is_passed_over_for_one_complete_set),
+        TEST(a_page_in_place_of_a_document_is_called_one),
         TEST(an_index_of_diffusers_is_one),
         TEST(an_index_that_leads_nowhere_is_not_taken_for_none),
     };

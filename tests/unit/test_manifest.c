@@ -71,6 +71,8 @@ static void what_is_malformed_is_refused(void **state)
         "{" HEAD ",\"files\":[{\"name\":\"a\",\"bytes\":-1}]}",
         "{" HEAD ",\"files\":[{\"name\":\"a\",\"bytes\":1.5}]}",
         "{" HEAD ",\"files\":[{\"name\":\"../a\",\"bytes\":1}]}",
+        "{" HEAD ",\"files\":[{\"name\":\"a/../b\",\"bytes\":1}]}",
+        "{" HEAD ",\"files\":[{\"name\":\"/a\",\"bytes\":1}]}",
         "{" HEAD ",\"files\":[{\"name\":\".a\",\"bytes\":1}]}",
         "{" HEAD ",\"files\":[{\"name\":\"\",\"bytes\":1}]}",
         "{" HEAD ",\"files\":[{\"name\":\"a\\u0000b\",\"bytes\":1}]}",

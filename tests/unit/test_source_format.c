@@ -62,6 +62,24 @@ static void a_folder_is_whole_with_the_index_and_every_part_or_the_one_file(void
     rmdir(folder);
 }
 
+static void a_folder_of_diffusers_is_whole_like_any_other(void **state)
+{
+    char folder[] = "/tmp/test_source_format.XXXXXX";
+    (void)state;
+    assert_non_null(mkdtemp(folder));
+    write_text(folder, "diffusion_pytorch_model.safetensors", "");
+    assert_true(source_format_safetensors.is_whole(folder));
+    write_text(folder, "diffusion_pytorch_model.safetensors.index.json", "{\"weight_map\": {\"a\": \"1.safetensors\"}}");
+    assert_false(source_format_safetensors.is_whole(folder));
+    write_text(folder, "1.safetensors", "");
+    assert_true(source_format_safetensors.is_whole(folder));
+    static const char *const names[] = {"diffusion_pytorch_model.safetensors", "1.safetensors",
+                                        "diffusion_pytorch_model.safetensors.index.json"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        remove_file(folder, names[i]);
+    rmdir(folder);
+}
+
 static void a_folder_with_a_topology_is_whole_with_the_files_of_all_ranks(void **state)
 {
     char folder[] = "/tmp/test_source_format.XXXXXX";
@@ -103,6 +121,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(parts_are_told_by_their_names),
         cmocka_unit_test(a_folder_is_whole_with_the_index_and_every_part_or_the_one_file),
+        cmocka_unit_test(a_folder_of_diffusers_is_whole_like_any_other),
         cmocka_unit_test(a_folder_with_a_topology_is_whole_with_the_files_of_all_ranks),
         cmocka_unit_test(shards_of_ranks_are_not_believed_to_be_all_there),
     };
