@@ -293,7 +293,7 @@ static int standalone_fetch_sidecars(struct backend *backend, const char *folder
         return -1;
     const struct source_options options =
         load_services_source_options(&state->services, state->services.config, getuid(), NULL);
-    struct sidecars *sidecars = sidecars_open(backend->args->artifact, &options, NULL, 0, cancel, error);
+    struct sidecars *sidecars = sidecars_open(backend->args->artifact, &options, NULL, 0, false, cancel, error);
     int failed = sidecars ? folder_writer_open(&writer, folder, error) : -1;
     if (!failed && taker->is_anew)
         failed = correct_documents(state, sidecars, error);

@@ -159,7 +159,7 @@ static int open_sidecars(struct api_job *job)
     if (request->list_only && request->n_names == 0 && !request->variant.len)
         return list_files(fetch, &options, &job->error);
     fetch->sidecars = sidecars_open(request->artifact, &options, (const char *const *)request->names, request->n_names,
-                                    &job->cancel, &job->error);
+                                    request->list_only, &job->cancel, &job->error);
     if (!fetch->sidecars)
         return -1;
     return request->variant.len ? correct_documents(fetch) : 0;

@@ -15,6 +15,7 @@ static const char *const whole_names[] = {"LICENSE", "NOTICE"};
 /* Says where tensors are; `inspect` tells the same of what was checked. */
 #define INDEX_ENDING ".index.json"
 #define TOPOLOGY_NAME "topology.json"
+#define TENSORS_ENDING ".safetensors"
 
 const char *const sidecar_well_known_names[] = {"config.json",
                                                 "generation_config.json",
@@ -52,6 +53,13 @@ bool sidecar_name_is_index(const char *name)
     size_t length = strlen(name);
     return length <= SIDECAR_MAX_NAME_BYTES && text_is_plain_name(name, length) &&
            text_ends_with(name, length, INDEX_ENDING);
+}
+
+bool sidecar_name_is_tensors(const char *name)
+{
+    size_t length = strlen(name);
+    return length <= SIDECAR_MAX_NAME_BYTES && text_is_plain_name(name, length) &&
+           text_ends_with(name, length, TENSORS_ENDING);
 }
 
 uint64_t sidecar_max_bytes(const char *name)

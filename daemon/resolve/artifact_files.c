@@ -141,7 +141,7 @@ static int add_document(struct source *source, const struct artifact *checked, s
 static int add_sidecars(struct source *source, const char *reference, const struct source_options *options,
                         struct notes *notes, struct error *error)
 {
-    struct sidecars *sidecars = sidecars_open(reference, options, NULL, 0, options->cancel, error);
+    struct sidecars *sidecars = sidecars_open(reference, options, NULL, 0, false, options->cancel, error);
     int failed = sidecars ? 0 : -1;
     for (size_t i = 0; !failed && i < sidecars->n_files; i++)
         failed = add_file(source, sidecars->files[i].name, error);

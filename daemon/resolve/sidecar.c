@@ -18,6 +18,7 @@ struct sidecar_search {
     struct error *error;
     bool is_listed; /* the names are those of the folder */
     size_t capacity;
+    bool only_listed; /* tensors, too */
 };
 
 static int check_cancelled(const struct cancel *cancel, struct error *error)
@@ -54,7 +55,7 @@ static int add_sidecar(struct sidecar_search *search, const char *name)
         return no_file ? 0 : error_prefix(search->error, "%s", text_escape(name, strlen(name), text));
     }
     const struct source_file *opened = &found->source->files[file];
-    if (opened->size_bytes > sidecar_max_bytes(name))
+    if (opened->size_bytes > sidecar_max_bytes(name) && !(search->only_listed && sidecar_name_is_tensors(name)))
         return 0;
     ARRAY_RESERVE(found->files, found->n_files, search->capacity);
     found->files[found->n_files++] = (struct sidecar){.size_bytes = opened->size_bytes, .file = file};
@@ -100,10 +101,10 @@ static int add_all(struct sidecar_search *search)
 }
 
 struct sidecars *sidecars_open(const char *reference, const struct source_options *options, const char *const *names,
-                               size_t n_names, const struct cancel *cancel, struct error *error)
+                               size_t n_names, bool only_listed, const struct cancel *cancel, struct error *error)
 {
     struct sidecars *sidecars = memory_alloc(sizeof *sidecars);
-    struct sidecar_search search = {.found = sidecars, .cancel = cancel, .error = error};
+    struct sidecar_search search = {.found = sidecars, .cancel = cancel, .error = error, .only_listed = only_listed};
     struct source_options with_sidecars = *options;
     with_sidecars.format = &source_format_safetensors;
     with_sidecars.for_sidecars = true;
@@ -113,7 +114,8 @@ struct sidecars *sidecars_open(const char *reference, const struct source_option
     if (!failed)
         failed = n_names ? 0 : add_all(&search);
     for (size_t i = 0; i < n_names && !failed; i++) {
-        bool is_served = sidecar_name_is_valid(names[i]) || sidecar_name_is_index(names[i]);
+        bool is_served = sidecar_name_is_valid(names[i]) || sidecar_name_is_index(names[i]) ||
+                         (only_listed && sidecar_name_is_tensors(names[i]));
         bool possible = is_served && !sidecars->source->is_single_file;
         int added = possible ? add_sidecar(&search, names[i]) : 0;
         if (added <= 0)
@@ -207,7 +209,7 @@ int sidecar_read_config(const char *reference, const struct source_options *opti
                         char **json, size_t *length, struct error *error)
 {
     static const char *const name = "config.json";
-    struct sidecars *sidecars = sidecars_open(reference, options, &name, 1, cancel, error);
+    struct sidecars *sidecars = sidecars_open(reference, options, &name, 1, false, cancel, error);
     *json = NULL;
     *length = 0;
     if (!sidecars)

@@ -33,10 +33,11 @@ struct sidecars {
     bool is_summing;
 };
 
-/* Opens these, or every one (n_names 0). An index of tensor files is opened by its name only. A name that is none, or is not there, is NOT_FOUND. An artifact that is one file
+/* Opens these, or every one (n_names 0). An index of tensor files is opened by its name only; with `only_listed` so is a file
+ * of tensors, of any size, which is not to be read here. A name that is none, or is not there, is NOT_FOUND. An artifact that is one file
  * has no sidecars; where a source cannot be listed, the well-known names are tried. */
 struct sidecars *sidecars_open(const char *reference, const struct source_options *options, const char *const *names,
-                               size_t n_names, const struct cancel *cancel, struct error *error);
+                               size_t n_names, bool only_listed, const struct cancel *cancel, struct error *error);
 void sidecars_close(struct sidecars *sidecars); /* accepts NULL */
 
 /* The bytes of one from `offset`. With the last of them it is checked that the file is still the one that was opened, and,

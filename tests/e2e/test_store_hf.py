@@ -5,8 +5,10 @@ import os
 import pytest
 
 import checkpoints
+import tensorcast_client as tc
 from stage import MiB, Tensorcast
 from stores_fixture import fake  # noqa: F401
+from tensorcast_client import model_files
 
 TOKEN = "hf_very_secret_token"
 
@@ -360,3 +362,21 @@ def test_a_setting_that_only_the_client_has_is_named_where_the_daemon_lacks_it(s
     assert "HF_TOKEN is set in your environment" in refused.err and "hf_mine" not in refused.err, refused
     fake.fault({"close": "before"}, {"listener": "hub"}, times=0)
     assert "HF_HUB_OFFLINE is set in your environment" in cli.run("inspect", "hf://org/none").err
+
+
+@pytest.mark.parametrize("network", ["online", "offline", "away"])
+@pytest.mark.parametrize("single", [False, True])
+def test_what_transformers_takes_of_a_repository_is_found_out_without_a_network(start, fake, weights, settings, tmp_path, network, single):  # noqa: F811
+    if single:
+        (part,) = checkpoints.write(tmp_path / "s", {"c": checkpoints.blob(3, MiB)})
+        (path,) = (tmp_path / "s").glob("*.safetensors")
+        fake.world.repository("org/model").put("model.safetensors", path.read_bytes())
+    if network != "online":
+        cache_of(fake, tmp_path)
+    more = {"offline": {"HF_HUB_OFFLINE": "1"}, "away": {"HF_ENDPOINT": "http://127.0.0.1:1"}}
+    daemon = start(running=False, sources={"http": {"max_tries": 1}})
+    daemon.start(environment={**settings, **more.get(network, {})})
+    with tc.connect(str(daemon.socket)) as client:
+        art = client.artifact("hf://org/model")
+        ((name, taken),) = model_files.taken(art, None, {file.name for file in art.sidecars()}).artifacts.items()
+        assert name == "model.safetensors" and taken.tensor_names == (["c"] if single else list(weights))

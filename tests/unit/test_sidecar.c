@@ -49,7 +49,7 @@ static void put(const char *name, const char *text)
 
 static struct sidecars *find(const char *const *names, size_t n_names)
 {
-    return sidecars_open(reference, &options, names, n_names, NULL, &error);
+    return sidecars_open(reference, &options, names, n_names, false, NULL, &error);
 }
 
 static void assert_fails(const char *const *names, size_t n_names, enum error_code code, const char *reason)
@@ -122,6 +122,23 @@ static void an_index_is_opened_by_its_name_and_listed_nowhere(void **state)
     assert_found(all, (const char *[]){"config.json"}, 1);
     sidecars_close(found);
     sidecars_close(all);
+}
+
+static void a_file_of_tensors_is_listed_where_it_is_asked_for_and_never_opened_to_be_read(void **state)
+{
+    const char *tensors[] = {"model.safetensors"}, *missing[] = {"other.safetensors"};
+    char model[MODEL_PATH_CHARS], path[MODEL_PATH_CHARS];
+    (void)state;
+    put(tensors[0], "x");
+    model_dir_path(model_dir_path(folder, "m", model), tensors[0], path);
+    assert_int_equal(truncate(path, (off_t)SIDECAR_MAX_BYTES + 1), 0);
+    struct sidecars *found = sidecars_open(reference, &options, tensors, 1, true, NULL, &error);
+    assert_found(found, tensors, 1);
+    sidecars_close(found);
+    assert_null(sidecars_open(reference, &options, missing, 1, true, NULL, &error));
+    assert_string_equal(error.reason, "NO_SUCH_SIDECAR");
+    memset(&error, 0, sizeof error);
+    assert_fails(tensors, 1, ERROR_NOT_FOUND, "NO_SUCH_SIDECAR");
 }
 
 static void a_file_of_the_limit_is_found_and_one_byte_more_is_not(void **state)
@@ -258,7 +275,7 @@ static void a_cancel_ends_the_search(void **state)
     const struct cancel cancel = {.is_set = is_set};
     (void)state;
     put("config.json", "{}");
-    assert_null(sidecars_open(reference, &options, NULL, 0, &cancel, &error));
+    assert_null(sidecars_open(reference, &options, NULL, 0, false, &cancel, &error));
     assert_int_equal(error.code, ERROR_CANCELLED);
 }
 
@@ -270,6 +287,7 @@ int main(void)
         IN_FOLDER(files_that_are_asked_for_come_in_that_order),
         IN_FOLDER(a_name_that_is_none_or_is_not_there_is_not_found),
         IN_FOLDER(an_index_is_opened_by_its_name_and_listed_nowhere),
+        IN_FOLDER(a_file_of_tensors_is_listed_where_it_is_asked_for_and_never_opened_to_be_read),
         IN_FOLDER(a_file_of_the_limit_is_found_and_one_byte_more_is_not),
         IN_FOLDER(manifest_json_may_have_a_gib_and_not_a_byte_more),
         IN_FOLDER(there_may_be_128_of_them_and_no_more),

@@ -34,8 +34,7 @@ def taken(source, variant, names):
         return Weights({with_variant(HEADER, variant): source})
     artifacts, index, config = {}, None, {}
     if "adapter_config.json" in names:
-        adapter = source.at(_below(source, ADAPTER))
-        artifacts = {ADAPTER: adapter} if _is_there(adapter) else {}
+        artifacts = {ADAPTER: source.at(_below(source, ADAPTER))} if _is_there(source, ADAPTER) else {}
     if "config.json" in names:
         config = sidecars.config_of(source.view().client, source.reference)
     if config or not artifacts:  # else an adapter alone, whose model is elsewhere
@@ -63,7 +62,7 @@ def _of_model(source, variant, explicit):
     plain = Artifact(source.view().client, source.reference, source.allow_missing_shards)  # without a recipe
     if single and _is_inside(single):
         file = Artifact(source.view().client, _below(source, single))
-        if _is_there(file):
+        if _is_there(source, single):
             return {single: source if _has_all_of(plain, {single: file}) else source.at(file.reference)}, None
     weight_map, metadata = _read_index(source, index) if index else (None, None)
     if weight_map:
@@ -80,15 +79,15 @@ def _below(source, name):
     return f"{source.reference.rstrip('/')}/{name}"
 
 
-def _is_there(file):
+def _is_there(source, name):
+    folder, _, name = _below(source, name).rpartition("/")
     try:
-        file.facts()
+        return sidecars.is_there(source.view().client, folder, name)
     except errors.TensorcastError as error:
         # a store may hide what is not there behind "forbidden"
-        if error.code is StatusCode.NOT_FOUND or (error.code is StatusCode.PERMISSION_DENIED and not file.reference.startswith("disk:")):
+        if error.code is StatusCode.NOT_FOUND or (error.code is StatusCode.PERMISSION_DENIED and not source.reference.startswith("disk:")):
             return False
         raise
-    return True
 
 
 def _read_index(source, name):

@@ -38,6 +38,18 @@ def listed(client, reference, variant=None):
     return files
 
 
+def is_there(client, reference, name):
+    """Whether a file, also one of tensors, lies beside an artifact's tensors; asked as cheaply as the source can tell."""
+    try:
+        for event in events(client, FetchSidecarsRequest.encode(artifact=reference, names=[name], list_only=True)):
+            if event.list is not None:
+                return True
+    except errors.TensorcastError as error:
+        if error.reason != "NO_SUCH_SIDECAR":
+            raise
+    return False
+
+
 def fetch(client, reference, folder, names, variant=None):
     """[Sidecar] of what was written into the folder. variant: a recipe as JSON, of which the documents are true then."""
     if isinstance(names, (str, bytes)):
