@@ -17,30 +17,6 @@ static const char *plural(uint64_t count)
     return count == 1 ? "" : "s";
 }
 
-/* A name in at most so many columns, cut in the middle; 0 = as it is. A byte that continues a character has no column. */
-static const char *fit_name(const char *text, size_t columns, char out[TEXT_NAME_CHARS])
-{
-    char all[TEXT_NAME_CHARS];
-    size_t n = 0, at = 0, used = 0, head = columns / 2 - 1, tail = columns > 4 ? columns - head - 3 : 0;
-    text_escape(text, strlen(text), all);
-    for (const char *c = all; *c; c++)
-        n += ((unsigned char)*c & 0xc0) != 0x80;
-    if (!columns || n <= columns || columns <= 4) {
-        memcpy(out, all, sizeof all);
-        return out;
-    }
-    for (const char *c = all; *c; c++) {
-        at += ((unsigned char)*c & 0xc0) != 0x80; /* of this character, from 1 */
-        if (at == head + 1 && ((unsigned char)*c & 0xc0) != 0x80)
-            for (int dot = 0; dot < 3; dot++)
-                out[used++] = '.';
-        if (at <= head || at > n - tail)
-            out[used++] = *c;
-    }
-    out[used] = '\0';
-    return out;
-}
-
 /* "2 h 3 min", "12 s" */
 static const char *age_text(double seconds, char out[TEXT_SIZE_CHARS])
 {
@@ -168,7 +144,7 @@ static void put_replica(FILE *out, const replica_status *replica, size_t columns
             replica->pinned   ? "pinned"
             : replica->leases ? "held"
                               : state,
-            view_words(replica, view), fit_name(replica->artifact, columns ? left : 0, name));
+            view_words(replica, view), text_fit(replica->artifact, columns ? left : 0, name));
     put_holders(out, replica, is_narrow);
 }
 
@@ -209,7 +185,7 @@ static void put_loads(FILE *out, const Tensorcast__Daemon__V1__StatusResponse *s
             fprintf(out, "rank %" PRIu32 " of %" PRIu32 "  ", load->rank, load->world_size);
         fprintf(out, "%" PRIu64 " client%s  %.1f s\n    %s  %s\n", load->clients, plural(load->clients), load->age_s,
                 load->load_id,
-                fit_name(load->artifact,
+                text_fit(load->artifact,
                          columns > 60 ? columns - 24
                          : columns    ? 36
                                       : 0,
@@ -226,9 +202,9 @@ static void put_requests(FILE *out, const Tensorcast__Daemon__V1__StatusResponse
     for (size_t i = 0; i < status->n_requests; i++) {
         const Tensorcast__Daemon__V1__RequestStatus *row = status->requests[i];
         fprintf(out, "  %-13s  %s  %s  %s\n", row->method, age_text(row->age_s, age), user_name(row->uid, user),
-                fit_name(row->artifact, columns > 60 ? columns - 36 : 0, name));
+                text_fit(row->artifact, columns > 60 ? columns - 36 : 0, name));
         if (row->waiting_for[0])
-            fprintf(out, "    waiting for %s\n", fit_name(row->waiting_for, columns > 60 ? columns - 16 : 0, wait));
+            fprintf(out, "    waiting for %s\n", text_fit(row->waiting_for, columns > 60 ? columns - 16 : 0, wait));
     }
 }
 
@@ -241,13 +217,13 @@ static void put_prewarms(FILE *out, const Tensorcast__Daemon__V1__StatusResponse
         const Tensorcast__Daemon__V1__PrewarmStatus *row = status->prewarms[i];
         fprintf(out, "  %-7s  %-6s  %-13s  %s ago  %s\n", row->state, row->pin ? "pin" : "",
                 row->configured ? "configuration" : "detached", age_text(row->age_s, age),
-                fit_name(row->artifact,
+                text_fit(row->artifact,
                          columns > 80 ? columns - 52
                          : columns    ? 28
                                       : 0,
                          name));
         if (*row->message)
-            fprintf(out, "           %s\n", fit_name(row->message, columns ? columns - 11 : 0, message));
+            fprintf(out, "           %s\n", text_fit(row->message, columns ? columns - 11 : 0, message));
     }
 }
 
@@ -259,8 +235,8 @@ static void put_folders(FILE *out, const Tensorcast__Daemon__V1__StatusResponse 
         fprintf(out, "\nfolders\n");
     for (size_t i = 0; i < status->n_folders; i++) {
         const Tensorcast__Daemon__V1__FolderStatus *folder = status->folders[i];
-        fprintf(out, "  %10s  %s  %s\n", text_people_bytes(folder->bytes, size), fit_name(folder->path, left, path),
-                fit_name(folder->artifact, left, name));
+        fprintf(out, "  %10s  %s  %s\n", text_people_bytes(folder->bytes, size), text_fit(folder->path, left, path),
+                text_fit(folder->artifact, left, name));
     }
 }
 
@@ -321,7 +297,7 @@ static void put_stores(FILE *out, const Tensorcast__Daemon__V1__StatusResponse *
                 text_people_rate(row->connection_gbps * 1e9, each), text_people_rate(row->total_gbps * 1e9, all),
                 row->parallel_requests, row->requests, row->retries, text_people_bytes(row->received_bytes, received),
                 is_narrow ? "\n           " : "  ",
-                fit_name(row->origin,
+                text_fit(row->origin,
                          is_narrow ? columns - 11
                          : columns ? columns - 71
                                    : 0,

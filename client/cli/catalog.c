@@ -291,8 +291,22 @@ char *catalog_json(const struct catalog *catalog)
 
 /* Columns as wide as their widest entry; sizes right-aligned, everything else left. */
 struct widths {
-    int name, dtype, shape, bytes;
+    int name, dtype, shape, bytes, file;
 };
+
+enum { LEAST_FILE_COLUMNS = 16 };
+
+static char *file_text(const struct catalog *catalog, const struct catalog_tensor *tensor, char text[TEXT_NAME_CHARS])
+{
+    const char *name = catalog->files[tensor->file].name;
+    char shown[TEXT_NAME_CHARS], pieces[40] = "", copies[40] = "";
+    if (tensor->n_pieces > 1)
+        snprintf(pieces, sizeof pieces, " and %zu more piece%s", tensor->n_pieces - 1, tensor->n_pieces == 2 ? "" : "s");
+    if (tensor->copies > 1)
+        snprintf(copies, sizeof copies, ", %zu copies", tensor->copies);
+    snprintf(text, TEXT_NAME_CHARS, "%s%s%s", text_escape(name, strlen(name), shown), pieces, copies);
+    return text;
+}
 
 static void widen_column(int *width, size_t length)
 {
@@ -306,25 +320,26 @@ static struct widths measure_columns(const struct catalog *catalog)
         .name = sizeof "tensor" - 1, .dtype = sizeof "dtype" - 1, .shape = sizeof "shape" - 1, .bytes = sizeof "size" - 1};
     for (size_t i = 0; i < catalog->n_tensors; i++) {
         const struct catalog_tensor *tensor = &catalog->tensors[i];
-        char name[TEXT_NAME_CHARS], size[TEXT_SIZE_CHARS], shape[SHAPE_TEXT_CHARS];
+        char name[TEXT_NAME_CHARS], size[TEXT_SIZE_CHARS], shape[SHAPE_TEXT_CHARS], file[TEXT_NAME_CHARS];
         widen_column(&widths.name, text_columns(text_escape(tensor->name, tensor->name_length, name)));
         widen_column(&widths.dtype, strlen(tensor->dtype));
         widen_column(&widths.shape, strlen(shape_text(tensor->shape, tensor->rank, shape)));
         widen_column(&widths.bytes, strlen(text_people_bytes(tensor->bytes, size)));
+        widen_column(&widths.file, text_columns(file_text(catalog, tensor, file)));
     }
     return widths;
 }
 
-static void print_file(const struct catalog *catalog, const struct catalog_tensor *tensor, FILE *out)
+/* Names are cut where a terminal has not so many columns, files first. */
+static void fit_columns(struct widths *widths, size_t columns)
 {
-    const char *name = catalog->files[tensor->file].name;
-    char text[TEXT_NAME_CHARS];
-    fputs(text_escape(name, strlen(name), text), out);
-    if (tensor->n_pieces > 1)
-        fprintf(out, " and %zu more piece%s", tensor->n_pieces - 1, tensor->n_pieces == 2 ? "" : "s");
-    if (tensor->copies > 1)
-        fprintf(out, ", %zu copies", tensor->copies);
-    fputc('\n', out);
+    int fixed = widths->dtype + widths->shape + widths->bytes + 8, room = (int)columns - fixed;
+    if (!columns || widths->name + widths->file <= room)
+        return;
+    int file = room - widths->name > LEAST_FILE_COLUMNS ? room - widths->name : LEAST_FILE_COLUMNS;
+    widths->file = file < widths->file ? file : widths->file;
+    int name = room - widths->file > LEAST_FILE_COLUMNS ? room - widths->file : LEAST_FILE_COLUMNS;
+    widths->name = name < widths->name ? name : widths->name;
 }
 
 void catalog_print_layout(const struct catalog *catalog, FILE *out)
@@ -355,20 +370,41 @@ void catalog_print_notes(const struct catalog *catalog, FILE *out)
     fputc('\n', out);
 }
 
-void catalog_print(const struct catalog *catalog, FILE *out)
+/* To its end, which has the number of the shard: "..00001-of-00002". */
+static const char *cut_file(char *file, size_t columns, char out[TEXT_NAME_CHARS])
+{
+    static const char ending[] = ".safetensors";
+    size_t length = strlen(file);
+    if (text_columns(file) > columns && text_ends_with(file, length, ending))
+        file[length - strlen(ending)] = '\0';
+    bool is_cut = text_columns(file) > columns;
+    while (is_cut && (text_columns(file) > columns - 2 || ((unsigned char)*file & 0xc0) == 0x80)) /* whole characters */
+        file++;
+    snprintf(out, TEXT_NAME_CHARS, "%s%s", is_cut ? ".." : "", file);
+    return out;
+}
+
+static void print_tensors(const struct catalog *catalog, size_t columns, FILE *out)
 {
     struct widths widths = measure_columns(catalog);
-    char name[TEXT_NAME_CHARS], size[TEXT_SIZE_CHARS], shape[SHAPE_TEXT_CHARS];
+    char name[TEXT_NAME_CHARS], size[TEXT_SIZE_CHARS], shape[SHAPE_TEXT_CHARS], file[TEXT_NAME_CHARS], cut[TEXT_NAME_CHARS];
+    fit_columns(&widths, columns);
     fprintf(out, "%-*s  %-*s  %-*s  %*s  file\n", widths.name, "tensor", widths.dtype, "dtype", widths.shape, "shape",
             widths.bytes, "size");
     for (size_t i = 0; i < catalog->n_tensors; i++) {
         const struct catalog_tensor *tensor = &catalog->tensors[i];
-        text_escape(tensor->name, tensor->name_length, name);
-        fprintf(out, "%s%*s  %-*s  %-*s  %*s  ", name, widths.name - (int)text_columns(name), "", widths.dtype,
-                tensor->dtype, widths.shape, shape_text(tensor->shape, tensor->rank, shape), widths.bytes,
+        text_cut(text_escape(tensor->name, tensor->name_length, name), (size_t)widths.name, cut);
+        fprintf(out, "%s%*s  %-*s  %-*s  %*s  ", cut, widths.name - (int)text_columns(cut), "", widths.dtype, tensor->dtype,
+                widths.shape, shape_text(tensor->shape, tensor->rank, shape), widths.bytes,
                 text_people_bytes(tensor->bytes, size));
-        print_file(catalog, tensor, out);
+        fprintf(out, "%s\n", cut_file(file_text(catalog, tensor, file), (size_t)widths.file, cut));
     }
+}
+
+void catalog_print(const struct catalog *catalog, size_t columns, FILE *out)
+{
+    char name[TEXT_NAME_CHARS], size[TEXT_SIZE_CHARS];
+    print_tensors(catalog, columns, out);
     fprintf(out, "\n%s\n", text_escape(catalog->reference, strlen(catalog->reference), name));
     catalog_print_layout(catalog, out);
     if (catalog->n_tensors != catalog->n_all_tensors)

@@ -71,7 +71,7 @@ void catalog_print_notes(const struct catalog *catalog, FILE *out); /* a line ea
 /* The object of `tensorcast inspect --json`. The caller frees. */
 char *catalog_json(const struct catalog *catalog);
 /* A table of every tensor, then what it adds up to. */
-void catalog_print(const struct catalog *catalog, FILE *out);
+void catalog_print(const struct catalog *catalog, size_t columns, FILE *out); /* columns: of a terminal; 0 = any */
 void catalog_print_names(const struct catalog *catalog, FILE *out); /* a line each, control characters escaped, never cut */
 /* One of the index documents; needs TC_RESOLVE_INDEXES when it came from the daemon. The caller frees. */
 char *catalog_index_json(const struct catalog *catalog, bool canonical);

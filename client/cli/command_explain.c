@@ -1,8 +1,8 @@
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "command.h"
+#include "fit_text.h"
 #include "selection_build.h"
 
 int command_explain(struct backend *backend, struct error *error)
@@ -11,9 +11,10 @@ int command_explain(struct backend *backend, struct error *error)
     if (selection_build(backend, error) < 0 ||
         backend_explain(backend, selection_view(&backend->selection), &json, &text, error) < 0)
         return -1;
-    const char *result = backend->args->json ? json : text;
-    size_t length = strlen(result);
-    printf("%s%s", result, length && result[length - 1] == '\n' ? "" : "\n");
+    if (backend->args->json)
+        puts(json);
+    else
+        fit_text(text, terminal_columns(), stdout);
     free(json);
     free(text);
     return 0;

@@ -3,6 +3,7 @@
 
 #include "catalog_summary.h"
 #include "command.h"
+#include "fit_text.h"
 #include "selection.h"
 
 static int print_document(char *json, struct error *error)
@@ -34,7 +35,7 @@ int command_inspect(struct backend *backend, struct error *error)
     else if (status == 0 && backend->args->output.summary)
         catalog_summary_print(catalog, stdout);
     else if (status == 0)
-        catalog_print(catalog, stdout);
+        catalog_print(catalog, terminal_columns(), stdout);
     catalog_destroy(catalog);
     return status;
 }

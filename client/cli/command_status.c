@@ -3,22 +3,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "client/client.h"
 #include "command.h"
+#include "fit_text.h"
 #include "served.h"
-
-/* Of the terminal on standard output; 0 = there is none. */
-static size_t terminal_columns(void)
-{
-    struct winsize size;
-    if (!isatty(STDOUT_FILENO))
-        return 0;
-    return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col ? size.ws_col : 80;
-}
 
 static int print_status(struct backend *backend, bool is_watch, struct error *error)
 {

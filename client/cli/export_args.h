@@ -6,10 +6,10 @@
 #include <stdint.h>
 
 struct export_args {
-    int format, uneven;          /* the enums of export/export_layout.h */
-    uint64_t max_file_bytes;     /* 0 = not given */
-    uint64_t memory_bytes;       /* likewise */
-    const char *mapping;         /* NULL = none */
+    int format, uneven;      /* the enums of export/export_layout.h */
+    uint64_t max_file_bytes; /* 0 = not given */
+    uint64_t memory_bytes;   /* likewise */
+    const char *mapping;     /* NULL = none */
     bool no_sidecars, force, resume, verify;
 };
 

@@ -159,6 +159,36 @@ const char *text_people_bytes(uint64_t bytes, char out[TEXT_SIZE_CHARS])
     return out;
 }
 
+/* A byte that continues a character has no column. */
+static bool begins_character(char byte)
+{
+    return ((unsigned char)byte & 0xc0) != 0x80;
+}
+
+const char *text_cut(const char *text, size_t columns, char out[TEXT_NAME_CHARS])
+{
+    size_t n = 0, at = 0, used = 0, head = columns / 2 - 1, tail = columns > 4 ? columns - head - 3 : 0;
+    for (const char *c = text; *c; c++)
+        n += begins_character(*c);
+    bool is_cut = columns > 4 && n > columns;
+    for (const char *c = text; *c && used + sizeof "..." < TEXT_NAME_CHARS; c++) {
+        at += begins_character(*c); /* of this character, from 1 */
+        if (is_cut && at == head + 1 && begins_character(*c))
+            for (int dot = 0; dot < 3; dot++)
+                out[used++] = '.';
+        if (!is_cut || at <= head || at > n - tail)
+            out[used++] = *c;
+    }
+    out[used] = '\0';
+    return out;
+}
+
+const char *text_fit(const char *name, size_t columns, char out[TEXT_NAME_CHARS])
+{
+    char shown[TEXT_NAME_CHARS];
+    return text_cut(text_escape(name, strlen(name), shown), columns, out);
+}
+
 const char *text_people_rate(double bytes_per_s, char out[TEXT_SIZE_CHARS])
 {
     const double most = 0x1p63;

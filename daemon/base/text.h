@@ -25,6 +25,10 @@ enum { TEXT_NAME_CHARS = 200 };
 /* A name from outside for a message or a log: control characters and invalid UTF-8 as \n, \x1b, ...; names longer than
  * about 120 bytes are cut in the middle with "...". `name` may hold NULs. Returns `out`. */
 const char *text_escape(const char *name, size_t length, char out[TEXT_NAME_CHARS]);
+/* The same in at most so many columns of a terminal, cut in the middle; up to 4 = as long as it is. text_cut(): of a text that
+ * was escaped before. */
+const char *text_fit(const char *name, size_t columns, char out[TEXT_NAME_CHARS]);
+const char *text_cut(const char *text, size_t columns, char out[TEXT_NAME_CHARS]);
 
 enum { TEXT_ESCAPE_CHARS = 12 };
 /* One character of it, for callers that do not cut: writes how the character at `text` (length >= 1) is shown and returns

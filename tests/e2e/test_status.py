@@ -130,6 +130,19 @@ def on_terminal(daemon, columns, *arguments):
     return process.wait(10), shown.decode().replace("\r\n", "\n")
 
 
+@pytest.mark.parametrize("columns", [80, 100, 160])
+def test_inspect_and_explain_fit_the_terminal(daemon, models, columns):
+    write(models / "m", *({f"model.layers.{i}.{part}.projection.of.some.length.weight": blob(i, 1 << 16).reshape(64, 4, -1)
+                           for part in ("attention", "mlp")} for i in range(3)))
+    for command in (["inspect"], ["explain"]):
+        code, page = on_terminal(daemon, columns, *command, f"{models}/m")
+        lines = page.splitlines()
+        assert code == 0 and max(map(len, lines)) <= columns, page
+        assert all(any(f"0000{i}-o" in line for line in lines) for i in (1, 2, 3)), page
+        whole = daemon.cli.ok(*command, f"{models}/m").out
+        assert "model-00003-of-00003.safetensors" in whole and (command == ["explain"] or "model.layers.1.mlp.projection.of.some.length.weight" in whole)
+
+
 def test_a_page_fits_the_terminal_largest_first_and_the_rest_is_counted(daemon, models):
     name = "with-a-name-that-is-far-too-long-for-any-row-of-a-table-" * 2
     for i in range(24):

@@ -26,6 +26,7 @@ static void the_socket_is_the_argument_then_the_environment_then_the_default(voi
                  {NULL, NULL, "/run/tensorcast/daemon.sock"},
                  {NULL, "", "/run/tensorcast/daemon.sock"}};
     (void)state;
+    setenv("XDG_RUNTIME_DIR", "/usr", 1); /* no daemon of this user's is there */
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         unsetenv("TENSORCAST_SOCKET");
         if (cases[i].environment)
@@ -35,6 +36,7 @@ static void the_socket_is_the_argument_then_the_environment_then_the_default(voi
         tc_disconnect(one);
     }
     unsetenv("TENSORCAST_SOCKET");
+    unsetenv("XDG_RUNTIME_DIR");
     tc_disconnect(NULL);
 }
 
