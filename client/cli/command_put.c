@@ -32,10 +32,22 @@ static void print_summary(const struct upload_files *upload, const struct args *
 {
     char size[TEXT_SIZE_CHARS], speed[PACE_CHARS], time[PACE_CHARS], shown[REDACT_CHARS];
     double seconds = (double)(clock_now_ns() - began_ns) / 1e9;
+    uint64_t there_bytes = 0;
+    size_t n_there = 0;
+    for (size_t i = 0; i < upload->n_files; i++) {
+        n_there += upload->files[i].result.was_there;
+        there_bytes += upload->files[i].result.was_there ? upload->files[i].bytes : 0;
+    }
+    size_t n_sent = upload->n_files - n_there;
+    uint64_t sent_bytes = upload->total_bytes - there_bytes;
     redact(args->output.path, shown, sizeof shown);
-    printf("%zu file%s, %s, to %s: %s, %s\n", upload->n_files, upload->n_files == 1 ? "" : "s",
-           text_people_bytes(upload->total_bytes, size), shown, pace_text_duration(seconds, time),
-           text_people_rate(seconds > 0 ? (double)upload->total_bytes / seconds : 0, speed));
+    if (n_sent)
+        printf("%zu file%s, %s, to %s: %s, %s\n", n_sent, n_sent == 1 ? "" : "s", text_people_bytes(sent_bytes, size), shown,
+               pace_text_duration(seconds, time), text_people_rate(seconds > 0 ? (double)sent_bytes / seconds : 0, speed));
+    if (n_there)
+        printf("%zu file%s, %s, %s there already%s%s\n", n_there, n_there == 1 ? "" : "s",
+               text_people_bytes(there_bytes, size), n_there == 1 ? "was" : "were", n_sent ? "" : ", in ",
+               n_sent ? "" : shown);
 }
 
 /* As every reference is written, a path too; one that ends with a slash stays one, since a file gets its own name there. */

@@ -5,7 +5,7 @@ import os
 import pytest
 
 import checkpoints
-from stage import MiB
+from stage import MiB, Tensorcast
 from stores_fixture import fake  # noqa: F401
 
 
@@ -177,3 +177,16 @@ def test_a_fetch_of_nothing_leaves_no_folder_and_says_where_it_looked(daemon, mo
         outcome = daemon.cli.run("fetch", f"disk:{models}/nobody", cwd=tmp_path)
         assert outcome.failed and outcome.status == "NOT_FOUND" and f"the trusted roots are {models}" in outcome.err, outcome
         assert not list(tmp_path.iterdir())
+
+
+def test_what_was_there_already_is_not_told_as_sent(tmp_path):
+    (tmp_path / "from").mkdir()
+    for name in ("a.bin", "b.bin"):
+        (tmp_path / "from" / name).write_bytes(name.encode() * 1000)
+    cli = Tensorcast("/tmp/tc-no-daemon.sock")
+    assert "there already" not in cli.ok("put", tmp_path / "from", f"disk:{tmp_path}/to").out
+    again = cli.ok("put", tmp_path / "from", f"disk:{tmp_path}/to").out
+    assert "2 files" in again and "were there already" in again and "/s" not in again, again
+    (tmp_path / "from/c.bin").write_bytes(b"new")
+    both = cli.ok("put", tmp_path / "from", f"disk:{tmp_path}/to").out.splitlines()
+    assert both[0].startswith("1 file, 3 B, to ") and both[1].endswith("were there already"), both
