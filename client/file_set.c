@@ -13,8 +13,15 @@
 #include "base/text.h"
 #include "fill_targets.h"
 
-enum { N_WINDOWS = 4, MAX_LISTED_FILES = 20000 };
-#define WINDOW_BYTES ((uint64_t)64 << 20)
+enum { MOST_WINDOWS = 32, MAX_LISTED_FILES = 20000 };
+
+struct pace { /* windows at a time, of so many bytes each */
+    size_t n_windows;
+    uint64_t bytes;
+};
+/* What a store sends at once is what is in flight: the daemon cuts a window into requests of 16 MiB, a reader asks for all of it. */
+static const struct pace of_disk = {4, (uint64_t)64 << 20}, of_store = {8, (uint64_t)64 << 20},
+                         of_reader = {MOST_WINDOWS, (uint64_t)8 << 20};
 
 /* --- the list --- */
 
@@ -137,13 +144,14 @@ struct fetching {
     const struct file_set *set;
     const struct file_sink *sink;
     const struct tc_options *options;
+    struct pace pace;
     struct wait wait; /* for all windows together */
     struct window *windows;
     size_t n_windows;
     pthread_mutex_t lock; /* of what follows, but for the state of a file, which is its turn's */
     pthread_cond_t turned;
     struct file_state *files;
-    struct tc_region *regions[N_WINDOWS]; /* that no window has */
+    struct tc_region *regions[MOST_WINDOWS]; /* that no window has */
     size_t n_regions;
     uint64_t done_bytes, total_bytes;
     bool has_failed;
@@ -339,7 +347,7 @@ static void cut_windows(struct fetching *fetch, const bool *left_out)
     const struct file_set *set = fetch->set;
     size_t n = 0;
     for (size_t f = 0; f < set->n_files; f++)
-        n += set->files[f].bytes / WINDOW_BYTES + 1;
+        n += set->files[f].bytes / fetch->pace.bytes + 1;
     fetch->windows = memory_alloc_array(n + 1, sizeof *fetch->windows);
     for (size_t f = 0; f < set->n_files; f++) {
         if (left_out && left_out[f])
@@ -347,7 +355,7 @@ static void cut_windows(struct fetching *fetch, const bool *left_out)
         uint64_t offset = 0, left = set->files[f].bytes;
         fetch->total_bytes += left;
         do {
-            uint64_t bytes = left < WINDOW_BYTES ? left : WINDOW_BYTES;
+            uint64_t bytes = left < fetch->pace.bytes ? left : fetch->pace.bytes;
             fetch->windows[fetch->n_windows++] = (struct window){f, offset, bytes};
             offset += bytes;
             left -= bytes;
@@ -361,7 +369,7 @@ static int make_regions(struct fetching *fetch, struct error *error)
     struct tc_error cause;
     for (size_t i = 0; i < fetch->n_windows; i++)
         largest = fetch->windows[i].bytes > largest ? fetch->windows[i].bytes : largest;
-    while (fetch->n_regions < N_WINDOWS) {
+    while (fetch->n_regions < fetch->pace.n_windows) {
         struct tc_region *region = tc_region_create(largest, &cause);
         if (!region)
             return fail(error, (enum error_code)cause.code, cause.reason, "%s", cause.message);
@@ -381,10 +389,12 @@ static void drop_sums(struct fetching *fetch)
 
 static int fetch_all(struct fetching *fetch, const bool *left_out, struct error *error)
 {
+    bool is_disk = strncmp(fetch->set->artifact, "disk:", strlen("disk:")) == 0;
+    fetch->pace = is_disk ? of_disk : fetch->reader ? of_reader : of_store;
     fetch->files = memory_alloc_array(fetch->set->n_files + 1, sizeof *fetch->files);
     cut_windows(fetch, left_out);
     int failed = make_regions(fetch, error);
-    if (!failed && parallel_run(fetch->n_windows, N_WINDOWS, fetch_window, fetch, error) < 0) {
+    if (!failed && parallel_run(fetch->n_windows, fetch->pace.n_windows, fetch_window, fetch, error) < 0) {
         failed = -1;
         *error = fetch->has_failed ? fetch->cause : *error;
     }

@@ -25,8 +25,10 @@
 enum {
     BLOCK = OUTPUT_FILE_BLOCK_BYTES,
     MOST_WINDOWS = 16,
-    LOCAL_UNIT_BYTES = 8 << 20,   /* the second copy of a unit finds it in the processor's cache, or nearly */
-    REMOTE_UNIT_BYTES = 32 << 20, /* several requests of a store */
+    MOST_REMOTE_WINDOWS = 32,
+    LOCAL_UNIT_BYTES = 8 << 20,    /* the second copy of a unit finds it in the processor's cache, or nearly */
+    REMOTE_UNIT_BYTES = 32 << 20,  /* several requests of a store, unless more are in flight when each is smaller ... */
+    LEAST_REQUEST_BYTES = 4 << 20, /* ... down to this */
     MIN_UNIT_BYTES = 256 << 10,
     SCRATCH_BYTES = 2 << 20,
     BESIDE_BYTES = 48 << 20, /* what the process takes without windows and staging ... */
@@ -105,9 +107,23 @@ static void fail_export(struct exporting *all, const struct error *error)
 
 /* --- sizes ---------------------------------------------------------------------------------------------------------- */
 
+static size_t count_windows(const struct export_sizes *sizes, uint64_t bytes, size_t most)
+{
+    uint64_t n = bytes / (sizes->unit_bytes + sizes->scratch_bytes);
+    return n < 1 ? 1 : n > most ? most : n;
+}
+
+/* Requests of a store that would be in flight at once. */
+static uint64_t count_requests(const struct export_sizes *sizes, uint64_t bytes, const struct source_caps *caps)
+{
+    uint64_t of_unit = caps->request_bytes ? sizes->unit_bytes / caps->request_bytes : 1;
+    return count_windows(sizes, bytes, MOST_REMOTE_WINDOWS) * (of_unit ? of_unit : 1);
+}
+
 static struct export_sizes choose_sizes(const struct export_job *job)
 {
-    bool is_remote = job->artifact->source->caps.reads_are_requests;
+    const struct source_caps *caps = &job->artifact->source->caps;
+    bool is_remote = caps->reads_are_requests;
     const struct export_layout *layout = job->layout;
     uint64_t beside = BESIDE_BYTES + layout->n_tensors * TENSOR_BYTES + layout->first_part[layout->n_tensors] * PART_BYTES;
     bool has_room = job->memory_bytes > beside + MIN_WINDOWS_BYTES;
@@ -120,8 +136,10 @@ static struct export_sizes choose_sizes(const struct export_job *job)
         sizes.unit_bytes /= 2;
         sizes.scratch_bytes = sizes.unit_bytes < SCRATCH_BYTES ? sizes.unit_bytes : SCRATCH_BYTES;
     }
-    uint64_t n = bytes / (sizes.unit_bytes + sizes.scratch_bytes);
-    sizes.n_windows = n < 1 ? 1 : n > MOST_WINDOWS ? MOST_WINDOWS : n;
+    while (is_remote && sizes.unit_bytes > LEAST_REQUEST_BYTES &&
+           count_requests(&sizes, bytes, caps) < caps->parallel_requests)
+        sizes.unit_bytes /= 2;
+    sizes.n_windows = count_windows(&sizes, bytes, is_remote ? MOST_REMOTE_WINDOWS : MOST_WINDOWS);
     return sizes;
 }
 
@@ -505,6 +523,9 @@ static int check_outcome(struct exporting *all, struct error *error)
 int export_run(const struct export_job *job, struct export_counts *counts, struct error *error)
 {
     struct exporting all = {.job = job, .counts = counts, .sizes = choose_sizes(job), .error = error};
+    struct source_caps *caps = &job->artifact->source->caps; /* of this process alone */
+    if (caps->request_bytes > all.sizes.unit_bytes) /* units that share a block would wait for one request */
+        caps->request_bytes = all.sizes.unit_bytes;
     uint64_t before_ns = clock_now_ns();
     uint32_t n_units;
     all.loop = loop_create();
