@@ -159,11 +159,11 @@ static int open_handoff(struct daemon *daemon, struct supervisor_sockets passed,
     return handoff_create(&options, &daemon->api.handoff, error);
 }
 
-static void log_store(void *data, const char *scheme, const char *endpoint, const char *credentials)
+static void log_store(void *data, const char *scheme, const struct store_line *line)
 {
     (void)data;
-    log_info("store_credentials", LOG_TEXT("scheme", scheme), LOG_TEXT("endpoint", endpoint),
-             LOG_TEXT("credentials", credentials));
+    log_at(line->is_configured ? LOG_INFO : LOG_DEBUG, "store_credentials", LOG_TEXT("scheme", scheme),
+           LOG_TEXT("endpoint", line->endpoint), LOG_TEXT("credentials", line->credentials));
 }
 
 /* Asked by requests on helper threads for which nobody waits then; those of loads have a cancel of their own. Set by the loop

@@ -129,8 +129,9 @@ void device_plugins_load(struct device_plugins *plugins, const char *folder)
     if (load_plugin(plugins, folder, &error)) {
         plugins->n_devices = 0;
         snprintf(plugins->problem, sizeof plugins->problem, "%s", error.message);
-        log_info("no_devices", LOG_TEXT("plugin", plugin_name), LOG_TEXT("reason", error.message),
-                 LOG_TEXT("effect", "loads into host memory only"));
+        bool is_expected = *folder || access("/dev/nvidiactl", F_OK) == 0;
+        log_at(is_expected ? LOG_INFO : LOG_DEBUG, "no_devices", LOG_TEXT("plugin", plugin_name),
+               LOG_TEXT("reason", error.message), LOG_TEXT("effect", "loads into host memory only"));
     }
     for (size_t i = 0; i < plugins->n_devices; i++)
         log_info("device_found", LOG_TEXT("device", plugins->devices[i]->caps.name),

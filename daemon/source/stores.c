@@ -14,7 +14,8 @@ enum { MAX_CONNECTIONS = 1024, NO_HEDGING = 101, URL_CHARS = 256 };
 
 struct kept { /* of one store */
     void *settings;
-    void *client; /* NULL = nobody has asked for it */
+    bool is_configured; /* the file says something of it, or the environment its endpoint */
+    void *client;       /* NULL = nobody has asked for it */
 };
 
 struct stores {
@@ -66,6 +67,20 @@ static void fill_key(const struct config_key *key, char *settings, struct arena 
         *text = key->otherwise;
 }
 
+static bool is_configured(const struct config_section *section, const char *configured, const char *settings)
+{
+    for (size_t i = 0; i < section->n_keys; i++) {
+        const struct config_key *key = &section->keys[i];
+        bool is_text = key->type == CONFIG_TEXT || key->type == CONFIG_PATH;
+        bool is_endpoint = is_text && key->offset == offsetof(struct store_settings, endpoint);
+        const char *before = is_text ? *(const char *const *)(const void *)(configured + key->offset) : "";
+        const char *after = is_text ? *(const char *const *)(const void *)(settings + key->offset) : "";
+        if (*before || (is_endpoint && strcmp(after, key->otherwise ? key->otherwise : "") != 0))
+            return true;
+    }
+    return false;
+}
+
 static void *make_settings(const struct config *config, const struct store *store, struct arena *arena)
 {
     const struct config_section *section = store->section;
@@ -88,6 +103,8 @@ static void fill_settings(struct stores *stores, const struct config *config)
         if (!store_table[i]->section)
             continue;
         settings = stores->kept[i].settings = make_settings(config, store_table[i], &stores->arena);
+        const struct config_section *section = store_table[i]->section;
+        stores->kept[i].is_configured = is_configured(section, schema_section(config, section), stores->kept[i].settings);
         if (settings->endpoint)
             endpoints[n_endpoints++] = settings->endpoint;
     }
@@ -201,15 +218,15 @@ void *stores_client(struct stores *stores, const struct store *store)
     return client;
 }
 
-void stores_describe(struct stores *stores,
-                     void (*tell)(void *data, const char *scheme, const char *endpoint, const char *credentials), void *data)
+void stores_describe(struct stores *stores, void (*tell)(void *data, const char *scheme, const struct store_line *line),
+                     void *data)
 {
     for (const struct store *const *store = store_table; *store; store++) {
-        struct store_line line = {0};
+        struct store_line line = {.is_configured = stores->kept[store - store_table].is_configured};
         if (!(*store)->describe)
             continue;
         (*store)->describe(stores, &line);
-        tell(data, (*store)->scheme, line.endpoint, line.credentials);
+        tell(data, (*store)->scheme, &line);
     }
 }
 

@@ -43,8 +43,7 @@ int stores_check_url(const struct stores *stores, const char *url, struct error 
 const char *stores_endpoint_url(const char *endpoint, struct arena *arena);
 
 /* One line per store for the log at start: which endpoint and which credentials won, never a secret. */
-void stores_describe(struct stores *stores,
-                     void (*tell)(void *data, const char *scheme, const char *endpoint, const char *credentials),
+void stores_describe(struct stores *stores, void (*tell)(void *data, const char *scheme, const struct store_line *line),
                      void *data);
 
 #endif

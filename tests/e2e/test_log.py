@@ -5,6 +5,7 @@ import signal
 import subprocess
 import time
 
+import pytest
 import tensorcast_client as tc
 
 from checkpoints import blob, write
@@ -16,6 +17,21 @@ def lines(daemon, event):
     """The lines of one event, each as its fields."""
     found = [line for line in daemon.log().splitlines() if f" event={event} " in line]
     return [dict(re.findall(r'(\w+)=("(?:[^"\\]|\\.)*"|\S*)', line)) for line in found]
+
+
+def test_a_start_without_stores_and_devices_is_one_line(start, tmp_path):
+    daemon = start(running=False)
+    with pytest.MonkeyPatch.context() as patch:
+        for name in list(os.environ):
+            if name.startswith(("AWS_", "HF_", "GOOGLE_")):
+                patch.delenv(name)
+        patch.setenv("HOME", str(tmp_path))
+        daemon.start()
+    assert re.findall(r" level=info event=(\w+)", daemon.log()) == ["ready"], daemon.log()
+    assert daemon.stop() == 0
+    daemon.configure({**daemon.tree, "sources": {**daemon.tree["sources"], "s3": {"region": "eu-west-9"}}})
+    daemon.start()
+    assert soon(lambda: [line["scheme"] for line in lines(daemon, "store_credentials")] == ["s3"]), daemon.log()
 
 
 def test_every_load_is_logged_with_who_asked(daemon, models):

@@ -196,9 +196,9 @@ static void the_configuration_switches_it_off(void **state)
     stores_destroy(stores);
 }
 
-static void note(void *data, const char *scheme, const char *endpoint, const char *credentials)
+static void note(void *data, const char *scheme, const struct store_line *line)
 {
-    snprintf(data, 256, "%s %s %s", scheme, endpoint, credentials);
+    snprintf(data, 256, "%s %s %s", scheme, line->endpoint, line->credentials);
 }
 
 static void the_log_at_start_describes_it(void **state)

@@ -209,10 +209,41 @@ static void what_a_store_keeps_is_made_once(void **state)
     stores_destroy(stores);
 }
 
-static void note(void *data, const char *scheme, const char *endpoint, const char *credentials)
+static void note(void *data, const char *scheme, const struct store_line *line)
 {
     char *text = data;
-    strcat(strcat(strcat(strcat(strcat(strcat(text, scheme), " "), endpoint), " "), credentials), "\n");
+    size_t used = strlen(text);
+    snprintf(text + used, 4096 - used, "%s%s %s %s\n", line->is_configured ? "+" : "", scheme, line->endpoint,
+             line->credentials);
+}
+
+static void only_stores_that_somebody_has_set_up_are_configured(void **state)
+{
+    static const struct {
+        const char *file, *name, *value, *scheme;
+    } cases[] = {{"", "HF_ENDPOINT", "https://mirror.example", "+hf "},
+                 {"", "HF_TOKEN", "hf_x", "+hf "},
+                 {"sources: {gcs: {endpoint: https://gcs.example}}", "UNUSED", "", "+gs "},
+                 {"", "AWS_ENDPOINT_URL_S3", "https://minio.example", "+s3 "},
+                 {"", "GOOGLE_APPLICATION_CREDENTIALS", "/x/key.json", "+gs "}};
+    (void)state;
+    unsetenv("HF_TOKEN");
+    unsetenv("HF_ENDPOINT");
+    setenv("HOME", "/nonexistent", 1);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char text[4096] = "", before[4096] = "";
+        struct stores *stores = make("");
+        stores_describe(stores, note, before);
+        stores_destroy(stores);
+        assert_null(strchr(before, '+'));
+        setenv(cases[i].name, cases[i].value, 1);
+        stores = make(cases[i].file);
+        stores_describe(stores, note, text);
+        stores_destroy(stores);
+        unsetenv(cases[i].name);
+        if (!strstr(text, cases[i].scheme) || strchr(strchr(text, '+') + 1, '+'))
+            fail_msg("case %zu:\n%s", i, text);
+    }
 }
 
 static void the_description_names_sources_and_no_secret(void **state)
@@ -257,6 +288,7 @@ int main(void)
         TEST(plain_http_is_for_this_host_alone),
         TEST(trusted_urls_are_prefixes_of_whole_parts),
         TEST(what_a_store_keeps_is_made_once),
+        TEST(only_stores_that_somebody_has_set_up_are_configured),
         TEST(the_description_names_sources_and_no_secret),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -310,7 +310,7 @@ static void describe_file(const char *path, char text[GCP_DESCRIBE_CHARS])
     gcp_key_clear(&key);
 }
 
-void gcp_credentials_describe(struct gcp_credentials *credentials, char text[GCP_DESCRIBE_CHARS])
+bool gcp_credentials_describe(struct gcp_credentials *credentials, char text[GCP_DESCRIBE_CHARS])
 {
     char *path = credentials->options.anonymous ? NULL : find_file(credentials);
     if (path)
@@ -321,4 +321,5 @@ void gcp_credentials_describe(struct gcp_credentials *credentials, char text[GCP
         snprintf(text, GCP_DESCRIBE_CHARS, "%s",
                  metadata_allowed() ? "metadata server (nothing else is configured)" : "none");
     free(path);
+    return path || credentials->options.anonymous;
 }

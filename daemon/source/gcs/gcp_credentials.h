@@ -43,6 +43,6 @@ void gcp_credentials_refused(struct gcp_credentials *credentials, uint64_t gener
 
 enum { GCP_DESCRIBE_CHARS = 256 };
 /* "service account x@y of /path", "metadata server", ...: what would be used, without asking anyone. */
-void gcp_credentials_describe(struct gcp_credentials *credentials, char text[GCP_DESCRIBE_CHARS]);
+bool gcp_credentials_describe(struct gcp_credentials *credentials, char text[GCP_DESCRIBE_CHARS]);
 
 #endif

@@ -57,7 +57,7 @@ void gcs_client_describe(struct stores *stores, struct store_line *line)
 {
     const struct gcs_client *client = gcs_client_of(stores);
     redact(client->settings->base.endpoint, line->endpoint, sizeof line->endpoint);
-    gcp_credentials_describe(client->credentials, line->credentials);
+    line->is_configured |= gcp_credentials_describe(client->credentials, line->credentials);
 }
 
 int gcs_client_check(struct gcs_client *client, struct error *error)

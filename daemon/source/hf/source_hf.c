@@ -218,6 +218,7 @@ static void hf_describe(struct stores *stores, struct store_line *line)
         snprintf(line->credentials, sizeof line->credentials, token ? "HF_TOKEN" : "none");
     else
         snprintf(line->credentials, sizeof line->credentials, token ? "file %s" : "none, %s holds no token", file);
+    line->is_configured |= token != NULL;
     secret_free(token);
 }
 

@@ -111,6 +111,7 @@ void s3_client_describe(struct stores *stores, struct store_line *line)
     redact(url, line->endpoint, sizeof line->endpoint);
     free(url);
     aws_credentials_describe(client->credentials, line->credentials);
+    line->is_configured |= !aws_credentials_of_instance(client->credentials);
 }
 
 /* --- where --- */
