@@ -115,16 +115,17 @@ void backend_warn(const char *note)
     fprintf(stderr, "tensorcast: warning: %s\n", note);
 }
 
-int backend_read_config(struct backend *backend, char **json, size_t *length, struct error *error)
+int backend_read_config(struct backend *backend, const char *artifact, char **json, size_t *length, struct error *error)
 {
     *json = NULL;
     *length = 0;
-    return backend->ops->read_config(backend, json, length, error);
+    return backend->ops->read_config(backend, artifact, json, length, error);
 }
 
 static int read_config(void *data, char **json, size_t *length, struct error *error)
 {
-    return backend_read_config(data, json, length, error);
+    struct backend *backend = data;
+    return backend_read_config(backend, backend->args->artifact, json, length, error);
 }
 
 static int read_recipe(struct backend *backend, struct error *error)

@@ -43,7 +43,7 @@ struct backend_ops {
     int (*fetch_files)(struct backend *backend, const struct file_set *set, const bool *left_out,
                        const struct file_sink *sink, struct error *error);
     struct checked *(*verify)(struct backend *backend, bool with_manifest, struct error *error);
-    int (*read_config)(struct backend *backend, char **json, size_t *length, struct error *error);
+    int (*read_config)(struct backend *backend, const char *artifact, char **json, size_t *length, struct error *error);
     void (*release)(struct backend *backend, struct loaded *loaded);
     void (*close)(struct backend *backend);
 };
@@ -70,8 +70,8 @@ void backend_destroy(struct backend *backend); /* also after a failed create */
 
 /* What --variant and --dtype say, with each ${KEY} filled in; nothing where there is none. Before anything below. */
 int backend_read_variant(struct backend *backend, struct error *error);
-/* The artifact's config.json, which the caller frees; NULL = it has none. */
-int backend_read_config(struct backend *backend, char **json, size_t *length, struct error *error);
+/* An artifact's config.json, which the caller frees; NULL = it has none. */
+int backend_read_config(struct backend *backend, const char *artifact, char **json, size_t *length, struct error *error);
 struct catalog *backend_resolve(struct backend *backend, int flags, struct error *error); /* NULL on error */
 /* view NULL = everything. An interrupt ends it with CANCELLED. */
 int backend_load(struct backend *backend, const struct tc_view *view, struct loaded *loaded, struct error *error);

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/reference.h"
 #include "base/text.h"
 #include "read_file.h"
 #include "view_file.h"
@@ -38,14 +39,23 @@ static int from_view_file(struct backend *backend, struct error *error)
 static int read_model(struct backend *backend, struct tp_model *model, struct error *error)
 {
     const struct view_args *view = &backend->args->view;
-    char *json = NULL;
+    const char *artifact = backend->args->artifact;
+    int failed = 0;
+    char *json = NULL, *folder = reference_folder_of(artifact);
     size_t length = 0;
     *model = (struct tp_model){0};
-    if (!view->has_tp || view->tp.n_rules || view->tp.size == 1)
-        return 0;
-    int failed = backend_read_config(backend, &json, &length, error) < 0 || tp_model_read(json, length, model, error) < 0;
+    if (view->has_tp && !view->tp.n_rules && view->tp.size > 1) {
+        failed = backend_read_config(backend, artifact, &json, &length, error);
+        if (!failed && !json && folder) /* a file has none; it lies beside it */
+            failed =
+                backend_read_config(backend, folder, &json, &length, error) < 0 && error->code != ERROR_PERMISSION_DENIED
+                    ? -1
+                    : 0;
+        failed = failed ? failed : tp_model_read(json, length, model, error);
+    }
+    free(folder);
     free(json);
-    return failed ? -1 : 0;
+    return failed;
 }
 
 int selection_build(struct backend *backend, struct error *error)

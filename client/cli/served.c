@@ -208,12 +208,13 @@ static struct checked *served_verify(struct backend *backend, bool with_manifest
     return NULL;
 }
 
-static int served_read_config(struct backend *backend, char **json, size_t *length, struct error *error)
+static int served_read_config(struct backend *backend, const char *artifact, char **json, size_t *length,
+                              struct error *error)
 {
     struct tc_options options;
     if (served_options(backend, &options, error) < 0)
         return -1;
-    return sidecar_stored_config(served_client(backend), backend->args->artifact, &options, json, length, error);
+    return sidecar_stored_config(served_client(backend), artifact, &options, json, length, error);
 }
 
 const struct backend_ops backend_served = {

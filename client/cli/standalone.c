@@ -323,16 +323,16 @@ static struct checked *standalone_verify(struct backend *backend, bool with_mani
     return checked_here(backend, state->artifact, with_manifest, error);
 }
 
-static int standalone_read_config(struct backend *backend, char **json, size_t *length, struct error *error)
+static int standalone_read_config(struct backend *backend, const char *artifact, char **json, size_t *length,
+                                  struct error *error)
 {
     struct standalone *state = backend->state;
     if (open_stores(state, error) < 0)
         return -1;
     const struct source_options options =
         load_services_source_options(&state->services, state->services.config, getuid(), NULL);
-    return sidecar_read_config(backend->args->artifact, &options, &backend->cancel, json, length, error) < 0
-               ? backend_fail(backend, error)
-               : 0;
+    return sidecar_read_config(artifact, &options, &backend->cancel, json, length, error) < 0 ? backend_fail(backend, error)
+                                                                                              : 0;
 }
 
 const struct backend_ops backend_standalone = {

@@ -11,6 +11,7 @@
 #include "api/prewarm_view.h"
 #include "base/clock.h"
 #include "base/memory.h"
+#include "base/reference.h"
 #include "base/state.h"
 #include "base/text.h"
 #include "observe/log.h"
@@ -217,12 +218,19 @@ static bool is_cancelled(void *data)
 
 static int read_model(struct row *row, const struct source_options *options, struct tp_model *model)
 {
-    char *json = NULL;
+    const char *artifact = row->entry->artifact;
+    char *json = NULL, *folder = reference_folder_of(artifact);
     size_t length = 0;
-    if (row->entry->tp_size > 1 &&
-        sidecar_read_config(row->entry->artifact, options, &row->cancel, &json, &length, &row->error) < 0)
-        return -1;
-    int failed = tp_model_read(json, length, model, &row->error);
+    int failed = 0;
+    if (row->entry->tp_size > 1)
+        failed = sidecar_read_config(artifact, options, &row->cancel, &json, &length, &row->error);
+    if (row->entry->tp_size > 1 && !failed && !json && folder) /* a file has none; it lies beside it */
+        failed = sidecar_read_config(folder, options, &row->cancel, &json, &length, &row->error) < 0 &&
+                         row->error.code != ERROR_PERMISSION_DENIED
+                     ? -1
+                     : 0;
+    failed = failed ? failed : tp_model_read(json, length, model, &row->error);
+    free(folder);
     free(json);
     return failed;
 }

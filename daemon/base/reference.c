@@ -272,3 +272,10 @@ char *reference_take_hub_revision(const char **at)
     }
     return revision;
 }
+
+char *reference_folder_of(const char *reference)
+{
+    const char *slash = strrchr(reference, '/');
+    bool is_file = text_ends_with(reference, strlen(reference), ".safetensors") && !strchr(reference, '?');
+    return slash && is_file ? memory_print("%.*s", (int)(slash - reference), reference) : NULL;
+}

@@ -24,6 +24,9 @@ bool reference_is_bare(const char *text);
 /* In the arena, or `text` itself; NULL with INVALID_ARGUMENT BAD_REFERENCE. */
 const char *reference_parse(const char *text, const struct reference_base *base, struct arena *arena, struct error *error);
 
+/* The reference of the folder that a file of tensors lies in, which the caller frees; NULL where it names no such file. */
+char *reference_folder_of(const char *reference);
+
 /* The revision at *at of an hf:// reference, which moves behind it: "refs/pr/7" has slashes of its own, any other one ends at
  * the first. A branch's own may be written %2F, as the hub's client wants them, to tell them from that. The caller frees. */
 char *reference_take_hub_revision(const char **at);

@@ -30,6 +30,7 @@ static const struct usual_row {
     {"qkv_proj", 0, 0, USUAL_FUSED},
     {"query_key_value", 0, 0, USUAL_FUSED},
     {"Wqkv", 0, 0, USUAL_FUSED},
+    {"qkv", 0, 0, USUAL_FUSED},
     {"c_attn", 0, 0, USUAL_FUSED},
     {"gate_up_proj", 0, 0, USUAL_FUSED},
 };

@@ -28,9 +28,10 @@ def of_rank(arrays, rank):
 
 
 @pytest.mark.parametrize("where", [[], ["--standalone"]], ids=["daemon", "standalone"])
-def test_ranks_that_outnumber_heads_share_them(daemon, models, attention, where):
+@pytest.mark.parametrize("what", ["m", "m/model.safetensors"])
+def test_ranks_that_outnumber_heads_share_them(daemon, models, attention, where, what):
     for rank in (0, 1, 2, 9):
-        told = daemon.cli.json("load", f"disk:{models}/m", "--tp-size", "10", "--tp-rank", rank, "--digest", *where)
+        told = daemon.cli.json("load", f"disk:{models}/{what}", "--tp-size", "10", "--tp-rank", rank, "--digest", *where)
         assert digests(told) == {name: digest(part) for name, part in of_rank(attention, rank).items()}
 
 
@@ -53,6 +54,13 @@ def test_the_configuration_prewarms_what_the_ranks_load(start, models, attention
     assert daemon.cli.json("load", f"disk:{models}/m", "--tp-size", "10", "--tp-rank", "3")["from_replica"]
     failed = next(row for row in daemon.cli.json("status")["prewarms"] if row["state"] == "failed")
     assert "heads cannot be dealt out whole to 4 ranks" in failed["message"]
+
+
+def test_a_file_is_prewarmed_with_the_heads_of_the_config_beside_it(start, models, attention):
+    file = f"disk:{models}/m/model.safetensors"
+    daemon = start(prewarm=[{"artifact": file, "tp_size": 10, "tp_rank": 5}])
+    assert soon(lambda: [row["state"] for row in daemon.cli.json("status")["prewarms"]] == ["done"])
+    assert daemon.cli.json("load", file, "--tp-size", "10", "--tp-rank", "5")["from_replica"]
 
 
 def test_a_broken_config_is_refused_and_a_rule_does_without_it(daemon, models, attention):

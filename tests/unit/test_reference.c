@@ -124,11 +124,28 @@ static void a_revision_of_the_hub_ends_before_the_path(void **state)
     }
 }
 
+static void the_folder_of_a_file_is_what_is_before_its_name(void **state)
+{
+    static const char *const cases[][2] = {{"disk:/models/m/model.safetensors", "disk:/models/m"},
+                                           {"hf://org/m@main/a.safetensors", "hf://org/m@main"},
+                                           {"gs://bucket/a.safetensors", "gs://bucket"}};
+    static const char *const none[] = {"disk:/models/m", "https://h/a.safetensors?sig=1", "mem:a.safetensors", ""};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char *folder = reference_folder_of(cases[i][0]);
+        assert_string_equal(folder, cases[i][1]);
+        free(folder);
+    }
+    for (size_t i = 0; i < sizeof none / sizeof *none; i++)
+        assert_null(reference_folder_of(none[i]));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_neither_a_path_nor_of_a_source_is_bare),
         cmocka_unit_test(a_revision_of_the_hub_ends_before_the_path),
+        cmocka_unit_test(the_folder_of_a_file_is_what_is_before_its_name),
         cmocka_unit_test(every_line_of_the_table_holds),
         cmocka_unit_test(what_is_not_known_is_not_guessed),
         cmocka_unit_test(only_what_begins_with_dots_is_relative),
