@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -159,6 +160,21 @@ int store_path_open(const struct store_roots *roots, const char *path, bool make
     return fd >= 0 ? fd : fail_opening(path, roots, error);
 }
 
+/* Whose a file becomes that is made there: where a server says whose files are, as NFS with all_squash, all are another user's. */
+static bool makes_files_of(int folder_fd, uid_t uid)
+{
+    struct stat made;
+    char name[32];
+    snprintf(name, sizeof name, ".owner.%d", (int)gettid()); /* other threads may ask the same */
+    int fd = openat(folder_fd, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    bool is_made = fd >= 0 && fstat(fd, &made) == 0;
+    if (fd < 0)
+        return false;
+    close(fd);
+    unlinkat(folder_fd, name, 0);
+    return is_made && made.st_uid == uid;
+}
+
 /* Who may write around a store can put a folder of his own in its place. */
 static int check_owner(int fd, const char *path, const char *name, struct error *error)
 {
@@ -166,7 +182,7 @@ static int check_owner(int fd, const char *path, const char *name, struct error 
     struct stat folder;
     if (fstat(fd, &folder) < 0)
         return fail_errno(error, errno, "cannot look at the folder %s", name);
-    if (quota_is_privileged(folder.st_uid))
+    if (quota_is_privileged(folder.st_uid) || makes_files_of(fd, folder.st_uid))
         return 0;
     return fail(error, ERROR_PERMISSION_DENIED, "FOLDER_OF_ANOTHER_USER",
                 "%s of the store %s belongs to user %u: the daemon appends to folders of its own user (%u) and root alone; "

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/fsuid.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -407,6 +408,25 @@ static void the_folder_of_a_host_that_is_another_users_is_neither_read_nor_writt
     assert_int_equal(error.code, ERROR_NOT_FOUND);
 }
 
+/* As on NFS with all_squash, by the kernel's word for whom files are made. */
+static void a_folder_is_the_daemons_where_all_that_it_makes_is_that_users(void **state)
+{
+    const char *roots[] = {root};
+    char path[96];
+    (void)state;
+    if (geteuid() != 0)
+        skip();
+    snprintf(path, sizeof path, "%s/acts", root);
+    host_folder_close(case_folder_open(root, 4096));
+    shell("chown -R 4242 %s", root);
+    setfsuid(4242);
+    int fd = store_path_open_host(&(struct store_roots){roots, 1}, path, 3, true, &error);
+    setfsuid(0);
+    assert_true(fd >= 0);
+    close(fd);
+    shell("test -z \"$(ls -A %s)\"", host);
+}
+
 static void as_many_folders_as_64_are_made_and_one_more_is_not(void **state)
 {
     const char *roots[] = {root};
@@ -530,6 +550,7 @@ int main(void)
         IN_A_ROOT(a_folder_that_lacks_what_its_manifest_says_is_refused),
         IN_A_ROOT(a_store_lies_below_the_roots_and_no_link_leads_out),
         IN_A_ROOT(the_folder_of_a_host_that_is_another_users_is_neither_read_nor_written),
+        IN_A_ROOT(a_folder_is_the_daemons_where_all_that_it_makes_is_that_users),
         IN_A_ROOT(as_many_folders_as_64_are_made_and_one_more_is_not),
         IN_A_ROOT(a_path_of_a_store_has_at_most_1024_bytes),
         IN_A_ROOT(a_file_that_was_uploaded_goes_and_its_samples_stay_known),
