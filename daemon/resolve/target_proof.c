@@ -1,13 +1,12 @@
-/* Targets are sorted by where they begin. Those whose extents meet are a hull, which mostly has one target. In a hull of more,
- * memory is cut into periods of the largest stride: each target becomes parts, the same bytes of some periods. Where the same
- * parts lie in one period after the other is a slab; its parts are looked at as a problem of the same kind, one stride
- * smaller, until they are plain ranges.
+/* Targets are sorted by where they begin. Those whose extents meet are a hull, which mostly has one target: then only strides
+ * that cross can overlap. In a hull of more, a loop that all of them have alike is dropped, because what holds in one of its
+ * iterations holds in all. What is left is written down in a bitmap with a bit for each unit, the largest number of bytes that
+ * divides every offset, row and stride of the hull.
  *
- *     fused [4, 8]:  a = [:, :3], b = [:, 3:6]           period = 8: a is bytes [0, 3) and b is bytes [3, 6)
- *                                                         of the periods 0 .. 3: one slab, and no two ranges meet
+ *     fused [4, 8]:  a = [:, :3], b = [:, 3:6]     both repeat 4 times, 8 elements apart: looked at are the ranges
+ *                                                  [0, 3) and [3, 6), which do not meet
  *
- * A cover is cut at the ends of hulls: what lies before a hull, or behind the last, is left out. What lies in one is cut into
- * the same periods. */
+ * A cover is looked at together with the targets that meet it, in the same way. */
 #include "resolve/target_proof.h"
 
 #include <inttypes.h>
@@ -19,34 +18,26 @@
 #include "resolve/strided.h"
 #include "resolve/target_lack.h"
 
-enum { MAX_DEPTH = 128 }; /* different strides that meet: as many as two arrays have dimensions */
-
 struct entry { /* what a target spans */
     uint64_t lo, hi;
     uint32_t owner; /* tensors, then fills, then covers */
 };
 
-struct hull { /* items [first, end) of a sorted list */
-    uint64_t lo, hi;
-    size_t first, end;
-};
+enum { BOX_STEPS = 8 }; /* what it takes to make a box */
 
-struct hulls { /* rising, disjoint */
-    struct hull *list;
-    size_t n, capacity;
-};
-
-enum finding { FOUND_NOTHING, FOUND_OVERLAP, FOUND_GAP };
+enum finding { FOUND_NOTHING, FOUND_OVERLAP, FOUND_GAP, FOUND_TOO_COMPLEX };
 
 struct proof {
     const struct target_list *list;
     const struct view_tensor *tensors;
-    uint64_t *bases; /* of regions, in a space in which the same memory is at the same place */
-    struct entry *entries;
+    uint64_t *bases;       /* of regions, in a space in which the same memory is at the same place */
+    struct entry *entries; /* of tensors and fills, by lo */
+    uint64_t *reach;       /* of each: how far it or one before it goes */
     size_t n_entries;
-    struct hulls hulls;
-    struct strided_work work;
-    bool covers; /* what is looked at now */
+    struct strided_loop *loops; /* TENSOR_MAX_RANK for each entry, and for what is held against them */
+    struct strided_box *boxes;
+    uint64_t steps_left;
+    struct error *error;
     enum finding found;
     uint32_t owners[2]; /* of an overlap */
     uint64_t gap;       /* where it begins */
@@ -76,14 +67,24 @@ static int fail_overlap(const struct proof *proof)
     uint32_t low = proof->owners[0] < proof->owners[1] ? 0 : 1;
     name_of(proof, proof->owners[low], first);
     if (proof->owners[0] == proof->owners[1])
-        return fail(proof->work.error, ERROR_INVALID_ARGUMENT, "TARGET_REPEATS",
+        return fail(proof->error, ERROR_INVALID_ARGUMENT, "TARGET_REPEATS",
                     "target %s repeats elements: its strides lead to the same memory twice", first);
-    return fail(proof->work.error, ERROR_INVALID_ARGUMENT, "TARGETS_OVERLAP",
+    return fail(proof->error, ERROR_INVALID_ARGUMENT, "TARGETS_OVERLAP",
                 "targets %s and %s overlap: they share elements, or parts of elements, in memory", first,
                 name_of(proof, proof->owners[1 - low], second));
 }
 
 /* --- boxes ---------------------------------------------------------------------------------------------------------- */
+
+static int spend_steps(struct proof *proof, uint64_t steps)
+{
+    if (steps > proof->steps_left) {
+        proof->found = FOUND_TOO_COMPLEX;
+        return -1;
+    }
+    proof->steps_left -= steps;
+    return 0;
+}
 
 static struct strided_box box_of(const struct proof *proof, uint32_t owner, struct strided_loop *loops)
 {
@@ -93,21 +94,6 @@ static struct strided_box box_of(const struct proof *proof, uint32_t owner, stru
     struct strided_box box = strided_make(at, row, rank, target->dims, target->strides, loops);
     box.owner = owner;
     return box;
-}
-
-/* With loops that stay. */
-static int add_boxes(struct proof *proof, uint32_t owner, struct strided_list *list)
-{
-    struct strided_loop scratch[TENSOR_MAX_RANK];
-    struct strided_box box = box_of(proof, owner, scratch);
-    if (box.n_loops) {
-        struct strided_loop *loops = arena_try_array(&proof->work.arena, box.n_loops, sizeof *loops, proof->work.error);
-        if (!loops)
-            return -1;
-        memcpy(loops, scratch, box.n_loops * sizeof *loops);
-        box.loops = loops;
-    }
-    return strided_unnest(&proof->work, &box, list);
 }
 
 static int compare_boxes(const void *a, const void *b)
@@ -125,133 +111,212 @@ static void sort_boxes(struct strided_box *boxes, size_t n)
         }
 }
 
-static int add_hull(struct hulls *hulls, struct hull hull, struct error *error)
+/* What n > 0 boxes span. */
+static struct entry span_of(const struct strided_box *boxes, size_t n)
 {
-    if (METADATA_RESERVE(hulls->list, hulls->n, hulls->capacity, error))
-        return -1;
-    hulls->list[hulls->n++] = hull;
-    return 0;
+    struct entry span = {boxes[0].lo, boxes[0].hi, 0};
+    for (size_t i = 1; i < n; i++) {
+        span.lo = boxes[i].lo < span.lo ? boxes[i].lo : span.lo;
+        span.hi = boxes[i].hi > span.hi ? boxes[i].hi : span.hi;
+    }
+    return span;
 }
 
-/* Becomes a part of the last hull where it meets it. */
-static int join_hull(struct hulls *hulls, size_t i, uint64_t lo, uint64_t hi, struct error *error)
+/* The box is iterations of this loop. A range as long as all of them is, too. */
+static bool has_outer_loop(const struct strided_box *box, struct strided_loop outer)
 {
-    struct hull *last = hulls->n ? &hulls->list[hulls->n - 1] : NULL;
-    if (!last || last->hi <= lo)
-        return add_hull(hulls, (struct hull){lo, hi, i, i + 1}, error);
-    last->hi = hi > last->hi ? hi : last->hi;
-    last->end = i + 1;
-    return 0;
+    const struct strided_loop *loop = &box->loops[box->n_loops - 1];
+    if (box->n_loops)
+        return loop->stride == outer.stride && loop->size == outer.size;
+    return box->row % outer.size == 0 && box->row / outer.size == outer.stride;
 }
 
-static uint64_t largest_stride(const struct strided_box *boxes, size_t n)
+/* Drops an outermost loop that all boxes have alike, where none reaches into the next iteration of another. False: there is none. */
+static bool drop_common_loop(struct strided_box *boxes, size_t n)
 {
-    uint64_t largest = 0;
-    for (size_t i = 0; i < n; i++)
-        if (boxes[i].n_loops && boxes[i].loops[boxes[i].n_loops - 1].stride > largest)
-            largest = boxes[i].loops[boxes[i].n_loops - 1].stride;
-    return largest;
+    size_t i = 0;
+    while (i < n && boxes[i].n_loops == 0)
+        i++;
+    if (i == n)
+        return false;
+    const struct strided_loop outer = boxes[i].loops[boxes[i].n_loops - 1];
+    const struct entry span = span_of(boxes, n);
+    uint64_t repeated = (outer.size - 1) * outer.stride;
+    for (i = 0; i < n && has_outer_loop(&boxes[i], outer);)
+        i++;
+    if (i < n || span.hi - span.lo - repeated > outer.stride)
+        return false;
+    for (i = 0; i < n; i++) {
+        boxes[i].row = boxes[i].n_loops ? boxes[i].row : outer.stride;
+        boxes[i].n_loops -= boxes[i].n_loops ? 1 : 0;
+        boxes[i].hi -= repeated;
+    }
+    return true;
 }
 
-/* --- slabs ---------------------------------------------------------------------------------------------------------- */
+/* --- rows ----------------------------------------------------------------------------------------------------------- */
 
-static int check_boxes(struct proof *proof, struct strided_box *boxes, size_t n, uint64_t base, int depth);
-
-struct slabs {
-    const struct strided_parts *parts; /* by first */
-    size_t next;
-    uint32_t *active; /* indexes of parts */
-    size_t n_active;
-    struct strided_box *boxes; /* room for those of the active parts */
+struct rows { /* of a box, one after the other */
+    const struct strided_box *box;
+    uint64_t at; /* of the row */
+    uint64_t index[TENSOR_MAX_RANK];
 };
 
-static int compare_parts(const void *a, const void *b)
+/* False: that was the last one. */
+static bool next_row(struct rows *rows)
 {
-    const struct strided_part *left = a, *right = b;
-    return left->first < right->first ? -1 : left->first > right->first;
+    for (uint32_t i = 0; i < rows->box->n_loops; i++) {
+        const struct strided_loop *loop = &rows->box->loops[i];
+        rows->at += loop->stride;
+        if (++rows->index[i] < loop->size)
+            return true;
+        rows->at -= loop->size * loop->stride;
+        rows->index[i] = 0;
+    }
+    return false;
 }
 
-/* The next periods in which the same parts lie, from `at` on. */
-static uint64_t enter_slab(struct slabs *slabs, uint64_t at)
+static bool has_byte(const struct strided_box *box, uint64_t at)
 {
-    const struct strided_part *list = slabs->parts->list;
-    for (; slabs->next < slabs->parts->n && list[slabs->next].first == at; slabs->next++)
-        slabs->active[slabs->n_active++] = (uint32_t)slabs->next;
-    uint64_t end = slabs->next < slabs->parts->n ? list[slabs->next].first : UINT64_MAX;
-    for (size_t i = 0; i < slabs->n_active; i++) {
-        const struct strided_part *part = &list[slabs->active[i]];
-        slabs->boxes[i] = part->box;
-        end = part->first + part->n < end ? part->first + part->n : end;
-    }
-    return end;
+    struct rows rows = {.box = box, .at = box->lo};
+    do
+        if (at - rows.at < box->row)
+            return true;
+    while (next_row(&rows));
+    return false;
 }
 
-static void leave_slab(struct slabs *slabs, uint64_t end)
+/* --- bits ----------------------------------------------------------------------------------------------------------- */
+
+struct bits {
+    uint64_t lo, unit; /* in bytes */
+    uint64_t *words;
+};
+
+static uint64_t common_divisor(uint64_t a, uint64_t b)
 {
-    size_t kept = 0;
-    for (size_t i = 0; i < slabs->n_active; i++) {
-        const struct strided_part *part = &slabs->parts->list[slabs->active[i]];
-        if (part->first + part->n > end)
-            slabs->active[kept++] = slabs->active[i];
+    while (b) {
+        uint64_t rest = a % b;
+        a = b;
+        b = rest;
     }
-    slabs->n_active = kept;
+    return a;
 }
 
-static int walk_slabs(struct proof *proof, struct slabs *slabs, uint64_t base, uint64_t period, int depth)
+/* None set, of what the boxes span. */
+static int bits_init(struct proof *proof, const struct strided_box *boxes, size_t n, struct bits *bits)
 {
-    for (uint64_t at = 0, end; slabs->n_active || slabs->next < slabs->parts->n; at = end) {
-        at = slabs->n_active ? at : slabs->parts->list[slabs->next].first;
-        end = enter_slab(slabs, at);
-        if (strided_spend(&proof->work, 1 + slabs->n_active) ||
-            check_boxes(proof, slabs->boxes, slabs->n_active, base + at * period, depth))
-            return -1;
-        leave_slab(slabs, end);
+    const struct entry span = span_of(boxes, n);
+    *bits = (struct bits){.lo = span.lo};
+    for (size_t i = 0; i < n; i++) {
+        bits->unit = common_divisor(common_divisor(bits->unit, boxes[i].row), boxes[i].lo - span.lo);
+        for (uint32_t k = 0; k < boxes[i].n_loops; k++)
+            bits->unit = common_divisor(bits->unit, boxes[i].loops[k].stride);
     }
-    return 0;
+    uint64_t n_bits = (span.hi - span.lo) / bits->unit;
+    if (n_bits > TARGET_MAX_BITS) {
+        proof->found = FOUND_TOO_COMPLEX;
+        return -1;
+    }
+    if (spend_steps(proof, n_bits / 64))
+        return -1;
+    bits->words = metadata_array(n_bits / 64 + 1, sizeof *bits->words, proof->error);
+    return bits->words ? 0 : -1;
 }
 
-/* Boxes of a hull, the first of which begins at lo. */
-static int check_periods(struct proof *proof, const struct strided_box *boxes, size_t n, uint64_t lo, uint64_t base,
-                         int depth)
+/* Where in the row the first unit is that is set, or that is not; its length when there is none. */
+static uint64_t bits_find(const struct bits *bits, uint64_t at, uint64_t length, bool set)
 {
-    struct error *error = proof->work.error;
-    struct strided_parts parts = {0};
-    uint64_t period = largest_stride(boxes, n);
-    int result = 0;
-    proof->work.is_too_long = proof->work.is_too_long || depth == MAX_DEPTH;
-    for (size_t i = 0; i < n && !result; i++)
-        result = proof->work.is_too_long ? -1 : strided_divide(&proof->work, boxes[i], lo, period, &parts);
-    if (!result) {
-        qsort(parts.list, parts.n, sizeof *parts.list, compare_parts);
-        struct slabs slabs = {.parts = &parts,
-                              .active = metadata_array(parts.n, sizeof *slabs.active, error),
-                              .boxes = metadata_array(parts.n, sizeof *slabs.boxes, error)};
-        result = slabs.active && slabs.boxes ? walk_slabs(proof, &slabs, base + lo, period, depth + 1) : -1;
-        metadata_free(slabs.active);
-        metadata_free(slabs.boxes);
+    uint64_t first = (at - bits->lo) / bits->unit, end = first + length / bits->unit;
+    for (uint64_t i = first; i < end;) {
+        uint64_t word = (set ? bits->words[i / 64] : ~bits->words[i / 64]) >> (i % 64);
+        i = word ? i + (uint64_t)__builtin_ctzll(word) : (i / 64 + 1) * 64;
+        if (word)
+            return i < end ? (i - first) * bits->unit : length;
     }
-    metadata_free(parts.list);
-    return result;
+    return length;
+}
+
+static void bits_set(struct bits *bits, uint64_t at, uint64_t length)
+{
+    uint64_t first = (at - bits->lo) / bits->unit, end = first + length / bits->unit;
+    for (uint64_t i = first; i < end;) {
+        uint64_t n = 64 - i % 64 < end - i ? 64 - i % 64 : end - i;
+        bits->words[i / 64] |= (n == 64 ? UINT64_MAX : ((uint64_t)1 << n) - 1) << (i % 64);
+        i += n;
+    }
+}
+
+static uint64_t row_steps(const struct bits *bits, const struct strided_box *box)
+{
+    return 1 + box->row / bits->unit / 64;
 }
 
 /* --- overlap -------------------------------------------------------------------------------------------------------- */
 
-static int check_disjoint(struct proof *proof, struct strided_box *boxes, size_t n, uint64_t base, int depth)
+static int find_overlap(struct proof *proof, uint32_t first, uint32_t second)
+{
+    proof->found = FOUND_OVERLAP;
+    proof->owners[0] = first;
+    proof->owners[1] = second;
+    return -1;
+}
+
+/* Which of boxes [0, last] has the byte before the last one comes to it. */
+static int find_owner(struct proof *proof, const struct strided_box *boxes, size_t last, uint64_t at)
+{
+    size_t i = 0;
+    while (i < last && !has_byte(&boxes[i], at))
+        i++;
+    return find_overlap(proof, boxes[i].owner, boxes[last].owner);
+}
+
+static int write_down(struct proof *proof, const struct strided_box *boxes, size_t n, struct bits *bits)
+{
+    for (size_t i = 0; i < n; i++) {
+        struct rows rows = {.box = &boxes[i], .at = boxes[i].lo};
+        do {
+            if (spend_steps(proof, row_steps(bits, &boxes[i])))
+                return -1;
+            uint64_t met = bits_find(bits, rows.at, boxes[i].row, true);
+            if (met < boxes[i].row)
+                return find_owner(proof, boxes, i, rows.at + met);
+            bits_set(bits, rows.at, boxes[i].row);
+        } while (next_row(&rows));
+    }
+    return 0;
+}
+
+static int check_disjoint(struct proof *proof, struct strided_box *boxes, size_t n);
+
+static int check_hull(struct proof *proof, struct strided_box *boxes, size_t n)
+{
+    struct bits bits;
+    if (n == 1 && strided_is_nested(&boxes[0]))
+        return 0;
+    if (drop_common_loop(boxes, n))
+        return check_disjoint(proof, boxes, n);
+    bool are_plain = true;
+    for (size_t i = 0; i < n; i++)
+        are_plain = are_plain && boxes[i].n_loops == 0;
+    if (are_plain) /* the first two meet */
+        return find_overlap(proof, boxes[0].owner, boxes[1].owner);
+    if (bits_init(proof, boxes, n, &bits))
+        return -1;
+    int result = write_down(proof, boxes, n, &bits);
+    metadata_free(bits.words);
+    return result;
+}
+
+/* Changes the boxes. */
+static int check_disjoint(struct proof *proof, struct strided_box *boxes, size_t n)
 {
     sort_boxes(boxes, n);
     for (size_t first = 0, end; first < n; first = end) {
         uint64_t hi = boxes[first].hi;
         for (end = first + 1; end < n && boxes[end].lo < hi; end++)
             hi = boxes[end].hi > hi ? boxes[end].hi : hi;
-        if (end == first + 1)
-            continue;
-        if (!largest_stride(boxes + first, end - first)) { /* plain ranges, of which the first two meet */
-            proof->found = FOUND_OVERLAP;
-            proof->owners[0] = boxes[first].owner;
-            proof->owners[1] = boxes[first + 1].owner;
-            return -1;
-        }
-        if (check_periods(proof, boxes + first, end - first, boxes[first].lo, base, depth))
+        if (spend_steps(proof, end - first) || check_hull(proof, boxes + first, end - first))
             return -1;
     }
     return 0;
@@ -271,119 +336,54 @@ static int find_gap(struct proof *proof, uint64_t at)
     return -1;
 }
 
-static size_t find_hull(const struct hulls *hulls, uint64_t at)
+/* The boxes of the targets that meet [lo, hi), by where they begin; as many. */
+static size_t collect_writers(struct proof *proof, uint64_t lo, uint64_t hi, struct strided_box *boxes)
 {
-    size_t lo = 0, hi = hulls->n;
-    while (lo < hi) {
-        size_t middle = lo + (hi - lo) / 2;
-        if (hulls->list[middle].hi <= at)
-            lo = middle + 1;
+    size_t first = 0, end = proof->n_entries, n = 0;
+    while (first < end) { /* the first that reaches beyond lo, or has one before it that does */
+        size_t middle = first + (end - first) / 2;
+        if (proof->reach[middle] <= lo)
+            first = middle + 1;
         else
-            hi = middle;
+            end = middle;
     }
-    return lo;
-}
-
-/* What of a cover lies in which hull: added to `inside`, whose owners are hulls. */
-static int cut_cover(struct proof *proof, const struct hulls *hulls, const struct strided_box *cover, uint64_t base,
-                     struct strided_list *inside)
-{
-    struct strided_list rest = {0}, behind = {0};
-    int result = strided_add(&rest, *cover, proof->work.error);
-    while (rest.n && !result) {
-        size_t h = find_hull(hulls, rest.boxes[0].lo);
-        if (h == hulls->n || rest.boxes[0].lo < hulls->list[h].lo) {
-            result = find_gap(proof, base + rest.boxes[0].lo);
-            break;
+    for (; first < proof->n_entries && proof->entries[first].lo < hi; first++)
+        if (proof->entries[first].hi > lo) {
+            boxes[n] = box_of(proof, proof->entries[first].owner, proof->loops + n * TENSOR_MAX_RANK);
+            n++;
         }
-        size_t n_before = inside->n;
-        behind.n = 0;
-        result = strided_spend(&proof->work, rest.n);
-        for (size_t i = 0; i < rest.n && !result; i++)
-            result = strided_split(&proof->work, &rest.boxes[i], hulls->list[h].hi, inside, &behind);
-        for (size_t i = n_before; i < inside->n; i++)
-            inside->boxes[i].owner = (uint32_t)h;
-        struct strided_list spare = rest;
-        rest = behind;
-        behind = spare;
+    return n;
+}
+
+/* Of a plain cover and plain writers. */
+static int check_ranges(struct proof *proof, const struct strided_box *cover, const struct strided_box *writers, size_t n)
+{
+    uint64_t at = cover->lo;
+    for (size_t i = 0; i < n && at < cover->hi; i++) {
+        if (writers[i].lo > at)
+            break;
+        at = writers[i].hi > at ? writers[i].hi : at;
     }
-    metadata_free(rest.boxes);
-    metadata_free(behind.boxes);
-    return result;
+    return at < cover->hi ? find_gap(proof, at) : 0;
 }
 
-static int compare_owners(const void *a, const void *b)
+static int check_bits(struct proof *proof, const struct strided_box *cover, const struct strided_box *writers, size_t n)
 {
-    const struct strided_box *left = a, *right = b;
-    return left->owner < right->owner ? -1 : left->owner > right->owner;
-}
-
-/* The part of a cover in one hull: `both` are its writers, then what of the cover lies there. */
-static int check_hull(struct proof *proof, struct strided_list *both, size_t n_writers, const struct hull *hull,
-                      uint64_t base, int depth)
-{
-    uint32_t cover = (uint32_t)(proof->list->n_tensors + proof->list->n_fills);
-    for (size_t i = n_writers; i < both->n; i++)
-        both->boxes[i].owner = cover;
-    if (n_writers == 1 && both->boxes[0].n_loops == 0)
-        return 0;
-    return check_periods(proof, both->boxes, both->n, hull->lo, base, depth);
-}
-
-/* `inside` as cut_cover() makes it; `writers`: what the hulls are of, NULL = of the entries. */
-static int check_hulls(struct proof *proof, const struct hulls *hulls, struct strided_list *inside,
-                       const struct strided_box *writers, uint64_t base, int depth)
-{
-    struct strided_list both = {0};
-    int result = 0;
-    qsort(inside->boxes, inside->n, sizeof *inside->boxes, compare_owners);
-    for (size_t first = 0, end; first < inside->n && !result; first = end) {
-        const struct hull *hull = &hulls->list[inside->boxes[first].owner];
-        both.n = 0;
-        for (size_t i = hull->first; i < hull->end && !result; i++)
-            result = strided_spend(&proof->work, 1) || (writers ? strided_add(&both, writers[i], proof->work.error)
-                                                                : add_boxes(proof, proof->entries[i].owner, &both))
-                         ? -1
-                         : 0;
-        size_t n_writers = both.n;
-        for (end = first; end < inside->n && inside->boxes[end].owner == inside->boxes[first].owner; end++)
-            result = result || strided_add(&both, inside->boxes[end], proof->work.error) ? -1 : 0;
-        result = result || check_hull(proof, &both, n_writers, hull, base, depth) ? -1 : 0;
+    struct bits bits;
+    struct rows rows = {.box = cover, .at = cover->lo};
+    if (bits_init(proof, writers, n + 1, &bits)) /* the cover stands behind them */
+        return -1;
+    int result = write_down(proof, writers, n, &bits);
+    while (!result) {
+        result = spend_steps(proof, row_steps(&bits, cover));
+        uint64_t gap = result ? 0 : bits_find(&bits, rows.at, cover->row, false);
+        if (!result && gap < cover->row)
+            result = find_gap(proof, rows.at + gap);
+        if (!result && !next_row(&rows))
+            break;
     }
-    metadata_free(both.boxes);
+    metadata_free(bits.words);
     return result;
-}
-
-static int check_covered(struct proof *proof, struct strided_box *boxes, size_t n, uint64_t base, int depth)
-{
-    struct error *error = proof->work.error;
-    struct hulls hulls = {0};
-    struct strided_list inside = {0};
-    size_t n_writers = 0;
-    int result = 0;
-    for (size_t i = 0; i < n; i++) { /* writers first */
-        struct strided_box box = boxes[i];
-        if (is_cover(proof, box.owner))
-            continue;
-        boxes[i] = boxes[n_writers];
-        boxes[n_writers++] = box;
-    }
-    if (n_writers == n)
-        return 0;
-    sort_boxes(boxes, n_writers);
-    for (size_t i = 0; i < n_writers && !result; i++)
-        result = join_hull(&hulls, i, boxes[i].lo, boxes[i].hi, error);
-    for (size_t i = n_writers; i < n && !result; i++)
-        result = cut_cover(proof, &hulls, &boxes[i], base, &inside);
-    result = result || check_hulls(proof, &hulls, &inside, boxes, base, depth) ? -1 : 0;
-    metadata_free(hulls.list);
-    metadata_free(inside.boxes);
-    return result;
-}
-
-static int check_boxes(struct proof *proof, struct strided_box *boxes, size_t n, uint64_t base, int depth)
-{
-    return proof->covers ? check_covered(proof, boxes, n, base, depth) : check_disjoint(proof, boxes, n, base, depth);
 }
 
 /* --- what a cover lacks --------------------------------------------------------------------------------------------- */
@@ -392,31 +392,22 @@ static int check_boxes(struct proof *proof, struct strided_box *boxes, size_t n,
 static bool is_written(void *data, const struct strided_box *box)
 {
     struct proof *proof = data;
-    struct strided_list pair = {0};
-    bool is_free = true;
-    size_t first = find_hull(&proof->hulls, box->lo);
-    size_t i = first < proof->hulls.n ? proof->hulls.list[first].first : proof->n_entries;
-    for (; i < proof->n_entries && proof->entries[i].lo < box->hi && is_free; i++) {
-        if (strided_spend(&proof->work, 1))
-            return true;
-        if (proof->entries[i].hi <= box->lo)
-            continue;
-        pair.n = 0;
-        is_free = !add_boxes(proof, proof->entries[i].owner, &pair) && !strided_add(&pair, *box, proof->work.error) &&
-                  !check_disjoint(proof, pair.boxes, pair.n, 0, 0);
+    size_t n = collect_writers(proof, box->lo, box->hi, proof->boxes);
+    bool is_free = spend_steps(proof, (n + 1) * BOX_STEPS) == 0;
+    for (size_t i = 0; i < n && is_free; i++) {
+        struct strided_box pair[] = {proof->boxes[i], *box};
+        is_free = check_disjoint(proof, pair, 2) == 0;
     }
-    metadata_free(pair.boxes);
     return !is_free;
 }
 
 static int fail_gap(struct proof *proof, uint32_t owner)
 {
     const struct target *cover = target_of(proof->list, owner);
-    struct error *error = proof->work.error, ignored;
+    struct error *error = proof->error, ignored;
     char name[TEXT_NAME_CHARS], box[TARGET_LACK_CHARS];
-    proof->work.error = &ignored;
-    proof->work.steps_left = TARGET_MAX_STEPS;
-    proof->covers = false;
+    proof->error = &ignored;
+    proof->steps_left = TARGET_MAX_STEPS;
     target_find_lack(cover, proof->bases[cover->region] + cover->offset, proof->gap, is_written, proof, box);
     name_of(proof, owner, name);
     return fail(error, ERROR_INVALID_ARGUMENT, "NOT_COVERED",
@@ -430,9 +421,9 @@ static int fail_too_long(struct proof *proof, uint32_t first, uint32_t second)
     char name[TEXT_NAME_CHARS], other[TEXT_NAME_CHARS];
     name_of(proof, first, name);
     if (first == second)
-        return fail(proof->work.error, ERROR_UNIMPLEMENTED, "TARGETS_TOO_COMPLEX",
+        return fail(proof->error, ERROR_UNIMPLEMENTED, "TARGETS_TOO_COMPLEX",
                     "target %s cannot be checked in time: too many targets or strides that cross meet in it", name);
-    return fail(proof->work.error, ERROR_UNIMPLEMENTED, "TARGETS_TOO_COMPLEX",
+    return fail(proof->error, ERROR_UNIMPLEMENTED, "TARGETS_TOO_COMPLEX",
                 "targets %s and %s lie within each other in too complex a way to prove that they do not overlap", name,
                 name_of(proof, second, other));
 }
@@ -442,7 +433,7 @@ static int tell_finding(struct proof *proof, uint32_t first, uint32_t second)
 {
     if (proof->found == FOUND_OVERLAP)
         return fail_overlap(proof);
-    return proof->work.is_too_long ? fail_too_long(proof, first, second) : -1;
+    return proof->found == FOUND_TOO_COMPLEX ? fail_too_long(proof, first, second) : -1;
 }
 
 static void order_regions(const struct target_list *list, uint32_t *order)
@@ -464,9 +455,9 @@ static void order_regions(const struct target_list *list, uint32_t *order)
 static int place_memories(struct proof *proof)
 {
     const struct target_list *list = proof->list;
-    uint32_t *order = metadata_array(list->n_regions, sizeof *order, proof->work.error);
+    uint32_t *order = metadata_array(list->n_regions, sizeof *order, proof->error);
     uint64_t base = 0, end = 0;
-    proof->bases = metadata_array(list->n_regions, sizeof *proof->bases, proof->work.error);
+    proof->bases = metadata_array(list->n_regions, sizeof *proof->bases, proof->error);
     if (!order || !proof->bases) {
         metadata_free(order);
         return -1;
@@ -491,85 +482,93 @@ static int compare_entries(const void *a, const void *b)
     return left->lo < right->lo ? -1 : left->lo > right->lo;
 }
 
-/* Of what has strides that cross: its boxes must not meet. */
-static int check_crossing(struct proof *proof, const struct strided_box *box)
-{
-    struct strided_list list = {0};
-    int result = strided_unnest(&proof->work, box, &list) || check_disjoint(proof, list.boxes, list.n, 0, 0) ? -1 : 0;
-    metadata_free(list.boxes);
-    return result ? tell_finding(proof, box->owner, box->owner) : 0;
-}
-
+/* By itself. What has elements and writes becomes an entry. */
 static int check_one(struct proof *proof, uint32_t owner)
 {
     struct strided_loop loops[TENSOR_MAX_RANK];
     if (target_is_empty(target_of(proof->list, owner)))
         return 0;
-    const struct strided_box box = box_of(proof, owner, loops);
-    bool is_nested = strided_is_nested(&box);
+    struct strided_box box = box_of(proof, owner, loops);
+    const struct entry entry = {box.lo, box.hi, owner};
     if (strided_repeats(&box)) {
         proof->owners[0] = proof->owners[1] = owner;
         return fail_overlap(proof);
     }
-    if (is_cover(proof, owner) && !is_nested)
-        return fail_too_long(proof, owner, owner);
-    if (!is_nested && check_crossing(proof, &box))
-        return -1;
+    if (!is_cover(proof, owner) && check_disjoint(proof, &box, 1))
+        return tell_finding(proof, owner, owner);
     if (!is_cover(proof, owner))
-        proof->entries[proof->n_entries++] = (struct entry){box.lo, box.hi, owner};
+        proof->entries[proof->n_entries++] = entry;
     return 0;
 }
 
-static int check_all(struct proof *proof)
+static int check_each(struct proof *proof)
 {
     const struct target_list *list = proof->list;
     size_t n_writers = list->n_tensors + list->n_fills;
-    bool is_sorted = true;
-    proof->entries = metadata_array(n_writers, sizeof *proof->entries, proof->work.error);
-    if (!proof->entries)
+    proof->entries = metadata_array(n_writers, sizeof *proof->entries, proof->error);
+    proof->reach = metadata_array(n_writers, sizeof *proof->reach, proof->error);
+    if (!proof->entries || !proof->reach)
         return -1;
     for (size_t i = 0; i < n_writers + list->n_covers; i++)
         if (check_one(proof, (uint32_t)i))
             return -1;
-    for (size_t i = 1; i < proof->n_entries && is_sorted; i++)
-        is_sorted = proof->entries[i - 1].lo <= proof->entries[i].lo;
-    if (!is_sorted)
-        qsort(proof->entries, proof->n_entries, sizeof *proof->entries, compare_entries);
+    qsort(proof->entries, proof->n_entries, sizeof *proof->entries, compare_entries);
     for (size_t i = 0; i < proof->n_entries; i++)
-        if (join_hull(&proof->hulls, i, proof->entries[i].lo, proof->entries[i].hi, proof->work.error))
-            return -1;
+        proof->reach[i] = i && proof->reach[i - 1] > proof->entries[i].hi ? proof->reach[i - 1] : proof->entries[i].hi;
     return 0;
+}
+
+/* Where the hull that begins at entry `first` ends. */
+static size_t end_of_hull(const struct proof *proof, size_t first)
+{
+    size_t end = first + 1;
+    while (end < proof->n_entries && proof->entries[end].lo < proof->reach[end - 1])
+        end++;
+    return end;
+}
+
+/* Room for the boxes of the largest hull, or for all where covers may meet them, and one more. */
+static int make_room(struct proof *proof)
+{
+    size_t most = proof->list->n_covers ? proof->n_entries : 0;
+    for (size_t first = 0, end; first < proof->n_entries && !proof->list->n_covers; first = end) {
+        end = end_of_hull(proof, first);
+        most = end - first > most ? end - first : most;
+    }
+    proof->boxes = metadata_array(most + 1, sizeof *proof->boxes, proof->error);
+    proof->loops = metadata_array((most + 1) * TENSOR_MAX_RANK, sizeof *proof->loops, proof->error);
+    return proof->boxes && proof->loops ? 0 : -1;
 }
 
 static int prove_disjoint(struct proof *proof)
 {
-    struct strided_list boxes = {0};
-    int result = 0;
-    for (size_t h = 0; h < proof->hulls.n && !result; h++) {
-        const struct hull *hull = &proof->hulls.list[h];
-        if (hull->end == hull->first + 1)
+    for (size_t first = 0, end; first < proof->n_entries; first = end) {
+        end = end_of_hull(proof, first);
+        if (end == first + 1)
             continue;
-        boxes.n = 0;
-        for (size_t i = hull->first; i < hull->end && !result; i++)
-            result = add_boxes(proof, proof->entries[i].owner, &boxes);
-        result = result || check_disjoint(proof, boxes.boxes, boxes.n, 0, 0) ? -1 : 0;
-        if (result)
-            result = tell_finding(proof, proof->entries[hull->first].owner, proof->entries[hull->first + 1].owner);
+        size_t n = collect_writers(proof, proof->entries[first].lo, proof->reach[end - 1], proof->boxes);
+        if (check_disjoint(proof, proof->boxes, n))
+            return tell_finding(proof, proof->entries[first].owner, proof->entries[first + 1].owner);
     }
-    metadata_free(boxes.boxes);
-    return result;
+    return 0;
 }
 
 static int prove_cover(struct proof *proof, uint32_t owner)
 {
     struct strided_loop loops[TENSOR_MAX_RANK];
-    struct strided_list inside = {0};
     if (target_is_empty(target_of(proof->list, owner)))
         return 0;
-    const struct strided_box box = box_of(proof, owner, loops);
-    int result =
-        cut_cover(proof, &proof->hulls, &box, 0, &inside) || check_hulls(proof, &proof->hulls, &inside, NULL, 0, 0) ? -1 : 0;
-    metadata_free(inside.boxes);
+    const struct strided_box cover = box_of(proof, owner, loops);
+    size_t n = collect_writers(proof, cover.lo, cover.hi, proof->boxes);
+    struct strided_box *boxes = proof->boxes;
+    bool are_plain = true;
+    boxes[n] = cover;
+    while (drop_common_loop(boxes, n + 1))
+        ;
+    for (size_t i = 0; i <= n; i++)
+        are_plain = are_plain && boxes[i].n_loops == 0;
+    int result = spend_steps(proof, (n + 1) * BOX_STEPS);
+    result = result ? result : are_plain ? check_ranges(proof, &boxes[n], boxes, n) : check_bits(proof, &boxes[n], boxes, n);
     if (result && proof->found == FOUND_GAP)
         return fail_gap(proof, owner);
     return result ? tell_finding(proof, owner, owner) : 0;
@@ -577,14 +576,14 @@ static int prove_cover(struct proof *proof, uint32_t owner)
 
 int target_prove(const struct target_list *list, const struct view_tensor *tensors, struct error *error)
 {
-    struct proof proof = {.list = list, .tensors = tensors, .work = {.steps_left = TARGET_MAX_STEPS, .error = error}};
-    int result = place_memories(&proof) || check_all(&proof) || prove_disjoint(&proof) ? -1 : 0;
-    proof.covers = true;
+    struct proof proof = {.list = list, .tensors = tensors, .steps_left = TARGET_MAX_STEPS, .error = error};
+    int result = place_memories(&proof) || check_each(&proof) || make_room(&proof) || prove_disjoint(&proof) ? -1 : 0;
     for (size_t i = 0; i < list->n_covers && !result; i++)
         result = prove_cover(&proof, (uint32_t)(list->n_tensors + list->n_fills + i));
     metadata_free(proof.bases);
     metadata_free(proof.entries);
-    metadata_free(proof.hulls.list);
-    arena_fini(&proof.work.arena);
+    metadata_free(proof.reach);
+    metadata_free(proof.boxes);
+    metadata_free(proof.loops);
     return result;
 }
