@@ -49,7 +49,7 @@ static const char *const examples[COMMAND_COUNT] = {
     [COMMAND_INSPECT] = "tensorcast inspect /models/llama --summary\n"
                         "tensorcast inspect hf://org/model --tensor '*norm*' --json",
     [COMMAND_LOAD] = "tensorcast load ./llama --tp-size 4 --tp-rank 1\n"
-                     "tensorcast load gs://bucket/llama --slice 'lm_head.weight[:9]' --out - | wc -c",
+                     "tensorcast load gs://bucket/llama --slice 'norm.weight[:9]' --out - | wc -c",
     [COMMAND_EXPLAIN] = "tensorcast explain /models/llama\n"
                         "tensorcast explain ./llama --tensor 'lm_head*' --executor generic_byte_range",
     [COMMAND_STATUS] = "tensorcast status\ntensorcast status --json | jq .memory",

@@ -152,6 +152,7 @@ struct plan_facts prepare_facts(const struct preparation *prep)
                                .device = prep->target.device->caps,
                                .speed = engine_source_speed(engine, source),
                                .staging_budget_bytes = config->memory.staging_budget_bytes,
+                               .host_budget_bytes = prep->spec.device || prep->is_lent ? 0 : prep->host_budget_bytes,
                                .extent_cache_bytes = engine_extent_cache_bytes(engine, !prepare_is_of_group(prep)),
                                .cached_share = prep->cached_share,
                                .mapped = &prep->mapped.facts,

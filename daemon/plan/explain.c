@@ -122,6 +122,19 @@ static void write_mapped(const struct page *page)
         fprintf(page->out, "mapped    not possible: %s\n", mapped->reason);
 }
 
+/* A load fails then whatever others hold, except when files are handed out as they are. */
+static void write_memory(const struct page *page)
+{
+    uint64_t needed = page->mapping->replica_bytes, budget = page->facts->host_budget_bytes;
+    char need[TEXT_SIZE_CHARS], have[TEXT_SIZE_CHARS];
+    if (!budget || needed <= budget || (page->plan->mapped.is_known && page->plan->mapped.is_possible))
+        return;
+    fprintf(page->out,
+            "memory    %s, more than all of the budget, %s: this view can never be loaded; load slices of it, or "
+            "raise memory.host_budget\n",
+            text_people_bytes(needed, need), text_people_bytes(budget, have));
+}
+
 static void write_gate(const struct page *page, enum cost_gate gate, const char *local, const char *generic,
                        bool local_loses)
 {
@@ -259,6 +272,7 @@ char *explain_text(const struct plan *plan, const struct mapping *mapping, const
     write_source(&page);
     write_change_detection(&page);
     write_mapped(&page);
+    write_memory(&page);
     fprintf(page.out, "executor  %s (%s)\n", executor_names[plan->executor], plan->selection.text);
     write_gates(&page);
     write_candidates(&page);

@@ -68,6 +68,7 @@ struct plan_facts {
     struct source_speed speed; /* of a remote source: what it has learned */
     struct device_caps device;
     uint64_t staging_budget_bytes, extent_cache_bytes;
+    uint64_t host_budget_bytes;        /* that what is loaded has to fit into; 0 = it goes elsewhere */
     double cached_share;               /* of the mapping's source bytes */
     const struct mapped_facts *mapped; /* NULL = nobody wants to know */
     struct transport_supply transports;

@@ -36,6 +36,15 @@ def test_rows_longer_than_the_staging_budget_still_fit_in_it(start, models):
     assert daemon.resident("VmHWM") - before < 48 * MiB
 
 
+def test_explain_says_what_no_load_can_ever_hold(start, models):
+    write(models / "m", {"w": np.frombuffer(blob(3, 24 * MiB), np.uint8).reshape(24, MiB)})
+    daemon = start(memory={"host_budget": "16MiB", "staging_budget": "1MiB"})
+    never = "24.0 MiB, more than all of the budget, 16.0 MiB: this view can never be loaded"
+    assert never in daemon.cli.ok("explain", f"{models}/m").out
+    assert "never" not in daemon.cli.ok("explain", f"{models}/m", "--slice", "w[:15, :]").out
+    assert daemon.cli.run("load", f"{models}/m", "--memory", "copied").status == "RESOURCE_EXHAUSTED"
+
+
 def test_loads_that_do_not_fit_are_refused_with_numbers_and_leave_room_for_others(start, models):
     for name in "abc":
         write(models / name, {"w": blob(ord(name), 40 * MiB)})

@@ -109,6 +109,27 @@ static void a_cold_rank_of_a_model(void **state)
     check(llama_rank(), &scene, "tests/golden/explain_cold_rank.txt");
 }
 
+static void a_view_above_the_whole_budget_is_told_before_it_is_tried(void **state)
+{
+    (void)state;
+    for (uint64_t budget_bytes = 0; budget_bytes <= 2; budget_bytes++) { /* none, too little, enough */
+        struct scene scene = ordinary_scene();
+        struct mapping_fake *fake = llama_rank();
+        const struct mapping *mapping = mapping_fake_finish(fake);
+        struct error error;
+        scene.facts.strategy = &scene.strategy;
+        scene.facts.host_budget_bytes = budget_bytes ? mapping->replica_bytes + budget_bytes - 2 : 0;
+        struct plan *plan = plan_build(mapping, &scene.spec, &scene.facts, &error);
+        char *text = explain_text(plan, mapping, &scene.facts);
+        assert_int_equal(strstr(text, "this view can never be loaded; load slices of it, or raise memory.host_budget\n") !=
+                             NULL,
+                         budget_bytes == 1);
+        free(text);
+        plan_destroy(plan);
+        mapping_fake_destroy(fake);
+    }
+}
+
 static void a_cached_rank_of_a_model(void **state)
 {
     (void)state;
@@ -286,6 +307,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_cold_rank_of_a_model),
+        cmocka_unit_test(a_view_above_the_whole_budget_is_told_before_it_is_tried),
         cmocka_unit_test(a_cached_rank_of_a_model),
         cmocka_unit_test(a_rank_of_a_model_in_a_store),
         cmocka_unit_test(the_byte_gate_decides_otherwise),
