@@ -540,7 +540,8 @@ def test_a_relative_path_is_relative_to_where_it_was_said(fake, tensors, monkeyp
     assert client.artifact(REF).tensor_names == list(tensors)
 
 
-def test_the_argument_comes_before_the_environment_and_that_before_the_default(monkeypatch):
+def test_the_argument_comes_before_the_environment_and_that_before_the_default(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))  # where nobody's own daemon is
     assert tc.connect().socket_path == tc.DEFAULT_SOCKET == "/run/tensorcast/daemon.sock"
     monkeypatch.setenv("TENSORCAST_SOCKET", "/env.sock")
     assert tc.connect().socket_path == "/env.sock" and tc.connect("/arg.sock").socket_path == "/arg.sock"

@@ -338,6 +338,8 @@ def test_a_bare_relative_path_is_taken_where_it_is_there(fake, monkeypatch, tmp_
     client = tc.connect(fake.socket)
     assert client.artifact("models/llama").reference == f"disk:{tmp_path.resolve()}/models/llama"
     assert client.artifact("one.safetensors").reference == f"disk:{tmp_path.resolve()}/one.safetensors"
+    (tmp_path / "huggingface.co/org/model").mkdir(parents=True)
+    assert client.artifact("huggingface.co/org/model").reference == f"disk:{tmp_path.resolve()}/huggingface.co/org/model"
     for missing in ("models/other", "", "llama\0"):
         with pytest.raises(ValueError, match="an artifact is a path that begins with"):
             client.artifact(missing)

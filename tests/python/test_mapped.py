@@ -91,6 +91,18 @@ def test_what_is_aligned_is_not_copied(fake, client):
     assert got["c"].stride() == (8, 1) and not got["c"].is_contiguous() and got["w"].dtype == torch.bfloat16
 
 
+@pytest.mark.parametrize("writable", [None, True, False])
+def test_torch_tensors_of_files_have_storages_of_their_own(fake, client, writable):
+    pytest.importorskip("torch", reason="torch is not installed")
+    put(fake, {"w": ("BF16", np.arange(64, dtype=np.uint16).reshape(8, 8)), "c": ("F32", np.arange(64, dtype=np.uint32).reshape(8, 8))})
+    fake.pad = 8
+    view = client.artifact(REF).view({"w": (0, slice(2, 5)), "c": (1, slice(2, 5))})
+    got = view.tensor_dict(framework="torch", options=MAPPED, writable=writable)
+    for name, n_bytes in (("w", 3 * 8 * 2), ("c", (7 * 8 + 3) * 4)):  # of columns from the first element to the last
+        storage = got[name].untyped_storage()
+        assert (storage.data_ptr(), storage.nbytes()) == (got[name].data_ptr(), n_bytes)
+
+
 def test_arrays_can_not_be_written_and_are_not_by_setting_a_flag(fake, client):
     put(fake, {"w": ("U8", np.arange(64, dtype=np.uint8).reshape(8, 8))})
     got = client.artifact(REF).view({"w": (1, slice(2, 5))}).tensor_dict(framework="numpy", options=MAPPED)

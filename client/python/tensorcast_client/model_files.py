@@ -37,7 +37,7 @@ def taken(source, variant, names):
         artifacts = {ADAPTER: source.at(_below(source, ADAPTER))} if _is_there(source, ADAPTER) else {}
     if "config.json" in names:
         config = sidecars.config_of(source.view().client, source.reference)
-    if config or not artifacts:  # else an adapter alone, whose model is elsewhere
+    if "config.json" in names or not artifacts:  # else an adapter alone, whose model is elsewhere
         model, index = _of_model(source, variant, config.get("transformers_weights"))
         artifacts.update(model)
     return Weights(artifacts, index)

@@ -44,12 +44,13 @@ def parse(reference: str | os.PathLike[str], folder: str | None = None, home: st
         return _of_path(reference, reference, folder, home)
     if url := _FILE_URL.fullmatch(reference):
         return _of_file_url(reference, url)
+    scheme, colon, rest = reference.partition(":")
+    is_bare = not colon or not scheme or "/" in scheme
+    if is_bare and reference and _is_there(reference, folder):
+        return _of_path(reference, f"./{reference}", folder, home)
     if better := _hub_reference(reference):
         raise _suggestion(reference, "that is a page of the hub", better)
-    scheme, colon, rest = reference.partition(":")
-    if not colon or not scheme or "/" in scheme:
-        if reference and _is_there(reference, folder):
-            return _of_path(reference, f"./{reference}", folder, home)
+    if is_bare:
         raise _bare(reference)
     if nearest := _nearest_scheme(scheme):
         if nearest not in ("disk", "file"):
