@@ -94,7 +94,9 @@ static void put_holders(FILE *out, const Tensorcast__Daemon__V1__ReplicaStatus *
         fputs(i ? ", " : "              held by ", out);
         const Tensorcast__Daemon__V1__LeaseStatus *lease = replica->held_by[i];
         if (lease->pid)
-            fprintf(out, "%" PRIu64 " %s ", lease->pid, text_escape(lease->command, strlen(lease->command), name));
+            fprintf(out, "%" PRIu64 " ", lease->pid);
+        if (*lease->command) /* hidden by ProtectProc= */
+            fprintf(out, "%s ", text_escape(lease->command, strlen(lease->command), name));
         fprintf(out, "(%s)", user_name(lease->uid, name));
     }
     if (n_shown && n_shown < replica->leases)

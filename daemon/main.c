@@ -15,10 +15,10 @@
 #include "base/text.h"
 #include "config/config.h"
 #include "config/config_origin.h"
+#include "config_check.h"
 #include "daemon.h"
 #include "observe/log.h"
 #include "resolve/source_format.h"
-#include "root_check.h"
 #include "source/disk/mount_child.h"
 
 static const char usage[] =
@@ -138,13 +138,16 @@ static int serve_config(const struct config_origin *origin, const struct config 
 static int show_config(const struct config_origin *origin, enum action action, const struct config *config)
 {
     struct error error;
-    if (action == PRINT_CONFIG) {
+    int failed = action == CHECK_CONFIG ? config_check(config, stderr, &error) : 0;
+    if (action == PRINT_CONFIG)
         config_origin_print(origin, config, stdout);
-    } else {
-        root_check_print(config, stderr);
+    else if (!failed)
         printf("%s: ok\n", config_name(config));
-    }
+    if (failed)
+        error_prefix(&error, "%s", config_name(config));
     config_destroy(config);
+    if (failed)
+        return print_error(&error, EX_CONFIG);
     if (fflush(stdout) == 0 && !ferror(stdout))
         return 0;
     fail_errno(&error, errno, "cannot write to standard output");

@@ -88,12 +88,3 @@ void root_check_start(const struct config *config)
         look_at_roots(roots);
     pthread_attr_destroy(&attributes);
 }
-
-void root_check_print(const struct config *config, FILE *out)
-{
-    struct stat status;
-    for (size_t i = 0; i < config->sources.disk.trusted_roots.n_items; i++)
-        if (stat(config->sources.disk.trusted_roots.items[i], &status) != 0)
-            fprintf(out, "warning: sources.disk.trusted_roots: %s cannot be found: %m\n",
-                    config->sources.disk.trusted_roots.items[i]);
-}

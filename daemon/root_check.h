@@ -4,13 +4,9 @@
 #ifndef ROOT_CHECK_H
 #define ROOT_CHECK_H
 
-#include <stdio.h>
-
 #include "config/config.h"
 
 /* Looks on a thread of its own, since a mount may not answer, and warns in the log. */
 void root_check_start(const struct config *config);
-/* The same for --check-config: a line for each on `out`. Asks every file system. */
-void root_check_print(const struct config *config, FILE *out);
 
 #endif

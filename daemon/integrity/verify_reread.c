@@ -156,16 +156,19 @@ enum check verify_fail(struct verify_file *file, uint64_t lo, uint64_t hi, const
                        const struct checksum *expected, bool from_manifest)
 {
     char name[TEXT_NAME_CHARS], tensor_name[TEXT_NAME_CHARS] = "", is[CHECKSUM_TEXT_CHARS], wanted[CHECKSUM_TEXT_CHARS];
-    bool varies = file->bad_end > 0;
+    bool varies = file->bad_end > 0,
+         is_remote = !from_manifest || file->options->mapping->artifact->source->caps.reads_are_requests;
     const struct tensor_record *tensor = find_tensor(file, varies ? file->bad_offset : lo);
     if (tensor)
         text_escape(tensor->name, tensor->name_length, tensor_name);
     fail(&file->error, ERROR_DATA_LOSS, "CHECKSUM_MISMATCH",
-         "%s: bytes %" PRIu64 " to %" PRIu64 "%s%s have %s, %s says %s; read again over new connections, %s",
+         "%s: bytes %" PRIu64 " to %" PRIu64 "%s%s have %s, %s says %s; read again%s, %s",
          text_escape(file->part->name, strlen(file->part->name), name), varies ? file->bad_offset : lo,
          varies ? file->bad_end : hi, tensor ? ", tensor " : "", tensor_name, checksum_print(found, is),
          from_manifest ? "the manifest" : "the store", checksum_print(expected, wanted),
-         varies ? "other bytes came, which are wrong as well: something on the way corrupts them"
-                : "the same bytes came: the object is damaged at its source");
+         is_remote ? " over new connections" : " from the disk",
+         varies      ? "other bytes came, which are wrong as well: something on the way corrupts them"
+         : is_remote ? "the same bytes came: the object is damaged at its source"
+                     : "the same bytes came: the file is damaged");
     return CHECK_FAILED;
 }

@@ -37,6 +37,37 @@ static void describe_users(const struct budget_numbers *numbers, char *text, siz
                                  100.0 * (double)holders_sum(&named.users[i]) / (double)numbers->budget_bytes);
 }
 
+/* A budget of which this user may have so many bytes, as the configuration has it: "1126MiB". */
+static uint64_t wanted_mib(const struct budget_numbers *numbers, uint64_t needed_bytes)
+{
+    unsigned __int128 wanted = (unsigned __int128)needed_bytes * numbers->budget_bytes;
+    return (uint64_t)((wanted / numbers->most_bytes) >> 20) + 1;
+}
+
+/* Nobody who ends gives it room. */
+static int fail_for_good(const struct budget_numbers *numbers, uint64_t needed_bytes, struct error *error)
+{
+    char need[TEXT_SIZE_CHARS], budget[TEXT_SIZE_CHARS], most[TEXT_SIZE_CHARS], of_user[2 * TEXT_SIZE_CHARS + 64] = "";
+    bool is_host = numbers->memory == REPLICA_MEMORY_HOST;
+    const char *key = is_host ? "memory.host_budget" : "devices.memory_budget";
+    if (numbers->most_bytes < numbers->budget_bytes)
+        snprintf(of_user, sizeof of_user, ", of which one user may have %s (limits.kept_for_others)",
+                 text_people_bytes(numbers->most_bytes, most));
+    return fail(error, ERROR_RESOURCE_EXHAUSTED, is_host ? "HOST_BUDGET_EXCEEDED" : "DEVICE_BUDGET_EXCEEDED",
+                "the view needs %llu bytes (%s) of %smemory and can never fit: %s is %s%s; raise it to at least %lluMiB, or "
+                "load fewer tensors, or slices of them",
+                (unsigned long long)needed_bytes, text_people_bytes(needed_bytes, need), is_host ? "" : "device ", key,
+                text_people_bytes(numbers->budget_bytes, budget), of_user,
+                (unsigned long long)wanted_mib(numbers, needed_bytes));
+}
+
+static int add_notes(const struct budget_numbers *numbers, uid_t uid, uint64_t needed_bytes, struct error *error)
+{
+    error_note(error, "uid", "%u", (unsigned)uid);
+    error_note(error, "needed_bytes", "%llu", (unsigned long long)needed_bytes);
+    return error_note(error, "available_bytes", "%llu", (unsigned long long)numbers->available_bytes);
+}
+
 int budget_error_fail(const struct budget_numbers *numbers, uid_t uid, uint64_t needed_bytes, struct error *error)
 {
     char need[TEXT_SIZE_CHARS], have[TEXT_SIZE_CHARS], budget[TEXT_SIZE_CHARS], held[TEXT_SIZE_CHARS],
@@ -49,6 +80,10 @@ int budget_error_fail(const struct budget_numbers *numbers, uid_t uid, uint64_t 
     if (numbers->memory == REPLICA_MEMORY_OF_A_USER)
         return fail(error, ERROR_RESOURCE_EXHAUSTED, "NOT_ENOUGH_MEMORY",
                     "the view needs %s of memory and %s are available; load fewer tensors, or slices of them", need, have);
+    if (needed_bytes > numbers->most_bytes && numbers->most_bytes) {
+        fail_for_good(numbers, needed_bytes, error);
+        return add_notes(numbers, uid, needed_bytes, error);
+    }
     describe_users(numbers, users, sizeof users);
     if (numbers->pinned_bytes)
         snprintf(pinned, sizeof pinned, " or pinned (%s pinned)", text_people_bytes(numbers->pinned_bytes, size));
@@ -61,7 +96,5 @@ int budget_error_fail(const struct budget_numbers *numbers, uid_t uid, uint64_t 
          numbers->is_for_others ? " to one user, since limits.kept_for_others keeps the rest for others" : "",
          text_people_bytes(numbers->held_bytes, held), pinned, text_people_bytes(numbers->loading_bytes, loading),
          text_people_bytes(numbers->kept_bytes, kept), users, *pinned ? "unpin replicas, " : "", budget_key);
-    error_note(error, "uid", "%u", (unsigned)uid);
-    error_note(error, "needed_bytes", "%llu", (unsigned long long)needed_bytes);
-    return error_note(error, "available_bytes", "%llu", (unsigned long long)numbers->available_bytes);
+    return add_notes(numbers, uid, needed_bytes, error);
 }

@@ -12,6 +12,7 @@
 struct budget_numbers {
     enum replica_memory memory;
     uint64_t budget_bytes, available_bytes;
+    uint64_t most_bytes;   /* that this user may ever have */
     uint64_t held_bytes;   /* of leased and pinned replicas */
     uint64_t pinned_bytes; /* of them */
     uint64_t loading_bytes, kept_bytes;

@@ -346,12 +346,18 @@ static uint64_t pinned_bytes(const struct replica_table *table)
     return bytes;
 }
 
+uint64_t replica_most_bytes(const struct replica_table *table, uid_t uid)
+{
+    return quota_room(quota_is_privileged(uid) ? 0 : table->limits.kept_percent, table->limits.budget_bytes, 0, 0);
+}
+
 static int cannot_fit(const struct replica_table *table, uid_t uid, uint64_t bytes, uint64_t available, struct error *error)
 {
     const struct budget_numbers numbers = {
         .memory = table->memory,
         .budget_bytes = table->limits.budget_bytes,
         .available_bytes = available,
+        .most_bytes = replica_most_bytes(table, uid),
         .held_bytes = fixed_bytes(table) - table->reserved_bytes - kept_bytes(table),
         .pinned_bytes = pinned_bytes(table),
         .loading_bytes = table->reserved_bytes,

@@ -127,6 +127,7 @@ uint64_t replica_used_bytes(const struct replica_table *table); /* replicas, res
 uint64_t replica_kept_bytes(struct replica_table *table);
 const struct holders *replica_holders(const struct replica_table *table);
 uint64_t replica_budget_bytes(const struct replica_table *table);
+uint64_t replica_most_bytes(const struct replica_table *table, uid_t uid); /* that one user may ever have of it */
 uint64_t replica_leases(const struct replica_table *table);
 struct replica *replica_oldest(struct replica_table *table); /* then its `newer` ones */
 /* Least recently used first. */

@@ -402,7 +402,8 @@ static int check_head(struct rpc_call *call, struct error *error)
     if (rpc_admission_admit(call, error) != 0)
         return -1;
     if (!call->head.route)
-        return fail(error, ERROR_UNIMPLEMENTED, "UNKNOWN_METHOD", "this daemon has no such method");
+        return fail(error, ERROR_UNIMPLEMENTED, "UNKNOWN_METHOD",
+                    "this daemon, tensorcastd " VERSION ", has no such method: install the client's version and restart it");
     if (call->head.is_encoded)
         return fail(error, ERROR_UNIMPLEMENTED, "COMPRESSED_MESSAGE",
                     "the request is compressed; this daemon takes grpc-encoding identity only");

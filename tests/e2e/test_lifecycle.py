@@ -244,6 +244,30 @@ def test_a_wrong_configuration_has_an_exit_status_of_its_own(start, action):
         assert done.returncode == os.EX_CONFIG and str(daemon.config) in done.stderr, done
 
 
+def test_the_check_looks_at_what_the_file_names(start, tmp_path):
+    (tmp_path / "ca.pem").write_text("")
+    daemon = start(running=False)
+
+    def check(section, **keys):
+        daemon.config.write_text(yaml.safe_dump({section: keys}))
+        done = subprocess.run([DAEMON, "--config", daemon.config, "--check-config"], capture_output=True, text=True, timeout=20)
+        return done.returncode, done.stderr
+
+    for section, keys, key in (("server", {"socket_group": "no-such-group"}, "server.socket_group"),
+                               ("logging", {"file": f"{tmp_path}/no/log"}, "logging.file"),
+                               ("sources", {"http": {"ca_file": f"{tmp_path}/no.pem"}}, "sources.http.ca_file")):
+        status, said = check(section, **keys)
+        assert status == os.EX_CONFIG and key in said and str(daemon.config) in said, (key, said)
+    for section, keys, key in (("limits", {"shared_group": "no-such-group"}, "limits.shared_group"),
+                               ("sources", {"gcs": {"credentials_file": f"{tmp_path}/no.json"}}, "sources.gcs.credentials_file"),
+                               ("sources", {"hf": {"token_file": f"{tmp_path}/no"}}, "sources.hf.token_file"),
+                               ("activations", {"roots": [f"{tmp_path}/no"]}, "activations.roots")):
+        status, said = check(section, **keys)
+        assert status == 0 and f"warning: {key}: " in said, (key, said)
+    assert check("logging", file=f"{tmp_path}/log")[0] == 0 and not (tmp_path / "log").exists()
+    assert check("sources", http={"ca_file": f"{tmp_path}/ca.pem"}, disk={"trusted_roots": [str(tmp_path)]}) == (0, "")
+
+
 def test_the_printed_configuration_starts_a_daemon_again(start):
     daemon = start(running=False)
     printed = subprocess.run([DAEMON, "--config", daemon.config, "--print-config"], capture_output=True, text=True, check=True).stdout
