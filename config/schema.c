@@ -100,8 +100,8 @@ static const struct config_key keys_before_stores[] = {
              "the daemon's own user may take all. 0: one user may take everything."},
     {"limits.shared_group", CONFIG_TEXT, FIELD(limits.shared_group), .fallback = "", .may_be_empty = true,
      .reloadable = true,
-     .help = "Unix group whose members may join each other's load groups: they have one name space of group ids, and append "
-             "to each other's activation stores. Empty: nobody shares."},
+     .help = "Unix group whose members may join each other's load groups: they have one name space of group ids. Empty: "
+             "nobody shares."},
 
     {"sources.disk.trusted_roots", CONFIG_ROOTS, FIELD(sources.disk.trusted_roots), .fallback = "/models", .reloadable = true,
      .help = "Folders that artifacts may be loaded from; symbolic links cannot lead out of them. None may lie inside another. "
