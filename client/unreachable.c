@@ -105,7 +105,10 @@ int unreachable_socket(const char *socket, const char *other, int errno_value, s
          strerrordesc_np(errno_value));
     if (!other)
         return error_append(error,
-                            "; is tensorcastd running there? One of your own needs no --socket (tensorcastd --user &)");
+                            "; is tensorcastd running there? One of your own (tensorcastd --user &) needs neither --socket "
+                            "nor TENSORCAST_SOCKET");
+    if (access(other, F_OK) == 0) /* what is left of a daemon is in the way of one that may be well */
+        return error_append(error, "; another socket is there: --socket %s", other);
     return error_append(error, ", nor on %s; start one of your own (tensorcastd --user &)", other);
 }
 

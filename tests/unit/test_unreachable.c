@@ -141,6 +141,9 @@ static void every_socket_that_was_tried_is_named_and_what_to_do(void **state)
         assert_told(ERROR_UNAVAILABLE, "DAEMON_UNREACHABLE",
                     WORDS("/run/a.sock", "/tmp/b/b.sock", strerrordesc_np(refusals[i]), "tensorcastd --user &"));
     }
+    unreachable_socket("/run/a.sock", scene.socket, ECONNREFUSED, scene.told); /* which was not tried */
+    assert_told(ERROR_UNAVAILABLE, "DAEMON_UNREACHABLE", WORDS("/run/a.sock", "--socket", scene.socket));
+    assert_null(strstr(scene.told->message, "nor on"));
     unreachable_socket("/named.sock", NULL, ENOENT, scene.told);
     assert_told(ERROR_UNAVAILABLE, "DAEMON_UNREACHABLE", WORDS("/named.sock", "running there", "tensorcastd --user &"));
 }
