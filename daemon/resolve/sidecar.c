@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "base/metadata.h"
 #include "base/sidecar_name.h"
 #include "base/text.h"
 #include "resolve/activation_store.h"
@@ -143,7 +144,7 @@ void sidecars_close(struct sidecars *sidecars)
         return;
     drop_sum(sidecars);
     for (size_t i = 0; i < sidecars->n_files; i++)
-        free(sidecars->files[i].bytes);
+        metadata_free(sidecars->files[i].bytes);
     source_unref(sidecars->source);
     notes_fini(&sidecars->notes);
     notes_fini(&sidecars->changes);

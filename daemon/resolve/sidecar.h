@@ -19,7 +19,7 @@ struct sidecar {
     const char *name; /* of the source */
     uint64_t size_bytes;
     size_t file; /* in the source */
-    char *bytes; /* what it says instead, freed with the sidecars; NULL = what the file says */
+    char *bytes; /* what it says instead, of base/metadata.h, freed with the sidecars; NULL = what the file says */
 };
 
 struct sidecars {

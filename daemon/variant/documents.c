@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/memory.h"
+#include "base/metadata.h"
 #include "base/text.h"
 #include "recipe/recipe.h"
 #include "variant/config_document.h"
@@ -63,10 +63,10 @@ static void count_floats(const struct artifact *artifact, struct facts *facts)
 static char *read_whole(struct sidecars *sidecars, size_t at, const struct cancel *cancel, struct error *error)
 {
     uint64_t size_bytes = sidecars->files[at].size_bytes;
-    char *bytes = memory_alloc(size_bytes + 1);
-    if (sidecars_read(sidecars, at, 0, bytes, size_bytes, cancel, error) == 0)
+    char *bytes = metadata_alloc(size_bytes + 1, error);
+    if (bytes && sidecars_read(sidecars, at, 0, bytes, size_bytes, cancel, error) == 0)
         return bytes;
-    free(bytes);
+    metadata_free(bytes);
     return NULL;
 }
 
@@ -81,7 +81,7 @@ static int is_index(struct sidecars *sidecars, size_t at, const struct cancel *c
     if (!bytes)
         return -1;
     bool has_key = memmem(bytes, sidecars->files[at].size_bytes, key, strlen(key)) != NULL;
-    free(bytes);
+    metadata_free(bytes);
     return has_key;
 }
 
@@ -94,6 +94,18 @@ static bool is_of_quantization(const char *name)
 {
     return strcmp(name, "hf_quant_config.json") == 0 || strcmp(name, "quantize_config.json") == 0 ||
            strcmp(name, "quant_config.json") == 0;
+}
+
+/* With memory that its user pays for. */
+static int replace_bytes(struct sidecar *sidecar, const struct config_corrected *corrected, struct error *error)
+{
+    sidecar->bytes = metadata_alloc(corrected->length + 1, error);
+    if (sidecar->bytes) {
+        memcpy(sidecar->bytes, corrected->text, corrected->length);
+        sidecar->size_bytes = corrected->length;
+    }
+    free(corrected->text);
+    return sidecar->bytes ? 0 : -1;
 }
 
 static int correct_config(struct sidecars *sidecars, size_t at, const struct facts *facts, const struct cancel *cancel,
@@ -109,11 +121,9 @@ static int correct_config(struct sidecars *sidecars, size_t at, const struct fac
     if (!bytes)
         return -1;
     config_correct(bytes, sidecars->files[at].size_bytes, &correction, &corrected);
-    free(bytes);
-    if (corrected.text) {
-        sidecars->files[at].size_bytes = corrected.length;
-        sidecars->files[at].bytes = corrected.text;
-    }
+    metadata_free(bytes);
+    if (corrected.text && replace_bytes(&sidecars->files[at], &corrected, error) < 0)
+        return -1;
     if (corrected.text && corrected.has_dropped)
         notes_add(&sidecars->changes, "config.json has no quantization_config any more");
     if (corrected.text && corrected.has_other_dtype && correction.set_dtype)
