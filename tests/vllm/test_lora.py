@@ -14,6 +14,8 @@ from safetensors.torch import load_file, save_file  # noqa: E402
 from stage import DAEMON, Daemon  # noqa: E402
 from tensorcast_vllm import lora  # noqa: E402
 
+import tensorcast_client as tc  # noqa: E402
+
 ROOTS = ["gs://b/adapters/", "disk:/a"]
 
 
@@ -53,7 +55,7 @@ def daemon(tmp_path):
 
 
 def test_adapters_in_memory_have_a_bound_and_those_that_are_there_stay(daemon, adapters, monkeypatch):
-    size = (adapters / "one/adapter_model.safetensors").stat().st_size
+    size = tc.connect(daemon.socket).artifact(f"disk:{adapters}/one").describe()["total_bytes"]
     (adapters / "two").mkdir()
     for path in (adapters / "one").iterdir():
         (adapters / "two" / path.name).write_bytes(path.read_bytes())
