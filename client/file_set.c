@@ -13,14 +13,14 @@
 #include "base/text.h"
 #include "fill_targets.h"
 
-enum { MOST_WINDOWS = 32, MAX_LISTED_FILES = 20000 };
+enum { MOST_WINDOWS = 32, MAX_LISTED_FILES = 20000, HAD_BYTES = 1 << 20 };
 
 struct pace { /* windows at a time, of so many bytes each */
     size_t n_windows;
     uint64_t bytes;
 };
 /* What a store sends at once is what is in flight: the daemon cuts a window into requests of 16 MiB, a reader asks for all of it. */
-static const struct pace of_disk = {4, (uint64_t)64 << 20}, of_store = {8, (uint64_t)64 << 20},
+static const struct pace of_disk = {4, (uint64_t)64 << 20}, of_store = {16, (uint64_t)32 << 20},
                          of_reader = {MOST_WINDOWS, (uint64_t)8 << 20};
 
 /* --- the list --- */
@@ -83,7 +83,8 @@ static int take_list(void *data, ProtobufCMessage *answer, struct arena *arena, 
                                   copy_text(&set->arena, row->identity),
                                   copy_text(&set->arena, row->pin),
                                   row->bytes,
-                                  {{0}}};
+                                  {{0}},
+                                  0};
         parse_sums(row, file->sums);
         if (row->bytes > INT64_MAX - set->total_bytes)
             return fail_answer("files of that size", error);
@@ -283,24 +284,51 @@ static int check_sums(const struct set_file *file, struct file_state *state, str
     return failed;
 }
 
+static void add_sums(struct file_state *state, const void *bytes, uint64_t count)
+{
+    for (size_t k = 0; k < CHECKSUM_PER_FILE; k++)
+        if (state->is_summing[k])
+            checksum_add(&state->sums[k], bytes, count);
+}
+
+/* What an earlier run has fetched counts as it is read back. */
+static int sum_had(const struct file_sink *sink, size_t index, const struct set_file *file, struct file_state *state,
+                   struct error *error)
+{
+    uint64_t at = 0;
+    int failed = 0;
+    char *bytes = file->had_bytes && file->sums[0].kind != CHECKSUM_NONE ? memory_alloc(HAD_BYTES) : NULL;
+    while (bytes && at < file->had_bytes && !failed) {
+        uint64_t left = file->had_bytes - at, count = left < HAD_BYTES ? left : HAD_BYTES;
+        failed = sink->had(sink->data, index, at, bytes, count, error);
+        if (!failed)
+            add_sums(state, bytes, count);
+        at += count;
+    }
+    free(bytes);
+    return failed;
+}
+
 static int put_window(struct fetching *fetch, const struct window *window, const void *bytes, struct error *error)
 {
     const struct set_file *file = &fetch->set->files[window->file];
     struct file_state *state = &fetch->files[window->file];
     const struct file_sink *sink = fetch->sink;
-    if (window->offset == 0) {
+    if (window->offset == file->had_bytes) {
         start_sums(file, state);
-        if (sink->begin(sink->data, window->file, error) < 0)
+        if (sink->begin(sink->data, window->file, error) < 0 || sum_had(sink, window->file, file, state, error) < 0)
             return -1;
     }
-    for (size_t k = 0; k < CHECKSUM_PER_FILE; k++)
-        if (state->is_summing[k])
-            checksum_add(&state->sums[k], bytes, window->bytes);
+    add_sums(state, bytes, window->bytes);
     if (sink->put(sink->data, window->file, bytes, window->bytes, error) < 0)
         return -1;
     if (window->offset + window->bytes < file->bytes)
         return 0;
-    return check_sums(file, state, error) < 0 || sink->end(sink->data, window->file, error) < 0 ? -1 : 0;
+    if (check_sums(file, state, error) == 0)
+        return sink->end(sink->data, window->file, error);
+    if (sink->spoil)
+        sink->spoil(sink->data, window->file);
+    return -1;
 }
 
 /* False: another window has failed. */
@@ -352,7 +380,8 @@ static void cut_windows(struct fetching *fetch, const bool *left_out)
     for (size_t f = 0; f < set->n_files; f++) {
         if (left_out && left_out[f])
             continue;
-        uint64_t offset = 0, left = set->files[f].bytes;
+        uint64_t offset = set->files[f].had_bytes, left = set->files[f].bytes - offset;
+        fetch->files[f].put_bytes = offset;
         fetch->total_bytes += left;
         do {
             uint64_t bytes = left < fetch->pace.bytes ? left : fetch->pace.bytes;

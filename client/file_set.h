@@ -16,6 +16,8 @@ struct set_file {
     const char *identity, *pin;
     uint64_t bytes;
     struct checksum sums[CHECKSUM_PER_FILE];
+    uint64_t
+        had_bytes; /* from its beginning, that whoever fetches has already and the sink gives back: 0 unless set after listing */
 };
 
 struct file_set {         /* const once listed */
@@ -44,6 +46,9 @@ struct file_sink {
     int (*put)(void *data, size_t file, const void *bytes, size_t count, struct error *error);
     int (*end)(void *data, size_t file, struct error *error); /* every byte came, and is what the store has sums of */
     void *data;
+    /* Optional unless files have had_bytes: those again, for the sums; and that a file came and is not what the store has. */
+    int (*had)(void *data, size_t file, uint64_t offset, void *bytes, size_t count, struct error *error);
+    void (*spoil)(void *data, size_t file);
 };
 
 /* Another way to the bytes than the daemon: exactly these, into memory of `count`; on several threads at once. */

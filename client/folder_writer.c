@@ -5,7 +5,9 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
+#include <dirent.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -14,6 +16,7 @@
 #include "base/text.h"
 
 enum { MAX_ATTEMPTS = 1000 };
+#define KEPT_SUFFIX ".part"
 
 static int fail_file(const struct folder_writer *writer, const char *name, struct error *error)
 {
@@ -25,7 +28,9 @@ static int fail_file(const struct folder_writer *writer, const char *name, struc
 
 int folder_writer_open(struct folder_writer *writer, const char *folder, struct error *error)
 {
-    *writer = (struct folder_writer){.folder = folder, .folder_fd = -1, .fd = -1};
+    mode_t mask = umask(0);
+    umask(mask);
+    *writer = (struct folder_writer){.folder = folder, .folder_fd = -1, .fd = -1, .mode = 0666 & ~mask};
     if (operand_check(folder, error) < 0)
         return -1;
     if (mkdir(folder, 0777) < 0 && errno != EEXIST)
@@ -74,6 +79,92 @@ int folder_writer_begin(struct folder_writer *writer, const char *name, struct e
     return 0;
 }
 
+/* --- files that are gone on with --- */
+
+static bool name_kept(char kept[NAME_MAX + 1], const char *name, const char *key)
+{
+    return snprintf(kept, NAME_MAX + 1, ".%s.%s" KEPT_SUFFIX, name, key) <= NAME_MAX;
+}
+
+/* Whether nobody else can have written it, nor is writing it now. Keeps it locked. */
+static bool is_own_and_idle(int folder_fd, const char *name, int fd, struct stat *status)
+{
+    struct stat named;
+    return flock(fd, LOCK_EX | LOCK_NB) == 0 && fstat(fd, status) == 0 && S_ISREG(status->st_mode) &&
+           status->st_uid == geteuid() && (status->st_mode & 077) == 0 && status->st_nlink == 1 &&
+           fstatat(folder_fd, name, &named, AT_SYMLINK_NOFOLLOW) == 0 && named.st_dev == status->st_dev &&
+           named.st_ino == status->st_ino;
+}
+
+static int open_kept(int folder_fd, const char *name, struct stat *status)
+{
+    int fd = openat(folder_fd, name, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd >= 0 && !is_own_and_idle(folder_fd, name, fd, status)) {
+        close(fd);
+        fd = -1;
+    }
+    return fd;
+}
+
+/* What was begun of the same name and another content is of no more use. */
+static void remove_stale(const struct folder_writer *writer, const char *name, const char *kept)
+{
+    struct stat status;
+    size_t length = strlen(name);
+    int copy = openat(writer->folder_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *folder = copy < 0 ? NULL : fdopendir(copy);
+    for (const struct dirent *entry; folder && (entry = readdir(folder));) {
+        const char *other = entry->d_name;
+        size_t all = strlen(other);
+        bool is_stale = other[0] == '.' && all == strlen(kept) && strncmp(other + 1, name, length) == 0 &&
+                        other[1 + length] == '.' && strcmp(other + all - strlen(KEPT_SUFFIX), KEPT_SUFFIX) == 0 &&
+                        strcmp(other, kept) != 0;
+        int fd = is_stale ? open_kept(writer->folder_fd, other, &status) : -1;
+        if (fd >= 0) {
+            unlinkat(writer->folder_fd, other, 0);
+            close(fd);
+        }
+    }
+    if (folder)
+        closedir(folder);
+}
+
+uint64_t folder_writer_find(struct folder_writer *writer, const char *name, const char *key, uint64_t bytes)
+{
+    struct stat status;
+    if (bytes < FOLDER_WRITER_KEPT_BYTES || !name_kept(writer->temporary, name, key))
+        return 0;
+    remove_stale(writer, name, writer->temporary);
+    int fd = open_kept(writer->folder_fd, writer->temporary, &status);
+    if (fd < 0)
+        return 0;
+    uint64_t had = (uint64_t)status.st_size < bytes ? (uint64_t)status.st_size : bytes - 1; /* one at least is to come */
+    if (ftruncate(fd, (off_t)had) < 0 || lseek(fd, (off_t)had, SEEK_SET) < 0) {
+        close(fd);
+        return 0;
+    }
+    writer->fd = fd;
+    writer->name = name;
+    writer->is_kept = true;
+    return had;
+}
+
+int folder_writer_begin_kept(struct folder_writer *writer, const char *name, const char *key, struct error *error)
+{
+    if (writer->fd >= 0) /* found */
+        return 0;
+    if (name_kept(writer->temporary, name, key))
+        writer->fd = openat(writer->folder_fd, writer->temporary, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (writer->fd < 0) /* somebody else's, or another run's that is under way */
+        return folder_writer_begin(writer, name, error);
+    flock(writer->fd, LOCK_EX | LOCK_NB);
+    writer->name = name;
+    writer->is_kept = true;
+    return 0;
+}
+
+/* --- any file --- */
+
 int folder_writer_add(struct folder_writer *writer, const void *bytes, size_t count, struct error *error)
 {
     return file_io_write(writer->fd, bytes, count) < 0 ? fail_file(writer, writer->name, error) : 0;
@@ -81,7 +172,8 @@ int folder_writer_add(struct folder_writer *writer, const void *bytes, size_t co
 
 int folder_writer_commit(struct folder_writer *writer, struct error *error)
 {
-    if (fsync(writer->fd) < 0 || renameat(writer->folder_fd, writer->temporary, writer->folder_fd, writer->name) < 0)
+    if ((writer->is_kept && fchmod(writer->fd, writer->mode) < 0) || fsync(writer->fd) < 0 ||
+        renameat(writer->folder_fd, writer->temporary, writer->folder_fd, writer->name) < 0)
         return fail_file(writer, writer->name, error);
     close(writer->fd);
     writer->fd = -1;
@@ -92,8 +184,12 @@ int folder_writer_commit(struct folder_writer *writer, struct error *error)
 void folder_writer_close(struct folder_writer *writer)
 {
     if (writer->fd >= 0) {
+        struct stat status;
+        bool is_worth =
+            writer->is_kept && fstat(writer->fd, &status) == 0 && status.st_size >= (off_t)FOLDER_WRITER_KEPT_BYTES;
+        if (!is_worth) /* before the lock goes */
+            unlinkat(writer->folder_fd, writer->temporary, 0);
         close(writer->fd);
-        unlinkat(writer->folder_fd, writer->temporary, 0);
     }
     if (writer->folder_fd >= 0)
         close(writer->folder_fd);

@@ -141,13 +141,15 @@ int command_fetch(struct backend *backend, struct error *error)
     const struct args *args = backend->args;
     if (args->fetch.hub_cache)
         return fetch_files(backend, NULL, error);
+    struct stat before;
     char *folder = choose_folder(args, error);
     if (!folder)
         return -1;
+    bool is_new = lstat(folder, &before) < 0;
     int status =
         args->fetch.kind == FETCH_SIDECARS ? fetch_sidecars(backend, folder, error) : fetch_files(backend, folder, error);
-    if (status < 0 && !args->fetch.folder) /* nobody has asked for it by name, and the next try would find it there */
-        rmdir(folder);                     /* unless files came */
+    if (status < 0 && is_new)
+        rmdir(folder); /* unless files came, or a part of one */
     free(folder);
     return status;
 }

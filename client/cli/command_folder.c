@@ -159,7 +159,7 @@ static int write_variant(struct making *making, struct error *error)
 
 static int write_files(struct making *making, struct error *error)
 {
-    const struct file_sink sink = {begin_file, put_bytes, end_file, making};
+    const struct file_sink sink = {.begin = begin_file, .put = put_bytes, .end = end_file, .data = making};
     process_allow_descriptors(); /* one for each file */
     if (tmpfs_folder_check_room(&making->folder, making->total_bytes, error) < 0)
         return -1;

@@ -1,10 +1,14 @@
 /* Each file is written under a hidden name beside its own and renamed when it is whole. */
 #include "fetch_files.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/activation_name.h"
+#include "base/digest.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include "client/folder_writer.h"
@@ -52,7 +56,7 @@ int fetch_check_flat(const struct fetched *fetched, struct error *error)
 int fetch_bytes(struct backend *backend, struct fetched *fetched, const struct file_sink *sink, struct error *error)
 {
     for (size_t i = 0; i < fetched->set.n_files; i++)
-        fetched->read_bytes += fetched->was_there[i] ? 0 : fetched->set.files[i].bytes;
+        fetched->read_bytes += fetched->was_there[i] ? 0 : fetched->set.files[i].bytes - fetched->set.files[i].had_bytes;
     return backend_fetch_files(backend, &fetched->set, fetched->was_there, sink, error);
 }
 
@@ -65,22 +69,85 @@ void fetched_fini(struct fetched *fetched)
 
 /* --- a folder --- */
 
+enum { KEY_CHARS = 16, BOOT_CHARS = 64 };
+
 struct folder_sink {
-    const struct file_set *set;
+    struct file_set *set;
     const char *folder;
-    int folder_fd;                 /* opened once: who may write around it could put another one there */
-    struct folder_writer *writers; /* one per file */
+    const struct folder_writer *made; /* its folder, opened once: who may write around it could put another one there */
+    struct folder_writer *writers;    /* one per file */
 };
+
+/* Which content it is, and in which boot it was written: what the disk did not get before a power cut is not gone on with. */
+static void key_of(const struct set_file *file, char key[DIGEST_HEX_CHARS + 1])
+{
+    unsigned char value[DIGEST_BYTES];
+    char boot[BOOT_CHARS] = "";
+    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    ssize_t length = fd < 0 ? 0 : read(fd, boot, sizeof boot - 1);
+    boot[length < 0 ? 0 : length] = '\0';
+    if (fd >= 0)
+        close(fd);
+    struct digest *digest = digest_create();
+    digest_add_text(digest, file->identity);
+    digest_add_text(digest, boot);
+    digest_finish(digest, value);
+    digest_hex(value, sizeof value, key);
+    key[KEY_CHARS] = '\0';
+}
+
+static bool is_worth_keeping(const struct set_file *file)
+{
+    return file->bytes >= FOLDER_WRITER_KEPT_BYTES && !strchr(file->name, '/');
+}
+
+/* What an earlier run, cut off, has fetched of large files. */
+static int find_begun(struct folder_sink *sink, const bool *was_there, struct error *error)
+{
+    char key[DIGEST_HEX_CHARS + 1];
+    for (size_t i = 0; i < sink->set->n_files; i++) {
+        struct set_file *file = &sink->set->files[i];
+        struct folder_writer *writer = &sink->writers[i];
+        if (was_there[i] || !is_worth_keeping(file))
+            continue;
+        if (folder_writer_open_at(writer, sink->folder, sink->made->folder_fd, error) < 0)
+            return -1;
+        writer->mode = sink->made->mode;
+        key_of(file, key);
+        file->had_bytes = folder_writer_find(writer, file->name, key, file->bytes);
+        if (!file->had_bytes)
+            folder_writer_close(writer);
+    }
+    return 0;
+}
 
 static int begin_file(void *data, size_t file, struct error *error)
 {
     struct folder_sink *sink = data;
     struct folder_writer *writer = &sink->writers[file];
-    const char *name = sink->set->files[file].name, *slash = strrchr(name, '/');
-    return folder_writer_open_for(writer, sink->folder, sink->folder_fd, name, error) < 0 ||
-                   folder_writer_begin(writer, slash ? slash + 1 : name, error) < 0
-               ? -1
-               : 0;
+    const struct set_file *about = &sink->set->files[file];
+    const char *name = about->name, *slash = strrchr(name, '/');
+    char key[DIGEST_HEX_CHARS + 1];
+    if (about->had_bytes)
+        return 0;
+    if (folder_writer_open_for(writer, sink->folder, sink->made->folder_fd, name, error) < 0)
+        return -1;
+    writer->mode = sink->made->mode;
+    if (!is_worth_keeping(about))
+        return folder_writer_begin(writer, slash ? slash + 1 : name, error);
+    key_of(about, key);
+    return folder_writer_begin_kept(writer, name, key, error);
+}
+
+static int read_had(void *data, size_t file, uint64_t offset, void *bytes, size_t count, struct error *error)
+{
+    ssize_t got = pread(((struct folder_sink *)data)->writers[file].fd, bytes, count, (off_t)offset);
+    return got == (ssize_t)count ? 0 : fail_errno(error, got < 0 ? errno : EIO, "cannot read back what was begun");
+}
+
+static void spoil_file(void *data, size_t file)
+{
+    ((struct folder_sink *)data)->writers[file].is_kept = false;
 }
 
 static int put_bytes(void *data, size_t file, const void *bytes, size_t count, struct error *error)
@@ -107,10 +174,11 @@ int fetch_into_folder(struct backend *backend, const char *folder, struct fetche
         return -1;
     }
     size_t n_files = fetched->set.n_files;
-    struct folder_sink sink = {&fetched->set, folder, made.folder_fd, memory_alloc_array(n_files + 1, sizeof *sink.writers)};
+    struct folder_sink sink = {&fetched->set, folder, &made, memory_alloc_array(n_files + 1, sizeof *sink.writers)};
     for (size_t i = 0; i < n_files; i++)
         sink.writers[i] = (struct folder_writer){.folder_fd = -1, .fd = -1};
-    int failed = fetch_bytes(backend, fetched, &(struct file_sink){begin_file, put_bytes, end_file, &sink}, error);
+    const struct file_sink files = {begin_file, put_bytes, end_file, &sink, read_had, spoil_file};
+    int failed = find_begun(&sink, fetched->was_there, error) < 0 ? -1 : fetch_bytes(backend, fetched, &files, error);
     for (size_t i = 0; i < n_files; i++)
         folder_writer_close(&sink.writers[i]);
     free(sink.writers);

@@ -357,7 +357,8 @@ static int fill_cache(struct backend *backend, struct hub_cache *cache, struct f
     cache->sums = memory_alloc_array(n_files + 1, sizeof *cache->sums);
     for (size_t i = 0; i < n_files; i++)
         cache->writers[i] = (struct folder_writer){.folder_fd = -1, .fd = -1};
-    int failed = fetch_bytes(backend, fetched, &(struct file_sink){begin_blob, put_bytes, end_blob, cache}, error);
+    int failed = fetch_bytes(
+        backend, fetched, &(struct file_sink){.begin = begin_blob, .put = put_bytes, .end = end_blob, .data = cache}, error);
     for (size_t i = 0; i < n_files; i++) {
         folder_writer_close(&cache->writers[i]);
         if (cache->sums[i])

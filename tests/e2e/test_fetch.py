@@ -64,7 +64,7 @@ def test_progress_counts_bytes_as_they_come(daemon, models, tmp_path):
 def test_the_time_limit_is_that_of_all_windows_together(daemon_of_web, fake, tmp_path):  # noqa: F811
     checkpoints.write(tmp_path / "m", *[{f"w{i}": checkpoints.blob(i, MiB)} for i in range(24)])
     fake.world.preload("web", "m", tmp_path / "m")
-    fake.fault({"delay": 0.7}, match={"covers": 500_000}, times=0)
+    fake.fault({"delay": 1.0}, match={"covers": 500_000}, times=0)
     done = daemon_of_web.run("--timeout", "1500ms", "fetch", f"{fake.url('web')}/m", tmp_path / "out", "--tensors")
     assert done.status == "DEADLINE_EXCEEDED" and len(list(tmp_path.glob("out/*"))) < 24, done  # of a slow start there is no folder yet
     assert "undefined" not in done.err, "there is no memory of the caller's"
@@ -79,7 +79,7 @@ def test_a_file_that_changes_while_it_is_fetched_gets_no_name(daemon_of_web, fak
     rule = fake.fault({"call": lambda: fake.world.put("web", "m/model.safetensors", new)}, match={"covers": 2_500_000})
     done = daemon_of_web.run("fetch", f"{fake.url('web')}/m", tmp_path / "out", "--tensors", *how)
     assert rule.acted == 1 and (done.code, done.status) == (1, "FAILED_PRECONDITION") and "memory" not in done.err, done
-    assert os.listdir(tmp_path / "out") == []
+    assert not (tmp_path / "out").exists()
     daemon_of_web.ok("fetch", f"{fake.url('web')}/m", tmp_path / "out", "--tensors", *how)
     assert contents(tmp_path / "out") == {"model.safetensors": new}
 
