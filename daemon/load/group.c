@@ -118,7 +118,7 @@ void group_table_destroy(struct group_table *table)
 
 static void log_event(const struct group *group, const char *action, const char *reason)
 {
-    log_work_of("collective_disk_load", group->terms.owner, LOG_TEXT("action", action),
+    log_work_of("owner_file_collective", group->terms.owner, LOG_TEXT("action", action),
                 LOG_TEXT("group_id", group->terms.id), LOG_TEXT("purpose", group->terms.purpose),
                 LOG_U64("joined", group->n_here), LOG_U64("world_size", group->terms.world_size), LOG_TEXT("reason", reason),
                 LOG_MS("waited_ms", clock_now_ns() - group->since_ns));

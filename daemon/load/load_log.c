@@ -1,5 +1,4 @@
-/* Event names are those operators of the original system grep for: strategy_plan, local_batched_disk_load, ...; see
- * docs/operations.md for every field. */
+/* What executors and groups do is told under the executor's name; docs/operations.md has every field. */
 #include "load/load_log.h"
 
 #include <stdio.h>
@@ -31,7 +30,7 @@ void load_log_plan(const struct load_result *result, double cached_share)
               LOG_REAL("cached_share", cached_share), LOG_TEXT("candidates", text));
     const struct candidate *collective = &plan->candidates[EXECUTOR_OWNER_FILE_COLLECTIVE];
     if (!collective->eligible)
-        log_debug("collective_disk_load", LOG_TEXT("load_id", result->load_id), LOG_TEXT("action", "skipped"),
+        log_debug("owner_file_collective", LOG_TEXT("load_id", result->load_id), LOG_TEXT("action", "skipped"),
                   LOG_TEXT("reason", collective->reason.text));
 }
 
@@ -41,15 +40,15 @@ void load_log_run(const char *load_id, const struct replica *parts, const struct
         return;
     const struct run_report *report = run_report(parts->run);
     const uint64_t *jobs = parts->plan->n_jobs;
-    log_debug(executor_events[parts->plan->executor], LOG_TEXT("load_id", load_id), LOG_TEXT("action", "timings"),
-              LOG_U64("replicated_jobs", jobs[JOB_REPLICATED]), LOG_U64("dim0_jobs", jobs[JOB_DIM0]),
-              LOG_U64("dim1_jobs", jobs[JOB_DIM1]), LOG_U64("rect2d_jobs", jobs[JOB_RECT2D]),
-              LOG_U64("requests", report->requests), LOG_U64("read_bytes", report->read_bytes),
-              LOG_U64("cached_bytes", report->cached_bytes), LOG_U64("shared_bytes", report->shared_bytes),
-              LOG_U64("direct_bytes", report->direct_bytes), LOG_U64("copied_bytes", report->copied_bytes),
-              LOG_U64("peak_temporary_bytes", report->peak_temporary_bytes), LOG_MS("total_ms", report->execute_ns),
-              LOG_MS("read_ms", report->read_ns), LOG_MS("copy_ms", report->copy_ns),
-              LOG_MS("prepare_ms", report->prepare_ns));
+    log_debug(
+        executor_names[parts->plan->executor], LOG_TEXT("load_id", load_id), LOG_TEXT("action", "timings"),
+        LOG_TEXT("original", executor_originals[parts->plan->executor]), LOG_U64("replicated_jobs", jobs[JOB_REPLICATED]),
+        LOG_U64("dim0_jobs", jobs[JOB_DIM0]), LOG_U64("dim1_jobs", jobs[JOB_DIM1]), LOG_U64("rect2d_jobs", jobs[JOB_RECT2D]),
+        LOG_U64("requests", report->requests), LOG_U64("read_bytes", report->read_bytes),
+        LOG_U64("cached_bytes", report->cached_bytes), LOG_U64("shared_bytes", report->shared_bytes),
+        LOG_U64("direct_bytes", report->direct_bytes), LOG_U64("copied_bytes", report->copied_bytes),
+        LOG_U64("peak_temporary_bytes", report->peak_temporary_bytes), LOG_MS("total_ms", report->execute_ns),
+        LOG_MS("read_ms", report->read_ns), LOG_MS("copy_ms", report->copy_ns), LOG_MS("prepare_ms", report->prepare_ns));
 }
 
 void load_log_collective(const char *group_id, uid_t uid, const struct plan *plan,
@@ -57,7 +56,8 @@ void load_log_collective(const char *group_id, uid_t uid, const struct plan *pla
 {
     const struct collective_plan *group = plan->group;
     const struct candidate *candidate = &plan->candidates[EXECUTOR_OWNER_FILE_COLLECTIVE];
-    log_work_of("collective_disk_load", uid, LOG_TEXT("action", "timings"), LOG_TEXT("group_id", group_id),
+    log_work_of("owner_file_collective", uid, LOG_TEXT("action", "timings"), LOG_TEXT("group_id", group_id),
+                LOG_TEXT("original", executor_originals[EXECUTOR_OWNER_FILE_COLLECTIVE]),
                 LOG_TEXT("transport", plan->transport.ops->name), LOG_U64("world_size", group->world_size),
                 LOG_U64("memories", group->n_memories),
                 LOG_U64("collective_unique_source_bytes", counters->unique_source_bytes),

@@ -23,9 +23,9 @@ static const struct team_events team_events;
 
 static void add_echo(struct ticket *first, struct ticket *echo)
 {
-    log_at_of(LOG_INFO, "collective_disk_load", echo->input.uid, LOG_TEXT("load_id", echo->result.load_id),
-              LOG_TEXT("action", "joined_again"), LOG_TEXT("group_id", echo->prep.spec.topology.group_id),
-              LOG_U64("rank", echo->prep.member.rank), LOG_TEXT("reason", first->result.load_id));
+    log_work_of("owner_file_collective", echo->input.uid, LOG_TEXT("load_id", echo->result.load_id),
+                LOG_TEXT("action", "joined_again"), LOG_TEXT("group_id", echo->prep.spec.topology.group_id),
+                LOG_U64("rank", echo->prep.member.rank), LOG_TEXT("reason", first->result.load_id));
     ticket_set_state(echo, TICKET_ECHO);
     echo->rank.first = first;
     echo->rank.next_echo = first->rank.echoes;
@@ -58,9 +58,9 @@ void ticket_go_without_group(struct ticket *ticket, const struct reason *problem
     while ((echo = ticket_take_echo(ticket)))
         ticket_go_without_group(echo, problem);
     prep->group_problem = *problem;
-    log_at_of(LOG_INFO, "collective_disk_load", ticket->input.uid, LOG_TEXT("load_id", ticket->result.load_id),
-              LOG_TEXT("action", "skipped"), LOG_TEXT("group_id", topology->group_id), LOG_U64("rank", topology->rank),
-              LOG_TEXT("reason", problem->text));
+    log_work_of("owner_file_collective", ticket->input.uid, LOG_TEXT("load_id", ticket->result.load_id),
+                LOG_TEXT("action", "skipped"), LOG_TEXT("group_id", topology->group_id), LOG_U64("rank", topology->rank),
+                LOG_TEXT("reason", problem->text));
     ticket->result.plan = NULL;
     ticket_set_state(ticket, TICKET_PLANNING_ALONE);
     ticket_place_plan(ticket);

@@ -73,7 +73,7 @@ static void a_load_has_a_plan_timings_and_an_end(void **state)
     assert_has(find_line("strategy_plan", id), "artifact=memory:m");
     assert_has(find_line("load_done", id), "from_replica=false joined=false");
     assert_has(find_line("load_done", id), "needed_bytes=8388608");
-    assert_non_null(find_line(executor_events[ticket_result(first.ticket)->plan->executor], "action=timings"));
+    assert_non_null(find_line(executor_names[ticket_result(first.ticket)->plan->executor], "action=timings"));
     stage_client_init(&group->stage, &second, "memory:m");
     stage_submit(&second);
     stage_run(&group->stage);
@@ -107,8 +107,8 @@ static void a_group_tells_once_what_all_ranks_did(void **state)
     for (uint32_t rank = 0; rank < 2; rank++)
         group_send(group, &clients[rank], rank, 2, NULL);
     stage_run(&group->stage);
-    const char *line = find_line("collective_disk_load", "transport=nccl");
-    assert_has(line, "action=timings group_id=g");
+    const char *line = find_line("owner_file_collective", "transport=nccl");
+    assert_has(line, "action=timings group_id=g original=collective_disk_load");
     assert_has(line, "world_size=2 memories=2");
     assert_has(line, "collective_unique_source_bytes=8388608");
     for (uint32_t rank = 0; rank < 2; rank++)
