@@ -111,7 +111,7 @@ def test_a_token_that_was_never_given_is_not_found(gpus, models, arrays):
             load.device, load.region = "cuda:0", token
             with pytest.raises(grpc.RpcError) as refused:
                 list(wire.call("Materialize", wire.message("MaterializeRequest", load=load)))
-            assert code_of(refused.value) == grpc.StatusCode.NOT_FOUND
+            assert code_of(refused.value) == grpc.StatusCode.ABORTED
 
 
 def test_after_an_error_the_client_is_told_that_the_content_is_undefined(gpus, models, arrays):

@@ -80,7 +80,7 @@ def test_memory_that_cannot_be_filled_is_refused(daemon, models, model, reason):
         assert code_of(caught.value) == grpc.StatusCode.INVALID_ARGUMENT and reason in str(caught.value.trailing_metadata())
         with pytest.raises(grpc.RpcError) as caught:  # and its token is worth nothing any more
             materialize(spoken, request)
-    assert code_of(caught.value) == grpc.StatusCode.NOT_FOUND
+    assert code_of(caught.value) == grpc.StatusCode.ABORTED
     assert peer.recv(1) == b"" and nothing_is_left(daemon)
 
 

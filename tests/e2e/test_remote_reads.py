@@ -135,7 +135,7 @@ def test_the_bar_moves_with_what_comes(held):
     command = daemon.cli.spawn("load", reference, stderr=child, env={**daemon.cli.environment, "TERM": "xterm"})
     os.close(child)
     shown = read_until(main, rb"[1-9]\S* MiB of 40")
-    assert re.search(rb"read +\[#?\.+\] +[1-9]%  [1-9]\S* MiB of 40\S* MiB  \S+ [kMG]B/s  \d+ s", shown), shown
+    assert re.search(rb"read +\[#?\.+\] +[1-9]%  [1-9]\S* MiB of 40\S* MiB  \S+ [KMG]iB/s  \d+ s", shown), shown
     command.kill()
     command.communicate()
     os.close(main)
