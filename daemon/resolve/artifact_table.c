@@ -132,18 +132,21 @@ static void note_left_out(const struct index_reader *reader)
     char tensor[TEXT_NAME_CHARS], text[TEXT_NAME_CHARS];
     if (unnamed->n) {
         file = table->file_names[unnamed->file];
-        notes_add(
-            &table->notes, "%zu tensor%s %s does not name %s left out%s %s of %s", unnamed->n, unnamed->n == 1 ? "" : "s",
-            index, unnamed->n == 1 ? "is" : "are", unnamed->n == 1 ? ":" : "; the first is",
-            text_escape(unnamed->first->name, unnamed->first->name_length, tensor), text_escape(file, strlen(file), text));
+        notes_add(&table->notes,
+                  unnamed->n == 1 ? "%zu tensor that %s does not name is left out: %s of %s"
+                                  : "%zu tensors that %s does not name are left out; the first is %s of %s",
+                  unnamed->n, index, text_escape(unnamed->first->name, unnamed->first->name_length, tensor),
+                  text_escape(file, strlen(file), text));
     }
     if (elsewhere->n) {
         file = table->file_names[elsewhere->file];
-        notes_add(&table->notes, "%zu tensor%s also in a file that %s does not name for %s, which is not read%s %s in %s",
-                  elsewhere->n, elsewhere->n == 1 ? " is" : "s are", index, elsewhere->n == 1 ? "it" : "them",
-                  elsewhere->n == 1 ? ":" : "; the first is",
-                  text_escape(elsewhere->first->name, elsewhere->first->name_length, tensor),
-                  text_escape(file, strlen(file), text));
+        notes_add(
+            &table->notes,
+            elsewhere->n == 1
+                ? "%zu tensor is also in another file than %s says, and that copy is not read: %s in %s"
+                : "%zu tensors are also in other files than %s says, and those copies are not read; the first is %s in %s",
+            elsewhere->n, index, text_escape(elsewhere->first->name, elsewhere->first->name_length, tensor),
+            text_escape(file, strlen(file), text));
     }
     if (absent->files.n)
         notes_add(&table->notes,

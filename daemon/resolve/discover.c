@@ -269,13 +269,14 @@ static int add_listed(struct discovery *discovery, size_t *n_parts, struct error
     size_t n_all;
     const char **names = discovery_listed_parts(discovery, &n_all);
     int failed = 0;
-    *n_parts = discovery->is_run ? n_all : part_names_drop_variants(names, n_all);
+    bool is_judged = !discovery->is_run && n_all <= MAX_FILES; /* more of them are refused anyway */
+    *n_parts = is_judged ? part_names_drop_variants(names, n_all) : n_all;
     note_variants(discovery, names + *n_parts, n_all - *n_parts);
-    if (!discovery->is_run)
+    if (is_judged)
         failed = check_ranks(discovery, names, *n_parts, error);
     if (!failed)
         failed = add_parts(discovery, names, n_parts, error);
-    if (!failed && !discovery->is_run)
+    if (!failed && is_judged)
         discovery->gap = part_names_find_gap(names, *n_parts);
     free(names);
     return failed;

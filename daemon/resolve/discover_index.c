@@ -104,6 +104,8 @@ static int add_set(struct discovery *discovery, struct error *error)
     if (discovery_list(discovery, error) < 0)
         return -1;
     const char **names = discovery_listed_parts(discovery, &n_names);
+    if (n_names > SHARD_INDEX_MAX_FILES) /* too many for a checkpoint */
+        n_names = 0;
     n_names = part_names_keep_set(names, part_names_drop_variants(names, n_names));
     int failed = n_names ? discovery_add_files(discovery, names, n_names, error) : 0;
     free(names);
@@ -116,6 +118,8 @@ static int fail_stale(struct discovery *discovery, struct error *error)
     size_t n_names;
     char file[TEXT_NAME_CHARS], other[2 * TEXT_NAME_CHARS] = "", gap_shown[TEXT_NAME_CHARS];
     const char **names = discovery_listed_parts(discovery, &n_names), *absent = discovery->absent.texts[0];
+    if (n_names > SHARD_INDEX_MAX_FILES)
+        n_names = 0;
     char *gap = part_names_find_gap(names, part_names_drop_variants(names, n_names));
     if (gap)
         snprintf(other, sizeof other, ", and of the files that are there %s is missing",

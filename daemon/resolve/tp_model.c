@@ -95,7 +95,7 @@ static void take_type(struct reading *reading, struct told *told)
 
 static void take_better(uint64_t count, int key, uint64_t *told, int *told_key)
 {
-    if (!count || (*told && *told_key <= key))
+    if (!count || (*told && *told_key < key)) /* of a key that occurs twice the last one counts */
         return;
     *told = count;
     *told_key = key;
@@ -172,6 +172,7 @@ int tp_model_read(const char *json, size_t length, struct tp_model *model, struc
         return 0;
     arena_init(&arena, 0);
     json_init(&reading.json, json, length, &arena);
+    reading.json.is_lenient = true;
     read_section(&reading, SECTION_TOP);
     if (!json_end(&reading.json))
         failed = fail(error, ERROR_INVALID_ARGUMENT, "BAD_MODEL_CONFIG",

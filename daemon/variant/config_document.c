@@ -108,6 +108,7 @@ void config_correct(const char *json, size_t length, const struct config_correct
         return;
     arena_init(&arena, 0);
     json_init(&editing.json, json, length, &arena);
+    editing.json.is_lenient = true;
     if (json_peek(&editing.json) == JSON_OBJECT)
         edit_object(&editing);
     bool is_sound = json_end(&editing.json) && editing.has_changed;

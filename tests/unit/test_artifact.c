@@ -128,7 +128,8 @@ static void what_the_index_does_not_name_is_left_out_and_said(void **state)
         struct artifact *artifact = artifact_scene_resolve(false);
         artifact_scene_holds(artifact, "ab");
         assert_int_equal(artifact->notes.n, 2);
-        assert_non_null(strstr(artifact->notes.texts[0], "2 tensors " ARTIFACT_SCENE_INDEX " does not name"));
+        assert_non_null(
+            strstr(artifact->notes.texts[0], "2 tensors that " ARTIFACT_SCENE_INDEX " does not name are left out"));
         assert_non_null(strstr(artifact->notes.texts[0], "e of one.safetensors"));
         assert_non_null(strstr(artifact->notes.texts[1], "b in one.safetensors"));
         artifact_unref(artifact);

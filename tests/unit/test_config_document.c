@@ -69,6 +69,13 @@ static void both_at_once_leave_every_other_byte(void **state)
             &both, "{\n\t\"x\" : 1.50,\n\t\"dtype\":\"float16\",\"y\":\"\\u00e9\" }\n\n");
 }
 
+static void what_python_writes_is_corrected_too(void **state)
+{
+    (void)state;
+    becomes("{\"clip\": -Infinity, \"dtype\": \"float32\", \"loss\": NaN}", &both,
+            "{\"clip\": -Infinity, \"dtype\": \"float16\", \"loss\": NaN}");
+}
+
 static void what_is_no_object_of_json_stays_as_it_is(void **state)
 {
     (void)state;
@@ -95,6 +102,7 @@ int main(void)
         cmocka_unit_test(a_quantization_goes_with_one_comma),
         cmocka_unit_test(types_are_replaced_where_they_are_the_models),
         cmocka_unit_test(both_at_once_leave_every_other_byte),
+        cmocka_unit_test(what_python_writes_is_corrected_too),
         cmocka_unit_test(what_is_no_object_of_json_stays_as_it_is),
         cmocka_unit_test(what_it_said_before_is_told),
     };

@@ -33,6 +33,8 @@ static void heads_are_known_by_the_names_that_vllm_knows(void **state)
         {"{}", 0, 0},
         {"{\"num_attention_heads\": 20, \"num_key_value_heads\": 5}", 20, 5},
         {"{\"num_attention_heads\": 20}", 20, 20},
+        {"{\"num_attention_heads\": 4, \"rope_theta\": Infinity, \"num_attention_heads\": 8, \"num_key_value_heads\": NaN}",
+         8, 8},
         {"{\"num_attention_heads\": 20, \"num_key_value_heads\": null}", 20, 20},
         {"{\"num_attention_heads\": 20.5, \"hidden_size\": -1e300}", 0, 0},
         {"{\"n_head\": 9, \"n_head_kv\": 3, \"num_key_value_heads\": 9}", 9, 3},

@@ -64,7 +64,7 @@ class Artifact(Mapping[str, LazyTensor]):
     def _ipython_key_completions_(self) -> list[str]:
         """The names, for art["lm_<TAB>."""
         with contextlib.suppress(TensorcastError):
-            return self.tensor_names
+            return list(self.facts().present)
         return []
 
     def __getitem__(self, name: str) -> LazyTensor:
@@ -164,7 +164,7 @@ class Artifact(Mapping[str, LazyTensor]):
         """
         names = selection.names_of(names)
         if selection.has_patterns(names):
-            names = selection.matched(names, self.tensor_names, shown(self.reference))
+            names = selection.matched(names, self.facts().known, shown(self.reference))
         return View(self._client, self, selection.Selection(names))
 
     def view(self, slices: Slices | None = None, align: int | None = None, placement: str | None = None) -> View:

@@ -51,6 +51,11 @@ class Facts:
         return self.present
 
     @property
+    def known(self):
+        """All names, those in files that are not there last: a load of one of those says so."""
+        return self.present if self.is_whole else [*self.present, *self._absent]
+
+    @property
     def is_whole(self):
         return not self._absent_files
 
