@@ -56,6 +56,14 @@ all: $(B)/tensorcastd $(B)/tensorcast $(B)/libtensorcast.so $(B)/libtensorcast.a
 help: ## this list
 	@sed -nE 's/^([a-z-]+):([^=#]|#[^#])*## (.*)/\1\t\3/p' $(MAKEFILE_LIST) | sort | awk -F '\t' '{ printf "%-12s %s\n", $$1, $$2 }'
 
+# The commit that is built, as daemon/base/version.h tells it: only the two main() are compiled anew for another one. Empty where
+# these files are in no repository of their own.
+COMMIT := $(shell git ls-files --error-unmatch VERSION >/dev/null 2>&1 && git rev-parse --short=8 HEAD)
+HASH := \#
+$(shell mkdir -p $(B)/gen; echo '$(HASH)define COMMIT "$(COMMIT)"' >$(B)/gen/commit.new; \
+        if cmp -s $(B)/gen/commit.new $(B)/gen/commit.h; then rm $(B)/gen/commit.new; else mv $(B)/gen/commit.new $(B)/gen/commit.h; fi)
+$(call obj,daemon/main.c client/cli/main.c): $(B)/gen/commit.h
+
 # --- generated code -----------------------------------------------------------------------------------------------
 # const_strings: texts of messages are const; an option of protobuf-c alone, so it is not in the protocol itself
 $(B)/gen/%.pb-c.c $(B)/gen/%.pb-c.h &: proto/%.proto Makefile

@@ -21,6 +21,7 @@
 #include "base/process.h"
 #include "base/text.h"
 #include "base/user_group.h"
+#include "base/version.h"
 #include "budgets.h"
 #include "execute/engine.h"
 #include "observe/log.h"
@@ -242,7 +243,7 @@ static void log_ready(const struct daemon *daemon)
 {
     const struct config *config = daemon->api.services.config;
     char budget[TEXT_SIZE_CHARS];
-    log_info("ready", LOG_TEXT("version", VERSION), LOG_U64("pid", (uint64_t)getpid()),
+    log_info("ready", LOG_TEXT("version", version_text()), LOG_U64("pid", (uint64_t)getpid()),
              LOG_TEXT("socket", config->server.socket_path), LOG_TEXT("handoff_socket", config->server.handoff_socket_path),
              LOG_TEXT("host_budget", text_people_bytes(daemon->budgets.host_bytes, budget)),
              LOG_MS("start_ms", clock_now_ns() - daemon->api.started_ns));

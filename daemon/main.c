@@ -13,6 +13,8 @@
 #include "base/spare_memory.h"
 #include "base/standard_fds.h"
 #include "base/text.h"
+#include "base/version.h"
+#include "commit.h"
 #include "config/config.h"
 #include "config/config_origin.h"
 #include "config_check.h"
@@ -90,7 +92,7 @@ static void parse_arguments(int argc, char **argv, struct arguments *arguments)
             config_print_markdown(stdout);
             exit(0);
         case 'V':
-            printf("tensorcastd %s\n", VERSION);
+            printf("tensorcastd %s\n", version_text());
             exit(0);
         case 'h':
             fputs(usage, stdout);
@@ -160,6 +162,7 @@ int main(int argc, char **argv)
     struct config_origin origin;
     struct error error;
     standard_fds_reserve();
+    version_set_commit(COMMIT);
     signal(SIGXFSZ, SIG_IGN); /* a limit on the size of files is an error of write() and ftruncate() */
     mount_child_run_if_asked(argc, argv, &source_format_safetensors);
     parse_arguments(argc, argv, &arguments);

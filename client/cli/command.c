@@ -9,6 +9,7 @@
 
 #include "base/operand.h"
 #include "base/standard_fds.h"
+#include "base/version.h"
 #include "client/client.h"
 #include "command_table.h"
 #include "failure.h"
@@ -57,7 +58,7 @@ static int perform(const struct args *args, bool *has_told, struct error *error)
     if (args->help)
         args_print_help(args->command, stdout);
     else
-        printf("tensorcast %s\n", VERSION);
+        printf("tensorcast %s\n", version_text());
     return 0;
 }
 

@@ -9,6 +9,7 @@
 #include "api/api.h"
 #include "api/open_calls.h"
 #include "api/prewarms.h"
+#include "base/version.h"
 #include "base/arena.h"
 #include "base/clock.h"
 #include "base/process.h"
@@ -338,7 +339,7 @@ void method_status(struct rpc_call *call, const ProtobufCMessage *request, void 
         arena_fini(&status.arena);
         return;
     }
-    response->version = VERSION;
+    response->version = version_text();
     response->pid = (uint64_t)getpid();
     response->uptime_s = seconds(clock_now_ns() - api->started_ns);
     response->staging_bytes = engine_staging_bytes(services->engine);

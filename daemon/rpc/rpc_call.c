@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/version.h"
 #include "base/clock.h"
 #include "base/grpc_wire.h"
 #include "base/memory.h"
@@ -403,7 +404,8 @@ static int check_head(struct rpc_call *call, struct error *error)
         return -1;
     if (!call->head.route)
         return fail(error, ERROR_UNIMPLEMENTED, "UNKNOWN_METHOD",
-                    "this daemon, tensorcastd " VERSION ", has no such method: install the client's version and restart it");
+                    "this daemon, tensorcastd %s, has no such method: install the client's version and restart it",
+                    version_text());
     if (call->head.is_encoded)
         return fail(error, ERROR_UNIMPLEMENTED, "COMPRESSED_MESSAGE",
                     "the request is compressed; this daemon takes grpc-encoding identity only");

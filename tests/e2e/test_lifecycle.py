@@ -1,6 +1,7 @@
 """Life under a service manager: socket activation, readiness notes, reload, and what a stop leaves behind."""
 import fcntl
 import os
+import re
 import resource
 import signal
 import socket
@@ -11,7 +12,7 @@ import pytest
 import yaml
 
 from checkpoints import blob, digest, digests, write
-from stage import DAEMON, ROOT, MiB, soon
+from stage import BUILD, CLI, DAEMON, ROOT, MiB, soon
 
 
 class Notes:
@@ -274,6 +275,16 @@ def test_the_printed_configuration_starts_a_daemon_again(start):
     assert yaml.safe_load(printed)["server"]["socket_path"] == str(daemon.socket)
     daemon.config.write_text(printed)
     assert daemon.start().serving()
+
+
+def test_the_version_names_the_commit_and_is_the_same_everywhere(daemon):
+    version = daemon.status()["version"]
+    assert re.fullmatch(re.escape((ROOT / "VERSION").read_text().strip()) + r"(\+[0-9a-f]{7,12})?", version)
+    built = re.search('"(.*)"', (BUILD / "gen/commit.h").read_text())[1]
+    assert version.endswith(built)
+    for program in (DAEMON, CLI):
+        assert subprocess.check_output([program, "--version"], text=True).split()[1] == version
+    assert f"version={version} " in daemon.log()
 
 
 def test_the_shipped_sample_configuration_is_accepted():
