@@ -192,7 +192,7 @@ def cpu_per_gb(found, name):
 
 
 def goals(found):
-    g = Goals("activations")
+    g = Goals()
     g.at_least(f"{APPEND}, random, to fio", 0.85, per_round(found, FIO, f"{APPEND}, random"))
     g.at_most(f"{APPEND}, random: processor", 0.15, cpu_per_gb(found, f"{APPEND}, random"), " s/GB")
     for kind in ("random", "narrow"):

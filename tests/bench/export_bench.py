@@ -117,7 +117,7 @@ def table(found, size):
 
 
 def goals(found):
-    g = Goals("export")
+    g = Goals()
     for name in (ONE, FUSE, RESHARD):
         g.at_least(f"{name}, to cp", 0.9, ratios(found, CP, name))
         g.at_least(f"{name}, to cp and sync", 0.9, ratios(found, SYNCED, name))

@@ -157,7 +157,7 @@ def ratios(records, mine, other):
 
 
 def text(targets, records, ok):
-    g = Goals("where-a-goal-is-not-reached")
+    g = Goals()
     g.at_most("into fused and padded targets, hot: time of the plain load", 1.05, ratios(records, INTO, PLAIN), "x")
     g.at_most("into: peak memory of the daemon over the targets and 64 MiB of staging", 32,
               [record["peak_over_targets"] / 1048576 - 64 for record in records[INTO]], " MiB")

@@ -60,11 +60,10 @@ def case_table(title, case_bytes, records, ceiling):
 
 
 class Goals:
-    """Rows of (work, goal, reached, yes or no); a goal whose measurement is missing says so. `why` is the anchor of the section
-    that says what limits the goals that are not reached."""
+    """Rows of (work, goal, reached, yes or no); a goal whose measurement is missing says so."""
 
-    def __init__(self, why=None):
-        self.rows, self.missed = [], f"**no**, [why](performance.md#{why})" if why else "**no**"
+    def __init__(self):
+        self.rows = []
 
     def at_least(self, work, goal, values, unit="x"):
         self.add(work, f">= {goal}{unit}", values, unit, lambda v: v >= goal)
@@ -77,7 +76,7 @@ class Goals:
             self.rows.append((work, goal, "not measured", "-"))
         else:
             digits = 0 if median(values) >= 100 else 2 if median(values) >= 0.1 else 3
-            self.rows.append((work, goal, spread(values, digits) + unit, "yes" if holds(median(values)) else self.missed))
+            self.rows.append((work, goal, spread(values, digits) + unit, "yes" if holds(median(values)) else "**no**"))
 
     def table(self):
         lines = ["| work | goal | reached [spread] | met |", "|---|---|---|---|"]

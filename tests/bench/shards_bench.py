@@ -73,7 +73,7 @@ def run(bench, plain, source, loader, check):
 
 
 def goals(measured):
-    g = Goals("where-a-goal-is-not-reached")
+    g = Goals()
     for temperature, found in measured.items():
         g.at_most(f"{temperature}: four ranks from 8 shards, to the same bytes from plain files", 1.15,
                   ratio(found, SHARDS, PLAIN, "loaded_s"), "x")

@@ -185,7 +185,7 @@ def main():
                     print(found[-1], file=sys.stderr)
         finally:
             server.stop()
-    g, md5_s = Goals("uploads"), md5()
+    g, md5_s = Goals(), md5()
     g.at_least(f"{PUT} to {PLAIN}", 0.9, per_round(found, PLAIN, PUT, "seconds"))
     g.at_least(f"{PUT_MD5} to {PLAIN}", 0.9, per_round(found, PLAIN, PUT_MD5, "seconds"))
     record = {"date": time.strftime("%Y-%m-%d"), "rounds": options.rounds, "bytes": options.size, "md5_s_per_gb": md5_s, "found": found}

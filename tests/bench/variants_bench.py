@@ -108,7 +108,7 @@ def ratios(found):
 
 
 def goals(measured, shares):
-    g = Goals("variants")
+    g = Goals()
     for memory in ("pool", "fresh"):
         for what, goal in (("names and rotary pairs", None), ("F32 to BF16", 0.7), ("FP8 blocks to BF16", 0.5)):
             found = measured[f"{what}, {memory}"]
