@@ -524,7 +524,7 @@ int export_run(const struct export_job *job, struct export_counts *counts, struc
 {
     struct exporting all = {.job = job, .counts = counts, .sizes = choose_sizes(job), .error = error};
     struct source_caps *caps = &job->artifact->source->caps; /* of this process alone */
-    if (caps->request_bytes > all.sizes.unit_bytes) /* units that share a block would wait for one request */
+    if (caps->request_bytes > all.sizes.unit_bytes)          /* units that share a block would wait for one request */
         caps->request_bytes = all.sizes.unit_bytes;
     uint64_t before_ns = clock_now_ns();
     uint32_t n_units;

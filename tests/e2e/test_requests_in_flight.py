@@ -56,7 +56,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.server.bytes += last - first + 1 if size else 0
 
 
-@pytest.mark.parametrize("how, wanted", [(("export",), 20), (("export", "--memory", "2GiB"), 8), (("fetch", "--all", "--standalone"), 20)], ids=["export", "export with memory", "fetch"])
+WAYS = {"export": (("export",), 20), "export with memory": (("export", "--memory", "2GiB"), 8), "fetch": (("fetch", "--all", "--standalone"), 20)}
+
+
+@pytest.mark.parametrize("how, wanted", WAYS.values(), ids=WAYS)
 def test_many_requests_are_in_flight_from_a_store_and_no_byte_is_asked_for_twice(tmp_path, how, wanted):
     tensors = {f"t{i:02}": checkpoints.blob(i, 4 * MiB) for i in range(40)}
     checkpoints.write(tmp_path / "m", tensors)

@@ -22,6 +22,7 @@ static const char *const names[] = {
     "GOOGLE_APPLICATION_CREDENTIALS",
     "AWS_ENDPOINT_URL_S3",
     "AWS_ENDPOINT_URL",
+    "RUNAI_STREAMER_S3_ENDPOINT",
     "AWS_REGION",
     "AWS_DEFAULT_REGION",
     "AWS_PROFILE",
@@ -120,6 +121,10 @@ static void the_environment_counts_where_the_configuration_is_silent(void **stat
 static void the_more_particular_name_wins(void **state)
 {
     (void)state;
+    setenv("RUNAI_STREAMER_S3_ENDPOINT", "http://localhost:0", 1);
+    struct stores *least = make("");
+    assert_string_equal(s3_of(least)->base.endpoint, "http://localhost:0");
+    stores_destroy(least);
     setenv("AWS_ENDPOINT_URL", "http://localhost:1", 1);
     setenv("AWS_ENDPOINT_URL_S3", "http://localhost:2", 1);
     setenv("HF_HOME", "/hf", 1);
