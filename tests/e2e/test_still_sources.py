@@ -182,7 +182,7 @@ WRITERS = [Pwritev, Direct, OverMapping]
 def can_be_seen(kind, place):
     kind_of_place = subprocess.run(["stat", "-f", "-c", "%T", place], capture_output=True, text=True).stdout
     if kind is OverMapping and kind_of_place.startswith("overlay"):
-        pytest.skip("an overlay knows nothing of mappings whose descriptor was closed (docs/architecture.md)")
+        pytest.skip("an overlay knows nothing of mappings whose descriptor was closed (docs/operations.md)")
     if kind is Direct:
         path = write_model(place)
         try:
