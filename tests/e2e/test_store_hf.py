@@ -337,12 +337,12 @@ def test_sha256_of_the_tree_is_what_the_file_must_have(serve, fake, weights, tmp
 
 def test_a_hub_that_could_not_be_reached_is_not_asked_again_at_once(start, fake, weights, settings, tmp_path):  # noqa: F811
     cache_of(fake, tmp_path)
-    daemon = start(running=False, sources={"http": {"max_tries": 2}})
+    daemon = start(running=False, sources={"http": {"max_tries": 8}})
     daemon.start(environment=settings)
     fake.fault({"close": "before"}, {"listener": "hub"}, times=0)
     same(load(daemon.cli, "hf://org/model"), weights)
     asked = len(fake.requests("hub"))
-    assert asked >= 2 and daemon.logged("event=hub_unreachable")
+    assert 2 <= asked <= 6 and daemon.logged("event=hub_unreachable")  # three tries, each perhaps on a second connection
     for _ in range(3):
         same(load(daemon.cli, "hf://org/model"), weights)
     assert len(fake.requests("hub")) == asked

@@ -79,12 +79,14 @@ struct http_store hf_api_store(struct source_hf *hf)
     return (struct http_store){.prepare = prepare_request, .judge = judge_answer, .data = hf};
 }
 
-static int fetch_document_of_hub(struct source_hf *hf, const char *url, struct http_reply *reply, struct error *error)
+static int fetch_document_of_hub(struct source_hf *hf, const char *url, uint32_t max_tries, struct http_reply *reply,
+                                 struct error *error)
 {
     const struct http_store store = hf_api_store(hf);
     const struct http_call call = {.store = &store,
                                    .url = url,
                                    .max_reply_bytes = MAX_DOCUMENT_BYTES,
+                                   .max_tries = max_tries,
                                    .follow_redirects = true,
                                    .cancel = &hf->objects.cancel,
                                    .uid = hf->objects.base.uid};
@@ -113,7 +115,7 @@ static int fail_document(const struct source_hf *hf, const char *complaint, stru
 
 /* --- revision -> commit --- */
 
-int hf_api_find_commit(struct source_hf *hf, struct error *error)
+int hf_api_find_commit(struct source_hf *hf, uint32_t max_tries, struct error *error)
 {
     struct http_reply reply = {0};
     if (hf_is_commit(hf->revision)) {
@@ -122,7 +124,7 @@ int hf_api_find_commit(struct source_hf *hf, struct error *error)
     }
     char *revision = url_encode(hf->revision, strlen(hf->revision), false);
     char *url = memory_print("%s/api/models/%s/revision/%s", endpoint_of(hf), hf->repository, revision);
-    int failed = fetch_document_of_hub(hf, url, &reply, error);
+    int failed = fetch_document_of_hub(hf, url, max_tries, &reply, error);
     if (!failed && hf_answer_commit(reply.body, reply.body_bytes, hf->commit, error) < 0)
         failed = about(hf, error);
     hf->has_asked = !failed;
@@ -226,7 +228,7 @@ static int fetch_tree(struct source_hf *hf, const char *first, struct error *err
     for (int page = 0; more == 1; page++) {
         struct http_reply reply = {0};
         more = page == OBJECT_MAX_PAGES ? fail_document(hf, "the tree has too many pages", error)
-                                        : fetch_document_of_hub(hf, url, &reply, error);
+                                        : fetch_document_of_hub(hf, url, 0, &reply, error);
         if (more == 0 && (more = read_page(hf, &reply, error)) == 0)
             more = go_to_next_page(hf, &reply, &url, error);
         http_reply_clear(&reply);

@@ -20,7 +20,7 @@
 #include "source/redirect.h"
 #include "source/secret.h"
 
-enum { MAX_TOKEN_CHARS = 4096, MAX_NAME_CHARS = 96 };
+enum { MAX_TOKEN_CHARS = 4096, MAX_NAME_CHARS = 96, TRIES_BESIDE_A_COPY = 3 };
 
 /* --- references --- */
 
@@ -148,7 +148,8 @@ static int open_source(struct source_hf *hf, const struct source_options *option
         if (known != 0)
             return known < 0 ? -1 : 0;
     }
-    if (!offline && hf_api_find_commit(hf, error) < 0) {
+    bool has_copy = !offline && *cache_dir && hf_cache_find_commit(hf, cache_dir);
+    if (!offline && hf_api_find_commit(hf, has_copy ? TRIES_BESIDE_A_COPY : 0, error) < 0) {
         if (error->code == ERROR_UNAVAILABLE) {
             hf_trees_set_hub_away(trees, true);
             environment_note(error, "HF_HUB_OFFLINE TRANSFORMERS_OFFLINE");

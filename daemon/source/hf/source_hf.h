@@ -33,7 +33,8 @@ static inline const struct hf_settings *hf_settings_of(const struct stores *stor
 /* In hf_api.c. What is kept are trees. Requests carry the token and go to the endpoint only. */
 void *hf_api_connect(struct stores *stores);
 void hf_api_disconnect(void *trees);
-int hf_api_find_commit(struct source_hf *hf, struct error *error);  /* fills commit */
+int hf_api_find_commit(struct source_hf *hf, uint32_t max_tries,
+                       struct error *error);                        /* fills commit; 0 tries = the default */
 int hf_api_list(struct object_source *source, struct error *error); /* asks once for each commit and folder */
 void hf_api_listed(struct object_source *source);
 char *hf_api_file_url(const struct source_hf *hf, const char *name); /* of the pinned commit */
