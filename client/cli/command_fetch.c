@@ -118,6 +118,16 @@ static int fetch_sidecars(struct backend *backend, const char *folder, struct er
     return status;
 }
 
+static void tell_resumed(const struct fetched *fetched, const struct args *args)
+{
+    char size[TEXT_SIZE_CHARS];
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < fetched->set.n_files; i++)
+        bytes += fetched->set.files[i].had_bytes;
+    if (bytes && !args->json && !args->quiet)
+        printf("%s of it had come before the fetch was cut off\n", text_people_bytes(bytes, size));
+}
+
 static int fetch_files(struct backend *backend, const char *folder, struct error *error)
 {
     struct fetched fetched = {0};
@@ -130,6 +140,7 @@ static int fetch_files(struct backend *backend, const char *folder, struct error
         for (size_t i = 0; i < fetched.set.n_files; i++)
             take_file(&report, fetched.set.files[i].name, fetched.set.files[i].bytes);
         end_report(&report, backend->args, fetched.folder, fetched.read_bytes, fetched.n_damaged);
+        tell_resumed(&fetched, backend->args);
         free(report.json.text);
     }
     fetched_fini(&fetched);

@@ -13,6 +13,7 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "sink/sink.h"
+#include "source/environment.h"
 #include "upload_files.h"
 
 int export_stage_open(struct export_stage *stage, const char *out, struct error *error)
@@ -34,6 +35,11 @@ int export_stage_open(struct export_stage *stage, const char *out, struct error 
     digest_hex(value, sizeof value, hex);
     if (cache && *cache == '/')
         stage->path = memory_print("%s/tensorcast/exports/%s", cache, hex);
+    else if (environment_home_is_foreign())
+        return fail(
+            error, ERROR_FAILED_PRECONDITION, "FOREIGN_STATE_DIR",
+            "an export to a store is written to this disk first, and HOME is another user's: set XDG_CACHE_HOME, or HOME to "
+            "your own (sudo -H)");
     else if (home && *home == '/')
         stage->path = memory_print("%s/.cache/tensorcast/exports/%s", home, hex);
     else

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/memory.h"
@@ -97,4 +98,11 @@ int environment_note(struct error *error, const char *names)
     }
     free(list);
     return *unset ? error_note(error, "unset", "%s", unset) : -1;
+}
+
+bool environment_home_is_foreign(void)
+{
+    const char *home = environment_get("HOME");
+    struct stat status;
+    return geteuid() == 0 && home && stat(home, &status) == 0 && status.st_uid != 0;
 }

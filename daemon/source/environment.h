@@ -21,6 +21,8 @@ void environment_is_of_daemon(void); /* before any request */
 enum { ENVIRONMENT_OWNER_CHARS = 64 };
 const char *environment_owner(char text[ENVIRONMENT_OWNER_CHARS]); /* "the daemon (pid 7, user 997)" or "this process" */
 const char *environment_remedy(void); /* what to do once a name is set: "in its environment and restart it, or ..." */
+/* Root with the HOME of another user, as sudo without -H leaves it: what lies there is that user's to change. */
+bool environment_home_is_foreign(void);
 /* Names that are not set here and would help: a client that has one of them says so. Returns -1. */
 int environment_note(struct error *error, const char *names);
 

@@ -169,6 +169,16 @@ def test_a_session_of_another_bucket_or_object_is_not_taken_for_this_one(fake, p
     assert fake.world.bucket("gcs", "b").keys.get("backup")
 
 
+def test_an_export_to_a_store_is_not_staged_in_the_home_of_another_user(fake, anns, roots):  # noqa: F811
+    cli = Tensorcast("/tmp/tc-no-daemon.sock")
+    cli.environment = {"PATH": os.environ["PATH"], "HOME": str(anns), "STORAGE_EMULATOR_HOST": fake.url("gcs")}
+    fake.world.bucket("gcs", "b")
+    refused = cli.run("export", roots / "model", "--out", "gs://b/model")
+    assert refused.status == "FAILED_PRECONDITION" and "HOME" in refused.err and not (anns / ".cache").exists(), refused
+    cli.environment["XDG_CACHE_HOME"] = str(roots)
+    cli.ok("export", roots / "model", "--out", "gs://b/model")
+
+
 # --- settings of stores ---
 
 

@@ -7,11 +7,11 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/memory.h"
 #include "base/text.h"
+#include "source/environment.h"
 #include "source/secret.h"
 
 enum { MAX_FILE_BYTES = 1 << 20, MAX_SETTINGS = 20000 };
@@ -146,13 +146,10 @@ static char *path_of(const char *variable, const char *below_home)
     return home && *home ? memory_print("%s/%s", home, below_home) : memory_copy_text("");
 }
 
-/* Root with the home of another user, as sudo without -H leaves it: a credential_process there would be run by root, an endpoint be
- * believed. */
+/* A credential_process there would be run by root, an endpoint be believed. */
 static bool is_in_foreign_home(const char *variable)
 {
-    const char *named = getenv(variable), *home = getenv("HOME");
-    struct stat status;
-    return geteuid() == 0 && (!named || !*named) && home && stat(home, &status) == 0 && status.st_uid != 0;
+    return !environment_get(variable) && environment_home_is_foreign();
 }
 
 static void read_profile_file(struct aws_profiles *profiles, enum aws_file file, const char *variable)
