@@ -53,11 +53,25 @@ static int split(const struct choice *choice, const struct tensor_record *tensor
     return 0;
 }
 
+/* A pattern means the tensors of files that are not there, too. NULL = all. */
+static int check_absent(const struct artifact *artifact, const char *pattern, struct error *error)
+{
+    const struct artifact_absent *absent = artifact_absent(artifact);
+    for (size_t i = 0; pattern && i < absent->n_tensors; i++) {
+        const struct absent_tensor *tensor = &absent->tensors[i];
+        if (strcmp(pattern, tensor->name) == 0 || text_glob(pattern, tensor->name, tensor->name_length))
+            return artifact_check_complete(artifact, error);
+    }
+    return pattern ? 0 : artifact_check_complete(artifact, error);
+}
+
 /* pattern NULL = all. */
 static int choose_matches(struct choice *choice, const char *pattern, struct error *error)
 {
     char shown[TEXT_NAME_CHARS];
     size_t n_matches = 0;
+    if (check_absent(choice->artifact, pattern, error) != 0)
+        return -1;
     for (size_t i = 0; i < choice->artifact->n_tensors; i++) {
         const struct tensor_record *tensor = &choice->artifact->tensors[i];
         bool is_name = pattern && strlen(pattern) == tensor->name_length && strcmp(pattern, tensor->name) == 0;

@@ -245,7 +245,8 @@ static void resolve_entry(struct loop_work *work)
     struct tp_model model;
     row->has_view =
         read_model(row, &options, &model) == 0 &&
-        artifact_resolve(row->entry->artifact, &options, services->headers, 0, &row->resolved, &row->error) == 0 &&
+        artifact_resolve(row->entry->artifact, &options, services->headers, RESOLVE_ALLOW_ABSENT_FILES, &row->resolved,
+                         &row->error) == 0 &&
         prewarm_view_build(row->entry, row->resolved, &model, &row->input.arena, &row->input.request.view, &row->error) == 0;
     metadata_enter(before);
 }

@@ -8,7 +8,7 @@ import tensorcast_client as tc
 from safetensors.numpy import save_file
 
 from checkpoints import digest, digests
-from stage import Tensorcast
+from stage import Tensorcast, soon
 from store_scene import DATA, SCHEMES, aws_keys, bare, store_daemon  # noqa: F401
 from store_scene import place as place_parts
 from stores_fixture import fake  # noqa: F401
@@ -204,3 +204,11 @@ def test_a_manifest_of_files_with_tensors_that_are_left_out_is_good(daemon, mode
     loads(daemon.cli, models / "m", both)
     assert daemon.cli.json("load", models / "m")["verified"]["status"] == "verified"
     assert daemon.cli.run("verify", models / "m").code == 0
+
+
+def test_what_is_kept_warm_needs_its_own_files_only(start, models):
+    put(models / "m", {"x.safetensors": arrays("a")}, {"a": "x.safetensors", "b": "y.safetensors"})
+    daemon = start(prewarm=[{"artifact": f"{models}/m", "tensors": [pattern]} for pattern in ("a*", "[ab]")])
+    assert soon(lambda: "failed" in [row["state"] for row in daemon.cli.json("status")["prewarms"]]
+                and len(daemon.cli.json("status")["replicas"]) == 1), daemon.cli.json("status")
+    assert daemon.logged("y.safetensors")
