@@ -31,7 +31,7 @@ static const char *rate(double bytes_per_ns, char out[TEXT_SIZE_CHARS])
     return text_people_rate(bytes_per_ns * 1e9, out);
 }
 
-/* Every transport that there is, by the formula of docs/planning.md; the chosen one is marked. */
+/* Every transport that there is, by the formula of docs/groups.md; the chosen one is marked. */
 static void write_transports(const struct transport_choice *choice, FILE *out)
 {
     char staging[TEXT_SIZE_CHARS], first[TEXT_SIZE_CHARS], second[TEXT_SIZE_CHARS];
