@@ -129,6 +129,23 @@ static void remove_stale(const struct folder_writer *writer, const char *name, c
         closedir(folder);
 }
 
+bool folder_writer_has_begun(const char *path)
+{
+    DIR *folder = opendir(path);
+    bool has_begun = false;
+    struct stat status;
+    for (const struct dirent *entry; folder && !has_begun && (entry = readdir(folder));) {
+        size_t all = strlen(entry->d_name);
+        has_begun = entry->d_name[0] == '.' && all > strlen(KEPT_SUFFIX) &&
+                    strcmp(entry->d_name + all - strlen(KEPT_SUFFIX), KEPT_SUFFIX) == 0 &&
+                    fstatat(dirfd(folder), entry->d_name, &status, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(status.st_mode) &&
+                    status.st_uid == geteuid();
+    }
+    if (folder)
+        closedir(folder);
+    return has_begun;
+}
+
 uint64_t folder_writer_find(struct folder_writer *writer, const char *name, const char *key, uint64_t bytes)
 {
     struct stat status;

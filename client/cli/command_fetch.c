@@ -11,6 +11,7 @@
 #include "base/memory.h"
 #include "base/redact.h"
 #include "base/text.h"
+#include "client/folder_writer.h"
 #include "command.h"
 #include "fetch_files.h"
 
@@ -93,7 +94,8 @@ static char *choose_folder(const struct args *args, struct error *error)
     struct stat status;
     char *folder = args->fetch.folder ? memory_copy_text(args->fetch.folder) : default_folder(args->artifact);
     bool is_name = *folder && strcmp(folder, ".") != 0 && strcmp(folder, "..") != 0;
-    if (!args->fetch.folder && (!is_name || lstat(folder, &status) == 0)) {
+    bool is_taken = is_name && lstat(folder, &status) == 0 && !(S_ISDIR(status.st_mode) && folder_writer_has_begun(folder));
+    if (!args->fetch.folder && (!is_name || is_taken)) {
         char text[TEXT_NAME_CHARS];
         fail(error, is_name ? ERROR_ALREADY_EXISTS : ERROR_INVALID_ARGUMENT, "WHICH_FOLDER",
              is_name ? "%s is here already; say where to: tensorcast fetch ARTIFACT DIR"

@@ -23,10 +23,10 @@ def hidden(folder):
     return [path for path in folder.glob(".*") if path.is_file()] if folder.exists() else []
 
 
-def cut_off(cli, fake, reference, out, how, sign=signal.SIGINT):  # noqa: F811
+def cut_off(cli, fake, reference, out, how, sign=signal.SIGINT, folder=None):  # noqa: F811
     """Fetches until the last part of the file is asked for, which does not come, and the rest is on the disk."""
     fake.fault({"delay": 3600}, match={"covers": SIZE - 1}, times=0)
-    process = cli.spawn("fetch", reference, out, "--all", *how)
+    process = cli.spawn("fetch", reference, *([out] if folder is None else folder), "--all", *how)
     assert soon(lambda: sum(path.stat().st_size for path in hidden(out)) >= 32 * MiB, 60), hidden(out)
     process.send_signal(sign)
     process.communicate(timeout=60)
@@ -102,3 +102,15 @@ def test_a_fetch_that_fails_or_is_cut_off_early_leaves_no_folder(daemon, fake, m
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=60)
     assert process.returncode == 130 and not (tmp_path / "out").exists()
+
+
+def test_the_same_command_goes_on_also_where_it_names_no_folder(fake, model, tmp_path, monkeypatch):  # noqa: F811
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    cli = Tensorcast("/tmp/tc-no-daemon.sock")
+    reference = f"{fake.url('web')}/m"
+    left = cut_off(cli, fake, reference, tmp_path / "here/m", ["--standalone"], folder=[])
+    had = left.stat().st_size
+    done = cli.ok("fetch", reference, "--all", "--standalone").out
+    assert (tmp_path / "here/m/model.safetensors").read_bytes() == model and "had come before" in done and had
+    assert cli.run("fetch", reference, "--all", "--standalone").status == "ALREADY_EXISTS"

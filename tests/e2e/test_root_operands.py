@@ -1,4 +1,5 @@
 """What root's commands take from other users: links in the paths they are given, sockets, and files of a HOME that is not root's."""
+import json
 import os
 import shutil
 import subprocess
@@ -167,6 +168,14 @@ def test_a_session_of_another_bucket_or_object_is_not_taken_for_this_one(fake, p
     kept.write_text(session.replace("/b/b/o", "/b/anns/o"))
     assert put(home, "--resume").code == 0
     assert fake.world.bucket("gcs", "b").keys.get("backup")
+
+
+def test_an_upload_that_made_another_object_is_no_success(fake, put, tmp_path):  # noqa: F811
+    (tmp_path / "home").mkdir()
+    other = {"name": "loot", "bucket": "anns", "size": str(20 * MiB), "generation": "7", "crc32c": "AAAAAA=="}
+    fake.fault({"status": 200, "body": json.dumps(other)}, match={"listener": "gcs", "method": "PUT", "header": {"content-range": r"-20971519/"}})
+    failed = put(tmp_path / "home")
+    assert failed.status == "FAILED_PRECONDITION" and "gs://anns/loot" in failed.err, failed
 
 
 def test_an_export_to_a_store_is_not_staged_in_the_home_of_another_user(fake, anns, roots):  # noqa: F811
