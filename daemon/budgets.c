@@ -47,7 +47,7 @@ static void set_descriptor_quotas(struct quota *quota, const struct config *conf
     uint64_t reserve = shared / 8 < MOST_RESERVED_DESCRIPTORS ? shared / 8 : MOST_RESERVED_DESCRIPTORS;
     quota_set_limits(quota, QUOTA_DESCRIPTORS, shared, 0);
     quota_set_reserve(quota, QUOTA_DESCRIPTORS, reserve);
-    quota_set_spared(quota, QUOTA_DESCRIPTORS, smaller(shared / 16, MOST_RESERVED_DESCRIPTORS));
+    quota_set_spared(quota, QUOTA_DESCRIPTORS, smaller(shared / 8, MOST_RESERVED_DESCRIPTORS));
     quota_set_limits(quota, QUOTA_LEASES, shared / 3, 0);
     quota_set_limits(quota, QUOTA_CONNECTIONS, connections, config->server.max_connections_per_uid);
     quota_set_reserve(quota, QUOTA_CONNECTIONS, reserve / 6);

@@ -8,7 +8,8 @@
 enum {
     LOOK_MS = 50,
     RETRY_MS = 300 /* also when nothing has changed: memory that is idle may go by now */,
-    GIVE_UP_MS = 30000
+    GIVE_UP_MS = 30000,
+    TRIES_ALONE = 4
 };
 
 struct descriptor_queue {
@@ -26,7 +27,7 @@ static void serve_next(void *data)
     uint64_t taken = quota_bulk(queue->quota, QUOTA_DESCRIPTORS), now_ns = clock_now_ns();
     if (queue->retrying || !head)
         return;
-    if (taken == queue->seen && now_ns - queue->tried_ns < (uint64_t)RETRY_MS * NS_PER_MS)
+    if (taken && taken == queue->seen && now_ns - queue->tried_ns < (uint64_t)RETRY_MS * NS_PER_MS)
         return;
     queue->first = head->next;
     queue->retrying = head;
@@ -69,7 +70,9 @@ static bool is_in_vain(const struct descriptor_queue *queue, const struct descri
 bool descriptor_queue_wait(struct descriptor_queue *queue, struct descriptor_wait *wait, const struct error *error)
 {
     uint64_t taken = queue->quota ? quota_bulk(queue->quota, QUOTA_DESCRIPTORS) : 0;
-    if (error->kind != ERROR_KIND_DESCRIPTORS_EXCEEDED || !taken || is_in_vain(queue, wait))
+    if (error->kind != ERROR_KIND_DESCRIPTORS_EXCEEDED || !queue->quota || is_in_vain(queue, wait))
+        return false;
+    if (!taken && ++wait->n_alone >= TRIES_ALONE)
         return false;
     bool comes_back = queue->retrying == wait;
     struct descriptor_wait **place = comes_back ? &queue->first : end_of(queue);

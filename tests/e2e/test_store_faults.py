@@ -409,3 +409,16 @@ def test_a_read_that_gets_no_byte_says_of_whom_and_the_log_says_it_once(fake, he
     client.communicate()
     lines = [line for line in daemon.log().splitlines() if "event=load_waiting" in line]
     assert len({line.split("load_id=")[1][:16] for line in lines}) == len(lines) and "stage=read waiting_for=" in lines[0], lines
+
+
+def test_what_a_cancelled_load_has_read_is_counted(fake, store_daemon):
+    placed = one(fake, "gs")
+    fake.fault({"drip": 100_000}, match={"covers": 3 * MiB})
+    daemon = store_daemon(http={"stall_timeout": "30s"})
+    leaving = daemon.cli.spawn("load", placed.reference, "--quiet")
+    assert soon(lambda: daemon.status().get("totals", {}).get("read_bytes", 0) >= MiB), "what a running load has read is not told"
+    leaving.send_signal(signal.SIGINT)
+    assert leaving.wait(20) == 130 and soon(daemon.at_rest)
+    totals = daemon.status()["totals"]
+    assert (totals["loads"], totals["failed"], totals["cancelled"]) == (0, 1, 1) and MiB <= totals["read_bytes"] <= SIZE
+    assert ", 0 failed, 1 cancelled, 0 B delivered, " in daemon.cli.ok("status").out

@@ -124,15 +124,18 @@ static void files_leave_some_for_what_a_load_needs_besides(void **state)
     assert_int_equal(quota_charge_add(&small, 1, &error), -1);
 }
 
-static void nobody_waits_when_no_files_of_others_are_in_the_way(void **state)
+static void what_does_not_fit_alone_fails_soon(void **state)
 {
     struct error error;
-    struct work work = work_of(LIMIT);
+    struct work work = work_of(LIMIT), other = work_of(LIMIT);
     (void)state;
     assert_int_equal(quota_charge_add(&small, 20, &error), 0);
-    assert_int_equal(quota_charge_add(&files, LIMIT, &error), -1);
-    assert_false(descriptor_queue_wait(queue, &work.wait, &error));
+    n_to_end = 1;
+    try_work(&work.wait);
+    loop_run(loop);
+    assert_true(work.order == -1 && work.n_tried == 4);
     assert_int_equal(quota_charge_add(&files, 5, &error), 0);
+    work = other;
     error.kind = ERROR_KIND_METADATA_EXCEEDED;
     assert_false(descriptor_queue_wait(queue, &work.wait, &error));
 }
@@ -171,10 +174,8 @@ static void after_half_a_minute_in_vain_it_fails(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(those_who_wait_are_served_in_order),
-        TEST(files_leave_some_for_what_a_load_needs_besides),
-        TEST(nobody_waits_when_no_files_of_others_are_in_the_way),
-        TEST(who_leaves_is_not_called),
+        TEST(those_who_wait_are_served_in_order),   TEST(files_leave_some_for_what_a_load_needs_besides),
+        TEST(what_does_not_fit_alone_fails_soon),   TEST(who_leaves_is_not_called),
         TEST(after_half_a_minute_in_vain_it_fails),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
