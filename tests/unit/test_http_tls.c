@@ -174,6 +174,9 @@ static void a_folder_of_authorities_is_taken_like_a_file(void **state)
     assert_int_equal(fetch(hashed, "localhost", &error), 0);
     setenv("SSL_CERT_DIR", hashed, 1);
     assert_int_equal(fetch(NULL, "localhost", &error), 0);
+    setenv("SSL_CERT_DIR", "/no/such/folder", 1); /* which is no reason to refuse to start */
+    assert_int_equal(fetch(NULL, "localhost", &error), -1);
+    assert_string_equal(error.reason, "TLS_FAILED");
     unsetenv("SSL_CERT_DIR");
 }
 

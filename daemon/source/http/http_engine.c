@@ -21,14 +21,14 @@ static uint64_t or_default(uint64_t value, uint64_t otherwise)
  * (conda, nix) come after those that only a person sets. */
 static const char *ca_from_environment(void)
 {
-    static const char *const names[] = {"REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "AWS_CA_BUNDLE", "SSL_CERT_FILE",
-                                        "SSL_CERT_DIR"};
+    static const char *const names[] = {"REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "AWS_CA_BUNDLE", "SSL_CERT_FILE"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         const char *path = getenv(names[i]);
         if (path && *path)
             return path;
     }
-    return NULL;
+    const char *folder = getenv("SSL_CERT_DIR"); /* one that is not there counts for nothing, as with OpenSSL */
+    return folder && *folder && access(folder, R_OK) == 0 ? folder : NULL;
 }
 
 static struct http_engine_options fill_in(const struct http_engine_options *given, const char *ca_file)
