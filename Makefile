@@ -227,7 +227,7 @@ limits: ## every limit has a test that goes beyond it
 	@bash tests/limits.sh
 
 house: ## rules of the house that no compiler knows
-	@python3 setup/version.py && python3 tests/house_rules.py
+	@python3 setup/version.py && python3 tests/house_rules.py && python3 tests/reference.py
 
 lint: $(GEN_H) ## clang-format, clang-tidy, cppcheck, shellcheck, ruff
 	@bash tests/lint.sh $(filter-out -Werror,$(CFLAGS))
@@ -243,6 +243,7 @@ version: ## writes what VERSION says to every place that says it
 
 docs: $(B)/tests/golden/test_config_docs $(B)/tests/golden/test_plan_docs
 	for writer in $^; do UPDATE=1 $$writer || exit 1; done
+	@python3 tests/reference.py --write
 
 install: all ## into PREFIX (DESTDIR)
 	DESTDIR='$(DESTDIR)' PREFIX='$(PREFIX)' VERSION='$(VERSION)' bash config/install.sh $(B)
