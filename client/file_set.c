@@ -398,7 +398,8 @@ static int make_regions(struct fetching *fetch, struct error *error)
     struct tc_error cause;
     for (size_t i = 0; i < fetch->n_windows; i++)
         largest = fetch->windows[i].bytes > largest ? fetch->windows[i].bytes : largest;
-    while (fetch->n_regions < fetch->pace.n_windows) {
+    size_t n = fetch->n_windows < fetch->pace.n_windows ? fetch->n_windows : fetch->pace.n_windows;
+    while (fetch->n_regions < n) {
         struct tc_region *region = tc_region_create(largest, &cause);
         if (!region)
             return fail(error, (enum error_code)cause.code, cause.reason, "%s", cause.message);
