@@ -137,10 +137,12 @@ static bool is_over_hard_limit(const struct limits *limits, uint64_t own, uint64
     return limits->limit_per_user && (own > limits->limit_per_user || amount > limits->limit_per_user - own);
 }
 
-static const char *why_not(const struct limits *limits, uint64_t own, uint64_t amount)
+static const char *why_not(const struct limits *limits, uint64_t own, uint64_t amount, bool is_bulk)
 {
     if (is_over_hard_limit(limits, own, amount))
         return "one user may have no more";
+    if (is_bulk && quota_allows(0, limits->limit, limits->taken, own, amount))
+        return "the rest is kept for other users, and for what is not a file";
     return quota_allows(0, limits->limit, limits->taken, own, amount) ? "the rest is kept for other users"
                                                                       : "no more are left";
 }
@@ -152,7 +154,7 @@ static int fail_full(const struct limits *limits, const struct quota_charge *cha
     fail(error, ERROR_RESOURCE_EXHAUSTED, text->reason,
          "user %u has %llu %s and asks for %llu more; all users have %llu of %llu, and %s; %s", (unsigned)charge->uid,
          (unsigned long long)own, text->name, (unsigned long long)amount, (unsigned long long)limits->taken,
-         (unsigned long long)limits->limit, why_not(limits, own, amount), text->remedy);
+         (unsigned long long)limits->limit, why_not(limits, own, amount, charge->is_bulk), text->remedy);
     error_note(error, "uid", "%u", (unsigned)charge->uid);
     return error_note(error, "resource", "%s", text->name);
 }

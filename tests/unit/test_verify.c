@@ -372,7 +372,7 @@ static void a_wrong_tensor_is_named(void **state)
     load->source->wrong_file = 1;
     load->source->wrong_byte = scene.image_bytes[1] - 1;
     load->source->wrong_times = UINT64_MAX;
-    assert_damaged(load, "tensor t.3", "the manifest says");
+    assert_damaged(load, "tensor t.3", "read again from the disk, the same bytes came: the file is damaged");
     load_destroy(load);
     manifest_unref(manifest);
 }
