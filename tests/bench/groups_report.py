@@ -3,7 +3,7 @@ import subprocess
 from statistics import median
 
 import machine
-from report import GB, Goals, by_name, spread
+from report import GB, Goals, by_name, problems, spread
 
 ALONE, SCATTER = "one rank, everything", "scatter copy of the rest"
 GROUP, UNGROUPED = "a group", "no group"
@@ -65,25 +65,22 @@ GOALS = {"four": four_goals, "replicated": replicated_goals, "many": many_goals}
 
 def case_table(title, part):
     lines = [f"### {title}: {part['unique_bytes'] / GB:.2f} GB, {part['needed_bytes'] / GB:.2f} GB wanted by all ranks", "",
-             "| | runs | ready s [spread] | touched s | GB from the disk | GB asked of the kernel | CPU s | daemon's peak MiB | replicas | cores used by others | executor | bytes equal |",
-             "|---|---|---|---|---|---|---|---|---|---|---|---|"]
+             "| | ready s [spread] | touched s | GB from the disk | GB asked of the kernel | CPU s | daemon's peak MiB | replicas |",
+             "|---|---|---|---|---|---|---|---|"]
     for name in (ALONE, SCATTER, UNGROUPED, GROUP):
         found = list(runs(part, name).values())
         if found:
             lines.append("| " + " | ".join(cells(name, found)) + " |")
-    failed = {r["name"]: r["failed"] for r in part["found"] if "failed" in r}
-    return "\n".join([*lines, "", *(f"- {name} could not run: {why}" for name, why in sorted(failed.items())), ""])
+    return "\n".join([*lines, "", *problems(part["found"]), ""])
 
 
 def cells(name, found):
     ready, touched = [r["loaded_s"] for r in found], median(r["touched_s"] for r in found)
     if name == SCATTER:
-        return [name, str(len(found)), spread(ready, 3), f"{touched:.3f}", *["-"] * 8]
-    disk, asked, cpu, peak, others = (median(r[key] for r in found) for key in ("disk_bytes", "asked_bytes", "cpu_s", "peak_bytes", "others"))
-    executors = sorted({report["executor"] for r in found for report in r["reports"]})
-    checks = [r["equal"] for r in found if r.get("equal") is not None]
-    return [name, str(len(found)), spread(ready, 3), f"{touched:.3f}", f"{disk / GB:.2f}", f"{asked / GB:.2f}", f"{cpu:.2f}", f"{peak / MIB:.0f}",
-            str(max(len(r["replicas"]) for r in found)), f"{others:.1f}", "/".join(executors), "-" if not checks else "yes" if all(checks) else "NO"]
+        return [name, spread(ready, 3), f"{touched:.3f}", *["-"] * 5]
+    disk, asked, cpu, peak = (median(r[key] for r in found) for key in ("disk_bytes", "asked_bytes", "cpu_s", "peak_bytes"))
+    return [name, spread(ready, 3), f"{touched:.3f}", f"{disk / GB:.2f}", f"{asked / GB:.2f}", f"{cpu:.2f}", f"{peak / MIB:.0f}",
+            str(max(len(r["replicas"]) for r in found))]
 
 
 def stages_table(parts):

@@ -39,28 +39,29 @@ def row(case_bytes, records, name, runs, ceiling):
     cpu = [r["cpu_s"] / (case_bytes / GB) for r in runs.values() if r.get("cpu_s") is not None]
     disk = [r["disk_bytes"] / GB for r in runs.values() if r.get("disk_bytes") is not None]
     peak = [(r["peak_bytes"] - r["view_bytes"]) / 1048576 for r in runs.values() if r.get("peak_bytes")]
-    memory = "/".join(sorted({r["memory"] for r in runs.values() if r.get("memory")})) or "-"
-    checks = [r["equal"] for r in runs.values() if r.get("equal") is not None]
-    cells = [name, len(runs), f"{median(ready):.3f}", spread(took, 3), f"{case_bytes / GB / median(took):.2f}", f"{median(share):.2f}" if share else "-",
-             f"{median(disk):.2f}" if disk else "-", f"{median(cpu):.3f}" if cpu else "-", f"{max(peak):.0f}" if peak else "-", memory,
-             "-" if not checks else "yes" if all(checks) else "NO"]
-    return "| " + " | ".join(map(str, cells)) + " |"
+    cells = [name, f"{median(ready):.3f}", spread(took, 3), f"{median(share):.2f}" if share else "-", f"{median(disk):.2f}" if disk else "-",
+             f"{median(cpu):.3f}" if cpu else "-", f"{max(peak):.0f}" if peak else "-"]
+    return "| " + " | ".join(cells) + " |"
+
+
+def problems(records):
+    """A line for each contender that could not run, or whose bytes were not those of the files."""
+    return sorted({f"- {r['name']} could not run: {r['failed']}" if "failed" in r else f"- {r['name']}: the bytes are WRONG"
+                   for r in records if "failed" in r or r.get("equal") is False})
 
 
 def case_table(title, case_bytes, records, ceiling):
     named = by_name(records)
     order = sorted(named, key=lambda n: median(r["touched_s"] for r in named[n].values()))
     lines = [f"### {title}: {case_bytes / GB:.2f} GB", "",
-             f"| | runs | ready s | touched s [spread] | GB/s | of {ceiling} | GB from disk | CPU s/GB | daemon MiB over view | pages | bytes equal |",
-             "|---|---|---|---|---|---|---|---|---|---|---|"]
+             f"| | ready s | touched s [spread] | of {ceiling} | GB from disk | CPU s/GB | daemon MiB over view |",
+             "|---|---|---|---|---|---|---|"]
     lines += [row(case_bytes, records, name, named[name], ceiling) for name in order]
-    failed = {r["name"]: r["failed"] for r in records if "failed" in r}
-    lines += ["", *(f"- {name} could not run: {why}" for name, why in sorted(failed.items()))] if failed else []
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, "", *problems(records)]).rstrip() + "\n"
 
 
 class Goals:
-    """Rows of (work, goal, reached, yes or no); a goal whose measurement is missing says so."""
+    """Rows of (work, goal, reached, whether it is met); a goal whose measurement is missing says so and is not met."""
 
     def __init__(self):
         self.rows = []
@@ -73,11 +74,13 @@ class Goals:
 
     def add(self, work, goal, values, unit, holds):
         if not values:
-            self.rows.append((work, goal, "not measured", "-"))
+            self.rows.append((work, goal, "not measured", False))
         else:
             digits = 0 if median(values) >= 100 else 2 if median(values) >= 0.1 else 3
-            self.rows.append((work, goal, spread(values, digits) + unit, "yes" if holds(median(values)) else "**no**"))
+            self.rows.append((work, goal, spread(values, digits) + unit, holds(median(values))))
 
     def table(self):
-        lines = ["| work | goal | reached [spread] | met |", "|---|---|---|---|"]
-        return "\n".join(lines + ["| " + " | ".join(r) + " |" for r in self.rows]) + "\n"
+        """How many goals are met, and the others."""
+        missed = [f"| {work} | {goal} | {reached} |" for work, goal, reached, met in self.rows if not met]
+        lines = [f"{len(self.rows) - len(missed)} of {len(self.rows)} goals are met.", ""]
+        return "\n".join([*lines, *(["| not met | goal | reached [spread] |", "|---|---|---|", *missed, ""] if missed else [])])
