@@ -1,4 +1,4 @@
-/* What executors and groups do is told under the executor's name; docs/operations.md has every field. */
+/* What executors and groups do is told under the executor's name; docs/log-events.md has every field. */
 #include "load/load_log.h"
 
 #include <stdio.h>
