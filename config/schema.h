@@ -31,14 +31,14 @@ enum config_type {
 struct config_key {
     const char *path; /* "server.socket_path" */
     enum config_type type;
-    size_t offset, size;      /* of its field in struct config, or in the struct of its section */
-    const char *fallback;     /* the default, as it would be written in the file */
-    uint64_t min, max;        /* of numbers */
-    const char *const *names; /* of an enum, ending in NULL */
+    size_t offset, size;        /* of its field in struct config, or in the struct of its section */
+    const char *fallback;       /* the default, as it would be written in the file */
+    uint64_t min, max;          /* of numbers */
+    const char *const *names;   /* of an enum, ending in NULL */
     const char *const *aliases; /* the same in other words, which are taken and never shown; NULL = none */
-    const char *names_prefix; /* may stand before each name; NULL = none */
-    bool may_be_empty;        /* texts and paths */
-    bool reloadable;          /* a SIGHUP can change it */
+    const char *names_prefix;   /* may stand before each name; NULL = none */
+    bool may_be_empty;          /* texts and paths */
+    bool reloadable;            /* a SIGHUP can change it */
     const char *help;
     const char *environment; /* of a store's key that is empty or false: names asked then, see source/environment.h */
     const char *otherwise;   /* of such a text: the default behind these */

@@ -63,8 +63,7 @@ static int open_memory(struct host_memory *memory, unsigned int flags, struct er
     if (memory->fd < 0)
         return fail_errno(error, errno, "creating memory of %" PRIu64 " bytes for a replica", memory->bytes);
     if (ftruncate(memory->fd, (off_t)memory->bytes))
-        fail_errno(error, errno == EINVAL ? ENOMEM : errno,
-                   "sizing a replica's memory to %" PRIu64 " bytes", memory->bytes);
+        fail_errno(error, errno == EINVAL ? ENOMEM : errno, "sizing a replica's memory to %" PRIu64 " bytes", memory->bytes);
     else if (!(memory->address = map_aligned(memory->fd, memory->bytes)))
         fail_errno(error, errno, "mapping %" PRIu64 " bytes of a replica", memory->bytes);
     else
