@@ -65,8 +65,8 @@ GOALS = {"four": four_goals, "replicated": replicated_goals, "many": many_goals}
 
 def case_table(title, part):
     lines = [f"### {title}: {part['unique_bytes'] / GB:.2f} GB, {part['needed_bytes'] / GB:.2f} GB wanted by all ranks", "",
-             "| | ready s [spread] | touched s | GB from the disk | GB asked of the kernel | CPU s | daemon's peak MiB | replicas |",
-             "|---|---|---|---|---|---|---|---|"]
+             "| | ready s [spread] | touched s | GB from the disk | GB asked of the kernel | CPU s | daemon's peak MiB |",
+             "|---|---|---|---|---|---|---|"]
     for name in (ALONE, SCATTER, UNGROUPED, GROUP):
         found = list(runs(part, name).values())
         if found:
@@ -77,29 +77,9 @@ def case_table(title, part):
 def cells(name, found):
     ready, touched = [r["loaded_s"] for r in found], median(r["touched_s"] for r in found)
     if name == SCATTER:
-        return [name, spread(ready, 3), f"{touched:.3f}", *["-"] * 5]
+        return [name, spread(ready, 3), f"{touched:.3f}", *["-"] * 4]
     disk, asked, cpu, peak = (median(r[key] for r in found) for key in ("disk_bytes", "asked_bytes", "cpu_s", "peak_bytes"))
-    return [name, spread(ready, 3), f"{touched:.3f}", f"{disk / GB:.2f}", f"{asked / GB:.2f}", f"{cpu:.2f}", f"{peak / MIB:.0f}",
-            str(max(len(r["replicas"]) for r in found))]
-
-
-def stages_table(parts):
-    """Where the time of a group of many tensors goes; of each stage the rank that took longest."""
-    lines = ["### Eight ranks of many tensors: milliseconds in the daemon, the longest of the ranks", "",
-             "| | tensors | resolve | wait for the others | plan, own and joint | execute | total | overhead, least | overhead, most | client, until ready |",
-             "|---|---|---|---|---|---|---|---|---|---|"]
-    for title, part in parts.items():
-        for name in (GROUP, UNGROUPED):
-            found = list(runs(part, name).values())
-            if not found:
-                continue
-            stages = [[max(report["ms"][key] for report in r["reports"]) for r in found] for key in ("resolve", "plan", "execute", "total")]
-            waits = [max(report.get("collective", {}).get("assemble_ms", 0) for report in r["reports"]) for r in found]
-            least, most = ([overheads_ms(r)[which] for r in found] for which in (0, -1))
-            numbers = [stages[0], waits, *stages[1:], least, most, [r["loaded_s"] * 1e3 for r in found]]
-            words = [f"{title.rpartition(', ')[0].partition(', ')[2]}, {name}", str(part["tensors"]), *(f"{median(n):.1f}" for n in numbers)]
-            lines.append("| " + " | ".join(words) + " |")
-    return "\n".join([*lines, ""])
+    return [name, spread(ready, 3), f"{touched:.3f}", f"{disk / GB:.2f}", f"{asked / GB:.2f}", f"{cpu:.2f}", f"{peak / MIB:.0f}"]
 
 
 def text(records, build, packages):
@@ -109,6 +89,5 @@ def text(records, build, packages):
     for title, part in records.items():
         GOALS[part["kind"]](g, title, part)
         tables.append(case_table(title, part))
-    many = {title: part for title, part in records.items() if part["kind"] == "many"}
     return "\n".join([f"Measured on {', '.join(dates)} with `bash tests/bench/run.sh build --groups`: {machine.describe()}; {version}; {packages}. "
-                      f"{' or '.join(rounds)} interleaved rounds.", "", g.table(), *tables, *([stages_table(many)] if many else [])]).rstrip() + "\n"
+                      f"{' or '.join(rounds)} interleaved rounds.", "", g.table(), *tables]).rstrip() + "\n"

@@ -37,10 +37,8 @@ def row(case_bytes, records, name, runs, ceiling):
     took, ready = ([r[key] for r in runs.values()] for key in ("touched_s", "loaded_s"))
     share = ratio(records, ceiling, name)
     cpu = [r["cpu_s"] / (case_bytes / GB) for r in runs.values() if r.get("cpu_s") is not None]
-    disk = [r["disk_bytes"] / GB for r in runs.values() if r.get("disk_bytes") is not None]
-    peak = [(r["peak_bytes"] - r["view_bytes"]) / 1048576 for r in runs.values() if r.get("peak_bytes")]
-    cells = [name, f"{median(ready):.3f}", spread(took, 3), f"{median(share):.2f}" if share else "-", f"{median(disk):.2f}" if disk else "-",
-             f"{median(cpu):.3f}" if cpu else "-", f"{max(peak):.0f}" if peak else "-"]
+    cells = [name, f"{median(ready):.3f}", spread(took, 3), f"{median(share):.2f}" if share else "-",
+             f"{median(cpu):.3f}" if cpu else "-"]
     return "| " + " | ".join(cells) + " |"
 
 
@@ -54,8 +52,7 @@ def case_table(title, case_bytes, records, ceiling):
     named = by_name(records)
     order = sorted(named, key=lambda n: median(r["touched_s"] for r in named[n].values()))
     lines = [f"### {title}: {case_bytes / GB:.2f} GB", "",
-             f"| | ready s | touched s [spread] | of {ceiling} | GB from disk | CPU s/GB | daemon MiB over view |",
-             "|---|---|---|---|---|---|---|"]
+             f"| | ready s | touched s [spread] | of {ceiling} | CPU s/GB |", "|---|---|---|---|---|"]
     lines += [row(case_bytes, records, name, named[name], ceiling) for name in order]
     return "\n".join([*lines, "", *problems(records)]).rstrip() + "\n"
 
