@@ -25,24 +25,31 @@ static const char markdown_head[] =
     "\n"
     "<!-- Written by `make docs` from config/schema.c; edit that. -->\n"
     "\n"
-    "`tensorcastd -c store_daemon_config.yaml` reads one YAML mapping; without `-c` it is\n"
-    "`/etc/tensorcast/store_daemon_config.yaml` when that is there, else every default counts; `--user` has other defaults\n"
-    "([operations.md](operations.md#without-root)). Every key may be left out; an empty file is a "
-    "good\n"
-    "configuration. `--check-config` reads the file, reports the first mistake with file, line, column and key, and starts\n"
-    "nothing. `--print-config` prints every key with its effective value, as YAML that prints the same again.\n"
+    "This page lists every key of the daemon's configuration: default, range, whether a reload changes it, and what it "
+    "does.\n"
     "\n"
+    "```yaml\n"
+    "sources: {disk: {trusted_roots: [/models]}}\n"
+    "memory: {host_budget: 64GiB}\n"
+    "```\n"
+    "\n"
+    "```\n"
+    "tensorcastd -c FILE --check-config     # the first mistake with file, line, column and key; starts nothing\n"
+    "tensorcastd -c FILE --print-config     # every key with its effective value, as YAML that prints the same again\n"
+    "```\n"
+    "\n"
+    "- `-c` names one YAML mapping, else `/etc/tensorcast/store_daemon_config.yaml` if it exists. Every key may be left "
+    "out. "
+    "`--user` has other defaults ([operations.md](operations.md#without-root)).\n"
     "- **Sizes** are a number and a unit: `4096`, `64MiB`, `8GB`, `1.5GiB`. All units are powers of 1024 in both spellings, "
-    "upper\n"
-    "  or lower case; `_` may separate digits.\n"
+    "upper or lower case. `_` may separate digits.\n"
     "- **Durations** carry a unit, `ms`, `s`, `m` or `h`: `250ms`, `1.5s`, `10m`. Only `0` may stand alone.\n"
-    "- **Zero is zero**, never \"the default\". What means \"choose for me\" is written `auto`, or says so below.\n"
-    "- Unknown keys, keys given twice, values of the wrong kind or out of range, anchors, aliases, tags, tabs as "
-    "indentation and\n"
-    "  a second document are refused.\n"
-    "- `SIGHUP` reads the file again. Keys marked **reload** take effect; changes of others are named in the log and wait "
-    "for a\n"
-    "  restart. A file with a mistake changes nothing.\n";
+    "- **Zero is zero**, never \"the default\". `auto` means \"choose for me\"; other such values say so below.\n"
+    "- These are refused: unknown keys, keys given twice, values of the wrong kind or out of range, anchors, aliases, tags, "
+    "tabs "
+    "as indentation, a second document.\n"
+    "- `SIGHUP` reads the file again. Keys marked **reload** take effect. The log names changes of others, which wait for a "
+    "restart. A file with a mistake changes nothing.\n";
 
 void config_print_markdown(FILE *out)
 {
@@ -51,11 +58,11 @@ void config_print_markdown(FILE *out)
     for (size_t i = 0; i < schema_n_keys; i++) {
         const struct config_key *key = &schema_keys[i];
         if (begins_section(i))
-            fprintf(out, "\n## `%.*s`\n\n| key | default | takes | reload | what it does |\n|---|---|---|---|---|\n",
+            fprintf(out, "\n## `%.*s`\n\n|key|default|takes|reload|what it does|\n|---|---|---|---|---|\n",
                     section_chars(key), key->path);
-        fprintf(out, "| `%s` | `", schema_last_name(key));
+        fprintf(out, "|`%s`|`", schema_last_name(key));
         config_value_print_default(key, out);
-        fprintf(out, "` | %s | %s | %s |\n", config_value_expected(key, expected), key->reloadable ? "yes" : "", key->help);
+        fprintf(out, "`|%s|%s|%s|\n", config_value_expected(key, expected), key->reloadable ? "yes" : "", key->help);
     }
 }
 

@@ -32,20 +32,20 @@ static_assert(VERIFY_AUTO == 0 && VERIFY_REQUIRED == 1 && VERIFY_NONE == 2, "ord
 /* clang-format off */
 static const struct config_key keys_before_stores[] = {
     {"server.socket_path", CONFIG_SOCKET_PATH, FIELD(server.socket_path), .fallback = "/run/tensorcast/daemon.sock",
-     .help = "Unix socket of the gRPC service. Clients find it by argument, by TENSORCAST_SOCKET, here, or "
-             "in $XDG_RUNTIME_DIR/tensorcast (--user)."},
+     .help = "Unix socket of the gRPC service. Clients look at their argument, at TENSORCAST_SOCKET, here, then in "
+             "$XDG_RUNTIME_DIR/tensorcast (--user)."},
     {"server.handoff_socket_path", CONFIG_SOCKET_PATH, FIELD(server.handoff_socket_path), .fallback = "",
      .may_be_empty = true,
-     .help = "Unix socket that hands out file descriptors. Empty: server.socket_path with .sock replaced by .handoff."},
+     .help = "Unix socket that hands out file descriptors. Empty: server.socket_path with .handoff instead of .sock."},
     {"server.socket_mode", CONFIG_MODE, FIELD(server.socket_mode), .fallback = "0660", .max = 0777,
-     .help = "Permissions of both sockets, in octal. Who may connect may read everything under the trusted roots."},
+     .help = "Permissions of both sockets, in octal. Every user who may connect may read everything below the trusted roots."},
     {"server.socket_group", CONFIG_TEXT, FIELD(server.socket_group), .fallback = "", .may_be_empty = true,
      .help = "Group that owns both sockets. Empty: the daemon's own."},
     {"server.state_dir", CONFIG_PATH, FIELD(server.state_dir), .fallback = "/var/lib/tensorcast",
-     .help = "Folder for parsed headers and calibration. Losing it costs time, never data."},
+     .help = "Folder for parsed headers, learned costs and the queue of uploads. Losing it costs time, never data."},
     {"server.max_connections_per_uid", CONFIG_INTEGER, FIELD(server.max_connections_per_uid), .fallback = "256",
      .min = 1, .max = 65536, .reloadable = true,
-     .help = "Connections that one user may hold open at a time. Two more are told so, all others are closed at once."},
+     .help = "Connections that one user may have at a time. Two more get an error; further ones are closed at once."},
     {"server.max_message_size", CONFIG_SIZE, FIELD(server.max_message_bytes), .fallback = "32MiB", .min = KIB(4),
      .max = GIB(1),
      .help = "Largest request or answer on the gRPC socket."},
@@ -68,64 +68,63 @@ static const struct config_key keys_before_stores[] = {
      .help = "Temporary memory of all loads together, for reads that cannot land in place."},
     {"memory.extent_cache", CONFIG_SIZE_OR_AUTO, FIELD(memory.extent_cache_bytes), .fallback = "auto", .min = KIB(4),
      .max = LARGEST_SIZE,
-     .help = "Memory for what had to be fetched from an object store and nobody wanted yet, such as other ranks' columns. It is kept "
-             "for two seconds for ranks that come a little later. Less than one request (16MiB): it is thrown away. auto: an "
-             "eighth of the host budget, at most 1GiB. A load of no group with no other beside it uses at most half the staging "
-             "budget and 32MiB for it."},
+     .help = "Memory for bytes from object stores that are wanted only in part, such as the columns of other ranks. They are "
+             "kept for two seconds for these ranks. Less than one request (16MiB): they are thrown away. auto: an eighth of the "
+             "host budget, at most 1GiB. A single load outside a group may use half the staging budget, up to 32MiB."},
     {"memory.replica_idle_ttl", CONFIG_DURATION, FIELD(memory.replica_idle_ttl_ms), .fallback = "10m",
      .max = HOURS_MS(24 * 365),
      .reloadable = true,
-     .help = "How long a replica that nobody uses may stay while memory is free. 0: it is dropped at once."},
+     .help = "How long an unused replica stays while memory is free. 0: it is dropped at once."},
     {"memory.pool_budget", CONFIG_SIZE, FIELD(memory.pool_budget_bytes), .fallback = "0", .max = LARGEST_SIZE,
-     .help = "Memory that is made ready while nothing is loaded, so that the next load need not wait for the kernel to find and "
-             "clear pages. Pieces of the sizes that loads asked for last, the rest by halves. It comes on top of host_budget, and "
-             "goes back when the host runs short. 0: none, so that memory which nobody has asked for stays with the page cache."},
+     .help = "Huge pages to prepare while no load runs, so that the next load need not wait for the kernel to find and clear "
+             "them. It comes on top of host_budget, and goes back when the host runs short. 0: none; the page cache keeps that "
+             "memory."},
     {"memory.locked_pages_budget", CONFIG_SIZE, FIELD(memory.locked_pages_budget_bytes), .fallback = "0", .max = LARGEST_SIZE,
      .reloadable = true,
-     .help = "Pages of files that prewarm with mapped memory may lock in the page cache, until they are released or idle for "
-             "replica_idle_ttl (docs/mapped.md). It comes on top of host_budget. What does not fit is read and not locked. 0: "
-             "none."},
+     .help = "Pages of files that 'prewarm --memory mapped' may lock in the page cache (docs/mapped.md). They stay until they "
+             "are released or idle for replica_idle_ttl. It comes on top of host_budget. Files that do not fit are read and not "
+             "locked. 0: none."},
     {"memory.share_gpu_between_users", CONFIG_BOOL, FIELD(memory.share_gpu_between_users), .fallback = "false", .reloadable = true,
-     .help = "Whether users share replicas in GPU memory. Clients can write into GPU memory, so with true each user must trust the "
-             "others. false: the processes of one user share a replica, and each user has replicas of their own."},
+     .help = "Whether users share replicas in GPU memory. Clients can write to GPU memory, so with true each user must trust the "
+             "others. false: only processes of one user share a replica."},
     {"memory.metadata_budget", CONFIG_SIZE_OR_AUTO, FIELD(memory.metadata_budget_bytes), .fallback = "auto", .min = MIB(16),
      .max = LARGEST_SIZE, .reloadable = true,
-     .help = "Memory for what is not tensors: requests, headers, indexes and plans of all users together. A request that needs more "
+     .help = "Memory other than tensors: requests, headers, indexes and plans of all users together. A request that needs more "
              "than is left is refused. auto: a quarter of the host budget, at least 256MiB and at most 1GiB."},
 
     {"limits.kept_for_others", CONFIG_INTEGER, FIELD(limits.kept_for_others_percent), .fallback = "10", .max = 50,
      .reloadable = true,
-     .help = "Per cent of everything that users share (memory, metadata, connections, leases, descriptors, requests to "
-             "stores) that one user alone leaves to others; two users who want all they can get have equal parts. Root and "
-             "the daemon's own user may take all. 0: one user may take everything."},
+     .help = "Per cent of every shared resource (memory, metadata, connections, leases, descriptors, requests to stores) that "
+             "one user alone leaves to others. Two users who want all get equal parts. Root and the daemon's own user may take "
+             "all. 0: one user may take everything."},
     {"limits.shared_group", CONFIG_TEXT, FIELD(limits.shared_group), .fallback = "", .may_be_empty = true,
      .reloadable = true,
-     .help = "Unix group whose members may join each other's load groups: they have one name space of group ids. Empty: "
-             "nobody shares."},
+     .help = "Unix group whose members share one name space of group ids, so that they can join each other's load groups. Empty: "
+             "no users share."},
 
     {"sources.disk.trusted_roots", CONFIG_ROOTS, FIELD(sources.disk.trusted_roots), .fallback = "/models", .reloadable = true,
-     .help = "Folders that artifacts may be loaded from; symbolic links cannot lead out of them. None may lie inside another. "
-             "An empty list trusts nothing."},
+     .help = "Folders that artifacts may be loaded from. Symbolic links cannot lead out of them. None may lie inside another. An "
+             "empty list trusts nothing."},
     {"sources.disk.immutable_roots", CONFIG_ROOTS, FIELD(sources.disk.immutable_roots), .fallback = "", .reloadable = true,
-     .help = "Folders of which you say that no file below them is ever changed, cut or written again: what really lies there is handed "
-             "out as the file's own pages where a client can take them (docs/mapped.md). A file that is changed all the same "
-             "changes the weights of running clients, and one that is cut ends them by SIGBUS."},
+     .help = "Folders below which no file is ever changed, cut or written again; you vouch for that. Clients get these files' "
+             "own pages where they can take them (docs/mapped.md). If a file changes, the weights of running clients change. If "
+             "it is cut, they end by SIGBUS."},
 
     {"sources.verify", CONFIG_ENUM, FIELD(sources.verify), .fallback = "auto", .names = verify_names, .reloadable = true,
-     .help = "Whether what was read is checked before anybody sees it, against the checksums that the store gives or a manifest "
-             "(docs/manifest.md). auto: whenever there is something to check against. required: a load that cannot be verified in "
+     .help = "Whether bytes are compared with the store's checksums or a manifest before any client sees them "
+             "(docs/manifest.md). auto: whenever there is something to compare with. required: a load that cannot be verified in "
              "full fails. none: never."},
     {"sources.trusted_urls", CONFIG_PREFIXES, FIELD(sources.trusted_urls), .fallback = "",
-     .help = "Beginnings of references, up to a slash or the end of a name: nothing else is loaded from object stores, nor from "
-             "where servers of https:// references redirect to. Empty: everything that the daemon's credentials may read."},
+     .help = "Beginnings of references, up to a slash or the end of a name. Nothing else is loaded from object stores, nor from "
+             "where https:// servers redirect to. Empty: everything that the daemon's credentials may read."},
     {"sources.http.max_connections", CONFIG_INTEGER, FIELD(sources.http.max_connections), .fallback = "64", .min = 1, .max = 1024,
-     .help = "Requests to all object stores that may be in flight at a time. Users and servers share them fairly; one user alone "
-             "gets seven eighths (docs/http.md)."},
+     .help = "Requests in flight to all object stores together. Users and servers share them fairly; one user alone gets seven "
+             "eighths (docs/http.md)."},
     {"sources.http.max_host_connections", CONFIG_INTEGER, FIELD(sources.http.max_host_connections), .fallback = "32", .min = 1,
      .max = 1024,
-     .help = "Requests to one server that may be in flight at a time. How many are worth it is learned and stays below."},
+     .help = "Requests in flight to one server. The daemon learns how many are worth it and stays below."},
     {"sources.http.request_size", CONFIG_SIZE, FIELD(sources.http.request_bytes), .fallback = "16MiB", .min = MIB(1), .max = GIB(1),
-     .help = "What one request of a large read asks for."},
+     .help = "Size of one request of a large read."},
     {"sources.http.max_tries", CONFIG_INTEGER, FIELD(sources.http.max_tries), .fallback = "8", .min = 1, .max = 100,
      .help = "How often one request is tried before the load fails."},
     {"sources.http.connect_timeout", CONFIG_DURATION, FIELD(sources.http.connect_timeout_ms), .fallback = "5s", .min = 1,
@@ -134,36 +133,38 @@ static const struct config_key keys_before_stores[] = {
      .max = HOURS_MS(1), .help = "How long a server may take to begin its answer."},
     {"sources.http.stall_timeout", CONFIG_DURATION, FIELD(sources.http.stall_timeout_ms), .fallback = "5s", .min = 1,
      .max = HOURS_MS(1),
-     .help = "How long an answer may pause. Then the connection is dropped and the rest asked for on another one."},
+     .help = "How long an answer may pause. Then the rest is requested on another connection."},
     {"sources.http.progress_timeout", CONFIG_DURATION, FIELD(sources.http.progress_timeout_ms), .fallback = "2m", .min = 1,
-     .max = HOURS_MS(24), .help = "How long a request may go without a single byte, all its tries and waits together."},
+     .max = HOURS_MS(24),
+     .help = "How long a request may go without a byte, over all its tries and waits."},
     {"sources.http.hedge_after", CONFIG_DURATION, FIELD(sources.http.hedge_after_ms), .fallback = "1500ms", .min = 1,
      .max = HOURS_MS(1),
-     .help = "When a server is slow to begin an answer for this long, the same is asked once more on another connection."},
+     .help = "A request whose answer has not begun after this time is sent again on another connection. The first good answer "
+             "wins."},
     {"sources.http.hedge_percent", CONFIG_INTEGER, FIELD(sources.http.hedge_percent), .fallback = "5", .max = 100,
-     .help = "Of all requests, how many may be asked a second time for being slow. 0: none."},
+     .help = "Largest share of requests, in per cent, that are sent twice because they are slow. 0: none."},
     {"sources.http.ca_file", CONFIG_PATH, FIELD(sources.http.ca_file), .fallback = "", .may_be_empty = true,
      .help = "Certificates that servers must be signed by, a file or a folder. Empty: for s3:// AWS_CA_BUNDLE and the profile's "
              "ca_bundle, then for all REQUESTS_CA_BUNDLE, CURL_CA_BUNDLE, AWS_CA_BUNDLE, SSL_CERT_FILE, SSL_CERT_DIR, then the "
              "system's."},
     {"sources.http.allow_plain", CONFIG_BOOL, FIELD(sources.http.allow_plain), .fallback = "false",
-     .help = "Lets http:// be used to other hosts than this one. What arrives that way may have been changed on the way."},
+     .help = "Allows http:// to other hosts than this one. Bytes that arrive that way may have been changed on the way."},
 };
 
 static const struct config_key keys_after_stores[] = {
     {"activations.roots", CONFIG_ROOTS, FIELD(activations.roots), .fallback = "", .reloadable = true,
-     .help = "Folders that stores of activations may be written below (docs/activations.md); symbolic links cannot lead out of them. "
-             "The daemon writes nowhere else, and for its own user and root alone. An empty list: none are written. With --user: "
-             "your home."},
+     .help = "Folders below which activation stores may be written (docs/activations.md). Symbolic links cannot lead out of "
+             "them. The daemon writes nowhere else, and for its own user and root alone. An empty list: none. With --user: your "
+             "home."},
     {"activations.disk_quota", CONFIG_SIZE, FIELD(activations.disk_quota_bytes), .fallback = "0", .max = LARGEST_SIZE,
      .reloadable = true,
-     .help = "What all stores that this daemon has written may take on the disk together. A sample that has no room waits, then it is "
-             "refused. 0: no limit but the disk's."},
+     .help = "Disk space for all stores that this daemon has written. A sample without room waits, then it is refused. 0: the "
+             "disk is the limit."},
     {"activations.quota_timeout", CONFIG_DURATION, FIELD(activations.quota_timeout_ms), .fallback = "30s", .max = HOURS_MS(24),
      .reloadable = true, .help = "How long a sample waits for room before it is refused."},
     {"uploads.prefixes", CONFIG_PREFIXES, FIELD(uploads.prefixes), .fallback = "", .reloadable = true,
-     .help = "Beginnings of references below which alone the daemon uploads (docs/uploads.md): gs:// and s3://, up to a slash or the "
-             "end of a name. An empty list: wherever sources.trusted_urls and its credentials allow."},
+     .help = "Beginnings of gs:// and s3:// references, up to a slash or the end of a name, below which the daemon uploads "
+             "(docs/uploads.md). An empty list: wherever sources.trusted_urls and its credentials allow."},
 
     {"devices.plugin_folder", CONFIG_PATH, FIELD(devices.plugin_folder), .fallback = "", .may_be_empty = true,
      .help = "Folder of tensorcast-cuda.so. Empty: plugins beside tensorcastd, then ../lib/tensorcast/plugins."},
@@ -172,30 +173,30 @@ static const struct config_key keys_after_stores[] = {
      .help = "Memory for replicas and loads in flight on each GPU. auto: nine tenths of what it has."},
 
     {"engine.io_threads", CONFIG_INTEGER, FIELD(engine.io_threads), .fallback = "0", .max = 64,
-     .help = "Threads that read and copy, for each device or mount that is read from. 0: two for each core, at least 4 and at most 8, "
-             "then one for each core, at most 16."},
+     .help = "Threads that read and copy, for each device or mount. 0: two for each core from 4 to 8 threads, beyond that one "
+             "for each core, at most 16."},
     {"engine.collective_transport", CONFIG_ENUM, FIELD(engine.collective_transport), .fallback = "auto",
      .names = transport_names, .reloadable = true,
-     .help = "What carries bytes between the ranks of a group. auto: the quickest of those that this build and host have. A "
-             "transport that is not there, or cannot serve a group, refuses the collective."},
+     .help = "How bytes travel between the ranks of a group. auto: the quickest that this build and host have. A transport that "
+             "is missing, or cannot serve a group, refuses the collective."},
     {"engine.materialization_strategy.enable_local_batched_disk_load", CONFIG_BOOL, STRATEGY(enable_local_batched_disk_load),
      .fallback = "true", .reloadable = true,
-     .help = "Lets the local batched executor be chosen: whole extents in file order, equal slices read once."},
+     .help = "Allows the executor tensor_batched_local: whole extents in file order, equal slices read once."},
     {"engine.materialization_strategy.enable_tensor_aware_mapped_executor", CONFIG_BOOL,
      STRATEGY(enable_tensor_aware_mapped_executor), .fallback = "true", .reloadable = true,
-     .help = "Accepted, and changes nothing: loads into memory of the client (docs/into.md) are planned as all others are."},
+     .help = "Accepted without effect: loads into memory of the client (docs/into.md) are planned like all others."},
     {"engine.materialization_strategy.allow_mixed_execution", CONFIG_BOOL, STRATEGY(allow_mixed_execution),
      .fallback = "true",
      .reloadable = true,
-     .help = "Lets one load be split between an executor and, for what it cannot cover, the generic byte-range executor."},
+     .help = "Allows to split a load between an executor and generic_byte_range, for the bytes that the executor cannot cover."},
     {"engine.materialization_strategy.enable_owner_file_collective", CONFIG_BOOL, STRATEGY(enable_owner_file_collective),
      .fallback = "false", .reloadable = true,
-     .help = "Lets the owner-file collective executor be chosen for groups that load together: what several ranks need is read "
-             "once."},
+     .help = "Allows the executor owner_file_collective for groups that load together: bytes that several ranks need are read "
+             "once (docs/groups.md)."},
     {"engine.materialization_strategy.executor_preference", CONFIG_ENUM, STRATEGY(executor_preference), .fallback = "AUTO",
      .names = executor_preference_names, .aliases = executor_option_names, .names_prefix = "MATERIALIZATION_STRATEGY_EXECUTOR_PREFERENCE_", .reloadable = true,
-     .help = "Executor for requests that name none. AUTO: the cheapest that is eligible. TENSOR_AWARE_LOCAL is tensor_batched_local, as "
-             "options and reports call it, and may be written so."},
+     .help = "Executor for requests that name none. AUTO: the cheapest that is eligible. TENSOR_AWARE_LOCAL is "
+             "tensor_batched_local; both spellings are accepted."},
     {"engine.materialization_strategy.owner_file_collective_peak_bytes_budget", CONFIG_SIZE,
      STRATEGY(owner_file_collective_peak_bytes_budget), .fallback = "8GB", .max = LARGEST_SIZE, .reloadable = true,
      .help = "Temporary memory that a collective load may take at its peak."},
@@ -205,7 +206,7 @@ static const struct config_key keys_after_stores[] = {
      .help = "Bytes that an owner reads and passes on in one batch. Less than 2MiB counts as 2MiB."},
     {"engine.materialization_strategy.owner_file_collective_dim1_staging_bytes", CONFIG_SIZE,
      STRATEGY(owner_file_collective_dim1_staging_bytes), .fallback = "256MB", .max = LARGEST_SIZE, .reloadable = true,
-     .help = "Of a batch, bytes of tensors that are split on an inner dimension. Less than 2MiB counts as 2MiB."},
+     .help = "Share of a batch for tensors that are split on an inner dimension. Less than 2MiB counts as 2MiB."},
     {"engine.materialization_strategy.owner_file_collective_max_inflight_batches", CONFIG_INTEGER,
      STRATEGY(owner_file_collective_max_inflight_batches), .fallback = "1", .max = 1024, .reloadable = true,
      .help = "Batches that may be in flight at a time. 0 counts as 1."},
@@ -224,24 +225,22 @@ static const struct config_key keys_after_stores[] = {
              "fails if it requires the collective."},
     {"engine.materialization_strategy.owner_file_collective_allow_mixed_residual", CONFIG_BOOL,
      STRATEGY(owner_file_collective_allow_mixed_residual), .fallback = "false", .reloadable = true,
-     .help = "Lets a collective leave what it cannot put into batches to be read beside them: tensors of which ranks want patterns "
-             "that do not line up."},
+     .help = "Allows a collective to read tensors beside its batches if the patterns that ranks want of them do not line up."},
     {"engine.materialization_strategy.owner_file_collective_planner_cache_entries", CONFIG_INTEGER,
      STRATEGY(owner_file_collective_planner_cache_entries), .fallback = "256", .max = 1000000, .reloadable = true,
      .help = "Collective plans that are kept for the next load of the same group. 0: none."},
     {"engine.materialization_strategy.cost_gate", CONFIG_ENUM, STRATEGY(cost_gate), .fallback = "time", .names = gate_names,
      .reloadable = true,
-     .help = "What AUTO compares: the estimated time, or the bytes asked of the source."},
+     .help = "What AUTO compares: the estimated time, or the bytes requested from the source."},
     {"engine.materialization_strategy.remote_fine_slices", CONFIG_BOOL, STRATEGY(remote_fine_slices), .fallback = "false",
      .reloadable = true,
-     .help = "Asks object stores for every slice by itself, in as many requests as it has rows, as old loaders did. For "
-             "comparison and for going back only."},
+     .help = "Requests every slice from object stores by itself, with one request per row, as old loaders did. For comparison "
+             "only."},
 
     {"prewarm", CONFIG_PREWARMS, FIELD(prewarm.texts), .fallback = "", .reloadable = true,
-     .help = "What is loaded after the start and after each reload, so that it is in memory before anybody asks: artifact (a "
-             "reference, or an absolute path); tp_size and tp_rank, the part of one tensor-parallel rank by the usual names, or "
-             "tp_size alone, the parts of all ranks; tensors, names or patterns; pin, so that it stays until the entry leaves this "
-             "list. What cannot be loaded is logged and stops nothing."},
+     .help = "Artifacts to load after the start and after each reload. Each entry has: artifact (a reference or an absolute "
+             "path); tp_size and tp_rank for one tensor-parallel rank, or tp_size alone for all ranks; tensors (names or "
+             "patterns); pin, to keep it until the entry leaves this list. A failure is logged and stops nothing."},
 };
 /* clang-format on */
 

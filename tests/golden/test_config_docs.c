@@ -54,7 +54,7 @@ static void every_key_stands_under_the_section_that_it_is_in(void **state)
     for (size_t i = 0; i < schema_n_keys; i++) {
         const char *name = schema_last_name(&schema_keys[i]);
         snprintf(heading, sizeof heading, "\n## `%.*s`\n", (int)(name - schema_keys[i].path - 1), schema_keys[i].path);
-        snprintf(row, sizeof row, "\n| `%s` |", name);
+        snprintf(row, sizeof row, "\n|`%s`|", name);
         const char *section = strstr(markdown, heading), *end = section ? strstr(section + 1, "\n## ") : NULL;
         const char *found = section ? strstr(section, row) : NULL;
         if (!found || (end && found > end))
