@@ -7,7 +7,8 @@
 #     --cold --hot --mapped --into       one way of loads (ways_bench.py)
 #     --vllm                             tests/vllm/bench.py
 #
-# KIND --help lists the options of its script. Without --write and --quick the table goes into docs/performance-tables.md.
+# KIND --help lists the options of its script. Without --write and --quick the table goes into docs/performance-tables.md, and
+# charts of the tables into docs/performance.svg.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 usage() { sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' tests/bench/run.sh; } # before the environments are installed
@@ -49,7 +50,10 @@ case "${1:-}" in
 esac
 case " $* " in
   *" --write "* | *" --quick "* | *" --help "*) ;;
-  *) set -- "$@" --write docs/performance-tables.md ;;
+  *)
+    set -- "$@" --write docs/performance-tables.md
+    trap 'rm -rf "$copy"; "$python" tests/bench/charts.py' EXIT
+    ;;
 esac
 unset TENSORCAST_SOCKET PYTHONDONTWRITEBYTECODE
 PYTHONPATH=$build/bench/python "$python" "tests/bench/$script" "$build" "$@"
