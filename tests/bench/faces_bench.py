@@ -166,9 +166,7 @@ def ratios(found, case, way):
 def goals(found, size):
     g = Goals()
     for way in (PATCHED, REFERENCE):
-        g.at_most(f"from_pretrained, hot, {way}", 0.6, ratios(found, "one process, hot", way), "x")
         cold = [r for r in found if (r["case"], r["way"]) == ("two ranks, cold", way) and "failed" not in r]
-        g.at_most(f"two ranks, cold, {way}", 0.6, ratios(found, "two ranks, cold", way), "x")
         g.at_most(f"two ranks, cold, {way}: bytes the daemon read / checkpoint", 1.02, [r["asked_bytes"] / size for r in cold], "x")
     return g
 
