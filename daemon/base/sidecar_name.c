@@ -16,6 +16,7 @@ static const char *const whole_names[] = {"LICENSE", "NOTICE"};
 #define INDEX_ENDING ".index.json"
 #define TOPOLOGY_NAME "topology.json"
 #define TENSORS_ENDING ".safetensors"
+#define PICKLED_TENSORS "pytorch_model.bin"
 
 const char *const sidecar_well_known_names[] = {"config.json",
                                                 "generation_config.json",
@@ -59,7 +60,7 @@ bool sidecar_name_is_tensors(const char *name)
 {
     size_t length = strlen(name);
     return length <= SIDECAR_MAX_NAME_BYTES && text_is_plain_name(name, length) &&
-           text_ends_with(name, length, TENSORS_ENDING);
+           (text_ends_with(name, length, TENSORS_ENDING) || strcmp(name, PICKLED_TENSORS) == 0);
 }
 
 uint64_t sidecar_max_bytes(const char *name)

@@ -19,7 +19,8 @@ enum {
 bool sidecar_name_is_valid(const char *name);
 /* An index of tensor files: no sidecar, and served only to clients that ask for it by name. */
 bool sidecar_name_is_index(const char *name);
-/* A file of tensors: no sidecar, and its bytes come another way, but clients may ask whether it is there. */
+/* A file of tensors, or pytorch_model.bin: no sidecar, and its bytes come another way or not at all, but clients may ask whether
+ * it is there. */
 bool sidecar_name_is_tensors(const char *name);
 uint64_t sidecar_max_bytes(const char *name);
 

@@ -37,6 +37,11 @@ def index_of_files_that_are_gone(folder):
         path.unlink()
 
 
+def index_of_files_that_are_partly_gone(folder):
+    file_beside_shards(folder)
+    max(folder.glob("model-*")).unlink()
+
+
 def half_in_shards_beside_whole(folder):
     llama(1).save_pretrained(folder)
     llama(2).bfloat16().save_pretrained(folder, variant="bf16", max_shard_size=SHARDS)
@@ -79,6 +84,7 @@ def adapter_in_a_folder_of_shards(folder):
 
 
 CASES = {"file beside shards": (file_beside_shards, {}), "index of files that are gone": (index_of_files_that_are_gone, {}),
+         "index of files that are partly gone": (index_of_files_that_are_partly_gone, {}),
          "half in shards": (half_in_shards_beside_whole, {"variant": "bf16"}), "whole beside half in shards": (half_in_shards_beside_whole, {}),
          "half beside shards": (half_beside_shards, {"variant": "bf16"}), "shards beside half": (half_beside_shards, {}),
          "norm in every shard": (norm_in_every_shard, {}), "shards in a folder below": (shards_in_a_folder_below, {}),
@@ -94,3 +100,10 @@ for case, (make, options) in CASES.items():
     want = AutoModelForCausalLM.from_pretrained(folder, **options).state_dict()
     got = from_pretrained(AutoModelForCausalLM, folder, **options).state_dict()
     print(json.dumps({"question": case, "want": models.digest(want), "got": models.digest(got)}), flush=True)
+folder = root / "pickled"
+llama(1).save_pretrained(folder, variant="fp16")  # which no program reads that does not ask for it
+torch.save(llama(2).state_dict(), folder / "pytorch_model.bin")
+try:
+    from_pretrained(AutoModelForCausalLM, folder)
+except ValueError as error:
+    print(json.dumps({"question": "pickled", "error": str(error)}), flush=True)

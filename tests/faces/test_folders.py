@@ -15,3 +15,7 @@ def answers(models, start):
 @pytest.mark.parametrize("case", CASES)
 def test_a_model_by_reference_is_the_one_that_transformers_reads(answers, case):
     assert answers[case]["got"] == answers[case]["want"]
+
+
+def test_weights_that_transformers_reads_from_a_pickle_are_not_replaced_by_others(answers):
+    assert "transformers reads pytorch_model.bin there" in answers["pickled"]["error"]

@@ -92,11 +92,21 @@ static void an_index_of_tensor_files_is_told_by_its_plain_name(void **state)
     assert_false(sidecar_name_is_index("model.safetensors"));
 }
 
+static void tensors_may_be_pickled(void **state)
+{
+    (void)state;
+    assert_true(sidecar_name_is_tensors("model.fp16.safetensors"));
+    assert_true(sidecar_name_is_tensors("pytorch_model.bin"));
+    assert_false(sidecar_name_is_tensors("../pytorch_model.bin"));
+    assert_false(sidecar_name_is_tensors("training_args.bin"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_models_bring_along_is_a_sidecar),
         cmocka_unit_test(tensors_hidden_files_and_paths_are_none),
+        cmocka_unit_test(tensors_may_be_pickled),
         cmocka_unit_test(a_name_may_have_255_bytes_and_no_more),
         cmocka_unit_test(what_is_tried_unlisted_is_valid_itself),
         cmocka_unit_test(an_index_of_tensor_files_is_told_by_its_plain_name),

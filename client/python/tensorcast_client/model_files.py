@@ -18,6 +18,7 @@ from .redact import shown
 
 HEADER, ADAPTER = "model.safetensors", "adapter_model.safetensors"
 _INDEX = "model.safetensors.index.json"
+_PICKLED = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 _RESOLVED_AT_ONCE = 16
 
 
@@ -72,7 +73,18 @@ def _of_model(source, variant, explicit):
     elif variant is not None or explicit is not None:
         raise errors.invalid(f"{shown(source.reference)} has no {' and no '.join(filter(None, [single, index]))}, which transformers reads "
                              + (f"for variant={variant!r}" if explicit is None else "by its config.json"), "BAD_OPTION")
+    elif not source.variant_json() and not _is_of_boxes(plain):
+        _refuse_pickled(source)
     return {single or HEADER: source}, None
+
+
+def _refuse_pickled(source):
+    """Where transformers would read a file that the daemon does not, other files are other weights."""
+    for name in _PICKLED:
+        if _is_there(source, name):
+            raise errors.invalid(f"{shown(source.reference)} has no {HEADER} and no {_INDEX}, so transformers reads {name} there, and "
+                                 "tensorcast reads safetensors files alone: convert it, or name the safetensors file that you mean",
+                                 "BAD_OPTION")
 
 
 def _below(source, name):
@@ -122,9 +134,10 @@ def _has_all_of(folder, files):
     holder = {name: file for file, artifact in files.items() for name in artifact.facts().names}
     try:
         facts = folder.facts()
+        n_names = len(facts.names)
     except errors.TensorcastError:
-        return False  # of the folder the daemon takes other files, or none
-    if len(facts.names) != len(holder):
+        return False  # of the folder the daemon takes other files, or none, or not all are there
+    if n_names != len(holder):
         return False
     for file, artifact in files.items():
         own, there = artifact.facts(), facts.whole_in(file)
