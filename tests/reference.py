@@ -7,7 +7,6 @@ The code tells codes, levels and fields; the tables tell what they mean.  usage:
 import re
 import sys
 from collections import defaultdict
-from pathlib import Path
 
 from house_rules import ROOT, line_of, without_comments
 
