@@ -81,7 +81,6 @@ static int take_list(void *data, ProtobufCMessage *answer, struct arena *arena, 
         struct set_file *file = &set->files[i];
         *file = (struct set_file){copy_text(&set->arena, row->name),
                                   copy_text(&set->arena, row->identity),
-                                  copy_text(&set->arena, row->pin),
                                   row->bytes,
                                   {{0}},
                                   0};
@@ -98,21 +97,20 @@ static int take_list(void *data, ProtobufCMessage *answer, struct arena *arena, 
     return 0;
 }
 
-int file_set_list(struct tc_client *client, const char *artifact, enum file_set_kind kind, bool from_store,
-                  const struct tc_options *options, struct file_set *set, struct error *error)
+int file_set_list(struct tc_client *client, const char *artifact, enum file_set_kind kind, const struct tc_options *options,
+                  struct file_set *set, struct error *error)
 {
     Tensorcast__Daemon__V1__FetchSidecarsRequest request = TENSORCAST__DAEMON__V1__FETCH_SIDECARS_REQUEST__INIT;
     const struct rpc_question question = {"FetchSidecars", &request.base, &tensorcast__daemon__v1__sidecar_event__descriptor,
                                           take_list, set};
     const struct wait wait = client_patient_wait(client, options);
     struct arena arena;
-    *set = (struct file_set){.artifact = artifact, .from_store = from_store};
+    *set = (struct file_set){.artifact = artifact};
     arena_init(&set->arena, 0);
     arena_init(&arena, 0);
     request.artifact = artifact;
     request.list_only = true;
     request.kind = (Tensorcast__Daemon__V1__FileKind)kind;
-    request.from_store = from_store;
     request.allow_missing_shards = options && options->allow_missing_shards;
     int failed = rpc_client_ask(client->rpc, &question, &wait, &arena, error);
     arena_fini(&arena);
@@ -237,7 +235,6 @@ static int load_window(struct fetching *fetch, const struct window *window, cons
     files.names = names;
     files.n_names = 1;
     files.identity = file->identity;
-    files.from_store = fetch->set->from_store;
     if (fill_targets(fetch->client, &question, &targets, NULL, error) < 0)
         return -1;
     uint64_t left = arriving.told_bytes < window->bytes ? window->bytes - arriving.told_bytes : 0;
@@ -370,7 +367,7 @@ static int fetch_window(void *data, size_t i, struct error *error)
     return failed ? fail_fetch(fetch, error) : 0;
 }
 
-static void cut_windows(struct fetching *fetch, const bool *left_out)
+static void cut_windows(struct fetching *fetch)
 {
     const struct file_set *set = fetch->set;
     size_t n = 0;
@@ -378,8 +375,6 @@ static void cut_windows(struct fetching *fetch, const bool *left_out)
         n += set->files[f].bytes / fetch->pace.bytes + 1;
     fetch->windows = memory_alloc_array(n + 1, sizeof *fetch->windows);
     for (size_t f = 0; f < set->n_files; f++) {
-        if (left_out && left_out[f])
-            continue;
         uint64_t offset = set->files[f].had_bytes, left = set->files[f].bytes - offset;
         fetch->files[f].put_bytes = offset;
         fetch->total_bytes += left;
@@ -417,12 +412,12 @@ static void drop_sums(struct fetching *fetch)
                 checksum_finish(&fetch->files[f].sums[k]);
 }
 
-static int fetch_all(struct fetching *fetch, const bool *left_out, struct error *error)
+static int fetch_all(struct fetching *fetch, struct error *error)
 {
     bool is_disk = strncmp(fetch->set->artifact, "disk:", strlen("disk:")) == 0;
     fetch->pace = is_disk ? of_disk : fetch->reader ? of_reader : of_store;
     fetch->files = memory_alloc_array(fetch->set->n_files + 1, sizeof *fetch->files);
-    cut_windows(fetch, left_out);
+    cut_windows(fetch);
     int failed = make_regions(fetch, error);
     if (!failed && parallel_run(fetch->n_windows, fetch->pace.n_windows, fetch_window, fetch, error) < 0) {
         failed = -1;
@@ -436,7 +431,7 @@ static int fetch_all(struct fetching *fetch, const bool *left_out, struct error 
     return failed;
 }
 
-int file_set_fetch(struct tc_client *client, const struct file_set *set, const bool *left_out, const struct file_sink *sink,
+int file_set_fetch(struct tc_client *client, const struct file_set *set, const struct file_sink *sink,
                    const struct tc_options *options, struct error *error)
 {
     struct fetching fetch = {.client = client,
@@ -446,11 +441,11 @@ int file_set_fetch(struct tc_client *client, const struct file_set *set, const b
                              .wait = client_wait(options),
                              .lock = PTHREAD_MUTEX_INITIALIZER,
                              .turned = PTHREAD_COND_INITIALIZER};
-    return fetch_all(&fetch, left_out, error);
+    return fetch_all(&fetch, error);
 }
 
-int file_set_read(const struct file_set *set, const bool *left_out, const struct file_reader *reader,
-                  const struct file_sink *sink, const struct tc_options *options, struct error *error)
+int file_set_read(const struct file_set *set, const struct file_reader *reader, const struct file_sink *sink,
+                  const struct tc_options *options, struct error *error)
 {
     struct fetching fetch = {.reader = reader,
                              .set = set,
@@ -459,5 +454,5 @@ int file_set_read(const struct file_set *set, const bool *left_out, const struct
                              .wait = client_wait(options),
                              .lock = PTHREAD_MUTEX_INITIALIZER,
                              .turned = PTHREAD_COND_INITIALIZER};
-    return fetch_all(&fetch, left_out, error);
+    return fetch_all(&fetch, error);
 }

@@ -13,7 +13,7 @@
 
 struct set_file {
     const char *name; /* checked: a plain file name, or one below plain folders */
-    const char *identity, *pin;
+    const char *identity;
     uint64_t bytes;
     struct checksum sums[CHECKSUM_PER_FILE];
     uint64_t
@@ -25,7 +25,6 @@ struct file_set {         /* const once listed */
     struct set_file *files;
     size_t n_files;
     const char *identity; /* of all of them; changes when one does */
-    bool from_store;
     uint64_t total_bytes;
     const char **notes; /* what was left out, for people */
     size_t n_notes;
@@ -34,10 +33,9 @@ struct file_set {         /* const once listed */
 
 enum file_set_kind { FILE_SET_SIDECARS, FILE_SET_TENSORS, FILE_SET_ALL }; /* as on the wire */
 
-/* from_store: of hf://, what the hub has, also when the daemon finds it in a local cache. Of `options` the time limit, the
- * cancel flag and missing shards count. */
-int file_set_list(struct tc_client *client, const char *artifact, enum file_set_kind kind, bool from_store,
-                  const struct tc_options *options, struct file_set *set, struct error *error);
+/* Of `options` the time limit, the cancel flag and missing shards count. */
+int file_set_list(struct tc_client *client, const char *artifact, enum file_set_kind kind, const struct tc_options *options,
+                  struct file_set *set, struct error *error);
 void file_set_fini(struct file_set *set); /* accepts a zeroed one */
 
 /* Takes the bytes of a file from its beginning to its end. Files come on several threads at once, each on one at a time. */
@@ -58,11 +56,10 @@ struct file_reader {
     void *data;
 };
 
-/* left_out[i]: file i is not fetched; NULL = all are. After an error no begun file is ended. options->progress is called on
- * any thread, on one at a time. */
-int file_set_fetch(struct tc_client *client, const struct file_set *set, const bool *left_out, const struct file_sink *sink,
+/* After an error no begun file is ended. options->progress is called on any thread, on one at a time. */
+int file_set_fetch(struct tc_client *client, const struct file_set *set, const struct file_sink *sink,
                    const struct tc_options *options, struct error *error);
-int file_set_read(const struct file_set *set, const bool *left_out, const struct file_reader *reader,
-                  const struct file_sink *sink, const struct tc_options *options, struct error *error);
+int file_set_read(const struct file_set *set, const struct file_reader *reader, const struct file_sink *sink,
+                  const struct tc_options *options, struct error *error);
 
 #endif

@@ -176,6 +176,8 @@ static int take_line(struct parse *parse, int argc, char **argv)
             status = take_option(parse, 1, (char *[]){"--quiet"}, &(int){0});
         else if (strcmp(word, "-v") == 0)
             status = usage_error(parse->error, "there is no option -v; -V prints the version");
+        else if (strcmp(word, "--hub-cache") == 0)
+            status = usage_error(parse->error, "there is no option --hub-cache: `hf download` fills the hub's cache");
         else if (is_short_option(word))
             status = take_short_option(parse, argc, argv, &at);
         else if (word[1] == '-')

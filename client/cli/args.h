@@ -73,7 +73,7 @@ enum fetch_kind { FETCH_SIDECARS, FETCH_TENSORS, FETCH_ALL };
 
 struct fetch_args {
     const char *folder; /* DIR, of `folder`, too; NULL = not given */
-    bool sidecars, tensors, hub_cache;
+    bool sidecars, tensors;
     int kind; /* enum fetch_kind */
 };
 

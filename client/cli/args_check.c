@@ -165,11 +165,6 @@ static int check_fetch(struct args *args, struct error *error)
     if (fetch->sidecars + fetch->tensors + args->all > 1)
         return wrong(error, "--sidecars, --tensors and --all exclude each other");
     fetch->kind = fetch->tensors ? FETCH_TENSORS : args->all ? FETCH_ALL : FETCH_SIDECARS;
-    if (fetch->hub_cache && fetch->folder)
-        return wrong(error, "--hub-cache says where to; leave out the folder");
-    if (args->export.verify && !fetch->hub_cache)
-        return wrong(error,
-                     "--verify is for what is in the hub's cache already (--hub-cache); what is fetched is verified anyway");
     return 0;
 }
 

@@ -59,7 +59,7 @@ static const char *const examples[COMMAND_COUNT] = {
     [COMMAND_RELEASE] = "tensorcast release /models/llama\ntensorcast release --all",
     [COMMAND_VERIFY] = "tensorcast verify /models/llama\ntensorcast verify gs://bucket/llama --json",
     [COMMAND_FETCH] = "tensorcast fetch hf://org/model ./model --all\n"
-                      "tensorcast fetch hf://org/model --tensors --hub-cache",
+                      "tensorcast fetch gs://bucket/llama /data/llama --tensors",
     [COMMAND_PLAN] = "tensorcast plan /models/llama --compat\n"
                      "tensorcast plan /models/llama --compat --world-size 8 --chunk-bytes 512MiB",
     [COMMAND_MANIFEST] = "tensorcast manifest /models/llama --out /models/llama/model.manifest.json\n"

@@ -194,19 +194,18 @@ int backend_fetch_sidecars(struct backend *backend, const char *folder, const st
     return backend->ops->fetch_sidecars(backend, folder, taker, error);
 }
 
-int backend_list_files(struct backend *backend, enum file_set_kind kind, bool from_store, struct file_set *set,
-                       struct error *error)
+int backend_list_files(struct backend *backend, enum file_set_kind kind, struct file_set *set, struct error *error)
 {
-    int failed = backend->ops->list_files(backend, kind, from_store, set, error);
+    int failed = backend->ops->list_files(backend, kind, set, error);
     for (size_t i = 0; !failed && i < set->n_notes; i++)
         backend_warn(set->notes[i]);
     return failed;
 }
 
-int backend_fetch_files(struct backend *backend, const struct file_set *set, const bool *left_out,
-                        const struct file_sink *sink, struct error *error)
+int backend_fetch_files(struct backend *backend, const struct file_set *set, const struct file_sink *sink,
+                        struct error *error)
 {
-    return backend->ops->fetch_files(backend, set, left_out, sink, error);
+    return backend->ops->fetch_files(backend, set, sink, error);
 }
 
 struct checked *backend_verify(struct backend *backend, bool with_manifest, struct error *error)

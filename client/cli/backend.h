@@ -38,10 +38,9 @@ struct backend_ops {
     int (*fetch_sidecars)(struct backend *backend, const char *folder, const struct sidecar_taker *taker,
                           struct error *error);
     /* The files of the kind that the command line asks for, and their bytes. */
-    int (*list_files)(struct backend *backend, enum file_set_kind kind, bool from_store, struct file_set *set,
-                      struct error *error);
-    int (*fetch_files)(struct backend *backend, const struct file_set *set, const bool *left_out,
-                       const struct file_sink *sink, struct error *error);
+    int (*list_files)(struct backend *backend, enum file_set_kind kind, struct file_set *set, struct error *error);
+    int (*fetch_files)(struct backend *backend, const struct file_set *set, const struct file_sink *sink,
+                       struct error *error);
     struct checked *(*verify)(struct backend *backend, bool with_manifest, struct error *error);
     int (*read_config)(struct backend *backend, const char *artifact, char **json, size_t *length, struct error *error);
     void (*release)(struct backend *backend, struct loaded *loaded);
@@ -86,10 +85,9 @@ int backend_fetch_sidecars(struct backend *backend, const char *folder, const st
                            struct error *error);
 
 /* The list of the artifact's files, then their bytes. Signals only raise a flag meanwhile. */
-int backend_list_files(struct backend *backend, enum file_set_kind kind, bool from_store, struct file_set *set,
-                       struct error *error);
-int backend_fetch_files(struct backend *backend, const struct file_set *set, const bool *left_out,
-                        const struct file_sink *sink, struct error *error);
+int backend_list_files(struct backend *backend, enum file_set_kind kind, struct file_set *set, struct error *error);
+int backend_fetch_files(struct backend *backend, const struct file_set *set, const struct file_sink *sink,
+                        struct error *error);
 
 /* What the command line says of a load; to whom it tells of progress is for the caller. */
 struct tc_options backend_options(const struct backend *backend);

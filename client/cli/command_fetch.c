@@ -49,25 +49,19 @@ static void begin_report(struct fetch_report *report, const struct args *args, c
     free(shown);
 }
 
-static void end_report(struct fetch_report *report, const struct args *args, const char *folder, uint64_t fetched_bytes,
-                       size_t n_damaged)
+static void end_report(struct fetch_report *report, const struct args *args, const char *folder, uint64_t fetched_bytes)
 {
     char size[TEXT_SIZE_CHARS], text[TEXT_NAME_CHARS];
     json_write_close(&report->json, ']');
     json_put_u64(&report->json, "total_bytes", report->total_bytes);
-    if (args->fetch.kind != FETCH_SIDECARS || args->fetch.hub_cache)
+    if (args->fetch.kind != FETCH_SIDECARS)
         json_put_u64(&report->json, "fetched_bytes", fetched_bytes);
-    if (args->export.verify)
-        json_put_u64(&report->json, "damaged_files", n_damaged);
     json_write_close(&report->json, '}');
     if (args->json)
         puts(report->json.text);
     else if (!args->quiet)
         printf("%zu %s%s, %s, in %s\n", report->n_files, report->word, report->n_files == 1 ? "" : "s",
                text_people_bytes(report->total_bytes, size), text_escape(folder, strlen(folder), text));
-    if (n_damaged && !args->json && !args->quiet)
-        printf("%zu %s damaged there and %s fetched again\n", n_damaged, n_damaged == 1 ? "was" : "were",
-               n_damaged == 1 ? "was" : "were");
 }
 
 /* The last part of the reference, of a file without its ending. The caller frees. */
@@ -115,7 +109,7 @@ static int fetch_sidecars(struct backend *backend, const char *folder, struct er
     begin_report(&report, backend->args, folder);
     int status = backend_fetch_sidecars(backend, folder, &taker, error);
     if (status == 0)
-        end_report(&report, backend->args, folder, report.total_bytes, 0);
+        end_report(&report, backend->args, folder, report.total_bytes);
     free(report.json.text);
     return status;
 }
@@ -134,14 +128,13 @@ static int fetch_files(struct backend *backend, const char *folder, struct error
 {
     struct fetched fetched = {0};
     struct fetch_report report;
-    int status =
-        folder ? fetch_into_folder(backend, folder, &fetched, error) : fetch_into_hub_cache(backend, &fetched, error);
+    int status = fetch_into_folder(backend, folder, &fetched, error);
     progress_end(&backend->progress);
     if (status == 0) {
-        begin_report(&report, backend->args, fetched.folder);
+        begin_report(&report, backend->args, folder);
         for (size_t i = 0; i < fetched.set.n_files; i++)
             take_file(&report, fetched.set.files[i].name, fetched.set.files[i].bytes);
-        end_report(&report, backend->args, fetched.folder, fetched.read_bytes, fetched.n_damaged);
+        end_report(&report, backend->args, folder, fetched.read_bytes);
         tell_resumed(&fetched, backend->args);
         free(report.json.text);
     }
@@ -152,8 +145,6 @@ static int fetch_files(struct backend *backend, const char *folder, struct error
 int command_fetch(struct backend *backend, struct error *error)
 {
     const struct args *args = backend->args;
-    if (args->fetch.hub_cache)
-        return fetch_files(backend, NULL, error);
     struct stat before;
     char *folder = choose_folder(args, error);
     if (!folder)

@@ -61,7 +61,7 @@ static void identify_folder(struct making *making, struct digest *digest)
 static int plan_files(struct making *making, struct error *error)
 {
     const struct file_set *set = &making->fetched.set;
-    if (fetch_list(making->backend, false, &making->fetched, error) < 0 || fetch_check_flat(&making->fetched, error) < 0)
+    if (fetch_list(making->backend, &making->fetched, error) < 0 || fetch_check_flat(&making->fetched, error) < 0)
         return -1;
     making->files = memory_alloc_array(set->n_files + 1, sizeof *making->files);
     for (size_t i = 0; i < set->n_files; i++)

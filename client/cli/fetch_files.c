@@ -31,12 +31,11 @@ static int check_hosts(const struct fetched *fetched, struct error *error)
     return 0;
 }
 
-int fetch_list(struct backend *backend, bool from_store, struct fetched *fetched, struct error *error)
+int fetch_list(struct backend *backend, struct fetched *fetched, struct error *error)
 {
     static const enum file_set_kind kinds[] = {
         [FETCH_SIDECARS] = FILE_SET_SIDECARS, [FETCH_TENSORS] = FILE_SET_TENSORS, [FETCH_ALL] = FILE_SET_ALL};
-    int failed = backend_list_files(backend, kinds[backend->args->fetch.kind], from_store, &fetched->set, error);
-    fetched->was_there = memory_alloc_array(fetched->set.n_files + 1, sizeof *fetched->was_there);
+    int failed = backend_list_files(backend, kinds[backend->args->fetch.kind], &fetched->set, error);
     return failed ? failed : check_hosts(fetched, error);
 }
 
@@ -56,15 +55,13 @@ int fetch_check_flat(const struct fetched *fetched, struct error *error)
 int fetch_bytes(struct backend *backend, struct fetched *fetched, const struct file_sink *sink, struct error *error)
 {
     for (size_t i = 0; i < fetched->set.n_files; i++)
-        fetched->read_bytes += fetched->was_there[i] ? 0 : fetched->set.files[i].bytes - fetched->set.files[i].had_bytes;
-    return backend_fetch_files(backend, &fetched->set, fetched->was_there, sink, error);
+        fetched->read_bytes += fetched->set.files[i].bytes - fetched->set.files[i].had_bytes;
+    return backend_fetch_files(backend, &fetched->set, sink, error);
 }
 
 void fetched_fini(struct fetched *fetched)
 {
     file_set_fini(&fetched->set);
-    free(fetched->was_there);
-    free(fetched->folder);
 }
 
 /* --- a folder --- */
@@ -102,13 +99,13 @@ static bool is_worth_keeping(const struct set_file *file)
 }
 
 /* What an earlier run, cut off, has fetched of large files. */
-static int find_begun(struct folder_sink *sink, const bool *was_there, struct error *error)
+static int find_begun(struct folder_sink *sink, struct error *error)
 {
     char key[DIGEST_HEX_CHARS + 1];
     for (size_t i = 0; i < sink->set->n_files; i++) {
         struct set_file *file = &sink->set->files[i];
         struct folder_writer *writer = &sink->writers[i];
-        if (was_there[i] || !is_worth_keeping(file))
+        if (!is_worth_keeping(file))
             continue;
         if (folder_writer_open_at(writer, sink->folder, sink->made->folder_fd, error) < 0)
             return -1;
@@ -166,8 +163,7 @@ static int end_file(void *data, size_t file, struct error *error)
 int fetch_into_folder(struct backend *backend, const char *folder, struct fetched *fetched, struct error *error)
 {
     struct folder_writer made;
-    fetched->folder = memory_copy_text(folder);
-    if (fetch_list(backend, false, fetched, error) < 0)
+    if (fetch_list(backend, fetched, error) < 0)
         return -1;
     if (folder_writer_open(&made, folder, error) < 0) { /* also for no files at all */
         folder_writer_close(&made);
@@ -178,7 +174,7 @@ int fetch_into_folder(struct backend *backend, const char *folder, struct fetche
     for (size_t i = 0; i < n_files; i++)
         sink.writers[i] = (struct folder_writer){.folder_fd = -1, .fd = -1};
     const struct file_sink files = {begin_file, put_bytes, end_file, &sink, read_had, spoil_file};
-    int failed = find_begun(&sink, fetched->was_there, error) < 0 ? -1 : fetch_bytes(backend, fetched, &files, error);
+    int failed = find_begun(&sink, error) < 0 ? -1 : fetch_bytes(backend, fetched, &files, error);
     for (size_t i = 0; i < n_files; i++)
         folder_writer_close(&sink.writers[i]);
     free(sink.writers);

@@ -1,4 +1,4 @@
-/* Files of an artifact, through the daemon, into a folder of the caller's or into the hub's cache. */
+/* Files of an artifact, through the daemon, into a folder. */
 #ifndef CLI_FETCH_FILES_H
 #define CLI_FETCH_FILES_H
 
@@ -7,19 +7,15 @@
 
 struct fetched {
     struct file_set set;
-    bool *was_there;     /* per file: it was complete already and not asked for */
-    size_t n_damaged;    /* with --verify: they were there, and had to be fetched again */
-    uint64_t read_bytes; /* of those that were not there */
-    char *folder;        /* that they are in; owned */
+    uint64_t read_bytes; /* without those that an earlier run had fetched */
 };
 
 /* Lists the files that the command line asks for, and fetches them. To be given to fetched_fini() also after a failure. */
 int fetch_into_folder(struct backend *backend, const char *folder, struct fetched *fetched, struct error *error);
-int fetch_into_hub_cache(struct backend *backend, struct fetched *fetched, struct error *error);
 void fetched_fini(struct fetched *fetched);
 
-/* What both of them do: the list, then the bytes. Signals only raise a flag meanwhile. */
-int fetch_list(struct backend *backend, bool from_store, struct fetched *fetched, struct error *error);
+/* What `folder` does, too: the list, then the bytes. Signals only raise a flag meanwhile. */
+int fetch_list(struct backend *backend, struct fetched *fetched, struct error *error);
 /* UNIMPLEMENTED where a file lies in a folder below. */
 int fetch_check_flat(const struct fetched *fetched, struct error *error);
 int fetch_bytes(struct backend *backend, struct fetched *fetched, const struct file_sink *sink, struct error *error);

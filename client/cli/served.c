@@ -167,27 +167,26 @@ static int served_fetch_sidecars(struct backend *backend, const char *folder, co
     return 0;
 }
 
-static int served_list_files(struct backend *backend, enum file_set_kind kind, bool from_store, struct file_set *set,
-                             struct error *error)
+static int served_list_files(struct backend *backend, enum file_set_kind kind, struct file_set *set, struct error *error)
 {
     struct tc_options options;
     if (served_options(backend, &options, error) < 0)
         return -1;
     options.allow_missing_shards = backend->args->allow_missing_shards;
     interrupt_defer(options.cancel);
-    int failed = file_set_list(served_client(backend), backend->args->artifact, kind, from_store, &options, set, error);
+    int failed = file_set_list(served_client(backend), backend->args->artifact, kind, &options, set, error);
     interrupt_defer(NULL);
     return failed;
 }
 
-static int served_fetch_files(struct backend *backend, const struct file_set *set, const bool *left_out,
-                              const struct file_sink *sink, struct error *error)
+static int served_fetch_files(struct backend *backend, const struct file_set *set, const struct file_sink *sink,
+                              struct error *error)
 {
     struct tc_options options;
     if (served_options(backend, &options, error) < 0)
         return -1;
     interrupt_defer(options.cancel);
-    int failed = file_set_fetch(served_client(backend), set, left_out, sink, &options, error);
+    int failed = file_set_fetch(served_client(backend), set, sink, &options, error);
     interrupt_defer(NULL);
     return failed;
 }

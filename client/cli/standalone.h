@@ -11,9 +11,8 @@ int standalone_source_options(struct backend *backend, struct source_options *op
 /* Where the files that were listed are kept until the backend is closed. */
 struct artifact **standalone_listed(struct backend *backend);
 
-int standalone_list_files(struct backend *backend, enum file_set_kind kind, bool from_store, struct file_set *set,
-                          struct error *error);
-int standalone_fetch_files(struct backend *backend, const struct file_set *set, const bool *left_out,
-                           const struct file_sink *sink, struct error *error);
+int standalone_list_files(struct backend *backend, enum file_set_kind kind, struct file_set *set, struct error *error);
+int standalone_fetch_files(struct backend *backend, const struct file_set *set, const struct file_sink *sink,
+                           struct error *error);
 
 #endif

@@ -27,15 +27,13 @@ static void fill_set(const struct artifact *artifact, struct file_set *set)
         artifact_file_identity(artifact, i, identity);
         *file = (struct set_file){.name = copy_text(&set->arena, source->files[i].name),
                                   .identity = identity,
-                                  .pin = copy_text(&set->arena, source->files[i].pin),
                                   .bytes = source->files[i].size_bytes};
         memcpy(file->sums, source->files[i].checksums, sizeof file->sums);
         set->total_bytes += file->bytes;
     }
 }
 
-int standalone_list_files(struct backend *backend, enum file_set_kind kind, bool from_store, struct file_set *set,
-                          struct error *error)
+int standalone_list_files(struct backend *backend, enum file_set_kind kind, struct file_set *set, struct error *error)
 {
     static const enum artifact_file_kind kinds[] = {[FILE_SET_SIDECARS] = ARTIFACT_FILES_SIDECARS,
                                                     [FILE_SET_TENSORS] = ARTIFACT_FILES_TENSORS,
@@ -43,12 +41,11 @@ int standalone_list_files(struct backend *backend, enum file_set_kind kind, bool
     struct artifact **listed = standalone_listed(backend);
     struct source_options options;
     unsigned flags = RESOLVE_FRESH | (backend->args->allow_missing_shards ? RESOLVE_ALLOW_MISSING_SHARDS : 0);
-    *set = (struct file_set){.artifact = backend->args->artifact, .from_store = from_store};
+    *set = (struct file_set){.artifact = backend->args->artifact};
     arena_init(&set->arena, 0);
     interrupt_defer(NULL);
     if (standalone_source_options(backend, &options, error) < 0)
         return -1;
-    options.from_store = from_store;
     options.cancel = &backend->cancel;
     if (artifact_files_list(backend->args->artifact, &options, NULL, flags, kinds[kind], listed, error) < 0)
         return backend_fail(backend, error);
@@ -78,10 +75,10 @@ static int on_progress(void *data, const char *stage, uint64_t done_bytes, uint6
     return 0;
 }
 
-int standalone_fetch_files(struct backend *backend, const struct file_set *set, const bool *left_out,
-                           const struct file_sink *sink, struct error *error)
+int standalone_fetch_files(struct backend *backend, const struct file_set *set, const struct file_sink *sink,
+                           struct error *error)
 {
     const struct file_reader reader = {read_bytes, READ_BYTES, backend};
     struct tc_options options = {.progress = on_progress, .data = backend};
-    return file_set_read(set, left_out, &reader, sink, &options, error) < 0 ? backend_fail(backend, error) : 0;
+    return file_set_read(set, &reader, sink, &options, error) < 0 ? backend_fail(backend, error) : 0;
 }

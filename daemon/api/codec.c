@@ -92,10 +92,8 @@ int codec_load_request(const Tensorcast__Daemon__V1__LoadRequest *wire, struct a
     }
     if (wire->files) {
         struct file_names *files = arena_alloc(arena, sizeof *files);
-        *files = (struct file_names){.names = (const char *const *)wire->files->names,
-                                     .n = wire->files->n_names,
-                                     .identity = wire->files->identity,
-                                     .from_store = wire->files->from_store};
+        *files = (struct file_names){
+            .names = (const char *const *)wire->files->names, .n = wire->files->n_names, .identity = wire->files->identity};
         request->files = files;
     }
     return decode_view(wire->view, arena, &request->view, error);

@@ -152,7 +152,6 @@ static int open_sidecars(struct api_job *job)
     struct fetch *fetch = (struct fetch *)job;
     const Tensorcast__Daemon__V1__FetchSidecarsRequest *request = fetch->request;
     struct source_options options = job->source;
-    options.from_store = request->from_store;
     if ((size_t)request->kind >= sizeof kinds / sizeof kinds[0] || (request->kind && !request->list_only))
         return fail(&job->error, ERROR_INVALID_ARGUMENT, "FILE_KIND",
                     "there is no such kind of files, or their bytes do not come this way");

@@ -44,11 +44,6 @@ struct digest *digest_create_md5(void)
     return create_if_any(EVP_md5());
 }
 
-struct digest *digest_create_sha1(void)
-{
-    return create_if_any(EVP_sha1());
-}
-
 void digest_add(struct digest *digest, const void *bytes, size_t count)
 {
     if (count && EVP_DigestUpdate(context(digest), bytes, count) != 1)

@@ -7,10 +7,9 @@
 
 enum { DIGEST_BYTES = 32, DIGEST_HEX_CHARS = 64 };
 
-struct digest;                           /* opaque */
-struct digest *digest_create(void);      /* SHA-256 */
-struct digest *digest_create_md5(void);  /* 16 bytes; NULL where libcrypto is built or configured without */
-struct digest *digest_create_sha1(void); /* 20 bytes; the same */
+struct digest;                          /* opaque */
+struct digest *digest_create(void);     /* SHA-256 */
+struct digest *digest_create_md5(void); /* 16 bytes; NULL where libcrypto is built or configured without */
 void digest_add(struct digest *digest, const void *bytes, size_t count);
 void digest_add_u64(struct digest *digest, uint64_t value);    /* little endian */
 void digest_add_text(struct digest *digest, const char *text); /* with its length, so that ("a","b") != ("ab","") */

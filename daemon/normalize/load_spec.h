@@ -84,7 +84,6 @@ struct file_names { /* files of an artifact instead of its tensors */
     const char *const *names;
     size_t n;
     const char *identity; /* of them, "" = any; see FileSet in store_daemon.proto */
-    bool from_store;      /* not from a local copy */
 };
 
 /* The request in this module's own terms; api/codec.c and the command line fill it. Strings are borrowed. */

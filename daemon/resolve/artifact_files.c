@@ -216,12 +216,10 @@ static int open_names(struct source *source, const struct file_names *wanted, st
 int artifact_files_open(const char *reference, const struct source_options *options, const struct file_names *wanted,
                         struct artifact **artifact, struct error *error)
 {
-    struct source_options of_store = *options;
     struct source *source = NULL;
     char text[TEXT_NAME_CHARS];
     *artifact = NULL;
-    of_store.from_store = wanted->from_store;
-    if (open_source(reference, &of_store, &source, error) == 0 && open_names(source, wanted, error) == 0)
+    if (open_source(reference, options, &source, error) == 0 && open_names(source, wanted, error) == 0)
         *artifact = assemble_files(source, error);
     source_unref(source);
     if (!*artifact)

@@ -131,7 +131,6 @@ struct source_options {
     const struct cancel *cancel; /* source.cancel; may be NULL */
     uid_t uid;                   /* source.uid */
     bool for_sidecars;           /* a local copy of the tensors alone does not do */
-    bool from_store;             /* no local copy does, unless nothing may be asked of the store */
 };
 
 /* Opens every file that `wanted` names (see resolve/artifact.c, which decides); file handles stay open until the last

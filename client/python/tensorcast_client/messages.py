@@ -31,7 +31,7 @@ ExecutionTopology = Table(group=(1, "message", CollectiveLoadGroup), source_loca
 Targets = Table(regions=(1, "blobs"), fill_names=(2, "strings"), fill_values=(3, "blobs"), cover_names=(4, "strings"),
                 dtypes=(5, "uints"), ranks=(6, "uints"), dims=(7, "uints"), region_indexes=(8, "uints"), offsets=(9, "uints"),
                 strides=(10, "sints"))
-FileSet = Table(names=(1, "strings"), identity=(2, "string"), from_store=(3, "bool"))
+FileSet = Table(names=(1, "strings"), identity=(2, "string"))
 LoadRequest = Table(artifact=(1, "string"), view=(2, "message", View), policy=(3, "message", RetrievalPolicy),
                     topology=(4, "message", ExecutionTopology), device=(5, "string"), region=(6, "bytes"),
                     variant=(7, "bytes"), allow_missing_shards=(8, "bool"), targets=(9, "message", Targets),
@@ -127,7 +127,7 @@ StatusResponse = Table(version=(1, "string"), pid=(2, "uint"), uptime_s=(3, "dou
                        uploads=(38, "message", UploadsStatus), requests=(50, "messages", RequestStatus))
 
 FetchSidecarsRequest = Table(artifact=(1, "string"), names=(2, "strings"), list_only=(3, "bool"),
-                             kind=(4, "uint"), from_store=(5, "bool"), allow_missing_shards=(6, "bool"), variant=(7, "bytes"))
+                             kind=(4, "uint"), allow_missing_shards=(6, "bool"), variant=(7, "bytes"))
 SidecarList = Table(files=(1, "messages", File), identity=(2, "string"), notes=(3, "strings"))
 SidecarChunk = Table(file=(1, "uint"), offset=(2, "uint"), data=(3, "bytes"))
 SidecarEvent = Table(list=(1, "message", SidecarList), chunk=(2, "message", SidecarChunk))

@@ -141,8 +141,7 @@ static int open_source(struct source_hf *hf, const struct source_options *option
     struct hf_trees *trees = stores_client(hf->objects.stores, &source_hf_store);
     if (offline && !hf_cache_find_commit(hf, cache_dir))
         return fail_offline(hf, cache_dir, error);
-    if (!offline && *cache_dir && !options->from_store && hf_trees_is_hub_away(trees) &&
-        hf_cache_find_commit(hf, cache_dir)) {
+    if (!offline && *cache_dir && hf_trees_is_hub_away(trees) && hf_cache_find_commit(hf, cache_dir)) {
         int known =
             hf_cache_open(hf, options, cache_dir, options->for_sidecars ? HF_CACHE_SIDECARS : HF_CACHE_TENSORS, error);
         if (known != 0)
@@ -168,8 +167,7 @@ static int open_source(struct source_hf *hf, const struct source_options *option
     enum hf_cache_need need = is_asked_for            ? HF_CACHE_ANYTHING
                               : options->for_sidecars ? HF_CACHE_SIDECARS
                                                       : HF_CACHE_TENSORS;
-    bool may_be_copy = *cache_dir && (is_asked_for || !options->from_store);
-    int cached = may_be_copy ? hf_cache_open(hf, options, cache_dir, need, error) : 0;
+    int cached = *cache_dir ? hf_cache_open(hf, options, cache_dir, need, error) : 0;
     if (cached == 0 && is_unreachable)
         return -1; /* with what was wrong with the network */
     if (cached == 0 && offline)
