@@ -240,8 +240,7 @@ def main():
         shutil.rmtree(service.root, ignore_errors=True)
     record = {"date": time.strftime("%Y-%m-%d"), "rounds": options.rounds, "bytes": options.size, "found": found}
     (options.build / "bench" / "activations.json").write_text(json.dumps(record))
-    said = " ".join(["bash tests/bench/run.sh build --activations", *(a for a in sys.argv[1:] if a != str(options.build) and a != "build")])
-    body = (f"Measured on {record['date']} with `{said}`: {machine.describe()}; numpy {np.__version__}. {options.rounds} interleaved rounds of "
+    body = (f"Measured on {record['date']}: {machine.describe()}; numpy {np.__version__}. {options.rounds} rounds of "
             f"{options.size / GB:.1f} GB; a store of {options.segments} segments is resumed.\n\n{goals(found).table()}\n{table(found)}\n")
     print(body)
     if options.write:

@@ -20,7 +20,7 @@ import checkpoints
 import machine
 import probes
 from contest import Bench, Case, Contender, run, take_turns
-from report import Goals, best_peer, case_table, ratio
+from report import Goals, best_peer, case_table, ratio, tight
 
 PEERS = [Contender("safetensors views", "safetensors views"), Contender("safetensors copies", "safetensors copies"),
          Contender("vLLM default", "vLLM default"), Contender("Run:ai streamer", "Run:ai streamer")]
@@ -150,8 +150,8 @@ def packages():
 def text(options, measured, cases, found):
     sizes = {case.title(): case.bytes() for case, _ in cases}
     tcd = subprocess.run([options.build / "tensorcast", "--version"], capture_output=True, text=True).stdout.strip()
-    parts = [f"Measured on {time.strftime('%Y-%m-%d')} with `{' '.join(['bash tests/bench/run.sh', *options.said])}`: {machine.describe()}; "
-             f"{tcd}; Python {sys.version.split()[0]}, {packages()}. {options.rounds} interleaved rounds.", "",
+    parts = [f"Measured on {time.strftime('%Y-%m-%d')}: {machine.describe()}; "
+             f"{tcd}; Python {sys.version.split()[0]}, {packages()}. {options.rounds} rounds.", "",
              "## Goals", "", goals(measured, sizes, found).table(), "## Every contender", ""]
     for case, _ in cases:
         if case.title() in measured:
@@ -165,12 +165,11 @@ def write(path, body, begin=BEGIN, end=END):
     old = path.read_text() if path.exists() else f"{begin}\n{end}\n"
     head, _, rest = old.partition(begin)
     _, _, tail = rest.partition(end)
-    path.write_text(f"{head}{begin}\n\n{body}\n{end}{tail}")
+    path.write_text(f"{head}{begin}\n\n{tight(body)}\n{end}{tail}")
 
 
 def main():
     options = arguments()
-    options.said = [a if a != str(options.build) else "build" for a in sys.argv[1:]]
     machine.take_over("bench")
     cases, folders = plan(options)
     bench = Bench(options.build, options.data, checkpoints.llama(options.data / "tiny", 1 << 20, 2))

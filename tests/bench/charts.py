@@ -25,7 +25,7 @@ def tables(text, section):
     body = text.split(f"<!-- {section}: begin -->")[1].split(f"<!-- {section}: end -->")[0]
     found = {}
     for title, size, table in re.findall(r"^### (.*?): ([\d.]+ GB)\n\n((?:\|.*\n)+)", body, re.M):
-        head, _, *rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()]
+        head, _, *rows = [[cell.strip() for cell in line[1:-1].split("|")] for line in table.splitlines()]
         column = next(k for k, cell in enumerate(head) if cell.startswith("touched s"))
         found[title] = (f"{title}, {size}", sorted(((row[0], float(row[column].split()[0])) for row in rows), key=lambda row: row[1]))
     return re.search(r"^Measured on .*", body, re.M)[0], found

@@ -22,7 +22,7 @@ from statistics import median
 import bench as whole_bench
 import checkpoints
 import machine
-from report import Goals
+from report import Goals, spread
 
 BEGIN, END = "<!-- measured export: begin -->", "<!-- measured export: end -->"
 CP, SYNCED, TORCH = "cp", "cp and sync", "torch consolidate_safetensors_files_on_every_rank"
@@ -111,7 +111,7 @@ def table(found, size):
             continue
         seconds = [r["seconds"] for r in mine]
         peak = max((r.get("peak_mib", 0) for r in mine))
-        lines.append(f"| {name} | {median(seconds):.2f} [{min(seconds):.2f}, {max(seconds):.2f}] | {size / median(seconds) / 1e9:.2f} | "
+        lines.append(f"| {name} | {spread(seconds)} | {size / median(seconds) / 1e9:.2f} | "
                      f"{median(r['cpu_s'] for r in mine):.2f} | {f'{peak:.0f} MiB' if peak else ''} |")
     return "\n".join(lines)
 
@@ -145,8 +145,7 @@ def main():
     size = sum(f.stat().st_size for f in plain.glob("*.safetensors"))
     record = {"date": time.strftime("%Y-%m-%d"), "rounds": options.rounds, "bytes": size, "found": found}
     (options.build / "bench" / "export.json").write_text(json.dumps(record))
-    said = " ".join(["bash tests/bench/run.sh build --export", *(a for a in sys.argv[1:] if a != str(options.build) and a != "build")])
-    body = (f"Measured on {record['date']} with `{said}`: {machine.describe()}; {whole_bench.packages()}. {options.rounds} interleaved "
+    body = (f"Measured on {record['date']}: {machine.describe()}; {whole_bench.packages()}. {options.rounds} "
             f"rounds of {size / 1e9:.1f} GB.\n\n{goals(found).table()}\n{table(found, size)}\n")
     print(body)
     if options.write:

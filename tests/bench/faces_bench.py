@@ -28,7 +28,7 @@ import bench as whole_bench
 import checkpoints
 import machine
 from contest import Service
-from report import Goals
+from report import Goals, spread
 
 HERE = Path(__file__).resolve().parent
 BEGIN, END = "<!-- measured faces: begin -->", "<!-- measured faces: end -->"
@@ -143,7 +143,7 @@ def run(options, folder, way, n_ranks, state, call=None):
 
 
 def table(found, size):
-    lines = ["| case | way | loaded s [spread] | returned s | of the original | disk / checkpoint | daemon asked / checkpoint |",
+    lines = ["| case | way | loaded s | returned s | of the original | disk / checkpoint | daemon asked / checkpoint |",
              "|---|---|---|---|---|---|---|"]
     for case in dict.fromkeys(record["case"] for record in found):
         for way in WAYS:
@@ -151,7 +151,7 @@ def table(found, size):
             if not mine:
                 continue
             seconds, share = [r["touched_s"] for r in mine], median(ratios(found, case, way) or [0])
-            lines.append(f"| {case} | {way} | {median(seconds):.3f} [{min(seconds):.3f}, {max(seconds):.3f}] | "
+            lines.append(f"| {case} | {way} | {spread(seconds, 3)} | "
                          f"{median(r['returned_s'] for r in mine):.3f} | {share:.2f} | {median(r['disk_bytes'] for r in mine) / size:.2f} | "
                          f"{median(r['asked_bytes'] for r in mine) / size:.2f} |")
     return "\n".join(lines)
@@ -186,8 +186,7 @@ def main():
                     found.append({"case": case, "way": way, "round": at, **run(options, folder, way, n_ranks, state, call)})
                     print(found[-1], file=sys.stderr)
     (options.build / "bench" / "faces.json").write_text(json.dumps({"bytes": size, "found": found}))
-    said = " ".join(["bash tests/bench/run.sh build --faces", *(a for a in sys.argv[1:] if a != str(options.build) and a != "build")])
-    body = (f"Measured on {time.strftime('%Y-%m-%d')} with `{said}`: {machine.describe()}; {whole_bench.packages()}. {options.rounds} rounds "
+    body = (f"Measured on {time.strftime('%Y-%m-%d')}: {machine.describe()}; {whole_bench.packages()}. {options.rounds} rounds "
             f"of {size / 1e9:.1f} GB.\n\n{goals(found, size).table()}\n{table(found, size)}\n")
     print(body)
     if options.write:

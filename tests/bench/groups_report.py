@@ -64,8 +64,8 @@ GOALS = {"four": four_goals, "replicated": replicated_goals, "many": many_goals}
 
 
 def case_table(title, part):
-    lines = [f"### {title}: {part['unique_bytes'] / GB:.2f} GB, {part['needed_bytes'] / GB:.2f} GB wanted by all ranks", "",
-             "| | ready s [spread] | touched s | GB from the disk | GB asked of the kernel | CPU s | daemon's peak MiB |",
+    lines = [f"### {title}: {part['unique_bytes'] / GB:.2f} GB, {part['needed_bytes'] / GB:.2f} GB wanted", "",
+             "| | ready s | touched s | disk GB | asked GB | CPU s | peak MiB |",
              "|---|---|---|---|---|---|---|"]
     for name in (ALONE, SCATTER, UNGROUPED, GROUP):
         found = list(runs(part, name).values())
@@ -89,5 +89,5 @@ def text(records, build, packages):
     for title, part in records.items():
         GOALS[part["kind"]](g, title, part)
         tables.append(case_table(title, part))
-    return "\n".join([f"Measured on {', '.join(dates)} with `bash tests/bench/run.sh build --groups`: {machine.describe()}; {version}; {packages}. "
-                      f"{' or '.join(rounds)} interleaved rounds.", "", g.table(), *tables]).rstrip() + "\n"
+    return "\n".join([f"Measured on {', '.join(dates)}: {machine.describe()}; {version}; {packages}. "
+                      f"{' or '.join(rounds)} rounds.", "", g.table(), *tables]).rstrip() + "\n"

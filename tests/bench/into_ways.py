@@ -162,9 +162,9 @@ def text(targets, records, ok):
     g.at_most("into: peak memory of the daemon over the targets and 64 MiB of staging", 32,
               [record["peak_over_targets"] / 1048576 - 64 for record in records[INTO]], " MiB")
     g.at_most("refill of a loaded model from resident weights: time of memcpy", 1.3, ratios(records, REFILL, COPY), "x")
-    lines = [g.table(), f"| {targets.bytes / GB:.2f} GB, hot | s [spread] | GB/s |", "|---|---|---|"]
+    lines = [g.table(), f"| {targets.bytes / GB:.2f} GB, hot | s | GB/s |", "|---|---|---|"]
     for name, runs in records.items():
         seconds = sorted(record["s"] for record in runs)
         lines.append(f"| {name} | {spread(seconds, 3)} | {targets.bytes / GB / seconds[len(seconds) // 2]:.2f} |")
-    lines += ["", f"Every byte of the targets was {'the' if ok else 'NOT the'} byte of the files."]
+    lines += [] if ok else ["", "The bytes are WRONG."]
     return "\n".join(lines) + "\n"

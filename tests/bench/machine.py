@@ -182,5 +182,4 @@ class Backed:
 def describe():
     cpu = next((line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")), "?")
     memory = next(int(line.split()[1]) for line in Path("/proc/meminfo").read_text().splitlines() if line.startswith("MemTotal"))
-    system = next(line.split("=")[1].strip('"') for line in Path("/etc/os-release").read_text().splitlines() if line.startswith("PRETTY_NAME"))
-    return f"{os.cpu_count()} cores of {cpu}, {memory / 1048576:.0f} GiB, {system}, Linux {os.uname().release}"
+    return f"{os.cpu_count()} cores of {cpu}, {memory / 1048576:.0f} GiB, Linux {os.uname().release}"

@@ -2,6 +2,7 @@
 
 Ratios are formed within a round, where both ran under the same conditions, and the median of them is shown.
 """
+import re
 from statistics import median
 
 GB = 1e9
@@ -30,7 +31,14 @@ def best_peer(records, peers):
 
 
 def spread(values, digits=2):
-    return f"{median(values):.{digits}f} [{min(values):.{digits}f}..{max(values):.{digits}f}]" if values else "-"
+    """Their median, and behind it least and most if these differ as shown."""
+    least, middle, most = (f"{of(values):.{digits}f}" for of in (min, median, max)) if values else ("-", "-", "-")
+    return middle if least == most else f"{middle} [{least}..{most}]"
+
+
+def tight(text):
+    """Markdown whose tables have no spaces around their bars."""
+    return re.sub(r"^\|.*", lambda line: re.sub(r" *\| *", "|", line[0]), text, flags=re.M)
 
 
 def row(case_bytes, records, name, runs, ceiling):
@@ -52,7 +60,7 @@ def case_table(title, case_bytes, records, ceiling):
     named = by_name(records)
     order = sorted(named, key=lambda n: median(r["touched_s"] for r in named[n].values()))
     lines = [f"### {title}: {case_bytes / GB:.2f} GB", "",
-             f"| | ready s | touched s [spread] | of {ceiling} | CPU s/GB |", "|---|---|---|---|---|"]
+             f"| | ready s | touched s | of {ceiling} | CPU s/GB |", "|---|---|---|---|---|"]
     lines += [row(case_bytes, records, name, named[name], ceiling) for name in order]
     return "\n".join([*lines, "", *problems(records)]).rstrip() + "\n"
 
@@ -79,5 +87,5 @@ class Goals:
     def table(self):
         """How many goals are met, and the others."""
         missed = [f"| {work} | {goal} | {reached} |" for work, goal, reached, met in self.rows if not met]
-        lines = [f"{len(self.rows) - len(missed)} of {len(self.rows)} goals are met.", ""]
-        return "\n".join([*lines, *(["| not met | goal | reached [spread] |", "|---|---|---|", *missed, ""] if missed else [])])
+        lines = [f"{len(self.rows) - len(missed)} of {len(self.rows)} goals met.", ""]
+        return "\n".join([*lines, *(["| not met | goal | reached |", "|---|---|---|", *missed, ""] if missed else [])])

@@ -81,8 +81,8 @@ def goals(measured):
     return g
 
 
-def text(record, said):
-    lines = [f"Measured on {record['date']} with `{said}`: {machine.describe()}; {whole_bench.packages()}. {record['rounds']} interleaved "
+def text(record):
+    lines = [f"Measured on {record['date']}: {machine.describe()}; {whole_bench.packages()}. {record['rounds']} "
              "rounds.", "", goals(record["measured"]).table()]
     lines += [case_table(f"four ranks, {temperature}", record["bytes"], found, PLAIN) for temperature, found in record["measured"].items()]
     return "\n".join(lines).rstrip() + "\n"
@@ -104,8 +104,7 @@ def main():
             measured[temperature] = take_turns(bench, f"four ranks from shards, {temperature}", turns, options.rounds, random.Random(options.rounds))
     record = {"date": time.strftime("%Y-%m-%d"), "rounds": options.rounds, "bytes": total_bytes, "measured": measured}
     (options.build / "bench" / "shards.json").write_text(json.dumps(record, default=str))
-    said = " ".join(["bash tests/bench/run.sh build --shards", *(a for a in sys.argv[1:] if a not in (str(options.build), "build"))])
-    body = text(record, said)
+    body = text(record)
     print(body)
     if options.write:
         whole_bench.write(options.write, body, BEGIN, END)

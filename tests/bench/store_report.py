@@ -87,12 +87,12 @@ def memory_goals(g, part):
 def contest_table(title, gigabytes, records):
     named = by_name(records)
     lines = [f"### {title}: {gigabytes:.2f} GB", "",
-             "| | loaded s [spread] | touched s [spread] | client CPU s/GB | server CPU s/GB | GB from the store | verified |",
+             "| | loaded s | touched s | client CPU s/GB | server CPU s/GB | sent GB | verified |",
              "|---|---|---|---|---|---|---|"]
     for name in sorted(named, key=lambda n: median(r["loaded_s"] for r in named[n].values())):
         loaded, touched, cpu, sent = (values(records, name, key) for key in ("loaded_s", "touched_s", "cpu_s", "sent_bytes"))
         verified = sorted({v for v in values(records, name, "verified") if v})
-        cells = [name, spread(loaded, 3), spread(touched, 3), f"{median(cpu) / gigabytes:.3f}", f"{median(values(records, name, 'server_s')) / gigabytes:.3f}",
+        cells = [name, f"{median(loaded):.3f}", spread(touched, 3), f"{median(cpu) / gigabytes:.3f}", f"{median(values(records, name, 'server_s')) / gigabytes:.3f}",
                  f"{median(sent) / GB:.2f}" if sent else "-", "/".join(verified) or "-"]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join([*lines, "", *problems(records), ""])
@@ -129,5 +129,5 @@ def text(records, build, packages):
                        for ranks, word in (("1", "one process"), ("4", "four ranks"))]
     if "memory" in records:
         memory_goals(g, records["memory"])
-    return "\n".join([f"Measured on {', '.join(dates)} with `bash tests/bench/run.sh build --stores`: {machine.describe()}; {version}; {packages}. "
+    return "\n".join([f"Measured on {', '.join(dates)}: {machine.describe()}; {version}; {packages}. "
                       f"Rounds: {rounds}. Servers and clients share the cores.", "", g.table(), *tables]).rstrip() + "\n"

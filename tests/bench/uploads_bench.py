@@ -190,10 +190,10 @@ def main():
     g.at_least(f"{PUT_MD5} to {PLAIN}", 0.9, per_round(found, PLAIN, PUT_MD5, "seconds"))
     record = {"date": time.strftime("%Y-%m-%d"), "rounds": options.rounds, "bytes": options.size, "md5_s_per_gb": md5_s, "found": found}
     (options.build / "bench" / "uploads.json").write_text(json.dumps(record))
-    body = (f"Measured on {record['date']} with `bash tests/bench/run.sh build --uploads`: {machine.describe()}. "
-            f"{options.rounds} interleaved rounds of {options.size / GB:.1f} GB in parts of 8 MiB, {CONNECTIONS} at a "
-            "time, out of and into a tmpfs, nginx and who sends on the same processors. "
-            f"{MD5} by libcrypto, which parts need where the store compares nothing else, takes {md5_s:.2f} s of CPU per GB.\n\n"
+    body = (f"Measured on {record['date']}: {machine.describe()}. "
+            f"{options.rounds} rounds of {options.size / GB:.1f} GB in parts of 8 MiB, {CONNECTIONS} at a "
+            "time, from tmpfs to tmpfs, nginx on the same processors. "
+            f"{MD5} takes {md5_s:.2f} s of CPU per GB.\n\n"
             f"{g.table()}\n{table(found, options.size)}\n")
     print(body)
     if options.write:

