@@ -18,7 +18,7 @@ override CFLAGS += -fsanitize=$(SAN) -fno-sanitize-recover=undefined
 override LDFLAGS += -fsanitize=$(SAN)
 endif
 CLIENT_LIBS := -lyaml -lnghttp2 -lprotobuf-c -lcrypto -lpthread
-LIBS    := -luv -lnghttp2 -lprotobuf-c -lyaml -lcurl -lexpat -lssl -lcrypto -lz -lpthread -lm
+LIBS    := -luv -lnghttp2 -lprotobuf-c -lyaml -lcurl -lexpat -lssl -lcrypto -lpthread -lm
 
 PROTOS  := $(wildcard proto/tensorcast/daemon/v1/*.proto proto/grpc_health/v1/*.proto proto/grpc_reflection/*/*.proto proto/google/rpc/*.proto)
 PROTOBUF_C := $(shell pkg-config --variable=includedir libprotobuf-c)

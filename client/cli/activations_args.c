@@ -26,6 +26,7 @@ static const struct {
     [ACTIVATIONS_CLAIM] = {"claim", "STORE", "take a unit of work that nobody else has, or say that one is done"},
     [ACTIVATIONS_IMPORT] = {"import", "STORE SHARD|DIR...", "append what pickle shards hold; nothing in them is executed"},
     [ACTIVATIONS_EXPORT] = {"export", "STORE", "write a store as pickle shards"},
+    [ACTIVATIONS_CAT] = {"cat", "OBJECT", "an object of a bucket, as import reads it, or, behind a slash, names there"},
 };
 
 enum { ALL_COMMANDS = 1 << ACTIVATIONS_COMMANDS };
@@ -246,6 +247,6 @@ void activations_args_help(const struct activations_args *args, FILE *out)
         options_print(&options, 1 << i, commands[i].name, out);
     options_print(&options, ALL_COMMANDS, "All of them", out);
     fprintf(out, "\nA STORE is a folder, /data/acts or disk:/data/acts; except for import also\n"
-                 "gs://bucket/acts or s3://bucket/acts, with your credentials. A SHARD or DIR of\n"
-                 "import may lie there, too.\n");
+                 "gs://bucket/acts or s3://bucket/acts, with your credentials; export reads with the\n"
+                 "daemon's. A SHARD or DIR of import may lie there, too.\n");
 }

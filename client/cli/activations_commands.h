@@ -28,6 +28,7 @@ int activations_claim(struct activations_run *run, struct error *error);
 int activations_claim_in_bucket(struct activations_run *run, uint64_t *unit, struct error *error); /* 1 = *unit is ours */
 int activations_import(struct activations_run *run, struct error *error);
 int activations_export(struct activations_run *run, struct error *error);
+int activations_cat(struct activations_run *run, struct error *error);
 
 /* Prints and frees the object. */
 void activations_print(struct json_writer *json);

@@ -370,7 +370,7 @@ static int find_collision(struct merging *merging, struct error *error)
         qsort(merging->list, merging->n, sizeof *merging->list, compare_samples);
     for (size_t i = 1; i < merging->n; i++)
         if (merging->list[i].sample == merging->list[i - 1].sample)
-            return fail(error, ERROR_FAILED_PRECONDITION, REASON(SAMPLE_TWICE),
+            return fail(error, ERROR_FAILED_PRECONDITION, "SAMPLE_TWICE",
                         "sample %" PRIu32 " is of %s and of %s; a merged store has each sample once",
                         merging->list[i].sample, activation_host_name(merging->list[i - 1].host, one),
                         activation_host_name(merging->list[i].host, other));

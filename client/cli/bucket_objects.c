@@ -1,11 +1,11 @@
 #include "bucket_objects.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "activations_gzip.h"
 #include "base/crc.h"
 #include "base/memory.h"
 #include "base/parallel.h"
@@ -83,11 +83,27 @@ static int fetch_piece(void *data, size_t i, struct error *error)
     return failed;
 }
 
+/* In $TMPDIR; gone when it is closed. */
+static int open_nameless(struct error *error)
+{
+    const char *folder = getenv("TMPDIR");
+    char path[4096];
+    int fd = open(folder && *folder ? folder : "/tmp", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    if (fd >= 0)
+        return fd;
+    snprintf(path, sizeof path, "%s/tensorcast-XXXXXX", folder && *folder ? folder : "/tmp");
+    fd = mkostemp(path, O_CLOEXEC);
+    if (fd < 0)
+        return fail_errno(error, errno, "cannot make a temporary file");
+    unlink(path);
+    return fd;
+}
+
 static int fetch_all(struct fetching *fetching, uint32_t *crc32c, struct error *error)
 {
     uint64_t bytes = fetching->source->files[fetching->file].size_bytes;
     size_t n = (size_t)((bytes + PIECE_BYTES - 1) / PIECE_BYTES);
-    fetching->fd = nameless_file_open(error);
+    fetching->fd = open_nameless(error);
     if (fetching->fd < 0)
         return -1;
     fetching->sums = memory_alloc_array(n + 1, sizeof *fetching->sums);
@@ -116,13 +132,6 @@ int bucket_objects_fetch(struct bucket_objects *objects, const char *reference, 
     free(folder);
     *fd = failed ? -1 : fetching.fd;
     return failed;
-}
-
-int bucket_objects_read(struct bucket_objects *objects, const char *reference, uint64_t max_bytes,
-                        struct sink_document *document, struct error *error)
-{
-    const struct sink_upload where = {.reference = reference, .cancel = &objects->backend->cancel, .uid = getuid()};
-    return sink_document_read(objects->stores, &where, max_bytes, document, error);
 }
 
 void bucket_objects_close(struct bucket_objects *objects)

@@ -4,7 +4,6 @@
 #define CLI_BUCKET_OBJECTS_H
 
 #include "backend.h"
-#include "sink/sink_document.h"
 
 struct bucket_objects { /* zeroed but for `backend`: nothing is asked before the first call */
     struct backend *backend;
@@ -17,9 +16,6 @@ int bucket_objects_list(struct bucket_objects *objects, const char *folder, char
 /* *fd: a file with its bytes, the caller's to close. */
 int bucket_objects_fetch(struct bucket_objects *objects, const char *reference, int *fd, uint32_t *crc32c,
                          struct error *error);
-/* A small one; NOT_FOUND. */
-int bucket_objects_read(struct bucket_objects *objects, const char *reference, uint64_t max_bytes,
-                        struct sink_document *document, struct error *error);
 void bucket_objects_close(struct bucket_objects *objects);
 
 #endif

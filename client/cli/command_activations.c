@@ -15,10 +15,15 @@
 #include "command.h"
 
 static int (*const commands[ACTIVATIONS_COMMANDS])(struct activations_run *run, struct error *error) = {
-    [ACTIVATIONS_STATUS] = activations_status,       [ACTIVATIONS_VERIFY] = activations_verify,
-    [ACTIVATIONS_MERGE] = activations_merge,         [ACTIVATIONS_ESTIMATE] = activations_estimate,
-    [ACTIVATIONS_PARTITION] = activations_partition, [ACTIVATIONS_CLAIM] = activations_claim,
-    [ACTIVATIONS_IMPORT] = activations_import,       [ACTIVATIONS_EXPORT] = activations_export,
+    [ACTIVATIONS_STATUS] = activations_status,
+    [ACTIVATIONS_VERIFY] = activations_verify,
+    [ACTIVATIONS_MERGE] = activations_merge,
+    [ACTIVATIONS_ESTIMATE] = activations_estimate,
+    [ACTIVATIONS_PARTITION] = activations_partition,
+    [ACTIVATIONS_CLAIM] = activations_claim,
+    [ACTIVATIONS_IMPORT] = activations_import,
+    [ACTIVATIONS_EXPORT] = activations_export,
+    [ACTIVATIONS_CAT] = activations_cat,
 };
 
 void activations_print(struct json_writer *json)
@@ -74,7 +79,8 @@ int command_activations(struct backend *backend, struct error *error)
         activations_args_help(&args->activations, stdout);
         return 0;
     }
-    bool has_store = args->activations.command != ACTIVATIONS_PARTITION && args->activations.command != ACTIVATIONS_ESTIMATE;
+    bool has_store = args->activations.command != ACTIVATIONS_PARTITION &&
+                     args->activations.command != ACTIVATIONS_ESTIMATE && args->activations.command != ACTIVATIONS_CAT;
     int failed = has_store ? find_store(&run, error) : 0;
     if (!failed && run.path && run.path[0] != '/') {
         failed = run_in_bucket(&run, backend, error);

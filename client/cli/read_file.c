@@ -1,14 +1,10 @@
 #include "read_file.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-#include "base/followed_link.h"
 #include "base/memory.h"
 #include "base/text.h"
 
@@ -53,24 +49,6 @@ int read_file(const char *path, size_t max_bytes, char **text, size_t *length, s
     *text = NULL;
     return stream ? read_all(stream, shown, max_bytes, text, length, error)
                   : fail_errno(error, errno, "cannot read %s", shown);
-}
-
-int read_found_file(int folder_fd, const char *name, const char *path, size_t max_bytes, char **text, size_t *length,
-                    struct error *error)
-{
-    char shown[TEXT_NAME_CHARS];
-    struct stat found;
-    text_escape(path, strlen(path), shown);
-    *text = NULL;
-    int fd = followed_link_open(folder_fd, name, path, O_RDONLY, error);
-    if (fd < 0)
-        return -1;
-    bool is_file = fstat(fd, &found) == 0 && S_ISREG(found.st_mode);
-    FILE *stream = is_file ? fdopen(fd, "r") : NULL;
-    if (stream)
-        return read_all(stream, shown, max_bytes, text, length, error);
-    close(fd);
-    return fail(error, ERROR_FAILED_PRECONDITION, "NOT_A_FILE", "%s is no regular file", shown);
 }
 
 bool input_is_standard(const char *path)

@@ -9,9 +9,6 @@
 
 /* RESOURCE_EXHAUSTED when it is longer. The caller frees; there is a NUL behind it. */
 int read_file(const char *path, size_t max_bytes, char **text, size_t *length, struct error *error);
-/* One that lies in a folder, at `path`, and that nobody has named: a regular file, and by links of others only what is theirs. */
-int read_found_file(int folder_fd, const char *name, const char *path, size_t max_bytes, char **text, size_t *length,
-                    struct error *error);
 
 /* What standard input held: several artifacts of one command have the same view or recipe. Zeroed before it is read. */
 struct input_text {

@@ -198,7 +198,7 @@ int host_folder_begin(struct host_folder *folder, const struct sample *sample, u
     if (folder->open)
         segment_drop(folder->open); /* one that did not come to its end */
     if (sample_set_has(&folder->samples, sample->id))
-        return fail(error, ERROR_INVALID_ARGUMENT, REASON(SAMPLE_TWICE), "%s has sample %" PRIu32 " already", folder->name,
+        return fail(error, ERROR_INVALID_ARGUMENT, "SAMPLE_TWICE", "%s has sample %" PRIu32 " already", folder->name,
                     sample->id);
     if (folder->open && segment_contents(folder->open)->n_samples && !has_room(folder, sample) &&
         roll_over(folder, error) < 0)

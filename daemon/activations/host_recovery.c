@@ -110,7 +110,7 @@ static int take_sample(void *data, uint32_t sample, struct error *error)
     struct host_scan *scan = data;
     char name[ACTIVATION_NAME_CHARS];
     if (sample_set_has(&scan->folder->samples, sample))
-        return fail(error, ERROR_DATA_LOSS, REASON(SAMPLE_TWICE), "sample %" PRIu32 " of %s is in a segment before it, too",
+        return fail(error, ERROR_DATA_LOSS, "SAMPLE_TWICE", "sample %" PRIu32 " of %s is in a segment before it, too",
                     sample, activation_segment_name(scan->segment, ACTIVATION_SEALED, name));
     return sample_set_add(&scan->folder->samples, sample, error);
 }

@@ -92,13 +92,3 @@ bool activation_parse_tensor(const char *name, size_t length, uint32_t *layer, u
     activation_tensor_name(*layer, *sample, same);
     return strlen(same) == length && memcmp(same, name, length) == 0;
 }
-
-bool activation_parse_layer(const char *name, size_t length, uint32_t *layer)
-{
-    const char *at = name, *end = name + length;
-    uint64_t value;
-    if (!take_text(&at, end, "layer_") || !take_digits(&at, end, &value) || at != end || value > UINT32_MAX)
-        return false;
-    *layer = (uint32_t)value;
-    return true;
-}

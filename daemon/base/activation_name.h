@@ -33,7 +33,5 @@ bool activation_parse_tensor(const char *name, size_t length, uint32_t *layer, u
 /* Of "disk:/acts/host_003/segment_000001-000256", some segments of a host, or of each host of a store: "disk:/acts/host_003", which
  * the caller frees. NULL where no run is named. */
 char *activation_parse_run(const char *reference, struct activation_run *run);
-/* "layer_10", also with zeros in front, as other programs name layers. */
-bool activation_parse_layer(const char *name, size_t length, uint32_t *layer);
 
 #endif

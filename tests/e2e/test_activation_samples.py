@@ -188,7 +188,7 @@ def test_segments_that_are_sealed_while_a_reader_looks_are_not_called_lost(start
     """A writer may seal segments faster than a busy reader looks: between the folder's list and the manifest there is always one more."""
     daemon = writing(start, models)
     with tc.connect(daemon.socket).activation_store(acts, host=3, segment_bytes="1KiB") as store:
-        manifest, sealed = activation_samples._manifest, 0
+        manifest, sealed = activation_samples.manifest_of, 0
         store.append(0, sample(0))
 
         def seal_one():  # by the next sample, which does not fit
@@ -197,14 +197,14 @@ def test_segments_that_are_sealed_while_a_reader_looks_are_not_called_lost(start
             store.append(sealed, sample(sealed))
             assert soon(lambda: (acts / f"host_003/segment_{sealed:06}.safetensors").exists())
 
-        def between(client, folder):
+        def between(client, folder, *more):
             seal_one()
-            told = manifest(client, folder)
+            told = manifest(client, folder, *more)
             seal_one()
             return told
 
         seal_one()
-        monkeypatch.setattr(activation_samples, "_manifest", between)
+        monkeypatch.setattr(activation_samples, "manifest_of", between)
         assert numbers(daemon, acts) == [0, 1, 2]  # the manifest of two segments, the list of three, the manifest of four
         assert sealed == 5
     monkeypatch.undo()

@@ -6,6 +6,7 @@ import json
 import os
 import pickle
 import re
+import sys
 
 import numpy as np
 import pytest
@@ -85,6 +86,30 @@ def test_a_shard_that_would_run_something_is_refused_and_nothing_of_the_import_i
     outcome = daemon.cli.run("activations", "import", acts, tmp_path, "--host", 3)
     assert outcome.status == "INVALID_ARGUMENT" and "shard_0002.pkl.gz" in outcome.err and "system" in outcome.err
     assert not (tmp_path / "ran").exists() and not list(acts.rglob("*.safetensors"))
+
+
+def test_without_the_python_client_it_is_said_what_to_install(daemon, acts, tmp_path):
+    bare = tmp_path / "bare"
+    bare.write_text(f"#!/bin/sh\nexec {sys.executable} -I -S \"$@\"\n")
+    bare.chmod(0o755)
+    shard(tmp_path / "shard_0001.pkl.gz", {4: [(0, np.zeros(3))]})
+    for python in (bare, tmp_path / "none"):
+        for words in (["import", acts, tmp_path, "--host", 3], ["export", acts, "--out", tmp_path / "out"]):
+            environment = {**daemon.cli.environment, "TENSORCAST_PYTHON": str(python)}
+            outcome = daemon.cli.run("activations", *words, "--json", env=environment)
+            assert outcome.failed and outcome.status == "FAILED_PRECONDITION" and "pip install ./client/python" in outcome.err, outcome
+            assert outcome.report["error"]["reason"] == "NO_PYTHON_CLIENT" and outcome.report["error"]["message"] in outcome.err
+    assert not acts.exists() and not (tmp_path / "out").exists()
+
+
+def test_nothing_is_imported_from_the_folder_where_the_command_runs(daemon, acts, tmp_path):
+    shard(tmp_path / "shard_0001.pkl.gz", {4: [(0, sample(0)[4])]})
+    for name in ("gzip", "pickle", "numpy", "tensorcast_client"):
+        (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
+    packages = os.pathsep.join(os.path.abspath(path) for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path)
+    environment = {**daemon.cli.environment, "PYTHONPATH": packages}
+    daemon.cli.ok("activations", "import", acts, "shard_0001.pkl.gz", "--host", 3, cwd=tmp_path, env=environment)
+    assert sorted(stored(acts / "host_003")) == [0] and not (tmp_path / "ran").exists()
 
 
 def test_what_is_exported_is_what_pickle_reads_and_comes_back(daemon, acts, tmp_path):

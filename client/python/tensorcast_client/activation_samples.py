@@ -25,8 +25,15 @@ _LOOKS, _PAUSE_S = 5, 0.05  # in a row that found nothing new to read, of a stor
 
 
 def read(client, reference, wanted):
-    """(sample, {layer: array}) of each sample, of the layers `wanted` or, with None, of all; a generator, in the order of hosts and
-    segments. Those that were uploaded and are not here any more come from their bucket, also when they went while this reads."""
+    """(sample, {layer: array}) of each sample, as placed() finds them."""
+    for (_, sample), arrays in placed(client, reference, wanted):
+        yield sample, arrays
+
+
+def placed(client, reference, wanted):
+    """((segment's file, sample), {layer: array}) of each sample, of the layers `wanted` or, with None, of all; a generator, in the order
+    of hosts and segments. Those that were uploaded and are not here any more come from their bucket, also when they went while this
+    reads."""
     batches = _batches(client, reference if reference.startswith("disk:") else reference.rstrip("/"), wanted)
     with ThreadPoolExecutor(1, "tensorcast-samples") as pool:
         coming = pool.submit(_load_next, batches)
@@ -38,8 +45,7 @@ def read(client, reference, wanted):
             if samples is None:
                 return
             coming = pool.submit(_load_next, batches)
-            for _, sample, arrays in samples:
-                yield sample, arrays
+            yield from samples
             del samples
 
 
@@ -92,7 +98,7 @@ def _batches(client, reference, wanted):
         number = int(segment[1])
         yield from _of_folder(client, reference[:segment.start()], (number, number, reference), wanted, seen)
         return
-    hosts = [] if _HOST.search(reference) else _hosts(client, reference)
+    hosts = [] if _HOST.search(reference) else hosts_of(client, reference)
     n_found = 0
     for folder in [f"{reference}/host_{host:03}" for host in hosts] or [reference]:
         n_found += yield from _of_folder(client, folder, (1, _LAST_SEGMENT, None), wanted, seen)
@@ -111,7 +117,7 @@ def _check_empty(client, reference):
         raise errors.invalid(f"{reference} is no activation store: it has {f'a tensor {names[0]}' if names else 'no tensors'}", "NOT_A_STORE")
 
 
-def _hosts(client, reference):
+def hosts_of(client, reference):
     data = client.channel.call(f"{SERVICE}/Describe", DescribeActivationsRequest.encode(store=reference, hosts_only=True), client.timeout)
     try:
         return [host.host for host in DescribeActivationsResponse.decode(data).hosts]
@@ -144,7 +150,7 @@ def _of_folder(client, folder, span, wanted, seen):
     number, looks, n_found, loaded = span[0], 0, 0, set()  # loaded: (segment, sample) from `number` on
     while True:
         try:
-            for page in _pages(_manifest(client, folder), number, span):
+            for page in _pages(manifest_of(client, folder), number, span):
                 n_here = 0
                 for artifact, tensors, narrowed in _parts(client, folder, page):
                     n_here += 1
@@ -236,7 +242,7 @@ def _complete(client, folder, page, here):
             message = f"{folder}/manifest.json does not describe segment_{min(missing):06}.safetensors; 'tensorcast activations verify' says more"
             raise errors.make(grpc.StatusCode.DATA_LOSS, message, "MANIFEST_BEHIND")
         time.sleep(_PAUSE_S)
-        page.told = {number: segment for number, segment in _manifest(client, folder).items()
+        page.told = {number: segment for number, segment in manifest_of(client, folder).items()
                      if page.first <= number <= page.last and (number <= last or number in before)}
     lost = [number for number, segment in page.told.items() if number not in here and segment["local"]]
     if lost:
@@ -286,7 +292,7 @@ def _cut(artifact, tensors, narrowed, wanted, loaded):
 def _load(artifact, batch):
     names = [name for _, planes in batch for _, name, _ in planes]
     tensors = artifact.subset(names).tensor_dict(framework="numpy")
-    return [(place, place[-1], {layer: _widened(tensors[name]) if narrowed else tensors[name] for layer, name, narrowed in sorted(planes)})
+    return [(place, {layer: _widened(tensors[name]) if narrowed else tensors[name] for layer, name, narrowed in sorted(planes)})
             for place, planes in batch]
 
 
@@ -295,14 +301,26 @@ def _widened(array):
     return (array.view(np.uint16).astype(np.uint32) << np.uint32(16)).view(np.float32).reshape(array.shape)
 
 
-def _manifest(client, folder):
+def add_segment(manifest, segment):
+    """What reading needs of a segment that the manifest lists."""
+    name, size, uploaded = segment["file"], segment["bytes"], segment.get("uploaded")
+    narrowed, sums, local = segment.get("narrowed", ()), segment.get("array_crc32c", ""), segment.get("local") is not False
+    texts = [name, sums, *narrowed, *([] if uploaded is None and local else [uploaded])]
+    if not isinstance(size, int) or not all(isinstance(text, str) for text in texts):
+        raise ValueError("it is no manifest of activations")
+    found = _NUMBER.fullmatch(name)
+    if found:
+        manifest[int(found[1])] = {"bytes": size, "local": local, "uploaded": uploaded, "narrowed": narrowed, "arrays": len(sums) // 8}
+
+
+def manifest_of(client, folder, add=add_segment):
     """{number: what is needed of a segment} of a host's folder; a host that has sealed nothing yet has none. Each segment that is
     sealed makes a new one: what was replaced while it was read is read again."""
     end = time.monotonic() + _LAG_S
     while True:
         try:
             told = sidecars.events(client, FetchSidecarsRequest.encode(artifact=folder, names=["manifest.json"]))
-            return _segments(folder, (event.chunk.data for event in told if event.chunk is not None))
+            return segments_in(folder, (event.chunk.data for event in told if event.chunk is not None), add)
         except errors.ArtifactNotFoundError:
             return {}
         except errors.TensorcastError as error:
@@ -311,16 +329,16 @@ def _manifest(client, folder):
         time.sleep(_PAUSE_S)
 
 
-def _segments(folder, pieces):
-    """Of the document, which may have a GiB: no more than one segment's part of it is here at a time. It may come from a bucket, and
-    from anybody."""
+def segments_in(folder, pieces, add):
+    """Of the document; each of its segments is given to add(manifest, segment). It may have a GiB: no more than one segment's part of
+    it is here at a time. It may come from a bucket, and from anybody."""
     manifest, kind = {}, None
     try:
         document = JsonPieces(pieces)
         for key in document.members():
             if key == "segments":
                 for segment in document.items():
-                    _add_segment(manifest, segment)
+                    add(manifest, segment)
             elif key == "format":
                 kind = document.value()
             else:
@@ -334,13 +352,3 @@ def _segments(folder, pieces):
     message = f"{folder}/manifest.json is damaged: {complaint}; removed, it is made anew from the segments that are here"
     raise errors.make(grpc.StatusCode.DATA_LOSS, message, "BAD_MANIFEST")
 
-
-def _add_segment(manifest, segment):
-    name, size, uploaded = segment["file"], segment["bytes"], segment.get("uploaded")
-    narrowed, sums, local = segment.get("narrowed", ()), segment.get("array_crc32c", ""), segment.get("local") is not False
-    texts = [name, sums, *narrowed, *([] if uploaded is None and local else [uploaded])]
-    if not isinstance(size, int) or not all(isinstance(text, str) for text in texts):
-        raise ValueError("it is no manifest of activations")
-    found = _NUMBER.fullmatch(name)
-    if found:
-        manifest[int(found[1])] = {"bytes": size, "local": local, "uploaded": uploaded, "narrowed": narrowed, "arrays": len(sums) // 8}

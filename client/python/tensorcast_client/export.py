@@ -41,7 +41,7 @@ def export(reference: str | os.PathLike[str] | Artifact, out: str | os.PathLike,
             progress = stack.enter_context(contextlib.closing(progress_bar.bar()))
         if any(isinstance(options.get(name), Mapping) for name in _DOCUMENTS):
             options = _written(options, stack.enter_context(tempfile.TemporaryDirectory(prefix="tensorcast-export-")))
-        words = [_command(), "export", parse(reference), "--out", os.fspath(out), "--json", *_words(options)]
+        words = [command(), "export", parse(reference), "--out", os.fspath(out), "--json", *_words(options)]
         return _run(words + (["--progress", "json"] if progress else []), progress)
 
 
@@ -90,11 +90,11 @@ def _run(words, progress):
         result.seek(0)
         report = result.read()
         if status:
-            raise _error(report, complaints, status)
+            raise error_of(report, complaints, status)
         return json.loads(report)
 
 
-def _command():
+def command():
     found = programs.find("tensorcast")
     if not found:
         raise errors.make(StatusCode.FAILED_PRECONDITION, "the command tensorcast is not in PATH; TENSORCAST_BIN may name it",
@@ -137,7 +137,7 @@ def _follow(stream, progress):
     return rest
 
 
-def _error(report, complaints, status):
+def error_of(report, complaints, status):
     try:
         error = json.loads(report)["error"]
         return errors.make(StatusCode[error["code"]], error["message"], error["reason"], error["metadata"])

@@ -3,7 +3,11 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from pathlib import Path
+
+if sys.executable:  # commands that this program starts run the client where it is: here
+    os.environ.setdefault("TENSORCAST_PYTHON", sys.executable)
 
 
 def find(name: str) -> str | None:
