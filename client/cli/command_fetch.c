@@ -49,6 +49,13 @@ static void begin_report(struct fetch_report *report, const struct args *args, c
     free(shown);
 }
 
+/* Who fetched a model that has no small files would else take it for fetched. */
+static void hint_tensors(const struct args *args, const struct fetch_report *report)
+{
+    if (report->n_files == 0 && !args->json && !args->quiet)
+        fputs("tensorcast: no sidecars lie beside the tensors; --tensors fetches the tensors, --all both\n", stderr);
+}
+
 static void end_report(struct fetch_report *report, const struct args *args, const char *folder, uint64_t fetched_bytes)
 {
     char size[TEXT_SIZE_CHARS], text[TEXT_NAME_CHARS];
@@ -110,6 +117,8 @@ static int fetch_sidecars(struct backend *backend, const char *folder, struct er
     int status = backend_fetch_sidecars(backend, folder, &taker, error);
     if (status == 0)
         end_report(&report, backend->args, folder, report.total_bytes);
+    if (status == 0)
+        hint_tensors(backend->args, &report);
     free(report.json.text);
     return status;
 }

@@ -104,6 +104,15 @@ def test_a_fetch_of_nothing_leaves_no_folder_and_says_where_it_looked(daemon, mo
         assert not list(tmp_path.iterdir())
 
 
+@WAYS
+def test_a_model_without_small_files_is_not_taken_for_fetched(daemon, models, tmp_path, how):
+    checkpoints.write(models / "bare", {"a": checkpoints.blob(1, MiB)})
+    done = daemon.cli.ok("fetch", f"disk:{models}/bare", tmp_path / "out", *how)
+    assert done.out.startswith("0 sidecars") and "--tensors fetches the tensors" in done.err
+    (models / "bare/config.json").write_text("{}")
+    assert not daemon.cli.ok("fetch", f"disk:{models}/bare", tmp_path / "out", *how).err
+
+
 def test_what_was_there_already_is_not_told_as_sent(tmp_path):
     (tmp_path / "from").mkdir()
     for name in ("a.bin", "b.bin"):
