@@ -2,7 +2,7 @@
 """Every error reason and every log event of the code has a row in docs/errors.txt or docs/log-events.txt, and no row is without one.
 
 The code tells codes, levels and fields; the tables tell what they mean.  usage: tests/reference.py [--write]
---write makes docs/errors.md and docs/log-events.md of both (`make docs`); without it, pages that differ are an error (`make house`).
+--write makes docs/errors*.md and docs/log-events.md of both (`make docs`); without it, pages that differ are an error (`make house`).
 """
 import re
 import sys
@@ -93,38 +93,40 @@ def events():
     return found
 
 
-def page(name, known, heads, cells):
-    """(the page of a table, what is wrong with the table). Lines that are no rows are the page's own."""
-    lines, wrong, seen = [f"<!-- made by `make docs` of docs/{name}.txt and the code -->"], [], set()
+def pages_of(name, known, heads, cells):
+    """({name: the page}, what is wrong with the table). Lines that are no rows are the page's own; `#> NAME` begins another page."""
+    mark, wrong, seen = f"<!-- made by `make docs` of docs/{name}.txt and the code -->", [], set()
+    lines = [mark]
+    pages = {name: lines}
     for line in (ROOT / f"docs/{name}.txt").read_text().splitlines():
         if not re.match(r"\w+ \| ", line):
-            lines.append(line) if not line.startswith("#:") else None
+            if line.startswith("#> "):
+                lines = pages[line[3:]] = [mark]
+            elif not line.startswith("#:"):
+                lines.append(line)
             continue
         key, *rest = line.split(" | ")
         if key in seen or key not in known:
             wrong.append(f"docs/{name}.txt: {key} " + ("has two rows" if key in seen else "is not in the code any more: remove its row"))
             continue
-        if not seen or not lines[-1].startswith("|"):
+        if not lines[-1].startswith("|"):
             lines += [f"|{'|'.join(heads)}|", "|---" * len(heads) + "|"]
         seen.add(key)
-        lines.append(f"|`{key}`|{'|'.join([*cells(known[key]), *rest])}|")
+        lines.append(f"|`{key}`|{'|'.join([*cells(known[key]), *rest, ''][:len(heads) - 1])}|")
     wrong += [f"{known[key][-1]}: {key} has no row in docs/{name}.txt" for key in sorted(set(known) - seen)]
-    return "\n".join(lines) + "\n", wrong
+    return {name: "\n".join(lines) + "\n" for name, lines in pages.items()}, wrong
 
 
 def main():
-    pages = {
-        "errors": page("errors", reasons(), ("reason", "code", "means", "do"), lambda of: (" ".join(sorted(filter(None, of[0]))),)),
-        "log-events": page("log-events", events(), ("event", "level", "fields", "says"),
-                           lambda of: (" ".join(sorted(of[0])), " ".join(of[1]))),
-    }
-    failures = [problem for _, wrong in pages.values() for problem in wrong]
-    for name, (text, _) in pages.items():
+    errors, failures = pages_of("errors", reasons(), ("reason", "code", "means", "do"), lambda of: (" ".join(sorted(filter(None, of[0]))),))
+    logged, wrong = pages_of("log-events", events(), ("event", "level", "fields", "says"), lambda of: (" ".join(sorted(of[0])), " ".join(of[1])))
+    failures += wrong
+    for name, text in {**errors, **logged}.items():
         path = ROOT / f"docs/{name}.md"
         if "--write" in sys.argv:
             path.write_text(text)
         elif not path.exists() or path.read_text() != text:
-            failures.append(f"docs/{name}.md is not what code and docs/{name}.txt say: make docs")
+            failures.append(f"docs/{name}.md is not what code and its .txt say: make docs")
     print(*failures, sep="\n", end="\n" if failures else "")
     return 1 if failures else 0
 
