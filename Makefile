@@ -33,7 +33,7 @@ include daemon/plugins/cuda/cuda.mk
 ENGINE_C := $(wildcard daemon/base/*.c daemon/observe/*.c daemon/source/*.c daemon/source/*/*.c daemon/stores/*.c daemon/device/*.c daemon/transport/*.c \
               daemon/normalize/*.c daemon/convert/*.c daemon/resolve/*.c daemon/recipe/*.c daemon/variant/*.c daemon/plan/*.c daemon/execute/*.c daemon/integrity/*.c \
               daemon/calibration/*.c daemon/export/*.c daemon/activations/*.c daemon/sink/*.c daemon/upload/*.c config/*.c)
-DAEMON_C := $(filter-out daemon/main.c daemon/spare_malloc.c,$(wildcard daemon/replica/*.c daemon/rpc/*.c daemon/load/*.c daemon/api/*.c daemon/*.c))
+DAEMON_C := $(filter-out daemon/main.c,$(wildcard daemon/replica/*.c daemon/rpc/*.c daemon/load/*.c daemon/api/*.c daemon/*.c))
 CLIENT_C := $(wildcard client/*.c)
 CLI_C    := $(filter-out client/cli/main.c client/cli/late_curl.c,$(wildcard client/cli/*.c))
 UNIT_C   := $(filter-out $(LEFT_OUT:%=tests/%.c) $(if $(CUDA_FOUND),,$(CUDA_UNIT_C)) $(if $(NCCL_INCLUDE),,$(NCCL_UNIT_C)),\
@@ -113,7 +113,7 @@ $(B)/libtensorcast.so: $(call obj,$(CLIENT_C)) $(GEN_O) $(CLIENT_BASE_O) client/
 	  -o $@ $(filter %.o,$^) $(CLIENT_LIBS)
 	ln -sf $(@F) $@.0
 
-$(B)/tensorcastd: $(call obj,daemon/main.c daemon/spare_malloc.c) $(B)/libdaemon.a $(B)/libengine.a
+$(B)/tensorcastd: $(call obj,daemon/main.c) $(B)/libdaemon.a $(B)/libengine.a
 	$(CC) $(LDFLAGS) -o $@ $^ $(LIBS) -ldl
 
 # of the daemon only what --standalone needs: its loads without sockets, and its reports

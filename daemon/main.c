@@ -10,7 +10,6 @@
 
 #include "base/loop.h"
 #include "base/memory.h"
-#include "base/spare_memory.h"
 #include "base/standard_fds.h"
 #include "base/text.h"
 #include "base/version.h"
@@ -124,7 +123,7 @@ static int serve_config(const struct config_origin *origin, const struct config 
 {
     struct daemon daemon;
     struct error error;
-    if (spare_memory_keep(&error) != 0 || config_origin_make_folder(origin, config, &error) != 0) {
+    if (config_origin_make_folder(origin, config, &error) != 0) {
         config_destroy(config);
         return print_error(&error, EXIT_FAILURE);
     }
@@ -133,7 +132,6 @@ static int serve_config(const struct config_origin *origin, const struct config 
         daemon_run(&daemon);
     daemon_stop(&daemon);
     log_stop(LAST_LINES_MS);
-    spare_memory_give();
     return result == 0 ? 0 : print_error(&error, EXIT_FAILURE);
 }
 

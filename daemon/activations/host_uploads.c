@@ -9,7 +9,6 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/metadata.h"
-#include "base/spare_memory.h"
 #include "base/text.h"
 #include "sink/sink.h"
 
@@ -51,7 +50,7 @@ static char *reference_of(const struct batch *batch, const char *name)
     return reference;
 }
 
-/* NULL: too much metadata, or no memory. */
+/* NULL: too much metadata. */
 static struct upload_item *add_file(struct batch *batch, const char *name, struct error *error)
 {
     if (METADATA_RESERVE(batch->items, batch->n, batch->capacity, error) < 0)
@@ -61,7 +60,7 @@ static struct upload_item *add_file(struct batch *batch, const char *name, struc
                                  .reference = reference_of(batch, name),
                                  .group = batch->group};
     uint64_t bytes = strlen(item->file) + strlen(item->reference) + 2;
-    if (!spare_memory_is_kept() ? metadata_fail_memory(bytes, error) : quota_charge_add(&batch->charge, bytes, error))
+    if (quota_charge_add(&batch->charge, bytes, error) != 0)
         return NULL;
     return item;
 }

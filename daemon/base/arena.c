@@ -115,7 +115,7 @@ static void *try_block(struct arena *arena, size_t bytes, struct error *error)
     arena->is_charged = true;
     if (quota_charge_add(&arena->charge, room, error) != 0)
         return NULL;
-    struct arena_block *block = metadata_memory(&arena->charge, sizeof *block + room);
+    struct arena_block *block = memory_try(sizeof *block + room);
     if (block)
         return add_block(arena, block, room, bytes);
     quota_charge_subtract(&arena->charge, arena->charge.quota ? room : 0);

@@ -11,7 +11,6 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/quota.h"
-#include "base/spare_memory.h"
 
 enum {
     STACK_BYTES = 1 << 20, /* name services and TLS want some; 8 MiB each would be a lot of address space */
@@ -328,7 +327,7 @@ static void enqueue_work(struct pool *pool, struct loop_work *work)
     lane->last = &work->next;
     lane->n_waiting++, user->n_waiting++, pool->n_waiting++;
     size_t n_wanted = pool->n_waiting + pool->n_running;
-    if (pool->n_started < n_wanted && pool->n_started < kinds[pool->kind].n_threads && spare_memory_is_kept())
+    if (pool->n_started < n_wanted && pool->n_started < kinds[pool->kind].n_threads)
         start_thread(pool); /* or not: those that run will come to it */
     pthread_cond_signal(&pool->changed);
 }

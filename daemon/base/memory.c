@@ -8,8 +8,6 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "base/spare_memory.h"
-
 enum { HUGE_PAGE_BYTES = 2 << 20 };
 
 static void *checked(void *pointer, size_t bytes)
@@ -20,22 +18,14 @@ static void *checked(void *pointer, size_t bytes)
     abort();
 }
 
-static void *alloc(size_t count, size_t size)
-{
-    void *memory = calloc(count ? count : 1, size ? size : 1);
-    for (int i = 0; i < SPARE_MEMORY_TRIES && !memory && spare_memory_open(); i++)
-        memory = calloc(count ? count : 1, size ? size : 1);
-    return memory;
-}
-
 void *memory_alloc(size_t bytes)
 {
-    return checked(alloc(1, bytes), bytes);
+    return checked(calloc(1, bytes ? bytes : 1), bytes);
 }
 
 void *memory_alloc_array(size_t count, size_t size)
 {
-    return checked(alloc(count, size), count);
+    return checked(calloc(count ? count : 1, size ? size : 1), count);
 }
 
 static void *try_huge(size_t bytes)
@@ -58,10 +48,7 @@ void *memory_try(size_t bytes)
 
 void *memory_grow(void *old, size_t count, size_t size)
 {
-    void *memory = reallocarray(old, count ? count : 1, size ? size : 1);
-    for (int i = 0; i < SPARE_MEMORY_TRIES && !memory && spare_memory_open(); i++)
-        memory = reallocarray(old, count ? count : 1, size ? size : 1);
-    return checked(memory, count);
+    return checked(reallocarray(old, count ? count : 1, size ? size : 1), count);
 }
 
 char *memory_copy_text(const char *text)

@@ -6,9 +6,6 @@
 
 #include "base/checked.h"
 #include "base/memory.h"
-#include "base/spare_memory.h"
-
-enum { ALWAYS_SERVED_BYTES = 64 << 10 }; /* to the operator: what releases memory is asked for with less */
 
 struct piece {
     struct quota_charge charge;
@@ -40,13 +37,6 @@ int metadata_fail_memory(size_t bytes, struct error *error)
                 bytes);
 }
 
-void *metadata_memory(const struct quota_charge *charge, size_t bytes)
-{
-    if (!spare_memory_is_kept() && (bytes > ALWAYS_SERVED_BYTES || !quota_is_privileged(charge->uid)))
-        return NULL;
-    return memory_try(bytes);
-}
-
 void *metadata_alloc(size_t bytes, struct error *error)
 {
     struct quota_charge charge = metadata_charge();
@@ -56,7 +46,7 @@ void *metadata_alloc(size_t bytes, struct error *error)
     }
     if (quota_charge_add(&charge, bytes, error) != 0)
         return NULL;
-    struct piece *piece = metadata_memory(&charge, sizeof *piece + bytes);
+    struct piece *piece = memory_try(sizeof *piece + bytes);
     if (!piece) {
         quota_charge_end(&charge);
         metadata_fail_memory(bytes, error);

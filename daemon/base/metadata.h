@@ -30,10 +30,7 @@ void *metadata_alloc(size_t bytes, struct error *error);              /* zeroed,
 void *metadata_array(size_t count, size_t size, struct error *error); /* likewise */
 void *metadata_grow(void *old, size_t bytes, struct error *error);    /* `old` stays valid when it fails; not zeroed */
 void metadata_free(void *piece);                                      /* accepts NULL */
-/* Zeroed memory without a charge of its own, for free(), of which `charge` says who pays: NULL where the host has none, or
- * only what is kept for others (base/spare_memory.h). */
-void *metadata_memory(const struct quota_charge *charge, size_t bytes);
-int metadata_fail_memory(size_t bytes, struct error *error); /* the error OUT_OF_MEMORY; returns -1 */
+int metadata_fail_memory(size_t bytes, struct error *error);          /* the error OUT_OF_MEMORY; returns -1 */
 
 /* ARRAY_RESERVE() of base/memory.h that can fail: 0 or -1. */
 #define METADATA_RESERVE(items, count, capacity, error)                                                                     \

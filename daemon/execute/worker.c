@@ -12,7 +12,6 @@
 #include "base/memory.h"
 #include "base/metadata.h"
 #include "base/quota.h"
-#include "base/spare_memory.h"
 #include "execute/arrivals.h"
 #include "execute/block.h"
 #include "execute/collective_private.h"
@@ -310,8 +309,6 @@ int crew_grow(struct crew *crew, struct engine *engine, bool is_remote)
 {
     struct worker *worker = &crew->workers[crew->n];
     pthread_attr_t attributes;
-    if (crew->n > 0 && !spare_memory_is_kept())
-        return EAGAIN; /* those that run do it */
     worker->engine = engine;
     worker->crew = crew;
     item_init(&worker->item, engine, is_remote);

@@ -10,7 +10,6 @@
 #include "base/memory.h"
 #include "base/metadata.h"
 #include "base/parallel.h"
-#include "base/spare_memory.h"
 #include "base/text.h"
 
 /* --- life --- */
@@ -107,12 +106,10 @@ const char *object_source_name_below(const char *key, const char *prefix)
     return is_plain ? name : NULL;
 }
 
-/* In portions, because a listing has many, each of which is small; but so many are not, where the host has no memory left. */
+/* In portions, because a listing has many, each of which is small. */
 static int charge_listed(struct object_source *source, uint64_t bytes, struct error *error)
 {
     enum { PORTION_BYTES = 64 << 10 };
-    if (!spare_memory_is_kept())
-        return metadata_fail_memory(bytes, error);
     source->object_bytes += bytes;
     if (source->object_bytes <= source->charge.amount || !source->charge.quota)
         return 0;
@@ -290,25 +287,15 @@ static struct object_source *owner_of(struct source *source)
 }
 
 /* Of those in folders, or of the others. */
-static int copy_names(const struct object_source *source, bool in_folders, char ***names, size_t *n_names,
-                      struct error *error)
+static void copy_names(const struct object_source *source, bool in_folders, char ***names, size_t *n_names)
 {
     if (source->n_objects)
         *names = memory_alloc_array(source->n_objects, sizeof **names);
-    bool is_enough = true;
-    for (size_t i = 0; i < source->n_objects && is_enough; i++) {
+    for (size_t i = 0; i < source->n_objects; i++) {
         const char *name = source->objects[i]->name;
-        is_enough = spare_memory_is_kept();
         if ((strchr(name, '/') != NULL) == in_folders)
             (*names)[(*n_names)++] = memory_copy_text(name);
     }
-    if (is_enough)
-        return 0;
-    while (*n_names)
-        free((*names)[--*n_names]);
-    free(*names);
-    *names = NULL;
-    return metadata_fail_memory(source->n_objects, error);
 }
 
 int object_source_list(struct source *base, char ***names, size_t *n_names, struct error *error)
@@ -324,7 +311,7 @@ int object_source_list(struct source *base, char ***names, size_t *n_names, stru
         failed = -1;
     }
     if (!failed) /* what lies in a folder is no file of the artifact's own */
-        failed = copy_names(source, false, names, n_names, error);
+        copy_names(source, false, names, n_names);
     pthread_mutex_unlock(&source->lock);
     return failed;
 }
@@ -339,7 +326,7 @@ int object_source_list_folders(struct source *base, char ***names, size_t *n_nam
     for (size_t i = 0; i < source->n_folders && !failed; i++)
         failed = list_below(source, source->folders[i], strlen(source->folders[i]), error);
     if (!failed)
-        failed = copy_names(source, true, names, n_names, error);
+        copy_names(source, true, names, n_names);
     pthread_mutex_unlock(&source->lock);
     return failed;
 }

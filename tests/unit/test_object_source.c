@@ -13,8 +13,6 @@
 
 #include <cmocka.h>
 
-#include "tests/support/without_memory.h"
-
 enum { OBJECT_BYTES = 3 * OBJECT_HEAD_BYTES };
 
 static struct scene {
@@ -380,33 +378,6 @@ static void a_listing_has_a_million_objects_and_not_one_more(void **state)
     source_unref(source);
 }
 
-static void a_listing_without_memory_is_an_error(void **state)
-{
-    (void)state;
-    SKIP_WITHOUT_MEMORY();
-    struct source *source = open_toy("list");
-    struct object_source *objects = (struct object_source *)source;
-    struct error error;
-    char **names = NULL;
-    size_t n_names = 0;
-    assert_int_equal(source_list(source, &names, &n_names, &error), 0);
-    size_t n_objects = objects->n_objects;
-    assert_in_range(n_names, 1, n_objects);
-    while (n_names)
-        free(names[--n_names]);
-    free(names);
-    struct object object = {.name = memory_print("another")};
-    describe(&object);
-    struct rlimit before = without_memory_begin();
-    int added = object_source_add(objects, &object, &error), folder = object_source_add_folder(objects, "host_001", &error);
-    int listed = source_list(source, &names, &n_names, &error);
-    without_memory_end(before);
-    assert_true(added == -1 && folder == -1 && listed == -1);
-    assert_string_equal(error.reason, "OUT_OF_MEMORY");
-    assert_true(objects->n_objects == n_objects && objects->n_folders == 0 && !names && n_names == 0);
-    source_unref(source);
-}
-
 static void only_files_of_the_folder_itself_are_part_of_an_artifact(void **state)
 {
     static const char *const wrong[] = {"m/",   "m",      "m//x",  "m/../x", "m/a/..", "m/./x",
@@ -427,7 +398,6 @@ int main(void)
         TEST(a_listing_that_fails_or_repeats_itself_leaves_nothing_behind),
         TEST(a_listing_has_so_many_pages_and_not_one_more),
         TEST(a_listing_has_a_million_objects_and_not_one_more),
-        TEST(a_listing_without_memory_is_an_error),
         TEST(a_refused_listing_is_not_asked_for_again),
         TEST(without_a_listing_each_name_is_asked_for_once),
         TEST(a_header_costs_one_request),

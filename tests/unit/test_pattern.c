@@ -10,8 +10,6 @@
 
 #include <cmocka.h>
 
-#include "tests/support/without_memory.h"
-
 static struct pattern pattern_of(const char *text)
 {
     struct pattern pattern;
@@ -115,7 +113,9 @@ static void a_name_without_memory_for_notes_is_an_error(void **state)
     struct error error;
     uint64_t steps = UINT64_MAX;
     (void)state;
-    SKIP_WITHOUT_MEMORY();
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    skip(); /* they end the process where they get no memory */
+#endif
     assert_int_equal(pattern_match(&pattern, "", (size_t)1 << 60, NULL, &steps, &error), -1); /* it is not looked at */
     assert_string_equal(error.reason, "OUT_OF_MEMORY");
 }

@@ -20,8 +20,6 @@
 
 #include <cmocka.h>
 
-#include "tests/support/without_memory.h"
-
 static char root[MODEL_PATH_CHARS];
 static const char *const roots[] = {root};
 static const struct source_options confined = {.trusted_roots = roots, .n_trusted_roots = 1};
@@ -161,32 +159,6 @@ static void a_folder_of_a_million_entries_is_listed_and_one_with_one_more_is_ref
     assert_int_equal(error.code, ERROR_RESOURCE_EXHAUSTED);
     assert_string_equal(error.reason, "TOO_MANY_FILES");
     assert_non_null(strstr(error.message, "more than 1048576 entries"));
-    source_unref(source);
-}
-
-static void a_listing_without_memory_is_an_error(void **state)
-{
-    char **names = NULL;
-    size_t n_names = 0;
-    struct error error;
-    (void)state;
-    SKIP_WITHOUT_MEMORY();
-    model_dir_mkdir(root, "lean");
-    model_dir_write(root, "lean/a", "x", 1);
-    struct source *source = open_disk("lean");
-    for (int more = 0; more < 2; more++) { /* the second time nothing is new to malloc() */
-        struct rlimit before = {0};
-        if (more)
-            before = without_memory_begin();
-        int failed = source_list(source, &names, &n_names, &error);
-        if (more)
-            without_memory_end(before);
-        assert_int_equal(failed, more ? -1 : 0);
-        while (n_names)
-            free(names[--n_names]);
-        free(names);
-    }
-    assert_string_equal(error.reason, "OUT_OF_MEMORY");
     source_unref(source);
 }
 
@@ -414,7 +386,6 @@ int main(void)
         cmocka_unit_test(relative_paths_are_for_the_command_line),
         cmocka_unit_test(a_directory_lists_its_names_sorted),
         cmocka_unit_test(a_folder_of_a_million_entries_is_listed_and_one_with_one_more_is_refused),
-        cmocka_unit_test(a_listing_without_memory_is_an_error),
         cmocka_unit_test(files_are_opened_and_identified),
         cmocka_unit_test(a_single_file_is_an_artifact_of_its_own),
         cmocka_unit_test(only_regular_files_are_opened),

@@ -17,7 +17,7 @@ NCCL_UNIT_C := $(wildcard tests/unit/test_*nccl*.c)
 CUDA_UNIT_C := $(wildcard tests/unit/test_device_cuda*.c) $(NCCL_UNIT_C)
 CUDA_PLUGIN := $(B)/plugins/tensorcast-cuda.so
 # what the plugin takes of the daemon: values without state
-CUDA_BASE_O := $(call obj,$(addprefix daemon/,base/copy.c base/error.c base/foreign_fd.c base/memory.c base/quota.c base/spare_memory.c base/transpose.c device/device.c))
+CUDA_BASE_O := $(call obj,$(addprefix daemon/,base/copy.c base/error.c base/foreign_fd.c base/memory.c base/quota.c base/transpose.c device/device.c))
 
 OTHER_PLUGIN := $(B)/fake/plugin/tensorcast-cuda.so
 FAKE_DRIVER  := $(B)/fake/cuda/libcuda.so.1

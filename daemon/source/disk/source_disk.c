@@ -18,7 +18,6 @@
 #include "base/followed_link.h"
 #include "base/memory.h"
 #include "base/metadata.h"
-#include "base/spare_memory.h"
 #include "base/text.h"
 #include "source/disk/access_denied.h"
 #include "source/disk/closing.h"
@@ -144,8 +143,6 @@ static int read_entries(DIR *directory, char ***names, size_t *n_names, struct q
                         "the folder has more than %d entries; put the checkpoint into one of its own", MAX_ENTRIES);
         if (quota_charge_add(charge, ENTRY_BYTES + strlen(entry->d_name), error) != 0)
             return -1;
-        if (!spare_memory_is_kept()) /* small ones are always had, so many are not small */
-            return metadata_fail_memory(ENTRY_BYTES, error);
         ARRAY_RESERVE(*names, *n_names, capacity);
         (*names)[(*n_names)++] = memory_copy_text(entry->d_name);
     }

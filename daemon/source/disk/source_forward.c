@@ -11,7 +11,6 @@
 #include "base/memory.h"
 #include "base/metadata.h"
 #include "base/shared_memory.h"
-#include "base/spare_memory.h"
 #include "base/text.h"
 #include "source/disk/filesystem.h"
 #include "source/disk/mount_connection.h"
@@ -178,8 +177,6 @@ static int add_names(const struct source_disk *disk, struct mount_connection *co
     char *bytes = memory_copy(mount_connection_memory(connection), n_bytes);
     size_t before = listing->n_names;
     int failed = quota_charge_add(&listing->charge, n_bytes, error);
-    if (!failed && !spare_memory_is_kept())
-        failed = metadata_fail_memory(n_bytes, error);
     if (!failed && mount_message_add_names(bytes, n_bytes, &listing->names, &listing->n_names, &listing->room) < 0)
         failed = fail_listing(disk, error);
     free(bytes);
