@@ -30,6 +30,7 @@
 #include "source/environment.h"
 #include "source/stores.h"
 #include "state_dir.h"
+#include "stuck_mounts.h"
 #include "supervisor.h"
 #include "transport/transport.h"
 #include "upload/upload_queue.h"
@@ -37,8 +38,9 @@
 
 enum {
     DRAIN_POLL_MS = 10,
-    LAST_READS_MS = 2000, /* after the grace, for the reads that workers are at */
+    LAST_READS_MS = 4000, /* after the grace, for the reads that workers are at */
     TEAR_DOWN_MS = 5000,  /* then, for everything else */
+    CUT_MOUNTS_MS = 3000, /* of either: then FUSE mounts that have not answered are cut off */
 };
 struct config_version {
     struct config_version *next;
@@ -429,6 +431,23 @@ static void on_grace_over(void *context)
     atomic_store(&daemon->is_grace_over, true);
 }
 
+/* What they work for was answered. They end before what they use does, but for those that hang. */
+static bool have_helpers_work(const struct daemon *daemon, uint64_t now)
+{
+    uint64_t lane;
+    return loop_list_lanes(daemon->api.services.loop, &lane, 1) > 0 &&
+           now < daemon->quiet_ns + (uint64_t)LAST_READS_MS * NS_PER_MS;
+}
+
+/* Once, a while after the last answer that anybody waited for. */
+static void cut_mounts(struct daemon *daemon, uint64_t since_ns, uint64_t now)
+{
+    if (daemon->has_cut_mounts || now < since_ns + (uint64_t)CUT_MOUNTS_MS * NS_PER_MS)
+        return;
+    daemon->has_cut_mounts = true;
+    stuck_mounts_cut(daemon->api.services.loop, daemon->api.services.engine, 0);
+}
+
 static void stop_when_quiet(void *data)
 {
     struct daemon *daemon = data;
@@ -440,7 +459,9 @@ static void stop_when_quiet(void *data)
     bool stores_left = !activations_idle(daemon->api.activations) && now < daemon->drain_deadline_ns;
     bool loads_left = (lost.loads || !prewarms_are_idle(daemon->api.prewarms)) &&
                       now < daemon->drain_deadline_ns + (uint64_t)LAST_READS_MS * NS_PER_MS;
-    if (!loads_left && !tokens_left && !stores_left)
+    daemon->quiet_ns = loads_left ? now : daemon->quiet_ns;
+    cut_mounts(daemon, loads_left ? daemon->drain_deadline_ns : daemon->quiet_ns, now);
+    if (!loads_left && !tokens_left && !stores_left && !have_helpers_work(daemon, now))
         loop_stop(daemon->api.services.loop);
 }
 
@@ -448,6 +469,7 @@ static void on_drained(void *context)
 {
     struct daemon *daemon = context;
     atomic_store(&daemon->is_grace_over, true); /* nobody is left who waits */
+    daemon->quiet_ns = clock_now_ns();
     daemon->drain_timer = loop_timer_create(daemon->api.services.loop, stop_when_quiet, daemon);
     loop_timer_start(daemon->drain_timer, 0, DRAIN_POLL_MS);
 }
@@ -472,8 +494,11 @@ static void on_terminate(void *data, int signal_number)
  * is given up by hand. */
 static _Noreturn void abandon(struct daemon *daemon)
 {
+    struct load_targets *targets = daemon->api.services.targets;
     handoff_destroy(daemon->api.handoff);
     rpc_server_destroy(daemon->api.rpc);
+    load_targets_drop_replicas(targets);
+    device_host_wait_freed(targets->list[LOAD_TARGET_HOST].device);
     watchdog_exit(daemon->watchdog);
 }
 
@@ -526,4 +551,5 @@ void daemon_stop(struct daemon *daemon)
         free(daemon->configs);
         daemon->configs = next;
     }
+    stuck_mounts_cut(NULL, NULL, CUT_MOUNTS_MS); /* files are closed by now, and that may hang, too */
 }

@@ -21,10 +21,10 @@ struct daemon {
     struct budgets budgets;         /* of the current one */
     struct config_version *configs; /* the current one and those before it, which requests may still read */
     struct loop_timer *drain_timer;
-    struct reload *reload; /* under way; else NULL */
-    uint64_t drain_deadline_ns;
-    atomic_bool is_grace_over; /* or nobody is left who waits; read by helper threads */
-    bool has_run;
+    struct reload *reload;                /* under way; else NULL */
+    uint64_t drain_deadline_ns, quiet_ns; /* quiet: no load has run since */
+    atomic_bool is_grace_over;            /* or nobody is left who waits; read by helper threads */
+    bool has_run, has_cut_mounts;
     struct error cut_off; /* what loads get that the end of the grace cuts off */
     struct watchdog *watchdog;
     struct cancel ends_requests; /* to stores, at the end of the grace */

@@ -19,8 +19,6 @@
 #include "config_check.h"
 #include "daemon.h"
 #include "observe/log.h"
-#include "resolve/source_format.h"
-#include "source/disk/mount_child.h"
 
 static const char usage[] =
     "usage: tensorcastd [--user [--root DIR ...]] [-c FILE] [--check-config | --print-config]\n"
@@ -162,7 +160,6 @@ int main(int argc, char **argv)
     standard_fds_reserve();
     version_set_commit(COMMIT);
     signal(SIGXFSZ, SIG_IGN); /* a limit on the size of files is an error of write() and ftruncate() */
-    mount_child_run_if_asked(argc, argv, &source_format_safetensors);
     parse_arguments(argc, argv, &arguments);
     int failed = config_origin_init(&origin, arguments.config_path, arguments.is_users, &error);
     for (size_t i = 0; i < arguments.n_roots && !failed; i++)

@@ -1,4 +1,4 @@
-/* The thread is left to itself: what it waits for ends with the process, and it asks no FUSE mount, which would not end. */
+/* The thread is left to itself: what it waits for ends with the process, but for FUSE mounts (stuck_mounts.h). */
 #include "root_check.h"
 
 #include <errno.h>
@@ -13,36 +13,23 @@
 #include "base/memory.h"
 #include "base/path_step.h"
 #include "observe/log.h"
-#include "source/disk/mount_process.h"
 #include "source/disk/mounts.h"
 
-enum { MAX_EARLY_PROCESSES = 4 };
+static _Atomic uint64_t asked; /* the file systems of the root that is looked at */
 
 struct roots {
     char **paths; /* the trusted ones, then those of activations */
     size_t n_trusted, n_paths;
 };
 
-/* Starting a program takes longer than what a small load waits for its mount. A mount that comes later has its process from
- * the first load on. */
-static void start_processes(const char *root, size_t *n_left)
-{
-    uint64_t mounts[MAX_EARLY_PROCESSES];
-    struct error error;
-    size_t n = mounts_list_fuse(root, mounts, *n_left);
-    for (size_t i = 0; i < n; i++)
-        mount_process_unref(mount_process_get(mounts[i], &error)); /* the table keeps it */
-    *n_left -= n;
-}
-
 static void look_at_root(const char *path, bool is_trusted)
 {
-    struct error error;
-    char *real = mounts_realpath(path, &error);
-    if (!real && error.code == ERROR_NOT_FOUND && is_trusted)
+    asked = mounts_find(path);
+    char *real = realpath(path, NULL);
+    bool is_missing = !real && errno == ENOENT;
+    if (is_missing && is_trusted)
         log_warn("trusted_root_missing", LOG_TEXT("root", path),
                  LOG_TEXT("message", "sources.disk.trusted_roots names a folder that does not exist"));
-    bool is_missing = !real && error.code == ERROR_NOT_FOUND;
     if (!is_trusted && (is_missing || (real && faccessat(AT_FDCWD, real, W_OK | X_OK, AT_EACCESS) < 0)))
         log_warn("activation_root_not_writable", LOG_TEXT("root", path),
                  LOG_TEXT("error", is_missing ? "ENOENT" : strerrorname_np(errno)),
@@ -50,14 +37,12 @@ static void look_at_root(const char *path, bool is_trusted)
                           "activations.roots names a folder that the daemon cannot write to; its user needs the right, and "
                           "its systemd unit ReadWritePaths= (systemctl edit tensorcastd)"));
     free(real);
+    asked = 0;
 }
 
 static void *look_at_roots(void *data)
 {
     struct roots *roots = data;
-    size_t n_left = MAX_EARLY_PROCESSES;
-    for (size_t i = 0; i < roots->n_trusted; i++)
-        start_processes(roots->paths[i], &n_left);
     for (size_t i = 0; i < roots->n_paths; i++) {
         look_at_root(roots->paths[i], i < roots->n_trusted);
         free(roots->paths[i]);
@@ -87,4 +72,9 @@ void root_check_start(const struct config *config)
     if (pthread_create(&thread, &attributes, look_at_roots, roots) != 0)
         look_at_roots(roots);
     pthread_attr_destroy(&attributes);
+}
+
+uint64_t root_check_asks(void)
+{
+    return asked;
 }

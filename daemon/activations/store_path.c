@@ -2,10 +2,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "base/activation_name.h"
@@ -61,6 +63,14 @@ static int fail_outside(const char *path, const struct store_roots *roots, struc
 static int open_folder(int path_fd, const char *path, struct error *error)
 {
     char text[TEXT_NAME_CHARS];
+    struct statfs filesystem;
+    if (fstatfs(path_fd, &filesystem) == 0 && filesystem.f_type == FUSE_SUPER_MAGIC) {
+        close(path_fd);
+        return fail(
+            error, ERROR_FAILED_PRECONDITION, "STORE_ON_FUSE",
+            "the store is on a FUSE mount, whose server decides what is durable; choose a folder of a file system of "
+            "this kernel");
+    }
     int fd = openat(path_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), failure = errno;
     close(path_fd);
     return fd >= 0 ? fd : fail_errno(error, failure, "cannot open the folder %s", text_escape(path, strlen(path), text));
@@ -139,11 +149,6 @@ static int fail_opening(const char *path, const struct store_roots *roots, struc
 {
     if (error->kind == ERROR_KIND_OUTSIDE_TRUSTED_ROOTS)
         return fail_outside(path, roots, error);
-    if (error->kind == ERROR_KIND_FUSE_MOUNT)
-        return fail(
-            error, ERROR_FAILED_PRECONDITION, "STORE_ON_FUSE",
-            "the store is on a FUSE mount, whose server decides what is durable; choose a folder of a file system of "
-            "this kernel");
     return -1;
 }
 

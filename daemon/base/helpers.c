@@ -410,3 +410,18 @@ bool helpers_wait(struct helpers *helpers)
     }
     return had_work;
 }
+
+size_t helpers_list_lanes(struct helpers *helpers, uint64_t *lanes, size_t room)
+{
+    size_t n = 0;
+    for (int kind = 0; kind < LOOP_POOLS; kind++) {
+        struct pool *pool = &helpers->pools[kind];
+        pthread_mutex_lock(&pool->lock);
+        for (const struct user *user = pool->users; user; user = user->next)
+            for (const struct lane *lane = user->lanes; lane && n < room; lane = lane->next)
+                if (lane->key != 0 && lane->n_running > 0)
+                    lanes[n++] = lane->key;
+        pthread_mutex_unlock(&pool->lock);
+    }
+    return n;
+}

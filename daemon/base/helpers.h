@@ -26,6 +26,7 @@ void helpers_destroy(struct helpers *helpers);     /* nothing may be left to do;
 int helpers_submit(struct helpers *helpers, struct loop_work *work, struct error *error);
 void helpers_continue(struct helpers *helpers, struct loop_work *work);
 void helpers_cancel(struct helpers *helpers, struct loop_work *work);
+size_t helpers_list_lanes(struct helpers *helpers, uint64_t *lanes, size_t room); /* any thread */
 /* Blocks until nothing waits or runs; work->done is posted for all of it. False when there was nothing to wait for. */
 bool helpers_wait(struct helpers *helpers);
 

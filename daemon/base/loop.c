@@ -145,6 +145,11 @@ void loop_cancel(struct loop *loop, struct loop_work *work)
     helpers_cancel(loop->helpers, work);
 }
 
+size_t loop_list_lanes(struct loop *loop, uint64_t *lanes, size_t room)
+{
+    return helpers_list_lanes(loop->helpers, lanes, room);
+}
+
 static void on_timer(uv_timer_t *handle)
 {
     struct loop_timer *timer = handle->data;

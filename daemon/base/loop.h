@@ -62,6 +62,18 @@ void loop_cancel(struct loop *loop, struct loop_work *work);
  * no helper works, or for work without a lane. */
 int loop_enter_lane(uint64_t lanes, struct error *error);
 
+/* The lane of a number: four bits, so that lanes are OR'd into sets. A set of three seems to contain a fourth that it does not
+ * have one time in a thousand. */
+static inline uint64_t loop_lane_of(uint64_t number)
+{
+    uint64_t hash = (number + 1) * 0x9e3779b97f4a7c15, bits = 0;
+    for (int i = 1; i <= 4; i++)
+        bits |= (uint64_t)1 << (hash >> (64 - 6 * i) & 63);
+    return bits;
+}
+/* Up to `room` lanes of work on helpers that asks file systems or servers now. Any thread; the number of them. */
+size_t loop_list_lanes(struct loop *loop, uint64_t *lanes, size_t room);
+
 /* Calls fn after delay_ms, then every repeat_ms (0 = once). Destroy accepts NULL and stops it. */
 struct loop_timer *loop_timer_create(struct loop *loop, void (*fn)(void *data), void *data);
 void loop_timer_start(struct loop_timer *timer, uint64_t delay_ms, uint64_t repeat_ms);

@@ -128,6 +128,7 @@ struct device {
 };
 
 struct device *device_host_create(uint64_t pool_budget_bytes); /* 0 = prepare none */
+void device_host_wait_freed(struct device *host);              /* until what was given back so far is the kernel's */
 void device_destroy(struct device *device);                    /* after the last segment is gone */
 
 int device_allocate(struct device *device, uint64_t bytes, struct segment **segment, struct error *error);

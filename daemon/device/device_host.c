@@ -167,6 +167,12 @@ static const struct device_ops host_ops = {
     .destroy = host_destroy,
 };
 
+void device_host_wait_freed(struct device *host)
+{
+    struct host_freer *freer = &((struct device_host *)host)->pool.freer;
+    host_freer_wait(freer, host_freer_now(freer));
+}
+
 struct device *device_host_create(uint64_t pool_budget_bytes)
 {
     struct device_host *host = memory_alloc(sizeof *host);

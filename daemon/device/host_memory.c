@@ -188,8 +188,6 @@ int host_memory_fix(struct host_memory *memory, uint64_t bytes, struct error *er
         failed = lengthen(memory, bytes);
     if (failed || fcntl(memory->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW))
         return fail_errno(error, errno, "sizing a replica's memory to %" PRIu64 " bytes", bytes);
-    memory->shared = (struct shared_memory){.address = memory->address, .bytes = bytes, .fd = memory->fd};
-    shared_memory_add(&memory->shared);
     return 0;
 }
 
@@ -197,11 +195,6 @@ void host_memory_destroy(struct host_memory *memory)
 {
     if (!memory)
         return;
-    shared_memory_remove(&memory->shared);
-    if (shared_memory_is_lost(&memory->shared)) { /* what has it mapped keeps no pages but those that a write waits for */
-        fallocate(memory->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, (off_t)memory->bytes);
-        fcntl(memory->fd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE); /* and nothing maps it from now on */
-    }
     /* piece by piece: other threads that map something wait for each */
     for (uint64_t offset = 0; memory->address && !memory->is_lent && offset < memory->bytes; offset += UNMAP_BYTES) {
         uint64_t left = memory->bytes - offset;
@@ -305,10 +298,6 @@ int host_memory_prepare(struct host_memory *memory, uint64_t offset, uint64_t by
  * then F_SEAL_WRITE is accepted. In one step: workers may be copying from this memory to other replicas. */
 int host_memory_seal(struct host_memory *memory, struct error *error)
 {
-    shared_memory_remove(&memory->shared);
-    if (shared_memory_is_lost(&memory->shared))
-        return fail(error, ERROR_UNAVAILABLE, "READ_GIVEN_UP",
-                    "a read into this memory was given up and may still come; load again");
     if (memory->rung == HUGE_RUNG_FAULT)
         memory->huge_bytes = huge_pages_count(memory->address, memory->bytes);
     memory->page_kind = host_memory_page_kind(memory);

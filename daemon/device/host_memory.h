@@ -12,7 +12,6 @@
 #include <stdint.h>
 
 #include "base/error.h"
-#include "base/shared_memory.h"
 #include "device/device.h"
 #include "device/host_freer.h"
 #include "base/huge_pages.h"
@@ -26,13 +25,12 @@ struct host_memory {
     unsigned char *address;    /* 2 MiB aligned; readable, and writable until it is sealed */
     uint64_t bytes;
     enum huge_rung rung;
-    enum page_kind page_kind;    /* known from seal() on */
-    unsigned char *chunks;       /* one state per HUGE_PAGE_BYTES, atomic: see host_memory.c */
-    uint64_t huge_bytes;         /* atomic: in chunks that are known to be huge */
-    struct host_freer *freer;    /* of memory whose place this takes: no page before it is gone; NULL = of nothing */
-    uint64_t after;              /* what to wait for there */
-    struct shared_memory shared; /* registered while it may be filled */
-    pthread_mutex_t lock;        /* for waiting until another worker has backed a chunk */
+    enum page_kind page_kind; /* known from seal() on */
+    unsigned char *chunks;    /* one state per HUGE_PAGE_BYTES, atomic: see host_memory.c */
+    uint64_t huge_bytes;      /* atomic: in chunks that are known to be huge */
+    struct host_freer *freer; /* of memory whose place this takes: no page before it is gone; NULL = of nothing */
+    uint64_t after;           /* what to wait for there */
+    pthread_mutex_t lock;     /* for waiting until another worker has backed a chunk */
     pthread_cond_t backed;
 };
 

@@ -49,20 +49,12 @@ static uint64_t find_window_end(const struct item *item, struct range range, uin
     }
 }
 
-/* Where every question is a round trip, the plan's sample decides whether any is asked: what came into the cache since is read
- * past it. */
-static bool may_be_cached(const struct part *part)
-{
-    const struct source_caps *caps = &part->source->caps;
-    return caps->residency && (!caps->residency_is_far || part->run->options.plan->cached_share > 0);
-}
-
 /* From the first to the last extent. */
 static void look_at_cache(const struct item *item, struct window *window)
 {
     const struct part *part = &item->parts[0];
     uint64_t lo = window->extents.list[0].range.lo, bytes = window->extents.list[window->extents.n - 1].range.hi - lo;
-    uint64_t cached = may_be_cached(part) ? source_resident_bytes(part->source, part->file, lo, bytes) : 0;
+    uint64_t cached = part->source->caps.residency ? source_resident_bytes(part->source, part->file, lo, bytes) : 0;
     window->cached_share = (double)cached / (double)bytes;
     window->is_hot = window->cached_share >= HOT_SHARE;
 }
@@ -181,9 +173,6 @@ static void run_windows(struct worker *worker, const struct block_strategy *stra
     struct window *window = &worker->window;
     uint64_t window_bytes = strategy->choose_window_bytes(worker, block);
     for (uint64_t lo = block.lo; lo < block.hi; lo = window->range.hi) {
-        bool is_lost = worker->buffer && staging_is_lost(worker->buffer); /* by the window before */
-        if (is_lost && !worker_replace_buffer(worker))
-            return; /* all parts have failed */
         uint64_t limit = (lo / window_bytes + 1) * window_bytes;
         limit = limit < block.hi ? limit : block.hi;
         window->range = (struct range){lo, limit};

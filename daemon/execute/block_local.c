@@ -85,8 +85,6 @@ static int choose_local_buffer(struct worker *worker, struct error *error)
     worker->buffer->start = window->range.lo & ~(buffer_bytes - 1);
     if (window->is_buffered && !window->is_hot && window->is_whole)
         find_kept_window(worker);
-    if (window->is_buffered && worker->item.parts[0].source->caps.fills_shared_memory && range_bytes(window->had) == 0)
-        staging_share(worker->buffer);
     return 0;
 }
 

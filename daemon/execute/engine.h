@@ -48,6 +48,9 @@ void engine_each_origin(struct engine *engine, void (*fn)(void *data, const stru
 /* What a source knows of its speed, and how many requests the engine would have in flight. Any thread. */
 struct source_speed engine_source_speed(struct engine *engine, struct source *source);
 
+/* Up to `room` device sets (source_caps.device_set) that workers read from now. Any thread; the number of them. */
+size_t engine_list_devices(struct engine *engine, uint64_t *sets, size_t room);
+
 struct run_report {                /* counted where the work happens */
     uint64_t read_bytes, requests; /* asked of the source on behalf of this run, and in how many extents */
     uint64_t cached_bytes;         /* of these, found in the page cache */

@@ -73,3 +73,14 @@ void io_device_end(struct worker *worker)
         pthread_cond_signal(&worker->engine->crew.work);
     forget_if_idle(worker->engine, device);
 }
+
+size_t engine_list_devices(struct engine *engine, uint64_t *sets, size_t room)
+{
+    size_t n = 0;
+    pthread_mutex_lock(&engine->lock);
+    for (const struct io_device *device = engine->devices; device && n < room; device = device->next)
+        if (device->id != 0 && device->n_in_flight > 0)
+            sets[n++] = device->id;
+    pthread_mutex_unlock(&engine->lock);
+    return n;
+}

@@ -39,9 +39,7 @@ static void free_memory(struct staging_buffer *buffer)
 {
     uint64_t bytes = buffer->home->buffer_bytes;
     if (buffer->pinned_by && !device_unpin(buffer->pinned_by, buffer->memory)) /* the memory goes, never the addresses */
-        madvise(buffer->memory, bytes, buffer->shared ? MADV_REMOVE : MADV_DONTNEED);
-    else if (buffer->shared)
-        host_memory_destroy(buffer->shared);
+        madvise(buffer->memory, bytes, MADV_DONTNEED);
     else
         munmap(buffer->memory, bytes);
 }
@@ -109,10 +107,6 @@ struct staging_buffer *staging_take_sparing(struct staging *staging, bool (*need
 
 static void put_free(struct staging_buffer *buffer, uint64_t now_ns)
 {
-    if (staging_is_lost(buffer)) {
-        destroy_buffer(buffer);
-        return;
-    }
     buffer->used_ns = now_ns;
     buffer->next = buffer->home->free;
     buffer->home->free = buffer;
@@ -177,35 +171,6 @@ bool staging_expire(struct staging *staging, uint64_t before_ns)
     expire_list(&staging->free, before_ns);
     expire_list(&staging->kept, before_ns);
     return staging->free || staging->kept;
-}
-
-static struct host_memory *create_shared(uint64_t bytes)
-{
-    struct host_memory *shared = NULL;
-    struct error ignored;
-    if (bytes % HUGE_PAGE_BYTES == 0 && host_memory_create(bytes, &shared, &ignored) == 0 &&
-        host_memory_fix(shared, bytes, &ignored) == 0 && host_memory_prepare(shared, 0, bytes, &ignored) == 0)
-        return shared;
-    host_memory_destroy(shared);
-    return NULL;
-}
-
-void staging_share(struct staging_buffer *buffer)
-{
-    if (buffer->shared || buffer->cannot_share || buffer->pinned_by)
-        return;
-    struct host_memory *shared = create_shared(buffer->home->buffer_bytes);
-    buffer->cannot_share = !shared;
-    if (!shared)
-        return;
-    free_memory(buffer);
-    buffer->shared = shared;
-    buffer->memory = shared->address;
-}
-
-bool staging_is_lost(const struct staging_buffer *buffer)
-{
-    return buffer->shared && shared_memory_is_lost(&buffer->shared->shared);
 }
 
 void staging_pin(struct staging_buffer *buffer, struct device *device)

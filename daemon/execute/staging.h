@@ -13,7 +13,6 @@
 #include "execute/flight.h"
 #include "execute/window.h"
 
-struct host_memory;
 struct scan;
 struct staging;
 
@@ -28,8 +27,6 @@ struct staging_buffer {
     struct flight flight;     /* devices that still read from it: whoever takes it lets them land before writing */
     struct device *pinned_by; /* NULL = nobody yet */
     bool cannot_pin;
-    struct host_memory *shared; /* what the memory is of; NULL = of nothing that another process can fill */
-    bool cannot_share;
 };
 
 struct staging {
@@ -55,11 +52,6 @@ void staging_forget(struct staging *staging, const struct scan *scan); /* the sc
 void staging_resize(struct staging *staging, uint64_t budget_bytes);
 /* Frees what has not been used since `before_ns`. Returns whether anything is left. */
 bool staging_expire(struct staging *staging, uint64_t before_ns);
-/* Gives a taken buffer memory that another process can fill (base/shared_memory.h), where there is some; what is in it is gone.
- * Without the lock. */
-void staging_share(struct staging_buffer *buffer);
-/* A write to it was given up and may still come: nobody may use it, and staging_give() destroys it. */
-bool staging_is_lost(const struct staging_buffer *buffer);
 /* Makes a taken buffer fit for the device's copies, once and for all devices. Without the lock. */
 void staging_pin(struct staging_buffer *buffer, struct device *device);
 

@@ -147,17 +147,6 @@ static bool take_buffer(struct worker *worker)
     return false;
 }
 
-bool worker_replace_buffer(struct worker *worker)
-{
-    pthread_mutex_t *lock = &worker->engine->lock;
-    pthread_mutex_lock(lock);
-    staging_give(worker->buffer, clock_now_ns());
-    worker->buffer = NULL;
-    bool is_there = take_buffer(worker);
-    pthread_mutex_unlock(lock);
-    return is_there;
-}
-
 static void complete_part(const struct item *item, const struct part *part)
 {
     struct run *run = part->run;

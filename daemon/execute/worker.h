@@ -41,7 +41,5 @@ void crew_fini(struct crew *crew); /* without the lock, after is_stopping was se
 bool worker_take_item(struct worker *worker);
 /* Under the lock, which is released while the work is done. */
 void worker_run_item(struct worker *worker);
-/* Without the lock, in place of one that is lost (staging_is_lost()). False: there is none; all parts of the item have failed. */
-bool worker_replace_buffer(struct worker *worker);
 
 #endif

@@ -229,8 +229,7 @@ bool prepare_may_find_pages(const struct preparation *prep)
     const struct source_caps *caps = &prep->mapping->artifact->source->caps;
     bool is_plain =
         prep->goal == GOAL_REPLICA && spec->policy.collective != COLLECTIVE_REQUIRED && !prepare_wants_group(prep);
-    return spec->resident_only && spec->memory == MEMORY_AUTO && !prep->is_lent && is_plain && caps->residency &&
-           !caps->residency_is_far;
+    return spec->resident_only && spec->memory == MEMORY_AUTO && !prep->is_lent && is_plain && caps->residency;
 }
 
 void prepare_refuse_reading(struct preparation *prep)

@@ -11,6 +11,7 @@
 #include "base/memory.h"
 #include "observe/log.h"
 #include "replica/folder_record.h"
+#include "source/disk/mounts.h"
 #include "source/disk/trusted_path.h"
 
 enum { WATCH_MS = 3000, SOON_MS = 200, LOOKS = 2 };
@@ -76,6 +77,8 @@ enum folder_sight folder_watch_look(const char *path, uid_t uid, uint64_t device
 {
     struct stat status;
     struct error error = {.code = ERROR_NOT_FOUND};
+    if (mounts_find_fuse(path))
+        return SIGHT_NONE;
     int fd = trusted_path_look(path, &error);
     bool is_it =
         fd >= 0 && fstat(fd, &status) == 0 && status.st_dev == device && status.st_ino == inode && status.st_uid == uid;

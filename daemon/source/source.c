@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/digest.h"
+#include "base/loop.h"
 #include "base/memory.h"
 #include "base/redact.h"
 #include "base/text.h"
@@ -58,7 +59,7 @@ void source_place_work(const char *reference, struct loop_work *work)
     if (store && store->is_remote) {
         size_t length = authority ? (size_t)(authority + 3 - reference) : 0;
         work->pool = LOOP_REMOTE;
-        work->lane = hash_text(reference, length + strcspn(reference + length, "/?#")) | 1;
+        work->lane = loop_lane_of(hash_text(reference, length + strcspn(reference + length, "/?#")));
     } else {
         work->pool = LOOP_DISK;
         work->lane = (store && store->source->lane ? store->source->lane(colon + 1) : 0) | (uint64_t)1 << 63;

@@ -65,8 +65,7 @@ struct source_caps {                  /* data the planner and the engine read; n
     bool direct_reads;                /* O_DIRECT or the like works, with these alignments */
     uint32_t direct_memory_alignment; /* of the buffer */
     uint32_t direct_offset_alignment; /* of offset and length */
-    bool residency;                   /* source_resident_bytes() can tell what is cached ... */
-    bool residency_is_far;            /* ... another process can, so that each question costs two switches */
+    bool residency;                   /* source_resident_bytes() can tell what is cached */
     uint64_t device_id;               /* which device's calibration applies */
     uint64_t device_set;              /* a number for the devices that its files are on: the same for the same set */
     enum source_filesystem filesystem;
@@ -78,7 +77,6 @@ struct source_caps {                  /* data the planner and the engine read; n
     bool tells_speed;           /* source_speed() says what reads cost; otherwise the calibration of device_id does */
     bool sums_on_the_way;       /* source_read.checksum is computed of what passes */
     bool lands_in_place;        /* reads need no staging, whatever is cached */
-    bool fills_shared_memory;   /* reads into large buffers of base/shared_memory.h cost a copy less than into others */
     bool has_folders;           /* what lies beside a single file belongs to it, and its folder can be opened */
 };
 /* What is true of every store behind HTTP, for initialisers. */

@@ -47,7 +47,6 @@ SANDBOX = {  # directive: whether it does what it is for
     "After": lambda facts, properties: {"local-fs.target", "remote-fs.target"} <= set(properties["After"].split()),
     "Description": lambda facts, properties: "model weights" in properties["Description"],
     "Documentation": has_pages,
-    "KillMode": lambda facts, properties: Path(f"/proc/{facts['child']}").exists(),
     "User": lambda facts, properties: facts["uid"] == pwd.getpwnam("tensorcast").pw_uid,
     "Group": is_property("Group", "tensorcast"),
     "RuntimeDirectory": is_property("RuntimeDirectory", "tensorcast"),

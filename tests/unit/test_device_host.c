@@ -15,7 +15,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/shared_memory.h"
 #include "device/device.h"
 #include "base/huge_pages.h"
 #include "tests/support/host_segments.h"
@@ -210,48 +209,6 @@ static void many_workers_prepare_one_segment_without_losing_bytes(void **state)
     device_destroy(device);
 }
 
-/* Whoever reads for us maps it, and may never come back. */
-static void memory_that_may_still_be_written_to_is_not_sealed(void **state)
-{
-    struct device *device = device_host_create(0);
-    struct stat found;
-    struct error error;
-    int fds[2];
-    void *mapped[2];
-    (void)state;
-    for (int is_told = 0; is_told < 2; is_told++) {
-        struct segment *segment = host_segment_allocate(device, 4 * MIB);
-        struct shared_memory *shared = shared_memory_find(segment->host_address, 4 * MIB);
-        host_segment_fill(segment, 1);
-        assert_non_null(shared);
-        assert_null(shared_memory_find((char *)segment->host_address + 1, 4 * MIB));
-        fds[is_told] = dup(shared->fd);
-        mapped[is_told] = mmap(NULL, 2 * MIB, PROT_READ | PROT_WRITE, MAP_SHARED, fds[is_told], 0);
-        assert_true(mapped[is_told] != MAP_FAILED);
-        if (is_told)
-            shared_memory_lose(shared);
-        assert_int_equal(device_seal(segment, &error), -1);
-        if (is_told)
-            assert_string_equal(error.reason, "READ_GIVEN_UP");
-        segment_unref(segment);
-        assert_null(shared_memory_find(segment, 1));
-    }
-    struct segment *segment = host_segment_allocate(device, 4 * MIB);
-    void *address = segment->host_address;
-    host_segment_fill(segment, 1);
-    assert_int_equal(device_seal(segment, &error), 0);
-    assert_null(shared_memory_find(address, 1)); /* nobody writes there any more */
-    segment_unref(segment);
-    device_destroy(device);
-    assert_int_equal(fstat(fds[1], &found), 0);
-    assert_int_equal(found.st_blocks, 0); /* it was given back although it is mapped, and cannot be again */
-    assert_true(mmap(NULL, 2 * MIB, PROT_READ | PROT_WRITE, MAP_SHARED, fds[1], 0) == MAP_FAILED);
-    for (int i = 0; i < 2; i++) {
-        munmap(mapped[i], 2 * MIB);
-        close(fds[i]);
-    }
-}
-
 static void assert_exhausted(struct device *device, uint64_t bytes)
 {
     struct segment *segment = NULL;
@@ -349,7 +306,6 @@ int main(void)
         cmocka_unit_test(two_exports_have_positions_of_their_own),
         cmocka_unit_test(page_kind_is_what_the_kernel_says),
         cmocka_unit_test(many_workers_prepare_one_segment_without_losing_bytes),
-        cmocka_unit_test(memory_that_may_still_be_written_to_is_not_sealed),
         cmocka_unit_test(want_of_anything_is_resource_exhausted),
         cmocka_unit_test(ranges_outside_a_segment_are_refused),
         cmocka_unit_test(rows_that_have_no_extent_are_refused),

@@ -51,7 +51,11 @@ int ioctl(int fd, unsigned long request, ...)
 
 int statx(int fd, const char *path, int flags, unsigned mask, struct statx *status)
 {
-    (void)fd, (void)path, (void)flags, (void)mask;
+    if (fd != 0) { /* on the way to where a root leads */
+        int (*real)(int, const char *, int, unsigned, struct statx *) =
+            (int (*)(int, const char *, int, unsigned, struct statx *))dlsym(RTLD_NEXT, "statx");
+        return real(fd, path, flags, mask, status);
+    }
     *status = (struct statx){.stx_attributes = kernel.has_attribute ? STATX_ATTR_IMMUTABLE : 0,
                              .stx_attributes_mask = kernel.knows_attribute ? STATX_ATTR_IMMUTABLE : 0};
     errno = EIO;

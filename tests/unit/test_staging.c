@@ -8,7 +8,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "base/shared_memory.h"
 #include "base/huge_pages.h"
 #include "execute/staging.h"
 
@@ -44,39 +43,6 @@ static struct staging_buffer *keep(const struct scan *scan, uint64_t start, uint
     buffer->range = (struct range){start, start + BUFFER};
     staging_keep(buffer, scan, now_ns);
     return buffer;
-}
-
-static void what_another_process_may_still_write_to_is_not_given_out_again(void **state)
-{
-    struct staging large;
-    (void)state;
-    staging_init(&large, HUGE_PAGE_BYTES, HUGE_PAGE_BYTES);
-    struct staging_buffer *buffer = staging_take(&large);
-    assert_false(staging_is_lost(buffer));
-    assert_null(shared_memory_find(buffer->memory, 1));
-    staging_share(buffer);
-    struct shared_memory *shared = shared_memory_find(buffer->memory, HUGE_PAGE_BYTES);
-    assert_non_null(shared);
-    int fd = dup(shared->fd); /* the other process's */
-    unsigned char *theirs = mmap(NULL, HUGE_PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    assert_true(theirs != MAP_FAILED);
-    memset(theirs, 1, HUGE_PAGE_BYTES);
-    assert_int_equal(buffer->memory[HUGE_PAGE_BYTES - 1], 1);
-    staging_give(buffer, 0);
-    buffer = staging_take(&large); /* the same one: nobody gave up */
-    assert_ptr_equal(shared_memory_find(buffer->memory, 1), shared);
-    shared_memory_lose(shared);
-    assert_true(staging_is_lost(buffer));
-    staging_give(buffer, 0);
-    assert_int_equal(large.n_buffers, 0);
-    buffer = staging_take(&large);
-    memset(buffer->memory, 2, HUGE_PAGE_BYTES);
-    memset(theirs, 3, HUGE_PAGE_BYTES);
-    assert_int_equal(buffer->memory[0], 2);
-    staging_give(buffer, 0);
-    staging_fini(&large);
-    munmap(theirs, HUGE_PAGE_BYTES);
-    close(fd);
 }
 
 static void there_are_as_many_as_the_budget_has_room_for(void **state)
@@ -162,7 +128,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(there_are_as_many_as_the_budget_has_room_for),
-        cmocka_unit_test(what_another_process_may_still_write_to_is_not_given_out_again),
         TEST(a_kept_window_is_found_by_file_and_offset_once),
         TEST(the_oldest_kept_window_gives_way_unless_it_is_needed),
         TEST(a_smaller_budget_and_time_free_what_is_not_used),

@@ -82,9 +82,9 @@ static int look_at_file(int fd, struct source_file *file, struct error *error)
 
 /* --- why by nothing better ---------------------------------------------------------------------------------------- */
 
-enum reason { NOTHING_BETTER, TIMES_DO_NOT_TELL, TOO_YOUNG, NOT_BY_THIS_KERNEL, NOT_OURS, NOT_GRANTED, REASONS };
+enum reason { NOTHING_BETTER, TIMES_DO_NOT_TELL, TOO_YOUNG, NOT_BY_THIS_KERNEL, NOT_OURS, NOT_GRANTED };
 
-static const char *const reasons[REASONS] = {
+static const char *const reasons[] = {
     [NOTHING_BETTER] = "",
     [TIMES_DO_NOT_TELL] = "no lease, and the file system's timestamps do not show writes through a mapping",
     [TOO_YOUNG] = "no lease, and the file was changed less than 60 s before it was resolved",
@@ -92,19 +92,6 @@ static const char *const reasons[REASONS] = {
     [NOT_OURS] = "no lease: the file is another user's, and the process has no CAP_LEASE",
     [NOT_GRANTED] = "the kernel grants no lease on this file system",
 };
-
-const char *change_detection_reason(unsigned number)
-{
-    return number < REASONS ? reasons[number] : NULL;
-}
-
-unsigned change_detection_reason_number(const char *reason)
-{
-    unsigned number = REASONS;
-    while (--number > 0 && reasons[number] != reason)
-        ;
-    return number;
-}
 
 /* --- without a lease: timestamps ------------------------------------------------------------------------------------ */
 

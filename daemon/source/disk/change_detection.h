@@ -32,9 +32,6 @@ int change_detection_check(const struct change_detection *detection, const struc
 void change_detection_end(struct change_detection *detection); /* before fd is closed; twice is the same as once */
 struct source_identity change_detection_identity(const struct stat *status);
 bool change_detection_same(const struct source_identity *a, const struct source_identity *b);
-/* source_file.changes_reason as a number and back; NULL for a number that is none. */
-const char *change_detection_reason(unsigned number);
-unsigned change_detection_reason_number(const char *reason);
 int change_detection_fail(const char *name, const char *how, struct error *error); /* SOURCE_CHANGED */
 
 #endif

@@ -86,3 +86,13 @@ void closing_submit(uint64_t device_id, int *fds, size_t n_fds)
         start_closer(closer);
     pthread_mutex_unlock(&lock);
 }
+
+size_t closing_list(uint64_t *device_ids, size_t room)
+{
+    size_t n = 0;
+    pthread_mutex_lock(&lock);
+    for (const struct closer *closer = closers; closer && n < room; closer = closer->next)
+        device_ids[n++] = closer->device_id;
+    pthread_mutex_unlock(&lock);
+    return n;
+}

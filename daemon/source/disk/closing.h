@@ -8,5 +8,7 @@
 
 /* Takes fds, from malloc; those below 0 are left out. Any thread; does not block. */
 void closing_submit(uint64_t device_id, int *fds, size_t n_fds);
+/* Up to `room` devices of which something is to be closed; the number of them. Any thread. */
+size_t closing_list(uint64_t *device_ids, size_t room);
 
 #endif

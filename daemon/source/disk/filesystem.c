@@ -9,7 +9,7 @@
 #include <sys/statfs.h>
 #include <unistd.h>
 
-#include "source/disk/mounts.h"
+#include "base/loop.h"
 
 /* Leases: every writer of a local file opens it in this kernel. A server's file and what a FUSE process shows may change
  * without; an overlay's may through a mapping whose descriptor was closed, which its own inode knows nothing of (docs).
@@ -83,9 +83,9 @@ static uint32_t larger(uint32_t a, uint32_t b)
     return a > b ? a : b;
 }
 
-void filesystem_add_caps(struct source_caps *caps, bool is_first, const struct source_caps *fresh)
+static void add_caps(struct source_caps *caps, bool is_first, const struct source_caps *fresh)
 {
-    uint64_t devices = fresh->device_set | mounts_bits_of(fresh->device_id) | (is_first ? 0 : caps->device_set);
+    uint64_t devices = fresh->device_set | loop_lane_of(fresh->device_id) | (is_first ? 0 : caps->device_set);
     if (is_first) {
         *caps = *fresh;
     } else {
@@ -104,7 +104,7 @@ void filesystem_add_file(struct source_caps *caps, bool is_first, uint64_t devic
 {
     if (is_first || device_id != caps->device_id) {
         struct source_caps fresh = caps_of(file, device_id);
-        filesystem_add_caps(caps, is_first, &fresh);
+        add_caps(caps, is_first, &fresh);
     }
     if (caps->direct_reads)
         return;

@@ -10,9 +10,6 @@
  * is known of the first file's device is not asked again. Leaves file->direct_fd refused when direct reads are of no use. */
 void filesystem_add_file(struct source_caps *caps, bool is_first, uint64_t device_id, struct source_disk_file *file);
 
-/* The same with the caps of a source that another process has opened. */
-void filesystem_add_caps(struct source_caps *caps, bool is_first, const struct source_caps *fresh);
-
 struct filesystem_traits {
     enum source_filesystem kind;
     bool lease_proves; /* a read lease sees everybody who can write */

@@ -126,6 +126,11 @@ static int fail_unproven(const struct evidence *evidence, struct error *error)
     if (question->roots->n_roots && fstat(question->fd, &status) == 0 && status.st_nlink == 0)
         return change_detection_fail(question->name, "was removed or replaced", error);
     text_escape(question->name, strlen(question->name), name);
+    if (evidence->filesystem == FUSE_SUPER_MAGIC) {
+        fail(error, ERROR_FAILED_PRECONDITION, "NOT_IMMUTABLE",
+             "%s can change: it is on a FUSE mount, whose server may show other bytes at any time", name);
+        return error_note(error, "file", "%s", question->name);
+    }
     bool is_image = is_of_read_only_format(evidence) ||
                     (question->is_leased && has_attribute(evidence) && evidence->filesystem != BTRFS_SUPER_MAGIC);
     if (is_image && check_image(evidence, &image) < 0)
@@ -151,7 +156,8 @@ int immutability_prove(const struct immutability_question *question, enum immuta
     struct evidence evidence = {.question = question};
     if (fstatfs(question->fd, &filesystem) == 0)
         evidence.filesystem = (unsigned)filesystem.f_type;
-    for (size_t i = 0; i < sizeof proofs / sizeof proofs[0]; i++) {
+    bool is_fuse = evidence.filesystem == FUSE_SUPER_MAGIC; /* no operator's word helps against its server */
+    for (size_t i = 0; i < sizeof proofs / sizeof proofs[0] && !is_fuse; i++) {
         if (proofs[i].holds(&evidence)) {
             *proof = proofs[i].proof;
             return 0;

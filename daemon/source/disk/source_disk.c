@@ -1,6 +1,6 @@
 /* "disk:/path": a directory or one file of a local or mounted filesystem. Every path is walked by trusted_path.c; what it
  * finds is an O_PATH descriptor, which is looked at before it is opened for reading, so that a FIFO or a device in a
- * model folder is refused and never touched. What lies on a FUSE mount is opened by another process (source_forward.c).
+ * model folder is refused and never touched.
  * Failure modes: outside the roots, missing, not a regular file, being written, changed. */
 #include "source/disk/source_disk.h"
 
@@ -24,7 +24,6 @@
 #include "source/disk/filesystem.h"
 #include "source/disk/immutability.h"
 #include "source/disk/mounts.h"
-#include "source/disk/source_forward.h"
 #include "source/stores.h"
 
 enum { MAX_ENTRIES = 1 << 20 /* of a directory that is listed */, DESCRIPTORS_PER_FILE = 2 };
@@ -87,14 +86,11 @@ static int disk_open(struct source *source, const char *path, const struct sourc
         trusted_roots_init(&disk->roots, options->trusted_roots, options->n_trusted_roots);
     trusted_roots_init(&disk->immutable_roots, options->immutable_roots, options->n_immutable_roots);
     disk->path = memory_copy_text(path);
-    disk->stop = options->stores ? stores_cancel(options->stores) : NULL;
     int fd = open_path(disk, path, error), failed = fd < 0 ? -1 : 0;
     if (fd >= 0) {
         failed = fstat(fd, &status) < 0 ? fail_name(path, errno, error) : 0;
         close(fd);
         source->is_single_file = !failed && !S_ISDIR(status.st_mode);
-    } else if (mounts_elsewhere(error)) {
-        failed = source_forward_open(disk, mounts_elsewhere(error), error);
     }
     if (failed && disk->confined && error->code == ERROR_NOT_FOUND)
         tell_roots(disk, error);
@@ -122,7 +118,6 @@ static struct source *disk_open_beside(struct source *source)
     trusted_roots_copy(&disk->immutable_roots, &first->immutable_roots);
     disk->path = memory_copy_text(first->path);
     disk->file_name = first->file_name ? memory_copy_text(first->file_name) : NULL;
-    disk->stop = first->stop;
     return &disk->base;
 }
 
@@ -155,8 +150,6 @@ int source_disk_list(struct source *source, char ***names, size_t *n_names, stru
     *names = NULL;
     *n_names = 0;
     int path_fd = open_path(disk, disk->path, error);
-    if (path_fd < 0 && mounts_elsewhere(error))
-        return source_forward_list(disk, mounts_elsewhere(error), names, n_names, error);
     if (path_fd < 0)
         return -1;
     int fd = file_io_reopen(path_fd, O_RDONLY | O_NONBLOCK | O_DIRECTORY);
@@ -266,16 +259,14 @@ static int disk_open_file(struct source *source, const char *name, struct source
 {
     struct source_disk *disk = (struct source_disk *)source;
     int path_fd = open_name(disk, name, error);
-    uint64_t elsewhere = path_fd < 0 ? mounts_elsewhere(error) : 0;
-    if (path_fd < 0 && !elsewhere)
+    if (path_fd < 0)
         return -1;
     struct source_disk_file *opened = new_file();
     int failed = quota_charge_add(&opened->descriptors, DESCRIPTORS_PER_FILE, error);
-    if (failed && path_fd >= 0)
+    if (failed)
         close(path_fd);
-    if (!failed)
-        failed = elsewhere ? source_forward_open_file(disk, elsewhere, name, file, opened, error)
-                           : open_local(disk, path_fd, file, opened, error);
+    else
+        failed = open_local(disk, path_fd, file, opened, error);
     if (failed) {
         close_file(opened);
         return -1;
@@ -296,11 +287,6 @@ int source_disk_open_immutable(struct source *source, size_t file, enum immutabi
     const struct source_disk *disk = (const struct source_disk *)source;
     const struct source_disk_file *opened = source->handles[file];
     struct immutability_question question = {.roots = &disk->immutable_roots, .name = source->files[file].name};
-    char name[TEXT_NAME_CHARS];
-    if (opened->twin)
-        return fail(error, ERROR_FAILED_PRECONDITION, "NOT_IMMUTABLE",
-                    "%s can change: it is on a FUSE mount, whose server may show other bytes at any time",
-                    text_escape(question.name, strlen(question.name), name));
     question.fd = open_again(opened->fd, question.name, error);
     if (question.fd < 0)
         return -1;
@@ -314,24 +300,19 @@ int source_disk_open_immutable(struct source *source, size_t file, enum immutabi
 int source_disk_check_still(struct source *source, size_t file, struct error *error)
 {
     const struct source_disk_file *opened = source->handles[file];
-    if (opened->twin)
-        return source_forward_check((struct source_disk *)source, opened, MOUNT_CHECK_STILL, NULL, error);
     return change_detection_check(&opened->changes, &source->files[file], error);
 }
 
 int source_disk_check_unchanged(struct source *source, size_t file, const struct cancel *cancel, struct error *error)
 {
-    struct source_disk *disk = (struct source_disk *)source;
-    const struct source_disk_file *opened = source->handles[file];
+    const struct source_disk *disk = (const struct source_disk *)source;
     const struct source_file *known = &source->files[file];
     struct stat status;
-    if (opened->twin)
-        return source_forward_check(disk, opened, MOUNT_CHECK_UNCHANGED, cancel, error);
+    (void)cancel;
     if (source_disk_check_still(source, file, error) < 0)
         return -1;
     int path_fd = open_name(disk, known->name, error);
-    bool is_elsewhere = path_fd < 0 && error->kind == ERROR_KIND_FUSE_MOUNT;
-    if (path_fd < 0 && !is_elsewhere && (error->code == ERROR_RESOURCE_EXHAUSTED || error->code == ERROR_UNAVAILABLE))
+    if (path_fd < 0 && (error->code == ERROR_RESOURCE_EXHAUSTED || error->code == ERROR_UNAVAILABLE))
         return -1; /* that says nothing about the file */
     if (path_fd < 0)
         return change_detection_fail(known->name, "was removed", error);
@@ -347,20 +328,15 @@ int source_disk_check_unchanged(struct source *source, size_t file, const struct
 static void close_elsewhere(struct source *source)
 {
     int *fds = memory_alloc_array(2 * source->n_files, sizeof *fds);
-    bool is_local = false;
     for (size_t i = 0; i < source->n_files; i++) {
         struct source_disk_file *opened = source->handles[i];
-        is_local = is_local || !opened->twin;
         change_detection_end(&opened->changes);
         fds[2 * i] = opened->fd;
         fds[2 * i + 1] = opened->direct_fd;
         opened->fd = -1;
         opened->direct_fd = DIRECT_NOT_OPEN;
     }
-    if (is_local)
-        closing_submit(source->caps.device_set, fds, 2 * source->n_files);
-    else
-        free(fds);
+    closing_submit(source->caps.device_set, fds, 2 * source->n_files);
 }
 
 static void disk_close(struct source *source)
@@ -370,7 +346,6 @@ static void disk_close(struct source *source)
         close_elsewhere(source);
     for (size_t i = 0; i < source->n_files; i++)
         close_file(source->handles[i]);
-    source_forward_close(disk);
     trusted_roots_fini(&disk->roots);
     trusted_roots_fini(&disk->immutable_roots);
     free(disk->path);

@@ -1,5 +1,4 @@
-/* Private to the disk backend: source_disk.c opens and identifies files, source_disk_io.c reads them, source_forward.c has
- * another process do both for files on FUSE mounts.
+/* Private to the disk backend: source_disk.c opens and identifies files, source_disk_io.c reads them.
  *
  * handles[i] of the source is a `struct source_disk_file`, made by open_file and const afterwards but for `direct_fd`, so
  * reads need no lock. */
@@ -12,13 +11,9 @@
 #include "source/store.h"
 #include "source/disk/trusted_path.h"
 
-struct source_forward;
-
 struct source_disk_file {
-    struct source_forward *twin; /* NULL, or who has it open: then there are no descriptors ... */
-    uint32_t twin_file;          /* ... but its index there */
-    int fd;                      /* O_RDONLY, buffered, a regular file */
-    _Atomic int direct_fd;       /* the same file with O_DIRECT, by source_disk_direct_fd() */
+    int fd;                /* O_RDONLY, buffered, a regular file */
+    _Atomic int direct_fd; /* the same file with O_DIRECT, by source_disk_direct_fd() */
     struct change_detection changes;
     struct quota_charge descriptors;
 };
@@ -30,11 +25,9 @@ struct source_disk {
     struct trusted_roots roots; /* empty when nothing is enforced (standalone command line) */
     bool confined;
     struct trusted_roots immutable_roots;
-    char *path;                   /* of the directory, or of the single file, as the user wrote it */
-    char *file_name;              /* of the single file, NULL for a directory */
-    uint64_t waited_ns;           /* for files that were changed just now */
-    struct source_forward *twins; /* of this source, in the processes of FUSE mounts */
-    const struct cancel *stop;    /* ends waits for those; may be NULL */
+    char *path;         /* of the directory, or of the single file, as the user wrote it */
+    char *file_name;    /* of the single file, NULL for a directory */
+    uint64_t waited_ns; /* for files that were changed just now */
 };
 
 extern const struct source_ops source_disk_ops;

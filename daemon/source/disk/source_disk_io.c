@@ -26,7 +26,6 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "source/disk/source_disk.h"
-#include "source/disk/source_forward.h"
 
 #ifndef SYS_cachestat
 #define SYS_cachestat 451 /* Linux 6.5 */
@@ -137,8 +136,6 @@ int source_disk_read(struct source *source, struct source_read *read, struct err
     struct rest rest = {read->iov, read->n_iov, 0};
     uint64_t offset = read->offset;
     int n_interruptions = 0;
-    if (handle->twin)
-        return source_forward_read((struct source_disk *)source, handle, read, error);
     if (read_from_mapping(source, handle, read))
         return 0;
     bool direct = read->direct && source_disk_direct_fd(handle) >= 0;
@@ -204,8 +201,6 @@ uint64_t source_disk_resident_bytes(struct source *source, size_t file, const st
 {
     const struct source_disk_file *handle = source->handles[file];
     uint64_t resident = 0;
-    if (handle->twin)
-        return source_forward_resident_bytes((struct source_disk *)source, handle, extents, n_extents);
     for (size_t i = 0; i < n_extents; i++)
         resident += count_resident(handle->fd, &extents[i]);
     return resident;
@@ -216,6 +211,6 @@ void *source_disk_map(struct source *source, size_t file, uint64_t offset, uint6
     const struct source_disk_file *handle = source->handles[file];
     uint64_t first = offset / PAGE_BYTES * PAGE_BYTES;
     *mapped_bytes = offset + bytes - first;
-    void *address = handle->twin ? MAP_FAILED : mmap(NULL, *mapped_bytes, PROT_READ, MAP_SHARED, handle->fd, (off_t)first);
+    void *address = mmap(NULL, *mapped_bytes, PROT_READ, MAP_SHARED, handle->fd, (off_t)first);
     return address == MAP_FAILED ? NULL : address;
 }

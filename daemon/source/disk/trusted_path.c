@@ -25,7 +25,6 @@
 #include "base/text.h"
 #include "source/disk/access_denied.h"
 #include "source/disk/mounts.h"
-#include "source/disk/source_forward.h"
 
 enum {
     MAX_LINKS = 40, /* as the kernel */
@@ -155,15 +154,23 @@ static bool wait_for_turn(struct asked_root *asked)
     return true;
 }
 
+static char top[] = "";
+static struct trusted_root root_folder = {.given = top, .canonical = top};
+static const struct trusted_roots everywhere = {&root_folder, 1};
+
+/* realpath() that enters the lanes of what it asks. NULL with errno. */
 static char *ask_realpath(const char *given)
 {
+    char path[PATH_MAX];
     struct error error;
-    char *path = mounts_realpath(given, &error);
-    if (!path && mounts_elsewhere(&error))
-        path = source_forward_realpath(mounts_elsewhere(&error), given, &error);
-    if (!path)
+    int fd = trusted_path_open(&everywhere, given, &error);
+    if (fd < 0) {
         errno = error.code == ERROR_UNAVAILABLE ? ETIMEDOUT : error.code == ERROR_NOT_FOUND ? ENOENT : EACCES;
-    return path;
+        return NULL;
+    }
+    file_io_name(fd, path);
+    close(fd);
+    return memory_copy_text(path);
 }
 
 /* NULL with errno: it does not exist, or does not answer (ETIMEDOUT). */
@@ -298,10 +305,9 @@ static int go_to(const struct walk *walk, const char *folder, const char *rest, 
 {
     char text[2 * TEXT_CHARS], name[TEXT_NAME_CHARS];
     snprintf(text, sizeof text, "%s/%s", folder, rest);
-    struct mounts_passed passed = mounts_pass(text);
-    if (loop_enter_lane(passed.all, error) < 0)
+    if (loop_enter_lane(mounts_find(text), error) < 0)
         return error_prefix(error, "%s", text_escape(walk->path, strlen(walk->path), name));
-    return mounts_check(text, passed, error);
+    return 0;
 }
 
 static int open_root(struct walk *walk, struct error *error)
@@ -322,10 +328,6 @@ static int open_root(struct walk *walk, struct error *error)
     if (fd < 0)
         return fail_path(walk, errno, error);
     leave_directories(walk, 0);
-    if (mounts_check_fd(fd, canonical, error) < 0) {
-        close(fd);
-        return -1;
-    }
     walk->fds[walk->depth++] = fd;
     return 0;
 }
@@ -404,15 +406,12 @@ static int enter_directory(struct walk *walk, int fd, struct error *error)
     return 0;
 }
 
-/* It may have been mounted since the table of mounts was looked at: whose it is comes first. */
-static int check_mount(const struct walk *walk, const char *name, int fd, struct error *error)
+static int enter_mount(const struct walk *walk, const char *name, struct error *error)
 {
     char folder[PATH_MAX], rest[TEXT_CHARS];
     if ((size_t)snprintf(rest, sizeof rest, "%s/%s", name, walk->rest) >= sizeof rest)
         return fail_too_long(walk, error);
-    if (go_to(walk, file_io_name(walk->fds[walk->depth - 1], folder), rest, error) < 0)
-        return -1;
-    return mounts_check_fd(fd, file_io_name(fd, folder), error);
+    return go_to(walk, file_io_name(walk->fds[walk->depth - 1], folder), rest, error);
 }
 
 static int go_down(struct walk *walk, const char *name, struct error *error)
@@ -423,7 +422,7 @@ static int go_down(struct walk *walk, const char *name, struct error *error)
         return access_denied_fail(error, "enter", NULL, walk->fds[walk->depth - 1], true);
     if (fd < 0)
         return fail_path(walk, errno, error);
-    if (step.is_mount && check_mount(walk, name, fd, error) < 0) {
+    if (step.is_mount && enter_mount(walk, name, error) < 0) {
         close(fd);
         return -1;
     }
@@ -543,8 +542,5 @@ int trusted_path_open_plain(const struct trusted_roots *roots, const char *path,
 
 int trusted_path_look(const char *path, struct error *error)
 {
-    static char top[] = "";
-    static struct trusted_root slash = {.given = top};
-    static const struct trusted_roots everywhere = {&slash, 1};
     return trusted_path_open_plain(&everywhere, path, error);
 }

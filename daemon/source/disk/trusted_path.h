@@ -35,8 +35,8 @@ enum { TRUSTED_ROOTS_CHARS = 256 };
 void trusted_roots_describe(const struct trusted_roots *roots, char *text, size_t room);
 
 /* `path` is absolute. Returns an O_PATH descriptor of what it leads to, never of a link, or -1: PERMISSION_DENIED outside
- * the roots, NOT_FOUND when missing inside, FAILED_PRECONDITION for a cycle of links; of the kind FUSE_MOUNT when it leads
- * to a mount that is left to another process (mounts_check()). Messages name `path`. */
+ * the roots, NOT_FOUND when missing inside, FAILED_PRECONDITION for a cycle of links. Messages name
+ * `path`. */
 int trusted_path_open(const struct trusted_roots *roots, const char *path, struct error *error);
 
 /* The same where no link leads there: FAILED_PRECONDITION, LINK_IN_PATH, when one does. Roots themselves may be links, but

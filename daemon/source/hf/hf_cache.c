@@ -1,13 +1,17 @@
 /* The hub's cache on this host, read only: refs/<revision> names a commit, snapshots/<commit>/ holds links into blobs/,
  * whose files of git-lfs are named by their SHA-256. A snapshot is used when it is a whole checkpoint, which the caller's
  * format tells. Its files are then read as any other file on disk. */
+#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include "base/loop.h"
 #include "base/memory.h"
-#include "source/disk/glance.h"
+#include "source/disk/mounts.h"
 #include "source/hf/source_hf.h"
 
 /* "CACHE/models--org--model" */
@@ -18,17 +22,32 @@ static char *folder_of(const struct source_hf *hf, const char *cache_dir)
                  : memory_print("%s/models--%s", cache_dir, hf->repository);
 }
 
-static ssize_t look(const struct source_hf *hf, enum glance_kind kind, const char *path, char *bytes, size_t room)
+/* Whether its mount may be asked: this thread works for a store, and the mount's server may not answer. */
+static bool may_look(const char *path)
 {
-    const struct source *source = &hf->objects.base;
-    const struct glance glance = {source->format, source->cancel, source->uid};
-    return glance_at(&glance, kind, path, bytes, room);
+    struct error error;
+    return loop_enter_lane(mounts_find_fuse(path), &error) == 0;
 }
 
-static bool has(const struct source_hf *hf, const char *folder, const char *name)
+static bool is_file(const char *path)
+{
+    struct stat status;
+    return may_look(path) && stat(path, &status) == 0 && S_ISREG(status.st_mode);
+}
+
+static ssize_t read_text(const char *path, char *bytes, size_t room)
+{
+    int fd = is_file(path) ? open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY) : -1;
+    ssize_t n_bytes = fd >= 0 ? read(fd, bytes, room) : -1;
+    if (fd >= 0)
+        close(fd);
+    return n_bytes;
+}
+
+static bool has(const char *folder, const char *name)
 {
     char *path = memory_print("%s/%s", folder, name);
-    bool found = look(hf, GLANCE_IS_FILE, path, NULL, 0) >= 0;
+    bool found = is_file(path);
     free(path);
     return found;
 }
@@ -40,7 +59,7 @@ bool hf_cache_find_commit(struct source_hf *hf, const char *cache_dir)
         return true;
     }
     char *folder = folder_of(hf, cache_dir), *path = memory_print("%s/refs/%s", folder, hf->revision);
-    ssize_t count = strstr(hf->revision, "..") ? -1 : look(hf, GLANCE_TEXT, path, hf->commit, HF_COMMIT_CHARS);
+    ssize_t count = strstr(hf->revision, "..") ? -1 : read_text(path, hf->commit, HF_COMMIT_CHARS);
     free(folder);
     free(path);
     hf->commit[count > 0 ? count : 0] = '\0';
@@ -53,9 +72,10 @@ static bool has_needed(const struct source_hf *hf, const char *folder, enum hf_c
 {
     if (need == HF_CACHE_ANYTHING)
         return true;
-    if (need == HF_CACHE_SIDECARS && !has(hf, folder, "config.json"))
+    if (need == HF_CACHE_SIDECARS && !has(folder, "config.json"))
         return false;
-    return hf->file_name ? has(hf, folder, hf->file_name) : look(hf, GLANCE_IS_WHOLE, folder, NULL, 0) >= 0;
+    const struct source_format *format = hf->objects.base.format;
+    return hf->file_name ? has(folder, hf->file_name) : format && format->is_whole(folder);
 }
 
 /* --- as a source on disk --- */
@@ -66,7 +86,7 @@ static void checksum_of_link(const struct source_hf *hf, const char *name, struc
     static const char digits[] = "0123456789abcdef";
     char target[PATH_MAX],
         *path = hf->disk.file_name ? memory_copy_text(hf->disk.path) : memory_print("%s/%s", hf->disk.path, name);
-    ssize_t length = look(hf, GLANCE_LINK, path, target, sizeof target - 1);
+    ssize_t length = may_look(path) ? readlink(path, target, sizeof target - 1) : -1;
     free(path);
     target[length < 0 ? 0 : length] = '\0';
     const char *slash = strrchr(target, '/'), *blob = slash ? slash + 1 : target;
@@ -148,7 +168,7 @@ int hf_cache_open(struct source_hf *hf, const struct source_options *options, co
     char *below = memory_print("%s/snapshots/%s%s%s", folder, hf->commit, *hf->folder ? "/" : "", hf->folder);
     char *path = memory_print("%s%s%s", below, hf->file_name ? "/" : "", hf->file_name ? hf->file_name : "");
     int opened = 0;
-    if (look(hf, GLANCE_EXISTS, path, NULL, 0) >= 0 && has_needed(hf, below, need))
+    if (may_look(path) && access(path, F_OK) == 0 && has_needed(hf, below, need))
         opened = become_disk(hf, options, folder, path, error);
     free(folder);
     free(below);
