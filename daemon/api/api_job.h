@@ -12,7 +12,7 @@
 
 #include "api/api.h"
 #include "api/open_calls.h"
-#include "load/descriptor_queue.h"
+#include "load/helper_step.h"
 #include "base/waiting.h"
 
 struct api_job {           /* first in what a method keeps of a request; zeroed */
@@ -27,8 +27,7 @@ struct api_job {           /* first in what a method keeps of a request; zeroed 
     struct source_options source; /* for the caller */
     struct cancel cancel;
     _Atomic bool is_cancelled;
-    struct descriptor_wait descriptors;
-    size_t n_to_evict;                    /* see replica_make_room() */
+    struct helper_step helper_step;
     int (*step)(struct api_job *job);     /* helper: 0, or -1 with job->error */
     void (*done)(struct api_job *job);    /* loop, after a step that did not fail */
     void (*destroy)(struct api_job *job); /* also after a failure; NULL = free() */

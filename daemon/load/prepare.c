@@ -265,8 +265,3 @@ void prepare_plan(struct preparation *prep, const struct cancel *cancel)
     prep->plan_ns = clock_now_ns() - start;
     metadata_enter(before);
 }
-
-bool prepare_find_room(struct preparation *prep, const struct error *error)
-{
-    return replica_make_room(prep->target.replicas, prep->uid, error, &prep->n_to_evict);
-}

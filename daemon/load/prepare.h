@@ -46,7 +46,6 @@ struct preparation {
     double cached_share;
     struct reason group_problem; /* why it does without its group; REASON_ELIGIBLE = nothing is known */
     uint64_t resolve_ns, plan_ns;
-    size_t n_to_evict;  /* see replica_make_room() */
     struct error error; /* of the last step that failed */
 };
 
@@ -69,7 +68,5 @@ bool prepare_wants_group(const struct preparation *prep);        /* and nothing 
 /* Wants only what is there, and may find the pages of its files there: for that it has to be planned. */
 bool prepare_may_find_pages(const struct preparation *prep);
 void prepare_refuse_reading(struct preparation *prep); /* the error of somebody who wants only what is there */
-/* Drops replicas that nobody holds for what the error says is short. True: try again. Loop thread. */
-bool prepare_find_room(struct preparation *prep, const struct error *error);
 
 #endif

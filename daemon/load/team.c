@@ -16,6 +16,7 @@
 #include "base/parallel.h"
 #include "device/plugin.h"
 #include "execute/collective.h"
+#include "load/helper_step.h"
 #include "load/joint_plans.h"
 #include "load/load_log.h"
 #include "observe/log.h"
@@ -56,6 +57,7 @@ struct team_loads {                 /* that were started */
  * the ranks' preparations are lent by their tickets until `planned` has told them. */
 struct team {
     struct loop_work work; /* first */
+    struct helper_step step;
     struct load_table *table;
     struct group *group; /* until the runs start */
     const struct team_events *events;
@@ -243,6 +245,7 @@ void team_gather(struct load_table *table, struct group *group, const struct tea
                           .events = events,
                           .world_size = world_size};
     arena_init(arena, 0);
+    helper_step_init(&team->step, table->services, &team->work, NULL);
     if (call_ranks(team, terms) != 0) {
         const struct reason problem = reason_with(REASON_JOINT_PLAN_MEMORY, "%s", team->joint.error.reason);
         arena_fini(arena);
@@ -253,7 +256,7 @@ void team_gather(struct load_table *table, struct group *group, const struct tea
     find_memories(team);
     digest_team(team);
     team->joint.plan = joint_plans_find(table->joint_plans, team->joint.key, kept_plans(table));
-    loop_continue(table->services->loop, &team->work);
+    helper_step_run(&team->step);
 }
 
 /* --- planning: helper threads --------------------------------------------------------------------------------------- */
@@ -447,10 +450,8 @@ static void on_team_planned(struct loop_work *work)
 {
     struct team *team = (struct team *)work;
     struct team_joint *joint = &team->joint;
-    if (joint->error.code != ERROR_OK && prepare_find_room(team->ranks[0], &joint->error)) {
-        loop_continue(team->table->services->loop, &team->work);
+    if (joint->error.code != ERROR_OK && helper_step_again(&team->step, team->ranks[0]->target.replicas, &joint->error))
         return;
-    }
     const struct reason failed = describe_problem(team);
     const struct reason *problem = team->link.collective ? NULL : &failed;
     if (joint->plan && joint->is_new)

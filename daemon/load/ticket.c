@@ -19,7 +19,6 @@ static struct ticket *ticket_of_waiter(struct load_waiter *waiter)
 
 /* What a request does next, in the order in which it may come to that. */
 static void place_resolve(struct ticket *ticket);
-static void resolve_again(struct descriptor_wait *wait);
 static bool refuse_reading(struct ticket *ticket);
 static void load_alone(struct ticket *ticket);
 static void serve_ticket(struct ticket *ticket, struct replica *replica, enum load_origin origin);
@@ -74,11 +73,11 @@ struct ticket *ticket_create(struct load_table *table, const struct ticket_input
     ticket->table = table;
     ticket->input = *input;
     ticket->waiter = (struct load_waiter){.events = &waiter_events, .uid = input->uid};
-    ticket->descriptors.retry = resolve_again;
     ticket->result =
         (struct load_result){.uid = input->uid, .pid = input->pid, .artifact = input->request.artifact, .spec = &prep->spec};
     random_id(ticket->result.load_id);
     pending_init(&ticket->pending, tell_progress);
+    helper_step_init(&ticket->step, table->services, &ticket->work, &ticket->pending.waiting);
     *prep = (struct preparation){.services = table->services,
                                  .config = table->services->config,
                                  .uid = input->uid,
@@ -101,7 +100,7 @@ void ticket_submit(struct ticket *ticket, enum load_goal goal, const struct tick
     ticket_set_state(ticket, TICKET_RESOLVING);
     pending_add(ticket->table, &ticket->pending);
     place_resolve(ticket);
-    if (loop_submit(ticket->table->services->loop, &ticket->work, &error) != 0)
+    if (helper_step_submit(&ticket->step, &error) != 0)
         ticket_finish(ticket, &error);
 }
 
@@ -110,12 +109,6 @@ void ticket_submit(struct ticket *ticket, enum load_goal goal, const struct tick
 static bool is_leaving(void *data)
 {
     return ((const struct ticket *)data)->state == TICKET_LEAVING;
-}
-
-/* While it waits for a helper. */
-static void wait_for_helper(struct ticket *ticket)
-{
-    waiting_begin(&ticket->pending.waiting, "its turn: other requests are being looked at", 0);
 }
 
 static struct waiting *enter_note(struct ticket *ticket)
@@ -154,16 +147,10 @@ static void on_resolved(struct loop_work *work)
     struct ticket *ticket = (struct ticket *)work;
     struct preparation *prep = &ticket->prep;
     ticket->result.times.resolve_ns = prep->resolve_ns;
-    if (!prep->mapping && ticket->state != TICKET_LEAVING && prepare_find_room(prep, &prep->error)) {
-        resolve_again(&ticket->descriptors);
-        return;
-    }
     if (!prep->mapping && ticket->state != TICKET_LEAVING &&
-        descriptor_queue_wait(ticket->table->services->descriptors, &ticket->descriptors, &prep->error)) {
-        waiting_begin(&ticket->pending.waiting, "descriptors for its files, which other loads have", 0);
+        helper_step_again_or_wait(&ticket->step, prep->target.replicas, &prep->error))
         return;
-    }
-    descriptor_queue_leave(ticket->table->services->descriptors, &ticket->descriptors);
+    helper_step_end(&ticket->step);
     if (!prep->mapping || ticket->state == TICKET_LEAVING) {
         finish_unprepared(ticket);
         return;
@@ -192,14 +179,6 @@ static void place_resolve(struct ticket *ticket)
     const char *artifact = ticket->input.request.artifact;
     ticket->work = (struct loop_work){.do_work = resolve_on_helper, .done = on_resolved, .uid = ticket->input.uid};
     source_place_work(artifact ? artifact : "", &ticket->work);
-    wait_for_helper(ticket);
-}
-
-static void resolve_again(struct descriptor_wait *wait)
-{
-    struct ticket *ticket = (struct ticket *)((char *)wait - offsetof(struct ticket, descriptors));
-    place_resolve(ticket);
-    loop_continue(ticket->table->services->loop, &ticket->work);
 }
 
 /* --- planning ------------------------------------------------------------------------------------------------------- */
@@ -229,9 +208,10 @@ static void on_planned(struct loop_work *work)
 {
     struct ticket *ticket = (struct ticket *)work;
     struct preparation *prep = &ticket->prep;
-    if (!prep->plan && ticket->state != TICKET_LEAVING && prepare_find_room(prep, &prep->error))
-        ticket_place_plan(ticket);
-    else if (ticket_accept_plan(ticket, prep->plan_ns))
+    if (!prep->plan && ticket->state != TICKET_LEAVING &&
+        helper_step_again(&ticket->step, prep->target.replicas, &prep->error))
+        return;
+    if (ticket_accept_plan(ticket, prep->plan_ns))
         ticket_go_on(ticket);
 }
 
@@ -244,8 +224,7 @@ void ticket_place_plan(struct ticket *ticket)
         source_place_work(artifact->reference, &ticket->work);
         ticket->work.lane |= ticket->prep.lane;
     }
-    wait_for_helper(ticket);
-    loop_continue(ticket->table->services->loop, &ticket->work);
+    helper_step_run(&ticket->step);
 }
 
 /* It has a plan. Only who has not been in its group, or waited there for somebody else, enters it. */
@@ -327,7 +306,7 @@ static void load_alone(struct ticket *ticket)
     struct error error;
     do
         load = load_create(ticket->table, prep, &error);
-    while (!load && !prep->is_lent && prepare_find_room(prep, &error));
+    while (!load && !prep->is_lent && replica_make_room(prep->target.replicas, prep->uid, &error, &ticket->step.n_to_evict));
     if (!load) {
         ticket_finish(ticket, &error);
         return;
@@ -480,7 +459,7 @@ void ticket_cancel(struct ticket *ticket)
         load_leave(&ticket->waiter);
     else if (was == TICKET_ECHO)
         ticket_remove_echo(ticket);
-    bool was_queued = descriptor_queue_leave(ticket->table->services->descriptors, &ticket->descriptors);
+    bool was_queued = helper_step_end(&ticket->step);
     if (was == TICKET_WAITING || was == TICKET_ECHO || was == TICKET_ASSEMBLING || was_queued)
         ticket_finish(ticket, NULL);
     else /* a stage that a helper has begun ends first */

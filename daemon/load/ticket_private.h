@@ -3,7 +3,7 @@
 #ifndef TICKET_PRIVATE_H
 #define TICKET_PRIVATE_H
 
-#include "load/descriptor_queue.h"
+#include "load/helper_step.h"
 #include "load/load.h"
 #include "load/pending.h"
 #include "load/prepare.h"
@@ -26,7 +26,7 @@ struct ticket {
         struct ticket *echoes, *next_echo;
     } rank;
     struct load_waiter waiter;
-    struct descriptor_wait descriptors;
+    struct helper_step step;
     struct load_result result;
     uint64_t submitted_ns;
 };
