@@ -35,7 +35,7 @@ ENGINE_C := $(wildcard daemon/base/*.c daemon/observe/*.c daemon/source/*.c daem
               daemon/calibration/*.c daemon/export/*.c daemon/activations/*.c daemon/sink/*.c daemon/upload/*.c config/*.c)
 DAEMON_C := $(filter-out daemon/main.c,$(wildcard daemon/replica/*.c daemon/rpc/*.c daemon/load/*.c daemon/api/*.c daemon/*.c))
 CLIENT_C := $(wildcard client/*.c)
-CLI_C    := $(filter-out client/cli/main.c client/cli/late_curl.c,$(wildcard client/cli/*.c))
+CLI_C    := $(filter-out client/cli/main.c,$(wildcard client/cli/*.c))
 UNIT_C   := $(filter-out $(LEFT_OUT:%=tests/%.c) $(if $(CUDA_FOUND),,$(CUDA_UNIT_C)) $(if $(NCCL_INCLUDE),,$(NCCL_UNIT_C)),\
               $(wildcard tests/unit/test_*.c tests/property/test_*.c tests/golden/test_*.c tests/fault/test_*.c))
 FUZZ_C   := $(filter-out $(LEFT_OUT:%=tests/%.c),$(wildcard tests/fuzz/fuzz_*.c))
@@ -117,8 +117,8 @@ $(B)/tensorcastd: $(call obj,daemon/main.c) $(B)/libdaemon.a $(B)/libengine.a
 	$(CC) $(LDFLAGS) -o $@ $^ $(LIBS) -ldl
 
 # of the daemon only what --standalone needs: its loads without sockets, and its reports
-$(B)/tensorcast: $(call obj,client/cli/main.c client/cli/late_curl.c) $(B)/libcli.a $(B)/libtensorcast.a $(B)/libdaemon.a $(B)/libengine.a
-	$(CC) $(LDFLAGS) -o $@ $^ $(filter-out -lcurl -lssl,$(LIBS)) $(CLIENT_LIBS) -ldl
+$(B)/tensorcast: $(call obj,client/cli/main.c) $(B)/libcli.a $(B)/libtensorcast.a $(B)/libdaemon.a $(B)/libengine.a
+	$(CC) $(LDFLAGS) -o $@ $^ $(LIBS) $(CLIENT_LIBS) -ldl
 
 $(B)/examples/%: $(B)/obj/examples/%.o $(B)/libtensorcast.so
 	@mkdir -p $(@D)

@@ -16,7 +16,6 @@ from safetensors.numpy import save_file
 
 import checkpoints
 from stage import CLI, MiB, Tensorcast, soon
-from stores_fixture import fake  # noqa: F401
 
 NO_SOCKET = "/tmp/tc8-no-daemon-here.sock"
 
@@ -190,24 +189,6 @@ def test_a_timeout_also_ends_a_standalone_load(alone, models, big):
 def test_options_that_contradict_each_other_are_misuse_and_not_failure(daemon, models, small):
     for wrong in (["--slice", "a.w[0:1, :]", "--slice", "a.w[1:2, :]"], ["--index", "none"]):
         assert daemon.cli.run("load" if wrong[0] == "--slice" else "inspect", f"disk:{models}/m", *wrong).code == 2
-
-
-def test_the_libraries_of_stores_are_loaded_by_who_reads_one_and_by_nobody_else(daemon, fake, tmp_path):  # noqa: F811
-    def libraries(process):
-        maps = Path(f"/proc/{process.pid}/maps").read_text()
-        return {name for name in ("libcurl", "libssl", "libkrb5") if name in maps}
-
-    watching = daemon.cli.spawn("status", "--watch", "60")
-    assert watching.stdout.readline() and libraries(watching) == set()
-    watching.kill()
-    watching.communicate()
-    checkpoints.write(tmp_path / "m", {"w": checkpoints.blob(1, 1000)})
-    fake.world.preload("web", "m", tmp_path / "m")
-    rule = fake.fault({"delay": 5}, match={"covers": 999}, times=0)
-    reading = daemon.cli.spawn("load", f"{fake.url('web')}/m/model.safetensors", "--standalone")
-    assert soon(lambda: rule.acted) and "libcurl" in libraries(reading)
-    reading.kill()
-    reading.communicate()
 
 
 @pytest.mark.parametrize("line", [["load"], ["status", "word"], ["load", "./m", "--tp-size", "two"], ["no-such-command"],
