@@ -263,9 +263,11 @@ static int fail_outside(const struct walk *walk, char *outside, struct error *er
     text_escape(walk->path, strlen(walk->path), name);
     trusted_roots_describe(walk->roots, listed, sizeof listed);
     if (!walk->n_links)
-        return fail(error, ERROR_PERMISSION_DENIED, REASON(OUTSIDE_TRUSTED_ROOTS),
-                    "%s is outside the trusted roots; add its folder to sources.disk.trusted_roots, which has %s", name,
-                    listed);
+        return fail(
+            error, ERROR_PERMISSION_DENIED, REASON(OUTSIDE_TRUSTED_ROOTS),
+            "%s is outside the trusted roots; add its folder to sources.disk.trusted_roots, which has %s, or start a "
+            "daemon of your own with that folder (tensorcastd --user --root DIR)",
+            name, listed);
     const char *trusted = folder_to_trust(outside);
     return fail(error, ERROR_PERMISSION_DENIED, REASON(OUTSIDE_TRUSTED_ROOTS),
                 "%s %s a link to %s, which is outside the trusted roots; add %s to sources.disk.trusted_roots, which has %s",
