@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "base/reference.h"
 #include "base/text.h"
 #include "args_check.h"
@@ -34,12 +35,37 @@ const char *args_path_of_name(struct args *args, const char *name)
 
 /* --- words --- */
 
+static bool takes_option(const struct command_row *command, const char *name)
+{
+    for (size_t i = 0; i < args_options.n_rows; i++)
+        if (strcmp(args_options.rows[i].name, name) == 0 &&
+            ((command->options | OPTIONS_GLOBAL) & args_options.rows[i].groups))
+            return true;
+    return false;
+}
+
+/* With the nearest of those that the command has. */
+static int fail_not_its_option(const struct command_row *command, const char *name, struct error *error)
+{
+    const char **names = memory_alloc_array(args_options.n_rows, sizeof *names);
+    size_t n_names = 0;
+    for (size_t i = 0; i < args_options.n_rows; i++)
+        if (takes_option(command, args_options.rows[i].name))
+            names[n_names++] = args_options.rows[i].name;
+    const char *nearest = text_nearest(name, names, n_names);
+    free(names);
+    return usage_error(error, "'%s' has no option --%s%s%s%s", command->name, name, nearest ? "; did you mean --" : "",
+                       nearest ? nearest : "", nearest ? "?" : "");
+}
+
 static int take_option(struct parse *parse, int argc, char *const *argv, int *at)
 {
     const struct option_row *row = options_take(&args_options, argc, argv, at, parse->args, parse->args, parse->error);
-    if (row)
-        parse->seen[row - args_options.rows] = true;
-    return row ? 0 : -1;
+    if (!row)
+        return -1;
+    parse->seen[row - args_options.rows] = true;
+    const struct command_row *command = parse->args->command < 0 ? NULL : &command_table[parse->args->command];
+    return !command || takes_option(command, row->name) ? 0 : fail_not_its_option(command, row->name, parse->error);
 }
 
 /* What other tools call it, or people do: for the error. */
@@ -205,22 +231,13 @@ static int take_line(struct parse *parse, int argc, char **argv)
 
 /* --- the whole line --- */
 
-static bool takes_option(const struct command_row *command, const char *name)
-{
-    for (size_t i = 0; i < args_options.n_rows; i++)
-        if (strcmp(args_options.rows[i].name, name) == 0 &&
-            ((command->options | OPTIONS_GLOBAL) & args_options.rows[i].groups))
-            return true;
-    return false;
-}
-
 static int check_command(struct parse *parse)
 {
     const struct args *args = parse->args;
     const struct command_row *row = &command_table[args->command];
     for (size_t i = 0; i < args_options.n_rows; i++) {
         if (parse->seen[i] && !takes_option(row, args_options.rows[i].name))
-            return usage_error(parse->error, "'%s' has no option --%s", row->name, args_options.rows[i].name);
+            return fail_not_its_option(row, args_options.rows[i].name, parse->error);
     }
     bool takes_all = row->options & OPTIONS_RELEASE;
     if (takes_all && !args->artifact == !args->all)

@@ -226,6 +226,7 @@ static void an_option_belongs_to_its_commands(void **state)
 {
     (void)state;
     assert_refused("inspect|disk:/m|--out|o", "'inspect' has no option --out");
+    assert_refused("load|disk:/m|--tensors|model.*", "'load' has no option --tensors; did you mean --tensor?");
     assert_refused("--hold|1|status", "--hold");
     assert_refused("prewarm|disk:/m|--standalone", "--standalone");
     assert_refused("load|disk:/m|--view|v|--tensor|w", "--view");
