@@ -42,8 +42,7 @@ def error(path, other, cause="the connection ended"):
         return _unreachable(f"{told}; look whether tensorcastd runs")
     if other is None:
         return _unreachable(f"{told}; is tensorcastd running there? One of your own needs no TENSORCAST_SOCKET and no address {_OWN}")
-    return _unreachable(f"{told}, nor on {other}; start one of your own {_OWN}, or do without: `tensorcast load --standalone`, "
-                        'of vLLM "fallback": "if_unavailable"')
+    return _unreachable(f"{told}, nor on {other}; start one of your own {_OWN}")
 
 
 def _unreachable(message):
