@@ -28,18 +28,18 @@ static char *read_document(void)
 
 static void print_selection(FILE *out)
 {
-    fputs("| `selection_reason` | what to do about it |\n|---|---|\n", out);
+    fputs("|`selection_reason`|what to do about it|\n|---|---|\n", out);
     for (size_t i = 0; i < REASON_COUNT; i++)
         if (!reason_rows[i].of)
-            fprintf(out, "| `%s%s` | %s |\n", reason_rows[i].name, reason_rows[i].shape, reason_rows[i].advice);
+            fprintf(out, "|`%s%s`|%s|\n", reason_rows[i].name, reason_rows[i].shape, reason_rows[i].advice);
 }
 
 static void print_candidates(FILE *out)
 {
-    fputs("| reason | of | means, and what to do |\n|---|---|---|\n", out);
+    fputs("|reason|of|means, and what to do|\n|---|---|---|\n", out);
     for (size_t i = 0; i < REASON_COUNT; i++)
         if (reason_rows[i].of)
-            fprintf(out, "| `%s%s` | %s | %s |\n", reason_rows[i].name, reason_rows[i].shape, reason_rows[i].of,
+            fprintf(out, "|`%s%s`|%s|%s|\n", reason_rows[i].name, reason_rows[i].shape, reason_rows[i].of,
                     reason_rows[i].advice);
 }
 
