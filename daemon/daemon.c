@@ -229,9 +229,8 @@ static int build_services(struct daemon *daemon, struct error *error)
     warn_of_transport(config);
     daemon->api.loads = load_table_create(services);
     quota_set_reclaim(services->quota, QUOTA_METADATA, forget_metadata, daemon);
-    daemon->api.folders =
-        folders_create(services->targets->list[LOAD_TARGET_HOST].replicas, services->quota, config->server.state_dir);
-    daemon->api.folder_watch = folder_watch_create(services->loop, daemon->api.folders);
+    daemon->api.folders = folders_create(services->loop, services->targets->list[LOAD_TARGET_HOST].replicas, services->quota,
+                                         config->server.state_dir);
     if (open_uploads(daemon, error) != 0)
         return -1;
     daemon->api.activations = activations_create(services->loop, config->server.state_dir, daemon->api.uploads);
@@ -523,7 +522,7 @@ void daemon_stop(struct daemon *daemon)
     loop_timer_destroy(daemon->drain_timer);
     if (daemon->api.rpc)
         rpc_server_destroy(daemon->api.rpc);
-    folder_watch_stop(daemon->api.folder_watch);
+    folders_stop(daemon->api.folders);
     if (daemon->api.uploads)
         upload_queue_stop(daemon->api.uploads);
     if (daemon->api.activations)
@@ -539,7 +538,6 @@ void daemon_stop(struct daemon *daemon)
     if (daemon->has_run) /* the last word, also after those of the replicas */
         log_info("stopped", LOG_MS("uptime_ms", clock_now_ns() - daemon->api.started_ns));
     loop_destroy(services->loop);
-    folder_watch_destroy(daemon->api.folder_watch);
     folders_destroy(daemon->api.folders);
     activations_destroy(daemon->api.activations);
     upload_queue_destroy(daemon->api.uploads);

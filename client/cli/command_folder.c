@@ -24,9 +24,10 @@
 #include "variant_file.h"
 
 #define VARIANT_FILE_NAME "model.safetensors"
-enum { ASKED_AGAIN = 3, TELL_MS = 30000 };
+enum { ASKED_AGAIN = 3, TELL_MS = 30000, WAIT_MS = 50 };
 
 typedef Tensorcast__Daemon__V1__FolderEvent folder_event;
+#define TURN(name) TENSORCAST__DAEMON__V1__FOLDER_TURN__FOLDER_TURN_##name
 
 struct making {
     struct backend *backend;
@@ -40,6 +41,7 @@ struct making {
     char identity[DIGEST_HEX_CHARS + 1];
     bool alone;      /* sharing turned out to be impossible */
     bool is_again;   /* the daemon is to be asked once more */
+    bool is_to_wait; /* another call makes it */
     const char *how; /* NULL = not done */
 };
 
@@ -169,42 +171,34 @@ static int write_files(struct making *making, struct error *error)
 
 /* --- the daemon's part --- */
 
-static int tell_daemon(struct making *making, const struct tmpfs_id *id, bool is_there, struct error *error)
+/* A daemon that ended meanwhile has a record of it, and the next one lists it. */
+static int tell_made(struct making *making, struct error *error)
 {
-    Tensorcast__Daemon__V1__KeepFolderRequest request = TENSORCAST__DAEMON__V1__KEEP_FOLDER_REQUEST__INIT;
+    Tensorcast__Daemon__V1__MakeFolderRequest request = TENSORCAST__DAEMON__V1__MAKE_FOLDER_REQUEST__INIT;
     const struct wait wait = client_wait(&(struct tc_options){.timeout_ms = TELL_MS});
     struct arena arena;
     request.path = making->folder.path;
-    request.device = id->device;
-    request.inode = id->inode;
-    request.stamp_ns = id->stamp_ns;
-    request.is_there = is_there;
+    request.is_made = true;
     arena_init(&arena, 0);
-    const ProtobufCMessage *answer =
-        rpc_client_get(served_client(making->backend)->rpc, "KeepFolder", &request.base,
-                       &tensorcast__daemon__v1__keep_folder_response__descriptor, &wait, &arena, error);
+    bool is_told = rpc_client_get(served_client(making->backend)->rpc, "MakeFolder", &request.base,
+                                  &tensorcast__daemon__v1__folder_event__descriptor, &wait, &arena, error) != NULL;
     arena_fini(&arena);
-    return answer ? 0 : -1;
+    return is_told || error->code == ERROR_UNAVAILABLE ? 0 : -1;
 }
 
-static int keep_folder(void *data, const struct tmpfs_id *id, struct error *error)
-{
-    return tell_daemon(data, id, false, error);
-}
-
-/* A daemon that ended meanwhile has a record of it, and the next one lists it; one without takes it away again. */
-static int publish(struct making *making, int from, struct tmpfs_id *id, struct error *error)
+static int publish(struct making *making, int from, uint64_t stamp_ns, struct error *error)
 {
     struct error ignored;
-    if (tmpfs_folder_publish(&making->folder, making->files, making->n_files, from, keep_folder, making, id, error) < 0)
+    interrupt_defer(NULL);
+    if (tmpfs_folder_publish(&making->folder, making->files, making->n_files, from, stamp_ns, error) < 0)
         return -1;
-    if (tell_daemon(making, id, true, error) == 0 || error->code == ERROR_UNAVAILABLE)
+    if (tell_made(making, error) == 0)
         return 0;
-    tmpfs_folder_remove(&making->folder, id, &ignored);
+    tmpfs_folder_remove(&making->folder, stamp_ns, &ignored);
     return -1;
 }
 
-/* Somebody has removed it, and the daemon has not seen that yet. */
+/* It was removed, or was not made, and the daemon has not seen that yet. */
 static bool tell_gone(struct making *making)
 {
     Tensorcast__Daemon__V1__ReleaseRequest request = TENSORCAST__DAEMON__V1__RELEASE_REQUEST__INIT;
@@ -220,16 +214,10 @@ static bool tell_gone(struct making *making)
     return is_told;
 }
 
-static struct tmpfs_id id_of(const Tensorcast__Daemon__V1__FolderStatus *row)
-{
-    return (struct tmpfs_id){row->device, row->inode, row->stamp_ns};
-}
-
 static int find_it(struct making *making, const Tensorcast__Daemon__V1__FolderStatus *row, struct error *error)
 {
-    const struct tmpfs_id id = id_of(row);
-    int fd = tmpfs_folder_find(row->path, &id, making->files, making->n_files, error);
     uid_t owner;
+    int fd = tmpfs_folder_find(row->path, row->stamp_ns, making->files, making->n_files, error);
     if (fd < 0) {
         making->is_again = !tmpfs_folder_exists(&making->folder, &owner) && tell_gone(making);
         return -1;
@@ -251,12 +239,11 @@ static int fail_exists(const struct making *making, uid_t owner, struct error *e
                 text_escape(making->folder.path, strlen(making->folder.path), text));
 }
 
-/* Links are refused between mounts, and for files that are somebody else's by now. */
+/* Links are refused between mounts, and for files that are another user's by now. */
 static int share_it(struct making *making, const Tensorcast__Daemon__V1__FolderStatus *row, struct error *error)
 {
-    struct tmpfs_id id = id_of(row);
-    int fd = tmpfs_folder_find(row->path, &id, making->files, making->n_files, error);
-    int failed = fd < 0 ? -1 : publish(making, fd, &id, error);
+    int fd = tmpfs_folder_find(row->path, row->stamp_ns, making->files, making->n_files, error);
+    int failed = fd < 0 ? -1 : publish(making, fd, row->stamp_ns, error);
     if (fd >= 0)
         close(fd);
     making->is_again = making->alone = failed && error->code != ERROR_ALREADY_EXISTS && error->code != ERROR_UNAVAILABLE;
@@ -264,13 +251,26 @@ static int share_it(struct making *making, const Tensorcast__Daemon__V1__FolderS
     return failed;
 }
 
-static int make_it(struct making *making, struct error *error)
+static int make_it(struct making *making, uint64_t stamp_ns, struct error *error)
 {
-    struct tmpfs_id id;
-    if (write_files(making, error) < 0 || publish(making, -1, &id, error) < 0)
-        return -1;
-    making->how = "made";
-    return 0;
+    int failed = write_files(making, error) < 0 || publish(making, -1, stamp_ns, error) < 0 ? -1 : 0;
+    making->how = failed ? NULL : "made";
+    return failed;
+}
+
+static int make_or_share(struct making *making, const folder_event *event, struct error *error)
+{
+    uid_t owner;
+    int failed;
+    if (tmpfs_folder_exists(&making->folder, &owner))
+        failed = fail_exists(making, owner, error);
+    else if (event->turn == TURN(SHARE))
+        failed = share_it(making, event->folder, error);
+    else
+        failed = make_it(making, event->folder->stamp_ns, error);
+    if (failed)
+        tell_gone(making);
+    return failed;
 }
 
 /* The call is open while this works; -1 ends it, also when all is well: nothing more is to be said. */
@@ -278,22 +278,18 @@ static int on_turn(void *data, ProtobufCMessage *answer, struct arena *arena, st
 {
     const folder_event *event = (const folder_event *)answer;
     struct making *making = data;
-    uid_t owner;
     (void)arena;
-    bool is_there = event->turn == TENSORCAST__DAEMON__V1__FOLDER_TURN__FOLDER_TURN_THERE;
-    bool is_shared = event->turn == TENSORCAST__DAEMON__V1__FOLDER_TURN__FOLDER_TURN_SHARE;
-    if (event->turn > TENSORCAST__DAEMON__V1__FOLDER_TURN__FOLDER_TURN_MAKE || (is_there || is_shared) != !!event->folder)
+    making->is_to_wait = event->turn == TURN(WAIT);
+    if (making->is_to_wait)
+        return 0;
+    if (!event->folder || (event->turn != TURN(THERE) && event->turn != TURN(SHARE) && event->turn != TURN(MAKE)))
         return fail(error, ERROR_INTERNAL, "BAD_ANSWER", "the daemon's answer to MakeFolder makes no sense");
-    if (is_there)
+    if (event->turn == TURN(THERE))
         return find_it(making, event->folder, error);
-    if (tmpfs_folder_exists(&making->folder, &owner))
-        return fail_exists(making, owner, error);
-    if ((is_shared ? share_it(making, event->folder, error) : make_it(making, error)) < 0)
-        return -1;
-    return fail(error, ERROR_CANCELLED, "DONE", "it is made");
+    return make_or_share(making, event, error) < 0 ? -1 : fail(error, ERROR_CANCELLED, "DONE", "it is made");
 }
 
-static int ask_for_turn(struct making *making, struct error *error)
+static int ask_once(struct making *making, struct error *error)
 {
     struct backend *backend = making->backend;
     Tensorcast__Daemon__V1__MakeFolderRequest request = TENSORCAST__DAEMON__V1__MAKE_FOLDER_REQUEST__INIT;
@@ -311,12 +307,25 @@ static int ask_for_turn(struct making *making, struct error *error)
     request.artifact = shown;
     request.identity = making->identity;
     request.bytes = making->total_bytes;
+    request.device = making->folder.device;
     request.alone = making->alone;
     arena_init(&arena, 0);
     int failed = rpc_client_ask(served_client(backend)->rpc, &question, &wait, &arena, error);
     arena_fini(&arena);
     free(shown);
     return failed && making->how ? 0 : failed;
+}
+
+/* While another call makes it, or a copy to share, the daemon says so at once. */
+static int ask_for_turn(struct making *making, struct error *error)
+{
+    int failed;
+    while ((failed = ask_once(making, error)) == 0 && making->is_to_wait) {
+        if (interrupt_seen())
+            return fail(error, ERROR_CANCELLED, "CANCELLED", "interrupted");
+        interrupt_sleep(WAIT_MS);
+    }
+    return failed;
 }
 
 /* --- the command --- */

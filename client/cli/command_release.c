@@ -3,8 +3,9 @@
 #include <string.h>
 
 #include "base/text.h"
-#include "command.h"
 #include "client/client.h"
+#include "command.h"
+#include "interrupt.h"
 #include "served.h"
 #include "tmpfs_folder.h"
 
@@ -38,9 +39,9 @@ static int release_folder(struct backend *backend, const char *path, struct erro
     if (!found) {
         status = -1;
     } else if (found->folder) {
-        const struct tmpfs_id id = {found->folder->device, found->folder->inode, found->folder->stamp_ns};
-        bool is_done =
-            tmpfs_folder_remove(&folder, &id, error) == 0 && ask_folder(backend, folder.path, true, &arena, error) != NULL;
+        interrupt_defer(NULL);
+        bool is_done = tmpfs_folder_remove(&folder, found->folder->stamp_ns, error) == 0 &&
+                       ask_folder(backend, folder.path, true, &arena, error) != NULL;
         status = is_done ? 1 : -1;
     }
     if (status == 1 && backend->args->json)

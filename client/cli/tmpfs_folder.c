@@ -1,11 +1,9 @@
-/* See tmpfs_folder.h. The process that links, renames and removes is a fork which makes system calls and nothing else. */
+/* See tmpfs_folder.h. */
 #include "tmpfs_folder.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,11 +12,10 @@
 #include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <sys/vfs.h>
-#include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/path_step.h"
+#include "base/process.h"
 #include "base/text.h"
 
 enum { TMPFS_TYPE = 0x01021994, HUGETLBFS_TYPE = (int)0x958458f6, FILE_MODE = 0444, MOST_TRIES = 10 };
@@ -62,6 +59,7 @@ static bool make_absolute(const char *path, char out[PATH_MAX])
 static int open_parent(struct tmpfs_folder *folder, const char *parent, struct error *error)
 {
     struct statfs system;
+    struct stat status;
     char text[TEXT_NAME_CHARS];
     text_escape(parent, strlen(parent), text);
     folder->parent_fd = path_step_open_folder(parent, O_PATH);
@@ -71,8 +69,9 @@ static int open_parent(struct tmpfs_folder *folder, const char *parent, struct e
     if (folder->parent_fd < 0 && (errno == ENOENT || errno == ENOTDIR))
         return fail(error, ERROR_FAILED_PRECONDITION, "NO_PARENT", "%s, in which the folder is to be made, is no folder",
                     text);
-    if (folder->parent_fd < 0 || fstatfs(folder->parent_fd, &system) < 0)
+    if (folder->parent_fd < 0 || fstatfs(folder->parent_fd, &system) < 0 || fstat(folder->parent_fd, &status) < 0)
         return fail_path(parent, "cannot open", error);
+    folder->device = (uint64_t)status.st_dev;
     if ((int)system.f_type == HUGETLBFS_TYPE)
         return fail(error, ERROR_FAILED_PRECONDITION, "NOT_ON_TMPFS",
                     "%s is on hugetlbfs, where files have whole huge pages and cannot have the artifact's bytes; name a "
@@ -137,34 +136,24 @@ int tmpfs_folder_new_file(const struct tmpfs_folder *folder, int *fd, struct err
 
 /* --- what is in it --- */
 
-static uint64_t changed_ns(const struct stat *status)
-{
-    return (uint64_t)status->st_mtim.tv_sec * 1000000000U + (uint64_t)status->st_mtim.tv_nsec;
-}
-
 static bool is_made_file(const struct stat *status, uint64_t stamp_ns)
 {
-    return S_ISREG(status->st_mode) && (status->st_mode & 07777) == FILE_MODE && changed_ns(status) == stamp_ns;
+    return S_ISREG(status->st_mode) && (status->st_mode & 07777) == FILE_MODE &&
+           (uint64_t)status->st_mtim.tv_sec * 1000000000U + (uint64_t)status->st_mtim.tv_nsec == stamp_ns;
 }
 
-static bool is_folder(int fd, const struct tmpfs_id *id)
-{
-    struct stat status;
-    return fstat(fd, &status) == 0 && (uint64_t)status.st_dev == id->device && (uint64_t)status.st_ino == id->inode;
-}
-
-int tmpfs_folder_find(const char *path, const struct tmpfs_id *id, const struct tmpfs_file *files, size_t n_files,
+int tmpfs_folder_find(const char *path, uint64_t stamp_ns, const struct tmpfs_file *files, size_t n_files,
                       struct error *error)
 {
     char text[TEXT_NAME_CHARS], name[TEXT_NAME_CHARS];
     struct stat status;
     int fd = path_step_open_folder(path, O_RDONLY);
-    bool is_whole = fd >= 0 && is_folder(fd, id);
-    const char *wrong = is_whole ? NULL : "it is another folder";
+    bool is_whole = fd >= 0;
+    const char *wrong = "it is gone";
     for (size_t i = 0; is_whole && i < n_files; i++) {
-        is_whole = fstatat(fd, files[i].name, &status, AT_SYMLINK_NOFOLLOW) == 0 && is_made_file(&status, id->stamp_ns) &&
+        is_whole = fstatat(fd, files[i].name, &status, AT_SYMLINK_NOFOLLOW) == 0 && is_made_file(&status, stamp_ns) &&
                    (uint64_t)status.st_size == files[i].bytes;
-        wrong = is_whole ? NULL : text_escape(files[i].name, strlen(files[i].name), name);
+        wrong = is_whole ? wrong : text_escape(files[i].name, strlen(files[i].name), name);
     }
     if (is_whole)
         return fd;
@@ -175,40 +164,27 @@ int tmpfs_folder_find(const char *path, const struct tmpfs_id *id, const struct 
                 "%s is not what was made there any more (%s); tensorcast release %s, then make it again", text, wrong, text);
 }
 
-/* --- the process that is not killed with this one --- */
+/* --- the hidden folder --- */
 
-struct step {  /* what it says */
-    int cause; /* errno; 0 = done */
-    struct tmpfs_id id;
-};
-
-static bool write_all(int fd, const void *bytes, size_t count)
-{
-    return write(fd, bytes, count) == (ssize_t)count; /* less than a pipe takes at once */
-}
-
-static bool read_all(int fd, void *bytes, size_t count)
-{
-    ssize_t n;
-    do
-        n = read(fd, bytes, count);
-    while (n < 0 && errno == EINTR);
-    return n == (ssize_t)count;
-}
-
+/* errno. The files stay open until this process ends, so that it takes no time to remove large ones. */
 static int empty_folder(int fd)
 {
     int copy = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), failed = 0;
     DIR *list = copy < 0 ? NULL : fdopendir(copy);
-    for (struct dirent *entry; list && (entry = readdir(list));)
-        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0 && unlinkat(fd, entry->d_name, 0) < 0)
+    process_allow_descriptors();
+    for (struct dirent *entry; list && (entry = readdir(list));) {
+        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
+            continue;
+        (void)openat(fd, entry->d_name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+        if (unlinkat(fd, entry->d_name, 0) < 0)
             failed = errno;
+    }
     if (list)
         closedir(list);
     return list ? failed : errno;
 }
 
-/* The folder of that hidden name when nobody works in it, locked; -1. */
+/* The folder of that hidden name when no process works in it, locked; -1. */
 static int lock_hidden(const struct tmpfs_folder *folder)
 {
     struct stat by_name, by_fd;
@@ -222,7 +198,7 @@ static int lock_hidden(const struct tmpfs_folder *folder)
     return -1;
 }
 
-/* What a killed process has left. errno; EBUSY = somebody works in it. */
+/* What a killed process has left. errno; EBUSY = a process works in it. */
 static int remove_hidden(const struct tmpfs_folder *folder)
 {
     int fd = lock_hidden(folder);
@@ -269,165 +245,53 @@ static int link_files(int hidden_fd, const struct tmpfs_file *files, size_t n_fi
     return 0;
 }
 
-static void describe_hidden(int hidden_fd, struct tmpfs_id *id)
+static int rename_to(const struct tmpfs_folder *folder, const char *from, const char *to)
 {
-    struct stat status;
-    if (fstat(hidden_fd, &status) == 0) {
-        id->device = (uint64_t)status.st_dev;
-        id->inode = (uint64_t)status.st_ino;
-    }
+    return syscall(SYS_renameat2, folder->parent_fd, from, folder->parent_fd, to, 1U /* RENAME_NOREPLACE */) < 0 ? errno : 0;
 }
 
-/* In the other process. Without a go it undoes what it did. */
-static void put_together(const struct tmpfs_folder *folder, const struct tmpfs_file *files, size_t n_files, int from,
-                         const int pipes[2])
+static int put_together(const struct tmpfs_folder *folder, const struct tmpfs_file *files, size_t n_files, int from,
+                        const struct timespec times[2])
 {
-    int hidden_fd = -1;
-    char go;
-    struct step step = {.cause = make_hidden(folder, &hidden_fd)};
-    if (!step.cause)
-        step.cause = link_files(hidden_fd, files, n_files, from);
-    if (hidden_fd >= 0)
-        describe_hidden(hidden_fd, &step.id);
-    write_all(pipes[1], &step, sizeof step);
-    if (!step.cause && read_all(pipes[0], &go, 1)) {
-        step.cause = (int)syscall(SYS_renameat2, folder->parent_fd, folder->hidden, folder->parent_fd, folder->name,
-                                  1U /* RENAME_NOREPLACE */) < 0
-                         ? errno
-                         : 0;
-        if (!step.cause)
-            hidden_fd = -1;
-        write_all(pipes[1], &step, sizeof step);
-    }
-    if (hidden_fd >= 0) {
+    int hidden_fd = -1, cause = make_hidden(folder, &hidden_fd);
+    if (!cause)
+        cause = link_files(hidden_fd, files, n_files, from);
+    if (!cause && futimens(hidden_fd, times) < 0)
+        cause = errno;
+    if (!cause)
+        cause = rename_to(folder, folder->hidden, folder->name);
+    if (cause && hidden_fd >= 0) {
         empty_folder(hidden_fd);
         unlinkat(folder->parent_fd, folder->hidden, AT_REMOVEDIR);
     }
+    if (hidden_fd >= 0)
+        close(hidden_fd);
+    return cause;
 }
 
-static void take_apart(const struct tmpfs_folder *folder, int report_fd)
-{
-    struct step step = {0};
-    do {
-        step.cause = (int)syscall(SYS_renameat2, folder->parent_fd, folder->name, folder->parent_fd, folder->hidden,
-                                  1U /* RENAME_NOREPLACE */) < 0
-                         ? errno
-                         : 0;
-    } while (step.cause == EEXIST && (step.cause = remove_hidden(folder)) == 0);
-    if (!step.cause)
-        step.cause = remove_hidden(folder);
-    write_all(report_fd, &step, sizeof step);
-}
-
-static void ignore_signals(void)
-{
-    setsid(); /* those of the terminal and of the shell's job do not come */
-    signal(SIGINT, SIG_IGN);
-    signal(SIGTERM, SIG_IGN);
-    signal(SIGHUP, SIG_IGN);
-    signal(SIGPIPE, SIG_IGN);
-    for (int fd = 0; fd <= 2; fd++) { /* nobody waits for the end of our output */
-        int null = open("/dev/null", O_RDWR | O_CLOEXEC);
-        if (null >= 0)
-            dup2(null, fd);
-        if (null > 2)
-            close(null);
-    }
-}
-
-struct helper {
-    pid_t pid;
-    int to_fd, from_fd;
-};
-
-/* 0 in the other process, whose ends are in pipes[0] (read) and [1] (write); 1 in this one; -1. */
-static int start_helper(struct helper *helper, int pipes[2])
-{
-    int down[2], up[2];
-    if (pipe2(down, O_CLOEXEC) < 0)
-        return -1;
-    if (pipe2(up, O_CLOEXEC) < 0 || (helper->pid = fork()) < 0) {
-        close(down[0]);
-        close(down[1]);
-        return -1;
-    }
-    bool is_helper = helper->pid == 0;
-    close(is_helper ? down[1] : down[0]);
-    close(is_helper ? up[0] : up[1]);
-    pipes[0] = down[0];
-    pipes[1] = up[1];
-    helper->to_fd = down[1];
-    helper->from_fd = up[0];
-    if (is_helper)
-        ignore_signals();
-    return is_helper ? 0 : 1;
-}
-
-static void end_helper(struct helper *helper)
-{
-    close(helper->to_fd);
-    close(helper->from_fd);
-    while (waitpid(helper->pid, NULL, 0) < 0 && errno == EINTR)
-        ;
-}
-
-static int take_step(const struct helper *helper, struct step *step)
-{
-    if (!read_all(helper->from_fd, step, sizeof *step))
-        step->cause = EPIPE;
-    errno = step->cause;
-    return step->cause ? -1 : 0;
-}
-
-/* --- publishing --- */
-
-static int finish_files(const struct tmpfs_file *files, size_t n_files, struct tmpfs_id *id)
-{
-    struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}};
-    clock_gettime(CLOCK_REALTIME, &times[1]);
-    id->stamp_ns = (uint64_t)times[1].tv_sec * 1000000000U + (uint64_t)times[1].tv_nsec;
-    for (size_t i = 0; i < n_files; i++)
-        if (fchmod(files[i].fd, FILE_MODE) < 0 || futimens(files[i].fd, times) < 0)
-            return -1;
-    return 0;
-}
-
-static int fail_publish(const struct tmpfs_folder *folder, struct error *error)
+static int fail_publish(const struct tmpfs_folder *folder, int cause, struct error *error)
 {
     char text[TEXT_NAME_CHARS];
     text_escape(folder->path, strlen(folder->path), text);
-    if (errno == EEXIST || errno == ENOTEMPTY)
-        return fail(error, ERROR_ALREADY_EXISTS, "FOLDER_EXISTS", "%s was made by somebody else meanwhile", text);
-    if (errno == EBUSY)
-        return fail(error, ERROR_ABORTED, "FOLDER_IS_BEING_MADE", "somebody else is making or removing %s; try again", text);
+    if (cause == EEXIST || cause == ENOTEMPTY)
+        return fail(error, ERROR_ALREADY_EXISTS, "FOLDER_EXISTS", "another process has made %s meanwhile", text);
+    if (cause == EBUSY)
+        return fail(error, ERROR_ABORTED, "FOLDER_IS_BEING_MADE", "another process is making or removing %s; try again",
+                    text);
+    errno = cause;
     return fail_path(folder->path, "cannot make", error);
 }
 
 int tmpfs_folder_publish(const struct tmpfs_folder *folder, const struct tmpfs_file *files, size_t n_files, int from,
-                         int (*keep)(void *data, const struct tmpfs_id *id, struct error *error), void *data,
-                         struct tmpfs_id *id, struct error *error)
+                         uint64_t stamp_ns, struct error *error)
 {
-    struct helper helper;
-    struct step step;
-    int pipes[2];
-    if (from < 0 && finish_files(files, n_files, id) < 0)
-        return fail_path(folder->path, "cannot finish the files of", error);
-    int started = start_helper(&helper, pipes);
-    if (started < 0)
-        return fail_path(folder->path, "cannot start a process that makes", error);
-    if (started == 0) {
-        put_together(folder, files, n_files, from, pipes);
-        _exit(0);
-    }
-    int failed = take_step(&helper, &step) < 0 ? fail_publish(folder, error) : 0;
-    id->device = step.id.device;
-    id->inode = step.id.inode;
-    if (!failed)
-        failed = keep(data, id, error);
-    if (!failed && (!write_all(helper.to_fd, "g", 1) || take_step(&helper, &step) < 0))
-        failed = fail_publish(folder, error);
-    end_helper(&helper);
-    return failed;
+    const struct timespec times[2] = {
+        {.tv_nsec = UTIME_OMIT}, {.tv_sec = (time_t)(stamp_ns / 1000000000U), .tv_nsec = (long)(stamp_ns % 1000000000U)}};
+    for (size_t i = 0; from < 0 && i < n_files; i++)
+        if (fchmod(files[i].fd, FILE_MODE) < 0 || futimens(files[i].fd, times) < 0)
+            return fail_path(folder->path, "cannot finish the files of", error);
+    int cause = put_together(folder, files, n_files, from, times);
+    return cause ? fail_publish(folder, cause, error) : 0;
 }
 
 /* --- removing --- */
@@ -452,36 +316,23 @@ static const char *find_foreign(int fd, uint64_t stamp_ns, char name[NAME_MAX + 
     return found;
 }
 
-static int remove_by_helper(const struct tmpfs_folder *folder, struct error *error)
-{
-    struct helper helper;
-    struct step step;
-    int pipes[2];
-    int started = start_helper(&helper, pipes);
-    if (started < 0)
-        return fail_path(folder->path, "cannot start a process that removes", error);
-    if (started == 0) {
-        take_apart(folder, pipes[1]);
-        _exit(0);
-    }
-    int failed = take_step(&helper, &step) < 0 ? fail_path(folder->path, "cannot remove", error) : 0;
-    end_helper(&helper);
-    return failed;
-}
-
-int tmpfs_folder_remove(const struct tmpfs_folder *folder, const struct tmpfs_id *id, struct error *error)
+int tmpfs_folder_remove(const struct tmpfs_folder *folder, uint64_t stamp_ns, struct error *error)
 {
     char name[NAME_MAX + 1], path[TEXT_NAME_CHARS], text[TEXT_NAME_CHARS];
     int fd = openat(folder->parent_fd, folder->name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0)
         return errno == ENOENT ? 0 : fail_path(folder->path, "cannot open", error);
-    const char *foreign = is_folder(fd, id) ? find_foreign(fd, id->stamp_ns, name) : "";
+    const char *foreign = find_foreign(fd, stamp_ns, name);
     close(fd);
-    if (foreign && !*foreign)
-        return 0; /* what was made there is gone, and something else has its name */
     if (foreign)
         return fail(error, ERROR_FAILED_PRECONDITION, "FOLDER_HAS_MORE",
                     "%s has %s in it, which was changed or put there since the folder was made; move it away first",
                     text_escape(folder->path, strlen(folder->path), path), text_escape(foreign, strlen(foreign), text));
-    return remove_by_helper(folder, error);
+    int cause = rename_to(folder, folder->name, folder->hidden);
+    while (cause == EEXIST && (cause = remove_hidden(folder)) == 0)
+        cause = rename_to(folder, folder->name, folder->hidden);
+    if (!cause)
+        cause = remove_hidden(folder);
+    errno = cause;
+    return cause && cause != ENOENT ? fail_path(folder->path, "cannot remove", error) : 0;
 }

@@ -1,9 +1,9 @@
 /* A folder on tmpfs that appears with all of its files, or goes with all of them, by one rename (docs/folder.md).
  *
- *   PARENT/NAME              what is made: files 0444 of the caller's, all changed at one moment, the stamp
- *   PARENT/.NAME.tensorcast  while it is put together from files that are whole, or taken apart: for less than a second, by a
- *                            process of its own, which a kill of this one does not reach. Locked by whoever works in it;
- *                            one without a lock is left over and goes with the next folder of that name.
+ *   PARENT/NAME              what is made: files 0444 of the caller's; they and the folder have the same time of change, the stamp
+ *   PARENT/.NAME.tensorcast  while it is put together from files that are whole, or taken apart: for a few system calls. Locked
+ *                            by the process that works in it; one without a lock is left over of a kill, and goes with the
+ *                            next folder of that name.
  *
  * Files have no name until then, so that they go with the process that writes them. Everything is done relative to the parent,
  * which is reached without symbolic links and opened once, with the caller's own rights. Main thread; blocks. */
@@ -20,17 +20,14 @@
 struct tmpfs_folder {
     char path[PATH_MAX]; /* absolute */
     char name[NAME_MAX + 1], hidden[NAME_MAX + 1];
-    int parent_fd; /* -1 = not open */
+    int parent_fd;   /* -1 = not open */
+    uint64_t device; /* the parent's */
 };
 
 struct tmpfs_file {
     const char *name;
     uint64_t bytes;
     int fd; /* without a name until the folder is put together; -1 = none, or it is linked from another folder */
-};
-
-struct tmpfs_id { /* of a folder that was made */
-    uint64_t device, inode, stamp_ns;
 };
 
 /* Writes nothing. FAILED_PRECONDITION where the parent is missing, no tmpfs, or behind a symbolic link. */
@@ -42,18 +39,15 @@ bool tmpfs_folder_exists(const struct tmpfs_folder *folder, uid_t *owner); /* ow
 int tmpfs_folder_check_room(const struct tmpfs_folder *folder, uint64_t bytes, struct error *error);
 int tmpfs_folder_new_file(const struct tmpfs_folder *folder, int *fd, struct error *error);
 
-/* A descriptor of the folder at `path` when it is the one that was made and holds exactly these files, unchanged; -1. */
-int tmpfs_folder_find(const char *path, const struct tmpfs_id *id, const struct tmpfs_file *files, size_t n_files,
+/* A descriptor of the folder at `path` when it holds these files, unchanged since the stamp; -1. */
+int tmpfs_folder_find(const char *path, uint64_t stamp_ns, const struct tmpfs_file *files, size_t n_files,
                       struct error *error);
 
 /* Puts it together: from the files' descriptors, or, with `from` (the folder that has them; else -1), as links to its files,
- * whose stamp is then id->stamp_ns. `keep` is told what it will be before it has its name, and may refuse. ALREADY_EXISTS when
- * there is something by that name. *id becomes what it is. */
+ * which have that stamp. ALREADY_EXISTS when there is something by that name. */
 int tmpfs_folder_publish(const struct tmpfs_folder *folder, const struct tmpfs_file *files, size_t n_files, int from,
-                         int (*keep)(void *data, const struct tmpfs_id *id, struct error *error), void *data,
-                         struct tmpfs_id *id, struct error *error);
-/* Removes it when it is the one that was made; 0 also when it is gone already. FAILED_PRECONDITION naming a file in it that is
- * not of its making: then nothing is removed. */
-int tmpfs_folder_remove(const struct tmpfs_folder *folder, const struct tmpfs_id *id, struct error *error);
+                         uint64_t stamp_ns, struct error *error);
+/* 0 also when it is gone already. FAILED_PRECONDITION naming a file in it that has not that stamp: then nothing is removed. */
+int tmpfs_folder_remove(const struct tmpfs_folder *folder, uint64_t stamp_ns, struct error *error);
 
 #endif

@@ -24,7 +24,6 @@ const struct rpc_method api_methods[] = {
     ROW(.name = "Status", .handle = method_status, .is_essential = true),
     ROW(.name = "FetchSidecars", .handle = method_sidecars, .streams = true),
     ROW(.name = "MakeFolder", .handle = method_make_folder, .streams = true),
-    ROW(.name = "KeepFolder", .handle = method_keep_folder),
     ROW(.name = "Verify", .handle = method_verify, .streams = true),
     ACTIVATIONS(.name = "Open", .handle = method_activations_open),
     ACTIVATIONS(.name = "Append", .handle = method_activations_append),

@@ -12,7 +12,7 @@
 #include "load/load_table.h"
 #include "load/load_target.h"
 #include "load/ticket.h"
-#include "replica/folder_watch.h"
+#include "replica/folders.h"
 #include "replica/handoff.h"
 #include "rpc/rpc.h"
 #include "tensorcast/daemon/v1/store_daemon.pb-c.h"
@@ -29,7 +29,6 @@ struct api { /* what the methods need of the daemon, which fills it in before it
     struct open_calls *open_calls;
     struct upload_queue *uploads;
     struct folders *folders;
-    struct folder_watch *folder_watch;
     gid_t shared_group; /* of limits.shared_group; USER_GROUP_NONE = there is none */
     uint64_t started_ns;
     bool is_draining;
@@ -53,7 +52,6 @@ void method_prewarm(struct rpc_call *call, const ProtobufCMessage *request, void
 void method_unpin(struct rpc_call *call, const ProtobufCMessage *request, void *context);
 void method_release(struct rpc_call *call, const ProtobufCMessage *request, void *context);
 void method_make_folder(struct rpc_call *call, const ProtobufCMessage *request, void *context);
-void method_keep_folder(struct rpc_call *call, const ProtobufCMessage *request, void *context);
 void method_status(struct rpc_call *call, const ProtobufCMessage *request, void *context);
 void method_verify(struct rpc_call *call, const ProtobufCMessage *request, void *context);
 void method_sidecars(struct rpc_call *call, const ProtobufCMessage *request, void *context);

@@ -16,16 +16,17 @@ static void release_folder(struct rpc_call *call, const Tensorcast__Daemon__V1__
     uid_t uid = rpc_call_uid(call);
     struct folder *folder = folders_find_for(api->folders, uid, request->folder);
     struct error error;
-    if (folder && folder->is_kept && folder->uid != uid && uid != 0) {
+    if (folder && folder->is_there && folder->uid != uid && uid != 0) {
         fail(&error, ERROR_PERMISSION_DENIED, "FOLDER_OF_ANOTHER_USER", "the folder was made by user %u",
              (unsigned)folder->uid);
         rpc_call_fail(call, &error);
         return;
     }
-    bool is_found = folder && folder->is_kept;
-    if (is_found && request->folder_is_gone) {
-        folder_watch_drop(api->folder_watch, folder);
-    } else if (is_found) {
+    if (folder && folder->uid != uid && uid != 0)
+        folder = NULL;
+    if (folder && request->folder_is_gone) {
+        folders_drop(api->folders, folder);
+    } else if (folder && folder->is_there) {
         api_folder_status(folder, &row);
         response.folder = &row;
     }

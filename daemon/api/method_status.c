@@ -299,7 +299,7 @@ static void add_targets(struct status *status, const struct load_targets *target
 static void add_folders(struct status *status, const struct folders *folders)
 {
     for (const struct folder *folder = folders_first(folders); folder; folder = folder->next)
-        if (folder->is_kept)
+        if (folder->is_there)
             api_folder_status(folder, ADD_ROW(&status->arena, &status->response, folders, folder_status));
 }
 

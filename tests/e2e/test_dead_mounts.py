@@ -163,10 +163,10 @@ def test_a_folder_on_a_dead_mount_keeps_nobody_elses_from_being_missed(start, mo
         path = f"{models}/net/hers"
         making = anns.call("MakeFolder", anns.message("MakeFolderRequest", path=path, artifact="disk:/x", identity="x"))
         next(making)
-        anns.call("KeepFolder", anns.message("KeepFolderRequest", path=path, device=1, inode=2))
+        next(anns.call("MakeFolder", anns.message("MakeFolderRequest", path=path, is_made=True)))
+        making.cancel()
         dead.hangs = {"lookup", "getattr"}
         daemon.cli.ok("folder", f"disk:{model}", f"{shm}/his")
         shutil.rmtree(f"{shm}/his")
         assert soon(lambda: [row["path"] for row in daemon.status()["folders"]] == [path], 20)
         assert dead.hung == []  # a FUSE mount is not asked
-        making.cancel()

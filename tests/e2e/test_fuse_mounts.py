@@ -283,9 +283,8 @@ def test_a_folder_that_is_said_to_lie_on_a_fuse_mount_is_not_looked_for_there(st
             for path in ("net/a/model", "net/model", "gone"):
                 making = wire.call("MakeFolder", wire.message("MakeFolderRequest", path=f"{models}/{path}", artifact="disk:/x", identity=path))
                 next(making)
-                for is_there in (False, True)[:1 if path == "gone" else 2]:
-                    wire.call("KeepFolder", wire.message("KeepFolderRequest", path=f"{models}/{path}", is_there=is_there, device=1, inode=2,
-                                                         stamp_ns=3), timeout=10)
+                if path != "gone":
+                    next(wire.call("MakeFolder", wire.message("MakeFolderRequest", path=f"{models}/{path}", is_made=True), timeout=10))
                 making.cancel()
             assert soon(lambda: len(daemon.status()["folders"]) == 2)  # all have been looked for twice
         assert served.hung == [] and ends(daemon)

@@ -41,10 +41,9 @@ def claim(spoken, path):
     return making
 
 
-def keep(spoken, path, **words):
+def keep(spoken, path):
     """Says that it is made, whatever is there."""
-    for is_there in (False, True):
-        spoken.call("KeepFolder", spoken.message("KeepFolderRequest", path=str(path), is_there=is_there, **words))
+    next(spoken.call("MakeFolder", spoken.message("MakeFolderRequest", path=str(path), is_made=True)))
 
 
 @pytest.mark.parametrize("how", ["asks and waits", "says that it was made"])
@@ -54,7 +53,7 @@ def test_a_path_that_a_user_claims_is_anothers_whom_the_file_system_lets(open_to
         calls = [claim(anns, shm / name) for name in ("bobs", "roots", "model")]
         if how == "says that it was made":
             for name in ("bobs", "roots", "model"):
-                keep(anns, shm / name, device=1, inode=2, stamp_ns=3)
+                keep(anns, shm / name)
         for uid, name in ((BOB, "bobs"), (0, "roots")):
             made = command(daemon, uid, "folder", artifact, shm / name)
             assert made.code == 0 and (shm / name).stat().st_uid == uid, made
@@ -84,14 +83,13 @@ def test_a_folder_that_is_another_users_is_refused_by_who_is_there_and_not_by_wh
 
 
 def test_nobody_can_make_the_daemon_forget_a_folder_of_another_user(open_to_all, models, shm):
-    """A record is of a user's folder, and device and inode are what he says they are."""
+    """A record is of a user's folder, and its path is what the user says."""
     artifact, daemon = write(models, "m", MiB), open_to_all()
     assert command(daemon, BOB, "folder", artifact, shm / "his").code == 0
-    there = os.stat(shm / "his")
     with wire(daemon, ANN) as anns:
         for path in (shm / "his", shm / "hers"):
             call = claim(anns, path)
-            keep(anns, path, device=there.st_dev, inode=there.st_ino, stamp_ns=1)
+            keep(anns, path)
             call.cancel()
             anns.call("Release", anns.message("ReleaseRequest", folder=str(path), folder_is_gone=True))
     assert soon(lambda: [row["uid"] for row in daemon.status()["folders"]] == [BOB])

@@ -290,11 +290,11 @@ static void on_unpin(struct rpc_call *call, const ProtobufCMessage *message, voi
         &tensorcast__daemon__v1__store_daemon__descriptor, name, streams, handle, false                                     \
     }
 static const struct rpc_method methods[] = {
-    ROW("Resolve", false, on_resolve),   ROW("Explain", false, on_explain),     ROW("Materialize", true, on_materialize),
-    ROW("Prewarm", false, on_prewarm),   ROW("Release", false, on_release),     ROW("Status", false, on_status),
-    ROW("Unpin", false, on_unpin),       ROW("FetchSidecars", true, on_status), /* test_sidecars.c */
-    ROW("Verify", true, on_verify),      ROW("MakeFolder", true, on_status),    /* nobody here asks for these two */
-    ROW("KeepFolder", false, on_status),
+    ROW("Resolve", false, on_resolve), ROW("Explain", false, on_explain),     ROW("Materialize", true, on_materialize),
+    ROW("Prewarm", false, on_prewarm), ROW("Release", false, on_release),     ROW("Status", false, on_status),
+    ROW("Unpin", false, on_unpin),     ROW("FetchSidecars", true, on_status), /* test_sidecars.c */
+    ROW("Verify", true, on_verify),    ROW("MakeFolder", true, on_status),    /* nobody here asks for it */
+
 };
 
 void client_scene_start_at(const char *socket)

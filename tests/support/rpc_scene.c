@@ -182,7 +182,6 @@ static const struct rpc_method methods[] = {
     ROW("Verify", false, on_plain),
     ROW("Unpin", false, on_plain),
     ROW("MakeFolder", true, on_plain),
-    ROW("KeepFolder", false, on_plain),
     {&tensorcast__daemon__v1__store_daemon__descriptor, "Release", false, on_plain, true},
     {&tensorcast__daemon__v1__store_daemon__descriptor, "Status", false, on_status, true},
 };

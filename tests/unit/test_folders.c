@@ -1,4 +1,4 @@
-/* The table of folders on tmpfs: whose turn it is, what is charged, who may not. */
+/* Folders on tmpfs: whose turn it is, what is charged, who may not, what the next daemon reads, and what is given up. */
 #include "replica/folders.h"
 
 #include <setjmp.h>
@@ -8,11 +8,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "tests/support/model_dir.h"
 
 #include <cmocka.h>
 
 #define MIB ((uint64_t)1 << 20)
-enum { A = 70001, B = 70002, LONG_MS = 600000, METADATA_BYTES = 8 << 20 };
+enum { A = 70001, B = 70002, LONG_MS = 600000, METADATA_BYTES = 8 << 20, POLL_MS = 20, PATIENCE_MS = 20000 };
 
 struct scene {
     struct loop *loop;
@@ -20,20 +26,36 @@ struct scene {
     struct quota *quota;
     struct folders *folders;
     struct folder *folder;
-    const struct folder *other;
+    char state_dir[MODEL_PATH_CHARS];
+    bool is_recorded;
+    const char *awaited; /* a path that is to be given up */
     enum folder_turn turn;
     struct error error;
 };
 
+static void start(struct scene *scene)
+{
+    scene->loop = loop_create();
+    scene->host = replica_table_create(scene->loop, REPLICA_MEMORY_HOST, &(struct replica_limits){100 * MIB, LONG_MS, 0});
+    scene->folders = folders_create(scene->loop, scene->host, scene->quota, scene->state_dir);
+}
+
+static void stop(struct scene *scene)
+{
+    folders_stop(scene->folders);
+    replica_table_destroy(scene->host);
+    loop_destroy(scene->loop);
+    folders_destroy(scene->folders);
+}
+
 static int set_up(void **state)
 {
     struct scene *scene = test_calloc(1, sizeof *scene);
-    scene->loop = loop_create();
-    scene->host = replica_table_create(scene->loop, REPLICA_MEMORY_HOST, &(struct replica_limits){100 * MIB, LONG_MS, 0});
     scene->quota = quota_create();
     quota_set_limits(scene->quota, QUOTA_FOLDERS, FOLDERS_MAX, FOLDERS_MAX_PER_UID);
     quota_set_limits(scene->quota, QUOTA_METADATA, METADATA_BYTES, 0);
-    scene->folders = folders_create(scene->host, scene->quota, "/nowhere");
+    model_dir_create(scene->state_dir);
+    start(scene);
     *state = scene;
     return 0;
 }
@@ -41,12 +63,11 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
     struct scene *scene = *state;
-    folders_destroy(scene->folders);
+    stop(scene);
     assert_int_equal(quota_taken(scene->quota, QUOTA_FOLDERS), 0);
     assert_int_equal(quota_taken(scene->quota, QUOTA_METADATA), 0);
     quota_destroy(scene->quota);
-    replica_table_destroy(scene->host);
-    loop_destroy(scene->loop);
+    model_dir_destroy(scene->state_dir);
     test_free(scene);
     return 0;
 }
@@ -55,7 +76,7 @@ static int ask(struct scene *scene, uid_t uid, const char *path, const char *ide
 {
     const struct folder_wish wish = {
         .path = path, .artifact = "disk:/m", .identity = identity, .uid = uid, .bytes = 10 * MIB, .alone = alone};
-    return folders_begin(scene->folders, &wish, &scene->turn, &scene->folder, &scene->other, &scene->error);
+    return folders_begin(scene->folders, &wish, &scene->turn, &scene->folder, &scene->error);
 }
 
 static struct folder *begin(struct scene *scene, uid_t uid, const char *path, const char *identity, enum folder_turn turn)
@@ -67,8 +88,8 @@ static struct folder *begin(struct scene *scene, uid_t uid, const char *path, co
 
 static void keep(struct scene *scene, struct folder *folder)
 {
-    folders_keep(scene->folders, folder);
-    folders_confirm(scene->folders, folder);
+    (void)scene;
+    folder->is_there = true; /* as its client says */
 }
 
 static void assert_used(const struct scene *scene, uint64_t mib)
@@ -104,7 +125,8 @@ static void folders_of_the_same_content_share_one_charge_until_the_last_goes(voi
     struct folder *one = begin(scene, A, "/shm/a", "x", FOLDER_MAKE);
     keep(scene, one);
     struct folder *two = begin(scene, A, "/shm/b", "x", FOLDER_SHARE);
-    assert_ptr_equal(scene->other, one);
+    assert_ptr_equal(folders_copy_of(scene->folders, two), one);
+    assert_int_equal(two->stamp_ns, one->stamp_ns);
     keep(scene, two);
     assert_used(scene, 10);
     folders_drop(scene->folders, one);
@@ -189,126 +211,6 @@ static void what_does_not_fit_the_budget_is_refused(void **state)
     assert_used(scene, 100);
 }
 
-struct told {
-    struct folder_waiter waiter; /* first */
-    struct scene *scene;
-    struct folder *made;
-    int times;
-};
-
-static void note(struct folder_waiter *waiter)
-{
-    ((struct told *)waiter)->times++;
-}
-
-static struct told waiter_for(const char *path, const char *identity)
-{
-    return (struct told){
-        .waiter = {.wish = {.path = path, .artifact = "disk:/m", .identity = identity, .uid = A}, .retry = note}};
-}
-
-static void who_wants_what_is_being_made_waits_for_it(void **state)
-{
-    struct scene *scene = *state;
-    struct told told = waiter_for("/shm/a", "x"), left = waiter_for("/shm/a", "x");
-    struct folder *folder = begin(scene, A, "/shm/a", "x", FOLDER_MAKE);
-    begin(scene, A, "/shm/a", "x", FOLDER_WAIT);
-    begin(scene, A, "/shm/a", "y", FOLDER_WAIT);
-    begin(scene, A, "/shm/b", "x", FOLDER_WAIT);
-    folders_wait(folder, &told.waiter);
-    folders_wait(folder, &left.waiter);
-    folders_wait_no_more(&left.waiter);
-    folders_wait_no_more(&left.waiter);
-    folders_keep(scene->folders, folder);
-    begin(scene, A, "/shm/a", "x", FOLDER_WAIT); /* it has no name yet */
-    assert_int_equal(told.times, 0);
-    folders_confirm(scene->folders, folder);
-    assert_int_equal(told.times, 1);
-    assert_int_equal(left.times, 0);
-    folders_drop(scene->folders, folder);
-    assert_int_equal(told.times, 1);
-}
-
-/* As a call does. */
-static void begin_instead(struct folder_waiter *waiter)
-{
-    struct told *told = (struct told *)waiter;
-    const struct folder *other;
-    enum folder_turn turn;
-    told->times++;
-    assert_int_equal(folders_begin(told->scene->folders, &waiter->wish, &turn, &told->made, &other, &told->scene->error), 0);
-    if (turn == FOLDER_WAIT)
-        folders_wait(told->made, waiter);
-}
-
-/* Else each of a thousand folders that a client takes along has thousands of calls look through all of them. */
-static void only_who_waits_for_it_hears_of_a_folder_and_one_goes_on_with_it(void **state)
-{
-    struct scene *scene = *state;
-    struct told others = waiter_for("/shm/b", "y"), told[] = {waiter_for("/shm/a", "x"), waiter_for("/shm/a", "x"),
-                                                              waiter_for("/shm/c", "x"), waiter_for("/shm/a", "z")};
-    struct folder *folder = begin(scene, A, "/shm/a", "x", FOLDER_MAKE),
-                  *other = begin(scene, A, "/shm/b", "y", FOLDER_MAKE);
-    folders_wait(other, &others.waiter);
-    for (int i = 0; i < 4; i++) {
-        told[i].scene = scene;
-        told[i].waiter.retry = begin_instead;
-        folders_wait(folder, &told[i].waiter);
-    }
-    folders_drop(scene->folders, folder);
-    assert_int_equal(others.times, 0);
-    assert_int_equal(told[0].times, 1);
-    struct folder *made = told[0].made;
-    for (int i = 1; i < 4; i++) {
-        assert_int_equal(told[i].times, 0);
-        assert_ptr_equal(told[i].waiter.awaited, made);
-    }
-    folders_wait_no_more(&told[3].waiter); /* it would be refused */
-    folders_confirm(scene->folders, made);
-    assert_int_equal(told[1].times, 1);
-    assert_ptr_equal(told[1].made, made);
-    assert_int_equal(told[2].times, 1); /* shares it */
-    assert_string_equal(told[2].made->path, "/shm/c");
-    folders_drop(scene->folders, other);
-    assert_int_equal(others.times, 1);
-}
-
-/* Two copies may be on their way, one of which was to be alone. */
-static void who_waits_for_one_copy_is_told_of_another_that_is_there(void **state)
-{
-    struct scene *scene = *state;
-    struct folder *awaited = begin(scene, A, "/shm/a", "x", FOLDER_MAKE), *sooner;
-    const struct folder_wish alone = {
-        .path = "/shm/b", .artifact = "disk:/m", .identity = "x", .uid = A, .bytes = MIB, .alone = true};
-    const struct folder *none;
-    struct told told = waiter_for("/shm/c", "x");
-    enum folder_turn turn;
-    folders_wait(awaited, &told.waiter);
-    assert_int_equal(folders_begin(scene->folders, &alone, &turn, &sooner, &none, &scene->error), 0);
-    assert_int_equal(turn, FOLDER_MAKE);
-    folders_confirm(scene->folders, sooner);
-    assert_int_equal(told.times, 1);
-}
-
-static void what_a_record_tells_is_charged_whatever_the_budget_is(void **state)
-{
-    struct scene *scene = *state;
-    const struct folder record = {.path = strdup("/shm/a"),
-                                  .artifact = strdup("disk:/m"),
-                                  .identity = strdup("x"),
-                                  .uid = A,
-                                  .bytes = 1000 * MIB,
-                                  .copy = 7};
-    folders_restore(scene->folders, &record);
-    assert_used(scene, 1000);
-    begin(scene, A, "/shm/b", "x", FOLDER_WAIT); /* until it was found */
-    folders_confirm(scene->folders, folders_find(scene->folders, A, "/shm/a"));
-    begin(scene, A, "/shm/b", "x", FOLDER_SHARE);
-    assert_int_equal(scene->folder->copy, 7);
-    folders_drop(scene->folders, folders_find(scene->folders, A, "/shm/a"));
-    assert_used(scene, 1000);
-}
-
 static void paths_are_absolute_and_plain(void **state)
 {
     static const char *const paths[] = {"", "a", "/", "/a/", "/a//b", "/a/./b", "/a/../b", "/a/..", "/\xff"};
@@ -328,7 +230,7 @@ static void texts_of_folders_are_metadata_of_their_user(void **state)
     do {
         const struct folder_wish wish = {.path = path, .artifact = artifact, .identity = path, .uid = A};
         snprintf(path, sizeof path, "/shm/%d", n);
-        if (folders_begin(scene->folders, &wish, &scene->turn, &scene->folder, &scene->other, &scene->error) < 0)
+        if (folders_begin(scene->folders, &wish, &scene->turn, &scene->folder, &scene->error) < 0)
             break;
         assert_in_range(quota_taken(scene->quota, QUOTA_METADATA), 4000 * (n + 1), 4400 * (n + 1));
     } while (++n < 100);
@@ -345,8 +247,7 @@ static void fill(struct scene *scene, uid_t uid, int n)
     for (int i = 0; i < n; i++) {
         const struct folder_wish wish = {.path = path, .artifact = "", .identity = "x", .uid = uid, .bytes = 0};
         snprintf(path, sizeof path, "/shm/%u-%d", (unsigned)uid, i);
-        assert_int_equal(folders_begin(scene->folders, &wish, &scene->turn, &scene->folder, &scene->other, &scene->error),
-                         0);
+        assert_int_equal(folders_begin(scene->folders, &wish, &scene->turn, &scene->folder, &scene->error), 0);
         keep(scene, scene->folder);
     }
 }
@@ -377,6 +278,209 @@ static void users_with_all_they_may_have_leave_folders_for_others_and_root(void 
     begin(scene, 0, "/shm/root", "x", FOLDER_MAKE);
 }
 
+static void who_wants_what_is_being_made_is_to_wait(void **state)
+{
+    struct scene *scene = *state;
+    struct folder *folder = begin(scene, A, "/shm/a", "x", FOLDER_MAKE);
+    begin(scene, A, "/shm/a", "x", FOLDER_WAIT);
+    begin(scene, A, "/shm/a", "y", FOLDER_WAIT);
+    begin(scene, A, "/shm/b", "x", FOLDER_WAIT);
+    keep(scene, folder);
+    begin(scene, A, "/shm/a", "x", FOLDER_THERE);
+    begin(scene, A, "/shm/b", "x", FOLDER_SHARE);
+    begin(scene, A, "/shm/c", "x", FOLDER_SHARE); /* with the first, not with the one that is being made */
+}
+
+/* --- what the next daemon reads, and what is given up --- */
+
+struct recorded {
+    struct folder_wait wait; /* first */
+    struct scene *scene;
+    struct error error;
+};
+
+static void on_recorded(struct folder_wait *wait, const struct error *error)
+{
+    struct recorded *recorded = (struct recorded *)wait;
+    recorded->error = error ? *error : (struct error){0};
+    recorded->scene->is_recorded = true;
+    loop_stop(recorded->scene->loop);
+}
+
+static struct recorded record(struct scene *scene, struct folder *confirmed)
+{
+    struct recorded recorded = {.wait = {.done = on_recorded}, .scene = scene};
+    if (confirmed)
+        folders_confirm(scene->folders, confirmed, &recorded.wait);
+    else
+        folders_record(scene->folders, &recorded.wait);
+    loop_run(scene->loop);
+    assert_true(scene->is_recorded);
+    return recorded;
+}
+
+/* The folder at PARENT/NAME as a client makes it for the one that was begun. */
+static void make_folder(const char *path, uint64_t stamp_ns)
+{
+    const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT},
+                                      {(time_t)(stamp_ns / 1000000000U), (long)(stamp_ns % 1000000000U)}};
+    assert_int_equal(mkdir(path, 0755), 0);
+    assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0);
+}
+
+static struct folder *begin_here(struct scene *scene, const char *name, char path[MODEL_PATH_CHARS])
+{
+    struct stat status;
+    assert_int_equal(stat(scene->state_dir, &status), 0);
+    model_dir_path(scene->state_dir, name, path);
+    const struct folder_wish wish = {.path = path,
+                                     .artifact = "disk:/\"m\"",
+                                     .identity = name,
+                                     .uid = geteuid(),
+                                     .bytes = MIB,
+                                     .device = (uint64_t)status.st_dev};
+    assert_int_equal(folders_begin(scene->folders, &wish, &scene->turn, &scene->folder, &scene->error), 0);
+    return scene->folder;
+}
+
+static void on_poll(void *data)
+{
+    struct scene *scene = data;
+    if (!folders_find(scene->folders, geteuid(), scene->awaited))
+        loop_stop(scene->loop);
+}
+
+static void on_patience(void *data)
+{
+    loop_stop(((struct scene *)data)->loop);
+}
+
+static void wait_until_given_up(struct scene *scene, const char *path)
+{
+    struct loop_timer *poll = loop_timer_create(scene->loop, on_poll, scene);
+    struct loop_timer *patience = loop_timer_create(scene->loop, on_patience, scene);
+    scene->awaited = path;
+    loop_timer_start(poll, POLL_MS, POLL_MS);
+    loop_timer_start(patience, PATIENCE_MS, 0);
+    loop_run(scene->loop);
+    loop_timer_destroy(poll);
+    loop_timer_destroy(patience);
+    assert_null(folders_find(scene->folders, geteuid(), path));
+}
+
+static void start_anew(struct scene *scene)
+{
+    stop(scene);
+    start(scene);
+}
+
+static void the_next_daemon_charges_what_was_recorded_and_gives_up_what_is_gone(void **state)
+{
+    struct scene *scene = *state;
+    char here[MODEL_PATH_CHARS], made[MODEL_PATH_CHARS], gone[MODEL_PATH_CHARS], other[MODEL_PATH_CHARS];
+    struct folder *folder = begin_here(scene, "here", here);
+    uint64_t stamp_ns = folder->stamp_ns;
+    make_folder(here, stamp_ns);
+    assert_int_equal(record(scene, folder).error.code, 0);
+    assert_true(folder->is_seen);
+    make_folder(made, begin_here(scene, "made", made)->stamp_ns); /* its client was killed before it said so */
+    begin_here(scene, "gone", gone);
+    make_folder(other, begin_here(scene, "other", other)->stamp_ns + 1); /* the user's own, of the same path */
+    record(scene, NULL);
+    start_anew(scene);
+    assert_used(scene, 4);
+    folder = folders_find(scene->folders, geteuid(), here);
+    assert_string_equal(folder->artifact, "disk:/\"m\"");
+    assert_string_equal(folder->identity, "here");
+    assert_true(folder->is_there && folder->is_seen && folder->stamp_ns == stamp_ns);
+    assert_false(folders_find(scene->folders, geteuid(), gone)->is_there);
+    wait_until_given_up(scene, gone);
+    wait_until_given_up(scene, other);
+    assert_used(scene, 2);
+    assert_true(folders_find(scene->folders, geteuid(), made)->is_there);
+    assert_int_equal(rmdir(here), 0);
+    wait_until_given_up(scene, here);
+    assert_used(scene, 1);
+}
+
+static void a_folder_that_this_process_cannot_see_is_kept_until_it_is_released(void **state)
+{
+    struct scene *scene = *state;
+    char path[MODEL_PATH_CHARS], gone[MODEL_PATH_CHARS];
+    struct folder *folder = begin_here(scene, "elsewhere", path);
+    record(scene, folder);
+    begin_here(scene, "gone", gone);
+    wait_until_given_up(scene, gone);
+    assert_ptr_equal(folders_find(scene->folders, geteuid(), path), folder);
+}
+
+static void a_folder_of_another_user_is_told_as_one_that_is_missing(void **state)
+{
+    struct scene *scene = *state;
+    char path[MODEL_PATH_CHARS];
+    struct folder *folder = begin_here(scene, "here", path);
+    folder->uid++; /* the folder is not this one's */
+    make_folder(path, folder->stamp_ns);
+    record(scene, folder);
+    assert_false(folder->is_seen);
+    folder->uid--;
+}
+
+static void a_record_that_cannot_be_written_is_an_error(void **state)
+{
+    struct scene *scene = *state;
+    char path[MODEL_PATH_CHARS];
+    model_dir_mkdir(scene->state_dir, "folders.json");
+    begin_here(scene, "x", path);
+    struct recorded recorded = record(scene, NULL);
+    assert_non_null(strstr(recorded.error.message, "folders.json"));
+}
+
+static void of_a_damaged_record_no_more_is_believed_than_what_is_good(void **state)
+{
+    static const char *const texts[] = {
+        "",
+        "{",
+        "{}",
+        "{\"version\":3}",
+        "{\"version\":2,\"folders\":[{\"path\":\"/a\",\"artifact\":\"b\"}]}",
+        "{\"version\":2,\"folders\":[{\"path\":\"/a\",\"path\":\"/b\",\"artifact\":\"b\",\"identity\":\"c\"}]}",
+        "{\"version\":2,\"folders\":[{\"path\":\"/a\",\"artifact\":\"b\",\"identity\":\"c\",\"more\":1}]}",
+        "{\"version\":2,\"folders\":[{\"path\":\"/a\\u0000\",\"artifact\":\"b\",\"identity\":\"c\"}]}",
+        "{\"version\":2,\"folders\":7}",
+        "{\"version\":2,\"folders\":[1]}",
+    };
+    struct scene *scene = *state;
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        model_dir_write(scene->state_dir, "folders.json", texts[i], strlen(texts[i]));
+        start_anew(scene);
+        assert_null(folders_first(scene->folders));
+    }
+    static const char cut[] =
+        "{\"version\":2,\"folders\":[{\"path\":\"/a\",\"artifact\":\"b\",\"identity\":\"c\",\"uid\":7},{\"pa";
+    model_dir_write(scene->state_dir, "folders.json", cut, strlen(cut));
+    start_anew(scene);
+    assert_string_equal(folders_find(scene->folders, 7, "/a")->identity, "c");
+}
+
+static void a_record_longer_than_64_mib_is_not_read(void **state)
+{
+    static const char good[] =
+        "{\"version\":2,\"folders\":[{\"path\":\"/a\",\"artifact\":\"b\",\"identity\":\"c\",\"uid\":7}]}";
+    enum { LIMIT = 64 << 20 };
+    struct scene *scene = *state;
+    char *text = malloc(LIMIT + 1);
+    memset(text, ' ', LIMIT + 1);
+    memcpy(text, good, sizeof good - 1);
+    model_dir_write(scene->state_dir, "folders.json", text, LIMIT);
+    start_anew(scene);
+    assert_non_null(folders_find(scene->folders, 7, "/a"));
+    model_dir_write(scene->state_dir, "folders.json", text, LIMIT + 1);
+    start_anew(scene);
+    assert_null(folders_first(scene->folders));
+    free(text);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
@@ -390,10 +494,13 @@ int main(void)
         TEST(a_folder_of_root_is_there_for_everybody),
         TEST(another_state_of_the_artifact_is_not_the_old_one),
         TEST(what_does_not_fit_the_budget_is_refused),
-        TEST(who_wants_what_is_being_made_waits_for_it),
-        TEST(only_who_waits_for_it_hears_of_a_folder_and_one_goes_on_with_it),
-        TEST(who_waits_for_one_copy_is_told_of_another_that_is_there),
-        TEST(what_a_record_tells_is_charged_whatever_the_budget_is),
+        TEST(who_wants_what_is_being_made_is_to_wait),
+        TEST(the_next_daemon_charges_what_was_recorded_and_gives_up_what_is_gone),
+        TEST(a_folder_that_this_process_cannot_see_is_kept_until_it_is_released),
+        TEST(a_folder_of_another_user_is_told_as_one_that_is_missing),
+        TEST(a_record_that_cannot_be_written_is_an_error),
+        TEST(of_a_damaged_record_no_more_is_believed_than_what_is_good),
+        TEST(a_record_longer_than_64_mib_is_not_read),
         TEST(paths_are_absolute_and_plain),
         TEST(texts_of_folders_are_metadata_of_their_user),
         TEST(a_user_has_1024_folders_and_not_one_more),

@@ -104,10 +104,10 @@ static void on_other(struct rpc_call *call, const ProtobufCMessage *message, voi
         &tensorcast__daemon__v1__store_daemon__descriptor, name, streams, handle, false                                     \
     }
 static const struct rpc_method methods[] = {
-    ROW("Resolve", false, on_other),      ROW("Explain", false, on_other),    ROW("Materialize", true, on_other),
-    ROW("Prewarm", false, on_other),      ROW("Release", false, on_other),    ROW("Status", false, on_other),
-    ROW("FetchSidecars", true, on_fetch), ROW("Verify", false, on_other),     ROW("Unpin", false, on_other),
-    ROW("MakeFolder", true, on_other),    ROW("KeepFolder", false, on_other),
+    ROW("Resolve", false, on_other),      ROW("Explain", false, on_other), ROW("Materialize", true, on_other),
+    ROW("Prewarm", false, on_other),      ROW("Release", false, on_other), ROW("Status", false, on_other),
+    ROW("FetchSidecars", true, on_fetch), ROW("Verify", false, on_other),  ROW("Unpin", false, on_other),
+    ROW("MakeFolder", true, on_other),
 };
 
 static int start(void **state)
