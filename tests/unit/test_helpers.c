@@ -367,6 +367,40 @@ static void a_user_has_4096_requests_waiting_and_not_one_more(void **state)
     free(jobs);
 }
 
+static bool is_listed(struct stage *stage, uint64_t lane)
+{
+    uint64_t lanes[8];
+    size_t n = loop_list_lanes(stage->loop, lanes, 8);
+    bool found = false;
+    for (size_t i = 0; i < n; i++)
+        found = found || lanes[i] == lane;
+    return found;
+}
+
+static void lanes_are_listed_while_work_asks_what_they_stand_for(void **state)
+{
+    struct stage stage;
+    (void)state;
+    open_stage(&stage);
+    struct job *nothing = hang(&stage, 1, LOOP_DISK, ALICE, 0), *disk = hang(&stage, 1, LOOP_DISK, ALICE, 4),
+               *remote = hang(&stage, 1, LOOP_REMOTE, BOB, 8), linked = job_of(&stage, LOOP_DISK, BOB, 1);
+    struct error error;
+    linked.hangs = true;
+    linked.enters = 2;
+    assert_int_equal(loop_submit(stage.loop, &linked.work, &error), 0);
+    while (!is_listed(&stage, 4) || !is_listed(&stage, 8) || !is_listed(&stage, 1 | 2))
+        usleep(1000);
+    assert_false(is_listed(&stage, 0));
+    assert_false(is_listed(&stage, 2));
+    open_gate(&stage);
+    while (is_listed(&stage, 4) || is_listed(&stage, 8) || is_listed(&stage, 1 | 2))
+        usleep(1000);
+    close_stage(&stage);
+    free(nothing);
+    free(disk);
+    free(remote);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -380,6 +414,7 @@ int main(void)
         cmocka_unit_test(a_full_queue_refuses_and_names_the_limit),
         cmocka_unit_test(a_user_has_4096_requests_waiting_and_not_one_more),
         cmocka_unit_test(work_that_waits_can_be_cancelled_and_is_not_begun),
+        cmocka_unit_test(lanes_are_listed_while_work_asks_what_they_stand_for),
         cmocka_unit_test(without_room_for_more_threads_the_first_ones_do_the_work),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
