@@ -163,25 +163,29 @@ static int take_word(struct parse *parse, const char *word)
     return 0;
 }
 
-/* Of the earlier tool: "-o", "-t", and "-o=DIR", "-t=4", "-t4"; "-out" is none of them but a slip. */
-static bool is_short_option(const char *word)
-{
-    bool is_known = word[0] == '-' && (word[1] == 'o' || word[1] == 't');
-    return is_known && (!word[2] || word[2] == '=' || (word[1] == 't' && word[2] >= '0' && word[2] <= '9'));
-}
+static const struct {
+    const char *word;
+    char *option;
+} short_options[] = {
+    {"-h", "--help"}, {"-o", "--out"}, {"-q", "--quiet"}, {"-t", "--target-world-size"}, {"-V", "--version"},
+};
 
-static int take_short_option(struct parse *parse, int argc, char **argv, int *at)
+/* "-o DIR" */
+static int take_short_option(struct parse *parse, int argc, char *const *argv, int *at)
 {
-    char *joined = argv[*at][2] ? argv[*at] + 2 + (argv[*at][2] == '=') : NULL;
-    char *words[] = {argv[*at][1] == 'o' ? "--out" : "--target-world-size", joined};
-    if (joined)
-        return take_option(parse, 2, words, &(int){0});
-    words[1] = *at + 1 < argc ? argv[*at + 1] : NULL;
-    int n_words = words[1] ? 2 : 1, word = 0;
-    if (take_option(parse, n_words, words, &word) < 0)
-        return -1;
-    *at += word;
-    return 0;
+    const char *word = argv[*at];
+    for (size_t i = 0; i < sizeof short_options / sizeof short_options[0]; i++) {
+        char *const words[] = {short_options[i].option, *at + 1 < argc ? argv[*at + 1] : NULL};
+        int used = 0;
+        if (strcmp(word, short_options[i].word) != 0)
+            continue;
+        if (take_option(parse, words[1] ? 2 : 1, words, &used) < 0)
+            return -1;
+        *at += used;
+        return 0;
+    }
+    return strcmp(word, "-v") == 0 ? usage_error(parse->error, "there is no option -v; -V prints the version")
+                                   : usage_error(parse->error, "there is no option '%s'", option_shown(word));
 }
 
 static int take_line(struct parse *parse, int argc, char **argv)
@@ -194,22 +198,12 @@ static int take_line(struct parse *parse, int argc, char **argv)
             status = take_word(parse, word);
         else if (strcmp(word, "--") == 0)
             status = options = false;
-        else if (strcmp(word, "-h") == 0)
-            status = take_option(parse, 1, (char *[]){"--help"}, &(int){0});
-        else if (strcmp(word, "-V") == 0)
-            status = take_option(parse, 1, (char *[]){"--version"}, &(int){0});
-        else if (strcmp(word, "-q") == 0)
-            status = take_option(parse, 1, (char *[]){"--quiet"}, &(int){0});
-        else if (strcmp(word, "-v") == 0)
-            status = usage_error(parse->error, "there is no option -v; -V prints the version");
         else if (strcmp(word, "--hub-cache") == 0)
             status = usage_error(parse->error, "there is no option --hub-cache: `hf download` fills the hub's cache");
-        else if (is_short_option(word))
-            status = take_short_option(parse, argc, argv, &at);
         else if (word[1] == '-')
             status = take_option(parse, argc, argv, &at);
         else
-            status = usage_error(parse->error, "there is no option '%s'", option_shown(word));
+            status = take_short_option(parse, argc, argv, &at);
         if (status < 0)
             return -1;
         if (parse->args->command == COMMAND_ACTIVATIONS) { /* all that follows is its own */

@@ -268,12 +268,11 @@ static void an_export_says_what_for_whom_and_within_which_bounds(void **state)
     assert_string_equal(args.artifact, "./a:b"); /* a plain name is a folder here */
     assert_taken("reshard|--input-dir|https://h/m|--output-dir|o|-t|3");
     assert_string_equal(args.artifact, "https://h/m");
-    assert_taken("reshard|--input-dir|/m|-o=o|-t4");
+    assert_taken("reshard|--input-dir|/m|-o|o|-t|4");
     assert_true(args.load.world_size == 4 && strcmp(args.output.path, "o") == 0);
-    assert_taken("reshard|-t=5|--input-dir|/m|-o|o");
-    assert_int_equal(args.load.world_size, 5);
-    assert_refused("reshard|--input-dir|/m|-o|o|-t=", "--target-world-size");
-    assert_refused("reshard|--input-dir|/m|-o|o|-t4x", "--target-world-size");
+    assert_refused("reshard|--input-dir|/m|-o|o|-t", "--target-world-size");
+    assert_refused("reshard|--input-dir|/m|-o|o|-t4", "-t4");
+    assert_refused("reshard|--input-dir|/m|-o=o|-t|4", "-o=o");
     assert_refused("reshard|--input-dir|/m|-out|o|-t|4", "-out");
     assert_refused("reshard|--input-dir|/m|-o|o|-threads|4", "-threads");
     assert_refused("export|disk:/m", "--out");
