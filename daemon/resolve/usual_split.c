@@ -9,35 +9,51 @@ static const struct usual_row {
     const char *module;
     int weight_dimension, bias_dimension;
     enum usual_unit unit;
+    enum { ANYWHERE, IN_ATTENTION, AT_TOP } where; /* the word means this only there */
 } usual_rows[] = {
-    {"q_proj", 0, 0, USUAL_HEADS},
-    {"k_proj", 0, 0, USUAL_KV_HEADS},
-    {"v_proj", 0, 0, USUAL_KV_HEADS},
-    {"o_proj", 1, USUAL_SPLIT_NONE, USUAL_HEADS},
-    {"gate_proj", 0, 0, USUAL_ROWS},
-    {"up_proj", 0, 0, USUAL_ROWS},
-    {"w1", 0, 0, USUAL_ROWS},
-    {"down_proj", 1, USUAL_SPLIT_NONE, USUAL_ROWS},
-    {"w3", 0, 0, USUAL_ROWS},
-    {"w2", 1, USUAL_SPLIT_NONE, USUAL_ROWS},
-    {"fc1", 0, 0, USUAL_ROWS},
-    {"fc2", 1, USUAL_SPLIT_NONE, USUAL_ROWS},
-    {"q_b_proj", 0, 0, USUAL_HEADS},
-    {"kv_b_proj", 0, 0, USUAL_HEADS},
-    {"lm_head", 0, 0, USUAL_ROWS},
-    {"out_proj", 1, USUAL_SPLIT_NONE, USUAL_ROWS},
-    {"embed_tokens", 0, USUAL_SPLIT_NONE, USUAL_ROWS},
-    {"qkv_proj", 0, 0, USUAL_FUSED},
-    {"query_key_value", 0, 0, USUAL_FUSED},
-    {"Wqkv", 0, 0, USUAL_FUSED},
-    {"qkv", 0, 0, USUAL_FUSED},
-    {"c_attn", 0, 0, USUAL_FUSED},
-    {"gate_up_proj", 0, 0, USUAL_FUSED},
+    {"q_proj", 0, 0, USUAL_HEADS, ANYWHERE},
+    {"k_proj", 0, 0, USUAL_KV_HEADS, ANYWHERE},
+    {"v_proj", 0, 0, USUAL_KV_HEADS, ANYWHERE},
+    {"o_proj", 1, USUAL_SPLIT_NONE, USUAL_HEADS, ANYWHERE},
+    {"gate_proj", 0, 0, USUAL_ROWS, ANYWHERE},
+    {"up_proj", 0, 0, USUAL_ROWS, ANYWHERE},
+    {"w1", 0, 0, USUAL_ROWS, ANYWHERE},
+    {"down_proj", 1, USUAL_SPLIT_NONE, USUAL_ROWS, ANYWHERE},
+    {"w3", 0, 0, USUAL_ROWS, ANYWHERE},
+    {"w2", 1, USUAL_SPLIT_NONE, USUAL_ROWS, ANYWHERE},
+    {"fc1", 0, 0, USUAL_ROWS, ANYWHERE},
+    {"fc2", 1, USUAL_SPLIT_NONE, USUAL_ROWS, ANYWHERE},
+    {"q_b_proj", 0, 0, USUAL_HEADS, ANYWHERE},
+    {"kv_b_proj", 0, 0, USUAL_HEADS, ANYWHERE},
+    {"lm_head", 0, 0, USUAL_ROWS, ANYWHERE},
+    {"out_proj", 1, USUAL_SPLIT_NONE, USUAL_HEADS, IN_ATTENTION},
+    {"out_proj", 1, USUAL_SPLIT_NONE, USUAL_ROWS, ANYWHERE},
+    {"embed_tokens", 0, USUAL_SPLIT_NONE, USUAL_ROWS, ANYWHERE},
+    {"dense", 1, USUAL_SPLIT_NONE, USUAL_HEADS, IN_ATTENTION}, /* Phi */
+    {"wq", 0, 0, USUAL_HEADS, IN_ATTENTION},                   /* Mistral's own format, InternLM2 */
+    {"wk", 0, 0, USUAL_KV_HEADS, IN_ATTENTION},
+    {"wv", 0, 0, USUAL_KV_HEADS, IN_ATTENTION},
+    {"wo", 1, USUAL_SPLIT_NONE, USUAL_HEADS, IN_ATTENTION},
+    {"tok_embeddings", 0, USUAL_SPLIT_NONE, USUAL_ROWS, ANYWHERE},
+    {"output", 0, 0, USUAL_ROWS, AT_TOP},
+    {"wqkv", 0, 0, USUAL_FUSED, ANYWHERE},
+    {"qkv_proj", 0, 0, USUAL_FUSED, ANYWHERE},
+    {"query_key_value", 0, 0, USUAL_FUSED, ANYWHERE},
+    {"Wqkv", 0, 0, USUAL_FUSED, ANYWHERE},
+    {"qkv", 0, 0, USUAL_FUSED, ANYWHERE},
+    {"c_attn", 0, 0, USUAL_FUSED, ANYWHERE},
+    {"gate_up_proj", 0, 0, USUAL_FUSED, ANYWHERE},
 };
 
 static bool is_word(const char *word, const char *text, size_t length)
 {
     return strlen(word) == length && memcmp(word, text, length) == 0;
+}
+
+static bool is_attention(const char *name, size_t length)
+{
+    return is_word("self_attn", name, length) || is_word("attention", name, length) || is_word("attn", name, length) ||
+           is_word("self_attention", name, length);
 }
 
 /* The last component of the first `length` bytes; `dot` is where it begins, less one. */
@@ -68,14 +84,10 @@ struct usual_split usual_split_find(const char *name, size_t name_length, size_t
     const char *parent = dot ? last_component(name, (size_t)(dot - name), &before) : name;
     size_t length = (size_t)(name + name_length - parameter), parent_length = dot ? (size_t)(dot - parent) : 0;
     for (size_t i = 0; i < sizeof usual_rows / sizeof usual_rows[0]; i++) {
-        if (!is_word(usual_rows[i].module, module, (size_t)(end - module)))
-            continue;
-        struct usual_split split = split_of(&usual_rows[i], parameter, length, n_dimensions);
-        bool is_of_attention = is_word("self_attn", parent, parent_length) || is_word("attention", parent, parent_length) ||
-                               is_word("attn", parent, parent_length);
-        if (is_of_attention && is_word("out_proj", module, (size_t)(end - module)))
-            split.unit = USUAL_HEADS;
-        return split;
+        const struct usual_row *row = &usual_rows[i];
+        if (is_word(row->module, module, (size_t)(end - module)) && (row->where != AT_TOP || !dot) &&
+            (row->where != IN_ATTENTION || is_attention(parent, parent_length)))
+            return split_of(row, parameter, length, n_dimensions);
     }
     return (struct usual_split){USUAL_SPLIT_NONE, USUAL_ROWS};
 }

@@ -26,6 +26,27 @@ static void names_are_split_as_vllm_splits_them(void **state)
     assert_int_equal(split("weight", 2), USUAL_SPLIT_NONE);
 }
 
+static void names_of_other_families_are_split_with_those_beside_them(void **state)
+{
+    (void)state;
+    assert_int_equal(split("model.layers.0.self_attn.dense.weight", 2), 1);
+    assert_int_equal(split("model.layers.0.self_attn.dense.bias", 1), USUAL_SPLIT_NONE);
+    assert_int_equal(split("layers.0.attention.wq.weight", 2), 0);
+    assert_int_equal(split("layers.0.attention.wk.weight", 2), 0);
+    assert_int_equal(split("layers.0.attention.wo.weight", 2), 1);
+    assert_int_equal(split("tok_embeddings.weight", 2), 0);
+    assert_int_equal(split("output.weight", 2), 0);
+}
+
+static void common_words_mean_a_split_in_their_place_alone(void **state)
+{
+    (void)state;
+    assert_int_equal(split("bert.pooler.dense.weight", 2), USUAL_SPLIT_NONE);
+    assert_int_equal(split("encoder.layer.0.attention.output.dense.weight", 2), USUAL_SPLIT_NONE);
+    assert_int_equal(split("decoder.block.0.layer.2.DenseReluDense.wo.weight", 2), USUAL_SPLIT_NONE);
+    assert_int_equal(split("head.output.weight", 2), USUAL_SPLIT_NONE);
+}
+
 static void a_dimension_that_the_tensor_has_not_is_none(void **state)
 {
     (void)state;
@@ -66,12 +87,18 @@ static void what_a_rank_gets_a_whole_number_of(void **state)
     assert_int_equal(unit("out_proj.weight"), USUAL_ROWS);
     assert_int_equal(unit("l.0.mlp.up_proj.weight"), USUAL_ROWS);
     assert_int_equal(unit("l.0.attn.c_attn.weight"), USUAL_FUSED);
+    assert_int_equal(unit("l.0.attention.wqkv.weight"), USUAL_FUSED);
+    assert_int_equal(unit("l.0.attention.wv.weight"), USUAL_KV_HEADS);
+    assert_int_equal(unit("l.0.attention.wo.weight"), USUAL_HEADS);
+    assert_int_equal(unit("l.0.self_attn.dense.weight"), USUAL_HEADS);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names_are_split_as_vllm_splits_them),
+        cmocka_unit_test(names_of_other_families_are_split_with_those_beside_them),
+        cmocka_unit_test(common_words_mean_a_split_in_their_place_alone),
         cmocka_unit_test(a_dimension_that_the_tensor_has_not_is_none),
         cmocka_unit_test(what_has_more_dimensions_than_one_layer_is_whole),
         cmocka_unit_test(scales_are_named_after_their_weight),
