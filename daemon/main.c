@@ -117,6 +117,21 @@ static int print_error(const struct error *error, int status)
 
 enum { LAST_LINES_MS = 2000 };
 
+/* In the words and with the status of --check-config: a supervisor does not try again what only another file can change. */
+static int status_of_failure(const struct config *config, struct error *error)
+{
+    struct error mistake;
+    FILE *nowhere = fopen("/dev/null", "we");
+    int failed = nowhere ? config_check(config, nowhere, &mistake) : 0;
+    if (nowhere)
+        fclose(nowhere);
+    if (!failed)
+        return EXIT_FAILURE;
+    *error = mistake;
+    error_prefix(error, "%s", config_name(config));
+    return EX_CONFIG;
+}
+
 static int serve_config(const struct config_origin *origin, const struct config *config)
 {
     struct daemon daemon;
@@ -125,12 +140,12 @@ static int serve_config(const struct config_origin *origin, const struct config 
         config_destroy(config);
         return print_error(&error, EXIT_FAILURE);
     }
-    int result = daemon_start(&daemon, origin, config, &error);
-    if (result == 0)
+    int status = daemon_start(&daemon, origin, config, &error) == 0 ? 0 : status_of_failure(config, &error);
+    if (status == 0)
         daemon_run(&daemon);
     daemon_stop(&daemon);
     log_stop(LAST_LINES_MS);
-    return result == 0 ? 0 : print_error(&error, EXIT_FAILURE);
+    return status == 0 ? 0 : print_error(&error, status);
 }
 
 static int show_config(const struct config_origin *origin, enum action action, const struct config *config)

@@ -248,6 +248,7 @@ def test_a_wrong_configuration_has_an_exit_status_of_its_own(start, action):
 def test_the_check_looks_at_what_the_file_names(start, tmp_path):
     (tmp_path / "ca.pem").write_text("")
     daemon = start(running=False)
+    own = yaml.safe_load(daemon.config.read_text())
 
     def check(section, **keys):
         daemon.config.write_text(yaml.safe_dump({section: keys}))
@@ -259,6 +260,9 @@ def test_the_check_looks_at_what_the_file_names(start, tmp_path):
                                ("sources", {"http": {"ca_file": f"{tmp_path}/no.pem"}}, "sources.http.ca_file")):
         status, said = check(section, **keys)
         assert status == os.EX_CONFIG and key in said and str(daemon.config) in said, (key, said)
+        daemon.config.write_text(yaml.safe_dump({**own, section: {**own.get(section, {}), **keys}}))
+        started = subprocess.run([DAEMON, "--config", daemon.config], capture_output=True, text=True, timeout=20)
+        assert started.returncode == os.EX_CONFIG and key in started.stderr and str(daemon.config) in started.stderr, (key, started)
     for section, keys, key in (("limits", {"shared_group": "no-such-group"}, "limits.shared_group"),
                                ("sources", {"gcs": {"credentials_file": f"{tmp_path}/no.json"}}, "sources.gcs.credentials_file"),
                                ("sources", {"hf": {"token_file": f"{tmp_path}/no"}}, "sources.hf.token_file"),

@@ -265,7 +265,7 @@ static int fail_outside(const struct walk *walk, char *outside, struct error *er
     if (!walk->n_links)
         return fail(
             error, ERROR_PERMISSION_DENIED, REASON(OUTSIDE_TRUSTED_ROOTS),
-            "%s is outside the trusted roots; add its folder to sources.disk.trusted_roots, which has %s, or start a "
+            "%s is outside the trusted roots; add its folder to sources.disk.trusted_roots, which has %s; or start a "
             "daemon of your own with that folder (tensorcastd --user --root DIR)",
             name, listed);
     const char *trusted = folder_to_trust(outside);
