@@ -15,6 +15,7 @@ import pytest
 
 import checkpoints
 from stage import BUILD, ROOT, MiB, soon
+from wire import Wire
 
 SIDECARS = {"config.json": b"{}", "tokenizer.model": b"words"}
 NOBODY = 65534
@@ -94,6 +95,21 @@ def test_many_callers_at_once_make_one_copy(daemon, model, shm):
     assert used(daemon) == sum(map(len, contents(model).values()))
     for client in clients:
         client.communicate()
+
+
+def test_callers_wait_while_another_makes_it_and_go_on_when_that_one_leaves(daemon, model, shm):
+    with daemon.channel() as channel:
+        wire = Wire(channel)
+        making = wire.call("MakeFolder", wire.message("MakeFolderRequest", path=str(shm / "x"), artifact="disk:/x", identity="x"))
+        next(making)
+        late, stopped, patient = (daemon.cli.spawn("folder", f"disk:{model}", shm / "x", *more) for more in (["--timeout", "1s"], [], []))
+        assert late.wait(20) == 124 and stopped.poll() is None and patient.poll() is None
+        stopped.send_signal(signal.SIGINT)
+        assert stopped.wait(20) == 130 and os.listdir(shm) == []
+        making.cancel()
+        assert patient.wait(20) == 0 and contents(shm / "x") == contents(model)
+        for client in (late, stopped, patient):
+            client.communicate()
 
 
 def test_a_variant_is_a_folder_too(daemon, models, shm, tmp_path):
