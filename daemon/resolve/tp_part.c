@@ -72,6 +72,9 @@ static int deal(const struct tp_group *group, const struct tp_tensor *tensor, en
     if (unit == USUAL_FUSED)
         return fail(error, ERROR_INVALID_ARGUMENT, "FUSED_TENSOR",
                     "it is several matrices in one, of each of which vLLM gives a rank a part; those are no single range");
+    if (unit == USUAL_UNCLEAR)
+        return fail(error, ERROR_INVALID_ARGUMENT, "UNCLEAR_SPLIT",
+                    "models differ in how they are split under this name; give a --tp-rule for it");
     if (unit == USUAL_ROWS || (!n_heads && !heads->is_list))
         return deal_rows(group, extent, part, error);
     if (heads->is_list)

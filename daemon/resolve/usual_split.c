@@ -35,6 +35,13 @@ static const struct usual_row {
     {"wv", 0, 0, USUAL_KV_HEADS, IN_ATTENTION},
     {"wo", 1, USUAL_SPLIT_NONE, USUAL_HEADS, IN_ATTENTION},
     {"tok_embeddings", 0, USUAL_SPLIT_NONE, USUAL_ROWS, ANYWHERE},
+    {"wte", 0, USUAL_SPLIT_NONE, USUAL_ROWS, ANYWHERE},
+    {"fc_in", 0, 0, USUAL_ROWS, ANYWHERE}, /* GPT-J */
+    {"fc_out", 1, USUAL_SPLIT_NONE, USUAL_ROWS, ANYWHERE},
+    {"c_fc", 0, 0, USUAL_UNCLEAR, ANYWHERE}, /* StarCoder2; GPT-2 has it transposed */
+    {"c_proj", 1, USUAL_SPLIT_NONE, USUAL_UNCLEAR, ANYWHERE},
+    {"in_proj_qkvz", 0, 0, USUAL_FUSED, ANYWHERE}, /* Qwen3-Next */
+    {"in_proj_ba", 0, 0, USUAL_FUSED, ANYWHERE},
     {"output", 0, 0, USUAL_ROWS, AT_TOP},
     {"wqkv", 0, 0, USUAL_FUSED, ANYWHERE},
     {"qkv_proj", 0, 0, USUAL_FUSED, ANYWHERE},

@@ -12,7 +12,8 @@ enum usual_unit { /* what a rank gets a whole number of */
                   USUAL_ROWS,
                   USUAL_HEADS,
                   USUAL_KV_HEADS,
-                  USUAL_FUSED /* several matrices in one tensor: vLLM gives a rank a part of each, which is no range */
+                  USUAL_FUSED,  /* several matrices in one tensor: vLLM gives a rank a part of each, which is no range */
+                  USUAL_UNCLEAR /* models differ in which dimension is which under this name */
 };
 
 struct usual_split {

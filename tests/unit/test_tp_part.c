@@ -112,6 +112,14 @@ static void several_matrices_in_one_are_refused(void **state)
     is_refused(add("x.query_key_value.bias", 24, 0), 2, "FUSED_TENSOR", "several matrices");
 }
 
+static void names_that_models_use_differently_are_refused(void **state)
+{
+    (void)state;
+    is_refused(add("model.layers.0.mlp.c_fc.weight", 32, 8), 2, "UNCLEAR_SPLIT", "models differ");
+    is_refused(add("h.0.mlp.c_proj.weight", 32, 8), 2, "UNCLEAR_SPLIT", "--tp-rule");
+    gets(add("h.0.mlp.c_proj.bias", 8, 0), 2, 1, USUAL_SPLIT_NONE, 0, 0);
+}
+
 static void a_share_that_ends_within_a_block_is_refused_for_every_rank(void **state)
 {
     (void)state;
@@ -183,6 +191,7 @@ int main(void)
         cmocka_unit_test_setup(keys_and_values_are_replicated_where_ranks_are_more_than_heads, start_over),
         cmocka_unit_test_setup(query_heads_stay_whole, start_over),
         cmocka_unit_test_setup(several_matrices_in_one_are_refused, start_over),
+        cmocka_unit_test_setup(names_that_models_use_differently_are_refused, start_over),
         cmocka_unit_test_setup(a_share_that_ends_within_a_block_is_refused_for_every_rank, start_over),
         cmocka_unit_test_setup(scales_follow_the_blocks_of_their_weight, start_over),
         cmocka_unit_test_setup(one_head_of_keys_has_its_own_blocks, start_over),

@@ -36,6 +36,8 @@ static void names_of_other_families_are_split_with_those_beside_them(void **stat
     assert_int_equal(split("layers.0.attention.wo.weight", 2), 1);
     assert_int_equal(split("tok_embeddings.weight", 2), 0);
     assert_int_equal(split("output.weight", 2), 0);
+    assert_int_equal(split("transformer.wte.weight", 2), 0);
+    assert_int_equal(split("transformer.h.0.mlp.fc_out.weight", 2), 1);
 }
 
 static void common_words_mean_a_split_in_their_place_alone(void **state)
@@ -88,6 +90,9 @@ static void what_a_rank_gets_a_whole_number_of(void **state)
     assert_int_equal(unit("l.0.mlp.up_proj.weight"), USUAL_ROWS);
     assert_int_equal(unit("l.0.attn.c_attn.weight"), USUAL_FUSED);
     assert_int_equal(unit("l.0.attention.wqkv.weight"), USUAL_FUSED);
+    assert_int_equal(unit("l.0.linear_attn.in_proj_qkvz.weight"), USUAL_FUSED);
+    assert_int_equal(unit("l.0.mlp.c_fc.weight"), USUAL_UNCLEAR);
+    assert_int_equal(unit("l.0.mlp.c_proj.weight"), USUAL_UNCLEAR);
     assert_int_equal(unit("l.0.attention.wv.weight"), USUAL_KV_HEADS);
     assert_int_equal(unit("l.0.attention.wo.weight"), USUAL_HEADS);
     assert_int_equal(unit("l.0.self_attn.dense.weight"), USUAL_HEADS);
