@@ -82,8 +82,8 @@ MaterializeEvent = Table(accepted=(1, "message", Accepted), progress=(2, "messag
                          result=(3, "message", LoadResult))
 
 ReleaseRequest = Table(artifact=(1, "string"), all=(2, "bool"), folder=(3, "string"), folder_is_gone=(4, "bool"))
-FolderStatus = Table(path=(1, "string"), artifact=(2, "string"), bytes=(3, "uint"), uid=(4, "uint"), device=(5, "uint"),
-                     inode=(6, "uint"), stamp_ns=(7, "uint"))
+FolderStatus = Table(path=(1, "string"), artifact=(2, "string"), bytes=(3, "uint"), uid=(4, "uint"),
+                     stamp_ns=(7, "uint"))
 ReleaseResponse = Table(released_replicas=(1, "uint"), released_bytes=(2, "uint"), leased_replicas=(3, "uint"),
                         leased_bytes=(4, "uint"), replicas_of_others=(5, "uint"), pinned_replicas=(9, "uint"),
                         pinned_bytes=(10, "uint"), folder=(6, "message", FolderStatus))
