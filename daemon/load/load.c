@@ -64,18 +64,18 @@ struct load *load_create(struct load_table *table, struct preparation *prep, str
         return NULL;
     }
     struct load *load = memory_alloc(sizeof *load);
-    *load =
-        (struct load){.table = table,
-                      .uid = prep->uid,
-                      .lane = prep->lane,
-                      .target = prep->target,
-                      .parts = {.uid = prep->uid, .key = prepare_key(prep), .mapping = prep->mapping, .plan = prep->plan},
-                      .verify = prep->config->sources.verify,
-                      .is_of_group = prepare_is_of_group(prep),
-                      .started_ns = clock_now_ns()};
+    *load = (struct load){
+        .table = table,
+        .uid = prep->uid,
+        .lane = prep->resolved.lane,
+        .target = prep->resolved.target,
+        .parts = {.uid = prep->uid, .key = prepare_key(prep), .mapping = prep->resolved.mapping, .plan = prep->planned.plan},
+        .verify = prep->config->sources.verify,
+        .is_of_group = prepare_is_of_group(prep),
+        .started_ns = clock_now_ns()};
     memcpy(load->id, prep->member.holder, sizeof load->id);
-    prep->mapping = NULL;
-    prep->plan = NULL;
+    prep->resolved.mapping = NULL;
+    prep->planned.plan = NULL;
     prep->region = NULL;
     if (take_memory(load, region, error) == 0)
         return load;
@@ -101,8 +101,8 @@ bool load_give_back_region(struct load *load, struct preparation *prep)
 
 void load_give_back(struct load *load, struct preparation *prep)
 {
-    prep->mapping = load->parts.mapping;
-    prep->plan = load->parts.plan;
+    prep->resolved.mapping = load->parts.mapping;
+    prep->planned.plan = load->parts.plan;
     load_give_back_region(load, prep);
     drop_memory(load);
     free(load);
@@ -113,7 +113,8 @@ void load_give_back(struct load *load, struct preparation *prep)
 struct load *load_find(const struct load_table *table, const struct preparation *prep)
 {
     struct replica_key key = prepare_key(prep);
-    for (struct load *load = table->loads; load && !prep->is_lent && prep->spec.memory != MEMORY_MAPPED; load = load->next) {
+    bool is_alone = prep->is_lent || prep->resolved.spec.memory == MEMORY_MAPPED;
+    for (struct load *load = table->loads; load && !is_alone; load = load->next) {
         bool is_wanted = load->state != LOAD_ABANDONED && load->state != LOAD_DISCARDING;
         if (is_wanted && !segment_is_lent(load->parts.segment) && replica_key_equal(&load->parts.key, &key))
             return load;

@@ -18,10 +18,24 @@
 #include "plan/plan.h"
 #include "replica/mapped_files.h"
 
-/* Whether its files themselves can be handed out; looked at for a plan that is shown, and for a client that takes files. */
-struct mapped_question {
-    struct mapped_facts facts;
-    struct error problem; /* when it is not possible */
+struct resolved {       /* made by the first step; nobody changes it after that, but a load takes the mapping */
+    struct arena arena; /* of the spec, and of what a group is told */
+    struct load_spec spec;
+    struct load_target target; /* host memory until the request was looked at */
+    struct mapping *mapping;   /* owned until a load takes it; holds the artifact. NULL: `error` says why */
+    uint64_t lane;             /* where links led, see loop_enter_lane() */
+    uint64_t ns;
+    struct error error;
+};
+
+struct planned { /* made by the second step likewise */
+    double cached_share;
+    struct mapped_facts mapped; /* whether its files themselves can be handed out, for who takes them or sees the plan */
+    struct error no_files;      /* when they cannot */
+    struct mapped_files *files; /* owned: they are handed out, nothing is loaded; NULL = it is to be copied */
+    struct plan *plan;          /* owned until a load takes it. NULL: `error` says why */
+    uint64_t ns;
+    struct error error;
 };
 
 /* Of one request, embedded in its ticket. A load takes mapping, plan and region, and gives them back if it cannot be. */
@@ -31,42 +45,33 @@ struct preparation {
     uid_t uid;
     enum load_goal goal;
     struct group_member member;   /* of its group; holder: the load id of its ticket */
-    uint64_t lane;                /* where links led when it was resolved, see loop_enter_lane() */
     bool is_lent;                 /* the client brought memory; then nothing but that is filled */
     struct device_region *region; /* it, owned until a load takes it */
-    struct arena arena;           /* of the spec */
-    struct load_spec spec;
-    uint64_t host_budget_bytes; /* when it was asked for */
-    struct load_target target;  /* host memory until the request was looked at */
-    struct mapping *mapping;    /* owned until a load takes it; holds the artifact */
-    struct plan *plan;          /* likewise */
-    struct mapped_question mapped;
-    struct mapped_files *files; /* owned: they are handed out, nothing is loaded; NULL = it is to be copied */
-    struct cost_constants costs;
-    double cached_share;
-    struct reason group_problem; /* why it does without its group; REASON_ELIGIBLE = nothing is known */
-    uint64_t resolve_ns, plan_ns;
-    struct error error; /* of the last step that failed */
+    uint64_t host_budget_bytes;   /* when it was asked for */
+    struct cost_constants costs;  /* when it was resolved */
+    struct reason group_problem;  /* why it does without its group; REASON_ELIGIBLE = nothing is known */
+    struct resolved resolved;
+    struct planned planned;
 };
 
 void prepare_fini(struct preparation *prep);
 
-/* The steps, on a helper thread. Afterwards mapping, or plan, is NULL when `error` says why not. artifact: what the
- * request's reference led to; NULL = that is still to be found out. */
-void prepare_resolve(struct preparation *prep, const struct load_request *request, struct artifact *artifact,
-                     const struct cancel *cancel);
-void prepare_plan(struct preparation *prep, const struct cancel *cancel);
+/* The steps, on a helper thread; `resolved` and `planned` are those of `prep`. artifact: what the request's reference led to;
+ * NULL = that is still to be found out. */
+void prepare_resolve(const struct preparation *prep, const struct load_request *request, struct artifact *artifact,
+                     const struct cancel *cancel, struct resolved *resolved);
+void prepare_plan(const struct preparation *prep, const struct cancel *cancel, struct planned *planned);
 /* Any thread: plans again, with facts that are not of this request alone. */
-void prepare_plan_with(struct preparation *prep, const struct plan_facts *facts);
+void prepare_plan_with(const struct preparation *prep, const struct plan_facts *facts, struct planned *planned);
 
 /* What its replica is found by; needs the mapping. Clients can write into memory of a GPU, so its replicas are shared within one
  * user, unless memory.share_gpu_between_users says otherwise. */
 struct replica_key prepare_key(const struct preparation *prep);
-struct plan_facts prepare_facts(const struct preparation *prep); /* borrows; needs the mapping */
-bool prepare_is_of_group(const struct preparation *prep);        /* names one, whatever becomes of it */
-bool prepare_wants_group(const struct preparation *prep);        /* and nothing in policy or strategy speaks against it */
+struct plan_facts prepare_facts(const struct preparation *prep, const struct planned *planned); /* borrows */
+bool prepare_is_of_group(const struct preparation *prep); /* names one, whatever becomes of it */
+bool prepare_wants_group(const struct preparation *prep); /* and nothing in policy or strategy speaks against it */
 /* Wants only what is there, and may find the pages of its files there: for that it has to be planned. */
 bool prepare_may_find_pages(const struct preparation *prep);
-void prepare_refuse_reading(struct preparation *prep); /* the error of somebody who wants only what is there */
+void prepare_refuse_reading(const struct preparation *prep, struct error *error); /* for who wants only what is there */
 
 #endif

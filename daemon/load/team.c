@@ -118,9 +118,9 @@ static struct collective_facts facts_of(const struct team *team)
  * what is left when the rank's own memory is taken. */
 static void count_memory(struct transport_demand *demand, const struct preparation *prep, const struct device *seen[])
 {
-    const struct device *device = prep->target.device;
-    uint64_t own = prep->is_lent ? 0 : prep->mapping->replica_bytes,
-             available = replica_available_bytes(prep->target.replicas, prep->uid);
+    const struct device *device = prep->resolved.target.device;
+    uint64_t own = prep->is_lent ? 0 : prep->resolved.mapping->replica_bytes,
+             available = replica_available_bytes(prep->resolved.target.replicas, prep->uid);
     uint64_t room = available > own ? available - own : 0;
     demand->n_memories++;
     if (room < demand->device_room_bytes)
@@ -145,13 +145,13 @@ static void find_memories(struct team *team)
         team->leaders[rank] = rank;
     for (size_t i = 0; i < team->n_ranks; i++) {
         const struct preparation *prep = team->ranks[i];
-        struct device *device = prep->target.device;
+        struct device *device = prep->resolved.target.device;
         uint32_t rank = team->ranks[i]->member.rank;
         char *key = arena_alloc(&team->arena, MEMORY_KEY_CHARS); /* the map borrows it */
         if (prep->is_lent)
-            snprintf(key, MEMORY_KEY_CHARS, "%s@%s#%" PRIu32, prep->mapping->view_digest, device->caps.name, rank);
+            snprintf(key, MEMORY_KEY_CHARS, "%s@%s#%" PRIu32, prep->resolved.mapping->view_digest, device->caps.name, rank);
         else
-            snprintf(key, MEMORY_KEY_CHARS, "%s@%s", prep->mapping->view_digest, device->caps.name);
+            snprintf(key, MEMORY_KEY_CHARS, "%s@%s", prep->resolved.mapping->view_digest, device->caps.name);
         uint32_t known = map_add(&seen, key, strlen(key), (uint32_t)team->n_memories);
         if (known != MAP_NONE) {
             team->memory_of[i] = &team->memories[known];
@@ -159,9 +159,9 @@ static void find_memories(struct team *team)
             team->leaders[rank] = team->joint.wants[known].rank;
             continue;
         }
-        team->joint.wants[team->n_memories] = (struct collective_rank){prep->mapping, rank, 1};
+        team->joint.wants[team->n_memories] = (struct collective_rank){prep->resolved.mapping, rank, 1};
         team->memory_of[i] = &team->memories[team->n_memories++];
-        team->memory_of[i]->budget = prep->target.replicas;
+        team->memory_of[i]->budget = prep->resolved.target.replicas;
         team->devices[rank] = device;
         count_memory(&team->link.demand, prep, devices);
     }
@@ -175,7 +175,7 @@ static void digest_team(struct team *team)
     const struct materialization_strategy *strategy = facts.strategy;
     struct digest *digest = digest_create();
     double skew = strategy->owner_file_collective_max_owner_skew_ratio;
-    digest_add_text(digest, team->ranks[0]->mapping->artifact->identity);
+    digest_add_text(digest, team->ranks[0]->resolved.mapping->artifact->identity);
     digest_add_text(digest, team->group_id);
     digest_add_u64(digest, team->world_size);
     digest_add_u64(digest, facts.staging_budget_bytes);
@@ -266,14 +266,14 @@ void team_gather(struct load_table *table, struct group *group, const struct tea
 static void choose_transport(struct team *team, size_t n)
 {
     const struct collective_plan *plan = team->joint.plan;
-    struct plan_facts facts = prepare_facts(team->ranks[0]);
+    struct plan_facts facts = prepare_facts(team->ranks[0], &team->ranks[0]->planned);
     struct transport_demand *demand = &team->link.demand;
     double bytes = 0, cached = 0;
     for (size_t i = 0; i < team->n_ranks; i++) {
         const struct preparation *prep = team->ranks[i];
-        double own = (double)prep->mapping->view_bytes;
+        double own = (double)prep->resolved.mapping->view_bytes;
         bytes += own;
-        cached += own * prep->cached_share;
+        cached += own * prep->planned.cached_share;
     }
     facts.transports.n = n < facts.transports.n ? n : facts.transports.n;
     facts.cached_share = bytes > 0 ? cached / bytes : 0;
@@ -291,11 +291,11 @@ static int plan_rank(void *data, size_t i, struct error *error)
 {
     struct team *team = data;
     struct preparation *prep = team->ranks[i];
-    struct plan_facts facts = prepare_facts(prep);
+    struct plan_facts facts = prepare_facts(prep, &prep->planned);
     (void)error;
     facts.group = team->joint.plan;
     facts.transport = &team->link.choice;
-    prepare_plan_with(prep, &facts);
+    prepare_plan_with(prep, &facts, &prep->planned);
     return 0;
 }
 
@@ -321,7 +321,7 @@ static bool plan_ranks(struct team *team, size_t n_transports)
     choose_transport(team, n_transports);
     parallel_run(team->n_ranks, (size_t)sysconf(_SC_NPROCESSORS_ONLN), plan_rank, team, &nothing);
     for (size_t i = 0; i < team->n_ranks; i++) {
-        const struct plan *plan = team->ranks[i]->plan;
+        const struct plan *plan = team->ranks[i]->planned.plan;
         runs |= team->ranks[i]->goal == GOAL_REPLICA && plan && plan->executor == EXECUTOR_OWNER_FILE_COLLECTIVE;
     }
     return !runs || open_collective(team) == 0 || team->joint.error.code != ERROR_OK;
@@ -450,7 +450,8 @@ static void on_team_planned(struct loop_work *work)
 {
     struct team *team = (struct team *)work;
     struct team_joint *joint = &team->joint;
-    if (joint->error.code != ERROR_OK && helper_step_again(&team->step, team->ranks[0]->target.replicas, &joint->error))
+    if (joint->error.code != ERROR_OK &&
+        helper_step_again(&team->step, team->ranks[0]->resolved.target.replicas, &joint->error))
         return;
     const struct reason failed = describe_problem(team);
     const struct reason *problem = team->link.collective ? NULL : &failed;

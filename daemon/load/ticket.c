@@ -18,7 +18,8 @@ static struct ticket *ticket_of_waiter(struct load_waiter *waiter)
 }
 
 /* What a request does next, in the order in which it may come to that. */
-static void place_resolve(struct ticket *ticket);
+static void resolve_on_helper(struct loop_work *work);
+static void on_resolved(struct loop_work *work);
 static bool refuse_reading(struct ticket *ticket);
 static void load_alone(struct ticket *ticket);
 static void serve_ticket(struct ticket *ticket, struct replica *replica, enum load_origin origin);
@@ -73,8 +74,8 @@ struct ticket *ticket_create(struct load_table *table, const struct ticket_input
     ticket->table = table;
     ticket->input = *input;
     ticket->waiter = (struct load_waiter){.events = &waiter_events, .uid = input->uid};
-    ticket->result =
-        (struct load_result){.uid = input->uid, .pid = input->pid, .artifact = input->request.artifact, .spec = &prep->spec};
+    ticket->result = (struct load_result){
+        .uid = input->uid, .pid = input->pid, .artifact = input->request.artifact, .spec = &prep->resolved.spec};
     random_id(ticket->result.load_id);
     pending_init(&ticket->pending, tell_progress);
     helper_step_init(&ticket->step, table->services, &ticket->work, &ticket->pending.waiting);
@@ -85,13 +86,14 @@ struct ticket *ticket_create(struct load_table *table, const struct ticket_input
                                  .is_lent = input->region != NULL,
                                  .region = input->region,
                                  .host_budget_bytes = replica_budget_bytes(host.replicas),
-                                 .target = host};
-    arena_init(&prep->arena, 0);
+                                 .resolved.target = host};
+    arena_init(&prep->resolved.arena, 0);
     return ticket;
 }
 
 void ticket_submit(struct ticket *ticket, enum load_goal goal, const struct ticket_events *events, void *data)
 {
+    const char *artifact = ticket->input.request.artifact;
     struct error error;
     ticket->prep.goal = goal;
     ticket->events = events;
@@ -99,7 +101,8 @@ void ticket_submit(struct ticket *ticket, enum load_goal goal, const struct tick
     ticket->submitted_ns = clock_now_ns();
     ticket_set_state(ticket, TICKET_RESOLVING);
     pending_add(ticket->table, &ticket->pending);
-    place_resolve(ticket);
+    ticket->work = (struct loop_work){.do_work = resolve_on_helper, .done = on_resolved, .uid = ticket->input.uid};
+    source_place_work(artifact ? artifact : "", &ticket->work);
     if (helper_step_submit(&ticket->step, &error) != 0)
         ticket_finish(ticket, &error);
 }
@@ -122,7 +125,7 @@ static void resolve_on_helper(struct loop_work *work)
     struct ticket *ticket = (struct ticket *)work;
     const struct cancel cancel = {is_leaving, ticket};
     struct waiting *before = enter_note(ticket);
-    prepare_resolve(&ticket->prep, &ticket->input.request, ticket->input.artifact, &cancel);
+    prepare_resolve(&ticket->prep, &ticket->input.request, ticket->input.artifact, &cancel, &ticket->prep.resolved);
     waiting_enter(before);
 }
 
@@ -134,9 +137,8 @@ static bool has_memory_to_tell_of(const struct ticket *ticket)
 
 /* Who is told that a file keeps changing is told the same of its memory whether this load had begun to write or not: it has
  * to load again, and what lies there is no version of the file. */
-static void finish_unprepared(struct ticket *ticket)
+static void finish_unprepared(struct ticket *ticket, struct error *error)
 {
-    struct error *error = &ticket->prep.error;
     if (has_memory_to_tell_of(ticket) && source_has_changed(error))
         error_append(error, "; treat the content of the client's memory as undefined");
     ticket_finish(ticket, error);
@@ -146,39 +148,32 @@ static void on_resolved(struct loop_work *work)
 {
     struct ticket *ticket = (struct ticket *)work;
     struct preparation *prep = &ticket->prep;
-    ticket->result.times.resolve_ns = prep->resolve_ns;
-    if (!prep->mapping && ticket->state != TICKET_LEAVING &&
-        helper_step_again_or_wait(&ticket->step, prep->target.replicas, &prep->error))
+    struct resolved *resolved = &prep->resolved;
+    ticket->result.times.resolve_ns = resolved->ns;
+    if (!resolved->mapping && ticket->state != TICKET_LEAVING &&
+        helper_step_again_or_wait(&ticket->step, resolved->target.replicas, &resolved->error))
         return;
     helper_step_end(&ticket->step);
-    if (!prep->mapping || ticket->state == TICKET_LEAVING) {
-        finish_unprepared(ticket);
+    if (!resolved->mapping || ticket->state == TICKET_LEAVING) {
+        finish_unprepared(ticket, &resolved->error);
         return;
     }
-    const struct artifact *artifact = prep->mapping->artifact;
-    ticket->result.mapping = prep->mapping;
-    ticket->result.device = prep->target.device;
-    prep->lane = work->lane;
-    ticket->result.artifact = prep->spec.artifact; /* the mapping says all that the view said */
-    prep->spec.view = (struct view_spec){.whole = prep->spec.view.whole, .align_bytes = prep->spec.view.align_bytes};
+    const struct artifact *artifact = resolved->mapping->artifact;
+    ticket->result.mapping = resolved->mapping;
+    ticket->result.device = resolved->target.device;
+    resolved->lane = work->lane;
+    ticket->result.artifact = resolved->spec.artifact;
     arena_fini(&ticket->input.arena);
     if (ticket->events->resolved)
         ticket->events->resolved(ticket->data);
-    replica_drop_stale(prep->target.replicas, artifact);
-    bool must_plan = prep->goal == GOAL_PLAN || prep->spec.memory == MEMORY_MAPPED ||
-                     prep->spec.policy.collective == COLLECTIVE_REQUIRED || prepare_wants_group(prep);
+    replica_drop_stale(resolved->target.replicas, artifact);
+    bool must_plan = prep->goal == GOAL_PLAN || resolved->spec.memory == MEMORY_MAPPED ||
+                     resolved->spec.policy.collective == COLLECTIVE_REQUIRED || prepare_wants_group(prep);
     if (!must_plan && (ticket_use_existing(ticket) || (!prepare_may_find_pages(prep) && refuse_reading(ticket))))
         return;
     prep->costs = calibration_get(ticket->table->services->calibration, artifact->source->caps.device_id);
     ticket_set_state(ticket, TICKET_PLANNING);
     ticket_place_plan(ticket);
-}
-
-static void place_resolve(struct ticket *ticket)
-{
-    const char *artifact = ticket->input.request.artifact;
-    ticket->work = (struct loop_work){.do_work = resolve_on_helper, .done = on_resolved, .uid = ticket->input.uid};
-    source_place_work(artifact ? artifact : "", &ticket->work);
 }
 
 /* --- planning ------------------------------------------------------------------------------------------------------- */
@@ -188,19 +183,19 @@ static void plan_ticket_on_helper(struct loop_work *work)
     struct ticket *ticket = (struct ticket *)work;
     const struct cancel cancel = {is_leaving, ticket};
     struct waiting *before = enter_note(ticket);
-    prepare_plan(&ticket->prep, &cancel);
+    prepare_plan(&ticket->prep, &cancel, &ticket->prep.planned);
     waiting_enter(before);
 }
 
 bool ticket_accept_plan(struct ticket *ticket, uint64_t plan_ns)
 {
-    ticket->result.plan = ticket->prep.plan;
+    ticket->result.plan = ticket->prep.planned.plan;
     ticket->result.times.plan_ns += plan_ns;
-    if (!ticket->prep.plan || ticket->state == TICKET_LEAVING) {
-        finish_unprepared(ticket);
+    if (!ticket->prep.planned.plan || ticket->state == TICKET_LEAVING) {
+        finish_unprepared(ticket, &ticket->prep.planned.error);
         return false;
     }
-    load_log_plan(&ticket->result, ticket->prep.cached_share);
+    load_log_plan(&ticket->result, ticket->prep.planned.cached_share);
     return true;
 }
 
@@ -208,21 +203,21 @@ static void on_planned(struct loop_work *work)
 {
     struct ticket *ticket = (struct ticket *)work;
     struct preparation *prep = &ticket->prep;
-    if (!prep->plan && ticket->state != TICKET_LEAVING &&
-        helper_step_again(&ticket->step, prep->target.replicas, &prep->error))
+    if (!prep->planned.plan && ticket->state != TICKET_LEAVING &&
+        helper_step_again(&ticket->step, prep->resolved.target.replicas, &prep->planned.error))
         return;
-    if (ticket_accept_plan(ticket, prep->plan_ns))
+    if (ticket_accept_plan(ticket, prep->planned.ns))
         ticket_go_on(ticket);
 }
 
 /* Asks a file system what is cached, and any store for scales; else it only computes. */
 void ticket_place_plan(struct ticket *ticket)
 {
-    const struct artifact *artifact = ticket->prep.mapping->artifact;
+    const struct artifact *artifact = ticket->prep.resolved.mapping->artifact;
     ticket->work = (struct loop_work){.do_work = plan_ticket_on_helper, .done = on_planned, .uid = ticket->input.uid};
-    if (artifact->source->caps.residency || ticket->prep.mapping->scales.bytes) {
+    if (artifact->source->caps.residency || ticket->prep.resolved.mapping->scales.bytes) {
         source_place_work(artifact->reference, &ticket->work);
-        ticket->work.lane |= ticket->prep.lane;
+        ticket->work.lane |= ticket->prep.resolved.lane;
     }
     helper_step_run(&ticket->step);
 }
@@ -245,20 +240,20 @@ void ticket_go_on(struct ticket *ticket)
 static struct replica *find_replica(const struct preparation *prep)
 {
     struct replica_key key = prepare_key(prep);
-    bool is_alone = prep->is_lent || prep->spec.memory == MEMORY_MAPPED;
-    struct replica *replica = is_alone ? NULL : replica_find(prep->target.replicas, &key);
+    bool is_alone = prep->is_lent || prep->resolved.spec.memory == MEMORY_MAPPED;
+    struct replica *replica = is_alone ? NULL : replica_find(prep->resolved.target.replicas, &key);
     bool will_do = replica && (prep->config->sources.verify != VERIFY_REQUIRED || replica->verdict.status == VERIFIED_ALL);
     return will_do ? replica : NULL;
 }
 
 bool ticket_is_there(const struct ticket *ticket)
 {
-    return ticket->prep.files || find_replica(&ticket->prep) || load_find(ticket->table, &ticket->prep);
+    return ticket->prep.planned.files || find_replica(&ticket->prep) || load_find(ticket->table, &ticket->prep);
 }
 
 bool ticket_use_existing(struct ticket *ticket)
 {
-    if (ticket->prep.files) {
+    if (ticket->prep.planned.files) {
         serve_files(ticket);
         return true;
     }
@@ -274,20 +269,22 @@ bool ticket_use_existing(struct ticket *ticket)
 /* Ends a ticket of somebody who wants only what is there. */
 static bool refuse_reading(struct ticket *ticket)
 {
-    if (!ticket->prep.spec.resident_only)
+    struct error error;
+    if (!ticket->prep.resolved.spec.resident_only)
         return false;
-    prepare_refuse_reading(&ticket->prep);
-    ticket_finish(ticket, &ticket->prep.error);
+    prepare_refuse_reading(&ticket->prep, &error);
+    ticket_finish(ticket, &error);
     return true;
 }
 
 void ticket_wait_for_load(struct ticket *ticket, struct load *load, enum load_origin origin)
 {
+    const struct execution_topology *topology = &ticket->prep.resolved.spec.topology;
     struct ticket *echo;
     ticket_set_state(ticket, TICKET_WAITING);
-    if (ticket->prep.spec.topology.has_group) {
-        ticket->waiter.rank = ticket->prep.spec.topology.rank;
-        ticket->waiter.world_size = ticket->prep.spec.topology.world_size;
+    if (topology->has_group) {
+        ticket->waiter.rank = topology->rank;
+        ticket->waiter.world_size = topology->world_size;
     }
     load_join(load, &ticket->waiter);
     ticket->result.mapping = load->parts.mapping;
@@ -306,7 +303,8 @@ static void load_alone(struct ticket *ticket)
     struct error error;
     do
         load = load_create(ticket->table, prep, &error);
-    while (!load && !prep->is_lent && replica_make_room(prep->target.replicas, prep->uid, &error, &ticket->step.n_to_evict));
+    while (!load && !prep->is_lent &&
+           replica_make_room(prep->resolved.target.replicas, prep->uid, &error, &ticket->step.n_to_evict));
     if (!load) {
         ticket_finish(ticket, &error);
         return;
@@ -326,7 +324,7 @@ static void on_load_ended(struct load_waiter *waiter, struct load *load, struct 
         return;
     }
     if (!load->has_lost_transport || source_has_changed(&load->error) ||
-        prep->spec.policy.collective == COLLECTIVE_REQUIRED || !load_give_back_region(load, prep)) {
+        prep->resolved.spec.policy.collective == COLLECTIVE_REQUIRED || !load_give_back_region(load, prep)) {
         if (has_memory_to_tell_of(ticket))
             error_append(&load->error,
                          "; the content of the client's memory is undefined"); /* nothing of it can be undone */
@@ -335,11 +333,11 @@ static void on_load_ended(struct load_waiter *waiter, struct load *load, struct 
     }
     const struct reason problem =
         reason_with(REASON_TRANSPORT_FAILED, "%s:%s", load->parts.plan->transport.ops->name, load->error.reason);
-    if (!prep->mapping) { /* the load is made of this ticket's */
-        prep->mapping = load->parts.mapping;
+    if (!prep->resolved.mapping) { /* the load is made of this ticket's */
+        prep->resolved.mapping = load->parts.mapping;
         load->parts.mapping = NULL;
     }
-    ticket->result.mapping = prep->mapping;
+    ticket->result.mapping = prep->resolved.mapping;
     ticket_go_without_group(ticket, &problem);
 }
 
@@ -360,7 +358,7 @@ struct load_info ticket_describe(struct ticket *ticket)
                              .age_ns = clock_now_ns() - ticket->submitted_ns};
     if (ticket->state == TICKET_ASSEMBLING || ticket->state == TICKET_ECHO)
         snprintf(info.waiting_for, sizeof info.waiting_for, "the other ranks of its group of %u",
-                 (unsigned)ticket->prep.spec.topology.world_size);
+                 (unsigned)ticket->prep.resolved.spec.topology.world_size);
     else
         waiting_read(&ticket->pending.waiting, info.waiting_for);
     return info;
@@ -397,16 +395,16 @@ static void serve_files(struct ticket *ticket)
     struct replica parts = {
         .uid = prep->uid,
         .key = prepare_key(prep),
-        .mapping = prep->mapping,
-        .plan = prep->plan,
-        .files = prep->files,
+        .mapping = prep->resolved.mapping,
+        .plan = prep->planned.plan,
+        .files = prep->planned.files,
         .verdict = {.status = prep->config->sources.verify == VERIFY_NONE ? VERIFIED_OFF : VERIFIED_NOTHING}};
     snprintf(parts.verdict.reason, sizeof parts.verdict.reason,
              "mapped: pages of the files are handed out before anybody has read them");
-    struct replica *replica = replica_add(prep->target.replicas, &parts);
-    prep->mapping = NULL;
-    prep->plan = NULL;
-    prep->files = NULL;
+    struct replica *replica = replica_add(prep->resolved.target.replicas, &parts);
+    prep->resolved.mapping = NULL;
+    prep->planned.plan = NULL;
+    prep->planned.files = NULL;
     serve_ticket(ticket, replica, LOAD_MAPPED);
     replica_unpin(replica, parts.uid);
 }
@@ -485,5 +483,5 @@ const struct load_result *ticket_result(const struct ticket *ticket)
 
 struct plan_facts ticket_facts(const struct ticket *ticket)
 {
-    return prepare_facts(&ticket->prep);
+    return prepare_facts(&ticket->prep, &ticket->prep.planned);
 }

@@ -24,7 +24,7 @@ static const struct team_events team_events;
 static void add_echo(struct ticket *first, struct ticket *echo)
 {
     log_work_of("owner_file_collective", echo->input.uid, LOG_TEXT("load_id", echo->result.load_id),
-                LOG_TEXT("action", "joined_again"), LOG_TEXT("group_id", echo->prep.spec.topology.group_id),
+                LOG_TEXT("action", "joined_again"), LOG_TEXT("group_id", echo->prep.resolved.spec.topology.group_id),
                 LOG_U64("rank", echo->prep.member.rank), LOG_TEXT("reason", first->result.load_id));
     ticket_set_state(echo, TICKET_ECHO);
     echo->rank.first = first;
@@ -53,7 +53,7 @@ struct ticket *ticket_take_echo(struct ticket *first)
 void ticket_go_without_group(struct ticket *ticket, const struct reason *problem)
 {
     struct preparation *prep = &ticket->prep;
-    const struct execution_topology *topology = &prep->spec.topology;
+    const struct execution_topology *topology = &prep->resolved.spec.topology;
     struct ticket *echo;
     while ((echo = ticket_take_echo(ticket)))
         ticket_go_without_group(echo, problem);
@@ -97,10 +97,10 @@ bool ticket_enter_group(struct ticket *ticket)
     if (!prepare_wants_group(prep))
         return false;
     struct group_terms terms = group_terms_of(prep, ticket->input.uid, owner);
-    member->rank = prep->spec.topology.rank;
+    member->rank = prep->resolved.spec.topology.rank;
     member->attempt = group_attempt_of(prep, &terms);
-    if (prep->plan->executor != EXECUTOR_OWNER_FILE_COLLECTIVE) {
-        bool could = prep->plan->candidates[EXECUTOR_OWNER_FILE_COLLECTIVE].eligible;
+    if (prep->planned.plan->executor != EXECUTOR_OWNER_FILE_COLLECTIVE) {
+        bool could = prep->planned.plan->candidates[EXECUTOR_OWNER_FILE_COLLECTIVE].eligible;
         group_decline(groups, &terms, member->rank,
                       could ? reason_rows[REASON_PREFERS_OTHER_EXECUTOR].name : "not_eligible");
         return false;
@@ -148,7 +148,7 @@ static bool on_jointly_planned(struct preparation *rank, uint64_t plan_ns, const
     }
     if (!ticket_accept_plan(ticket, plan_ns))
         return false;
-    bool runs = rank->goal == GOAL_REPLICA && rank->plan->executor == EXECUTOR_OWNER_FILE_COLLECTIVE;
+    bool runs = rank->goal == GOAL_REPLICA && rank->planned.plan->executor == EXECUTOR_OWNER_FILE_COLLECTIVE;
     if (runs && !problem && !ticket_is_there(ticket))
         return true;
     group_end(&rank->member);

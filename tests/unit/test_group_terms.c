@@ -27,10 +27,10 @@ static int set_up(void **state)
 {
     static struct scene scene;
     scene = (struct scene){.mapping = {.artifact = &stored, .view_digest = "view"}};
-    scene.prep = (struct preparation){.goal = GOAL_REPLICA, .config = &config, .mapping = &scene.mapping};
-    scene.prep.target.device = (struct device *)&device;
-    scene.prep.spec.topology = (struct execution_topology){.group_id = "g", .world_size = 2, .attempt = "a"};
-    arena_init(&scene.prep.arena, 0);
+    scene.prep = (struct preparation){.goal = GOAL_REPLICA, .config = &config, .resolved.mapping = &scene.mapping};
+    scene.prep.resolved.target.device = (struct device *)&device;
+    scene.prep.resolved.spec.topology = (struct execution_topology){.group_id = "g", .world_size = 2, .attempt = "a"};
+    arena_init(&scene.prep.resolved.arena, 0);
     *state = &scene;
     return 0;
 }
@@ -38,7 +38,7 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
     struct scene *scene = *state;
-    arena_fini(&scene->prep.arena);
+    arena_fini(&scene->prep.resolved.arena);
     return 0;
 }
 
@@ -78,7 +78,7 @@ static void another_choice_of_executor_is_another_policy(void **state)
 {
     struct scene *scene = *state;
     const char *before = terms_of(scene).policy;
-    scene->prep.spec.policy.collective = 1;
+    scene->prep.resolved.spec.policy.collective = 1;
     assert_string_not_equal(terms_of(scene).policy, before);
 }
 
@@ -93,7 +93,7 @@ static void an_attempt_is_told_from_every_other_request(void **state)
     scene->prep.is_lent = true;
     assert_null(group_attempt_of(&scene->prep, &terms));
     scene->prep.is_lent = false;
-    scene->prep.spec.topology.attempt = NULL;
+    scene->prep.resolved.spec.topology.attempt = NULL;
     assert_null(group_attempt_of(&scene->prep, &terms));
 }
 

@@ -46,23 +46,23 @@ static void a_request_becomes_a_mapping_and_then_a_plan(void **state)
 {
     struct scene *scene = *state;
     struct preparation *prep = &scene->prep;
-    prepare_resolve(prep, &scene->request, NULL, NULL);
-    assert_non_null(prep->mapping);
-    assert_int_equal(prep->mapping->view_bytes, STAGE_TENSOR_BYTES);
-    assert_ptr_equal(prep->target.replicas, scene->stage.host.replicas);
-    assert_null(prep->plan);
-    prepare_plan(prep, NULL);
-    assert_non_null(prep->plan);
-    assert_int_not_equal(prep->plan->executor, EXECUTOR_OWNER_FILE_COLLECTIVE);
+    prepare_resolve(prep, &scene->request, NULL, NULL, &prep->resolved);
+    assert_non_null(prep->resolved.mapping);
+    assert_int_equal(prep->resolved.mapping->view_bytes, STAGE_TENSOR_BYTES);
+    assert_ptr_equal(prep->resolved.target.replicas, scene->stage.host.replicas);
+    assert_null(prep->planned.plan);
+    prepare_plan(prep, NULL, &prep->planned);
+    assert_non_null(prep->planned.plan);
+    assert_int_not_equal(prep->planned.plan->executor, EXECUTOR_OWNER_FILE_COLLECTIVE);
 }
 
 static void what_cannot_be_resolved_leaves_no_mapping(void **state)
 {
     struct scene *scene = *state;
     scene->request.artifact = "memory:nobody";
-    prepare_resolve(&scene->prep, &scene->request, NULL, NULL);
-    assert_null(scene->prep.mapping);
-    assert_int_not_equal(scene->prep.error.code, ERROR_OK);
+    prepare_resolve(&scene->prep, &scene->request, NULL, NULL, &scene->prep.resolved);
+    assert_null(scene->prep.resolved.mapping);
+    assert_int_not_equal(scene->prep.resolved.error.code, ERROR_OK);
 }
 
 static void an_artifact_that_is_known_is_not_resolved_again(void **state)
@@ -73,8 +73,8 @@ static void an_artifact_that_is_known_is_not_resolved_again(void **state)
     struct error error;
     assert_int_equal(artifact_resolve("memory:m", &options, NULL, false, &artifact, &error), 0);
     stage_put_artifact("m", 77);
-    prepare_resolve(&scene->prep, &scene->request, artifact, NULL);
-    assert_ptr_equal(scene->prep.mapping->artifact, artifact);
+    prepare_resolve(&scene->prep, &scene->request, artifact, NULL, &scene->prep.resolved);
+    assert_ptr_equal(scene->prep.resolved.mapping->artifact, artifact);
     artifact_unref(artifact);
 }
 
@@ -84,17 +84,17 @@ static void memory_of_a_gpu_needs_its_gpu_and_no_memory_of_a_client_is_a_file(vo
     struct device_region *region = memory_alloc(sizeof *region);
     *region = (struct device_region){.kind = DEVICE_REGION_IPC, .memory_fd = -1, .lease_fd = -1};
     scene->prep.region = region;
-    prepare_resolve(&scene->prep, &scene->request, NULL, NULL);
-    assert_null(scene->prep.mapping);
-    assert_int_equal(scene->prep.error.code, ERROR_INVALID_ARGUMENT);
-    assert_string_equal(scene->prep.error.reason, "REGION_WITHOUT_DEVICE");
+    prepare_resolve(&scene->prep, &scene->request, NULL, NULL, &scene->prep.resolved);
+    assert_null(scene->prep.resolved.mapping);
+    assert_int_equal(scene->prep.resolved.error.code, ERROR_INVALID_ARGUMENT);
+    assert_string_equal(scene->prep.resolved.error.reason, "REGION_WITHOUT_DEVICE");
     region->kind = DEVICE_REGION_HOST;
     scene->request.memory = MEMORY_MAPPED;
-    prepare_resolve(&scene->prep, &scene->request, NULL, NULL);
-    assert_string_equal(scene->prep.error.reason, "REGION_AND_MAPPED");
+    prepare_resolve(&scene->prep, &scene->request, NULL, NULL, &scene->prep.resolved);
+    assert_string_equal(scene->prep.resolved.error.reason, "REGION_AND_MAPPED");
     scene->request.memory = MEMORY_COPIED;
-    prepare_resolve(&scene->prep, &scene->request, NULL, NULL);
-    assert_non_null(scene->prep.mapping);
+    prepare_resolve(&scene->prep, &scene->request, NULL, NULL, &scene->prep.resolved);
+    assert_non_null(scene->prep.resolved.mapping);
 }
 
 static void what_cannot_be_mapped_is_copied_unless_the_request_insists(void **state)
@@ -102,20 +102,20 @@ static void what_cannot_be_mapped_is_copied_unless_the_request_insists(void **st
     struct scene *scene = *state;
     struct preparation *prep = &scene->prep;
     scene->request.memory = MEMORY_AUTO;
-    prepare_resolve(prep, &scene->request, NULL, NULL);
-    prepare_plan(prep, NULL);
-    assert_non_null(prep->plan);
-    assert_null(prep->files);
-    assert_true(prep->plan->mapped.is_known && !prep->plan->mapped.is_possible);
-    prep->spec.memory = MEMORY_MAPPED;
-    prepare_plan(prep, NULL);
-    assert_null(prep->plan);
-    assert_int_equal(prep->error.code, ERROR_FAILED_PRECONDITION);
-    assert_string_equal(prep->error.reason, "NOT_ON_THIS_HOST");
+    prepare_resolve(prep, &scene->request, NULL, NULL, &prep->resolved);
+    prepare_plan(prep, NULL, &prep->planned);
+    assert_non_null(prep->planned.plan);
+    assert_null(prep->planned.files);
+    assert_true(prep->planned.plan->mapped.is_known && !prep->planned.plan->mapped.is_possible);
+    prep->resolved.spec.memory = MEMORY_MAPPED;
+    prepare_plan(prep, NULL, &prep->planned);
+    assert_null(prep->planned.plan);
+    assert_int_equal(prep->planned.error.code, ERROR_FAILED_PRECONDITION);
+    assert_string_equal(prep->planned.error.reason, "NOT_ON_THIS_HOST");
     prep->goal = GOAL_PLAN; /* explain says why instead */
-    prepare_plan(prep, NULL);
-    assert_non_null(prep->plan);
-    assert_non_null(strstr(prep->plan->mapped.reason, "only files on a disk of this host"));
+    prepare_plan(prep, NULL, &prep->planned);
+    assert_non_null(prep->planned.plan);
+    assert_non_null(strstr(prep->planned.plan->mapped.reason, "only files on a disk of this host"));
 }
 
 static void nothing_is_handed_out_unread_where_verification_is_required(void **state)
@@ -124,10 +124,10 @@ static void nothing_is_handed_out_unread_where_verification_is_required(void **s
     struct preparation *prep = &scene->prep;
     scene->stage.config.sources.verify = VERIFY_REQUIRED;
     scene->request.memory = MEMORY_MAPPED;
-    prepare_resolve(prep, &scene->request, NULL, NULL);
-    prepare_plan(prep, NULL);
-    assert_null(prep->plan);
-    assert_string_equal(prep->error.reason, "VERIFICATION_REQUIRED");
+    prepare_resolve(prep, &scene->request, NULL, NULL, &prep->resolved);
+    prepare_plan(prep, NULL, &prep->planned);
+    assert_null(prep->planned.plan);
+    assert_string_equal(prep->planned.error.reason, "VERIFICATION_REQUIRED");
 }
 
 static void a_group_is_wanted_unless_policy_or_strategy_speak_against_it(void **state)
@@ -137,13 +137,13 @@ static void a_group_is_wanted_unless_policy_or_strategy_speak_against_it(void **
     bool *enabled = &scene->stage.config.engine.strategy.enable_owner_file_collective;
     *enabled = true;
     assert_false(prepare_wants_group(prep));
-    prep->spec.topology.has_group = true;
-    prep->spec.topology.world_size = 2;
+    prep->resolved.spec.topology.has_group = true;
+    prep->resolved.spec.topology.world_size = 2;
     assert_true(prepare_wants_group(prep));
-    prep->spec.policy.collective = COLLECTIVE_DISABLED;
+    prep->resolved.spec.policy.collective = COLLECTIVE_DISABLED;
     assert_false(prepare_wants_group(prep));
     assert_true(prepare_is_of_group(prep));
-    prep->spec.policy.collective = COLLECTIVE_AUTO;
+    prep->resolved.spec.policy.collective = COLLECTIVE_AUTO;
     *enabled = false;
     assert_false(prepare_wants_group(prep));
 }
@@ -157,14 +157,15 @@ static void a_plan_knows_why_its_group_is_out_of_reach(void **state)
     scene->request.group_id = "g";
     scene->request.world_size = 2;
     scene->request.source_locality = LOCALITY_SHARED_SOURCE;
-    prepare_resolve(prep, &scene->request, NULL, NULL);
+    prepare_resolve(prep, &scene->request, NULL, NULL, &prep->resolved);
     prep->group_problem = reason_with(REASON_GROUP_ASSEMBLE_TIMEOUT, "missing=%d", 1);
-    prepare_plan(prep, NULL);
-    assert_string_equal(prep->plan->candidates[EXECUTOR_OWNER_FILE_COLLECTIVE].reason.text,
+    prepare_plan(prep, NULL, &prep->planned);
+    assert_string_equal(prep->planned.plan->candidates[EXECUTOR_OWNER_FILE_COLLECTIVE].reason.text,
                         "group_assemble_timeout:missing=1");
     prep->group_problem = reason_of(REASON_ELIGIBLE);
-    prepare_plan(prep, NULL); /* the old one is replaced */
-    assert_int_not_equal(prep->plan->candidates[EXECUTOR_OWNER_FILE_COLLECTIVE].reason.kind, REASON_GROUP_ASSEMBLE_TIMEOUT);
+    prepare_plan(prep, NULL, &prep->planned); /* the old one is replaced */
+    assert_int_not_equal(prep->planned.plan->candidates[EXECUTOR_OWNER_FILE_COLLECTIVE].reason.kind,
+                         REASON_GROUP_ASSEMBLE_TIMEOUT);
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
