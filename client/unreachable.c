@@ -38,7 +38,7 @@ static bool name_group(gid_t gid, char name[NAME_CHARS])
     return is_known;
 }
 
-/* By the database of groups, whatever groups this process began with. */
+/* In the group database: an administrator may have added the user after this process began. */
 static bool is_in_group(const char *user, gid_t gid)
 {
     gid_t groups[ROOM_FOR_GROUPS];
@@ -62,14 +62,15 @@ static bool find_closed_folder(const char *path, char folder[PATH_MAX])
     return false;
 }
 
-/* bits: that would let a member of the group in. */
+/* bits: of the mode, that let members of the group in. */
 static int advise_user(const char *user, bool has_name, const struct stat *shut, mode_t bits, struct error *error)
 {
     char group[NAME_CHARS];
     bool is_named = name_group(shut->st_gid, group);
     if (!(shut->st_mode & bits) || shut->st_gid == 0)
         return error_append(error,
-                            "; server.socket_mode and server.socket_group of the daemon's configuration let users in");
+                            "; an administrator can let you in with server.socket_mode and server.socket_group of the "
+                            "daemon's configuration");
     if (!has_name || !is_named)
         return error_append(error, "; start this process with the group %u (docker run --group-add %u)",
                             (unsigned)shut->st_gid, (unsigned)shut->st_gid);
@@ -92,7 +93,7 @@ static int fail_forbidden(const char *socket, const char *other, struct error *e
     error_append(error, "%s%s (%04o %s:%s)", is_folder ? ", which is in " : "", is_folder ? folder : "",
                  (unsigned)shut.st_mode & 07777, owner, group);
     if (!is_folder && faccessat(AT_FDCWD, socket, W_OK, AT_EACCESS) == 0)
-        return error_append(error, "; its mode would let them: a sandbox or SELinux or AppArmor does not");
+        return error_append(error, "; its mode allows it, so a sandbox, SELinux or AppArmor forbids it");
     advise_user(user, has_name, &shut, is_folder ? S_IXGRP : S_IWGRP, error);
     return other ? error_append(error, "; or start a daemon of your own (tensorcastd --user &)") : -1;
 }
@@ -107,7 +108,7 @@ int unreachable_socket(const char *socket, const char *other, int errno_value, s
         return error_append(error,
                             "; is tensorcastd running there? One of your own (tensorcastd --user &) needs neither --socket "
                             "nor TENSORCAST_SOCKET");
-    if (access(other, F_OK) == 0) /* what is left of a daemon is in the way of one that may be well */
+    if (access(other, F_OK) == 0) /* a stale socket hides the other daemon */
         return error_append(error, "; another socket is there: --socket %s", other);
     return error_append(error, ", nor on %s; start one of your own (tensorcastd --user &)", other);
 }
@@ -115,7 +116,7 @@ int unreachable_socket(const char *socket, const char *other, int errno_value, s
 int unreachable_answer(const char *socket, const char *cause, struct error *error)
 {
     return fail(error, ERROR_UNAVAILABLE, REASON(DAEMON_UNREACHABLE),
-                "no daemon answers on %s (%s); look whether tensorcastd runs", socket, cause);
+                "no daemon answers on %s (%s); check that tensorcastd runs", socket, cause);
 }
 
 int unreachable_handoff(const char *socket, const char *path, struct error *error)

@@ -21,7 +21,7 @@ _OWN = "(tensorcastd --user &)"
 
 
 def attempt(path):
-    """The errno of a connection to a socket, 0 where somebody listens."""
+    """The errno of a connection to a socket, 0 where a process listens."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC) as probe:
         try:
             probe.connect(path)
@@ -39,7 +39,7 @@ def error(path, other, cause="the connection ended"):
         return forbidden(path, other)
     told = f"no daemon answers on {path} ({os.strerror(number) if number else cause})"
     if not number:
-        return _unreachable(f"{told}; look whether tensorcastd runs")
+        return _unreachable(f"{told}; check that tensorcastd runs")
     if other is None:
         return _unreachable(f"{told}; is tensorcastd running there? One of your own needs no TENSORCAST_SOCKET and no address {_OWN}")
     return _unreachable(f"{told}, nor on {other}; start one of your own {_OWN}")
@@ -61,16 +61,16 @@ def forbidden(path, other):
     told += f", which is in {closed}" if closed else ""
     told += f" ({stat.S_IMODE(about.st_mode):04o} {_name(pwd.getpwuid, about.st_uid, 'pw_name') or about.st_uid}:{group or about.st_gid})"
     if not closed and os.access(path, os.W_OK, effective_ids=True):
-        return errors.make(StatusCode.PERMISSION_DENIED, f"{told}; its mode would let them: a sandbox or SELinux or AppArmor does not",
+        return errors.make(StatusCode.PERMISSION_DENIED, f"{told}; its mode allows it, so a sandbox, SELinux or AppArmor forbids it",
                            "SOCKET_FORBIDDEN")
     told += f"; {_advice(user, group, about, stat.S_IXGRP if closed else stat.S_IWGRP)}"
     return errors.make(StatusCode.PERMISSION_DENIED, told + (f"; or start a daemon of your own {_OWN}" if other else ""), "SOCKET_FORBIDDEN")
 
 
 def _advice(user, group, about, bits):
-    """bits: of a mode, that would let a member of the group in."""
+    """bits: of the mode, that let members of the group in."""
     if not about.st_mode & bits or about.st_gid == 0:
-        return "server.socket_mode and server.socket_group of the daemon's configuration let users in"
+        return "an administrator can let you in with server.socket_mode and server.socket_group of the daemon's configuration"
     if user is None or group is None:
         return f"start this process with the group {about.st_gid} (docker run --group-add {about.st_gid})"
     if about.st_gid in os.getgrouplist(user, os.getegid()):
