@@ -144,13 +144,11 @@ static void run_window(struct worker *worker, const struct block_strategy *strat
     if (collect_window(item, window, strategy)) {
         has_failed = strategy->choose_buffer(worker, &error) != 0;
         struct staging_buffer *buffer = worker->buffer;
-        if (!has_failed && window->is_buffered) {
+        if (!has_failed && window->way != WAY_STRAIGHT) {
             item_use_temporary(item, buffer->home->buffer_bytes, true);
             find_scratch(worker);
             uint64_t scratch_bytes = window->scratch ? window->scratch->home->buffer_bytes : 0;
             item_use_temporary(item, scratch_bytes, true);
-            window->lands_in_place = window->is_direct && range_bytes(window->had) == 0 &&
-                                     !block_is_partly_wanted(&window->clips, &window->extents, strategy->whole_part);
             has_failed = read_through_buffer(item, window, buffer, &error) != 0;
             item_use_temporary(item, buffer->home->buffer_bytes + scratch_bytes, false);
             buffer->range = extent_longest(&window->requests);

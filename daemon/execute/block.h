@@ -11,7 +11,7 @@ struct block_strategy {
     uint64_t whole_part;      /* a window of which less than (n - 1) / n is wanted is kept for others */
     /* How long windows are in this block. May take a buffer for it. */
     uint64_t (*choose_window_bytes)(struct worker *worker, struct range block);
-    /* With the window's clips and extents: is_direct, is_buffered and then worker->buffer, with its start, and window->had.
+    /* With the window's clips and extents: its way and worker->buffer, with its start, and window->had.
      * Fails when there is no memory. */
     int (*choose_buffer)(struct worker *worker, struct error *error);
     /* The window is done; keep: what the buffer's range says is worth being found by others. */

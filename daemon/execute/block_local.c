@@ -79,12 +79,19 @@ static int choose_local_buffer(struct worker *worker, struct error *error)
     struct window *window = &worker->window;
     uint64_t buffer_bytes = worker->engine->staging.buffer_bytes;
     (void)error;
-    window->is_direct = !window->is_hot && can_read_direct(&worker->item.parts[0].source->caps, buffer_bytes);
-    window->is_buffered = window->is_direct || wants_staging(&worker->item, window);
+    bool is_direct = !window->is_hot && can_read_direct(&worker->item.parts[0].source->caps, buffer_bytes);
+    bool is_buffered = is_direct || wants_staging(&worker->item, window);
     take_landed_buffer(worker);
     worker->buffer->start = window->range.lo & ~(buffer_bytes - 1);
-    if (window->is_buffered && !window->is_hot && window->is_whole)
+    if (is_buffered && !window->is_hot && window->is_whole)
         find_kept_window(worker);
+    if (!is_direct)
+        window->way = is_buffered ? WAY_BUFFER : WAY_STRAIGHT;
+    else if (range_bytes(window->had) > 0 ||
+             block_is_partly_wanted(&window->clips, &window->extents, block_local.whole_part))
+        window->way = WAY_DIRECT;
+    else
+        window->way = WAY_IN_PLACE;
     return 0;
 }
 

@@ -92,13 +92,12 @@ static int choose_remote_buffer(struct worker *worker, struct error *error)
 {
     struct window *window = &worker->window;
     bool is_image = has_address(&worker->item) && window->is_whole;
-    window->is_direct = false;
-    window->is_buffered = true;
+    window->way = WAY_BUFFER;
     if (worker->buffer || (window->is_whole && find_kept_image(worker, window->range.lo)))
         return 0;
     if (is_image) {
-        window->is_buffered =
-            block_is_partly_wanted(&window->clips, &window->extents, WHOLE_PART) && take_image(worker, window->range);
+        if (!block_is_partly_wanted(&window->clips, &window->extents, WHOLE_PART) || !take_image(worker, window->range))
+            window->way = WAY_STRAIGHT;
         return 0;
     }
     worker->buffer = remote_pool_take_window(&worker->engine->remote, &worker->item);

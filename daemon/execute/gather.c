@@ -27,15 +27,16 @@ int gather_read(struct item *item, struct window *window, struct staging_buffer 
 {
     const struct source *source = item->parts[0].source;
     struct extents *requests = &window->requests;
-    uint64_t alignment = window->is_direct ? source->caps.direct_offset_alignment : 1;
+    bool is_direct = window->way == WAY_DIRECT || window->way == WAY_IN_PLACE;
+    uint64_t alignment = is_direct ? source->caps.direct_offset_alignment : 1;
     uint64_t file_bytes = source->files[item->parts[0].file].size_bytes, whole = file_bytes & ~(alignment - 1);
     extent_plan_requests(requests, &window->extents, alignment, item->is_remote ? 0 : PAGE_BYTES);
-    struct source_read head = {.direct = window->is_direct}, tail = {0};
+    struct source_read head = {.direct = is_direct}, tail = {0};
     head.arrival = tail.arrival = arrivals_begin(item, &window->clips, requests);
     window->in_place.n = 0;
     if (requests->n && requests->list[requests->n - 1].range.hi > file_bytes)
         requests->list[requests->n - 1].range.hi = file_bytes;
-    if (window->lands_in_place)
+    if (window->way == WAY_IN_PLACE)
         in_place_find(item, window);
     for (size_t i = 0; i < requests->n; i++) {
         const struct range *request = &requests->list[i].range;

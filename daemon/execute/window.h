@@ -65,20 +65,26 @@ struct in_place {              /* see in_place.h */
     size_t buffers_room;
 };
 
+/* How a window is read: chosen once, with its buffer. */
+enum window_way {
+    WAY_STRAIGHT, /* into place, through the page cache */
+    WAY_BUFFER,   /* into a buffer, and copied from there */
+    WAY_DIRECT,   /* the same, past the page cache */
+    WAY_IN_PLACE, /* so, but what is aligned straight into place: nobody else finds it in the buffer */
+};
+
 struct window {
     struct range range;
     struct clips clips;
     struct extents extents, requests;
-    struct in_place in_place; /* what of the requests lands where it belongs; nothing unless lands_in_place */
+    struct in_place in_place; /* what of the requests lands where it belongs; nothing unless WAY_IN_PLACE */
     struct range had;         /* what the buffer holds already, since it was kept; empty = nothing */
     double cached_share;      /* of what has to be read */
     bool is_hot;              /* so much of it is in the page cache that it is read from there */
     bool is_whole;            /* as large as windows get, so that another rank's is the same: it may be kept */
-    bool is_crumbled;    /* of a block in so many pieces that it is read through small buffers, which nobody looks for */
-    bool is_buffered;    /* read into a buffer and copied from there; else straight into place */
-    bool is_direct;      /* past the page cache */
-    bool lands_in_place; /* then: and what is aligned goes past the buffer, too, so that nobody else finds it there */
-    bool has_operations; /* of clips: they are converted on their way out of a buffer */
+    bool is_crumbled; /* of a block in so many pieces that it is read through small buffers, which nobody looks for */
+    enum window_way way;
+    bool has_operations;                      /* of clips: they are converted on their way out of a buffer */
     unsigned char torn[WINDOW_ELEMENT_BYTES]; /* what follows the window in the file, as far as elements are torn */
     struct staging_buffer *scratch; /* for what is converted or turned before it is written; NULL = none was left */
 };

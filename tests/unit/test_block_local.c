@@ -65,11 +65,11 @@ static void what_is_not_cached_is_read_past_the_page_cache(void **state)
     (void)state;
     look_at(BUFFER, 1, true);
     assert_int_equal(block_local.choose_buffer(&worker, &error), 0);
-    assert_true(worker.window.is_direct && worker.window.is_buffered);
+    assert_true(worker.window.way >= WAY_DIRECT);
     assert_int_equal(worker.buffer->start, BUFFER);
     worker.window.is_hot = true;
     assert_int_equal(block_local.choose_buffer(&worker, &error), 0);
-    assert_false(worker.window.is_direct || worker.window.is_buffered);
+    assert_int_equal(worker.window.way, WAY_STRAIGHT);
 }
 
 static void a_device_block_larger_than_the_buffer_is_read_through_the_cache(void **state)
@@ -78,10 +78,10 @@ static void a_device_block_larger_than_the_buffer_is_read_through_the_cache(void
     look_at(BUFFER, 1, true);
     scene.source.base.caps.direct_offset_alignment = BUFFER;
     block_local.choose_buffer(&worker, &error);
-    assert_true(worker.window.is_direct);
+    assert_true(worker.window.way >= WAY_DIRECT);
     scene.source.base.caps.direct_offset_alignment = 2 * BUFFER;
     block_local.choose_buffer(&worker, &error);
-    assert_false(worker.window.is_direct);
+    assert_true(worker.window.way < WAY_DIRECT);
 }
 
 static void short_rows_and_memory_without_an_address_go_through_the_buffer(void **state)
@@ -90,15 +90,15 @@ static void short_rows_and_memory_without_an_address_go_through_the_buffer(void 
     look_at(1024, 32, true);
     worker.window.is_hot = true;
     block_local.choose_buffer(&worker, &error);
-    assert_false(worker.window.is_buffered);
+    assert_int_equal(worker.window.way, WAY_STRAIGHT);
     worker.item.n_parts = 0;
     transfer_scene_drop_run(&scene);
     look_at(1023, 32, true);
     block_local.choose_buffer(&worker, &error);
-    assert_true(worker.window.is_buffered);
+    assert_true(worker.window.way != WAY_STRAIGHT);
     look_at(BUFFER, 1, false);
     block_local.choose_buffer(&worker, &error);
-    assert_true(worker.window.is_buffered);
+    assert_true(worker.window.way != WAY_STRAIGHT);
 }
 
 static void a_window_that_was_kept_is_found_again_unless_it_is_hot(void **state)

@@ -75,7 +75,7 @@ static void what_is_wanted_whole_is_read_into_place(void **state)
     (void)state;
     assert_int_equal(look_at(BLOCK, 1, true), BLOCK);
     assert_int_equal(block_remote.choose_buffer(&worker, &error), 0);
-    assert_false(worker.window.is_buffered);
+    assert_int_equal(worker.window.way, WAY_STRAIGHT);
     assert_null(worker.buffer);
 }
 
@@ -84,7 +84,7 @@ static void what_is_wanted_in_part_is_read_into_an_image_and_found_again(void **
     (void)state;
     look_at(BLOCK / 2, 1, true);
     block_remote.choose_buffer(&worker, &error);
-    assert_true(worker.window.is_buffered);
+    assert_true(worker.window.way != WAY_STRAIGHT);
     const struct staging_buffer *image = worker.buffer;
     assert_ptr_equal(image->home, &scene.engine.remote.images);
     worker.buffer->range = (struct range){0, BLOCK};
@@ -110,7 +110,7 @@ static void a_crumbled_block_is_an_image_or_else_windows(void **state)
     assert_true(worker.window.is_crumbled);
     worker.window.is_whole = false;
     block_remote.choose_buffer(&worker, &error);
-    assert_true(worker.window.is_buffered);
+    assert_true(worker.window.way != WAY_STRAIGHT);
     assert_ptr_equal(worker.buffer->home, &scene.engine.remote.windows);
 }
 
@@ -127,7 +127,7 @@ static void memory_without_an_address_is_filled_through_windows(void **state)
     (void)state;
     assert_int_equal(look_at(WINDOW, 1, false), WINDOW);
     block_remote.choose_buffer(&worker, &error);
-    assert_true(worker.window.is_buffered);
+    assert_true(worker.window.way != WAY_STRAIGHT);
     assert_ptr_equal(worker.buffer->home, &scene.engine.remote.windows);
 }
 

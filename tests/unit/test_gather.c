@@ -36,7 +36,8 @@ static void any_strides_are_placed_right(void **state)
     for (uint64_t seed = 1; seed < 60; seed++) {
         struct transfer_scene scene;
         transfer_scene_init(&scene, seed, BYTES);
-        window.is_direct = scene.source.base.caps.direct_reads = seed % 2;
+        scene.source.base.caps.direct_reads = seed % 2;
+        window.way = seed % 2 ? WAY_DIRECT : WAY_BUFFER;
         scene.source.base.caps.direct_offset_alignment = 512;
         for (uint64_t i = 0; i < 1 + seed % 3; i++)
             transfer_scene_add_run(&scene, 1 + seed * 9, (seed + i) % 2);
@@ -58,7 +59,7 @@ static void what_no_request_brought_is_not_placed(void **state)
     struct transfer columns = {
         .src_offset = 0, .dst_offset = 0, .row_bytes = 100, .n_rows = 10, .src_stride = 1000, .dst_stride = 150};
     (void)state;
-    window.is_direct = false;
+    window.way = WAY_BUFFER;
     transfer_scene_init(&scene, 3, BYTES);
     transfer_scene_add_transfers(&scene, &columns, 1, true);
     assert_int_equal(collect(&scene, &error), 0);

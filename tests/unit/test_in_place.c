@@ -33,7 +33,7 @@ static void load(uint64_t lo, uint64_t hi)
 {
     struct error error;
     window.range = (struct range){lo, hi};
-    window.is_direct = window.lands_in_place = true;
+    window.way = WAY_IN_PLACE;
     buffer.start = lo & ~(uint64_t)511;
     clip_collect(&window.clips, &scene.item, window.range);
     extent_collect(&window.extents, &scene.item, window.range);
