@@ -79,11 +79,8 @@ static int take_list(void *data, ProtobufCMessage *answer, struct arena *arena, 
         if (!is_file_name(row->name))
             return fail_answer("a file has no plain name", error);
         struct set_file *file = &set->files[i];
-        *file = (struct set_file){copy_text(&set->arena, row->name),
-                                  copy_text(&set->arena, row->identity),
-                                  row->bytes,
-                                  {{0}},
-                                  0};
+        *file = (struct set_file){
+            copy_text(&set->arena, row->name), copy_text(&set->arena, row->identity), row->bytes, {{0}}, 0};
         parse_sums(row, file->sums);
         if (row->bytes > INT64_MAX - set->total_bytes)
             return fail_answer("files of that size", error);

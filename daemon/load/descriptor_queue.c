@@ -69,7 +69,7 @@ static bool is_in_vain(const struct descriptor_queue *queue, const struct descri
 
 bool descriptor_queue_wait(struct descriptor_queue *queue, struct descriptor_wait *wait, const struct error *error)
 {
-    uint64_t taken = queue->quota ? quota_bulk(queue->quota, QUOTA_DESCRIPTORS) : 0;
+    uint64_t taken = queue && queue->quota ? quota_bulk(queue->quota, QUOTA_DESCRIPTORS) : 0;
     if (error->kind != ERROR_KIND_DESCRIPTORS_EXCEEDED || !queue->quota || is_in_vain(queue, wait))
         return false;
     if (!taken && ++wait->n_alone >= TRIES_ALONE)
@@ -90,6 +90,8 @@ bool descriptor_queue_wait(struct descriptor_queue *queue, struct descriptor_wai
 
 bool descriptor_queue_leave(struct descriptor_queue *queue, struct descriptor_wait *wait)
 {
+    if (!queue)
+        return false;
     if (queue->retrying == wait) {
         queue->retrying = NULL;
         queue->moved_ns = clock_now_ns();

@@ -23,7 +23,8 @@ struct descriptor_wait { /* embedded by who waits; zeroed but for retry */
 struct descriptor_queue *descriptor_queue_create(struct loop *loop, struct quota *quota);
 void descriptor_queue_destroy(struct descriptor_queue *queue); /* nobody may wait; accepts NULL */
 
-/* After a failure: retry() will be called. False: it failed of something else; nobody has a file, several times, since
+/* In the next two, NULL is a queue that was destroyed: nobody waits in it.
+ * After a failure: retry() will be called. False: it failed of something else; nobody has a file, several times, since
  * the first others may just have failed like this one; or for 30 s nobody has got what was waited for. */
 bool descriptor_queue_wait(struct descriptor_queue *queue, struct descriptor_wait *wait, const struct error *error);
 /* It has what it needs, or wants it no more; also when it never waited. True: it was waiting. */

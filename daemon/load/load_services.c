@@ -23,6 +23,7 @@ void load_services_close(struct load_services *services)
 {
     load_targets_drop_replicas(services->targets);
     descriptor_queue_destroy(services->descriptors);
+    services->descriptors = NULL; /* helpers that come back later wait for nothing */
     if (services->engine)
         engine_destroy(services->engine);
     load_targets_destroy(services->targets);

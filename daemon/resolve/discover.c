@@ -286,7 +286,7 @@ static int fail_nothing(const struct discovery *discovery, struct error *error)
 {
     char text[TEXT_NAME_CHARS], strangers[2 * TEXT_NAME_CHARS] = "";
     const struct format *format = discovery->format;
-    const char *reference = discovery->is_run ? discovery->run_reference : discovery->source->reference;
+    const char *reference = discovery->source->reference;
     text_escape(reference, strlen(reference), text);
     if (discovery->is_run)
         return fail(error, ERROR_NOT_FOUND, "NO_CHECKPOINT", "%s holds no segment from %u to %u", text, discovery->run.first,

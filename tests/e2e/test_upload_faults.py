@@ -4,7 +4,6 @@ import os
 import subprocess
 from types import SimpleNamespace
 
-import checksums
 import numpy as np
 import pytest
 import tensorcast_client as tc
@@ -13,6 +12,7 @@ from checkpoints import blob
 from stage import Tensorcast, soon
 from store_scene import SECRET, aws_keys, bare, settings  # noqa: F401
 from stores_fixture import authority, fake, secure_fake  # noqa: F401
+import checksums  # noqa: E402, I001 -- stores_fixture makes it importable
 from test_activation_uploads import bucket, files, manifest, uploads
 from test_store_credentials import issuing, no_keys, service_account  # noqa: F401
 

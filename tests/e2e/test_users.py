@@ -278,7 +278,7 @@ def test_idle_replicas_make_way_for_what_reads_without_loading(open_to_all, mode
             for artifact in artifacts:
                 root.call("Prewarm", root.message("PrewarmRequest", load=root.load_request(artifact)))
         quota = daemon.status()["quotas"]["descriptors"]
-        assert quota["limit"] - quota["taken"] < 20, quota
+        assert quota["limit"] - quota["taken"] <= quota["limit"] // 8, quota  # files leave an eighth for what loads need besides
 
     for command_line in [["verify"], ["fetch", "--sidecars", models / "copy"], ["inspect"]]:
         fill()

@@ -139,7 +139,7 @@ def test_a_server_whose_authority_is_not_known_gets_nothing_and_everything_when_
         assert soon(lambda: "ertificate" in uploads(one)["error"], 30), uploads(one)
         assert not store.names() and not store.proxy.seen
         one.stop()
-        one.start(environment={"SSL_CERT_FILE": str(authority / "ca.pem")})
+        one.start(environment={"REQUESTS_CA_BUNDLE": str(authority / "ca.pem"), "AWS_CA_BUNDLE": str(authority / "ca.pem")})
         assert soon(arrived(store, one), 90), uploads(one)
     finally:
         store.proxy.close()

@@ -216,8 +216,8 @@ def test_nginx(web, checkpoint, daemon_for):
 
 
 def test_nginx_over_tls_with_a_private_authority(web, checkpoint, daemon_for):
-    both_ways(daemon_for(http={"ca_file": str(web.ca)}), web.urls["https"], checkpoint[1], SSL_CERT_FILE=str(web.ca))
-    both_ways(daemon_for(environment={"SSL_CERT_FILE": str(web.ca)}), web.urls["https"], checkpoint[1], SSL_CERT_FILE=str(web.ca))
+    both_ways(daemon_for(http={"ca_file": str(web.ca)}), web.urls["https"], checkpoint[1], REQUESTS_CA_BUNDLE=str(web.ca))
+    both_ways(daemon_for(environment={"REQUESTS_CA_BUNDLE": str(web.ca)}), web.urls["https"], checkpoint[1], REQUESTS_CA_BUNDLE=str(web.ca))
 
 
 def test_nginx_with_an_unknown_authority_is_refused(web, daemon_for):
