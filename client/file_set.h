@@ -17,7 +17,7 @@ struct set_file {
     uint64_t bytes;
     struct checksum sums[CHECKSUM_PER_FILE];
     uint64_t
-        had_bytes; /* from its beginning, that whoever fetches has already and the sink gives back: 0 unless set after listing */
+        had_bytes; /* from its beginning, which the fetching process has and the sink gives back: 0 unless set after listing */
 };
 
 struct file_set {         /* const once listed */

@@ -86,7 +86,7 @@ static bool name_kept(char kept[NAME_MAX + 1], const char *name, const char *key
     return snprintf(kept, NAME_MAX + 1, ".%s.%s" KEPT_SUFFIX, name, key) <= NAME_MAX;
 }
 
-/* Whether nobody else can have written it, nor is writing it now. Keeps it locked. */
+/* Whether no other user or process can have written it or writes it now. Keeps it locked. */
 static bool is_own_and_idle(int folder_fd, const char *name, int fd, struct stat *status)
 {
     struct stat named;
@@ -106,7 +106,7 @@ static int open_kept(int folder_fd, const char *name, struct stat *status)
     return fd;
 }
 
-/* What was begun of the same name and another content is of no more use. */
+/* Begun files of the same name with other content are useless. */
 static void remove_stale(const struct folder_writer *writer, const char *name, const char *kept)
 {
     struct stat status;
@@ -172,7 +172,7 @@ int folder_writer_begin_kept(struct folder_writer *writer, const char *name, con
         return 0;
     if (name_kept(writer->temporary, name, key))
         writer->fd = openat(writer->folder_fd, writer->temporary, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-    if (writer->fd < 0) /* somebody else's, or another run's that is under way */
+    if (writer->fd < 0) /* of another user, or of a run under way */
         return folder_writer_begin(writer, name, error);
     flock(writer->fd, LOCK_EX | LOCK_NB);
     writer->name = name;

@@ -35,7 +35,7 @@ int folder_writer_open_for(struct folder_writer *writer, const char *folder, int
 /* A large file that may be gone on with: a hidden name that says of which content it is (`key`: file name characters, of this boot of
  * the host), which only this user may read, and locked while it is written. find: begins `name` where an earlier run has left it and
  * returns how many bytes it has, less than `bytes`; 0 = nothing was begun. begin_kept: from its first byte, unless it is begun. */
-bool folder_writer_has_begun(const char *folder); /* it holds such a file of this user's, of whatever name */
+bool folder_writer_has_begun(const char *folder); /* it holds such a file of this user's, of any name */
 uint64_t folder_writer_find(struct folder_writer *writer, const char *name, const char *key, uint64_t bytes);
 int folder_writer_begin_kept(struct folder_writer *writer, const char *name, const char *key, struct error *error);
 int folder_writer_begin(struct folder_writer *writer, const char *name, struct error *error);

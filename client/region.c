@@ -58,7 +58,7 @@ int region_offer(const char *socket, const struct handoff_region *offer, int mem
         failed =
             fail(error, ERROR_UNAVAILABLE, "OFFER_REFUSED",
                  "the daemon does not take memory: it is shutting down, older than this client, or this user has all the "
-                 "leases or descriptors that he may have (handoff_refused in its log says)");
+                 "leases or descriptors that they may have (handoff_refused in its log says)");
     if (failed) {
         close(region->lease);
         region->lease = -1;

@@ -158,7 +158,7 @@ struct config_source {
         char *value;
     } * defaults;
     size_t n_defaults;
-    char *const *roots; /* further trusted_roots and activations.roots, whatever the file says; absolute */
+    char *const *roots; /* further trusted_roots and activations.roots, beside those of the file; absolute */
     size_t n_roots;
 };
 struct config *config_load(const struct config_source *source, struct error *error);

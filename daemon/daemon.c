@@ -430,7 +430,7 @@ static void on_grace_over(void *context)
     atomic_store(&daemon->is_grace_over, true);
 }
 
-/* What they work for was answered. They end before what they use does, but for those that hang. */
+/* Their requests were answered. They end before the objects that they use, except those that hang. */
 static bool have_helpers_work(const struct daemon *daemon, uint64_t now)
 {
     uint64_t lane;
@@ -438,7 +438,7 @@ static bool have_helpers_work(const struct daemon *daemon, uint64_t now)
            now < daemon->quiet_ns + (uint64_t)LAST_READS_MS * NS_PER_MS;
 }
 
-/* Once, a while after the last answer that anybody waited for. */
+/* Once, a while after the last answer. */
 static void cut_mounts(struct daemon *daemon, uint64_t since_ns, uint64_t now)
 {
     if (daemon->has_cut_mounts || now < since_ns + (uint64_t)CUT_MOUNTS_MS * NS_PER_MS)

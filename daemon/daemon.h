@@ -23,7 +23,7 @@ struct daemon {
     struct loop_timer *drain_timer;
     struct reload *reload;                /* under way; else NULL */
     uint64_t drain_deadline_ns, quiet_ns; /* quiet: no load has run since */
-    atomic_bool is_grace_over;            /* or nobody is left who waits; read by helper threads */
+    atomic_bool is_grace_over;            /* or no client waits; read by helper threads */
     bool has_run, has_cut_mounts;
     struct error cut_off; /* what loads get that the end of the grace cuts off */
     struct watchdog *watchdog;

@@ -1,4 +1,4 @@
-/* The thread is left to itself: what it waits for ends with the process, but for FUSE mounts (stuck_mounts.h). */
+/* The thread is left to itself: its waits end with the process, except for FUSE mounts (stuck_mounts.h). */
 #include "root_check.h"
 
 #include <errno.h>

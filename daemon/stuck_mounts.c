@@ -1,4 +1,4 @@
-/* Who asks what: helpers by their lanes, workers by their device, closers by theirs, and root_check.c. */
+/* FUSE mounts are asked by helpers (known by their lanes), workers and closers (by their devices), and root_check.c. */
 #include "stuck_mounts.h"
 
 #include <errno.h>
@@ -32,7 +32,7 @@ static struct mounts_fuse *find_asked(struct loop *loop, struct engine *engine, 
     return mounts_list_fuse(sets, n_sets, n);
 }
 
-/* As `echo 1 > /sys/fs/fuse/connections/N/abort`, for who mounted it and root. */
+/* As `echo 1 > /sys/fs/fuse/connections/N/abort`, for root and the user who mounted it. */
 static bool cut_by_control(uint64_t device)
 {
     char name[64];
@@ -44,7 +44,7 @@ static bool cut_by_control(uint64_t device)
     return is_cut;
 }
 
-/* As `umount -f`, for who may mount. The descriptor keeps it mounted, and asks nothing. */
+/* As `umount -f`, for processes with CAP_SYS_ADMIN. The descriptor keeps it mounted, and asks nothing. */
 static bool cut_by_force(const char *path)
 {
     int held = open(path, O_PATH | O_CLOEXEC), failed = umount2(path, MNT_FORCE | UMOUNT_NOFOLLOW), why = errno;
@@ -59,13 +59,13 @@ static void cut(const struct mounts_fuse *mount)
     if (cut_by_control(mount->device) || cut_by_force(mount->path))
         log_warn("fuse_mount_cut", LOG_TEXT("mount", mount->path),
                  LOG_TEXT("message",
-                          "its server did not answer while the daemon stopped; whoever uses the mount gets errors "
+                          "its server did not answer while the daemon stopped; processes that use the mount get errors "
                           "until it is mounted again"));
     else
         log_error("fuse_mount_hangs", LOG_TEXT("mount", mount->path), LOG_TEXT("error", strerrorname_np(errno)),
                   LOG_U64("connection", major(mount->device) << 20 | minor(mount->device)),
                   LOG_TEXT("message",
-                           "its server does not answer, and the daemon may not cut the connection: the kernel keeps "
+                           "its server does not answer, and the daemon cannot cut the connection: the kernel keeps "
                            "this process until the server answers or ends, or root cuts the connection (umount -f)"));
 }
 

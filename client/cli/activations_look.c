@@ -31,7 +31,7 @@ static int open_hosts(struct activations_run *run, struct stored_hosts *hosts,
                        : stored_hosts_open(hosts, run->path, take, data, error);
 }
 
-/* What the daemon knows beyond the folder. Without one, or where it does not write there, nothing; nor is a user told who may not
+/* Facts that the daemon has beyond the folder. Empty if there is no daemon, if it does not write there, or if this user must not
  * have it write. */
 static const description *ask_daemon(struct activations_run *run)
 {
@@ -75,7 +75,7 @@ static void print_host(const struct stored_host *host, const struct uploads *upl
     printf("\n");
 }
 
-/* What lies in a bucket has been uploaded, whoever did it; elsewhere the manifest says. */
+/* In a bucket every segment counts as uploaded; elsewhere the manifest says. */
 static struct uploads uploads_of(const struct activations_run *run, const struct stored_host *host,
                                  const Tensorcast__Daemon__V1__ActivationHost *told)
 {

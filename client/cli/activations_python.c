@@ -1,4 +1,4 @@
-/* import and export: the Python client knows pickles, and takes this process's place. What lies in buckets it reads by `cat`. */
+/* import and export: the Python client knows pickles, and takes this process's place. It reads objects of buckets by `cat`. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>

@@ -90,7 +90,7 @@ static const struct option_row rows[] = {
     {"world-size", "N", "how many ranks it is for", OPTIONS_ANY_FORMAT, OPTION_COUNT, AT(load.world_size), NULL, NULL},
     {"source-locality", "WHERE", "auto, host_local or shared_source", OPTIONS_STRATEGY, OPTION_CHOICE,
      AT(load.source_locality), localities, NULL},
-    {"source-sharing-domain", "NAME", "who shares the source with this host", OPTIONS_STRATEGY, OPTION_TEXT,
+    {"source-sharing-domain", "NAME", "hosts with the same NAME share the source", OPTIONS_STRATEGY, OPTION_TEXT,
      AT(load.source_sharing_domain), NULL, NULL},
     {"out", "FILE", "write the view there, as safetensors; - is standard output", OPTIONS_LOAD, OPTION_TEXT, AT(output.path),
      NULL, NULL},

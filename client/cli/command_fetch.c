@@ -49,7 +49,7 @@ static void begin_report(struct fetch_report *report, const struct args *args, c
     free(shown);
 }
 
-/* Who fetched a model that has no small files would else take it for fetched. */
+/* Without this hint, a model without small files would look fetched. */
 static void hint_tensors(const struct args *args, const struct fetch_report *report)
 {
     if (report->n_files == 0 && !args->json && !args->quiet)

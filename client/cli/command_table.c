@@ -20,7 +20,8 @@ const struct command_row command_table[COMMAND_COUNT] = {
          "used for memory.replica_idle_ttl, or when other loads need its memory, except when it is pinned.\n",
          OPTIONS_PREWARM | OPTIONS_VIEW | OPTIONS_VARIANT | OPTIONS_STRATEGY | OPTIONS_SHARDS, true, true},
     [COMMAND_UNPIN] = {"unpin", NULL, "ARTIFACT | --all", "Let the daemon drop what 'prewarm --pin' has pinned",
-                       "You unpin your own; root and the daemon's own user unpin everybody's.\n", OPTIONS_RELEASE, true},
+                       "You unpin your own; root and the daemon's own user unpin those of all users.\n", OPTIONS_RELEASE,
+                       true},
     [COMMAND_RELEASE] = {"release", NULL, "ARTIFACT | --all", "Make the daemon drop replicas that no client holds",
                          "DIR of a folder that 'tensorcast folder' made: the folder goes.\n", OPTIONS_RELEASE, true},
     [COMMAND_VERIFY] =

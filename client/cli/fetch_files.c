@@ -71,7 +71,7 @@ enum { KEY_CHARS = 16, BOOT_CHARS = 64 };
 struct folder_sink {
     struct file_set *set;
     const char *folder;
-    const struct folder_writer *made; /* its folder, opened once: who may write around it could put another one there */
+    const struct folder_writer *made; /* its folder, opened once: a user with rights to its parent could replace it */
     struct folder_writer *writers;    /* one per file */
 };
 

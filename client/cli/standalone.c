@@ -101,7 +101,7 @@ static int find_artifact(struct standalone *state, struct error *error)
 {
     uint64_t before_ns = clock_now_ns(), left_ms;
     unsigned flags = RESOLVE_FRESH | (state->backend->args->allow_missing_shards ? RESOLVE_ALLOW_MISSING_SHARDS : 0) |
-                     (state->backend->variant ? 0 : RESOLVE_ALLOW_ABSENT_FILES); /* who takes all of it checks that */
+                     (state->backend->variant ? 0 : RESOLVE_ALLOW_ABSENT_FILES); /* callers that take all of it check that */
     if (state->artifact)
         return 0;
     if (open_stores(state, error) < 0)

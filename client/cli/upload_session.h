@@ -12,7 +12,7 @@ struct upload_session { /* of one file on its way to one object */
     char *path;         /* NULL = there is no home to keep it in, or it is another user's */
 };
 
-/* FOREIGN_STATE_DIR: the folder that would be around it is another user's, who could have begun uploads of their own there. */
+/* FOREIGN_STATE_DIR: the folder around it belongs to another user, who could have begun uploads there. */
 int upload_session_check(struct error *error);
 void upload_session_open(struct upload_session *session, const char *file, uint64_t bytes, const char *reference);
 void upload_session_close(struct upload_session *session);

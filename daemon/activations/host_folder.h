@@ -27,7 +27,7 @@ struct host_folder_options {
     bool must_exist; /* after a crash: nothing is made anew */
 };
 
-struct folder_identity { /* the same by whatever path, as of a bind mount */
+struct folder_identity { /* the same by every path, as of a bind mount */
     dev_t device;
     ino_t inode;
 };
@@ -38,7 +38,7 @@ struct host_resume {
     uint64_t n_samples, n_segments, bytes;
 };
 
-/* FAILED_PRECONDITION (WRITER_EXISTS) naming the host while somebody else has it; PERMISSION_DENIED outside of the roots
+/* FAILED_PRECONDITION (WRITER_EXISTS) naming the host while another writer has it; PERMISSION_DENIED outside of the roots
  * and where the folder is another user's; DATA_LOSS when a segment is gone, or a sample is in two of them. */
 int host_folder_open(const struct host_folder_options *options, struct host_folder **opened, struct error *error);
 /* What is sealed stays; the rest is found by the next one to open it. Accepts NULL. */

@@ -1,4 +1,4 @@
-/* The host folders that this daemon knows, who has them open, and what they take of the disk. Loop thread. */
+/* The host folders that this daemon knows, their writers, and their disk space. Loop thread. */
 #ifndef ACTIVATIONS_HOST_TABLE_H
 #define ACTIVATIONS_HOST_TABLE_H
 

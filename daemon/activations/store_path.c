@@ -180,7 +180,7 @@ static bool makes_files_of(int folder_fd, uid_t uid)
     return is_made && made.st_uid == uid;
 }
 
-/* Who may write around a store can put a folder of his own in its place. */
+/* A user with rights to a store's parent can put a folder of their own in its place. */
 static int check_owner(int fd, const char *path, const char *name, struct error *error)
 {
     char text[TEXT_NAME_CHARS];

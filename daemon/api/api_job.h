@@ -4,9 +4,9 @@
  *                       ^                                        |
  *                       +----------- the next step --------------+
  *
- * A step that fails for want of descriptors or metadata runs again once replicas that nobody holds have made room, or other
- * loads have given descriptors back. Any other failure is the call's answer, and the job is over. When the client leaves, `is_cancelled` is set, which everything
- * that the step asks of `source` notices by itself, and a step that no helper has begun fails with CANCELLED. */
+ * A step that fails for want of descriptors or metadata runs again once idle replicas have made room, or other loads have given
+ * descriptors back. Any other failure is the call's answer, and the job is over. When the client leaves, `is_cancelled` is set.
+ * Calls of the step to `source` notice that by themselves; a step that no helper has begun fails with CANCELLED. */
 #ifndef API_API_JOB_H
 #define API_API_JOB_H
 

@@ -30,7 +30,7 @@ static struct activation_call *new_call(struct rpc_call *rpc, void (*done)(struc
     return call;
 }
 
-/* The daemon would have to remember for whom it wrote each file. What it knows of stores is not told to others either. */
+/* The daemon would have to remember each file's user. Its knowledge of stores is not told to others either. */
 static int check_user(const struct rpc_call *rpc, struct error *error)
 {
     uid_t uid = rpc_call_uid(rpc);

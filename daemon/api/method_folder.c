@@ -32,7 +32,7 @@ static void end_making(struct making *making)
     free(making);
 }
 
-/* What this call has begun, unless somebody has dropped it meanwhile. */
+/* The folder that this call has begun; NULL if it was dropped meanwhile. */
 static struct folder *own_folder(const struct making *making)
 {
     struct folder *folder = folders_find(making->api->folders, rpc_call_uid(making->call), making->path);

@@ -24,7 +24,7 @@ struct walk {
     dev_t server;
 };
 
-/* A FUSE process, or who is root on another client or writes the bucket behind it, makes links there that say that they are root's. */
+/* A FUSE process, root of another client, or a writer of the bucket behind it can make links there that claim to be root's. */
 static bool is_server_trusted(int fd)
 {
     static const unsigned magics[] = {FUSE_SUPER_MAGIC, NFS_SUPER_MAGIC, CIFS_SUPER_MAGIC, SMB_SUPER_MAGIC,
@@ -119,11 +119,10 @@ int followed_link_stat(int folder_fd, const char *name, const char *shown, struc
     text_escape(shown, strlen(shown), text);
     bool is_foreign = at == -EPERM || (at == 1 && walk.has_stranger && found->st_uid != walk.stranger);
     if (is_foreign)
-        return fail(
-            error, ERROR_PERMISSION_DENIED, REASON(FOREIGN_LINK),
-            "%s is a link that user %u has made, to what is not his own; who made it might not be allowed to read that: "
-            "put the file itself there, or make the link yourself",
-            text, (unsigned)walk.stranger);
+        return fail(error, ERROR_PERMISSION_DENIED, REASON(FOREIGN_LINK),
+                    "%s is a link that user %u has made, to a file of another user that they might not be allowed to read: "
+                    "put the file itself there, or make the link yourself",
+                    text, (unsigned)walk.stranger);
     if (at == -EXDEV || (at == 1 && walk.is_served && found->st_dev != walk.server))
         return fail(
             error, ERROR_PERMISSION_DENIED, REASON(FOREIGN_LINK),

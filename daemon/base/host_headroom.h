@@ -9,11 +9,12 @@ struct host_headroom {
     uint64_t limit_bytes;     /* UINT64_MAX, here and in the next: nothing tells */
     uint64_t available_bytes; /* of it */
     uint64_t free_bytes;      /* beyond an eighth of all, which is left for others */
-    bool is_short;            /* less than a sixteenth of all is left: who has more than he needs gives it back */
+    bool is_short;            /* less than a sixteenth of all is left: spare memory is to be given back */
 };
 
-/* Of the host and of each memory cgroup above this process, of version 1 or 2: the least. What the kernel would have to drop file pages for
- * counts as free (MemAvailable), what it would have to swap for does not. `root` goes before the paths; "" = the real ones. */
+/* Of the host and of each memory cgroup above this process, of version 1 or 2: the least. Memory that the
+ * kernel frees by dropping file pages counts as free (MemAvailable); memory that it frees by swapping does not.
+ * `root` goes before the paths; "" = the real ones. */
 struct host_headroom host_headroom_at(const char *root);
 
 #endif

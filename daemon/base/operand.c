@@ -22,7 +22,7 @@ static int look_at(const char *path, struct stat *found, struct error *error)
     return !failed ? 1 : error->kind == ERROR_KIND_FOREIGN_LINK ? -1 : 0;
 }
 
-/* What is not there yet is made in a folder, to which links may lead as well. */
+/* A missing file is made in a folder, to which links may lead as well. */
 static int look_around(const char *path, struct stat *found, struct error *error)
 {
     char folder[PATH_MAX];

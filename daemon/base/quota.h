@@ -41,7 +41,7 @@ struct quota *quota_create(void);        /* without limits */
 void quota_destroy(struct quota *quota); /* no charge may be left; accepts NULL */
 /* So much of the limit is for root and the daemon's own user only. */
 void quota_set_reserve(struct quota *quota, enum quota_kind kind, uint64_t reserve);
-/* So much of the limit is left for charges that are not bulk, of everybody. */
+/* So much of the limit is left for charges that are not bulk, of all users. */
 void quota_set_spared(struct quota *quota, enum quota_kind kind, uint64_t spared);
 /* Of all users together, and of each one, root too (0 = no such limit). A limit that is lowered takes nothing back. */
 void quota_set_limits(struct quota *quota, enum quota_kind kind, uint64_t limit, uint64_t limit_per_user);

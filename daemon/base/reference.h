@@ -19,7 +19,7 @@ struct reference_base { /* absolute paths; NULL = there is none, and what needs 
 
 /* "./", ".", "../", "..": what needs the working folder. */
 bool reference_is_relative(const char *text);
-/* "models/llama", "org/model": a path to whoever sees a file of that name, and no reference to reference_parse(). */
+/* "models/llama", "org/model": a path if a file of that name exists; reference_parse() refuses it. */
 bool reference_is_bare(const char *text);
 /* In the arena, or `text` itself; NULL with INVALID_ARGUMENT BAD_REFERENCE. */
 const char *reference_parse(const char *text, const struct reference_base *base, struct arena *arena, struct error *error);

@@ -70,7 +70,7 @@ enum window_way {
     WAY_STRAIGHT, /* into place, through the page cache */
     WAY_BUFFER,   /* into a buffer, and copied from there */
     WAY_DIRECT,   /* the same, past the page cache */
-    WAY_IN_PLACE, /* so, but what is aligned straight into place: nobody else finds it in the buffer */
+    WAY_IN_PLACE, /* so, but what is aligned straight into place: other loads do not find it in the buffer */
 };
 
 struct window {
@@ -82,7 +82,7 @@ struct window {
     double cached_share;      /* of what has to be read */
     bool is_hot;              /* so much of it is in the page cache that it is read from there */
     bool is_whole;            /* as large as windows get, so that another rank's is the same: it may be kept */
-    bool is_crumbled; /* of a block in so many pieces that it is read through small buffers, which nobody looks for */
+    bool is_crumbled;         /* of a block in so many pieces that it is read through small buffers, which are not shared */
     enum window_way way;
     bool has_operations;                      /* of clips: they are converted on their way out of a buffer */
     unsigned char torn[WINDOW_ELEMENT_BYTES]; /* what follows the window in the file, as far as elements are torn */

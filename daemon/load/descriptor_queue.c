@@ -17,7 +17,7 @@ struct descriptor_queue {
     struct loop_timer *timer;
     struct descriptor_wait *first, *retrying;
     uint64_t seen, tried_ns; /* what all files had when the last one tried */
-    uint64_t moved_ns;       /* when somebody last got what it waited for */
+    uint64_t moved_ns;       /* when a waiter last got its descriptors */
 };
 
 static void serve_next(void *data)

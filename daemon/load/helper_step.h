@@ -1,5 +1,5 @@
-/* A step of a request on a helper. One that fails for want of descriptors or metadata is tried again: at once when replicas
- * that nobody holds make room, or when other loads give descriptors back. Loop thread only. */
+/* A step of a request on a helper. One that fails for want of descriptors or metadata is tried again: at once when idle
+ * replicas make room, or when other loads give descriptors back. Loop thread only. */
 #ifndef LOAD_HELPER_STEP_H
 #define LOAD_HELPER_STEP_H
 
@@ -8,11 +8,11 @@
 #include "load/load_services.h"
 #include "replica/replica.h"
 
-struct helper_step {             /* embedded by what the work belongs to */
+struct helper_step {             /* embedded in the owner of the work */
     struct descriptor_wait wait; /* first */
     const struct load_services *services;
     struct loop_work *work;  /* of the step at hand; its do_work ends the wait for its turn in `waiting` */
-    struct waiting *waiting; /* told what the step waits for; NULL = nobody asks */
+    struct waiting *waiting; /* told what the step waits for; NULL = not told */
     size_t n_to_evict;       /* see replica_make_room() */
 };
 
@@ -20,7 +20,7 @@ void helper_step_init(struct helper_step *step, const struct load_services *serv
                       struct waiting *waiting);
 int helper_step_submit(struct helper_step *step, struct error *error); /* the first one, see loop_submit() */
 void helper_step_run(struct helper_step *step);                        /* each later one */
-/* After a failure. True: the step runs again, now or later. Only who calls helper_step_end() may wait for descriptors. */
+/* After a failure. True: the step runs again, now or later. Only callers of helper_step_end() may wait for descriptors. */
 bool helper_step_again(struct helper_step *step, struct replica_table *replicas, const struct error *error);
 bool helper_step_again_or_wait(struct helper_step *step, struct replica_table *replicas, const struct error *error);
 bool helper_step_end(struct helper_step *step); /* see descriptor_queue_leave() */

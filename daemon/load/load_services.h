@@ -19,10 +19,10 @@ struct load_services {
     struct calibration *calibration;
     struct engine *engine;
     struct load_targets *targets;
-    struct descriptor_queue *descriptors; /* who waits for some */
+    struct descriptor_queue *descriptors; /* of waiting work */
     const struct error *cut_off;          /* the process stops: why tickets are cancelled from here on; else NULL */
-    bool of_one_user; /* who has started this process: it opens what that user may open, without roots, and
-                                  * tells of loads nobody else, so not the log */
+    bool of_one_user; /* the one who has started this process: files are opened with that user's rights, without
+                       * roots, and loads are not logged */
 };
 
 struct load_room {

@@ -194,7 +194,7 @@ static void open_files(const struct preparation *prep, const struct cancel *canc
         return;
     if (prep->config->sources.verify == VERIFY_REQUIRED)
         fail(error, ERROR_FAILED_PRECONDITION, "VERIFICATION_REQUIRED",
-             "sources.verify is required, and pages of files are handed out before anybody has read them");
+             "sources.verify is required, and pages of files are handed out before they are read");
     else if (mapped_files_open(mapping, &planned->files, error) == 0 &&
              artifact_check_unchanged(mapping->artifact, cancel, error) == 0)
         planned->mapped = (struct mapped_facts){.is_possible = true, .proof = planned->files->proof};

@@ -18,7 +18,7 @@
 #include "plan/plan.h"
 #include "replica/mapped_files.h"
 
-struct resolved {       /* made by the first step; nobody changes it after that, but a load takes the mapping */
+struct resolved {       /* made by the first step; constant after that, except that a load takes the mapping */
     struct arena arena; /* of the spec, and of what a group is told */
     struct load_spec spec;
     struct load_target target; /* host memory until the request was looked at */
@@ -30,7 +30,7 @@ struct resolved {       /* made by the first step; nobody changes it after that,
 
 struct planned { /* made by the second step likewise */
     double cached_share;
-    struct mapped_facts mapped; /* whether its files themselves can be handed out, for who takes them or sees the plan */
+    struct mapped_facts mapped; /* whether its files themselves can be handed out, for loads that take them, and explain */
     struct error no_files;      /* when they cannot */
     struct mapped_files *files; /* owned: they are handed out, nothing is loaded; NULL = it is to be copied */
     struct plan *plan;          /* owned until a load takes it. NULL: `error` says why */
@@ -68,10 +68,10 @@ void prepare_plan_with(const struct preparation *prep, const struct plan_facts *
  * user, unless memory.share_gpu_between_users says otherwise. */
 struct replica_key prepare_key(const struct preparation *prep);
 struct plan_facts prepare_facts(const struct preparation *prep, const struct planned *planned); /* borrows */
-bool prepare_is_of_group(const struct preparation *prep); /* names one, whatever becomes of it */
+bool prepare_is_of_group(const struct preparation *prep); /* names one, whether it takes part in it or not */
 bool prepare_wants_group(const struct preparation *prep); /* and nothing in policy or strategy speaks against it */
-/* Wants only what is there, and may find the pages of its files there: for that it has to be planned. */
+/* Wants resident memory only, and may find the pages of its files: for that it has to be planned. */
 bool prepare_may_find_pages(const struct preparation *prep);
-void prepare_refuse_reading(const struct preparation *prep, struct error *error); /* for who wants only what is there */
+void prepare_refuse_reading(const struct preparation *prep, struct error *error); /* for resident_only */
 
 #endif

@@ -400,7 +400,7 @@ static void serve_files(struct ticket *ticket)
         .files = prep->planned.files,
         .verdict = {.status = prep->config->sources.verify == VERIFY_NONE ? VERIFIED_OFF : VERIFIED_NOTHING}};
     snprintf(parts.verdict.reason, sizeof parts.verdict.reason,
-             "mapped: pages of the files are handed out before anybody has read them");
+             "mapped: pages of the files are handed out before they are read");
     struct replica *replica = replica_add(prep->resolved.target.replicas, &parts);
     prep->resolved.mapping = NULL;
     prep->planned.plan = NULL;

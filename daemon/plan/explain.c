@@ -122,7 +122,7 @@ static void write_mapped(const struct page *page)
         fprintf(page->out, "mapped    not possible: %s\n", mapped->reason);
 }
 
-/* A load fails then whatever others hold, except when files are handed out as they are. */
+/* A load fails then even without other loads, except when files are handed out as they are. */
 static void write_memory(const struct page *page)
 {
     uint64_t needed = page->mapping->replica_bytes, budget = page->facts->host_budget_bytes;

@@ -1,5 +1,5 @@
-/* Which transport carries bytes between the ranks of a group: the quickest of those that this process has and that can serve
- * the group, or the one that the configuration insists on. The formula is in docs/groups.md, "Transports".
+/* Which transport carries bytes between the ranks of a group: the quickest that this process has and that can serve
+ * the group, or the configured one. The formula is in docs/groups.md, "Transports".
  *
  * Pure: what there is and how quick it is arrives as facts; of the transports it looks at names and capabilities only. */
 #ifndef PLAN_TRANSPORT_CHOICE_H

@@ -44,7 +44,7 @@ static uint64_t wanted_mib(const struct budget_numbers *numbers, uint64_t needed
     return (uint64_t)((wanted / numbers->most_bytes) >> 20) + 1;
 }
 
-/* Nobody who ends gives it room. */
+/* The end of other loads gives it no room. */
 static int fail_for_good(const struct budget_numbers *numbers, uint64_t needed_bytes, struct error *error)
 {
     char need[TEXT_SIZE_CHARS], budget[TEXT_SIZE_CHARS], most[TEXT_SIZE_CHARS], of_user[2 * TEXT_SIZE_CHARS + 64] = "";

@@ -314,7 +314,7 @@ static bool has_copy(const struct folders *folders, uint64_t copy)
     return folder != NULL;
 }
 
-/* Charged whatever the budget is. */
+/* Charged even beyond the budget. */
 static void restore(struct folders *folders, struct folder *folder)
 {
     folder->row = charge_of(folders, QUOTA_FOLDERS, folder->uid);
@@ -380,7 +380,7 @@ struct folder_look {
     struct loop_work work; /* first */
     struct folders *folders;
     struct folder *folder;    /* NULL = it was dropped meanwhile */
-    struct folder_wait *then; /* NULL = nobody waits for it */
+    struct folder_wait *then; /* NULL = no waiter */
     char *path;
     uid_t uid;
     uint64_t device, stamp_ns; /* stamp_ns: 0 = it was found or confirmed before, and may have been changed since */
@@ -414,7 +414,7 @@ static void look_soon(struct folders *folders)
         loop_timer_start(folders->timer, SOON_MS, LOOK_MS);
 }
 
-/* What cannot be seen is believed to be there. */
+/* A folder that cannot be looked at counts as there. */
 static void judge(struct folders *folders, struct folder *folder, enum sight sight)
 {
     bool is_new = sight == SIGHT_THERE ? !folder->is_seen || !folder->is_there : sight == SIGHT_NONE && !folder->is_there;

@@ -8,7 +8,8 @@
  * being made is known by its stamp, which is the time of change of its files and, until something is put into it, its own.
  *
  * A path is one user's claim and tells others nothing: the file system decides who gets it. Folders with the same identity of
- * one user share their files' memory, which is charged once. What root has made is there for everybody. Loop thread only. */
+ * one user share their files' memory, which is charged once. Folders that root has made are there for all users.
+ * Loop thread only. */
 #ifndef REPLICA_FOLDERS_H
 #define REPLICA_FOLDERS_H
 

@@ -174,7 +174,7 @@ static int map_names(struct dcp_info *info, struct error *error)
         const struct dcp_entry *entry = &info->entries[i];
         if (map_add(&info->by_name, entry->name, entry->name_length, (uint32_t)i) == MAP_NONE)
             continue;
-        map_fini(&info->by_name); /* whoever asks again is told again */
+        map_fini(&info->by_name); /* the next call fails again */
         return fail(error, ERROR_DATA_LOSS, "MALFORMED_SHARDING_INFO", DCP_SHARDING_INFO " names tensor %s twice",
                     text_escape(entry->name, entry->name_length, text));
     }

@@ -31,8 +31,8 @@ static bool is_listed(const struct discovery *discovery, const char *name)
     return false;
 }
 
-/* A link that leads nowhere is listed but cannot be opened. Without this check a document that is one would be taken for none,
- * and whatever parts are there for the whole. Of those that were looked for before pair `end`. */
+/* A link that leads nowhere is listed but cannot be opened. Without this check such a document would count as missing, and
+ * the parts that exist would count as the whole. Of those that were looked for before pair `end`. */
 static int check_dangling(struct discovery *discovery, size_t end, struct error *error)
 {
     const char *dangling = NULL;

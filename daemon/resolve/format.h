@@ -70,8 +70,8 @@ enum { FORMAT_MAX_FIRST_BYTES = 64 };
 
 struct format {
     const char *name;
-    /* Of the only file of a folder, and of the document that names all of them: pairs, the first of which is looked for first
-     * and is the one that is written. NULL-terminated. */
+    /* Of the only file of a folder, and of the document that names all of them: pairs. The first pair is looked for
+     * first, and is written. NULL-terminated. */
     const char *const *single_names, *const *index_names;
     const char *pattern;                       /* of the files' names, for people */
     const struct source_format *source_format; /* what stores ask about names */

@@ -22,7 +22,7 @@ struct shard_entry {
 };
 
 struct shard_index {
-    const char *document; /* its name: SHARD_INDEX_NAME, unless who has parsed it says otherwise */
+    const char *document; /* its name: SHARD_INDEX_NAME, unless its parser says otherwise */
     const char **files;   /* sorted bytewise, each once; every one has a tensor */
     size_t n_files;
     struct shard_entry *entries; /* in the document's order, each name once */

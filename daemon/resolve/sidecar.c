@@ -1,5 +1,5 @@
-/* Listing: names by the rule, of these the ones that can be opened as files, of these the small ones. What is listed but is
- * no file is left out, and said where it is a dangling link; what is outside the trusted roots is an error, since a model that loads
+/* Listing: names by the rule, of these the files that can be opened, of these the small files. A listed name that is
+ * no file is left out; a dangling link is noted. A file outside the trusted roots is an error, since a model that loads
  * without its configuration fails later and less clearly. */
 #include "resolve/sidecar.h"
 

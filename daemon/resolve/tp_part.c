@@ -217,6 +217,6 @@ int tp_part_find(const struct tp_group *group, const struct tp_tensor *tensor, s
     if (length && group->find(group->data, tensor->name, length, &other))
         return cut_scales(group, &other, tensor, part, error);
     if (length && !text_ends_with(tensor->name, tensor->name_length, "_inv"))
-        return 0; /* of what, nobody knows */
+        return 0; /* the scales of an unknown tensor */
     return cut_weight(group, tensor, find_scales(group, tensor, &other) ? &other : NULL, part, &block, error);
 }

@@ -28,7 +28,7 @@ struct tp_part {
 /* INVALID_ARGUMENT naming the tensor: rows or heads that do not divide, several matrices in one tensor, a border within a block
  * that shares a scale. */
 int tp_part_find(const struct tp_group *group, const struct tp_tensor *tensor, struct tp_part *part, struct error *error);
-/* Of that dimension, whatever the tensor is called. */
+/* Of that dimension, for any tensor name. */
 int tp_part_of_dimension(const struct tp_group *group, const struct tp_tensor *tensor, int64_t dimension,
                          struct tp_part *part, struct error *error);
 

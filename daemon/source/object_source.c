@@ -342,7 +342,7 @@ static int ask_expected(void *data, size_t i, struct error *error)
     const char *name = expected->names[i];
     char text[TEXT_NAME_CHARS];
     struct object *object = find_object(expected->source, name, error);
-    if (!object) /* who opens it is told that it is not there */
+    if (!object) /* open() tells that it is missing */
         return source_may_be_absent(&expected->source->base, error)
                    ? 0
                    : error_prefix(error, "%s", text_escape(name, strlen(name), text));

@@ -13,8 +13,8 @@ bool secret_fits_header(const char *text);
 /* The file's text and its length, for secret_free(); NULL with errno when it cannot be opened. *length is more than max_bytes
  * when there is more of it, SIZE_MAX when it cannot be read. */
 char *secret_read_file(const char *path, size_t max_bytes, size_t *length);
-/* The same of a file that nobody else can have written: no link, this user's, of mode 0600 or less, in a folder of this user's where no
- * other may write. EPERM otherwise. */
+/* The same of a file that no other user can have written: no link, this user's, of mode 0600 or less, in a folder of this user's
+ * that others cannot write to. EPERM otherwise. */
 char *secret_read_own_file(const char *path, size_t max_bytes, size_t *length);
 
 #endif

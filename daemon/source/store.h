@@ -24,7 +24,7 @@ struct store_settings { /* what the settings of every store with a section begin
 enum { STORE_LINE_CHARS = 256 };
 struct store_line { /* what a store says of itself in the log at start, and never a secret */
     char endpoint[STORE_LINE_CHARS], credentials[STORE_LINE_CHARS];
-    bool is_configured; /* somebody gave it credentials; else the settings tell */
+    bool is_configured; /* credentials were given; else the settings tell */
 };
 
 struct store {

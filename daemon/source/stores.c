@@ -15,7 +15,7 @@ enum { MAX_CONNECTIONS = 1024, NO_HEDGING = 101, URL_CHARS = 256 };
 struct kept { /* of one store */
     void *settings;
     bool is_configured; /* the file says something of it, or the environment its endpoint */
-    void *client;       /* NULL = nobody has asked for it */
+    void *client;       /* NULL = not used yet */
 };
 
 struct stores {

@@ -62,7 +62,7 @@ struct upload_queue {
 };
 
 /* All of them under the lock. */
-/* NULL when there are too many; without `error` it is there already and is counted whatever the quota says. */
+/* NULL when there are too many; without `error` it is there already and counts even beyond the quota. */
 struct entry *entry_add(struct upload_queue *queue, uint64_t id, const struct upload_item *item, struct error *error);
 struct entry *entry_find(struct upload_queue *queue, const struct upload_item *item); /* NULL = none that is not gone */
 void entry_drop_last(struct upload_queue *queue);

@@ -6,13 +6,13 @@
  *
  * What was added is never forgotten: entries, sessions that were begun and what came of them are in `uploads.log` of the state
  * folder (mode 0600: an address of a session is a secret, and is in no log). A daemon that starts goes on with what is there, and
- * sends no finished part again. What may pass - a server that is busy or away, credentials that
- * have expired - is tried again for about a day, with pauses of up to a minute; what has failed for good, such as a bucket
- * that is gone, once more after the next start or when it is added again, unless the object is somebody else's or the file has
- * changed, for which only adding it again helps. What is refused counts as failed while it is tried, since it needs somebody.
+ * sends no finished part again. Transient failures (a server that is busy or away, expired credentials) are retried for about a
+ * day, with pauses of up to a minute. Final failures, such as a missing bucket, are retried once after the next start or when
+ * the file is added again. If the object is another writer's, or the file has changed, only adding it again helps. A refused
+ * upload counts as failed while it stays queued, because it needs operator action.
  *
  * Rows (QUOTA_UPLOADS) and their memory (QUOTA_METADATA) are counted as the daemon's own user's. Those that the log has at a start
- * are counted whatever the quotas say then.
+ * count even beyond the quotas.
  *
  * Groups take turns: the next file is of the group of which the fewest are being sent. Threads of the queue's own do the work. */
 #ifndef UPLOAD_UPLOAD_QUEUE_H
@@ -82,7 +82,7 @@ struct upload_options {
 
 /* Reads the log; sends nothing before upload_queue_start(). Blocks. */
 int upload_queue_create(const struct upload_options *options, struct upload_queue **queue, struct error *error);
-/* Before the start: who listens, when whoever creates the queue does not know him. */
+/* Before the start: sets a listener that the creator of the queue does not know yet. */
 void upload_queue_listen(struct upload_queue *queue, const struct upload_listener *listener);
 void upload_queue_start(struct upload_queue *queue);
 void upload_queue_set_prefixes(struct upload_queue *queue, const char *const *prefixes, size_t n_prefixes);
@@ -90,7 +90,7 @@ void upload_queue_set_prefixes(struct upload_queue *queue, const char *const *pr
 void upload_queue_stop(struct upload_queue *queue);
 void upload_queue_destroy(struct upload_queue *queue); /* stops it; accepts NULL */
 
-/* Whether files may be sent there. INVALID_ARGUMENT, PERMISSION_DENIED. Any thread; asks nobody. */
+/* Whether files may be sent there. INVALID_ARGUMENT, PERMISSION_DENIED. Any thread; without network. */
 int upload_queue_check(struct upload_queue *queue, const char *reference, struct error *error);
 
 /* All of them or none; durable when it returns 0. The same file to the same reference is not added twice: when it waits or has

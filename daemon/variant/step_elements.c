@@ -342,8 +342,8 @@ static bool is_rounded(enum dtype from, enum dtype to)
     return from != to && (dtype_bits(to) <= dtype_bits(from) || (from == DTYPE_F8_E8M0 && to == DTYPE_F16));
 }
 
-/* Weights would lose their scales, or scales be rounded, in a step that is about both of them, as a cast of everything is. Who
- * names one of them alone means it. */
+/* Weights would lose their scales, or scales be rounded, in a step that is about both of them, as a cast of everything is. A
+ * step that names only one of them is deliberate. */
 static int check_quantized(const struct tensor_set *set, const struct roles *roles, size_t at)
 {
     const struct set_tensor *tensor = &set->tensors[at];

@@ -132,7 +132,7 @@ def test_what_may_not_be_cut_is_named_and_keeps_neither_sockets_nor_memory(start
     assert not daemon.socket.exists() and not daemon.handoff.exists()
     daemon.start()
     loads(daemon, models / "good", 9)
-    mount.end()  # whoever hangs gets an error
+    mount.end()  # hung readers get an error
     assert process.wait(30) == 1
 
 

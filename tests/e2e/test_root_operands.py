@@ -25,7 +25,7 @@ def owned_by(uid, path):
 
 @pytest.fixture
 def anns():
-    """A folder of Ann's that everybody may enter."""
+    """A folder of Ann's that all users may enter."""
     folder = Path(tempfile.mkdtemp(prefix="tc-anns-"))
     folder.chmod(0o755)
     yield owned_by(ANN, folder)
@@ -34,7 +34,7 @@ def anns():
 
 @pytest.fixture
 def roots(tmp_path):
-    """What Ann may not touch: a file, a folder with something in it."""
+    """Things that Ann must not touch: a file, a folder with something in it."""
     folder = tmp_path / "roots"
     (folder / "dir").mkdir(parents=True)
     (folder / "file").write_text("root's")

@@ -1,5 +1,5 @@
-"""Activation stores and uploads of a daemon whose sockets are open to everybody: it writes for its own user and for root, and for
-nobody else. Two users and root, run as such (see test_users.py)."""
+"""Activation stores and uploads of a daemon whose sockets are open to all users: it writes for its own user and for root, and for
+no other user. Two users and root, run as such (see test_users.py)."""
 import contextlib
 import os
 import pwd
@@ -29,13 +29,13 @@ def acts(models):
 
 @pytest.fixture
 def writing(open_to_all, models, acts, fake, bare, aws_keys):  # noqa: F811
-    """Starts a daemon for everybody that may write below `acts` and upload to the bucket b."""
+    """Starts a daemon for all users that may write below `acts` and upload to the bucket b."""
     fake.world.bucket("gcs", "b")
 
     def make(**more):
         sources = {"disk": {"trusted_roots": [str(models)]}, **settings(fake, http={"max_tries": 1})}
         daemon = open_to_all(sources=sources, **{"activations": {"roots": [str(acts)]}, **more})
-        append(daemon, acts / "first", 0)  # what Python has not imported yet it could not read as somebody else
+        append(daemon, acts / "first", 0)  # another user could not read modules that Python imports later
         return daemon
 
     return make
@@ -60,7 +60,7 @@ def refused():
 
 
 def test_nobody_but_root_and_the_daemons_user_appends(writing, acts, fake):  # noqa: F811
-    """Neither into a folder of one's own, nor one for everybody, nor a store that is there, nor to a bucket."""
+    """Neither into a folder of one's own, nor one for all users, nor a store that is there, nor to a bucket."""
     daemon = writing()
     (acts / "his").mkdir()
     os.chown(acts / "his", BOB, BOB)
@@ -88,7 +88,7 @@ def test_the_daemons_user_and_root_append_to_the_same_stores(writing, acts, monk
 
 
 def test_who_may_not_append_is_told_nothing_of_a_store(writing, acts):
-    """Not even whether it is there; who may read the folder reads it himself."""
+    """Not even whether it is there; a user with the right can read the folder directly."""
     daemon = writing()
     (acts / "private").mkdir(mode=0o700)
     append(daemon, acts / "private/store", 1, upload="gs://b/secret")
@@ -136,7 +136,7 @@ def test_a_store_whose_disk_was_not_there_at_a_start_goes_on_when_it_is(writing,
 
 def test_a_folder_that_another_user_put_in_the_place_of_a_store_is_neither_taken_in_nor_uploaded(writing, acts, fake):  # noqa: F811
     daemon = writing()
-    acts.chmod(0o777)  # so that he may rename what is root's
+    acts.chmod(0o777)  # so that BOB can rename root's files
     append(daemon, acts / "store", 1, upload="gs://b/acts")
     append(daemon, acts / "other", 9, value=666.0)
     assert soon(lambda: len(bucket(fake)) == 2)

@@ -1,4 +1,4 @@
-/* Folders on tmpfs: whose turn it is, what is charged, who may not, what the next daemon reads, and what is given up. */
+/* Folders on tmpfs: turns, charges, refusals, the record that the next daemon reads, and giving up. */
 #include "replica/folders.h"
 
 #include <setjmp.h>

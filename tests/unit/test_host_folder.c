@@ -400,7 +400,7 @@ static void the_folder_of_a_host_that_is_another_users_is_neither_read_nor_writt
         assert_string_equal(error.reason, "FOLDER_OF_ANOTHER_USER");
         assert_non_null(strstr(error.message, "4242"));
     }
-    shell("chown 4242 %s; chown 0 %s", path, host); /* the folder around is anybody's */
+    shell("chown 4242 %s; chown 0 %s", path, host); /* the folder around belongs to another user */
     int fd = store_path_open_host(&some, path, 3, true, &error);
     assert_true(fd >= 0);
     close(fd);

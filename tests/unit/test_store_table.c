@@ -102,7 +102,7 @@ static const struct config_key keys[] = {
     {"sources.same.enabled", CONFIG_BOOL, CONFIG_FIELD(same_settings, base.is_enabled), .fallback = "true",
      .help = "Lets artifacts be loaded from same: references."},
     {"sources.same.endpoint", CONFIG_TEXT, CONFIG_FIELD(same_settings, base.endpoint), .fallback = "", .may_be_empty = true,
-     .help = "Nobody asks it.", .environment = "SAME_ENDPOINT", .otherwise = "https://same.example"},
+     .help = "Never contacted.", .environment = "SAME_ENDPOINT", .otherwise = "https://same.example"},
     {"sources.same.size", CONFIG_SIZE, CONFIG_FIELD(same_settings, size_bytes), .fallback = "4KiB", .max = 1 << 20,
      .help = "Of the file."},
 };

@@ -331,7 +331,7 @@ def manifest_of(client, folder, add=add_segment):
 
 def segments_in(folder, pieces, add):
     """Of the document; each of its segments is given to add(manifest, segment). It may have a GiB: no more than one segment's part of
-    it is here at a time. It may come from a bucket, and from anybody."""
+    it is here at a time. It may come from a bucket, so it is untrusted."""
     manifest, kind = {}, None
     try:
         document = JsonPieces(pieces)

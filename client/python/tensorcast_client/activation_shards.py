@@ -1,6 +1,6 @@
 """`tensorcast activations import` and `export`: samples of pickle shards into a store, and a store as such shards.
 
-The command runs this with what it was given; what lies in buckets it reads for us, by `tensorcast activations cat`."""
+The command runs this with its own arguments. It reads objects of buckets for this program, by `tensorcast activations cat`."""
 from __future__ import annotations
 
 import argparse
@@ -67,12 +67,12 @@ class _Object:
 
 
 def _found_in(folder, name):
-    """Followed is a link of this user's and of root's, and another user's to what is that user's own."""
+    """Links of this user and of root are followed; links of other users only to their own files."""
     path = os.path.join(folder, name)
     link, found = os.lstat(path), os.stat(path)
     if stat.S_ISLNK(link.st_mode) and link.st_uid not in (0, os.geteuid(), found.st_uid):
-        message = (f"{path} is a link that user {link.st_uid} has made, to what is not his own; who made it might not be allowed to read "
-                   "that: put the file itself there, or make the link yourself")
+        message = (f"{path} is a link that user {link.st_uid} has made, to a file of another user that they might not be allowed to "
+                   "read: put the file itself there, or make the link yourself")
         raise errors.make(StatusCode.PERMISSION_DENIED, message, "FOREIGN_LINK")
     return _File(path, found)
 
@@ -142,7 +142,7 @@ def _metadata(find):
 
 class _Stored:
     """Arrays of the host, found by its manifest and the header of the segment that was asked for last: shards have samples in the
-    order in which they were appended. Read as files, as whoever imports may."""
+    order in which they were appended. Read as files, with this user's rights."""
 
     def __init__(self, store, host):
         self._folder, self._name, self._segment = os.path.join(store, f"host_{host:03}"), f"host_{host:03}", (None, None, {}, 0)
@@ -317,7 +317,7 @@ def _import(client, args):
 # --- export ---
 
 def _add_segment(manifest, segment):
-    """As samples() needs it, and what was said about its samples. Whose manifest it is may have written anything."""
+    """As samples() needs it, and what was said about its samples. The manifest is untrusted."""
     before = len(manifest)
     activation_samples.add_segment(manifest, segment)
     if len(manifest) == before:
@@ -330,7 +330,7 @@ def _add_segment(manifest, segment):
 
 
 class _HostFolder:
-    """DIR/host_NNN, made by this: what is in it can be taken back. Written by descriptors, whatever has its name by then."""
+    """DIR/host_NNN, made by this: its content can be taken back. Written by descriptors, even if its name leads elsewhere by then."""
 
     def __init__(self, out_fd, out, host):
         self.name, self.files, self._out_fd = f"host_{host:03}", [], out_fd
@@ -485,7 +485,7 @@ def main(words: list[str]) -> int:
     try:
         if args.timeout is not None:
             signal.signal(signal.SIGALRM, _is_late)
-            signal.setitimer(signal.ITIMER_REAL, max(args.timeout, 1e-6), 0.1)  # again, where nobody could be told
+            signal.setitimer(signal.ITIMER_REAL, max(args.timeout, 1e-6), 0.1)  # again, where the exception could not be raised
         result, text = (_import if args.command == "import" else _export)(connect(args.socket), args)
     except KeyboardInterrupt:
         return _INTERRUPTED

@@ -54,7 +54,7 @@ def _default_sockets():
 
 
 def _is_trusted(own):
-    """Whether the socket of this user's own daemon lies where nobody else could have made it."""
+    """Whether the socket of this user's own daemon lies where no other user could have made it."""
     folder = os.path.dirname(own)
     return folder.startswith("/") and _is_of(folder, os.geteuid(), 0)
 
@@ -82,7 +82,7 @@ def _named_folder():
 
 
 def _is_of(folder, *users):
-    """Anybody can make a folder in /tmp, and a daemon in it."""
+    """Every user can make a folder in /tmp, and run a daemon in it."""
     try:
         about = os.lstat(folder)
     except (OSError, ValueError):

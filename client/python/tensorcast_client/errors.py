@@ -66,7 +66,7 @@ class ArtifactNotFoundError(TensorcastError, FileNotFoundError):
 
 
 class AccessDeniedError(TensorcastError, PermissionError):
-    """Outside the trusted roots, somebody else's token, or a socket that this user may not open."""
+    """Outside the trusted roots, another user's token, or a socket that this user cannot open."""
 
     def __init__(self, *args, **kw):
         super().__init__(*args, **kw)

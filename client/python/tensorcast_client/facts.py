@@ -44,7 +44,7 @@ class Facts:
 
     @property
     def names(self):
-        """Of all tensors. Where some lie in files that are not there this is NOT_FOUND, so that nobody takes the others for all; see
+        """Of all tensors. NOT_FOUND if some lie in files that are not there, so that the rest is not taken for all; see
         `present`."""
         if self._absent_files:
             raise errors.file_missing(self._absent_files[0])

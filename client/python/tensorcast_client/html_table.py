@@ -11,7 +11,7 @@ _MOST_ROWS = 60
 
 
 def of(mapping, rows):
-    """rows(): (name, dtype, shape, bytes) of each tensor that a mapping, or a view, has. Its repr() is what stands above."""
+    """rows(): (name, dtype, shape, bytes) of each tensor that a mapping, or a view, has. Its repr() stands above the table."""
     try:
         head = list(itertools.islice(rows(), _MOST_ROWS + 1))
         more = len(mapping.tensor_names if hasattr(mapping, "tensor_names") else mapping) - _MOST_ROWS

@@ -45,7 +45,7 @@ class CollectiveLoadGroup:
 @dataclass(frozen=True)
 class Options:
     """executor: auto, generic_byte_range, tensor_batched_local or owner_file_collective, as reports name them (or generic,
-    local, collective). collective: auto, required or disabled. group: who loads together.
+    local, collective). collective: auto, required or disabled. group: the ranks that load together.
     source_locality: auto, host_local or shared_source. source_sharing_domain: a name that hosts sharing one source agree
     on. deadline: seconds from the call, None for no limit. allow_missing_shards: of PyTorch's DCP shards, a rank that saved
     nothing has no file; see Client.artifact(). memory: copied, mapped (the files' own pages, or an error where their bytes

@@ -1,5 +1,5 @@
-"""This user's own daemon (`tensorcastd --user`), started where none answers. It stays for whoever comes next: what waits to be
-uploaded is sent after the process that appended it has ended."""
+"""This user's own daemon (`tensorcastd --user`), started where none answers. It stays for later processes: queued uploads
+are sent after the process that appended them has ended."""
 from __future__ import annotations
 
 import os

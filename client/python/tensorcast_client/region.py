@@ -115,7 +115,7 @@ def _exchange(path, peer, offer, clock):
         token = b""
     if len(token) != _TOKEN_BYTES:
         raise errors.make(StatusCode.UNAVAILABLE, "the daemon does not take memory: it is shutting down, older than this client, or "
-                          "this user has all the leases or descriptors that he may have (handoff_refused in its log says)",
+                          "this user has all the leases or descriptors that they may have (handoff_refused in its log says)",
                           "OFFER_REFUSED")
     return token
 

@@ -1,4 +1,4 @@
-/* Which file systems a path leads to, without asking any of them, since one may not answer: the kernel's mount table, and the
+/* Which file systems a path leads to, without asking any of them, since one may hang: the kernel's mount table, and the
  * path as text. Links are not followed. A set of file systems is the OR of loop_lane_of() their devices (stat.st_dev). Any
  * thread. */
 #ifndef SOURCE_MOUNTS_H

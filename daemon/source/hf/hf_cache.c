@@ -22,7 +22,7 @@ static char *folder_of(const struct source_hf *hf, const char *cache_dir)
                  : memory_print("%s/models--%s", cache_dir, hf->repository);
 }
 
-/* Whether its mount may be asked: this thread works for a store, and the mount's server may not answer. */
+/* Whether its mount may be asked: this thread works for a store, and the mount's server may hang. */
 static bool may_look(const char *path)
 {
     struct error error;

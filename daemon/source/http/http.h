@@ -112,7 +112,7 @@ enum error_code http_error_code(int status, enum http_verdict verdict);
  * PERMISSION_DENIED, 404 and 410 NOT_FOUND, 412 and 416 FAILED_PRECONDITION, other answers UNAVAILABLE or INTERNAL. */
 enum http_verdict http_judge(const struct http_reply *reply, struct error *error);
 
-/* Whether the answer is a page for people, as applications and portals send whatever was asked for. */
+/* Whether the answer is a page for people, as applications and portals send for any request. */
 bool http_reply_is_page(const struct http_reply *reply);
 
 /* --- the two calls --- */

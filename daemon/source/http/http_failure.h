@@ -13,8 +13,8 @@ struct http_failure {
     bool is_final;
     bool is_protocol;   /* the peer does not speak HTTP: worth one more try */
     bool is_refused;    /* before the server took the request: at connect, or dropped right after */
-    bool is_unresolved; /* nobody knows the name, which is mostly wrong or of another network */
-    bool is_stale;      /* a kept connection that the server had closed meanwhile: nobody's failure */
+    bool is_unresolved; /* DNS does not know the name: mostly wrong, or of another network */
+    bool is_stale;      /* a kept connection that the server had closed meanwhile: no failure */
 };
 
 struct http_failure http_failure_of(const struct http_exchange *exchange, const struct http_wire *wire, struct error *error);
