@@ -58,8 +58,8 @@ void config_print_markdown(FILE *out)
     for (size_t i = 0; i < schema_n_keys; i++) {
         const struct config_key *key = &schema_keys[i];
         if (begins_section(i))
-            fprintf(out, "\n## `%.*s`\n\n|key|default|takes|reload|what it does|\n|---|---|---|---|---|\n",
-                    section_chars(key), key->path);
+            fprintf(out, "\n## `%.*s`\n\n|key|default|takes|reload|effect|\n|---|---|---|---|---|\n", section_chars(key),
+                    key->path);
         fprintf(out, "|`%s`|`", schema_last_name(key));
         config_value_print_default(key, out);
         fprintf(out, "`|%s|%s|%s|\n", config_value_expected(key, expected), key->reloadable ? "yes" : "", key->help);

@@ -61,8 +61,8 @@ static const struct config_key keys_before_stores[] = {
 
     {"memory.host_budget", CONFIG_SIZE_OR_AUTO, FIELD(memory.host_budget_bytes), .fallback = "auto", .min = KIB(4),
      .max = LARGEST_SIZE, .reloadable = true,
-     .help = "Memory for replicas and loads in flight. auto: half of what the host or a memory cgroup above the daemon (v1 or v2) "
-             "has. A load that cannot fit is refused before it reads a byte."},
+     .help = "Memory for replicas and loads in flight. auto: half of the host or of a memory cgroup above the daemon (v1 or v2). "
+             "A load that cannot fit is refused before it reads a byte."},
     {"memory.staging_budget", CONFIG_SIZE, FIELD(memory.staging_budget_bytes), .fallback = "64MiB", .min = KIB(64),
      .max = LARGEST_SIZE,
      .help = "Temporary memory of all loads together, for reads that cannot land in place."},
