@@ -30,6 +30,7 @@ static ssize_t read_from(int fd, char *bytes, size_t count, const uint64_t *offs
             break;
         if (n < 0 && !file_io_is_interrupted(&n_interruptions))
             return -1;
+        n_interruptions = n > 0 ? 0 : n_interruptions;
         done += n > 0 ? (size_t)n : 0;
     }
     return (ssize_t)done;
@@ -45,6 +46,7 @@ static int write_to(int fd, const char *bytes, size_t count, const uint64_t *off
             errno = EIO;
         if (n == 0 || (n < 0 && !file_io_is_interrupted(&n_interruptions)))
             return -1;
+        n_interruptions = n > 0 ? 0 : n_interruptions;
         done += n > 0 ? (size_t)n : 0;
     }
     return 0;

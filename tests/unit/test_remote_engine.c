@@ -403,7 +403,8 @@ static void memory_stays_at_destination_staging_and_a_little(void **state)
         scene_wait(&scene);
         assert_false(load->has_failed);
         uint64_t grown_kib = status_kib("VmHWM") - before_kib;
-        assert_in_range(grown_kib, 8 * staging_bytes / KIB, (9 * staging_bytes + 64 * MIB) / KIB);
+        assert_in_range(grown_kib, (8 * staging_bytes - MIB) / KIB, /* the kernel counts pages in batches */
+                        (9 * staging_bytes + 64 * MIB) / KIB);
         load_destroy(load);
         device_destroy(&device->base);
         scene_fini(&scene);

@@ -36,13 +36,21 @@ def counting(*shape, dtype=torch.float32):
     return elements.reshape(shape).to(dtype)
 
 
+class Pieces(dict):
+    """{name: tensor} over one memory, which spans over neighbours see."""
+
+    def span(self, name, skip, count):
+        first = self[name]
+        return first.as_strided((count,), (1,), first.storage_offset() + skip)
+
+
 def loaded_as_pieces(plan, checkpoint):
     """What the daemon would answer: the boxes of a request, one behind the other in one memory."""
     loaded = []
     for request in plan.requests:
         cut = {name: checkpoint[name][tuple(map(slice, box.start, box.stop))] for name, box in request.items()}
         memory = torch.empty(sum(-(-tensor.nbytes // 64) * 64 for tensor in cut.values()) + 64, dtype=torch.uint8)
-        at, pieces = -memory.data_ptr() % 64, {}
+        at, pieces = -memory.data_ptr() % 64, Pieces()
         for name, tensor in cut.items():
             piece = memory[at:at + tensor.nbytes].view(tensor.dtype).view(tensor.shape)
             pieces[name] = piece.copy_(tensor)

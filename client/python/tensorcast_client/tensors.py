@@ -68,7 +68,7 @@ class Tensors(Mapping[str, T]):
             self._maker, self._made = None, {}
 
     def __dir__(self) -> Iterable[str]:
-        return sorted(set(super().__dir__()) - {"alone"})
+        return sorted(set(super().__dir__()) - {"alone", "span"})
 
     def __enter__(self) -> Tensors[T]:
         return self
@@ -99,6 +99,12 @@ class Tensors(Mapping[str, T]):
         with self._lock:
             self._check_open()
             return self._maker.one(self._positions()[name])
+
+    def span(self, name, skip, count):
+        """`count` elements of the memory, from `skip` elements behind the beginning of a torch tensor: neighbours as one. For packages."""
+        with self._lock:
+            self._check_open()
+            return self._maker.span(self._positions()[name], skip, count)
 
     def _make_all(self):
         """Makes what is missing and puts everything into view order."""

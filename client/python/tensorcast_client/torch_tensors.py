@@ -27,6 +27,11 @@ class TorchTensors:
             return self._strided(index, number, offset)
         return self._packed(number, offset, size, layout.shapes[index])
 
+    def span(self, index, skip, count):
+        """As Tensors.span(). ValueError when it leaves the memory."""
+        number = self._layout.dtypes.item(index)
+        return self._elements(of_torch(number), self._layout.offsets.item(index) + skip * WIDTHS[number], count, WIDTHS[number])
+
     def all(self, which=None):
         """Every tensor in view order, or those of some indexes, which ascend."""
         layout = self._layout

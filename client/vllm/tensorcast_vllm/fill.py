@@ -83,18 +83,19 @@ def _as_it_is(plan, loaded, steps, tensor):
     bytes_now = tensor.numel() * tensor.element_size()
     if not tensor.is_contiguous() or tensor.storage_offset() or tensor.untyped_storage().nbytes() != bytes_now:
         return None
-    begin, end, storage = None, 0, None
-    for step in sorted(steps, key=lambda step: step.region.offset):
+    first, end = None, 0  # (request, address) of where the parameter would begin
+    steps = sorted(steps, key=lambda step: step.region.offset)
+    for step in steps:
         if not isinstance(step.source.base, str) or not tensor.dtype == step.dtype == step.source.dtype:
             return None
-        source = _source(plan, loaded, step.source)
-        at = source.storage_offset() - step.region.offset
-        begin, storage = (at, source.untyped_storage()) if begin is None else (begin, storage)
-        same = (at == begin and source.device == tensor.device
-                and source.untyped_storage().data_ptr() == storage.data_ptr())
+        source, request = _source(plan, loaded, step.source), plan.piece(step.source).request
+        at = request, source.data_ptr() - step.region.offset * tensor.element_size()
+        first = first or at
+        same = at == first and source.device == tensor.device
         if not same or step.region.offset != end or not step.region.contiguous or not plan.within(step.source).contiguous:
             return None
         end += step.region.elements
-    if end != tensor.numel() or (storage.data_ptr() + begin * tensor.element_size()) % _ALIGN_BYTES:
+    if not first or end != tensor.numel() or first[1] % _ALIGN_BYTES:
         return None
-    return torch.empty(0, dtype=tensor.dtype).set_(storage, begin, tuple(tensor.shape), tuple(tensor.stride()))
+    leaf = steps[0].source
+    return loaded[first[0]].span(plan.piece(leaf).name, plan.within(leaf).offset, end).view(tensor.shape)

@@ -156,7 +156,8 @@ class TensorcastLoader(BaseModelLoader):
         place = _place()
         kind = file_system_of(origin.folder) if origin.folder else origin.artifact.partition(":")[0]
         hinted, why = hint(self._options, place, kind)
-        logger.debug("tensorcast rank %d of %d: %s, %s collective hint (%s)", place.rank, place.size, shown(origin.artifact),
+        say = logger.info if hinted else logger.debug
+        say("tensorcast rank %d of %d: %s, %s collective hint (%s)", place.rank, place.size, shown(origin.artifact),
                     "a" if hinted else "no", why)
         if hinted:  # workers that something else than vLLM has started do not agree on the engine's name
             place = place._replace(engine=get_tp_group().broadcast_object(place.engine))
