@@ -205,10 +205,10 @@ def test_a_file_that_comes_later_is_read_at_the_next_reload(own):
     assert f'to="[{own.home}/models, {own.home}/more]"' in own.log.read_text()
     file.write_text("memory: {host_bugdet: 72MiB}\n")
     process.send_signal(signal.SIGHUP)
-    assert soon(lambda: f"{file}:1:10" in own.log.read_text())
+    assert soon(lambda: f"{file.name}:1:10" in own.log.read_text()), own.log.read_text()
     file.unlink()
     process.send_signal(signal.SIGHUP)
-    assert soon(lambda: "config_changed key=memory.host_budget from=72MiB to=auto" in own.log.read_text())
+    assert soon(lambda: "config_changed key=memory.host_budget from=72MiB to=auto" in own.log.read_text()), own.log.read_text()
 
 
 def test_roots_of_the_command_line_are_trusted_beside_the_others(own, tmp_path):
