@@ -4,6 +4,8 @@ SAN     ?=
 NOTE_THREADS = $(if $(SAN),,yes)
 CC      := gcc
 PREFIX  ?= /usr/local
+# below PREFIX
+LIBDIR  ?= lib
 DESTDIR ?=
 VERSION := $(shell cat VERSION)
 # empty for compilers other than the one CI uses
@@ -18,7 +20,8 @@ override CFLAGS += -fsanitize=$(SAN) -fno-sanitize-recover=undefined
 override LDFLAGS += -fsanitize=$(SAN)
 endif
 CLIENT_LIBS := -lyaml -lnghttp2 -lprotobuf-c -lcrypto -lpthread
-LIBS    := -luv -lnghttp2 -lprotobuf-c -lyaml -lcurl -lexpat -lssl -lcrypto -lpthread -lm
+CLI_LIBS := -lzstd
+LIBS    := -luv -lnghttp2 -lmicrohttpd -lgnutls -lprotobuf-c -lyaml -lcurl -lexpat -lssl -lcrypto -lpthread -lm
 
 PROTOS  := $(wildcard proto/tensorcast/daemon/v1/*.proto proto/grpc_health/v1/*.proto proto/grpc_reflection/*/*.proto proto/google/rpc/*.proto)
 PROTOBUF_C := $(shell pkg-config --variable=includedir libprotobuf-c)
@@ -29,11 +32,12 @@ obj = $(patsubst %.c,$(B)/obj/%.o,$(1))
 comma := ,
 .DEFAULT_GOAL := all
 include daemon/plugins/cuda/cuda.mk
+include daemon/plugins/etcd/etcd.mk
 
-ENGINE_C := $(wildcard daemon/base/*.c daemon/observe/*.c daemon/source/*.c daemon/source/*/*.c daemon/stores/*.c daemon/device/*.c daemon/transport/*.c \
+ENGINE_C := $(wildcard daemon/base/*.c daemon/observe/*.c daemon/source/*.c daemon/source/*/*.c daemon/blocks/*.c daemon/device/*.c \
               daemon/normalize/*.c daemon/convert/*.c daemon/resolve/*.c daemon/recipe/*.c daemon/variant/*.c daemon/plan/*.c daemon/execute/*.c daemon/integrity/*.c \
-              daemon/calibration/*.c daemon/export/*.c daemon/activations/*.c daemon/sink/*.c daemon/upload/*.c config/*.c)
-DAEMON_C := $(filter-out daemon/main.c,$(wildcard daemon/replica/*.c daemon/rpc/*.c daemon/load/*.c daemon/api/*.c daemon/*.c))
+              daemon/export/*.c daemon/activations/*.c daemon/sink/*.c daemon/upload/*.c daemon/hosts/*.c config/*.c)
+DAEMON_C := $(filter-out daemon/main.c,$(wildcard daemon/replica/*.c daemon/rpc/*.c daemon/load/*.c daemon/api/*.c daemon/message/*.c daemon/operators/*.c daemon/tracing/*.c daemon/*.c))
 CLIENT_C := $(wildcard client/*.c)
 CLI_C    := $(filter-out client/cli/main.c,$(wildcard client/cli/*.c))
 UNIT_C   := $(filter-out $(LEFT_OUT:%=tests/%.c) $(if $(CUDA_FOUND),,$(CUDA_UNIT_C)) $(if $(NCCL_INCLUDE),,$(NCCL_UNIT_C)),\
@@ -45,8 +49,8 @@ HEADERS  := $(filter-out daemon/plugins/%,$(wildcard daemon/*.h daemon/*/*.h dae
 
 GEN_O    := $(patsubst $(B)/gen/%.c,$(B)/obj/gen/%.o,$(GEN_C))
 # what the library takes of the daemon: nothing with a loop, so no libuv
-CLIENT_BASE_O := $(call obj,$(filter-out daemon/base/helpers.c daemon/base/loop.c daemon/base/unix_listener.c,$(wildcard daemon/base/*.c)) \
-                   $(wildcard daemon/recipe/*.c))
+CLIENT_BASE_O := $(call obj,$(filter-out daemon/base/loop.c daemon/base/unix_listener.c,$(wildcard daemon/base/*.c)) \
+                   $(wildcard daemon/recipe/*.c daemon/message/*.c))
 UNITS    := $(UNIT_C:tests/%.c=$(B)/tests/%)
 REPLAYS  := $(FUZZ_C:tests/fuzz/%.c=$(B)/tests/fuzz/%)
 EXAMPLES := $(EXAMPLE_C:examples/%.c=$(B)/examples/%)
@@ -79,13 +83,17 @@ $(B)/obj/descriptor_set.o: $(B)/gen/descriptor_set.binpb
 	@mkdir -p $(@D)
 	cd $(B)/gen && ld -r -b binary -z noexecstack -o ../obj/$(@F) descriptor_set.binpb
 
+$(B)/obj/page.o: daemon/operators/page.html
+	@mkdir -p $(@D)
+	cd $(<D) && ld -r -b binary -z noexecstack -o "$(abspath $@)" $(<F)
+
 # --- objects and archives -----------------------------------------------------------------------------------------
 $(B)/obj/gen/%.o: $(B)/gen/%.c $(GEN_H)
 	@mkdir -p $(@D)
 	$(CC) $(filter-out -Werror -Wshadow -Wstrict-prototypes -Wcast-qual,$(CFLAGS)) -MMD -MP -c -o $@ $<
 
-# tests hand constant texts to interfaces that have no const; TEST_CFLAGS: what a build needs less of in them than in what they test
-$(B)/obj/tests/%.o: override CFLAGS += -Wno-cast-qual $(TEST_CFLAGS)
+# tests hand constant texts to interfaces that have no const, and need no state of cmocka's; TEST_CFLAGS: what a build needs less of in them than in what they test
+$(B)/obj/tests/%.o: override CFLAGS += -Wno-cast-qual -Wno-unused-parameter $(TEST_CFLAGS)
 # -MMD leaves out what comes by -isystem, so a changed .proto makes everything again
 $(B)/obj/%.o: %.c $(GEN_H)
 	@mkdir -p $(@D)
@@ -100,7 +108,7 @@ endif
 $(call obj,$(CLIENT_C)): override CFLAGS += -fvisibility=hidden
 
 $(B)/libengine.a: $(call obj,$(ENGINE_C))
-$(B)/libdaemon.a: $(call obj,$(DAEMON_C)) $(GEN_O) $(B)/obj/descriptor_set.o
+$(B)/libdaemon.a: $(call obj,$(DAEMON_C)) $(GEN_O) $(B)/obj/descriptor_set.o $(B)/obj/page.o
 $(B)/libcli.a: $(call obj,$(CLI_C))
 $(B)/libsupport.a: $(call obj,$(SUPPORT_C))
 $(B)/libtensorcast.a: $(call obj,$(CLIENT_C)) $(GEN_O) $(CLIENT_BASE_O)
@@ -113,12 +121,22 @@ $(B)/libtensorcast.so: $(call obj,$(CLIENT_C)) $(GEN_O) $(CLIENT_BASE_O) client/
 	  -o $@ $(filter %.o,$^) $(CLIENT_LIBS)
 	ln -sf $(@F) $@.0
 
-$(B)/tensorcastd: $(call obj,daemon/main.c) $(B)/libdaemon.a $(B)/libengine.a
+# Programs of a wheel run with an older glibc than this machine's. Of what they link only expat would not: it salts its tables by
+# arc4random_buf(), which came with glibc 2.36; getentropy() does the same.
+$(B)/wheel/libexpat.a:
+	@mkdir -p $(@D)
+	objcopy --redefine-sym arc4random_buf=getentropy "$$($(CC) -print-file-name=libexpat.a)" $@
+$(B)/wheel/bin/%: override LIBS := $(LIBS:-lexpat=$(B)/wheel/libexpat.a)
+$(B)/wheel/bin/tensorcastd $(B)/wheel/bin/tensorcast: | $(B)/wheel/libexpat.a
+
+$(B)/tensorcastd $(B)/wheel/bin/tensorcastd: $(call obj,daemon/main.c) $(B)/libdaemon.a $(B)/libengine.a
+	@mkdir -p $(@D)
 	$(CC) $(LDFLAGS) -o $@ $^ $(LIBS) -ldl
 
 # of the daemon only what --standalone needs: its loads without sockets, and its reports
-$(B)/tensorcast: $(call obj,client/cli/main.c) $(B)/libcli.a $(B)/libtensorcast.a $(B)/libdaemon.a $(B)/libengine.a
-	$(CC) $(LDFLAGS) -o $@ $^ $(LIBS) $(CLIENT_LIBS) -ldl
+$(B)/tensorcast $(B)/wheel/bin/tensorcast: $(call obj,client/cli/main.c) $(B)/libcli.a $(B)/libtensorcast.a $(B)/libdaemon.a $(B)/libengine.a
+	@mkdir -p $(@D)
+	$(CC) $(LDFLAGS) -o $@ $^ $(LIBS) $(CLIENT_LIBS) $(CLI_LIBS) -ldl
 
 $(B)/examples/%: $(B)/obj/examples/%.o $(B)/libtensorcast.so
 	@mkdir -p $(@D)
@@ -133,16 +151,16 @@ TEST_LD := -Wl,--as-needed -Wl,--build-id=none \
 TEST_LIBS = $(wildcard $(B)/nothing) $(B)/libsupport.a $(B)/libcli.a $(B)/libtensorcast.a $(B)/libdaemon.a $(B)/libengine.a
 $(UNITS): $(B)/tests/%: $(B)/obj/tests/%.o $(TEST_LIBS)
 	@mkdir -p $(@D)
-	$(CC) $(LDFLAGS) $(TEST_LD) -o $@ $< -Wl,--start-group $(TEST_LIBS) -Wl,--end-group $(TEST_EXTRA) $(LIBS) $(CLIENT_LIBS) -lgrpc -lgpr -lcmocka -ldl
+	$(CC) $(LDFLAGS) $(TEST_LD) -o $@ $< -Wl,--start-group $(TEST_LIBS) -Wl,--end-group $(TEST_EXTRA) $(LIBS) $(CLIENT_LIBS) $(CLI_LIBS) -lgrpc -lgpr -lcmocka -ldl
 
 $(REPLAYS): $(B)/tests/fuzz/%: $(B)/obj/tests/fuzz/%.o $(B)/obj/tests/fuzz/replay.o $(TEST_LIBS)
 	@mkdir -p $(@D)
 	$(CC) $(LDFLAGS) $(TEST_LD) -o $@ $(B)/obj/tests/fuzz/$*.o $(B)/obj/tests/fuzz/replay.o \
-	  -Wl,--start-group $(TEST_LIBS) -Wl,--end-group $(LIBS) $(CLIENT_LIBS) -ldl
+	  -Wl,--start-group $(TEST_LIBS) -Wl,--end-group $(LIBS) $(CLIENT_LIBS) $(CLI_LIBS) -ldl
 
-$(B)/tests/mapping_tool $(B)/tests/cast_tool $(B)/tests/variant_tool: $(B)/tests/%: $(B)/obj/tests/property/%.o $(TEST_LIBS)
+$(B)/tests/cast_tool $(B)/tests/variant_tool: $(B)/tests/%: $(B)/obj/tests/property/%.o $(TEST_LIBS)
 	@mkdir -p $(@D)
-	$(CC) $(LDFLAGS) $(TEST_LD) -o $@ $< -Wl,--start-group $(TEST_LIBS) -Wl,--end-group $(LIBS) $(CLIENT_LIBS) -ldl
+	$(CC) $(LDFLAGS) $(TEST_LD) -o $@ $< -Wl,--start-group $(TEST_LIBS) -Wl,--end-group $(LIBS) $(CLIENT_LIBS) $(CLI_LIBS) -ldl
 
 # by which run_units.sh finds the programs that have no thread, see tsan
 $(B)/tests/note_threads.so: tests/note_threads.c
@@ -172,7 +190,7 @@ tsan-all:
 
 # Optimized like a release, so that these programs are what check runs, with counters. Inlined early, functions would lose lines.
 # Tests are not counted.
-coverage-flags = CFLAGS="-O2 -g1 -fprofile-arcs -ftest-coverage -fprofile-update=atomic -fno-early-inlining" LDFLAGS=--coverage \
+coverage-flags = CFLAGS="-O2 -g1 -DCOVERAGE_FOLDER='\"$(abspath $(B)/coverage)\"' -fprofile-arcs -ftest-coverage -fprofile-update=atomic -fno-early-inlining" LDFLAGS=--coverage \
   TEST_CFLAGS="-O1 -fno-profile-arcs -fno-test-coverage"
 coverage-build = $(MAKE) B=$(B)/coverage $(coverage-flags)
 coverage-units: ## check with counters, and which lines and branches it reached, by folder
@@ -198,11 +216,11 @@ long: ## fuzzing, chaos and random layouts with variants for hours
 fuzz: ## libFuzzer builds
 	bash tests/fuzz/build.sh $(B)/fuzz
 
-$(B)/tests/bench/engine_bench $(B)/tests/bench/http_bench $(B)/tests/bench/convert_bench: $(B)/tests/bench/%: $(B)/obj/tests/bench/%.o $(B)/libengine.a
+$(B)/tests/bench/convert_bench: $(B)/obj/tests/bench/convert_bench.o $(B)/libengine.a
 	@mkdir -p $(@D)
 	$(CC) $(LDFLAGS) -o $@ $^ $(LIBS) -ldl
 
-$(B)/tests/bench/remote_bench: $(B)/obj/tests/bench/remote_bench.o $(B)/libsupport.a $(B)/libengine.a
+$(B)/tests/bench/hosts_model $(B)/tests/bench/operators_cost: $(B)/tests/bench/%: $(B)/obj/tests/bench/%.o $(B)/libsupport.a $(B)/libdaemon.a $(B)/libengine.a
 	@mkdir -p $(@D)
 	$(CC) $(LDFLAGS) -o $@ $^ $(LIBS) -ldl
 
@@ -246,15 +264,21 @@ docs: $(B)/tests/golden/test_config_docs $(B)/tests/golden/test_plan_docs
 	@python3 tests/reference.py --write
 
 install: all ## into PREFIX (DESTDIR)
-	DESTDIR='$(DESTDIR)' PREFIX='$(PREFIX)' VERSION='$(VERSION)' bash config/install.sh $(B)
+	DESTDIR='$(DESTDIR)' PREFIX='$(PREFIX)' LIBDIR='$(LIBDIR)' VERSION='$(VERSION)' bash config/install.sh $(B)
 
 uninstall: ## takes that away again
-	DESTDIR='$(DESTDIR)' PREFIX='$(PREFIX)' VERSION='$(VERSION)' bash config/install.sh $(B) remove
+	DESTDIR='$(DESTDIR)' PREFIX='$(PREFIX)' LIBDIR='$(LIBDIR)' VERSION='$(VERSION)' bash config/install.sh $(B) remove
+
+deb: ## Debian packages, into build/deb
+	bash setup/deb.sh $(B)
+
+wheel: $(B)/wheel/bin/tensorcastd $(B)/wheel/bin/tensorcast plugins ## a Python wheel with daemon and command, into build/wheel
+	bash setup/wheel.sh $(B)
 
 clean: ## removes build/
 	rm -rf $(B)
 
 .PHONY: all help check t asan tsan asan-all tsan-all coverage coverage-all coverage-fuzz replays coverage-units long fuzz bench gpu stores layers limits house lint headers \
-  format version docs install uninstall clean plugins
+  format version docs install uninstall deb wheel clean plugins
 .SECONDARY:
 -include $(shell find $(B)/obj -name '*.d' 2>/dev/null)

@@ -70,6 +70,23 @@ static int check_columns(struct tc_artifact *artifact, struct error *error)
                 response->artifact);
 }
 
+struct tc_artifact *client_artifact(struct arena *arena, const resolve_response *response, struct error *error)
+{
+    struct tc_artifact *artifact = memory_alloc(sizeof *artifact);
+    artifact->arena = *arena;
+    artifact->response = response;
+    arena_init(arena, 0);
+    if (check_columns(artifact, error) == 0)
+        return artifact;
+    tc_artifact_release(artifact);
+    return NULL;
+}
+
+const resolve_response *client_artifact_response(const struct tc_artifact *artifact)
+{
+    return artifact->response;
+}
+
 struct tc_artifact *tc_resolve(struct tc_client *client, const char *reference, int flags, uint64_t timeout_ms,
                                struct tc_error *error)
 {
@@ -81,27 +98,30 @@ struct tc_artifact *tc_resolve_with(struct tc_client *client, const char *refere
                                     const struct tc_options *options, struct tc_error *error)
 {
     struct error cause;
-    struct tc_artifact *artifact = memory_alloc(sizeof *artifact);
+    struct tc_artifact *artifact = NULL;
+    struct arena arena;
     Tensorcast__Daemon__V1__ResolveRequest request = TENSORCAST__DAEMON__V1__RESOLVE_REQUEST__INIT;
     const struct wait wait = client_patient_wait(client, options);
     const struct tc_variant *variant = options ? options->variant : NULL;
-    arena_init(&artifact->arena, 0);
-    request.artifact = client_reference(reference, &artifact->arena, &cause);
+    arena_init(&arena, 0);
+    request.artifact = client_reference(reference, &arena, &cause);
     request.fresh = flags & TC_RESOLVE_FRESH;
     request.include_indexes = (flags & TC_RESOLVE_INDEXES) != 0;
     request.allow_missing_shards = (flags & TC_RESOLVE_ALLOW_MISSING_SHARDS) != 0;
     request.allow_absent_files = (flags & TC_RESOLVE_ALLOW_ABSENT_FILES) != 0;
     if (variant)
         request.variant = request_variant(variant);
-    if (request.artifact)
-        artifact->response = (const resolve_response *)rpc_client_get(client->rpc, "Resolve", &request.base,
-                                                                      &tensorcast__daemon__v1__resolve_response__descriptor,
-                                                                      &wait, &artifact->arena, &cause);
-    if (artifact->response && check_columns(artifact, &cause) == 0)
+    const resolve_response *response =
+        request.artifact ? rpc_client_get(client->rpc, "Resolve", &request.base,
+                                          &tensorcast__daemon__v1__resolve_response__descriptor, &wait, &arena, &cause)
+                         : NULL;
+    if (response)
+        artifact = client_artifact(&arena, response, &cause);
+    arena_fini(&arena);
+    if (artifact)
         return artifact;
     variant_locate(variant, &cause);
     client_fail(error, &cause);
-    tc_artifact_release(artifact);
     return NULL;
 }
 

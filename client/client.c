@@ -54,17 +54,6 @@ struct wait client_wait(const struct tc_options *options)
     return wait_begin(options ? options->timeout_ms : 0, options ? options->cancel : NULL);
 }
 
-/* The longest of this connection's calls of that name: of several threads, somebody's. */
-static const Tensorcast__Daemon__V1__RequestStatus *find_request(const Tensorcast__Daemon__V1__StatusResponse *status,
-                                                                 const char *method)
-{
-    const Tensorcast__Daemon__V1__RequestStatus *found = NULL;
-    for (size_t i = 0; status && i < status->n_requests; i++)
-        if (strcmp(status->requests[i]->method, method) == 0)
-            found = status->requests[i];
-    return found;
-}
-
 /* What a daemon that is well answers at once; NULL: it does not. */
 static const Tensorcast__Daemon__V1__StatusResponse *ask_status(struct tc_client *client, const struct tc_cancel *cancel,
                                                                 struct arena *arena)
@@ -73,8 +62,8 @@ static const Tensorcast__Daemon__V1__StatusResponse *ask_status(struct tc_client
     const struct wait wait = wait_begin(STATUS_WAIT_MS, cancel);
     struct error ignored;
     request.own_requests_only = true;
-    return (const void *)rpc_client_get(client->rpc, "Status", &request.base,
-                                        &tensorcast__daemon__v1__status_response__descriptor, &wait, arena, &ignored);
+    return rpc_client_get(client->rpc, "Status", &request.base, &tensorcast__daemon__v1__status_response__descriptor, &wait,
+                          arena, &ignored);
 }
 
 static int tell_wait(const struct wait *wait, const char *method, char told[WAIT_TOLD_CHARS])
@@ -82,7 +71,11 @@ static int tell_wait(const struct wait *wait, const char *method, char told[WAIT
     struct arena arena;
     arena_init(&arena, 0);
     const Tensorcast__Daemon__V1__StatusResponse *status = ask_status(wait->client, wait->cancel, &arena);
-    const Tensorcast__Daemon__V1__RequestStatus *row = find_request(status, method);
+    /* The longest of this connection's calls of that name: of several threads, one thread's. */
+    const Tensorcast__Daemon__V1__RequestStatus *row = NULL;
+    for (size_t i = 0; status && i < status->n_requests; i++)
+        if (strcmp(status->requests[i]->method, method) == 0)
+            row = status->requests[i];
     bool is_told = row && !row->waiting_for[0] && row->total_bytes;
     snprintf(told, WAIT_TOLD_CHARS, "%s%s", is_told ? "" : "waiting for ",
              is_told                      ? row->stage

@@ -32,9 +32,18 @@ const Tensorcast__Daemon__V1__LoadReport *client_load_report(const struct tc_loa
 const Tensorcast__Daemon__V1__PrewarmResponse *client_prewarm(struct tc_client *client, const char *artifact,
                                                               const struct tc_view *view, const struct tc_options *options,
                                                               int flags, struct arena *arena, struct error *error);
-/* tc_status() for a terminal of so many columns; see status_text(). */
-int client_status(struct tc_client *client, uint64_t timeout_ms, size_t columns, char **json, char **text,
-                  struct tc_error *error);
+/* Traces of that load, or of all that are kept for "", in the arena. NULL on error; of a load there is at least one. */
+const Tensorcast__Daemon__V1__BlameResponse *client_blame(struct tc_client *client, const char *load_id, uint64_t timeout_ms,
+                                                          struct arena *arena, struct error *error);
+/* In the arena; NULL on error. is_short: only `state`, and the requests of this client. */
+const Tensorcast__Daemon__V1__StatusResponse *client_status(struct tc_client *client, bool is_short, uint64_t timeout_ms,
+                                                            struct arena *arena, struct error *error);
+/* Of an answer in the arena, which they take: of the daemon, or of what this process found out itself. Artifact NULL: the answer
+ * contradicts itself. */
+struct tc_artifact *client_artifact(struct arena *arena, const Tensorcast__Daemon__V1__ResolveResponse *response,
+                                    struct error *error);
+const Tensorcast__Daemon__V1__ResolveResponse *client_artifact_response(const struct tc_artifact *artifact);
+struct tc_verification *client_verification(struct arena *arena, const Tensorcast__Daemon__V1__VerifyResponse *response);
 int client_fail(struct tc_error *to, const struct error *from); /* returns -1; `to` may be NULL */
 
 #endif

@@ -118,10 +118,8 @@ static long number_of(const char *device)
 
 static int find_device(struct cuda_memory *memory, const char *device, struct error *error)
 {
-    char shown[TEXT_NAME_CHARS];
     int count = 0;
     long wanted = number_of(device);
-    text_escape(device, strlen(device), shown);
     int code = memory->driver.init(0);
     if (code == CUDA_DRIVER_SUCCESS)
         code = memory->driver.device_count(&count);
@@ -136,16 +134,14 @@ static int find_device(struct cuda_memory *memory, const char *device, struct er
             return 0;
     }
     return fail(error, ERROR_FAILED_PRECONDITION, "NO_CUDA_DEVICE", "device %s is none of the %d GPUs this process sees",
-                shown, count);
+                text_show(device), count);
 }
 
 int cuda_memory_open(const char *device, struct cuda_memory **opened, struct error *error)
 {
-    char shown[TEXT_NAME_CHARS];
     if (number_of(device) == -2)
         return fail(error, ERROR_UNIMPLEMENTED, "DEVICE_UNSUPPORTED",
-                    "device %s is not supported; there are cpu, cuda:N and the UUIDs of GPUs",
-                    text_escape(device, strlen(device), shown));
+                    "device %s is not supported; there are cpu, cuda:N and the UUIDs of GPUs", text_show(device));
     struct cuda_memory *memory = memory_alloc(sizeof *memory);
     if (open_driver(&memory->driver, error) || find_device(memory, device, error)) {
         cuda_memory_close(memory);
@@ -320,7 +316,7 @@ int cuda_memory_read(const struct cuda_memory *memory, uint64_t offset, uint64_t
     return code == CUDA_DRIVER_SUCCESS ? 0 : fail_driver(driver, code, error, "copying from GPU memory");
 }
 
-/* The library stays open: closing a driver that others may use is nobody's business. */
+/* The library stays open: other code may use the driver. */
 void cuda_memory_close(struct cuda_memory *memory)
 {
     if (!memory)

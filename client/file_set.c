@@ -254,15 +254,9 @@ static int read_window(struct fetching *fetch, const struct window *window, char
     return 0;
 }
 
-static void start_sums(const struct set_file *file, struct file_state *state)
-{
-    for (size_t k = 0; k < CHECKSUM_PER_FILE; k++)
-        state->is_summing[k] = file->sums[k].kind != CHECKSUM_NONE && checksum_start(&state->sums[k], file->sums[k].kind);
-}
-
 static int check_sums(const struct set_file *file, struct file_state *state, struct error *error)
 {
-    char found[CHECKSUM_TEXT_CHARS], expected[CHECKSUM_TEXT_CHARS], name[TEXT_NAME_CHARS];
+    char found[CHECKSUM_TEXT_CHARS], expected[CHECKSUM_TEXT_CHARS];
     int failed = 0;
     for (size_t k = 0; k < CHECKSUM_PER_FILE; k++) {
         if (!state->is_summing[k])
@@ -272,8 +266,7 @@ static int check_sums(const struct set_file *file, struct file_state *state, str
         if (!failed && !checksum_equal(&sum, &file->sums[k]))
             failed = fail(error, ERROR_DATA_LOSS, "CHECKSUM_MISMATCH",
                           "%s: its bytes have %s, the store says %s; nothing was written under its name, fetch it again",
-                          text_escape(file->name, strlen(file->name), name), checksum_print(&sum, found),
-                          checksum_print(&file->sums[k], expected));
+                          text_show(file->name), checksum_print(&sum, found), checksum_print(&file->sums[k], expected));
     }
     return failed;
 }
@@ -309,7 +302,9 @@ static int put_window(struct fetching *fetch, const struct window *window, const
     struct file_state *state = &fetch->files[window->file];
     const struct file_sink *sink = fetch->sink;
     if (window->offset == file->had_bytes) {
-        start_sums(file, state);
+        for (size_t k = 0; k < CHECKSUM_PER_FILE; k++)
+            state->is_summing[k] =
+                file->sums[k].kind != CHECKSUM_NONE && checksum_start(&state->sums[k], file->sums[k].kind);
         if (sink->begin(sink->data, window->file, error) < 0 || sum_had(sink, window->file, file, state, error) < 0)
             return -1;
     }
@@ -336,14 +331,6 @@ static bool wait_for_turn(struct fetching *fetch, const struct window *window)
     return has_turn;
 }
 
-static void end_turn(struct fetching *fetch, const struct window *window)
-{
-    pthread_mutex_lock(&fetch->lock);
-    fetch->files[window->file].put_bytes += window->bytes;
-    pthread_cond_broadcast(&fetch->turned);
-    pthread_mutex_unlock(&fetch->lock);
-}
-
 static int fetch_window(void *data, size_t i, struct error *error)
 {
     struct fetching *fetch = data;
@@ -358,8 +345,12 @@ static int fetch_window(void *data, size_t i, struct error *error)
     }
     if (!failed)
         failed = put_window(fetch, window, tc_region_memory(region, NULL), error);
-    if (!failed)
-        end_turn(fetch, window);
+    if (!failed) {
+        pthread_mutex_lock(&fetch->lock);
+        fetch->files[window->file].put_bytes += window->bytes;
+        pthread_cond_broadcast(&fetch->turned);
+        pthread_mutex_unlock(&fetch->lock);
+    }
     give_region(fetch, region);
     return failed ? fail_fetch(fetch, error) : 0;
 }
@@ -400,15 +391,6 @@ static int make_regions(struct fetching *fetch, struct error *error)
     return 0;
 }
 
-/* Of files that were begun and not ended. */
-static void drop_sums(struct fetching *fetch)
-{
-    for (size_t f = 0; f < fetch->set->n_files; f++)
-        for (size_t k = 0; k < CHECKSUM_PER_FILE; k++)
-            if (fetch->files[f].is_summing[k])
-                checksum_finish(&fetch->files[f].sums[k]);
-}
-
 static int fetch_all(struct fetching *fetch, struct error *error)
 {
     bool is_disk = strncmp(fetch->set->artifact, "disk:", strlen("disk:")) == 0;
@@ -420,7 +402,11 @@ static int fetch_all(struct fetching *fetch, struct error *error)
         failed = -1;
         *error = fetch->has_failed ? fetch->cause : *error;
     }
-    drop_sums(fetch);
+    /* Of files that were begun and not ended. */
+    for (size_t f = 0; f < fetch->set->n_files; f++)
+        for (size_t k = 0; k < CHECKSUM_PER_FILE; k++)
+            if (fetch->files[f].is_summing[k])
+                checksum_finish(&fetch->files[f].sums[k]);
     while (fetch->n_regions)
         tc_region_destroy(fetch->regions[--fetch->n_regions]);
     free(fetch->files);

@@ -20,10 +20,9 @@ enum { MAX_ATTEMPTS = 1000 };
 
 static int fail_file(const struct folder_writer *writer, const char *name, struct error *error)
 {
-    char folder[TEXT_NAME_CHARS], file[TEXT_NAME_CHARS];
     int cause = errno;
-    return fail_errno(error, cause, "cannot write %s%s%s", text_escape(writer->folder, strlen(writer->folder), folder),
-                      name ? "/" : "", name ? text_escape(name, strlen(name), file) : "");
+    return fail_errno(error, cause, "cannot write %s%s%s", text_show(writer->folder), name ? "/" : "",
+                      name ? text_show(name) : "");
 }
 
 int folder_writer_open(struct folder_writer *writer, const char *folder, struct error *error)

@@ -5,6 +5,7 @@
 
 #include <endian.h>
 #include <errno.h>
+#include <poll.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +17,10 @@
 
 #include "base/checked.h"
 #include "base/memory.h"
-#include "unix_connect.h"
+#include "dtype_name.h"
+#include "tensorcast.h"
+#include "tensorcast/daemon/v1/store_daemon.pb-c.h"
+#include "unreachable.h"
 
 enum { ALIGN_BYTES = 2 << 20 };
 
@@ -249,4 +253,179 @@ void handoff_release(struct handoff *handoff)
     if (handoff->lease >= 0)
         close(handoff->lease);
     *handoff = (struct handoff){.lease = -1};
+}
+
+/* --- layout --- */
+
+/* Strides of one tensor, and whether shape, dtype and size agree. */
+static bool measure_tensor(const uint64_t *dims, size_t rank, uint64_t bits, uint64_t bytes, uint64_t *strides)
+{
+    uint64_t elements = 1, n_bits;
+    bool empty = false;
+    for (size_t k = rank; k-- > 0;) {
+        strides[k] = elements;
+        empty |= dims[k] == 0;
+        if (!checked_mul(elements, dims[k] ? dims[k] : 1, &elements))
+            return false;
+    }
+    return empty ? bytes == 0 : checked_mul(elements, bits, &n_bits) && bytes == n_bits / 8 + (n_bits % 8 != 0);
+}
+
+static bool has_columns(const Tensorcast__Daemon__V1__Layout *columns, size_t n_tensors)
+{
+    return columns->n_dtypes == n_tensors && columns->n_ranks == n_tensors && columns->n_offsets == n_tensors &&
+           columns->n_sizes == n_tensors;
+}
+
+/* A column without entries is NULL, to which nothing may be added, not even 0. */
+static const uint64_t *entries_at(const uint64_t *column, size_t at)
+{
+    return at ? column + at : column;
+}
+
+int layout_build(const Tensorcast__Daemon__V1__Layout *columns, size_t n_tensors, uint64_t memory_bytes, struct arena *arena,
+                 struct layout *layout, struct error *error)
+{
+    uint64_t bits, end;
+    size_t n_dims = 0;
+    bool sound = has_columns(columns, n_tensors);
+    layout->n_tensors = n_tensors;
+    layout->first_dim = arena_array(arena, n_tensors + 1, sizeof *layout->first_dim);
+    layout->strides = arena_array(arena, columns->n_dims + 1, sizeof *layout->strides);
+    for (size_t i = 0; sound && i < n_tensors; i++) {
+        size_t rank = columns->ranks[i];
+        layout->first_dim[i] = n_dims;
+        sound = rank <= TC_MAX_RANK && rank <= columns->n_dims - n_dims && dtype_name_of((int)columns->dtypes[i], &bits) &&
+                checked_add(columns->offsets[i], columns->sizes[i], &end) && end <= memory_bytes &&
+                measure_tensor(entries_at(columns->dims, n_dims), rank, bits, columns->sizes[i], layout->strides + n_dims);
+        n_dims += rank;
+    }
+    if (sound && n_dims == columns->n_dims)
+        return 0;
+    return fail(error, ERROR_INTERNAL, "BAD_ANSWER",
+                "the daemon's layout of %zu tensors does not fit the %llu bytes handed off", n_tensors,
+                (unsigned long long)memory_bytes);
+}
+
+/* Bytes from a tensor's first to behind its last, and the strides in elements. */
+static bool measure_strided(const uint64_t *dims, const uint64_t *bytes_apart, size_t rank, uint64_t element_bytes,
+                            uint64_t *strides, uint64_t *span)
+{
+    *span = element_bytes;
+    for (size_t k = 0; k < rank; k++) {
+        uint64_t reach;
+        if (bytes_apart[k] % element_bytes || !checked_mul(dims[k] - 1, bytes_apart[k], &reach) ||
+            !checked_add(*span, reach, span))
+            return false;
+        strides[k] = bytes_apart[k] / element_bytes;
+    }
+    return true;
+}
+
+int layout_build_files(const Tensorcast__Daemon__V1__Layout *columns, size_t n_tensors, const uint64_t *file_bytes,
+                       size_t n_files, struct arena *arena, struct layout *layout, struct error *error)
+{
+    uint64_t bits, end, span;
+    size_t n_dims = 0;
+    bool sound =
+        has_columns(columns, n_tensors) && columns->n_file_indexes == n_tensors && columns->n_strides == columns->n_dims;
+    layout->n_tensors = n_tensors;
+    layout->first_dim = arena_array(arena, n_tensors + 1, sizeof *layout->first_dim);
+    layout->strides = arena_array(arena, columns->n_dims + 1, sizeof *layout->strides);
+    for (size_t i = 0; sound && i < n_tensors; i++) {
+        size_t rank = columns->ranks[i];
+        uint64_t *strides = layout->strides + n_dims;
+        layout->first_dim[i] = n_dims;
+        span = columns->sizes[i];
+        sound = rank <= TC_MAX_RANK && rank <= columns->n_dims - n_dims && dtype_name_of((int)columns->dtypes[i], &bits) &&
+                measure_tensor(entries_at(columns->dims, n_dims), rank, bits, span, strides);
+        if (sound && columns->sizes[i])
+            sound = (bits % 8 || measure_strided(entries_at(columns->dims, n_dims), entries_at(columns->strides, n_dims),
+                                                 rank, bits / 8, strides, &span)) &&
+                    columns->file_indexes[i] < n_files && checked_add(columns->offsets[i], span, &end) &&
+                    end <= file_bytes[columns->file_indexes[i]];
+        n_dims += rank;
+    }
+    if (sound && n_dims == columns->n_dims)
+        return 0;
+    return fail(error, ERROR_INTERNAL, "BAD_ANSWER",
+                "the daemon's layout of %zu tensors does not fit the %zu files handed off", n_tensors, n_files);
+}
+
+/* --- region --- */
+
+enum { LONGEST_HOLD_MS = 60000 }; /* a copy that does not end takes the device out of service sooner */
+
+static int send_offer(int lease, const struct handoff_region *offer, int memory_fd, struct error *error)
+{
+    union {
+        char bytes[CMSG_SPACE(sizeof(int))];
+        struct cmsghdr aligned;
+    } control = {0};
+    struct iovec text = memory_iovec(offer, sizeof *offer);
+    struct msghdr message = {.msg_iov = &text, .msg_iovlen = 1};
+    if (memory_fd >= 0) {
+        message.msg_control = control.bytes;
+        message.msg_controllen = sizeof control;
+        struct cmsghdr *part = CMSG_FIRSTHDR(&message);
+        part->cmsg_level = SOL_SOCKET;
+        part->cmsg_type = SCM_RIGHTS;
+        part->cmsg_len = CMSG_LEN(sizeof memory_fd);
+        memcpy(CMSG_DATA(part), &memory_fd, sizeof memory_fd);
+    }
+    if (sendmsg(lease, &message, MSG_NOSIGNAL) == (ssize_t)sizeof *offer)
+        return 0;
+    if (errno == EPERM)
+        return fail(error, ERROR_FAILED_PRECONDITION, "OFFER_REFUSED",
+                    "the daemon takes no memory to be filled: it is older than this client, or serves no GPU");
+    return fail(error, ERROR_UNAVAILABLE, "OFFER_FAILED", "cannot offer memory to the daemon: %s", strerror(errno));
+}
+
+const char *region_socket(struct tc_client *client, const struct wait *wait, struct arena *arena, struct error *error)
+{
+    Tensorcast__Daemon__V1__StatusRequest request = TENSORCAST__DAEMON__V1__STATUS_REQUEST__INIT;
+    const Tensorcast__Daemon__V1__StatusResponse *status = rpc_client_get(
+        client->rpc, "Status", &request.base, &tensorcast__daemon__v1__status_response__descriptor, wait, arena, error);
+    return status ? client_handoff(client, status->handoff_socket, wait, arena, error) : NULL;
+}
+
+int region_offer(const char *socket, const struct handoff_region *offer, int memory_fd, const struct wait *wait,
+                 struct region *region, struct error *error)
+{
+    region->lease = handoff_connect(socket, wait, error);
+    if (region->lease < 0)
+        return -1;
+    int failed = send_offer(region->lease, offer, memory_fd, error) || wait_readable(wait, region->lease, error) ? -1 : 0;
+    if (!failed && recv(region->lease, region->token, sizeof region->token, 0) != (ssize_t)sizeof region->token)
+        failed =
+            fail(error, ERROR_UNAVAILABLE, "OFFER_REFUSED",
+                 "the daemon does not take memory: it is shutting down, older than this client, or this user has all the "
+                 "leases or descriptors that they may have (handoff_refused in its log says)");
+    if (failed) {
+        close(region->lease);
+        region->lease = -1;
+    }
+    return failed;
+}
+
+/* An offer that no request took ends by our own hang-up. */
+int region_end(struct region *region, struct error *error)
+{
+    struct pollfd end = {.fd = region->lease, .events = POLLIN};
+    if (region->lease < 0)
+        return 0;
+    shutdown(region->lease, SHUT_WR);
+    int ready;
+    do
+        ready = poll(&end, 1, LONGEST_HOLD_MS);
+    while (ready < 0 && errno == EINTR);
+    close(region->lease);
+    region->lease = -1;
+    if (ready > 0)
+        return 0;
+    return fail(
+        error, ERROR_INTERNAL, "REGION_IN_USE",
+        "the daemon has held the memory to be filled for %d s after the load ended; do not use or free it before the "
+        "daemon is gone",
+        LONGEST_HOLD_MS / 1000);
 }

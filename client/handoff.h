@@ -6,8 +6,10 @@
 
 #include "base/arena.h"
 #include "base/error.h"
+#include "client.h"
 #include "cuda_memory.h"
 #include "handoff_wire.h"
+#include "tensorcast/daemon/v1/store_daemon.pb-c.h"
 #include "wait.h"
 
 struct handoff_file {
@@ -41,5 +43,35 @@ void handoff_receive_nothing(struct handoff *handoff); /* of a load without byte
 int handoff_receive_files(const char *socket_path, const uint8_t token[HANDOFF_TOKEN_BYTES], const struct wait *wait,
                           const uint64_t *file_bytes, size_t n_files, struct handoff *handoff, struct error *error);
 void handoff_release(struct handoff *handoff);
+
+/* Checks the daemon's layout columns against each other and against the memory or the files that were handed off, and computes
+ * what they leave out. Pure. */
+struct layout {
+    size_t n_tensors;
+    size_t *first_dim; /* of each tensor, in the columns' dims and in strides */
+    uint64_t *strides; /* in elements; C order where tensors are in memory */
+};
+
+int layout_build(const Tensorcast__Daemon__V1__Layout *columns, size_t n_tensors, uint64_t memory_bytes, struct arena *arena,
+                 struct layout *layout, struct error *error);
+/* The same of tensors in files of these sizes, where they have strides of their own. Those of a tensor without elements, or
+ * with elements below a byte, which lie packed, are as in memory. */
+int layout_build_files(const Tensorcast__Daemon__V1__Layout *columns, size_t n_tensors, const uint64_t *file_bytes,
+                       size_t n_files, struct arena *arena, struct layout *layout, struct error *error);
+
+/* Memory of this process, lent to the daemon for one load: offer -> the load, which names the token -> end. Any thread. */
+struct region {
+    uint8_t token[HANDOFF_TOKEN_BYTES];
+    int lease; /* the connection on which it was offered; -1 = nothing is lent */
+};
+
+/* The hand-off socket on which memory is offered, in the arena; NULL on error. Asks the daemon. */
+const char *region_socket(struct tc_client *client, const struct wait *wait, struct arena *arena, struct error *error);
+/* memory_fd: borrowed, -1 for an IPC handle. */
+int region_offer(const char *socket, const struct handoff_region *offer, int memory_fd, const struct wait *wait,
+                 struct region *region, struct error *error);
+/* Waits until the daemon has closed the memory, whatever became of the load: only then it is the caller's again. -1 when the
+ * daemon holds it for longer than any copy may take. */
+int region_end(struct region *region, struct error *error);
 
 #endif

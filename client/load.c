@@ -12,9 +12,7 @@
 #include "client.h"
 #include "dtype_name.h"
 #include "handoff.h"
-#include "layout.h"
 #include "load_stream.h"
-#include "region.h"
 #include "report_json.h"
 #include "variant.h"
 

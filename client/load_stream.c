@@ -49,14 +49,13 @@ static int on_event(void *data, ProtobufCMessage *message, struct arena *arena, 
 
 int load_stream_how_far(const struct load_stream *stream, struct error *error)
 {
-    char done[TEXT_SIZE_CHARS], total[TEXT_SIZE_CHARS];
     if (error->kind != ERROR_KIND_DEADLINE_EXCEEDED)
         return -1;
     if (!stream->total_bytes)
         return error_append(error, "; when last heard of, the daemon had not begun to read%s%s",
                             stream->stage[0] ? ": " : "", stream->stage);
-    return error_append(error, "; %s: %s of %s", stream->stage, text_people_bytes(stream->done_bytes, done),
-                        text_people_bytes(stream->total_bytes, total));
+    return error_append(error, "; %s: %s of %s", stream->stage, text_show_amount(stream->done_bytes),
+                        text_show_amount(stream->total_bytes));
 }
 
 /* What there is nothing of needs no token. */
@@ -66,13 +65,6 @@ static bool has_right_token(const load_result *result, const struct load_questio
     return question->region || question->targets
                ? length == 0
                : length == HANDOFF_TOKEN_BYTES || (length == 0 && load_stream_of_files(result) && !result->n_files);
-}
-
-/* Only the host memory of a load for itself: nobody takes files over where memory of the caller or of a GPU is filled. */
-static bool may_be_of_files(const struct load_question *question)
-{
-    return question->options && question->options->memory != TC_MEMORY_COPIED && !question->device[0] && !question->region &&
-           !question->targets;
 }
 
 int load_stream_ask(struct tc_client *client, const struct load_question *question, const struct wait *wait,
@@ -105,7 +97,8 @@ int load_stream_ask(struct tc_client *client, const struct load_question *questi
     stream->has_ended = true;
     if (!result || !result->report || !result->layout || !has_right_token(result, question))
         return fail(error, ERROR_INTERNAL, "BAD_ANSWER", "the daemon ended the load without a result");
-    if (load_stream_of_files(result) && !may_be_of_files(question))
+    if (load_stream_of_files(result) && !(question->options && question->options->memory != TC_MEMORY_COPIED &&
+                                          !question->device[0] && !question->region && !question->targets))
         return fail(error, ERROR_INTERNAL, "BAD_ANSWER", "the daemon hands out files where memory was asked for");
     if (strcmp(result->device, question->device) != 0)
         return fail(error, ERROR_INTERNAL, "BAD_ANSWER", "the daemon's memory is on device \"%.64s\", not on \"%s\"",

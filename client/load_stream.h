@@ -8,7 +8,7 @@
 #include "base/arena.h"
 #include "base/error.h"
 #include "client.h"
-#include "region.h"
+#include "handoff.h"
 #include "tensorcast.h"
 #include "tensorcast/daemon/v1/store_daemon.pb-c.h"
 #include "wait.h"

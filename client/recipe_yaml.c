@@ -15,9 +15,9 @@ struct reader {
     yaml_event_t event;
     const char *name;
     struct arena *arena;
-    struct map anchors; /* of scalars */
-    struct recipe_node *anchored;
-    size_t n_anchored, anchored_capacity;
+    struct map anchors;          /* of scalars */
+    struct recipe_node anchored; /* a list */
+    size_t anchored_capacity;
     struct error *error;
 };
 
@@ -25,13 +25,12 @@ struct reader {
 
 __attribute__((format(printf, 3, 4))) static int fail_line(struct reader *reader, size_t line, const char *format, ...)
 {
-    char message[ERROR_MESSAGE_CHARS], name[TEXT_NAME_CHARS];
+    char message[ERROR_MESSAGE_CHARS];
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(message, sizeof message, format, arguments);
     va_end(arguments);
-    return fail(reader->error, ERROR_INVALID_ARGUMENT, "BAD_RECIPE", "%s:%zu: %s",
-                text_escape(reader->name, strlen(reader->name), name), line, message);
+    return fail(reader->error, ERROR_INVALID_ARGUMENT, "BAD_RECIPE", "%s:%zu: %s", text_show(reader->name), line, message);
 }
 
 static int fail_event(struct reader *reader, const char *message)
@@ -173,24 +172,16 @@ static int add_anchor(struct reader *reader, const yaml_char_t *anchor, const st
     if (!anchor)
         return 0;
     size_t length = strlen((const char *)anchor);
-    if (reader->n_anchored == reader->anchored_capacity) {
-        size_t capacity = reader->anchored_capacity ? 2 * reader->anchored_capacity : 8;
-        struct recipe_node *grown = arena_try_array(reader->arena, capacity, sizeof *grown, reader->error);
-        if (!grown)
-            return -1;
-        if (reader->n_anchored)
-            memcpy(grown, reader->anchored, reader->n_anchored * sizeof *grown);
-        reader->anchored = grown;
-        reader->anchored_capacity = capacity;
-    }
     char *key = arena_try_bytes(reader->arena, length + 1, reader->error);
     if (!key)
         return -1;
     memcpy(key, anchor, length + 1);
     map_remove(&reader->anchors, key, length); /* a later anchor of the same name counts */
-    map_add(&reader->anchors, key, length, (uint32_t)reader->n_anchored);
-    reader->anchored[reader->n_anchored++] = *node;
-    return 0;
+    map_add(&reader->anchors, key, length, (uint32_t)reader->anchored.n_items);
+    struct recipe_node *kept = recipe_node_add(&reader->anchored, &reader->anchored_capacity, reader->arena, reader->error);
+    if (kept)
+        *kept = *node;
+    return kept ? 0 : -1;
 }
 
 /* A list or a mapping takes an anchor's name away from a value that had it. */
@@ -209,7 +200,7 @@ static int read_alias(struct reader *reader, struct recipe_node *node)
                           "an alias (*name) may stand for a single value that has an anchor (&name), not for a list or "
                           "a mapping: write that out");
     uint32_t line = node->line;
-    *node = reader->anchored[found];
+    *node = reader->anchored.items[found];
     node->line = line;
     return 0;
 }
@@ -217,23 +208,6 @@ static int read_alias(struct reader *reader, struct recipe_node *node)
 /* --- the tree ------------------------------------------------------------------------------------------------------- */
 
 static int read_node(struct reader *reader, int depth, struct recipe_node *node);
-
-static struct recipe_node *add_item(struct reader *reader, struct recipe_node *node, size_t *capacity)
-{
-    if (node->n_items == *capacity) {
-        size_t n = *capacity ? 2 * *capacity : 4;
-        struct recipe_node *items = arena_try_array(reader->arena, n, sizeof *items, reader->error);
-        if (!items)
-            return NULL;
-        if (node->n_items)
-            memcpy(items, node->items, node->n_items * sizeof *items);
-        if (node->items)
-            arena_give_back(reader->arena, node->items);
-        node->items = items;
-        *capacity = n;
-    }
-    return &node->items[node->n_items++];
-}
 
 /* Up to the event that ends it. Keys of maps are read as values are, then seen as text. */
 static int read_items(struct reader *reader, int depth, yaml_event_type_t end, struct recipe_node *node)
@@ -252,7 +226,7 @@ static int read_items(struct reader *reader, int depth, yaml_event_type_t end, s
             return -1;
         if (is_key)
             item.kind = NODE_TEXT;
-        struct recipe_node *place = add_item(reader, node, &capacity);
+        struct recipe_node *place = recipe_node_add(node, &capacity, reader->arena, reader->error);
         if (!place)
             return -1;
         *place = item;
@@ -263,7 +237,6 @@ static int read_collection(struct reader *reader, int depth, struct recipe_node 
 {
     static const char *const map_tags[] = {YAML_MAP_TAG, NULL}, *const list_tags[] = {YAML_SEQ_TAG, NULL};
     const struct recipe_node *key;
-    char shown[TEXT_NAME_CHARS];
     bool is_map = reader->event.type == YAML_MAPPING_START_EVENT;
     const yaml_char_t *tag = is_map ? reader->event.data.mapping_start.tag : reader->event.data.sequence_start.tag;
     if (check_tag(reader, tag, is_map ? map_tags : list_tags) < 0)
@@ -278,7 +251,7 @@ static int read_collection(struct reader *reader, int depth, struct recipe_node 
     if (found < 0)
         return -1;
     if (found)
-        return fail_line(reader, key->line, "'%s' is there twice", text_escape(key->text, key->length, shown));
+        return fail_line(reader, key->line, "'%s' is there twice", text_show_bytes(key->text, key->length));
     return 0;
 }
 

@@ -1,6 +1,6 @@
 #include "client/report_json.h"
 
-#include "client/message_json.h"
+#include "message/message_json.h"
 
 typedef Tensorcast__Daemon__V1__LoadReport load_report;
 
@@ -8,33 +8,6 @@ typedef Tensorcast__Daemon__V1__LoadReport load_report;
 static bool was_run(const load_report *report)
 {
     return report->load_id[0] != '\0';
-}
-
-static void write_bytes(struct json_writer *json, const load_report *report)
-{
-    json_put_open(json, "bytes", '{');
-    json_put_u64(json, "view", report->view_bytes);
-    json_put_u64(json, "unique_source", report->unique_source_bytes);
-    if (was_run(report))
-        json_put_u64(json, "read", report->read_bytes);
-    json_put_u64(json, "copied", report->copied_bytes);
-    json_put_u64(json, "residual", report->residual_bytes);
-    json_put_u64(json, "shared", report->shared_bytes);
-    json_put_u64(json, "cached", report->cached_bytes);
-    if (report->into)
-        json_put_u64(json, "target", report->target_bytes);
-    json_write_close(json, '}');
-}
-
-static void write_times(struct json_writer *json, const load_report *report)
-{
-    json_put_open(json, "ms", '{');
-    json_put_double(json, "resolve", report->resolve_ms);
-    json_put_double(json, "plan", report->plan_ms);
-    if (was_run(report))
-        json_put_double(json, "execute", report->execute_ms);
-    json_put_double(json, "total", report->total_ms);
-    json_write_close(json, '}');
 }
 
 struct tensor_bytes report_json_elements(const struct report_json_tensor *tensor)
@@ -50,12 +23,10 @@ static int add_piece(void *digest, const void *piece, size_t bytes)
 
 void report_json_digest(const struct report_json_tensor *tensor, char hex[DIGEST_HEX_CHARS + 1])
 {
-    unsigned char bytes[DIGEST_BYTES];
     struct digest *digest = digest_create();
     const struct tensor_bytes elements = report_json_elements(tensor);
     tensor_bytes_walk(&elements, add_piece, digest);
-    digest_finish(digest, bytes);
-    digest_hex(bytes, DIGEST_BYTES, hex);
+    digest_finish_hex(digest, hex);
 }
 
 static void write_tensor(struct json_writer *json, const struct report_json_tensor *tensor, bool with_digest)
@@ -108,45 +79,64 @@ static void write_collective(struct json_writer *json, const Tensorcast__Daemon_
     json_write_close(json, '}');
 }
 
-static void write_mapped(struct json_writer *json, const Tensorcast__Daemon__V1__MappedFacts *facts)
+static void write_hosts(struct json_writer *json, const Tensorcast__Daemon__V1__HostsReport *hosts, bool has_run)
 {
-    json_put_open(json, "mapped", '{');
-    json_put_bool(json, "possible", facts->possible);
-    json_put_text_or_null(json, "proof", facts->proof);
-    json_put_text_or_null(json, "reason", facts->reason);
+    json_put_open(json, "hosts", '{');
+    json_put_text(json, "choice", hosts->choice);
+    json_put_text(json, "reason", hosts->reason);
+    json_put_u64(json, "alive", hosts->alive);
+    if (hosts->n_candidates)
+        message_json_put_list(json, "candidates", (ProtobufCMessage *const *)hosts->candidates, hosts->n_candidates);
+    if (has_run) {
+        json_put_open(json, "from", '{');
+        for (size_t i = 0; i < hosts->n_from_hosts; i++)
+            json_put_u64(json, hosts->from_hosts[i]->host, hosts->from_hosts[i]->bytes);
+        json_write_close(json, '}');
+        json_put_u64(json, "hedged_bytes", hosts->hedged_bytes);
+    }
     json_write_close(json, '}');
-}
-
-/* What a plan has not: it was not run, so it has no id and no memory. */
-static void write_run(struct json_writer *json, const load_report *report)
-{
-    if (was_run(report))
-        json_put_text(json, "load_id", report->load_id);
-    if (report->memory[0])
-        json_put_text(json, "memory", report->memory);
-    if (report->device[0])
-        json_put_text(json, "device", report->device);
 }
 
 char *report_json(const load_report *report, const struct report_json_tensor *tensors, size_t n_tensors, bool with_digests)
 {
     struct json_writer json = {0};
     json_write_open(&json, '{');
-    write_run(&json, report);
+    /* What a plan has not: it was not run, so it has no id and no memory. */
+    if (was_run(report))
+        json_put_text(&json, "load_id", report->load_id);
+    if (report->memory[0])
+        json_put_text(&json, "memory", report->memory);
+    if (report->device[0])
+        json_put_text(&json, "device", report->device);
     json_put_text(&json, "artifact", report->artifact);
     json_put_text(&json, "identity", report->identity);
     json_put_text(&json, "executor", report->executor);
     json_put_text(&json, "selection_reason", report->selection_reason);
-    json_put_open(&json, "candidates", '[');
-    for (size_t i = 0; i < report->n_candidates; i++)
-        message_json_put_object(&json, NULL, &report->candidates[i]->base, 0);
-    json_write_close(&json, ']');
-    write_bytes(&json, report);
+    message_json_put_list(&json, "candidates", (ProtobufCMessage *const *)report->candidates, report->n_candidates);
+    json_put_open(&json, "bytes", '{');
+    json_put_u64(&json, "view", report->view_bytes);
+    json_put_u64(&json, "unique_source", report->unique_source_bytes);
+    if (was_run(report))
+        json_put_u64(&json, "read", report->read_bytes);
+    json_put_u64(&json, "copied", report->copied_bytes);
+    json_put_u64(&json, "residual", report->residual_bytes);
+    json_put_u64(&json, "shared", report->shared_bytes);
+    json_put_u64(&json, "cached", report->cached_bytes);
+    json_put_u64(&json, "peer", report->peer_bytes);
+    if (report->into)
+        json_put_u64(&json, "target", report->target_bytes);
+    json_write_close(&json, '}');
     json_put_u64(&json, "requests", report->requests);
     json_put_u64(&json, "peak_temporary_bytes", report->peak_temporary_bytes);
     json_put_bool(&json, "from_replica", report->from_replica);
     json_put_bool(&json, "joined", report->joined);
-    write_times(&json, report);
+    json_put_open(&json, "ms", '{');
+    json_put_double(&json, "resolve", report->resolve_ms);
+    json_put_double(&json, "plan", report->plan_ms);
+    if (was_run(report))
+        json_put_double(&json, "execute", report->execute_ms);
+    json_put_double(&json, "total", report->total_ms);
+    json_write_close(&json, '}');
     if (!was_run(report)) {
         json_put_open(&json, "estimated", '{');
         json_put_u64(&json, "read_bytes", report->read_bytes);
@@ -157,8 +147,15 @@ char *report_json(const load_report *report, const struct report_json_tensor *te
         message_json_put_object(&json, "change_detection", &report->change_detection->base, 0);
     if (report->verified)
         message_json_put_object(&json, "verified", &report->verified->base, 0);
-    if (report->mapped)
-        write_mapped(&json, report->mapped);
+    if (report->mapped) {
+        json_put_open(&json, "mapped", '{');
+        json_put_bool(&json, "possible", report->mapped->possible);
+        json_put_text_or_null(&json, "proof", report->mapped->proof);
+        json_put_text_or_null(&json, "reason", report->mapped->reason);
+        json_write_close(&json, '}');
+    }
+    if (report->hosts)
+        write_hosts(&json, report->hosts, was_run(report));
     if (report->collective)
         write_collective(&json, report->collective);
     if (report->into)

@@ -3,11 +3,13 @@
 #ifndef CLIENT_REPORT_JSON_H
 #define CLIENT_REPORT_JSON_H
 
+#include <protobuf-c/protobuf-c.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "base/digest.h"
+#include "base/json.h"
 #include "client/tensor_bytes.h"
 #include "tensorcast/daemon/v1/store_daemon.pb-c.h"
 

@@ -45,7 +45,7 @@ static Tensorcast__Daemon__V1__View *build_view(const struct tc_view *view, enum
 }
 
 /* What tells this load from all others: when a broken connection makes the library send the request again, the daemon sees
- * that the rank is not taken by somebody else. "" = the kernel has no random bytes yet. */
+ * that the rank is not taken by another request. "" = the kernel has no random bytes yet. */
 static const char *new_attempt(struct arena *arena)
 {
     unsigned char bytes[16];

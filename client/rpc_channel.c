@@ -1,7 +1,7 @@
-/* The socket and libnghttp2's session for it, under one lock that is never held while somebody waits.
+/* The socket and libnghttp2's session for it, under one lock that is never held while a thread waits.
  *
- * Whoever waits for its stream takes a turn after the other. If nobody reads, a turn is: poll the socket without the lock,
- * give what came to the session, whose callbacks fill the streams, write what the session has to say, wake the others.
+ * A thread that waits for its stream takes a turn after the other. If no thread reads, a turn is: poll the socket without the
+ * lock, give what came to the session, whose callbacks fill the streams, write what the session has to say, wake the others.
  * Else it is waiting to be woken, or for the socket to take what it did not take yet. */
 #include "rpc_channel.h"
 
@@ -34,15 +34,15 @@ enum {
 
 struct rpc_channel {
     pthread_mutex_t lock;
-    pthread_cond_t turned; /* somebody has read, or given up reading */
+    pthread_cond_t turned; /* a thread has read, or given up reading */
     unsigned n_refs;       /* atomic */
     int fd;
     nghttp2_session *session;
     uint64_t made_ns;
     size_t n_streams;  /* of calls that were not left */
     bool is_greeted;   /* its first SETTINGS came */
-    bool is_read;      /* somebody waits for the socket without the lock, and reads then */
-    bool is_deaf;      /* nobody reads what we write */
+    bool is_read;      /* a thread waits for the socket without the lock, and reads then */
+    bool is_deaf;      /* the daemon does not read what is written */
     bool is_going;     /* it takes no more calls */
     enum rpc_end over; /* RPC_END_NONE = it is not */
     char cause[96];
@@ -87,7 +87,7 @@ static int on_data(nghttp2_session *session, uint8_t flags, int32_t id, const ui
 {
     struct rpc_stream *stream = find_stream(session, id);
     (void)flags, (void)data;
-    nghttp2_session_consume_connection(session, count); /* a call whose answers nobody takes holds up no other */
+    nghttp2_session_consume_connection(session, count); /* a call whose answers are not taken holds up no other */
     nghttp2_session_consume_stream(session, id, stream ? rpc_stream_on_data(stream, bytes, count) : count);
     return 0;
 }
@@ -255,12 +255,14 @@ static nghttp2_nv make_field(char *name, char *value)
         .name = (uint8_t *)name, .namelen = strlen(name), .value = (uint8_t *)value, .valuelen = strlen(value)};
 }
 
-void rpc_channel_submit(struct rpc_channel *channel, struct rpc_stream *stream, char *path, uint64_t timeout_ns)
+void rpc_channel_submit(struct rpc_channel *channel, struct rpc_stream *stream, char *path, uint64_t timeout_ns,
+                        char *traceparent)
 {
     char timeout[GRPC_WIRE_TIMEOUT_CHARS] = "";
     const nghttp2_data_provider provider = {.read_callback = read_question};
     grpc_wire_print_timeout(timeout_ns, timeout);
-    const nghttp2_nv fields[] = {
+    enum { N_ALWAYS = 7 };
+    nghttp2_nv fields[N_ALWAYS + 2] = {
         make_field(":method", "POST"),
         make_field(":scheme", "http"),
         make_field(":path", path),
@@ -268,9 +270,12 @@ void rpc_channel_submit(struct rpc_channel *channel, struct rpc_stream *stream, 
         make_field("te", "trailers"),
         make_field("content-type", "application/grpc"),
         make_field("user-agent", "tensorcast-c/" VERSION),
-        make_field("grpc-timeout", timeout),
     };
-    size_t n_fields = sizeof fields / sizeof *fields - (timeout_ns == UINT64_MAX);
+    size_t n_fields = N_ALWAYS;
+    if (timeout_ns != UINT64_MAX)
+        fields[n_fields++] = make_field("grpc-timeout", timeout);
+    if (*traceparent)
+        fields[n_fields++] = make_field("traceparent", traceparent);
     pthread_mutex_lock(&channel->lock);
     stream->id = nghttp2_submit_request(channel->session, NULL, fields, n_fields, &provider, stream);
     channel->n_streams++;
@@ -282,23 +287,18 @@ void rpc_channel_submit(struct rpc_channel *channel, struct rpc_stream *stream, 
     pthread_mutex_unlock(&channel->lock);
 }
 
-/* What the session does not tell the stream. */
-static void settle_stream(struct rpc_channel *channel, struct rpc_stream *stream)
-{
-    if (!channel->is_greeted && clock_now_ns() >= greeting_ends_ns(channel))
-        end_channel(channel, RPC_END_STRANGER, "what listens there says nothing for %d s", GREETING_MS / 1000);
-    if (channel->over != RPC_END_NONE)
-        rpc_stream_end(stream, channel->over, "%s", channel->cause);
-    else if (channel->is_going && stream->end == RPC_END_NONE && find_stream(channel->session, stream->id) != stream)
-        rpc_stream_end(stream, RPC_END_DEAD, "it takes no more calls"); /* it waited for its turn */
-}
-
 bool rpc_channel_wait(struct rpc_channel *channel, struct rpc_stream *stream, uint64_t until_ns)
 {
     bool is_ready;
     pthread_mutex_lock(&channel->lock);
     for (;;) {
-        settle_stream(channel, stream);
+        /* What the session does not tell the stream. */
+        if (!channel->is_greeted && clock_now_ns() >= greeting_ends_ns(channel))
+            end_channel(channel, RPC_END_STRANGER, "what listens there says nothing for %d s", GREETING_MS / 1000);
+        if (channel->over != RPC_END_NONE)
+            rpc_stream_end(stream, channel->over, "%s", channel->cause);
+        else if (channel->is_going && stream->end == RPC_END_NONE && find_stream(channel->session, stream->id) != stream)
+            rpc_stream_end(stream, RPC_END_DEAD, "it takes no more calls"); /* it waited for its turn */
         is_ready = rpc_stream_is_ready(stream);
         if (is_ready || clock_now_ns() >= until_ns)
             break;

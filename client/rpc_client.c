@@ -1,5 +1,5 @@
 /* A call: on the client's connection, or a new one where that has ended, wait for its messages and how it ended. Waits are cut
- * into slices while somebody may raise the cancel flag or wants to be told what is waited for. */
+ * into slices while another thread may raise the cancel flag or wants to be told what is waited for. */
 #include "rpc_client.h"
 
 #include <errno.h>
@@ -15,8 +15,8 @@
 #include "base/condition.h"
 #include "base/memory.h"
 #include "base/message_decode.h"
+#include "base/traceparent.h"
 #include "rpc_channel.h"
-#include "unix_connect.h"
 #include "unreachable.h"
 
 #define PACKAGE_PATH "/tensorcast.daemon.v1."
@@ -30,9 +30,10 @@ enum {
 
 struct rpc_client {
     char *socket_path, *other_path;
+    char traceparent[TRACEPARENT_CHARS + 1];
     pid_t pid; /* of the first call; 0 = there was none. Atomic */
     pthread_mutex_t lock;
-    pthread_cond_t connected; /* or not: somebody has tried */
+    pthread_cond_t connected; /* or not: a thread has tried */
     bool is_connecting;
     struct rpc_channel *channel; /* NULL until the first call */
 };
@@ -41,10 +42,16 @@ struct rpc_client *rpc_client_create(const char *socket_path, const char *other_
 {
     struct rpc_client *client = memory_alloc(sizeof *client);
     client->socket_path = memory_copy_text(socket_path);
-    client->other_path = other_path ? memory_copy_text(other_path) : NULL;
+    client->other_path = memory_copy_text(other_path);
     pthread_mutex_init(&client->lock, NULL);
     condition_init(&client->connected);
     return client;
+}
+
+void rpc_client_set_traceparent(struct rpc_client *client, const char *text)
+{
+    if (text && traceparent_parse(text, strlen(text)).is_given)
+        snprintf(client->traceparent, sizeof client->traceparent, "%s", text);
 }
 
 static bool is_from_parent(struct rpc_client *client)
@@ -69,7 +76,7 @@ void rpc_client_destroy(struct rpc_client *client)
 
 /* --- the connection -------------------------------------------------------------------------------------------------- */
 
-/* With the lock. Somebody else may connect meanwhile, for as long as the backlog is full. 0: *found is the connection, or NULL
+/* With the lock. Another thread may connect meanwhile, for as long as the backlog is full. 0: *found is the connection, or NULL
  * when the caller is to make one. */
 static int find_channel(struct rpc_client *client, const struct wait *wait, struct rpc_channel **found, struct error *error)
 {
@@ -204,22 +211,6 @@ static int receive_answers(struct asking *asking, struct arena *arena, struct er
 
 /* --- how it ended ---------------------------------------------------------------------------------------------------- */
 
-/* What the daemon lacks and this process has: users set it in their shell and wonder. */
-static int tell_own_environment(struct error *error)
-{
-    const char *value;
-    for (const char *key = NULL; (key = error_next_note(error, key, &value)) != NULL;) {
-        char names[ERROR_NOTES_BYTES], *rest = names;
-        snprintf(names, sizeof names, "%s", strcmp(key, "unset") == 0 ? value : "");
-        for (char *name; (name = strsep(&rest, " ")) != NULL;) {
-            const char *own = *name ? getenv(name) : NULL;
-            if (own && *own)
-                error_append(error, "\n%s is set in your environment, which the daemon does not see", name);
-        }
-    }
-    return -1;
-}
-
 static int judge_status(const struct asking *asking, struct error *error)
 {
     const struct rpc_trailers *trailers = &asking->stream.trailers;
@@ -239,7 +230,18 @@ static int judge_status(const struct asking *asking, struct error *error)
     if (code == ERROR_UNAVAILABLE)
         error_prefix(error, "the daemon at %s", asking->client->socket_path);
     memcpy(error->notes, told->notes, sizeof error->notes);
-    return tell_own_environment(error);
+    /* What the daemon lacks and this process has: users set it in their shell and wonder. */
+    const char *value;
+    for (const char *key = NULL; (key = error_next_note(error, key, &value)) != NULL;) {
+        char names[ERROR_NOTES_BYTES], *rest = names;
+        snprintf(names, sizeof names, "%s", strcmp(key, "unset") == 0 ? value : "");
+        for (char *name; (name = strsep(&rest, " ")) != NULL;) {
+            const char *own = *name ? getenv(name) : NULL;
+            if (own && *own)
+                error_append(error, "\n%s is set in your environment, which the daemon does not see", name);
+        }
+    }
+    return -1;
 }
 
 static int judge_end(const struct asking *asking, struct error *error)
@@ -278,7 +280,7 @@ static int ask_once(struct rpc_client *client, const struct rpc_question *questi
     if (!failed) {
         snprintf(path, sizeof path, "%s%s%s", PACKAGE_PATH, strchr(question->method, '/') ? "" : USUAL_SERVICE,
                  question->method);
-        rpc_channel_submit(asking.channel, &asking.stream, path, time_left_ns(wait));
+        rpc_channel_submit(asking.channel, &asking.stream, path, time_left_ns(wait), client->traceparent);
         failed = receive_answers(&asking, arena, error) || judge_end(&asking, error);
         *dead = !asking.n_answers && asking.stream.end == RPC_END_DEAD;
         rpc_channel_leave(asking.channel, &asking.stream);
@@ -288,7 +290,7 @@ static int ask_once(struct rpc_client *client, const struct rpc_question *questi
     return failed ? -1 : 0;
 }
 
-/* A connection that somebody accepted may be closed at once: where another user's has to go first, or by a daemon that
+/* A connection that a daemon accepted may be closed at once: where another user's has to go first, or by a daemon that
  * stops. One that was restarted answers. */
 int rpc_client_ask(struct rpc_client *client, const struct rpc_question *question, const struct wait *wait,
                    struct arena *arena, struct error *error)
@@ -309,7 +311,7 @@ struct kept {
     ProtobufCMessage *message;
 };
 
-/* One: whoever sends more could go on for ever. */
+/* One: a daemon that sends more could go on for ever. */
 static int keep_answer(void *data, ProtobufCMessage *answer, struct arena *arena, struct error *error)
 {
     struct kept *kept = data;
@@ -321,9 +323,9 @@ static int keep_answer(void *data, ProtobufCMessage *answer, struct arena *arena
     return 0;
 }
 
-ProtobufCMessage *rpc_client_get(struct rpc_client *client, const char *method, const ProtobufCMessage *message,
-                                 const ProtobufCMessageDescriptor *answer, const struct wait *wait, struct arena *arena,
-                                 struct error *error)
+void *rpc_client_get(struct rpc_client *client, const char *method, const ProtobufCMessage *message,
+                     const ProtobufCMessageDescriptor *answer, const struct wait *wait, struct arena *arena,
+                     struct error *error)
 {
     struct kept kept = {.method = method};
     struct rpc_question question = {method, message, answer, keep_answer, &kept};

@@ -1,5 +1,5 @@
 /* Calls to the daemon, over one connection that is made at the first of them, so that a process may connect, fork and call in
- * the child. No threads of its own: the connection is looked after by whoever waits for an answer. Any thread. */
+ * the child. No threads of its own: a thread that waits for an answer serves the connection. Any thread. */
 #ifndef CLIENT_RPC_CLIENT_H
 #define CLIENT_RPC_CLIENT_H
 
@@ -14,6 +14,8 @@ struct rpc_client;
 
 /* other_path: where a daemon was looked for in vain, for errors; NULL = nowhere. */
 struct rpc_client *rpc_client_create(const char *socket_path, const char *other_path);
+/* Before the first call: all are part of that trace. What is no traceparent, or NULL, is ignored, as the W3C wants it. */
+void rpc_client_set_traceparent(struct rpc_client *client, const char *text);
 void rpc_client_destroy(struct rpc_client *client);
 
 struct rpc_question {
@@ -32,8 +34,8 @@ int rpc_client_ask(struct rpc_client *client, const struct rpc_question *questio
                    struct arena *arena, struct error *error);
 
 /* A unary call: the answer in `arena`, or NULL. */
-ProtobufCMessage *rpc_client_get(struct rpc_client *client, const char *method, const ProtobufCMessage *message,
-                                 const ProtobufCMessageDescriptor *answer, const struct wait *wait, struct arena *arena,
-                                 struct error *error);
+void *rpc_client_get(struct rpc_client *client, const char *method, const ProtobufCMessage *message,
+                     const ProtobufCMessageDescriptor *answer, const struct wait *wait, struct arena *arena,
+                     struct error *error);
 
 #endif

@@ -1,6 +1,6 @@
 /* One call as it goes over a connection, without the connection: the question's bytes as they are asked for, the answer's
  * headers and bytes as they come, messages when they are whole, and how it ended. Whatever listens on the socket is believed
- * nothing. It keeps the message that is arriving, up to RPC_STREAM_MAX_MESSAGE_BYTES, and of those that nobody has taken yet what
+ * nothing. It keeps the message that is arriving, up to RPC_STREAM_MAX_MESSAGE_BYTES, and of those that are not taken yet what
  * one window lets through. No I/O. One thread at a time: rpc_channel.c holds its lock. */
 #ifndef CLIENT_RPC_STREAM_H
 #define CLIENT_RPC_STREAM_H
@@ -12,7 +12,20 @@
 
 #include "base/error.h"
 #include "base/grpc_wire.h"
-#include "rpc_trailers.h"
+
+/* What the headers and trailers of an answer say: whether it is gRPC at all, and how the call ended. From the process that
+ * listens on the socket, so nothing is believed: texts are made printable UTF-8, and what is malformed counts as not said.
+ * Pure; any thread, one at a time. */
+struct rpc_trailers {
+    int http_status; /* 0 = not said */
+    bool is_grpc;    /* its content-type is */
+    bool has_status, has_info;
+    int code;          /* grpc-status; what is no number of one is 2, UNKNOWN */
+    struct error told; /* the message; where has_info, reason ("" = none) and notes of the daemon */
+};
+
+void rpc_trailers_header(struct rpc_trailers *trailers, const char *name, size_t name_length, const char *value,
+                         size_t length);
 
 enum { RPC_STREAM_MAX_MESSAGE_BYTES = 1 << 30 }; /* a checkpoint's index as JSON may have tens of MiB */
 

@@ -12,13 +12,7 @@
 
 enum { MAX_SHOWN_HOLDERS = 4, MAX_SHOWN_REPLICAS = 20, WIDE_COLUMNS = 100, LEAST_NAME_COLUMNS = 16 };
 
-static const char *plural(uint64_t count)
-{
-    return count == 1 ? "" : "s";
-}
-
-/* "2 h 3 min", "12 s" */
-static const char *age_text(double seconds, char out[TEXT_SIZE_CHARS])
+const char *status_age_text(double seconds, char out[TEXT_SIZE_CHARS])
 {
     uint64_t s = (uint64_t)(seconds > 0 ? seconds : 0);
     if (s >= 86400)
@@ -32,44 +26,38 @@ static const char *age_text(double seconds, char out[TEXT_SIZE_CHARS])
     return out;
 }
 
-static void put_totals(FILE *out, const Tensorcast__Daemon__V1__TotalsStatus *totals)
-{
-    char delivered[TEXT_SIZE_CHARS], read[TEXT_SIZE_CHARS];
-    fprintf(out, "so far  %" PRIu64 " load%s (%" PRIu64 " resident), %" PRIu64 " failed", totals->loads,
-            plural(totals->loads), totals->resident, totals->failed - totals->cancelled - totals->refused);
-    if (totals->refused)
-        fprintf(out, ", %" PRIu64 " refused", totals->refused);
-    if (totals->cancelled)
-        fprintf(out, ", %" PRIu64 " cancelled", totals->cancelled);
-    fprintf(out, ", %s delivered, %s read\n", text_people_bytes(totals->delivered_bytes, delivered),
-            text_people_bytes(totals->read_bytes, read));
-}
-
 static void put_head(FILE *out, const Tensorcast__Daemon__V1__StatusResponse *status)
 {
-    char used[TEXT_SIZE_CHARS], budget[TEXT_SIZE_CHARS], staging[TEXT_SIZE_CHARS], extents[TEXT_SIZE_CHARS],
-        pool[TEXT_SIZE_CHARS], age[TEXT_SIZE_CHARS];
+    char age[TEXT_SIZE_CHARS];
     fprintf(out, "tensorcastd %s  pid %" PRIu64 "  %s for %s  %" PRIu64 " connection%s  %" PRIu64 " lease%s\n",
-            status->version, status->pid, status->state, age_text(status->uptime_s, age), status->connections,
-            plural(status->connections), status->leases, plural(status->leases));
-    fprintf(out, "memory  %s of %s used (%.0f %%)", text_people_bytes(status->used_bytes, used),
-            text_people_bytes(status->host_budget_bytes, budget),
+            status->version, status->pid, status->state, status_age_text(status->uptime_s, age), status->connections,
+            text_plural(status->connections), status->leases, text_plural(status->leases));
+    fprintf(out, "memory  %s of %s used (%.0f %%)", text_show_amount(status->used_bytes),
+            text_show_amount(status->host_budget_bytes),
             status->host_budget_bytes ? 100.0 * (double)status->used_bytes / (double)status->host_budget_bytes : 0.0);
     if (status->kept_bytes)
-        fprintf(out, "  %s kept by clients without a lease", text_people_bytes(status->kept_bytes, used));
-    fprintf(out, "\nbeside  %s staging  %s extents  %s pooled\n", text_people_bytes(status->staging_bytes, staging),
-            text_people_bytes(status->extent_bytes, extents), text_people_bytes(status->pool_bytes, pool));
-    if (status->totals)
-        put_totals(out, status->totals);
+        fprintf(out, "  %s kept by clients without a lease", text_show_amount(status->kept_bytes));
+    fprintf(out, "\nbeside  %s staging  %s extents  %s pooled\n", text_show_amount(status->staging_bytes),
+            text_show_amount(status->extent_bytes), text_show_amount(status->pool_bytes));
+    if (status->totals) {
+        fprintf(out, "so far  %" PRIu64 " load%s (%" PRIu64 " resident), %" PRIu64 " failed", status->totals->loads,
+                text_plural(status->totals->loads), status->totals->resident,
+                status->totals->failed - status->totals->cancelled - status->totals->refused);
+        if (status->totals->refused)
+            fprintf(out, ", %" PRIu64 " refused", status->totals->refused);
+        if (status->totals->cancelled)
+            fprintf(out, ", %" PRIu64 " cancelled", status->totals->cancelled);
+        fprintf(out, ", %s delivered, %s read\n", text_show_amount(status->totals->delivered_bytes),
+                text_show_amount(status->totals->read_bytes));
+    }
 }
 
 static void put_devices(FILE *out, const Tensorcast__Daemon__V1__StatusResponse *status)
 {
-    char used[TEXT_SIZE_CHARS], budget[TEXT_SIZE_CHARS];
     for (size_t i = 0; i < status->n_devices; i++) {
         const Tensorcast__Daemon__V1__DeviceStatus *device = status->devices[i];
-        fprintf(out, "cuda:%zu  %s of %s used  %s  %s  %s%s%s\n", i, text_people_bytes(device->used_bytes, used),
-                text_people_bytes(device->budget_bytes, budget), device->device, device->model, device->state,
+        fprintf(out, "cuda:%zu  %s of %s used  %s  %s  %s%s%s\n", i, text_show_amount(device->used_bytes),
+                text_show_amount(device->budget_bytes), device->device, device->model, device->state,
                 device->problem[0] ? ": " : "", device->problem);
     }
 }
@@ -96,7 +84,7 @@ static void put_holders(FILE *out, const Tensorcast__Daemon__V1__ReplicaStatus *
         if (lease->pid)
             fprintf(out, "%" PRIu64 " ", lease->pid);
         if (*lease->command) /* hidden by ProtectProc= */
-            fprintf(out, "%s ", text_escape(lease->command, strlen(lease->command), name));
+            fprintf(out, "%s ", text_show(lease->command));
         fprintf(out, "(%s)", user_name(lease->uid, name));
     }
     if (n_shown && n_shown < replica->leases)
@@ -124,7 +112,8 @@ static const char *view_words(const replica_status *replica, char out[TEXT_NAME_
     if (is_all && replica->view_bytes != replica->artifact_bytes)
         snprintf(out, TEXT_NAME_CHARS, "%" PRIu64 " tensors, %.3g %%", replica->view_tensors, share);
     else if (is_all)
-        snprintf(out, TEXT_NAME_CHARS, "all %" PRIu64 " tensor%s", replica->view_tensors, plural(replica->view_tensors));
+        snprintf(out, TEXT_NAME_CHARS, "all %" PRIu64 " tensor%s", replica->view_tensors,
+                 text_plural(replica->view_tensors));
     else
         snprintf(out, TEXT_NAME_CHARS, "%" PRIu64 " of %" PRIu64 " tensors", replica->view_tensors,
                  replica->artifact_tensors);
@@ -133,13 +122,12 @@ static const char *view_words(const replica_status *replica, char out[TEXT_NAME_
 
 static void put_replica(FILE *out, const replica_status *replica, size_t columns)
 {
-    char size[TEXT_SIZE_CHARS], name[TEXT_NAME_CHARS], view[TEXT_NAME_CHARS], age[TEXT_SIZE_CHARS],
-        state[2 * TEXT_SIZE_CHARS];
+    char name[TEXT_NAME_CHARS], view[TEXT_NAME_CHARS], age[TEXT_SIZE_CHARS], state[2 * TEXT_SIZE_CHARS];
     bool is_narrow = columns && columns < WIDE_COLUMNS;
     size_t used = is_narrow ? 59 : 68, left = columns > used + LEAST_NAME_COLUMNS ? columns - used : LEAST_NAME_COLUMNS;
-    snprintf(state, sizeof state, "idle %s", age_text(replica->idle_s, age));
-    fprintf(out, "  %10s  %3" PRIu64 " lease%-1s  ", text_people_bytes(replica->bytes, size), replica->leases,
-            plural(replica->leases));
+    snprintf(state, sizeof state, "idle %s", status_age_text(replica->idle_s, age));
+    fprintf(out, "  %10s  %3" PRIu64 " lease%-1s  ", text_show_amount(replica->bytes), replica->leases,
+            text_plural(replica->leases));
     if (!is_narrow)
         fprintf(out, "%-7s  ", replica->memory);
     fprintf(out, "%-10s  %-19s  %s\n",
@@ -154,7 +142,6 @@ static void put_replica(FILE *out, const replica_status *replica, size_t columns
 static void put_replicas(FILE *out, const Tensorcast__Daemon__V1__StatusResponse *status, size_t columns)
 {
     size_t n = status->n_replicas, n_shown = columns && n > MAX_SHOWN_REPLICAS ? MAX_SHOWN_REPLICAS - 1 : n;
-    char size[TEXT_SIZE_CHARS];
     uint64_t rest_bytes = 0;
     const replica_status **rows = memory_alloc_array(n + 1, sizeof *rows);
     for (size_t i = 0; i < n; i++)
@@ -166,26 +153,26 @@ static void put_replicas(FILE *out, const Tensorcast__Daemon__V1__StatusResponse
     for (size_t i = n_shown; i < n; i++)
         rest_bytes += rows[i]->bytes;
     if (n_shown < n)
-        fprintf(out, "  ... and %zu more (%s)\n", n - n_shown, text_people_bytes(rest_bytes, size));
+        fprintf(out, "  ... and %zu more (%s)\n", n - n_shown, text_show_amount(rest_bytes));
     free(rows);
 }
 
 static void put_loads(FILE *out, const Tensorcast__Daemon__V1__StatusResponse *status, size_t columns)
 {
-    char done[TEXT_SIZE_CHARS], total[TEXT_SIZE_CHARS], rate[TEXT_SIZE_CHARS], name[TEXT_NAME_CHARS], eta[TEXT_SIZE_CHARS];
+    char name[TEXT_NAME_CHARS], eta[TEXT_SIZE_CHARS];
     fprintf(out, "\nloads  %zu\n", status->n_loads);
     for (size_t i = 0; i < status->n_loads; i++) {
         const Tensorcast__Daemon__V1__LoadStatus *load = status->loads[i];
         double per_s = load->age_s > 0 ? (double)load->done_bytes / load->age_s : 0;
         fprintf(out, "  %-10s %3.0f %%  %s of %s  ", load->stage,
                 load->total_bytes ? 100.0 * (double)load->done_bytes / (double)load->total_bytes : 0.0,
-                text_people_bytes(load->done_bytes, done), text_people_bytes(load->total_bytes, total));
+                text_show_amount(load->done_bytes), text_show_amount(load->total_bytes));
         if (load->done_bytes && load->total_bytes >= load->done_bytes)
-            fprintf(out, "%s/s  ETA %s  ", text_people_bytes((uint64_t)per_s, rate),
-                    age_text((double)(load->total_bytes - load->done_bytes) / per_s, eta));
+            fprintf(out, "%s/s  ETA %s  ", text_show_amount((uint64_t)per_s),
+                    status_age_text((double)(load->total_bytes - load->done_bytes) / per_s, eta));
         if (load->world_size)
             fprintf(out, "rank %" PRIu32 " of %" PRIu32 "  ", load->rank, load->world_size);
-        fprintf(out, "%" PRIu64 " client%s  %.1f s\n    %s  %s\n", load->clients, plural(load->clients), load->age_s,
+        fprintf(out, "%" PRIu64 " client%s  %.1f s\n    %s  %s\n", load->clients, text_plural(load->clients), load->age_s,
                 load->load_id,
                 text_fit(load->artifact,
                          columns > 60 ? columns - 24
@@ -195,7 +182,7 @@ static void put_loads(FILE *out, const Tensorcast__Daemon__V1__StatusResponse *s
     }
 }
 
-/* Calls that need no load: what they wait for is what people want to know of them. */
+/* Calls that read nothing yet, or need no load. */
 static void put_requests(FILE *out, const Tensorcast__Daemon__V1__StatusResponse *status, size_t columns)
 {
     char name[TEXT_NAME_CHARS], wait[TEXT_NAME_CHARS], user[TEXT_NAME_CHARS], age[TEXT_SIZE_CHARS];
@@ -203,8 +190,8 @@ static void put_requests(FILE *out, const Tensorcast__Daemon__V1__StatusResponse
         fprintf(out, "\nrequests  %zu\n", status->n_requests);
     for (size_t i = 0; i < status->n_requests; i++) {
         const Tensorcast__Daemon__V1__RequestStatus *row = status->requests[i];
-        fprintf(out, "  %-13s  %s  %s  %s\n", row->method, age_text(row->age_s, age), user_name(row->uid, user),
-                text_fit(row->artifact, columns > 60 ? columns - 36 : 0, name));
+        fprintf(out, "  %-13s  %s  pid %" PRIu64 " (%s)  %s\n", row->method, status_age_text(row->age_s, age), row->pid,
+                user_name(row->uid, user), text_fit(row->artifact, columns > 60 ? columns - 50 : 0, name));
         if (row->waiting_for[0])
             fprintf(out, "    waiting for %s\n", text_fit(row->waiting_for, columns > 60 ? columns - 16 : 0, wait));
     }
@@ -218,7 +205,7 @@ static void put_prewarms(FILE *out, const Tensorcast__Daemon__V1__StatusResponse
     for (size_t i = 0; i < status->n_prewarms; i++) {
         const Tensorcast__Daemon__V1__PrewarmStatus *row = status->prewarms[i];
         fprintf(out, "  %-7s  %-6s  %-13s  %s ago  %s\n", row->state, row->pin ? "pin" : "",
-                row->configured ? "configuration" : "detached", age_text(row->age_s, age),
+                row->configured ? "configuration" : "detached", status_age_text(row->age_s, age),
                 text_fit(row->artifact,
                          columns > 80 ? columns - 52
                          : columns    ? 28
@@ -231,40 +218,28 @@ static void put_prewarms(FILE *out, const Tensorcast__Daemon__V1__StatusResponse
 
 static void put_folders(FILE *out, const Tensorcast__Daemon__V1__StatusResponse *status, size_t columns)
 {
-    char size[TEXT_SIZE_CHARS], name[TEXT_NAME_CHARS], path[TEXT_NAME_CHARS];
+    char name[TEXT_NAME_CHARS], path[TEXT_NAME_CHARS];
     size_t left = columns > 60 ? (columns - 16) / 2 : 0; /* for each of both names */
     if (status->n_folders)
         fprintf(out, "\nfolders\n");
     for (size_t i = 0; i < status->n_folders; i++) {
         const Tensorcast__Daemon__V1__FolderStatus *folder = status->folders[i];
-        fprintf(out, "  %10s  %s  %s\n", text_people_bytes(folder->bytes, size), text_fit(folder->path, left, path),
+        fprintf(out, "  %10s  %s  %s\n", text_show_amount(folder->bytes), text_fit(folder->path, left, path),
                 text_fit(folder->artifact, left, name));
     }
 }
 
-static void put_uploads(FILE *out, const Tensorcast__Daemon__V1__UploadsStatus *uploads)
-{
-    char size[TEXT_SIZE_CHARS];
-    if (uploads && uploads->pending + uploads->failed)
-        fprintf(out,
-                "\nuploads  %" PRIu64 " to come (%s), %" PRIu64
-                " failed: tensorcast activations status STORE says of which hosts, and why\n",
-                uploads->pending, text_people_bytes(uploads->pending_bytes, size), uploads->failed);
-}
-
 static void put_users(FILE *out, const Tensorcast__Daemon__V1__StatusResponse *status)
 {
-    char held[TEXT_SIZE_CHARS], kept[TEXT_SIZE_CHARS], loading[TEXT_SIZE_CHARS], metadata[TEXT_SIZE_CHARS],
-        name[TEXT_NAME_CHARS];
+    char name[TEXT_NAME_CHARS];
     if (status->n_users)
         fprintf(out, "\nusers        leased     kept  loading metadata leases conns calls  files uploads\n");
     for (size_t i = 0; i < status->n_users; i++) {
         const Tensorcast__Daemon__V1__UserStatus *user = status->users[i];
         fprintf(out, "  %-8s %8s %8s %8s %8s %6" PRIu64 " %5" PRIu64 " %5" PRIu64 " %6" PRIu64 " %7" PRIu64 "\n",
-                user_name(user->uid, name), text_people_bytes(user->held_bytes, held),
-                text_people_bytes(user->kept_bytes, kept), text_people_bytes(user->loading_bytes, loading),
-                text_people_bytes(user->metadata_bytes, metadata), user->leases, user->connections, user->calls,
-                user->descriptors, user->uploads);
+                user_name(user->uid, name), text_show_amount(user->held_bytes), text_show_amount(user->kept_bytes),
+                text_show_amount(user->loading_bytes), text_show_amount(user->metadata_bytes), user->leases,
+                user->connections, user->calls, user->descriptors, user->uploads);
     }
 }
 
@@ -274,31 +249,18 @@ static double gib(double gigabytes)
     return gigabytes * 1e9 / (1 << 30);
 }
 
-static void put_calibration(FILE *out, const Tensorcast__Daemon__V1__StatusResponse *status)
-{
-    if (status->n_calibration)
-        fprintf(out, "\ncalibration  cached us GiB/s  uncached us GiB/s copy GiB/s fresh GiB/s  samples\n");
-    for (size_t i = 0; i < status->n_calibration; i++) {
-        const Tensorcast__Daemon__V1__CalibrationStatus *row = status->calibration[i];
-        fprintf(out, "  %-10s %9.1f %5.2f %12.1f %5.2f %10.2f %11.2f %8" PRIu64 "\n", row->device, row->cached_request_us,
-                gib(row->cached_gbps), row->uncached_request_us, gib(row->uncached_gbps), gib(row->copy_gbps),
-                gib(row->fresh_gbps), row->samples);
-    }
-}
-
 /* On a narrow terminal a row has its name below. */
 static void put_stores(FILE *out, const Tensorcast__Daemon__V1__StatusResponse *status, size_t columns)
 {
     bool is_narrow = columns && columns < WIDE_COLUMNS;
-    char name[TEXT_NAME_CHARS], received[TEXT_SIZE_CHARS], each[TEXT_SIZE_CHARS], all[TEXT_SIZE_CHARS];
+    char name[TEXT_NAME_CHARS];
     if (status->n_stores)
         fprintf(out, "\nstores  ms        each        all at once requests retries   received\n");
     for (size_t i = 0; i < status->n_stores; i++) {
         const Tensorcast__Daemon__V1__StoreStatus *row = status->stores[i];
         fprintf(out, "  %8.1f %11s %10s %7" PRIu32 " %8" PRIu64 " %7" PRIu64 " %10s%s%s\n", (double)row->latency_us / 1e3,
-                text_people_rate(row->connection_gbps * 1e9, each), text_people_rate(row->total_gbps * 1e9, all),
-                row->parallel_requests, row->requests, row->retries, text_people_bytes(row->received_bytes, received),
-                is_narrow ? "\n           " : "  ",
+                text_show_rate(row->connection_gbps * 1e9), text_show_rate(row->total_gbps * 1e9), row->parallel_requests,
+                row->requests, row->retries, text_show_amount(row->received_bytes), is_narrow ? "\n           " : "  ",
                 text_fit(row->origin,
                          is_narrow ? columns - 11
                          : columns ? columns - 71
@@ -307,13 +269,38 @@ static void put_stores(FILE *out, const Tensorcast__Daemon__V1__StatusResponse *
     }
 }
 
+static void put_hosts(FILE *out, const Tensorcast__Daemon__V1__StatusResponse *status)
+{
+    const Tensorcast__Daemon__V1__HostsStatus *hosts = status->hosts;
+    if (!hosts)
+        return;
+    fprintf(out, "\nhosts  etcd %s%s%s\n", hosts->etcd_state, *hosts->etcd_reason ? ": " : "", hosts->etcd_reason);
+    for (size_t i = 0; i < hosts->n_hosts; i++) {
+        const Tensorcast__Daemon__V1__HostStatus *row = hosts->hosts[i];
+        fprintf(out, "  %-20s %-8s %-22s %-10s in %-9s out %-9s %s%s\n", row->name, row->state, row->address,
+                *row->domain ? row->domain : "-", text_show_amount(row->in_bytes), text_show_amount(row->out_bytes),
+                row->self ? "this host" : "", row->reason);
+    }
+}
+
+char *status_hosts_text(const Tensorcast__Daemon__V1__StatusResponse *status)
+{
+    char *text = NULL;
+    size_t length;
+    FILE *out = memory_stream(&text, &length);
+    if (status->hosts)
+        put_hosts(out, status);
+    else
+        fputs("no other hosts: hosts.etcd.endpoints is empty\n", out);
+    fclose(out);
+    return text;
+}
+
 char *status_text(const Tensorcast__Daemon__V1__StatusResponse *status, size_t columns)
 {
     char *text = NULL;
     size_t length;
-    FILE *out = open_memstream(&text, &length);
-    if (!out)
-        abort(); /* out of memory for a page of text */
+    FILE *out = memory_stream(&text, &length);
     put_head(out, status);
     put_devices(out, status);
     put_replicas(out, status, columns);
@@ -321,10 +308,22 @@ char *status_text(const Tensorcast__Daemon__V1__StatusResponse *status, size_t c
     put_requests(out, status, columns);
     put_prewarms(out, status, columns);
     put_folders(out, status, columns);
-    put_uploads(out, status->uploads);
+    if (status->uploads && status->uploads->pending + status->uploads->failed)
+        fprintf(out,
+                "\nuploads  %" PRIu64 " to come (%s), %" PRIu64
+                " failed: tensorcast activations status STORE says of which hosts, and why\n",
+                status->uploads->pending, text_show_amount(status->uploads->pending_bytes), status->uploads->failed);
     put_users(out, status);
-    put_calibration(out, status);
+    if (status->n_calibration)
+        fprintf(out, "\ncalibration  cached us GiB/s  uncached us GiB/s copy GiB/s fresh GiB/s  samples\n");
+    for (size_t i = 0; i < status->n_calibration; i++) {
+        const Tensorcast__Daemon__V1__CalibrationStatus *row = status->calibration[i];
+        fprintf(out, "  %-10s %9.1f %5.2f %12.1f %5.2f %10.2f %11.2f %8" PRIu64 "\n", row->device, row->cached_request_us,
+                gib(row->cached_gbps), row->uncached_request_us, gib(row->uncached_gbps), gib(row->copy_gbps),
+                gib(row->fresh_gbps), row->samples);
+    }
     put_stores(out, status, columns);
+    put_hosts(out, status);
     fclose(out);
     return text;
 }

@@ -34,8 +34,8 @@ struct tc_error {
     char message[1024]; /* for people */
     char notes[512];    /* what the message names, for programs: tc_error_note() */
 };
-/* The key of the next of its values after `key` (NULL = the first), such as "tensor" or "needed_bytes", and the value; NULL when
- * there is none. Borrowed from the error. */
+/* The key of the next of its values after `key` (NULL = the first), such as "tensor" or "needed_bytes", and the value; NULL
+ * when there is none. Borrowed from the error. */
 const char *tc_error_note(const struct tc_error *error, const char *key, const char **value);
 const char *tc_code_name(int code); /* "NOT_FOUND" */
 
@@ -57,7 +57,8 @@ const char *tc_version(void);
 
 /* What an artifact holds. timeout_ms 0 = none. flags: TC_RESOLVE_FRESH checks every header again;
  * TC_RESOLVE_ALLOW_MISSING_SHARDS: of PyTorch's DCP shards, numbers may be missing as long as their boxes are complete;
- * TC_RESOLVE_ALLOW_ABSENT_FILES: files that an index names need not be there, see tc_artifact_absent_file(). Not of a variant. */
+ * TC_RESOLVE_ALLOW_ABSENT_FILES: files that an index names need not be there, see tc_artifact_absent_file(). Not of a
+ * variant. */
 enum {
     TC_RESOLVE_FRESH = 1,
     TC_RESOLVE_INDEXES = 2,
@@ -208,8 +209,8 @@ void tc_sharding_destroy(struct tc_sharding *sharding); /* accepts NULL */
 /* The slices of one tensor, one per dimension; all of them {0, TC_OPEN_END} for a tensor that is whole. */
 int tc_sharding_slices(const struct tc_sharding *sharding, const char *name, const uint64_t *shape, size_t rank,
                        struct tc_slice *slices, struct tc_error *error);
-/* All tensors of an artifact, each as the device holds it; to be given back by tc_view_release(). Fails when a dimension does not
- * divide, or a device's part of a tensor is not one block. */
+/* All tensors of an artifact, each as the device holds it; to be given back by tc_view_release(). Fails when a dimension does
+ * not divide, or a device's part of a tensor is not one block. */
 struct tc_view *tc_sharding_view(const struct tc_sharding *sharding, const struct tc_artifact *artifact,
                                  struct tc_error *error);
 void tc_view_release(struct tc_view *view); /* accepts NULL */
@@ -266,7 +267,7 @@ struct tc_load *tc_load_into(struct tc_client *client, const char *artifact, con
 /* Memory of this process that loads write into, array by array (docs/into.md). It stays the caller's: no lease, no budget of
  * the daemon's. A region may be used by one load after the other, or by several at once. */
 struct tc_region;
-/* New host memory: `bytes` zeros, 2 MiB aligned. A page is charged to whoever touches it first. */
+/* New host memory: `bytes` zeros, 2 MiB aligned. A page is charged to the process that touches it first. */
 struct tc_region *tc_region_create(uint64_t bytes, struct tc_error *error);
 /* The memory of a memfd, which is duplicated: it has to have F_SEAL_SHRINK and no seal against writing. */
 struct tc_region *tc_region_open(int memfd, struct tc_error *error);
@@ -293,11 +294,11 @@ struct tc_targets {
     size_t n_covers;
 };
 /* Loads a view (NULL = the tensors that targets name, whole) into targets: one without a value for each tensor of the view, of
- * its dtype and shape, all regions in host memory or all on one GPU, which options->device need not say. Blocks. What is missing,
- * overlaps, leaves its region, has another dtype or shape, or is not covered is INVALID_ARGUMENT with its name, and nothing was
- * written. After a later error the content of the targets is undefined, and the message says so; unless its reason is
- * REGION_IN_USE nothing touches the regions any more when this returns. json (may be NULL): the object of
- * `tensorcast load --json`; the caller frees. */
+ * its dtype and shape, all regions in host memory or all on one GPU, which options->device need not say. Blocks. What is
+ * missing, overlaps, leaves its region, has another dtype or shape, or is not covered is INVALID_ARGUMENT with its name, and
+ * nothing was written. After a later error the content of the targets is undefined, and the message says so; unless its reason
+ * is REGION_IN_USE nothing touches the regions any more when this returns. json (may be NULL): the object of `tensorcast load
+ * --json`; the caller frees. */
 int tc_load_targets(struct tc_client *client, const char *artifact, const struct tc_view *view,
                     const struct tc_targets *targets, const struct tc_options *options, char **json, struct tc_error *error);
 
@@ -351,9 +352,9 @@ int tc_release(struct tc_client *client, const char *artifact, uint64_t timeout_
                uint64_t *released_bytes, struct tc_error *error);
 struct tc_released {
     uint64_t replicas, bytes;
-    uint64_t leased_replicas, leased_bytes; /* kept, because somebody holds them */
+    uint64_t leased_replicas, leased_bytes; /* kept, because clients hold them */
     uint64_t replicas_of_others;            /* kept, because another user has loaded them */
-    uint64_t pinned_replicas, pinned_bytes; /* kept, because they are pinned and nobody has them */
+    uint64_t pinned_replicas, pinned_bytes; /* kept, because they are pinned and no client has them */
 };
 int tc_release_counted(struct tc_client *client, const char *artifact, uint64_t timeout_ms, struct tc_released *released,
                        struct tc_error *error);

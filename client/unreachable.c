@@ -8,7 +8,10 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { NAME_CHARS = 64, ENTRY_BYTES = 16 << 10, ROOM_FOR_GROUPS = 256 };
@@ -126,4 +129,33 @@ int unreachable_handoff(const char *socket, const char *path, struct error *erro
                 "the daemon answers on %s, and its second socket %s is not there, nor beside the first; in a container, "
                 "mount the folder of both sockets (%.*s), not the socket alone",
                 socket, path, end ? (int)(end - path) : 0, path);
+}
+
+/* --- unix connect --- */
+
+enum { AGAIN_NS = 1000000 };
+
+int unix_connect(const char *path, int type, const struct wait *wait)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    struct error over;
+    if (strlen(path) >= sizeof address.sun_path) {
+        errno = ENAMETOOLONG;
+        return -1;
+    }
+    memcpy(address.sun_path, path, strlen(path));
+    int fd = socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0)
+        return -1;
+    while (connect(fd, (const struct sockaddr *)&address, sizeof address)) {
+        int failed = errno;
+        if ((failed == EAGAIN || failed == EINTR) && wait_check(wait, &over) == 0) {
+            nanosleep(&(struct timespec){.tv_nsec = AGAIN_NS}, NULL);
+            continue;
+        }
+        close(fd);
+        errno = failed == EINTR ? EAGAIN : failed;
+        return -1;
+    }
+    return fd;
 }

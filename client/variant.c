@@ -1,60 +1,30 @@
 #include "variant.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/memory.h"
 #include "base/text.h"
 #include "client.h"
+#include "read_file.h"
 #include "recipe/builtin_recipes.h"
 #include "recipe/recipe.h"
 #include "recipe/substitute.h"
 #include "recipe_yaml.h"
-#include "sidecar_bytes.h"
+#include "sidecars.h"
 
 /* --- files ---------------------------------------------------------------------------------------------------------- */
 
-/* The caller frees; a NUL follows the bytes. */
+/* The caller frees; a NUL follows the bytes. NULL on error. */
 static char *read_whole(const char *path, size_t *length, struct error *error)
 {
-    char shown[TEXT_NAME_CHARS], *bytes = NULL;
-    size_t capacity = 0;
-    ssize_t n = 1;
-    text_escape(path, strlen(path), shown);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) {
-        fail_errno(error, errno, "cannot read %s", shown);
-        return NULL;
-    }
-    for (*length = 0; n > 0 && *length <= VARIANT_MAX_FILE_BYTES; *length += (size_t)n) {
-        if (*length + 1 >= capacity) {
-            capacity = capacity ? 2 * capacity : 1 << 16;
-            bytes = memory_grow(bytes, capacity, 1);
-        }
-        n = read(fd, bytes + *length, capacity - *length - 1);
-        if (n < 0)
-            break;
-    }
-    int cause = errno;
-    close(fd);
-    if (n < 0)
-        fail_errno(error, cause, "cannot read %s", shown);
-    else if (*length > VARIANT_MAX_FILE_BYTES)
-        fail(error, ERROR_INVALID_ARGUMENT, "RECIPE_TOO_LARGE", "%s has more than %d MiB", shown,
+    char *text;
+    *length = 0;
+    if (read_file(path, VARIANT_MAX_FILE_BYTES, &text, length, error) < 0 && *length > VARIANT_MAX_FILE_BYTES)
+        fail(error, ERROR_INVALID_ARGUMENT, "RECIPE_TOO_LARGE", "%s has more than %d MiB", text_show(path),
              VARIANT_MAX_FILE_BYTES >> 20);
-    else
-        n = 0;
-    if (n != 0 || *length > VARIANT_MAX_FILE_BYTES) {
-        free(bytes);
-        return NULL;
-    }
-    bytes[*length] = 0;
-    return bytes;
+    return text;
 }
 
 /* --- values --------------------------------------------------------------------------------------------------------- */
@@ -119,12 +89,11 @@ static int find_value(void *data, const char *key, struct recipe_node *value, st
 
 static int check_used(const struct values *values, struct error *error)
 {
-    char shown[TEXT_NAME_CHARS];
     for (size_t i = 0; i < values->input->n_settings; i++) {
         const char *key = values->input->settings[i].key;
         if (!values->is_used[i])
             return fail(error, ERROR_INVALID_ARGUMENT, "UNKNOWN_SETTING", "the recipe has no ${%s} that could be set",
-                        text_escape(key, strlen(key), shown));
+                        text_show(key));
     }
     return 0;
 }
@@ -197,7 +166,7 @@ static struct tc_variant *keep_recipe(const struct recipe *recipe, const struct 
     struct tc_variant *variant = memory_alloc(sizeof *variant);
     variant->json = json;
     variant->length = strlen(json);
-    variant->name = input->recipe ? memory_copy_text(input->recipe) : NULL;
+    variant->name = memory_copy_text(input->recipe);
     variant->n_steps = recipe->n_steps;
     variant->lines = memory_alloc_array(recipe->n_steps + 1, sizeof *variant->lines);
     for (size_t i = 0; i < recipe->n_steps; i++)
@@ -244,13 +213,12 @@ void variant_append(struct tc_variant **variant, const char *step)
 int variant_locate(const struct tc_variant *variant, struct error *error)
 {
     const char *value, *key = error_next_note(error, NULL, &value);
-    char shown[TEXT_NAME_CHARS];
     while (key && strcmp(key, "step") != 0)
         key = error_next_note(error, key, &value);
     size_t step = key ? strtoul(value, NULL, 10) : 0;
     if (!variant || !variant->name || step == 0 || step > variant->n_steps || !variant->lines[step - 1])
         return -1;
-    return error_prefix(error, "%s:%u", text_escape(variant->name, strlen(variant->name), shown), variant->lines[step - 1]);
+    return error_prefix(error, "%s:%u", text_show(variant->name), variant->lines[step - 1]);
 }
 
 /* --- the library's functions ---------------------------------------------------------------------------------------- */
@@ -266,7 +234,7 @@ static int ask_config(void *data, char **json, size_t *length, struct error *err
     const struct config_question *question = data;
     if (!question->client)
         return 0;
-    return sidecar_stored_config(question->client, question->artifact, question->options, json, length, error);
+    return sidecars_stored_config(question->client, question->artifact, question->options, json, length, error);
 }
 
 struct tc_variant *variant_create(struct tc_client *client, const char *artifact, const struct tc_options *options,

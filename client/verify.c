@@ -33,6 +33,14 @@ static int on_message(void *data, ProtobufCMessage *message, struct arena *arena
     return stop ? wait_cancelled(error) : 0;
 }
 
+struct tc_verification *client_verification(struct arena *arena, const Tensorcast__Daemon__V1__VerifyResponse *response)
+{
+    struct tc_verification *verification = memory_alloc(sizeof *verification);
+    *verification = (struct tc_verification){*arena, response};
+    arena_init(arena, 0);
+    return verification;
+}
+
 struct tc_verification *tc_verify(struct tc_client *client, const char *artifact, bool with_manifest,
                                   const struct tc_options *options, struct tc_error *error)
 {
@@ -42,19 +50,18 @@ struct tc_verification *tc_verify(struct tc_client *client, const char *artifact
     Tensorcast__Daemon__V1__VerifyRequest request = TENSORCAST__DAEMON__V1__VERIFY_REQUEST__INIT;
     const struct rpc_question question = {"Verify", &request.base, &tensorcast__daemon__v1__verify_response__descriptor,
                                           on_message, &listener};
-    struct tc_verification *verification = memory_alloc(sizeof *verification);
-    arena_init(&verification->arena, 0);
-    request.artifact = client_reference(artifact, &verification->arena, &cause);
+    struct arena arena;
+    arena_init(&arena, 0);
+    request.artifact = client_reference(artifact, &arena, &cause);
     request.make_manifest = with_manifest;
     request.tell_progress = options && options->progress;
     request.allow_missing_shards = options && options->allow_missing_shards;
-    int failed = request.artifact ? rpc_client_ask(client->rpc, &question, &wait, &verification->arena, &cause) : -1;
-    verification->response = listener.answer;
+    int failed = request.artifact ? rpc_client_ask(client->rpc, &question, &wait, &arena, &cause) : -1;
     if (!failed && listener.answer)
-        return verification;
+        return client_verification(&arena, listener.answer);
     if (!failed)
         fail(&cause, ERROR_INTERNAL, "BAD_ANSWER", "the daemon's answer to Verify holds no message");
-    tc_verification_release(verification);
+    arena_fini(&arena);
     client_fail(error, &cause);
     return NULL;
 }

@@ -3,9 +3,45 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <stdatomic.h>
+#include <stdlib.h>
 
 #include "base/clock.h"
-#include "cancel.h"
+#include "base/memory.h"
+
+/* --- cancel --- */
+
+struct tc_cancel {
+    atomic_bool raised;
+    int reader_of; /* + 1; 0 = of no descriptor */
+};
+_Static_assert(ATOMIC_BOOL_LOCK_FREE == 2, "a signal handler may set it");
+
+struct tc_cancel *tc_cancel_create(void)
+{
+    return memory_alloc(sizeof(struct tc_cancel));
+}
+
+void tc_cancel_raise(struct tc_cancel *cancel)
+{
+    atomic_store(&cancel->raised, true);
+}
+
+void tc_cancel_destroy(struct tc_cancel *cancel)
+{
+    free(cancel);
+}
+
+void cancel_watch_reader(struct tc_cancel *cancel, int fd)
+{
+    cancel->reader_of = fd + 1;
+}
+
+bool cancel_reader_left(int fd)
+{
+    struct pollfd out = {.fd = fd};
+    return poll(&out, 1, 0) == 1 && (out.revents & (POLLERR | POLLHUP));
+}
 
 struct wait wait_begin(uint64_t timeout_ms, const struct tc_cancel *cancel)
 {
@@ -17,7 +53,8 @@ struct wait wait_begin(uint64_t timeout_ms, const struct tc_cancel *cancel)
 
 bool wait_is_cancelled(const struct wait *wait)
 {
-    return wait->cancel && cancel_is_raised(wait->cancel);
+    return wait->cancel && (atomic_load(&wait->cancel->raised) ||
+                            (wait->cancel->reader_of && cancel_reader_left(wait->cancel->reader_of - 1)));
 }
 
 int wait_cancelled(struct error *error)

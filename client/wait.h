@@ -3,6 +3,7 @@
 #ifndef CLIENT_WAIT_H
 #define CLIENT_WAIT_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/error.h"
@@ -29,5 +30,11 @@ int wait_deadline_exceeded(const struct wait *wait, struct error *error); /* fil
 int wait_cancelled(struct error *error);                                  /* the same for CANCELLED */
 /* Until fd is readable: 0, or -1 as wait_check(). */
 int wait_readable(const struct wait *wait, int fd, struct error *error);
+
+/* A flag that is raised once. Any thread, and signal handlers. */
+/* From now on it also counts as raised when the reader of `fd`, a pipe or a socket, has gone. Before it is used
+ * by another thread. */
+void cancel_watch_reader(struct tc_cancel *cancel, int fd);
+bool cancel_reader_left(int fd);
 
 #endif

@@ -1,6 +1,6 @@
-/* Builds a struct config: every default first, then what the file says, then what follows from both.
+/* Builds a struct config: every default first, then what the files say, one after the other, then what follows from all of it.
  *
- * The file is walked item by item with the schema at hand: a key is known or refused at once, a section is entered only
+ * A file is walked item by item with the schema at hand: a key is known or refused at once, a section is entered only
  * where the schema has one, and so nothing nests deeper than the schema does. The first mistake ends the walk. */
 #include "config/config.h"
 
@@ -15,8 +15,8 @@
 #include "base/file_io.h"
 #include "base/memory.h"
 #include "base/redact.h"
+#include "base/tcp_listener.h"
 #include "base/text.h"
-#include "config/config_path.h"
 #include "config/config_prewarm.h"
 #include "config/config_value.h"
 #include "config/config_yaml.h"
@@ -26,19 +26,23 @@ struct built {            /* what a `const struct config *` really points to */
     struct config config; /* first */
     struct arena arena;   /* its strings */
     const char *name;     /* config_name() */
-    bool is_permanent;    /* the defaults, which nobody owns */
+    struct config_list drop_ins;
+    const char **origins; /* per schema row: the drop-in that its value is from; NULL = none */
+    bool is_permanent;    /* the defaults, which are never freed */
+};
+
+struct mark { /* line 0 = the default stands */
+    struct config_yaml_place place;
+    const char *file;
 };
 
 struct walk {
     struct config_yaml yaml;
     struct built *built;
-    struct config_yaml_place *places; /* per schema row; line 0 = the default stands */
+    const char *file;   /* the one that is read */
+    bool is_drop_in;    /* it is not the first one */
+    struct mark *marks; /* per schema row */
 };
-
-static struct config_yaml_place *place_of_key(const struct walk *walk, const struct config_key *key)
-{
-    return &walk->places[key - schema_keys];
-}
 
 static int fail_value(const struct walk *walk, struct config_yaml_place place, const struct config_key *key,
                       const char *complaint, struct error *error)
@@ -46,21 +50,20 @@ static int fail_value(const struct walk *walk, struct config_yaml_place place, c
     return config_yaml_fail(&walk->yaml, place, error, "CONFIG_INVALID_VALUE", "%s: %s", key->path, complaint);
 }
 
-static const char *shown_item(const struct config_yaml_item *item, char out[TEXT_NAME_CHARS])
+static const char *shown_item(const struct config_yaml_item *item)
 {
     if (item->kind == CONFIG_YAML_OPEN_LIST)
         return "a list";
     if (item->kind == CONFIG_YAML_OPEN_MAP)
         return "a section";
-    return *item->text ? text_escape(item->text, strlen(item->text), out) : "nothing";
+    return *item->text ? text_show(item->text) : "nothing";
 }
 
 static int fail_kind(const struct walk *walk, const struct config_key *key, const struct config_yaml_item *item,
                      struct error *error)
 {
-    char complaint[CONFIG_COMPLAINT_CHARS], expected[CONFIG_EXPECTED_CHARS], shown[TEXT_NAME_CHARS];
-    snprintf(complaint, sizeof complaint, "expected %s, got %s", config_value_expected(key, expected),
-             shown_item(item, shown));
+    char complaint[CONFIG_COMPLAINT_CHARS], expected[CONFIG_EXPECTED_CHARS];
+    snprintf(complaint, sizeof complaint, "expected %s, got %s", config_value_expected(key, expected), shown_item(item));
     return fail_value(walk, item->place, key, complaint, error);
 }
 
@@ -94,33 +97,17 @@ static int read_list(struct walk *walk, const struct config_key *key, struct con
     }
 }
 
-static int read_key(struct walk *walk, const struct config_key *key, struct error *error)
-{
-    struct config_yaml_item item;
-    if (config_yaml_next(&walk->yaml, &item, error) < 0)
-        return -1;
-    *place_of_key(walk, key) = item.place;
-    return schema_is_list(key) ? read_list(walk, key, &item, error) : read_scalar(walk, key, &item, error);
-}
-
-/* The last component of a key in another section, for a key that stands in the wrong one. */
-static const char *find_elsewhere(const char *name)
-{
-    const char *found = NULL;
-    for (size_t i = 0; i < schema_n_keys && !found; i++)
-        found = strcmp(schema_last_name(&schema_keys[i]), name) == 0 ? schema_keys[i].path : NULL;
-    return found;
-}
-
 static int fail_unknown(const struct walk *walk, const char *section, const struct config_yaml_item *item,
                         struct error *error)
 {
-    char names[CONFIG_MAX_CHILDREN][CONFIG_PATH_CHARS], shown[TEXT_NAME_CHARS], hint[ERROR_MESSAGE_CHARS / 2];
+    char names[CONFIG_MAX_CHILDREN][CONFIG_PATH_CHARS], hint[ERROR_MESSAGE_CHARS / 2];
     const char *candidates[CONFIG_MAX_CHILDREN], *dot = *section ? "." : "";
     size_t n = schema_children(section, names), used = 0;
     for (size_t i = 0; i < n; i++)
         candidates[i] = names[i];
-    const char *elsewhere = find_elsewhere(item->text), *nearest = text_nearest(item->text, candidates, n);
+    const char *elsewhere = NULL, *nearest = text_nearest(item->text, candidates, n); /* in another section, or here */
+    for (size_t i = 0; i < schema_n_keys && !elsewhere; i++)
+        elsewhere = strcmp(schema_last_name(&schema_keys[i]), item->text) == 0 ? schema_keys[i].path : NULL;
     if (elsewhere)
         snprintf(hint, sizeof hint, "did you mean %s?", elsewhere);
     else if (nearest)
@@ -130,30 +117,23 @@ static int fail_unknown(const struct walk *walk, const char *section, const stru
     for (size_t i = 0; used && i < n && used < sizeof hint; i++)
         used += (size_t)snprintf(hint + used, sizeof hint - used, "%s %s", i ? "," : "", names[i]);
     return config_yaml_fail(&walk->yaml, item->place, error, "CONFIG_UNKNOWN_KEY", "unknown key %s%s%s; %s", section, dot,
-                            text_escape(item->text, strlen(item->text), shown), hint);
-}
-
-static bool is_null(const char *text)
-{
-    return !*text || strcmp(text, "~") == 0 || strcmp(text, "null") == 0;
+                            text_show(item->text), hint);
 }
 
 static int read_map(struct walk *walk, const char *section, struct error *error);
 
-static int read_section(struct walk *walk, const char *section, struct error *error)
+static int read_section(struct walk *walk, const char *section, const struct config_yaml_item *item, struct error *error)
 {
-    struct config_yaml_item item;
-    char names[CONFIG_MAX_CHILDREN][CONFIG_PATH_CHARS], shown[TEXT_NAME_CHARS];
-    if (config_yaml_next(&walk->yaml, &item, error) < 0)
-        return -1;
-    if (item.kind == CONFIG_YAML_OPEN_MAP)
+    char names[CONFIG_MAX_CHILDREN][CONFIG_PATH_CHARS];
+    if (item->kind == CONFIG_YAML_OPEN_MAP)
         return read_map(walk, section, error);
-    if (item.kind == CONFIG_YAML_SCALAR && item.is_plain && is_null(item.text))
+    if (item->kind == CONFIG_YAML_SCALAR && item->is_plain &&
+        (!*item->text || strcmp(item->text, "~") == 0 || strcmp(item->text, "null") == 0))
         return 0; /* every key of the section may be commented out */
     schema_children(section, names);
-    return config_yaml_fail(&walk->yaml, item.place, error, "CONFIG_INVALID_VALUE",
+    return config_yaml_fail(&walk->yaml, item->place, error, "CONFIG_INVALID_VALUE",
                             "%s: expected a section with keys such as %s.%s, got %s", section, section, names[0],
-                            shown_item(&item, shown));
+                            shown_item(item));
 }
 
 struct seen { /* names met in one mapping, for duplicates; bounded because unknown names end the walk */
@@ -161,20 +141,7 @@ struct seen { /* names met in one mapping, for duplicates; bounded because unkno
     size_t lines[CONFIG_MAX_CHILDREN], n;
 };
 
-static int note_name(const struct walk *walk, struct seen *seen, const char *path, const struct config_yaml_item *item,
-                     struct error *error)
-{
-    for (size_t i = 0; i < seen->n; i++) {
-        if (strcmp(seen->names[i], path) == 0)
-            return config_yaml_fail(&walk->yaml, item->place, error, "CONFIG_DUPLICATE_KEY",
-                                    "%s is given twice; the first is on line %zu", path, seen->lines[i]);
-    }
-    snprintf(seen->names[seen->n], CONFIG_PATH_CHARS, "%s", path);
-    seen->lines[seen->n++] = item->place.line;
-    return 0;
-}
-
-static int read_entry(struct walk *walk, const char *section, struct seen *seen, const struct config_yaml_item *item,
+static int read_entry(struct walk *walk, const char *section, struct seen *seen, struct config_yaml_item *item,
                       struct error *error)
 {
     char path[CONFIG_PATH_CHARS];
@@ -187,9 +154,20 @@ static int read_entry(struct walk *walk, const char *section, struct seen *seen,
     bool is_section = fits && schema_is_section(path);
     if (!key && !is_section)
         return fail_unknown(walk, section, item, error);
-    if (note_name(walk, seen, path, item, error) < 0)
+    for (size_t i = 0; i < seen->n; i++) {
+        if (strcmp(seen->names[i], path) == 0)
+            return config_yaml_fail(&walk->yaml, item->place, error, "CONFIG_DUPLICATE_KEY",
+                                    "%s is given twice; the first is on line %zu", path, seen->lines[i]);
+    }
+    snprintf(seen->names[seen->n], CONFIG_PATH_CHARS, "%s", path);
+    seen->lines[seen->n++] = item->place.line;
+    if (config_yaml_next(&walk->yaml, item, error) < 0)
         return -1;
-    return key ? read_key(walk, key, error) : read_section(walk, path, error);
+    if (!key)
+        return read_section(walk, path, item, error);
+    walk->marks[key - schema_keys] = (struct mark){item->place, walk->file};
+    walk->built->origins[key - schema_keys] = walk->is_drop_in ? walk->file : NULL;
+    return schema_is_list(key) ? read_list(walk, key, item, error) : read_scalar(walk, key, item, error);
 }
 
 static int read_map(struct walk *walk, const char *section, struct error *error)
@@ -236,25 +214,40 @@ static int set_other_defaults(struct built *built, const struct config_default *
     return 0;
 }
 
+/* Of a key, after all files were read. */
+static int fail_key(struct walk *walk, const struct config_key *marked, const struct config_key *key, const char *complaint,
+                    struct error *error)
+{
+    const struct mark *mark = &walk->marks[marked - schema_keys];
+    const char *file = mark->file ? mark->file : walk->built->name;
+    text_escape(file, strlen(file), walk->yaml.shown_path);
+    return fail_value(walk, mark->place, key, complaint, error);
+}
+
 /* What follows from several keys together. */
 static int complete(struct walk *walk, struct error *error)
 {
     struct config *config = &walk->built->config;
-    const struct config_key *key = schema_find("server.handoff_socket_path");
-    struct config_yaml_place place = *place_of_key(walk, key);
-    char derived[CONFIG_DERIVED_CHARS];
+    const struct config_key *key = schema_find("server.handoff_socket_path"), *marked = key;
+    char complaint[CONFIG_COMPLAINT_CHARS], derived[CONFIG_DERIVED_CHARS];
     if (!*config->server.handoff_socket_path) {
-        place = *place_of_key(walk, schema_find("server.socket_path"));
+        marked = schema_find("server.socket_path");
         config_path_derive_handoff(config->server.socket_path, derived);
-        if (strlen(derived) > CONFIG_SOCKET_PATH_MAX)
-            return config_yaml_fail(
-                &walk->yaml, place, error, "CONFIG_INVALID_VALUE",
-                "%s, derived from server.socket_path, has %zu bytes and may have %d; shorten one or set the other",
-                key->path, strlen(derived), CONFIG_SOCKET_PATH_MAX);
+        if (strlen(derived) > CONFIG_SOCKET_PATH_MAX) {
+            snprintf(complaint, sizeof complaint,
+                     "derived from server.socket_path, it has %zu bytes and may have %d; shorten one or set the other",
+                     strlen(derived), CONFIG_SOCKET_PATH_MAX);
+            return fail_key(walk, marked, key, complaint, error);
+        }
         config->server.handoff_socket_path = arena_text(&walk->built->arena, derived, strlen(derived));
     }
     if (strcmp(config->server.handoff_socket_path, config->server.socket_path) == 0)
-        return fail_value(walk, place, key, "it is the same as server.socket_path; these are two sockets", error);
+        return fail_key(walk, marked, key, "it is the same as server.socket_path; these are two sockets", error);
+    key = schema_find("server.metrics_address");
+    struct tcp_address address;
+    if (*config->server.metrics_address && !tcp_address_parse(config->server.metrics_address, &address))
+        return fail_key(walk, key, key, "expected ADDRESS:PORT with a number as address, such as 127.0.0.1:9464 or [::1]:0",
+                        error);
     return 0;
 }
 
@@ -269,37 +262,71 @@ static int add_roots(struct built *built, const struct config_source *source, st
     return 0;
 }
 
-static int read_file(struct walk *walk, const char *text, size_t length, const struct config_source *source,
-                     struct error *error)
+static int read_text(struct walk *walk, const char *text, size_t length, const char *home, struct error *error)
 {
     bool is_empty;
-    if (config_yaml_open(&walk->yaml, text, length, walk->built->name, &is_empty, error) < 0)
+    if (config_yaml_open(&walk->yaml, text, length, walk->file, &is_empty, error) < 0)
         return -1;
-    walk->yaml.home = source->home;
+    walk->yaml.home = home;
     int result = is_empty ? 0 : read_map(walk, "", error);
     if (result == 0 && !is_empty)
         result = config_yaml_end(&walk->yaml, error);
-    if (result == 0)
-        result = complete(walk, error);
     config_yaml_close(&walk->yaml);
     return result;
 }
 
-static struct config *parse_over(const char *text, size_t length, const struct config_source *source, struct error *error)
+/* Reads at most one byte more than a configuration may have. */
+static int read_file(struct walk *walk, const char *path, const char *home, struct error *error)
+{
+    enum { ROOM = CONFIG_YAML_MAX_BYTES + 1 };
+    char *text = memory_alloc(ROOM);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+    ssize_t length = fd < 0 ? -1 : file_io_read(fd, text, ROOM);
+    walk->file = arena_text(&walk->built->arena, path, strlen(path));
+    int result = length < 0 ? fail_errno(error, errno, "cannot read the configuration %s", text_show(path))
+                            : read_text(walk, text, (size_t)length, home, error);
+    if (fd >= 0)
+        close(fd);
+    free(text);
+    return result;
+}
+
+static int read_drop_ins(struct walk *walk, const struct config_source *source, struct error *error)
+{
+    struct built *built = walk->built;
+    const char **names = arena_array(&built->arena, source->n_drop_ins, sizeof *names);
+    walk->is_drop_in = true;
+    for (size_t i = 0; i < source->n_drop_ins; i++) {
+        if (read_file(walk, source->drop_ins[i], source->home, error) < 0)
+            return -1;
+        names[i] = walk->file;
+    }
+    built->drop_ins = (struct config_list){names, source->n_drop_ins};
+    return 0;
+}
+
+/* text: instead of a file. */
+static struct config *build_config(const char *text, size_t length, const struct config_source *source, struct error *error)
 {
     struct built *built = memory_alloc(sizeof *built);
-    struct walk walk = {.built = built, .places = memory_alloc_array(schema_n_keys, sizeof *walk.places)};
+    struct walk walk = {.built = built, .marks = memory_alloc_array(schema_n_keys, sizeof *walk.marks)};
     built->config.internal = built;
     arena_init(&built->arena, 0);
+    built->origins = arena_array(&built->arena, schema_n_keys, sizeof *built->origins);
     built->name = source->path ? source->path : source->name;
-    built->name = arena_text(&built->arena, built->name, strlen(built->name));
+    built->name = walk.file = arena_text(&built->arena, built->name, strlen(built->name));
     set_defaults(built);
     int result = set_other_defaults(built, source->defaults, source->n_defaults, error);
     if (result == 0)
-        result = read_file(&walk, length ? text : "", length, source, error);
+        result =
+            text ? read_text(&walk, text, length, source->home, error) : read_file(&walk, source->path, source->home, error);
+    if (result == 0)
+        result = read_drop_ins(&walk, source, error);
+    if (result == 0)
+        result = complete(&walk, error);
     if (result == 0)
         result = add_roots(built, source, error);
-    free(walk.places);
+    free(walk.marks);
     if (result == 0)
         return &built->config;
     config_destroy(&built->config);
@@ -308,29 +335,12 @@ static struct config *parse_over(const char *text, size_t length, const struct c
 
 struct config *config_parse(const char *text, size_t length, const char *path, struct error *error)
 {
-    return parse_over(text, length, &(struct config_source){.path = path}, error);
+    return build_config(length ? text : "", length, &(struct config_source){.path = path}, error);
 }
 
-/* Reads at most one byte more than a configuration may have. Returns the count or -1 with errno. */
 struct config *config_load(const struct config_source *source, struct error *error)
 {
-    enum { ROOM = CONFIG_YAML_MAX_BYTES + 1 };
-    char shown[TEXT_NAME_CHARS];
-    const char *path = source->path;
-    if (!path)
-        return parse_over("", 0, source, error);
-    char *text = memory_alloc(ROOM);
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
-    ssize_t length = fd < 0 ? -1 : file_io_read(fd, text, ROOM);
-    struct config *config = NULL;
-    if (length < 0)
-        fail_errno(error, errno, "cannot read the configuration %s", text_escape(path, strlen(path), shown));
-    else
-        config = parse_over(text, (size_t)length, source, error);
-    if (fd >= 0)
-        close(fd);
-    free(text);
-    return config;
+    return build_config(source->path ? NULL : "", 0, source, error);
 }
 
 static const struct config *defaults;
@@ -356,6 +366,18 @@ const char *config_name(const struct config *config)
     return built->name;
 }
 
+struct config_list config_drop_ins(const struct config *config)
+{
+    const struct built *built = config->internal;
+    return built->drop_ins;
+}
+
+const char *config_drop_in_of(const struct config *config, const struct config_key *key)
+{
+    const struct built *built = config->internal;
+    return built->origins[key - schema_keys];
+}
+
 void config_destroy(const struct config *config)
 {
     struct built *built = config ? config->internal : NULL;
@@ -369,14 +391,13 @@ void config_compare(const struct config *old, const struct config *fresh,
                     void (*changed)(void *data, const struct config_change *change), void *data)
 {
     for (const struct config_key *key = schema_keys; key < schema_keys + schema_n_keys; key++) {
-        bool may_be_secret = key->type == CONFIG_TEXT || key->type == CONFIG_PREFIXES || key->type == CONFIG_PREWARMS;
-        char *from = config_value_text(key, old), *to = config_value_text(key, fresh), shown[2][REDACT_CHARS];
+        char *from = config_value_text(key, old), *to = config_value_text(key, fresh);
+        bool may_be_secret = key->type == CONFIG_PREFIXES || key->type == CONFIG_PREWARMS ||
+                             (key->type == CONFIG_TEXT && (strpbrk(from, "@?") || strpbrk(to, "@?")));
         struct config_change change = {key->path, from, to, key->reloadable};
         if (may_be_secret) { /* in the user's name of a URL */
-            redact(from, shown[0], sizeof shown[0]);
-            redact(to, shown[1], sizeof shown[1]);
-            change.from = shown[0];
-            change.to = shown[1];
+            change.from = redact_show(from);
+            change.to = redact_show(to);
         }
         if (strcmp(from, to) != 0)
             changed(data, &change);

@@ -53,14 +53,18 @@ struct config_list {
     size_t n_items;
 };
 
+enum sandbox_mode { SANDBOX_ON, SANDBOX_STRICT, SANDBOX_OFF };
+
 struct config_server {
     const char *socket_path;
     const char *handoff_socket_path; /* "" in the file: derived, here always filled in */
     uint64_t socket_mode;            /* 0660 */
     const char *socket_group;        /* "" = leave */
     const char *state_dir;
+    const char *metrics_address; /* ADDRESS:PORT; "" = none */
     uint64_t max_connections_per_uid;
     uint64_t max_message_bytes; /* max_message_size */
+    uint64_t sandbox;           /* enum sandbox_mode */
     uint64_t shutdown_grace_ms; /* shutdown_grace */
 };
 
@@ -132,6 +136,24 @@ struct config_prewarms {
     const struct config_prewarm *entries;
 };
 
+struct config_hosts { /* off unless etcd.endpoints has one */
+    struct {
+        struct config_list endpoints;
+        const char *prefix, *username, *password_file, *ca_file, *cert_file, *key_file;
+    } etcd;
+    const char *name;   /* "" = the host's */
+    const char *listen; /* ADDRESS:PORT of the data port */
+    struct {
+        const char *cert_file, *key_file, *ca_file;
+    } tls;
+    const char *cluster_key_file;
+    const char *domain;
+};
+
+struct config_tracing {
+    const char *otlp_endpoint; /* "" = nothing is sent */
+};
+
 /* Its members are the sections of the file, theirs the keys. */
 struct config {
     struct config_server server;
@@ -143,6 +165,8 @@ struct config {
     struct config_uploads uploads;
     struct config_devices devices;
     struct config_engine engine;
+    struct config_hosts hosts;
+    struct config_tracing tracing;
     struct config_prewarms prewarm;
     void *internal; /* arena and origins */
 };
@@ -150,8 +174,10 @@ struct config {
 /* Reads, checks and fills in every default. Returns NULL on error. */
 struct config *config_parse(const char *text, size_t length, const char *path, struct error *error);
 struct config_source {
-    const char *path;             /* NULL: there is no file */
-    const char *name;             /* stands for it in messages then */
+    const char *path;      /* NULL: there is no file */
+    const char *name;      /* stands for it in messages then */
+    char *const *drop_ins; /* further files, read behind it in this order: what a later one says of a key counts */
+    size_t n_drop_ins;
     const char *home;             /* what ~/ at the beginning of a path means; NULL: nothing */
     const struct config_default { /* another default of a key; a list has several, one behind the other */
         const char *key;
@@ -163,10 +189,14 @@ struct config_source {
 };
 struct config *config_load(const struct config_source *source, struct error *error);
 const char *config_name(const struct config *config); /* of its file, or the source's name where there was none */
+struct config_list config_drop_ins(const struct config *config);
+struct config_key;
+/* The drop-in that the key's value is from, NULL if none says anything of it. */
+const char *config_drop_in_of(const struct config *config, const struct config_key *key);
 void config_destroy(const struct config *config);
 
 /* Valid YAML with every key, its effective value and, as a comment, where it came from: "default" (equal to it, wherever it
- * was written), "derived", or "from the configuration file". Read again, it prints the same. Where --user has defaults of its
+ * was written), "derived", "from the configuration file", or from which drop-in. Read again, it prints the same. Where --user has defaults of its
  * own, these are in `users`; NULL = it has none. */
 void config_print(const struct config *config, const struct config *users, FILE *out);
 /* From the same table: docs/config.md, docs/man/store_daemon_config.yaml.5, config/store_daemon_config.yaml. */

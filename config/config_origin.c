@@ -1,6 +1,7 @@
 /* Paths of the environment count when they are absolute, as the XDG base directory specification wants it. */
 #include "config/config_origin.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <limits.h>
 #include <pwd.h>
@@ -12,8 +13,9 @@
 #include "base/memory.h"
 #include "base/runtime_folder.h"
 #include "base/text.h"
-#include "config/config_path.h"
+#include "config/config_value.h"
 
+enum { MAX_DROP_INS = 64 };
 enum { SOCKET, SOCKET_MODE, STATE }; /* the first defaults of a user */
 
 static const char *absolute_variable(const char *name)
@@ -36,28 +38,20 @@ static char *xdg_path(const char *name, const char *fallback, const char *tail)
     return base ? memory_print("%s/%s", base, tail) : memory_print("%s/%s/%s", home ? home : "", fallback, tail);
 }
 
-/* As huggingface_hub finds it. */
-static char *hub_cache(void)
-{
-    const char *cache = absolute_variable("HF_HUB_CACHE"), *home = absolute_variable("HF_HOME");
-    if (!cache)
-        cache = absolute_variable("HUGGINGFACE_HUB_CACHE");
-    if (cache)
-        return memory_copy_text(cache);
-    return home ? memory_print("%s/hub", home) : xdg_path("XDG_CACHE_HOME", ".cache", "huggingface/hub");
-}
-
 static void add_default(struct config_origin *origin, const char *key, char *value)
 {
     origin->defaults[origin->n_defaults++] = (struct config_default){key, value};
 }
 
-/* One of the two when it holds the other. */
+/* The home and the cache, as huggingface_hub finds it; one of the two when it holds the other. */
 static void add_roots(struct config_origin *origin)
 {
     struct arena arena;
-    char *cache = hub_cache();
-    const char *home = find_home();
+    const char *home = find_home(), *hub = absolute_variable("HF_HUB_CACHE"), *hub_home = absolute_variable("HF_HOME");
+    hub = hub ? hub : absolute_variable("HUGGINGFACE_HUB_CACHE");
+    char *cache = hub        ? memory_copy_text(hub)
+                  : hub_home ? memory_print("%s/hub", hub_home)
+                             : xdg_path("XDG_CACHE_HOME", ".cache", "huggingface/hub");
     arena_init(&arena, 0);
     const char *tidy_home = config_path_tidy(home ? home : "/", &arena), *tidy_cache = config_path_tidy(cache, &arena);
     bool is_within = home && config_path_is_within(tidy_cache, tidy_home);
@@ -82,17 +76,6 @@ static bool can_have_folder(const char *path)
     return can;
 }
 
-/* The state is a cache: where the home cannot be written, it may lie beside the sockets and end with them. */
-static void add_state(struct config_origin *origin, const char *folder)
-{
-    char *state = xdg_path("XDG_STATE_HOME", ".local/state", "tensorcast");
-    if (!can_have_folder(state)) {
-        origin->lost_state = state;
-        state = memory_print("%s/state", folder);
-    }
-    add_default(origin, "server.state_dir", state);
-}
-
 static int add_user_defaults(struct config_origin *origin, struct error *error)
 {
     char folder[PATH_MAX];
@@ -105,7 +88,11 @@ static int add_user_defaults(struct config_origin *origin, struct error *error)
     /* in the order of their enum */
     add_default(origin, "server.socket_path", memory_print("%s/daemon.sock", folder));
     add_default(origin, "server.socket_mode", memory_copy_text("0600"));
-    add_state(origin, folder);
+    /* the state is a cache: where the home cannot be written, it may lie beside the sockets and end with them */
+    char *state = xdg_path("XDG_STATE_HOME", ".local/state", "tensorcast");
+    bool is_lost = !can_have_folder(state);
+    origin->lost_state = is_lost ? state : NULL;
+    add_default(origin, "server.state_dir", is_lost ? memory_print("%s/state", folder) : state);
     add_roots(origin);
     return 0;
 }
@@ -127,20 +114,23 @@ static int check_owner(const char *path, struct error *error)
 int config_origin_init(struct config_origin *origin, const char *path, bool is_users, struct error *error)
 {
     const char *home = is_users ? find_home() : NULL;
-    *origin = (struct config_origin){.is_named = path, .is_users = is_users, .home = home ? memory_copy_text(home) : NULL};
+    *origin = (struct config_origin){.is_named = path, .is_users = is_users, .home = memory_copy_text(home)};
     if (path)
         origin->path = memory_copy_text(path);
     else
         origin->path = is_users ? xdg_path("XDG_CONFIG_HOME", ".config", "tensorcast/store_daemon_config.yaml")
                                 : memory_copy_text(CONFIG_SYSTEM_FILE);
+    size_t length = strlen(origin->path);
+    length -= text_ends_with(origin->path, length, ".yaml") ? strlen(".yaml") : 0;
+    origin->drop_ins = memory_print("%.*s.d", (int)length, origin->path);
     return is_users ? add_user_defaults(origin, error) : 0;
 }
 
 int config_origin_add_root(struct config_origin *origin, const char *path, struct error *error)
 {
-    char folder[PATH_MAX], shown[TEXT_NAME_CHARS];
+    char folder[PATH_MAX];
     struct stat status;
-    text_escape(path, strlen(path), shown);
+    const char *shown = text_show(path);
     if (stat(path, &status) != 0)
         return fail_errno(error, errno, "--root %s", shown);
     if (!S_ISDIR(status.st_mode))
@@ -162,6 +152,7 @@ int config_origin_add_root(struct config_origin *origin, const char *path, struc
 void config_origin_fini(struct config_origin *origin)
 {
     free(origin->path);
+    free(origin->drop_ins);
     free(origin->home);
     free(origin->lost_state);
     for (size_t i = 0; i < origin->n_defaults; i++)
@@ -171,9 +162,53 @@ void config_origin_fini(struct config_origin *origin)
     free(origin->roots);
 }
 
-static struct config *load(const struct config_origin *origin, const char *path, struct error *error)
+struct drop_ins {
+    char **paths;
+    size_t n, capacity;
+};
+
+static void free_drop_ins(struct drop_ins *list)
+{
+    for (size_t i = 0; i < list->n; i++)
+        free(list->paths[i]);
+    free(list->paths);
+}
+
+static int compare_paths(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* Names that begin with a dot are hidden, as for a shell. */
+static int list_drop_ins(const char *folder, struct drop_ins *list, struct error *error)
+{
+    DIR *open = opendir(folder);
+    const struct dirent *entry;
+    if (!open)
+        return errno == ENOENT || errno == ENOTDIR
+                   ? 0
+                   : fail_errno(error, errno, "cannot read the folder of configuration files %s", text_show(folder));
+    while ((entry = readdir(open)) && list->n <= MAX_DROP_INS) {
+        if (entry->d_name[0] == '.' || !text_ends_with(entry->d_name, strlen(entry->d_name), ".yaml"))
+            continue;
+        ARRAY_RESERVE(list->paths, list->n, list->capacity);
+        list->paths[list->n++] = memory_print("%s/%s", folder, entry->d_name);
+    }
+    closedir(open);
+    if (list->n > MAX_DROP_INS)
+        return fail(error, ERROR_INVALID_ARGUMENT, "CONFIG_TOO_LARGE", "%s has more than %d configuration files",
+                    text_show(folder), MAX_DROP_INS);
+    if (list->n)
+        qsort(list->paths, list->n, sizeof *list->paths, compare_paths);
+    return 0;
+}
+
+static struct config *load(const struct config_origin *origin, const char *path, const struct drop_ins *list,
+                           struct error *error)
 {
     const struct config_source source = {.path = path,
+                                         .drop_ins = list->paths,
+                                         .n_drop_ins = list->n,
                                          .name = origin->is_users ? "(defaults of --user)" : "(defaults)",
                                          .home = origin->home,
                                          .defaults = origin->defaults,
@@ -186,9 +221,20 @@ static struct config *load(const struct config_origin *origin, const char *path,
 struct config *config_origin_load(const struct config_origin *origin, struct error *error)
 {
     bool is_there = origin->is_named || access(origin->path, F_OK) == 0 || errno == EACCES;
-    if (is_there && origin->is_users && !origin->is_named && check_owner(origin->path, error) != 0)
-        return NULL;
-    return load(origin, is_there ? origin->path : NULL, error);
+    bool is_checked = origin->is_users && !origin->is_named;
+    struct drop_ins list = {0};
+    struct config *config = NULL;
+    int failed = is_there && is_checked ? check_owner(origin->path, error) : 0;
+    if (!failed && is_checked)
+        failed = check_owner(origin->drop_ins, error);
+    if (!failed)
+        failed = list_drop_ins(origin->drop_ins, &list, error);
+    for (size_t i = 0; i < list.n && is_checked && !failed; i++)
+        failed = check_owner(list.paths[i], error);
+    if (!failed)
+        config = load(origin, is_there ? origin->path : NULL, &list, error);
+    free_drop_ins(&list);
+    return config;
 }
 
 bool config_origin_moves_state(const struct config_origin *origin, const struct config *config)
@@ -204,7 +250,7 @@ bool config_origin_has_file(const struct config_origin *origin, const struct con
 void config_origin_print(const struct config_origin *origin, const struct config *config, FILE *out)
 {
     struct error ignored;
-    struct config *users = origin->is_users ? load(origin, NULL, &ignored) : NULL;
+    struct config *users = origin->is_users ? load(origin, NULL, &(struct drop_ins){0}, &ignored) : NULL;
     config_print(config, users, out);
     config_destroy(users);
 }

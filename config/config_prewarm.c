@@ -6,6 +6,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/memory.h"
 #include "base/text.h"
 #include "config/config_value.h"
 
@@ -23,9 +24,8 @@ struct reading {
 
 static int refuse_item(struct reading *reading, const char *name, const char *expected)
 {
-    char shown[TEXT_NAME_CHARS] = "a list or a mapping";
-    if (reading->item.kind == CONFIG_YAML_SCALAR)
-        text_escape(reading->item.text, strlen(reading->item.text), shown);
+    bool is_scalar = reading->item.kind == CONFIG_YAML_SCALAR;
+    const char *shown = is_scalar ? text_show(reading->item.text) : "a list or a mapping";
     return config_yaml_fail(reading->yaml, reading->item.place, reading->error, "CONFIG_INVALID_VALUE",
                             "prewarm: %s: expected %s, got %s", name, expected, *shown ? shown : "nothing");
 }
@@ -39,11 +39,6 @@ static bool is_text(const struct reading *reading)
 {
     const char *text = reading->item.text;
     return reading->item.kind == CONFIG_YAML_SCALAR && *text && !strpbrk(text, "\n\r");
-}
-
-static const char *keep_item(struct reading *reading)
-{
-    return arena_text(reading->arena, reading->item.text, strlen(reading->item.text));
 }
 
 static int read_artifact(struct reading *reading)
@@ -84,24 +79,15 @@ static int read_tensors(struct reading *reading)
             return entry->n_tensors ? 0 : refuse_item(reading, names[TENSORS], expected);
         if (!is_text(reading) || entry->n_tensors == CONFIG_PREWARM_MAX_TENSORS)
             return refuse_item(reading, names[TENSORS], expected);
-        tensors[entry->n_tensors++] = keep_item(reading);
+        tensors[entry->n_tensors++] = arena_text(reading->arena, reading->item.text, strlen(reading->item.text));
     }
-}
-
-static int read_pin(struct reading *reading)
-{
-    const char *text = reading->item.text;
-    bool is_scalar = reading->item.kind == CONFIG_YAML_SCALAR;
-    reading->entry->pin = is_scalar && strcasecmp(text, "true") == 0;
-    return is_scalar && (reading->entry->pin || strcasecmp(text, "false") == 0)
-               ? 0
-               : refuse_item(reading, names[PIN], "true or false");
 }
 
 static int read_value(struct reading *reading, size_t name)
 {
     if (read_next(reading) < 0)
         return -1;
+    const char *text = reading->item.kind == CONFIG_YAML_SCALAR ? reading->item.text : "";
     switch (name) {
     case ARTIFACT:
         return read_artifact(reading);
@@ -112,13 +98,13 @@ static int read_value(struct reading *reading, size_t name)
     case TENSORS:
         return read_tensors(reading);
     default:
-        return read_pin(reading);
+        reading->entry->pin = strcasecmp(text, "true") == 0;
+        return reading->entry->pin || strcasecmp(text, "false") == 0 ? 0 : refuse_item(reading, names[PIN], "true or false");
     }
 }
 
 static int read_name(struct reading *reading, size_t *name)
 {
-    char shown[TEXT_NAME_CHARS] = "?";
     const char *text = reading->item.kind == CONFIG_YAML_SCALAR ? reading->item.text : "";
     for (*name = 0; *name < N_NAMES && strcmp(text, names[*name]) != 0; ++*name)
         ;
@@ -130,7 +116,7 @@ static int read_name(struct reading *reading, size_t *name)
     const char *nearest = is_twice ? NULL : text_nearest(text, names, N_NAMES);
     return config_yaml_fail(reading->yaml, reading->item.place, reading->error,
                             is_twice ? "CONFIG_DUPLICATE_KEY" : "CONFIG_UNKNOWN_KEY", "prewarm: %s%s%s%s",
-                            is_twice ? "given twice: " : "unknown key ", text_escape(text, strlen(text), shown),
+                            is_twice ? "given twice: " : "unknown key ", text_show(text),
                             nearest    ? "; did you mean "
                             : is_twice ? ""
                                        : "; known here: artifact, tp_size, tp_rank, tensors, pin",
@@ -158,9 +144,7 @@ static const char *canonical_text(const struct config_prewarm *entry, struct are
 {
     char *text = NULL;
     size_t length;
-    FILE *out = open_memstream(&text, &length);
-    if (!out)
-        abort(); /* no memory for a line */
+    FILE *out = memory_stream(&text, &length);
     fputs("{artifact: ", out);
     config_value_print_text(entry->artifact, out);
     if (entry->tp_size)
@@ -194,17 +178,6 @@ static int read_entry(struct reading *reading)
     }
 }
 
-/* The entries at `first` of the list: one, or one for each rank where tp_size was given alone. */
-static size_t make_ranks(const struct reading *reading, struct config_prewarm *first, size_t room)
-{
-    size_t n_ranks = reading->seen[TP_SIZE] && !reading->seen[TP_RANK] ? first->tp_size : 1;
-    for (size_t rank = 1; rank < n_ranks && n_ranks <= room; rank++) {
-        first[rank] = *first;
-        first[rank].tp_rank = rank;
-    }
-    return n_ranks;
-}
-
 int config_prewarm_read(struct config_yaml *yaml, struct arena *arena, struct config *config, struct error *error)
 {
     struct config_prewarm *entries = arena_array(arena, CONFIG_PREWARM_MAX, sizeof *entries);
@@ -223,14 +196,21 @@ int config_prewarm_read(struct config_yaml *yaml, struct arena *arena, struct co
         reading.entry = n < CONFIG_PREWARM_MAX ? &entries[n] : &spare;
         if (read_entry(&reading) < 0)
             return -1;
-        size_t n_ranks = make_ranks(&reading, reading.entry, CONFIG_PREWARM_MAX - n);
+        /* one, or one for each rank where tp_size was given alone */
+        size_t n_ranks = reading.seen[TP_SIZE] && !reading.seen[TP_RANK] ? reading.entry->tp_size : 1;
         if (n_ranks > CONFIG_PREWARM_MAX - n)
             return config_yaml_fail(yaml, place, error, "CONFIG_INVALID_VALUE",
                                     "prewarm: at most %d entries are allowed, of which tp_size without tp_rank makes one "
                                     "for each rank",
                                     CONFIG_PREWARM_MAX);
-        for (size_t end = n + n_ranks; n < end; n++)
-            texts[n] = entries[n].text = canonical_text(&entries[n], arena);
-        config->prewarm.texts.n_items = n;
+        for (size_t rank = 0; rank < n_ranks; rank++) {
+            struct config_prewarm *entry = &entries[n + rank];
+            if (rank)
+                *entry = entries[n];
+            if (n_ranks > 1)
+                entry->tp_rank = rank;
+            texts[n + rank] = entry->text = canonical_text(entry, arena);
+        }
+        config->prewarm.texts.n_items = n + n_ranks;
     }
 }

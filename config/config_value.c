@@ -6,12 +6,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/un.h>
+#include <assert.h>
 
 #include "base/checked.h"
+#include "base/memory.h"
 #include "base/redact.h"
 #include "base/text.h"
 #include "base/url.h"
-#include "config/config_path.h"
 
 enum {
     NUMBER_CHARS = 64,
@@ -19,11 +21,57 @@ enum {
     TEXT_BYTES = 256,  /* longer than any group name */
 };
 
-static int read_bool(const char *text, uint64_t *number)
+/* --- paths: one spelling each, so that comparing two is comparing strings. Links are followed by who opens them --- */
+
+static_assert(CONFIG_SOCKET_PATH_MAX + 1 == sizeof(((struct sockaddr_un *)NULL)->sun_path), "what a socket address holds");
+
+char *config_path_tidy(const char *path, struct arena *arena)
 {
-    *number = strcasecmp(text, "true") == 0;
-    return *number || strcasecmp(text, "false") == 0 ? 0 : -1;
+    char *tidy = arena_alloc(arena, strlen(path) + 2), *end = tidy;
+    while (*path) {
+        size_t n = strcspn(path, "/");
+        if (n && !(n == 1 && path[0] == '.')) {
+            *end++ = '/';
+            memcpy(end, path, n);
+            end += n;
+        }
+        path += n + (path[n] == '/');
+    }
+    if (end == tidy)
+        *end++ = '/';
+    *end = '\0';
+    return tidy;
 }
+
+bool config_path_is_within(const char *inner, const char *outer)
+{
+    size_t n = strlen(outer);
+    return strcmp(outer, "/") == 0 || (strncmp(inner, outer, n) == 0 && (inner[n] == '/' || inner[n] == '\0'));
+}
+
+bool config_path_is_credential(const char *path)
+{
+    const char *folder = getenv("CREDENTIALS_DIRECTORY");
+    return folder && folder[0] == '/' && config_path_is_within(path, folder);
+}
+
+bool config_path_has_parent(const char *path)
+{
+    for (const char *at = path; (at = strstr(at, "/..")) != NULL; at += 3) {
+        if (at[3] == '/' || at[3] == '\0')
+            return true;
+    }
+    return false;
+}
+
+void config_path_derive_handoff(const char *socket_path, char out[CONFIG_DERIVED_CHARS])
+{
+    size_t length = strlen(socket_path);
+    bool has_suffix = text_ends_with(socket_path, length, ".sock");
+    snprintf(out, CONFIG_DERIVED_CHARS, "%.*s.handoff", (int)(has_suffix ? length - 5 : length), socket_path);
+}
+
+/* --- numbers --- */
 
 static int read_integer(const char *text, uint64_t *number)
 {
@@ -72,7 +120,8 @@ static int read_number(const struct config_key *key, const char *text, bool is_p
 {
     switch (key->type) {
     case CONFIG_BOOL:
-        return is_plain ? read_bool(text, number) : -1;
+        *number = strcasecmp(text, "true") == 0;
+        return is_plain && (*number || strcasecmp(text, "false") == 0) ? 0 : -1;
     case CONFIG_ENUM:
         return read_name(key, text, number);
     case CONFIG_INTEGER:
@@ -154,15 +203,6 @@ static const char *show_real(double value, char out[NUMBER_CHARS])
     return out;
 }
 
-static bool is_one_line(const char *text)
-{
-    for (; *text; text++) {
-        if ((unsigned char)*text < 0x20 || *text == 0x7F)
-            return false;
-    }
-    return true;
-}
-
 static int read_text(const struct config_key *key, const char *text, struct arena *arena, const char **value)
 {
     static const size_t rooms[] = {[CONFIG_TEXT] = TEXT_BYTES,
@@ -175,8 +215,11 @@ static int read_text(const struct config_key *key, const char *text, struct aren
         *value = "";
         return key->may_be_empty ? 0 : -1;
     }
-    if (!is_one_line(text) || (is_path && text[0] != '/'))
+    if (is_path && text[0] != '/')
         return -1;
+    for (const char *at = text; *at; at++)
+        if ((unsigned char)*at < 0x20 || *at == 0x7F) /* not of one line */
+            return -1;
     *value = is_path ? config_path_tidy(text, arena) : arena_text(arena, text, strlen(text));
     return strlen(*value) < rooms[key->type] ? 0 : -1;
 }
@@ -202,13 +245,12 @@ void config_value_clear_list(const struct config_key *key, struct config *config
 static int check_overlap(struct config_list roots, const char *path, const char *shown,
                          char complaint[CONFIG_COMPLAINT_CHARS])
 {
-    char other[TEXT_NAME_CHARS];
     for (size_t i = 0; i < roots.n_items; i++) {
         bool is_inside = config_path_is_within(path, roots.items[i]);
         if (!is_inside && !config_path_is_within(roots.items[i], path))
             continue;
-        text_escape(roots.items[i], strlen(roots.items[i]), other);
-        snprintf(complaint, CONFIG_COMPLAINT_CHARS, "%s and %s overlap; keep the outer one", shown, other);
+        snprintf(complaint, CONFIG_COMPLAINT_CHARS, "%s and %s overlap; keep the outer one", shown,
+                 text_show(roots.items[i]));
         return -1;
     }
     return 0;
@@ -340,7 +382,7 @@ static int parse_field(const struct config_key *key, const char *text, bool is_p
 static void complain_of_value(const struct config_key *key, const char *text, bool is_plain,
                               char complaint[CONFIG_COMPLAINT_CHARS])
 {
-    char expected[CONFIG_EXPECTED_CHARS], shown[TEXT_NAME_CHARS], length[40] = "";
+    char expected[CONFIG_EXPECTED_CHARS], length[40] = "";
     const char *nearest = NULL;
     size_t n_names = 0;
     while (key->names && key->names[n_names])
@@ -350,8 +392,8 @@ static void complain_of_value(const struct config_key *key, const char *text, bo
     if (strlen(text) > CONFIG_SOCKET_PATH_MAX)
         snprintf(length, sizeof length, " of %zu bytes", strlen(text));
     snprintf(complaint, CONFIG_COMPLAINT_CHARS, "expected %s, got %s\"%s\"%s%s%s%s", config_value_expected(key, expected),
-             is_plain ? "" : "the text ", text_escape(text, strlen(text), shown), length, nearest ? "; did you mean " : "",
-             nearest ? nearest : "", nearest ? "?" : "");
+             is_plain ? "" : "the text ", text_show(text), length, nearest ? "; did you mean " : "", nearest ? nearest : "",
+             nearest ? "?" : "");
     if (is_plain && !*text)
         snprintf(complaint, CONFIG_COMPLAINT_CHARS, "expected %s, got nothing", expected);
 }
@@ -385,23 +427,10 @@ void config_value_print_text(const char *text, FILE *out)
     fputc('"', out);
 }
 
-/* is_yaml: its items are, already. */
-static void print_list(struct config_list list, bool is_yaml, FILE *out)
-{
-    fputc('[', out);
-    for (size_t i = 0; i < list.n_items; i++) {
-        fputs(i ? ", " : "", out);
-        if (is_yaml)
-            fputs(list.items[i], out);
-        else
-            config_value_print_text(list.items[i], out);
-    }
-    fputc(']', out);
-}
-
 void config_value_print(const struct config_key *key, const struct config *config, FILE *out)
 {
     const char *field = (const char *)config + key->offset, *text;
+    struct config_list list;
     char shown[NUMBER_CHARS];
     double real;
     switch (key->type) {
@@ -418,7 +447,16 @@ void config_value_print(const struct config_key *key, const struct config *confi
     case CONFIG_ROOTS:
     case CONFIG_PREFIXES:
     case CONFIG_PREWARMS:
-        print_list(load_list(key, config), key->type == CONFIG_PREWARMS, out);
+        list = load_list(key, config);
+        fputc('[', out);
+        for (size_t i = 0; i < list.n_items; i++) {
+            fputs(i ? ", " : "", out);
+            if (key->type == CONFIG_PREWARMS) /* is YAML already */
+                fputs(list.items[i], out);
+            else
+                config_value_print_text(list.items[i], out);
+        }
+        fputc(']', out);
         break;
     default:
         fputs(show_number(key, load_number(field, key->size), shown), out);
@@ -429,9 +467,7 @@ char *config_value_text(const struct config_key *key, const struct config *confi
 {
     char *text;
     size_t length;
-    FILE *out = open_memstream(&text, &length);
-    if (!out)
-        abort();
+    FILE *out = memory_stream(&text, &length);
     config_value_print(key, config, out);
     fclose(out);
     return text;

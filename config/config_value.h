@@ -38,4 +38,19 @@ void config_value_print_text(const char *text, FILE *out); /* a text as YAML: a 
 
 bool config_value_is_equal(const struct config_key *key, const struct config *a, const struct config *b);
 
+/* --- paths as text --- */
+
+enum { CONFIG_SOCKET_PATH_MAX = 107, CONFIG_DERIVED_CHARS = CONFIG_SOCKET_PATH_MAX + 16 }; /* sun_path without its NUL */
+
+/* Collapses "//", drops "." components and a final "/". ".." stays: only the kernel knows what it means. */
+char *config_path_tidy(const char *path, struct arena *arena);
+bool config_path_has_parent(const char *path);                    /* a ".." component */
+bool config_path_is_within(const char *inner, const char *outer); /* the same or below; both tidy */
+/* Below $CREDENTIALS_DIRECTORY: systemd gives it to the unit's user alone, by an access control list, which looks like a right of
+ * the group. */
+bool config_path_is_credential(const char *path);
+
+/* server.handoff_socket_path when it is not given: a final .sock becomes .handoff, else .handoff is added. */
+void config_path_derive_handoff(const char *socket_path, char out[CONFIG_DERIVED_CHARS]);
+
 #endif

@@ -6,6 +6,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/utf8.h"
@@ -91,16 +92,6 @@ static int refuse_anchor_and_tag(const struct config_yaml *yaml, const yaml_char
     return 0;
 }
 
-static int read_scalar(const struct config_yaml *yaml, struct config_yaml_item *item, struct error *error)
-{
-    item->kind = CONFIG_YAML_SCALAR;
-    item->text = (const char *)yaml->event.data.scalar.value;
-    item->is_plain = yaml->event.data.scalar.style == YAML_PLAIN_SCALAR_STYLE;
-    if (strlen(item->text) != yaml->event.data.scalar.length)
-        return fail_here(yaml, error, "a value may not hold a NUL character");
-    return refuse_anchor_and_tag(yaml, yaml->event.data.scalar.anchor, yaml->event.data.scalar.tag, error);
-}
-
 int config_yaml_next(struct config_yaml *yaml, struct config_yaml_item *item, struct error *error)
 {
     if (next_event(yaml, error) < 0)
@@ -108,7 +99,12 @@ int config_yaml_next(struct config_yaml *yaml, struct config_yaml_item *item, st
     *item = (struct config_yaml_item){.place = place_of(yaml->event.start_mark)};
     switch (yaml->event.type) {
     case YAML_SCALAR_EVENT:
-        return read_scalar(yaml, item, error);
+        item->kind = CONFIG_YAML_SCALAR;
+        item->text = (const char *)yaml->event.data.scalar.value;
+        item->is_plain = yaml->event.data.scalar.style == YAML_PLAIN_SCALAR_STYLE;
+        if (strlen(item->text) != yaml->event.data.scalar.length)
+            return fail_here(yaml, error, "a value may not hold a NUL character");
+        return refuse_anchor_and_tag(yaml, yaml->event.data.scalar.anchor, yaml->event.data.scalar.tag, error);
     case YAML_MAPPING_START_EVENT:
         item->kind = CONFIG_YAML_OPEN_MAP;
         return refuse_anchor_and_tag(yaml, yaml->event.data.mapping_start.anchor, yaml->event.data.mapping_start.tag, error);
@@ -141,12 +137,6 @@ static int check_text(const struct config_yaml *yaml, struct error *error)
     return 0;
 }
 
-static bool is_nothing(const yaml_event_t *event)
-{
-    return event->type == YAML_SCALAR_EVENT && event->data.scalar.style == YAML_PLAIN_SCALAR_STYLE &&
-           event->data.scalar.length == 0 && !event->data.scalar.anchor && !event->data.scalar.tag;
-}
-
 /* Reads up to the first item of the first document. */
 static int read_top(struct config_yaml *yaml, bool *is_empty, struct error *error)
 {
@@ -158,7 +148,7 @@ static int read_top(struct config_yaml *yaml, bool *is_empty, struct error *erro
         return 0;
     if (config_yaml_next(yaml, &item, error) < 0)
         return -1;
-    *is_empty = is_nothing(&yaml->event);
+    *is_empty = item.kind == CONFIG_YAML_SCALAR && item.is_plain && !*item.text;
     if (*is_empty)
         return config_yaml_end(yaml, error);
     if (item.kind != CONFIG_YAML_OPEN_MAP)
@@ -202,8 +192,12 @@ void config_yaml_close(struct config_yaml *yaml)
 
 const char *config_yaml_path(const struct config_yaml *yaml, const char *text, struct arena *arena)
 {
-    if (!yaml->home || strncmp(text, "~/", 2) != 0)
+    static const char variable[] = "$CREDENTIALS_DIRECTORY";
+    bool is_home = strncmp(text, "~/", 2) == 0, is_credential = strncmp(text, variable, sizeof variable - 1) == 0;
+    const char *folder = is_home ? yaml->home : is_credential ? getenv(variable + 1) : NULL;
+    const char *rest = text + (is_home ? 1 : sizeof variable - 1);
+    if (!folder || *rest != '/')
         return text;
-    char *path = arena_alloc(arena, strlen(yaml->home) + strlen(text));
-    return strcat(strcpy(path, yaml->home), text + 1);
+    char *path = arena_alloc(arena, strlen(folder) + strlen(rest) + 1);
+    return strcat(strcpy(path, folder), rest);
 }

@@ -52,7 +52,8 @@ int config_yaml_next(struct config_yaml *yaml, struct config_yaml_item *item, st
 /* After the top mapping has closed: nothing but the end may follow. */
 int config_yaml_end(struct config_yaml *yaml, struct error *error);
 void config_yaml_close(struct config_yaml *yaml);
-/* "~/x" as a path below the home, in the arena; every other text as it is. */
+/* "~/x" as a path below the home, "$CREDENTIALS_DIRECTORY/x" below what systemd says in that variable, in the arena; every other
+ * text as it is. */
 const char *config_yaml_path(const struct config_yaml *yaml, const char *text, struct arena *arena);
 
 /* "FILE:LINE:COLUMN: message", or "FILE: message" for line 0. Returns -1. */

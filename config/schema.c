@@ -26,6 +26,10 @@ static_assert(COLLECTIVE_TRANSPORT_AUTO == 0 && COLLECTIVE_TRANSPORT_LOOPBACK ==
 static const char *const gate_names[] = {"time", "source_bytes", NULL};
 static_assert(COST_GATE_TIME == 0 && COST_GATE_SOURCE_BYTES == 1, "order of gate_names");
 
+static const char *const sandbox_names[] = {"on", "strict", "off", NULL};
+static const char *const sandbox_aliases[] = {"true", "strict", "false", NULL};
+static_assert(SANDBOX_ON == 0 && SANDBOX_STRICT == 1 && SANDBOX_OFF == 2, "order of sandbox_names");
+
 static const char *const verify_names[] = {"auto", "required", "none", NULL};
 static_assert(VERIFY_AUTO == 0 && VERIFY_REQUIRED == 1 && VERIFY_NONE == 2, "order of verify_names");
 
@@ -43,12 +47,20 @@ static const struct config_key keys_before_stores[] = {
      .help = "Group that owns both sockets. Empty: the daemon's own."},
     {"server.state_dir", CONFIG_PATH, FIELD(server.state_dir), .fallback = "/var/lib/tensorcast",
      .help = "Folder for parsed headers, learned costs and the queue of uploads. Losing it costs time, never data."},
+    {"server.metrics_address", CONFIG_TEXT, FIELD(server.metrics_address), .fallback = "", .sample = "\"127.0.0.1:9464\"",
+     .may_be_empty = true,
+     .help = "ADDRESS:PORT that serves operators over HTTP, without passwords (docs/monitoring.md). Port 0: a free one. Empty: none."},
     {"server.max_connections_per_uid", CONFIG_INTEGER, FIELD(server.max_connections_per_uid), .fallback = "256",
      .min = 1, .max = 65536, .reloadable = true,
      .help = "Connections that one user may have at a time. Two more get an error; further ones are closed at once."},
     {"server.max_message_size", CONFIG_SIZE, FIELD(server.max_message_bytes), .fallback = "32MiB", .min = KIB(4),
      .max = GIB(1),
      .help = "Largest request or answer on the gRPC socket."},
+    {"server.sandbox", CONFIG_ENUM, FIELD(server.sandbox), .fallback = "on", .names = sandbox_names, .aliases = sandbox_aliases,
+     .help = "What the daemon forbids itself after its start (docs/security.md#sandbox). on: system calls that it does not need, "
+             "programs, and writing anywhere but below state_dir, activations.roots, and the folders of log and sockets. "
+             "strict: reading anything but roots and named files, too; then a new trusted root needs a restart. true and false "
+             "mean on and off."},
     {"server.shutdown_grace", CONFIG_DURATION, FIELD(server.shutdown_grace_ms), .fallback = "10s", .max = HOURS_MS(1),
      .reloadable = true, .help = "How long running loads may go on after SIGTERM before they are cancelled."},
 
@@ -237,6 +249,39 @@ static const struct config_key keys_after_stores[] = {
      .help = "Requests every slice from object stores by itself, with one request per row, as old loaders did. For comparison "
              "only."},
 
+    {"hosts.name", CONFIG_TEXT, FIELD(hosts.name), .fallback = "", .may_be_empty = true,
+     .help = "Name of this host. Empty: its host name."},
+    {"hosts.listen", CONFIG_TEXT, FIELD(hosts.listen), .fallback = "0.0.0.0:0",
+     .help = "ADDRESS:PORT of the data port, which others find through etcd. Port 0: a free one."},
+    {"hosts.cluster_key_file", CONFIG_PATH, FIELD(hosts.cluster_key_file), .fallback = "", .may_be_empty = true,
+     .help = "32 random bytes, the same on all hosts, mode 0600. This or hosts.tls is required unless hosts.listen is loopback."},
+    {"hosts.domain", CONFIG_TEXT, FIELD(hosts.domain), .fallback = "", .may_be_empty = true,
+     .help = "Hosts of one domain share what they read."},
+    {"hosts.etcd.endpoints", CONFIG_PREFIXES, FIELD(hosts.etcd.endpoints), .fallback = "",
+     .help = "Members of an etcd by which hosts find each other (docs/hosts.md). An empty list: this host is alone."},
+    {"hosts.etcd.prefix", CONFIG_TEXT, FIELD(hosts.etcd.prefix), .fallback = "/tensorcast/v1",
+     .help = "Beginning of all keys in etcd."},
+    {"hosts.etcd.username", CONFIG_TEXT, FIELD(hosts.etcd.username), .fallback = "", .may_be_empty = true,
+     .help = "User of etcd. Empty: none, or the certificate's CommonName."},
+    {"hosts.etcd.password_file", CONFIG_PATH, FIELD(hosts.etcd.password_file), .fallback = "", .may_be_empty = true,
+     .help = "Its password; mode 0600."},
+    {"hosts.etcd.ca_file", CONFIG_PATH, FIELD(hosts.etcd.ca_file), .fallback = "", .may_be_empty = true,
+     .help = "Certificates that etcd must be signed by. Empty: gRPC's own."},
+    {"hosts.etcd.cert_file", CONFIG_PATH, FIELD(hosts.etcd.cert_file), .fallback = "", .may_be_empty = true,
+     .help = "Client certificate for etcd."},
+    {"hosts.etcd.key_file", CONFIG_PATH, FIELD(hosts.etcd.key_file), .fallback = "", .may_be_empty = true,
+     .help = "Its key."},
+    {"hosts.tls.cert_file", CONFIG_PATH, FIELD(hosts.tls.cert_file), .fallback = "", .may_be_empty = true,
+     .help = "Certificate of this host, for mutual TLS between hosts."},
+    {"hosts.tls.key_file", CONFIG_PATH, FIELD(hosts.tls.key_file), .fallback = "", .may_be_empty = true,
+     .help = "Its key."},
+    {"hosts.tls.ca_file", CONFIG_PATH, FIELD(hosts.tls.ca_file), .fallback = "", .may_be_empty = true,
+     .help = "Certificates that other hosts must be signed by."},
+
+    {"tracing.otlp_endpoint", CONFIG_TEXT, FIELD(tracing.otlp_endpoint), .fallback = "", .may_be_empty = true,
+     .help = "Base URL of an OpenTelemetry collector, such as http://127.0.0.1:4318. It gets a trace of each load (OTLP over HTTP, "
+             "at /v1/traces). Empty: none is sent."},
+
     {"prewarm", CONFIG_PREWARMS, FIELD(prewarm.texts), .fallback = "", .reloadable = true,
      .help = "Artifacts to load after the start and after each reload. Each entry has: artifact (a reference or an absolute "
              "path); tp_size and tp_rank for one tensor-parallel rank, or tp_size alone for all ranks; tensors (names or "
@@ -244,8 +289,15 @@ static const struct config_key keys_after_stores[] = {
 };
 /* clang-format on */
 
+static const struct config_section *no_section(size_t index)
+{
+    (void)index;
+    return NULL;
+}
+
 enum { MAX_KEYS = 256 };
 static struct config_key keys[MAX_KEYS];
+static const struct config_section *(*store_section)(size_t index) = no_section;
 const struct config_key *schema_keys = keys;
 size_t schema_n_keys;
 
@@ -263,7 +315,7 @@ static size_t section_base(const struct config_section *section)
 {
     const struct config_section *at;
     size_t base = offsetof(struct config, sources.stores);
-    for (size_t i = 0; (at = schema_store_section(i)) != section; i++)
+    for (size_t i = 0; (at = store_section(i)) != section; i++)
         base += (at->bytes + _Alignof(max_align_t) - 1) / _Alignof(max_align_t) * _Alignof(max_align_t);
     return base;
 }
@@ -276,11 +328,18 @@ const void *schema_section(const struct config *config, const struct config_sect
 __attribute__((constructor)) static void assemble_keys(void)
 {
     const struct config_section *section;
+    schema_n_keys = 0;
     add_keys(keys_before_stores, sizeof keys_before_stores / sizeof keys_before_stores[0], 0);
-    for (size_t i = 0; (section = schema_store_section(i)) != NULL; i++)
+    for (size_t i = 0; (section = store_section(i)) != NULL; i++)
         add_keys(section->keys, section->n_keys, section_base(section));
     assert(section_base(NULL) <= offsetof(struct config, sources.stores) + CONFIG_STORES_BYTES);
     add_keys(keys_after_stores, sizeof keys_after_stores / sizeof keys_after_stores[0], 0);
+}
+
+void schema_set_sections(const struct config_section *(*section_at)(size_t index))
+{
+    store_section = section_at;
+    assemble_keys();
 }
 
 const struct config_key *schema_find(const char *path)

@@ -33,6 +33,7 @@ struct config_key {
     enum config_type type;
     size_t offset, size;        /* of its field in struct config, or in the struct of its section */
     const char *fallback;       /* the default, as it would be written in the file */
+    const char *sample;         /* what the shipped file says instead; NULL = the default */
     uint64_t min, max;          /* of numbers */
     const char *const *names;   /* of an enum, ending in NULL */
     const char *const *aliases; /* the same in other words, which are taken and never shown; NULL = none */
@@ -56,8 +57,8 @@ enum { CONFIG_MAX_CHILDREN = 32, CONFIG_PATH_CHARS = 128 };
 extern const struct config_key *schema_keys;
 extern size_t schema_n_keys;
 
-/* The sections of all stores, in order; NULL behind the last. In daemon/source/store.c, from the table of stores. */
-const struct config_section *schema_store_section(size_t index);
+/* Where the sections of all stores are, in order; NULL behind the last. Before main(), by a program that has stores. */
+void schema_set_sections(const struct config_section *(*section_at)(size_t index));
 /* The struct of that section in a configuration. */
 const void *schema_section(const struct config *config, const struct config_section *section);
 

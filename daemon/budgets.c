@@ -5,9 +5,10 @@
 #include "api/prewarms.h"
 #include "device/host_region.h"
 #include "replica/folders.h"
+#include "replica/replica.h"
 #include "upload/upload_queue.h"
 
-enum { MOST_HEADER_CACHE_BYTES = 256 << 20, MAX_GROUPS = 1024, MAX_CALLS = 4096 };
+enum { MAX_GROUPS = 1024, MAX_CALLS = 4096 };
 enum { OWN_DESCRIPTORS = 224, MOST_RESERVED_DESCRIPTORS = 64, MOST_SHARED_DESCRIPTORS = 65536 };
 
 static uint64_t smaller(uint64_t a, uint64_t b)
@@ -15,16 +16,20 @@ static uint64_t smaller(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-/* What resolving has learned is charged to who asked first; it goes when requests need the room. */
-struct budgets budgets_of(const struct config *config, uint64_t memory_limit_bytes)
+void budgets_set_block_room(struct block_room *room, const struct memory_budgets *budgets)
 {
-    const uint64_t least = 256 << 20, most = (uint64_t)1 << 30;
-    uint64_t host = config->memory.host_budget_bytes ? config->memory.host_budget_bytes : memory_limit_bytes / 2;
-    uint64_t extents = config->memory.extent_cache_bytes ? config->memory.extent_cache_bytes : smaller(host / 8, most);
-    uint64_t metadata = config->memory.metadata_budget_bytes;
-    if (!metadata)
-        metadata = host / 4 < least ? least : smaller(host / 4, most);
-    return (struct budgets){host, extents, metadata, smaller(metadata / 4, MOST_HEADER_CACHE_BYTES)};
+    __atomic_store_n(&room->floor_bytes, budgets->block_cache_bytes, __ATOMIC_RELAXED);
+    __atomic_store_n(&room->host_bytes, budgets->host_bytes, __ATOMIC_RELAXED);
+}
+
+/* Replicas do not wait for blocks to go: those that are too many by then go with the next trim or block. */
+uint64_t budgets_block_room(void *data)
+{
+    const struct block_room *room = data;
+    uint64_t floor = __atomic_load_n(&room->floor_bytes, __ATOMIC_RELAXED);
+    uint64_t host = __atomic_load_n(&room->host_bytes, __ATOMIC_RELAXED), used = replica_used_bytes(room->replicas);
+    uint64_t left = host > used ? host - used : 0;
+    return left > floor ? left : floor;
 }
 
 /* --- quotas --------------------------------------------------------------------------------------------------------- */
@@ -44,16 +49,15 @@ static void set_descriptor_quotas(struct quota *quota, const struct config *conf
     struct rlimit limit;
     uint64_t all = getrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_cur : OWN_DESCRIPTORS;
     uint64_t shared = budgets_shared_descriptors(config, all), connections = shared / 6;
-    uint64_t reserve = shared / 8 < MOST_RESERVED_DESCRIPTORS ? shared / 8 : MOST_RESERVED_DESCRIPTORS;
+    uint64_t reserve = smaller(shared / 8, MOST_RESERVED_DESCRIPTORS);
     quota_set_limits(quota, QUOTA_DESCRIPTORS, shared, 0);
-    quota_set_reserve(quota, QUOTA_DESCRIPTORS, reserve);
-    quota_set_spared(quota, QUOTA_DESCRIPTORS, smaller(shared / 8, MOST_RESERVED_DESCRIPTORS));
+    quota_set_reserve(quota, QUOTA_DESCRIPTORS, reserve, reserve);
     quota_set_limits(quota, QUOTA_LEASES, shared / 3, 0);
     quota_set_limits(quota, QUOTA_CONNECTIONS, connections, config->server.max_connections_per_uid);
-    quota_set_reserve(quota, QUOTA_CONNECTIONS, reserve / 6);
+    quota_set_reserve(quota, QUOTA_CONNECTIONS, reserve / 6, 0);
 }
 
-void budgets_set_quotas(struct quota *quota, const struct config *config, const struct budgets *budgets)
+void budgets_set_quotas(struct quota *quota, const struct config *config, const struct memory_budgets *budgets)
 {
     quota_set_kept(quota, (unsigned)config->limits.kept_for_others_percent);
     set_descriptor_quotas(quota, config);

@@ -10,15 +10,23 @@
 
 #include "base/loop.h"
 #include "base/memory.h"
-#include "base/standard_fds.h"
+#include "base/process.h"
 #include "base/text.h"
+#include "base/user_group.h"
 #include "base/version.h"
 #include "commit.h"
 #include "config/config.h"
 #include "config/config_origin.h"
-#include "config_check.h"
+#include "config/config_value.h"
+#include "config/schema.h"
 #include "daemon.h"
+#include "device/plugin.h"
+#include "hosts/host_settings.h"
+#include "hosts/membership.h"
+#include "observe/journal.h"
 #include "observe/log.h"
+#include "state_dir.h"
+#include "tracing/otlp.h"
 
 static const char usage[] =
     "usage: tensorcastd [--user [--root DIR ...]] [-c FILE] [--check-config | --print-config]\n"
@@ -26,7 +34,7 @@ static const char usage[] =
     "Loads model weights once per host and hands them to its clients without a copy.\n"
     "\n"
     "  -c, --config FILE  store_daemon_config.yaml; else " CONFIG_SYSTEM_FILE " when it is there,\n"
-    "                     else every default\n"
+    "                     else every default. Then the files FOLDER/*.yaml, where FOLDER is FILE with .d for .yaml\n"
     "  --user             a daemon of your own, without root: sockets below $XDG_RUNTIME_DIR/tensorcast, state below\n"
     "                     $XDG_STATE_HOME/tensorcast, your home and the hub's cache as trusted roots, nobody else can "
     "connect\n"
@@ -89,7 +97,10 @@ static void parse_arguments(int argc, char **argv, struct arguments *arguments)
             config_print_markdown(stdout);
             exit(0);
         case 'V':
-            printf("tensorcastd %s\n", version_text());
+            printf(
+                "tensorcastd %s\nprotocol tensorcast.daemon.v1, hand-off %d, state directory %d, plugins for devices %d and "
+                "membership %d\n",
+                version_text(), HANDOFF_VERSION, STATE_DIR_FORMAT, DEVICE_PLUGIN_ABI, MEMBERSHIP_ABI);
             exit(0);
         case 'h':
             fputs(usage, stdout);
@@ -108,9 +119,91 @@ static void parse_arguments(int argc, char **argv, struct arguments *arguments)
     }
 }
 
+/* --- --check-config ------------------------------------------------------------------------------------------------- */
+
+static void warn_of_folders(const char *key, struct config_list folders, int rights, FILE *warnings)
+{
+    for (size_t i = 0; i < folders.n_items; i++)
+        if (access(folders.items[i], rights) != 0)
+            fprintf(warnings, "warning: %s: %s cannot be %s: %m\n", key, folders.items[i],
+                    errno == ENOENT || rights == F_OK ? "found" : "written to");
+}
+
+/* The file, or the folder that it would be made in. Making it is left to the start. */
+static int check_log(const char *path, struct error *error)
+{
+    char *folder = memory_copy_text(path), *slash = strrchr(folder, '/');
+    int failed = 0, failure = *path && access(path, W_OK) != 0 ? errno : 0;
+    if (failure == ENOENT && slash) {
+        slash[slash == folder] = '\0';
+        failure = access(folder, W_OK | X_OK) != 0 ? errno : 0;
+    }
+    if (failure)
+        failed = fail_errno(error, failure, "logging.file: %s cannot be written", path);
+    free(folder);
+    return failed;
+}
+
+/* Of the key, when it names a file to read; else "". */
+static const char *file_of(const struct config *config, const struct config_key *key)
+{
+    const char *path = "", *name = schema_last_name(key);
+    if (key->type == CONFIG_PATH && text_ends_with(name, strlen(name), "_file"))
+        memcpy(&path, (const char *)config + key->offset, sizeof path);
+    return path;
+}
+
+/* Systemd shows them to the daemon, and not always to what a unit runs beside it, as this check at a reload. */
+static bool are_credentials_hidden(const struct config *config)
+{
+    for (const struct config_key *key = schema_keys; key < schema_keys + schema_n_keys; key++) {
+        const char *path = file_of(config, key);
+        if (config_path_is_credential(path) && access(path, R_OK) != 0)
+            return true;
+    }
+    return false;
+}
+
+/* Every key that names a file to read. Without certificates nothing starts; without a key file requests fail. */
+static int check_files(const struct config *config, FILE *warnings, struct error *error)
+{
+    for (const struct config_key *key = schema_keys; key < schema_keys + schema_n_keys; key++) {
+        const char *path = file_of(config, key);
+        if (!*path || access(path, R_OK) == 0)
+            continue;
+        if (strcmp(schema_last_name(key), "ca_file") == 0 && !config_path_is_credential(path))
+            return fail_errno(error, errno, "%s: %s cannot be read", key->path, path);
+        fprintf(warnings, "warning: %s: %s cannot be read: %m\n", key->path, path);
+    }
+    return 0;
+}
+
+static int check_config(const struct config *config, FILE *warnings, struct error *error)
+{
+    gid_t group;
+    struct error missing;
+    warn_of_folders("sources.disk.trusted_roots", config->sources.disk.trusted_roots, F_OK, warnings);
+    warn_of_folders("activations.roots", config->activations.roots, W_OK | X_OK, warnings);
+    if (*config->limits.shared_group &&
+        user_group_find("limits.shared_group", config->limits.shared_group, &group, &missing) != 0)
+        fprintf(warnings, "warning: %s\n", missing.message);
+    if (*config->server.socket_group &&
+        user_group_find("server.socket_group", config->server.socket_group, &group, error) != 0)
+        return -1;
+    struct host_settings hosts = {0};
+    int failed = hosts_are_configured(config) && !are_credentials_hidden(config)
+                     ? host_settings_read(&config->hosts, &hosts, error)
+                     : 0;
+    host_settings_fini(&hosts);
+    failed = failed || check_log(config->logging.file, error) != 0 || otlp_check(config, error) != 0;
+    return failed ? -1 : check_files(config, warnings, error);
+}
+
+/* --- what is asked for ---------------------------------------------------------------------------------------------- */
+
 static int print_error(const struct error *error, int status)
 {
-    fprintf(stderr, "%stensorcastd: %s: %s\n", log_is_journal(STDERR_FILENO) ? "<3>" : "", error_code_name(error->code),
+    fprintf(stderr, "%stensorcastd: %s: %s\n", journal_reads(STDERR_FILENO) ? "<3>" : "", error_code_name(error->code),
             error->message);
     return status;
 }
@@ -122,7 +215,7 @@ static int status_of_failure(const struct config *config, struct error *error)
 {
     struct error mistake;
     FILE *nowhere = fopen("/dev/null", "we");
-    int failed = nowhere ? config_check(config, nowhere, &mistake) : 0;
+    int failed = nowhere ? check_config(config, nowhere, &mistake) : 0;
     if (nowhere)
         fclose(nowhere);
     if (!failed)
@@ -148,14 +241,22 @@ static int serve_config(const struct config_origin *origin, const struct config 
     return status == 0 ? 0 : print_error(&error, status);
 }
 
+static void print_files(const struct config *config)
+{
+    struct config_list drop_ins = config_drop_ins(config);
+    printf("%s: ok\n", config_name(config));
+    for (size_t i = 0; i < drop_ins.n_items; i++)
+        printf("%s: ok\n", drop_ins.items[i]);
+}
+
 static int show_config(const struct config_origin *origin, enum action action, const struct config *config)
 {
     struct error error;
-    int failed = action == CHECK_CONFIG ? config_check(config, stderr, &error) : 0;
+    int failed = action == CHECK_CONFIG ? check_config(config, stderr, &error) : 0;
     if (action == PRINT_CONFIG)
         config_origin_print(origin, config, stdout);
     else if (!failed)
-        printf("%s: ok\n", config_name(config));
+        print_files(config);
     if (failed)
         error_prefix(&error, "%s", config_name(config));
     config_destroy(config);
@@ -172,7 +273,7 @@ int main(int argc, char **argv)
     struct arguments arguments = {.roots = memory_alloc_array((size_t)argc, sizeof *arguments.roots)};
     struct config_origin origin;
     struct error error;
-    standard_fds_reserve();
+    process_reserve_standard_fds();
     version_set_commit(COMMIT);
     signal(SIGXFSZ, SIG_IGN); /* a limit on the size of files is an error of write() and ftruncate() */
     parse_arguments(argc, argv, &arguments);

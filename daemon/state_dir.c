@@ -1,9 +1,11 @@
 #include "state_dir.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -56,4 +58,36 @@ int state_dir_make(const char *path, struct error *error)
         result = check_folder(part, true, error);
     free(part);
     return result == 0 ? check_folder(path, false, error) : -1;
+}
+
+/* Of the file; 0 = it is new. */
+static unsigned long read_format(int fd)
+{
+    char text[24] = "";
+    return pread(fd, text, sizeof text - 1, 0) > 0 ? strtoul(text, NULL, 10) : 0;
+}
+
+int state_dir_own(const char *path, int *fd, struct error *error)
+{
+    char *name = memory_print("%s/format", path), text[24];
+    int result = 0, length = snprintf(text, sizeof text, "%d\n", STATE_DIR_FORMAT);
+    *fd = open(name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
+    unsigned long format = *fd < 0 ? 0 : read_format(*fd);
+    bool is_others = *fd >= 0 && flock(*fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK;
+    if (*fd < 0)
+        result = fail_errno(error, errno, "%s: cannot open %s", KEY, name);
+    else if (format > STATE_DIR_FORMAT)
+        result = fail(error, ERROR_FAILED_PRECONDITION, "STATE_DIR_NEWER",
+                      "%s: %s is of a newer daemon (format %lu, this one knows up to %d): start that one, or name another "
+                      "folder",
+                      KEY, path, format, STATE_DIR_FORMAT);
+    else if (!is_others && format < STATE_DIR_FORMAT &&
+             (ftruncate(*fd, 0) < 0 || pwrite(*fd, text, (size_t)length, 0) != length))
+        result = fail_errno(error, errno, "%s: cannot write %s", KEY, name);
+    if (*fd >= 0 && (is_others || result < 0)) {
+        close(*fd);
+        *fd = -1;
+    }
+    free(name);
+    return result;
 }

@@ -1,17 +1,16 @@
 /* One thread that sleeps most of the time, and two numbers that it looks at. */
 #include "watchdog.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/condition.h"
 #include "base/memory.h"
 #include "observe/log.h"
 #include "supervisor.h"
@@ -21,7 +20,7 @@ enum { BEAT_MS = 200, LAST_LINES_MS = 1000, BEATS_PER_TIMEOUT = 3 };
 struct watchdog {
     struct loop_timer *timer;
     pid_t loop_thread;
-    uint64_t notify_every_ns, notified_ns;                        /* 0 = nobody asks */
+    uint64_t notify_every_ns, notified_ns;                        /* 0 = not asked for */
     _Atomic uint64_t beat_ns, exit_at_ns, lost_loads, lost_bytes; /* beat 0 = do not listen; exit 0 = never */
     pthread_t thread;
     pthread_mutex_t lock;
@@ -40,19 +39,6 @@ static void beat(void *data)
     supervisor_notify("WATCHDOG=1");
 }
 
-/* Where in the kernel the loop's thread waits; "0" when it runs, "" when that is not to be seen. */
-static const char *where(const struct watchdog *watchdog, char *name, size_t room)
-{
-    char path[64];
-    snprintf(path, sizeof path, "/proc/self/task/%d/wchan", (int)watchdog->loop_thread);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd < 0 ? 0 : read(fd, name, room - 1);
-    if (fd >= 0)
-        close(fd);
-    name[n > 0 ? n : 0] = '\0';
-    return name;
-}
-
 void watchdog_exit(const struct watchdog *watchdog)
 {
     log_error("stop_forced", LOG_U64("loads", watchdog->lost_loads), LOG_U64("bytes_left", watchdog->lost_bytes),
@@ -69,13 +55,20 @@ struct stall {
 
 static void look_at_the_loop(const struct watchdog *watchdog, struct stall *stall)
 {
-    char name[64];
+    char path[64], name[64];
     uint64_t beat_ns = watchdog->beat_ns, now = clock_now_ns();
     uint64_t for_ns = beat_ns && now > beat_ns ? now - beat_ns : 0;
     uint64_t next_ns = stall->told_ns ? 2 * stall->told_ns : (uint64_t)WATCHDOG_STALL_MS * NS_PER_MS;
     if (for_ns >= next_ns) {
         stall->told_ns = for_ns;
-        log_warn("loop_stalled", LOG_MS("for_ms", for_ns), LOG_TEXT("in", where(watchdog, name, sizeof name)));
+        /* where in the kernel the loop's thread waits; "0" when it runs, "" when that is not to be seen */
+        snprintf(path, sizeof path, "/proc/self/task/%d/wchan", (int)watchdog->loop_thread);
+        int fd = open(path, O_RDONLY | O_CLOEXEC);
+        ssize_t n = fd < 0 ? 0 : read(fd, name, sizeof name - 1);
+        if (fd >= 0)
+            close(fd);
+        name[n > 0 ? n : 0] = '\0';
+        log_warn("loop_stalled", LOG_MS("for_ms", for_ns), LOG_TEXT("in", name));
     } else if (stall->told_ns && for_ns < (uint64_t)WATCHDOG_STALL_MS * NS_PER_MS) {
         log_warn("loop_resumed", LOG_MS("stalled_ms", stall->for_ns));
         stall->told_ns = 0;
@@ -86,15 +79,10 @@ static void look_at_the_loop(const struct watchdog *watchdog, struct stall *stal
 /* False: it is to end. */
 static bool sleep_a_beat(struct watchdog *watchdog)
 {
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += BEAT_MS * NS_PER_MS;
-    until.tv_sec += until.tv_nsec / 1000000000;
-    until.tv_nsec %= 1000000000;
+    uint64_t until_ns = clock_now_ns() + (uint64_t)BEAT_MS * NS_PER_MS;
     pthread_mutex_lock(&watchdog->lock);
-    int failed = 0;
-    while (!watchdog->is_ending && failed != ETIMEDOUT)
-        failed = pthread_cond_clockwait(&watchdog->changed, &watchdog->lock, CLOCK_MONOTONIC, &until);
+    while (!watchdog->is_ending && clock_now_ns() < until_ns)
+        condition_wait_until(&watchdog->changed, &watchdog->lock, until_ns);
     bool goes_on = !watchdog->is_ending;
     pthread_mutex_unlock(&watchdog->lock);
     return goes_on;

@@ -105,7 +105,7 @@ def extract(options, dataset, host, run):
 
 
 def work(options, dataset):
-    """Takes hosts that nobody works for, until all are done: also one whose worker was killed, when its lease has passed."""
+    """Takes hosts that no worker works for, until all are done: also one whose worker was killed, when its lease has passed."""
     run, owner, store = make_model(options.numpy), f"worker-{os.getpid()}", f"disk:{options.store}"
     while sum(json.loads(claim.read_text())["done"] for claim in (options.store / "claims").glob("unit_*")) < HOSTS:
         host = command(None, "claim", store, "--units", HOSTS, "--owner", owner, "--lease", "1s")["unit"]

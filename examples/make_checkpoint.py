@@ -6,7 +6,7 @@
 Several part files with model.safetensors.index.json, the shapes of Llama 3 8B layers in BF16 (smaller ones when --size is
 small), and a last part with everything unusual: F16, F32, F8_E4M3, I64, BOOL, a 0-d and an empty tensor. The data section
 of the second part does not begin at a multiple of 8, as some writers leave it. The bytes are random but the same in every
-run. At the end the files are on the disk and out of the page cache, so that whoever loads them next really reads.
+run. At the end the files are on the disk and out of the page cache, so that the next load really reads.
 """
 import argparse
 import json
@@ -106,7 +106,7 @@ def write(folder, size):
         save_file(tensors, folder / name, metadata={"format": "pt"})
         if i == 1:
             misalign(folder / name)
-        (folder / name).chmod(0o644)  # the daemon may run as somebody else
+        (folder / name).chmod(0o644)  # the daemon may run as another user
         weight_map.update(dict.fromkeys(tensors, name))
         total += sum(t.nbytes for t in tensors.values())
     text = json.dumps({"metadata": {"total_size": total, "asked_size": size}, "weight_map": weight_map}, indent=1)

@@ -24,7 +24,7 @@ while [ $# -gt 0 ]; do
 done
 mkdir -p "$dir"
 checkpoint=$(cd "$dir" && pwd -P)/quickstart-checkpoint
-[ ! -e "$checkpoint" ] || keep=1 # somebody kept it; it stays
+[ ! -e "$checkpoint" ] || keep=1 # an earlier run kept it; it stays
 work=$(mktemp -d /tmp/tensorcast-XXXXXX) # short: a socket path has at most 107 bytes
 daemon=
 

@@ -2,7 +2,7 @@
 # Installs what is missing for a kind of work and prints the Python interpreter to use, as its only line on stdout.
 #
 #     python=$(bash setup/setup.sh)          what building and the quickstart need
-#     python=$(bash setup/setup.sh test)     ... and the tests; also: bench, booted, fuzz, jax, lint, stores
+#     python=$(bash setup/setup.sh test)     ... and the tests; also: bench, booted, deb, fuzz, jax, lint, stores, wheel
 #     bash setup/setup.sh test debian        the Debian packages alone
 #
 # Debian packages come through apt-get (as root, or through sudo), Python packages into a virtual environment (venv.sh), named after
@@ -13,10 +13,10 @@ here=$(cd "$(dirname "$0")" && pwd)
 
 say() { echo "setup: $*" >&2; }
 
-# wanted FILE: the packages for this work, comments removed.
+# wanted FILE: the packages for this work, comments removed, and what follows a colon.
 wanted() {
   awk -v work="$work" '{ at = index($0, "#"); words = at ? substr($0, at + 1) : ""; name = at ? substr($0, 1, at - 1) : $0
-    gsub(/[ \t]/, "", name)
+    gsub(/[ \t]/, "", name); sub(/:.*/, "", words)
     if (name != "" && (!at || (" " words " ") ~ ("[ \t]" work "[ \t]"))) print name }' "$here/$1"
 }
 

@@ -28,7 +28,7 @@ fi
 # pip_setting NAME: from its files and its environment.
 pip_setting() { "$tools/bin/python" -m pip config list 2>/dev/null | sed -n "s/^[^=]*\.$1='\(.*\)'$/\1/p" | tail -n 1; }
 
-# set_unless VARIABLE VALUE: what somebody has set stays.
+# set_unless VARIABLE VALUE: a value that is set stays.
 set_unless() { [ -z "$2" ] || [ -n "${!1:-}" ] || export "$1=$2"; }
 
 find_uv() {

@@ -11,9 +11,11 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 PLACES = {
     "client/python/tensorcast_client/_version.py": r'VERSION = "([^"]+)"',
+    "client/daemon/pyproject.toml": r'(?m)^version = "([^"]+)"',
     "client/vllm/pyproject.toml": r'(?m)^version = "([^"]+)"',
     "client/sglang/pyproject.toml": r'(?m)^version = "([^"]+)"',
     "client/tensorcast.h": r'#define TC_VERSION "([^"]+)"',
+    "debian/changelog": r"\(([^)]+)\)",
     "docs/man/tensorcast.1": r'"tensorcast ([0-9][^"]*)"',
     "docs/man/tensorcastd.8": r'"tensorcast ([0-9][^"]*)"',
     "CHANGELOG.md": r"(?m)^## ([0-9]\S*)",  # the newest: written by hand

@@ -2,7 +2,7 @@
 """Prints which share of lines and branches ran, by folder.       usage: tests/coverage.py BUILD [--files] [--only NAME.c ...]
 
 BUILD holds objects made with --coverage, as `make coverage-units` makes them, and what the programs left there when they ended.
---files prints every file, --only just those of these basenames. Lines of a header count once, whoever includes it.
+--files prints every file, --only just those of these basenames. Lines of a header count once, however many files include it.
 """
 import json
 import subprocess

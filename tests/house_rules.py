@@ -11,7 +11,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 MOST_MEMBERS = 25
 MOST_PARAMETERS = 7
-MOST_LINES = {"function": 60, ".c": 600, ".h": 370}  # the longest header is the library's
+MOST_LINES = {"function": 100, ".c": 900, ".h": 370}  # the longest header is the library's
 MIRRORED = ("plan", "execute", "replica", "resolve", "load")  # every file of these has a test of its own name
 
 
@@ -99,7 +99,7 @@ def check_unused(sources):
         for name, _, first, _, is_public in functions(text):
             declared = len(re.findall(rf"\b{name}\b", sources.get(path.with_suffix(".h"), "")))
             if is_public and not name.startswith("tc_") and words[name] <= 1 + min(declared, 1):
-                yield f"{path}:{name}", first, f"nobody but tests calls {name}()"
+                yield f"{path}:{name}", first, f"only tests call {name}()"
 
 
 def check_states(sources):
@@ -175,9 +175,11 @@ def check_file_cycles(sources):
 
 
 def check_folder_cycles(sources):
+    """A file with a row of its own in docs/layers.txt is a layer of its own."""
     graph = defaultdict(set)
+    alone = re.findall(r"^([\w/]+\.c):", (ROOT / "docs/layers.txt").read_text(), re.M)
     for path, target in includes(sources):
-        if path.parent != target.parent:
+        if path.parent != target.parent and str(path) not in alone:
             graph[path.parent].add(target.parent)
     for nodes in cycle(graph):
         yield nodes[0], 1, "folders include each other: " + " ".join(nodes)
@@ -254,7 +256,7 @@ def check_ways(sources):
 def check_log_rates(sources):
     """What serves clients logs by log_at_of() or log_work_of(), so that no user can fill the log."""
     for path, text in sources.items():
-        if path.parts[0] != "daemon" or len(path.parts) < 3 or path.parts[1] in ("base", "observe", "device", "calibration", "plugins"):
+        if path.parts[0] != "daemon" or len(path.parts) < 3 or path.parts[1] in ("base", "observe", "device", "plugins"):
             continue
         for found in re.finditer(r"\blog_(info|warn|error|at|fields)\(", text):
             yield path, line_of(text, found.start()), f"{found[0]}...) has no rate for each user: log_at_of(), or log_work_of() for work"

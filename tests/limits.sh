@@ -20,7 +20,7 @@ while read -r file name test says; do
   grep -qE "(\b$name =|#define $name )" "$file" 2>/dev/null || say "$list: there is no $name in $file any more"
   case $test in
     own) [ -n "$says" ] || say "$list: $name: say why nothing from outside can exceed it" ;;
-    *) grep -qE "^(static void|def) $says\(" "tests/$test" 2>/dev/null || say "$list: $name: tests/$test has no test $says" ;;
+    *) grep -qE "^((static void|def) $says\(|TEST(_IN)?\($says\b)" "tests/$test" 2>/dev/null || say "$list: $name: tests/$test has no test $says" ;;
   esac
 done <<<"$rows"
 [ "$bad" = 0 ] && echo "limits: $(wc -l <<<"$rows") limits, each with a test that goes beyond it or a reason why nothing can"

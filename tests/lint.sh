@@ -40,7 +40,7 @@ lint clang-format clang-format --dry-run -Werror "${all[@]}"
 lint clang-tidy tidy
 lint const-casts const_casts
 lint cppcheck cppcheck --quiet --std=c11 --enable=warning,performance,portability --suppressions-list=tests/cppcheck.txt \
-  --inline-suppr -j"$(nproc)" -Idaemon -I. -Iclient "${sources[@]}"
+  --inline-suppr -j"$(nproc)" -Idaemon -I. -Iclient --include="$(echo /usr/include/*/sys/queue.h)" "${sources[@]}"
 lint shellcheck shellcheck -S warning "${scripts[@]}"
 lint ruff "$(dirname "$python")/ruff" check --quiet --no-cache --output-format concise .
 types() { # what programs that use the client are told; their packages need not be installed here
@@ -48,4 +48,8 @@ types() { # what programs that use the client are told; their packages need not 
     --no-error-summary tests/python/typed_use.py
 }
 lint types types
+# Its schemas know neither kustomizations nor what other projects define; tests/manifests.py does.
+mapfile -t manifests < <(grep -lE '^apiVersion: (v1|[a-z]+/v1|networking.k8s.io/v1)$' deploy/kubernetes/*.yaml examples/*.yaml)
+lint kubernetes "$(dirname "$python")/kubernetes-validate" --strict --quiet "${manifests[@]}"
+lint manifests "$python" tests/manifests.py
 exit "$failed"

@@ -12,13 +12,13 @@ from house_rules import ROOT, line_of, without_comments
 
 # words in capitals that are no reasons: variables, keys of other formats, gRPC codes
 OTHERS = re.compile(
-    r"(AWS|GCE|HF|XDG|SSL|TENSORCAST|LISTEN|WATCHDOG|NCCL_P2P|NCCL_SOCKET|GOOGLE|CLOUDSDK|CURL|REQUESTS|LEVANTER|RUNAI|JOURNAL|NOTIFY"
-    r"|HUGGINGFACE|STORAGE_EMULATOR|GRPC|F[68]|DCP|F_SEAL|SC)_\w+|(NO|ALL|HTTPS?)_PROXY|NO_GCE_CHECK|DEFAULT_SOCKET|FULL_OBJECT"
+    r"(AWS|GCE|HF|XDG|LD_LIBRARY|SSL|TENSORCAST|LISTEN|WATCHDOG|NCCL_P2P|NCCL_SOCKET|GOOGLE|CLOUDSDK|CURL|REQUESTS|LEVANTER|RUNAI|JOURNAL|NOTIFY"
+    r"|HUGGINGFACE|STORAGE_EMULATOR|GRPC|F[68]|DCP|F_SEAL|SC)_\w+|(NO|ALL|HTTPS?)_PROXY|NO_GCE_CHECK|DEFAULT_SOCKET|FULL_OBJECT|(LOGS|CREDENTIALS)_DIRECTORY"
     r"|GENERIC_BYTE_RANGE|OWNER_FILE_COLLECTIVE|TENSOR_AWARE_LOCAL|FOLDER_IDENTITY|INVALID_ARGUMENT|NOT_FOUND|ALREADY_EXISTS"
-    r"|PERMISSION_DENIED|RESOURCE_EXHAUSTED|FAILED_PRECONDITION|OUT_OF_RANGE|DATA_LOSS")
+    r"|PERMISSION_DENIED|RESOURCE_EXHAUSTED|FAILED_PRECONDITION|OUT_OF_RANGE|DATA_LOSS|CREDENTIALS_DIRECTORY")
 # one word alone is a reason only where a code stands before it
 _A_REASON_FOLLOWS = re.compile(r"((ERROR_[A-Z_]+|AGAIN), *|reason=)$")
-_A_LOG_CALL = re.compile(r"\b(log_(?:trace|debug|info|warn|error|at|at_of|work_of|line_format))\(")
+_A_LOG_CALL = re.compile(r"\b(log_(?:trace|debug|info|warn|error|at|at_of|work_of|line))\(")
 
 
 def texts():
@@ -77,7 +77,7 @@ def events():
         for call in _A_LOG_CALL.finditer(text):
             parts = arguments(text, call.end())
             kind = call[1].removeprefix("log_")
-            at = {"at": 1, "at_of": 1, "line_format": 2}.get(kind, 0)
+            at = {"at": 1, "at_of": 1, "line": 1}.get(kind, 0)
             names = re.findall(r'"(\w+)"', parts[at]) if at < len(parts) else []
             if at < len(parts) and "executor_names[" in parts[at]:
                 names = executors

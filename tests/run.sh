@@ -87,7 +87,7 @@ client() {
 
 check() { make -j"$jobs" check; }
 coverage() { make -j"$jobs" coverage-units; } # in a run of everything, it is check
-numpy() { make build/tests/mapping_tool build/tests/cast_tool build/tests/variant_tool && tests tests/property; }
+numpy() { make build/tests/cast_tool build/tests/variant_tool && tests tests/property; }
 rules() { make -s -k layers limits house headers; }
 lint() { make lint; }
 e2e() { # with options: of all of them, so that -k finds what it names
@@ -117,7 +117,7 @@ sanitized_e2e() { # BUILD FILE ...
   export TENSORCAST_BUILD=$1
   shift
   tests -n "$jobs" --dist loadfile -k "not test_store_faults or $store_faults" "$@" tests/e2e/test_store_faults.py &&
-    python tests/chaos/chaos.py 5
+    python tests/chaos/chaos.py 5 && python tests/chaos/hosts.py 10
 }
 asan_e2e() (sanitized_e2e build/asan tests/e2e/test_{equality,crashes,crowds,faults,group_failures,lifecycle,sidecars}.py)
 tsan_e2e() (sanitized_e2e build/tsan tests/e2e/test_{crashes,crowds}.py)

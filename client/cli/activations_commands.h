@@ -3,7 +3,7 @@
 #ifndef CLI_ACTIVATIONS_COMMANDS_H
 #define CLI_ACTIVATIONS_COMMANDS_H
 
-#include "activations_args.h"
+#include "args.h"
 #include "base/json.h"
 #include "bucket_objects.h"
 #include "client/client.h"
@@ -11,7 +11,7 @@
 struct bucket_store;
 
 struct activations_run {
-    const struct activations_args *args;
+    const struct args *args;
     struct tc_client *client; /* nothing is asked of it before the first call */
     char *path;               /* of the store, absolute; of one in a bucket its reference; of partition and estimate NULL */
     struct bucket_store *bucket;   /* NULL = a folder */
@@ -25,7 +25,6 @@ int activations_merge(struct activations_run *run, struct error *error);
 int activations_estimate(struct activations_run *run, struct error *error);
 int activations_partition(struct activations_run *run, struct error *error);
 int activations_claim(struct activations_run *run, struct error *error);
-int activations_claim_in_bucket(struct activations_run *run, uint64_t *unit, struct error *error); /* 1 = *unit is ours */
 int activations_import(struct activations_run *run, struct error *error);
 int activations_export(struct activations_run *run, struct error *error);
 int activations_cat(struct activations_run *run, struct error *error);

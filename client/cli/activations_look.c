@@ -11,7 +11,7 @@
 #include "activations/segment.h"
 #include "activations/segment_sum.h"
 #include "activations_commands.h"
-#include "activations_hosts.h"
+#include "bucket_store.h"
 #include "base/map.h"
 #include "base/memory.h"
 #include "base/text.h"
@@ -23,9 +23,8 @@
 
 typedef Tensorcast__Daemon__V1__DescribeActivationsResponse description;
 
-static int open_hosts(struct activations_run *run, struct stored_hosts *hosts,
-                      int (*take)(void *data, const struct stored_host *host, uint32_t sample, struct error *error),
-                      void *data, struct error *error)
+static int open_hosts(struct activations_run *run, struct stored_hosts *hosts, stored_sample_fn *take, void *data,
+                      struct error *error)
 {
     return run->bucket ? bucket_store_hosts(run->bucket, hosts, take, data, error)
                        : stored_hosts_open(hosts, run->path, take, data, error);
@@ -40,9 +39,9 @@ static const description *ask_daemon(struct activations_run *run)
     struct error error;
     char *store = memory_print("disk:%s", run->path);
     request.store = store;
-    const description *told = (const description *)rpc_client_get(
-        run->client->rpc, "ActivationStore/Describe", &request.base,
-        &tensorcast__daemon__v1__describe_activations_response__descriptor, &wait, &run->arena, &error);
+    const description *told =
+        rpc_client_get(run->client->rpc, "ActivationStore/Describe", &request.base,
+                       &tensorcast__daemon__v1__describe_activations_response__descriptor, &wait, &run->arena, &error);
     free(store);
     if (!told && error.code == ERROR_FAILED_PRECONDITION)
         fprintf(stderr, "tensorcast: what waits to be uploaded is not known: %s\n", error.message);
@@ -64,14 +63,13 @@ struct uploads { /* of a host's segments */
 
 static void print_host(const struct stored_host *host, const struct uploads *uploads)
 {
-    char bytes[TEXT_SIZE_CHARS], error[TEXT_NAME_CHARS];
     printf("%s  %" PRIu64 " samples in %zu segments, %s", host->name, host->n_samples, host->manifest.n_segments,
-           text_people_bytes(host->bytes, bytes));
+           text_show_amount(host->bytes));
     if (host->n_samples)
         printf(", the last is %" PRIu32, host->last_sample);
     if (uploads->pending + uploads->done + uploads->failed)
         printf("; uploaded %" PRIu64 ", to come %" PRIu64 ", failed %" PRIu64 " %s", uploads->done, uploads->pending,
-               uploads->failed, text_escape(uploads->error, strlen(uploads->error), error));
+               uploads->failed, text_show(uploads->error));
     printf("\n");
 }
 
@@ -330,9 +328,8 @@ int activations_verify(struct activations_run *run, struct error *error)
         json_write_close(&json, '}');
         activations_print(&json);
     } else if (!run->args->quiet) {
-        char bytes[TEXT_SIZE_CHARS];
         printf("%" PRIu64 " segments of %zu hosts, %s: all as their manifests say\n", verified.segments, n_hosts,
-               text_people_bytes(verified.bytes, bytes));
+               text_show_amount(verified.bytes));
     }
     return 0;
 }

@@ -46,11 +46,10 @@ static int name_this_command(struct error *error)
 /* Never returns but for an error. own: of the command itself, `n` of them; NULL = the next one is an operand. */
 static int run_python(const struct activations_run *run, const char *const *own, size_t n, struct error *error)
 {
-    const struct activations_args *args = run->args;
+    const struct args *args = run->args;
     const char *named = getenv("TENSORCAST_PYTHON"), *python = named && *named ? named : "python3";
-    const char **words = memory_alloc_array(OWN_WORDS + n + args->n_operands, sizeof *words);
-    const char *socket = run->objects.backend->args->socket;
-    char timeout[32], shown[TEXT_NAME_CHARS];
+    const char **words = memory_alloc_array(OWN_WORDS + n + args->n_more_artifacts, sizeof *words);
+    char timeout[32];
     size_t n_words = 0;
     uint64_t left_ms;
     int failed = backend_time_left(run->objects.backend, &left_ms, error) < 0 || name_this_command(error) < 0 ? -1 : 0;
@@ -61,9 +60,9 @@ static int run_python(const struct activations_run *run, const char *const *own,
         words[n_words++] = "--json";
     if (args->quiet)
         words[n_words++] = "--quiet";
-    if (socket) {
+    if (args->socket) {
         words[n_words++] = "--socket";
-        words[n_words++] = socket;
+        words[n_words++] = args->socket;
     }
     if (left_ms) {
         snprintf(timeout, sizeof timeout, "--timeout=%" PRIu64 ".%03" PRIu64, left_ms / 1000, left_ms % 1000);
@@ -74,15 +73,15 @@ static int run_python(const struct activations_run *run, const char *const *own,
     words[n_words++] = "--";
     char *store = memory_print("%s%s", run->bucket ? "" : "disk:", run->path);
     words[n_words++] = store;
-    for (size_t i = 1; i < args->n_operands; i++)
-        words[n_words++] = args->operands[i];
+    for (size_t i = 0; i < args->n_more_artifacts; i++)
+        words[n_words++] = args->more_artifacts[i];
     words[n_words] = NULL;
     if (!failed) {
         execvp(python, (char *const *)(uintptr_t)words);
         failed = fail(error, ERROR_FAILED_PRECONDITION, "NO_PYTHON_CLIENT",
                       "cannot run %s (%s): import and export need Python 3 with the client (pip install ./client/python); "
                       "TENSORCAST_PYTHON may name another interpreter",
-                      text_escape(python, strlen(python), shown), strerror(errno));
+                      text_show(python), strerror(errno));
     }
     free(store);
     free(words);
@@ -93,15 +92,16 @@ int activations_import(struct activations_run *run, struct error *error)
 {
     char host[32];
     snprintf(host, sizeof host, "%" PRIu64, run->args->partition.host);
-    for (size_t i = 1; i < run->args->n_operands; i++)
-        if (!upload_files_is_reference(run->args->operands[i]) && operand_check(run->args->operands[i], error) < 0)
+    for (size_t i = 0; i < run->args->n_more_artifacts; i++)
+        if (!upload_files_is_reference(run->args->more_artifacts[i]) &&
+            operand_check(run->args->more_artifacts[i], error) < 0)
             return -1;
     return run_python(run, (const char *const[]){"import", "--host", host}, 3, error);
 }
 
 int activations_export(struct activations_run *run, struct error *error)
 {
-    const char *out = run->args->out;
+    const char *out = run->args->output.path;
     if (upload_files_is_reference(out))
         return fail(error, ERROR_UNIMPLEMENTED, "OUT_NOT_ON_DISK",
                     "shards are written into a folder of this host; send that with 'tensorcast put'");
@@ -120,7 +120,7 @@ static int list_names(struct activations_run *run, char *folder, struct error *e
         folder[--length] = '\0';
     int failed = bucket_objects_list(&run->objects, folder, &names, &n_names, error);
     for (size_t i = 0; i < n_names; i++) {
-        if (!failed)
+        if (!failed && !strchr(names[i], '/')) /* no folder */
             puts(names[i]);
         free(names[i]);
     }
@@ -148,7 +148,7 @@ static int copy_object(struct activations_run *run, const char *reference, struc
 
 int activations_cat(struct activations_run *run, struct error *error)
 {
-    const char *given = run->args->store;
+    const char *given = run->args->artifact;
     if (!upload_files_is_reference(given))
         return fail(error, ERROR_INVALID_ARGUMENT, "NOT_IN_A_BUCKET", "'activations cat' takes gs://... or s3://...");
     char *reference = memory_copy_text(given);

@@ -1,7 +1,7 @@
-/* The command line as typed values. One table (args_options.c) drives the parser and the help texts.
+/* The command line as typed values. The tables of commands and options drive the parser, the help and completion.
  *
  * Global options stand before or after the command; `--option value` and `--option=value` mean the same; `--` ends options.
- * Everything that is wrong without asking anybody is refused here. Memory belongs to args_fini(); texts are argv's. */
+ * Everything that is wrong without asking a server is refused here. Memory belongs to args_fini(); texts are argv's. */
 #ifndef CLI_ARGS_H
 #define CLI_ARGS_H
 
@@ -13,13 +13,11 @@
 #include "base/arena.h"
 #include "base/error.h"
 #include "client/sharding.h"
-#include "activations_args.h"
-#include "export_args.h"
+#include "command_table.h"
 #include "options.h"
 #include "progress.h"
-#include "slice_text.h"
+#include "view_text.h"
 #include "tensorcast.h"
-#include "tp_rules.h"
 
 struct selector {     /* --tensor or --slice */
     const char *glob; /* NULL = a slice */
@@ -48,7 +46,7 @@ struct variant_args {
 
 enum index_kind { INDEX_NONE = -1, INDEX_SOURCE, INDEX_CANONICAL };
 
-enum { PLACEMENT_UNSET = -1 };
+enum { PLACEMENT_UNSET = -1, ARGS_UNSET = -1 }; /* ARGS_UNSET: of counts and ranks */
 
 struct load_args {                             /* how to load it */
     int executor, collective, source_locality; /* the library's enums */
@@ -58,10 +56,13 @@ struct load_args {                             /* how to load it */
     const char *memory_text;  /* what --memory says, which means another thing to export; NULL = nothing */
     int memory;               /* enum tc_memory */
     int64_t rank, world_size; /* of `plan`, too */
+    bool compat;              /* of `plan` alone */
+    uint64_t chunk_bytes;     /* likewise; 0 = not given */
 };
 
 struct output_args {
-    const char *path; /* --out */
+    const char *path;  /* --out */
+    const char *trace; /* --trace; NULL = none */
     bool digest;
     uint64_t hold_ms;
     int index; /* enum index_kind */
@@ -77,23 +78,45 @@ struct fetch_args {
     int kind; /* enum fetch_kind */
 };
 
-struct prewarm_args {
-    bool detach, pin;
+struct serve_args {              /* of operators' commands */
+    bool detach, pin;            /* of `prewarm` */
+    bool ready;                  /* of `health` */
+    int64_t engines;             /* of `size` */
+    const char *config, *bundle; /* of `doctor`; NULL = not given */
 };
 
-struct plan_args {
-    bool compat;
-    uint64_t chunk_bytes; /* 0 = not given */
+struct export_args {
+    int format, uneven;      /* the enums of export/export_layout.h */
+    uint64_t max_file_bytes; /* 0 = not given */
+    uint64_t memory_bytes;   /* likewise */
+    const char *mapping;     /* NULL = none */
+    bool no_sidecars, force, resume, verify;
 };
+
+struct partition_args {
+    uint64_t machines, machine, hosts, host; /* host: of import, too */
+    int is_flat;                             /* --order */
+};
+
+struct estimate_args { /* of --dtype, too */
+    uint64_t layers, seq, hidden, samples;
+    double price, ratio; /* below 0 = not given */
+};
+
+struct claim_args {
+    uint64_t units, done, lease_ms;
+    const char *owner;
+};
+
+#define ACTIVATIONS_UNSET UINT64_MAX /* a number that was not given */
 
 struct args {
     int command; /* enum command; -1 = none */
     bool help, version, json, quiet, standalone, allow_missing_shards;
     const char *socket;
-    uint64_t timeout_ms; /* 0 = none */
-    int progress;        /* enum progress_kind */
-    const char *artifact;
-    const char *shell;           /* of completion */
+    uint64_t timeout_ms;         /* 0 = none */
+    int progress;                /* enum progress_kind */
+    const char *artifact;        /* or another first operand; NULL = none */
     const char **more_artifacts; /* of a command that takes several */
     size_t n_more_artifacts;
     bool all; /* instead of an artifact */
@@ -101,22 +124,20 @@ struct args {
     struct variant_args variant;
     struct load_args load;
     struct output_args output;
-    struct plan_args plan;
     struct fetch_args fetch;
-    struct prewarm_args prewarm;
+    struct serve_args serve;
     struct export_args export;
-    struct activations_args activations;
+    struct partition_args partition; /* of activations */
+    struct estimate_args estimate;
+    struct claim_args claim;
     struct arena arena;
 };
 
-extern const struct option_table args_options;
+extern const char *const args_shells[];                             /* that have completion; NULL at the end */
 const char *args_path_of_name(struct args *args, const char *name); /* "./NAME" */
 
 /* argv[0] is skipped. When it fails, the message says what is wrong and args->command tells whose help to offer. */
 int args_parse(int argc, char **argv, struct args *args, struct error *error);
 void args_fini(struct args *args); /* also after a failure */
-
-/* The general help, or that of one command. */
-void args_print_help(int command, FILE *out);
 
 #endif

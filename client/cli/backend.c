@@ -8,7 +8,7 @@
 
 #include "base/clock.h"
 #include "base/text.h"
-#include "client/cancel.h"
+#include "client/wait.h"
 #include "client/variant.h"
 #include "interrupt.h"
 #include "out_file.h"
@@ -208,11 +208,28 @@ int backend_fetch_files(struct backend *backend, const struct file_set *set, con
     return backend->ops->fetch_files(backend, set, sink, error);
 }
 
-struct checked *backend_verify(struct backend *backend, bool with_manifest, struct error *error)
+struct tc_verification *backend_verify(struct backend *backend, bool with_manifest, struct error *error)
 {
-    struct checked *checked = backend->ops->verify(backend, with_manifest, error);
-    if (checked && backend->progress.total_bytes) /* there was something to compare with */
+    struct tc_verification *verification = backend->ops->verify(backend, with_manifest, error);
+    if (verification && backend->progress.total_bytes) /* there was something to compare with */
         progress_finish(&backend->progress, backend->progress.total_bytes);
     progress_end(&backend->progress);
-    return checked;
+    return verification;
+}
+
+int backend_fail_damage(const struct tc_verification *verification, struct error *error)
+{
+    for (size_t i = 0; i < tc_verification_n_files(verification); i++) {
+        struct tc_verified_file file;
+        tc_verification_file(verification, i, &file);
+        if (file.damage[0])
+            return fail(error, ERROR_DATA_LOSS, "CHECKSUM_MISMATCH", "%s", file.damage);
+    }
+    return 0;
+}
+
+int backend_blame(struct backend *backend, const char *load_id, struct arena *arena,
+                  const Tensorcast__Daemon__V1__BlameResponse **response, struct error *error)
+{
+    return backend->ops->blame(backend, load_id, arena, response, error);
 }

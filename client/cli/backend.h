@@ -13,20 +13,27 @@
 #include "base/error.h"
 #include "catalog.h"
 #include "client/file_set.h"
-#include "loaded.h"
+#include "client/report_json.h"
 #include "progress.h"
 #include "read_file.h"
 #include "selection.h"
 
 struct backend;
 
+/* Tensors in this process's memory, wherever they came from. Names and shapes are borrowed from what owns the memory. */
+struct loaded {
+    struct report_json_tensor *tensors; /* view order */
+    size_t n_tensors;
+    const Tensorcast__Daemon__V1__LoadReport *report;
+    void *copy;  /* of GPU memory, so that it can be looked at; NULL = none was needed */
+    void *owner; /* of memory and report, known to the backend that loaded it */
+};
+
 struct sidecar_taker { /* is told of each file that was written */
     void (*take)(void *data, const char *name, uint64_t bytes);
     void *data;
     bool is_anew; /* documents are to be true of tensors that are written anew, see variant/documents.h */
 };
-
-struct checked;
 
 struct backend_ops {
     const char *name;
@@ -41,8 +48,10 @@ struct backend_ops {
     int (*list_files)(struct backend *backend, enum file_set_kind kind, struct file_set *set, struct error *error);
     int (*fetch_files)(struct backend *backend, const struct file_set *set, const struct file_sink *sink,
                        struct error *error);
-    struct checked *(*verify)(struct backend *backend, bool with_manifest, struct error *error);
+    struct tc_verification *(*verify)(struct backend *backend, bool with_manifest, struct error *error);
     int (*read_config)(struct backend *backend, const char *artifact, char **json, size_t *length, struct error *error);
+    int (*blame)(struct backend *backend, const char *load_id, struct arena *arena,
+                 const Tensorcast__Daemon__V1__BlameResponse **response, struct error *error);
     void (*release)(struct backend *backend, struct loaded *loaded);
     void (*close)(struct backend *backend);
 };
@@ -56,7 +65,7 @@ struct backend {
     struct selection selection; /* see selection_build() */
     struct tc_variant *variant; /* NULL = the artifact as it is stored */
     struct input_text standard_input;
-    bool gives_stdout;     /* the result goes to standard output, for whoever reads it there */
+    bool gives_stdout;     /* the result goes to standard output, for the process that reads it there */
     bool has_told_failure; /* by a command: the object that it printed holds the error */
     void *state;           /* the backend's own */
 };
@@ -75,11 +84,17 @@ struct catalog *backend_resolve(struct backend *backend, int flags, struct error
 /* view NULL = everything. An interrupt ends it with CANCELLED. */
 int backend_load(struct backend *backend, const struct tc_view *view, struct loaded *loaded, struct error *error);
 void backend_release(struct backend *backend, struct loaded *loaded); /* accepts a zeroed one */
+/* Traces of loads that have ended: of that one, of which there is at least one then, or of all for "". In the arena, or for as
+ * long as the backend. */
+int backend_blame(struct backend *backend, const char *load_id, struct arena *arena,
+                  const Tensorcast__Daemon__V1__BlameResponse **response, struct error *error);
 /* The caller frees both texts. */
 int backend_explain(struct backend *backend, const struct tc_view *view, char **json, char **text, struct error *error);
 /* Every byte is read and compared with what is known of it. NULL on error, which damage is none. Signals only raise a flag
  * from here on. */
-struct checked *backend_verify(struct backend *backend, bool with_manifest, struct error *error);
+struct tc_verification *backend_verify(struct backend *backend, bool with_manifest, struct error *error);
+/* DATA_LOSS with what is wrong with the first damaged file; 0 when there is none. */
+int backend_fail_damage(const struct tc_verification *verification, struct error *error);
 /* Writes the artifact's sidecars into a folder, each as a whole. Signals only raise a flag from here on. */
 int backend_fetch_sidecars(struct backend *backend, const char *folder, const struct sidecar_taker *taker,
                            struct error *error);
@@ -94,7 +109,7 @@ struct tc_options backend_options(const struct backend *backend);
 
 /* Milliseconds until the deadline, at least 1; 0 = there is none. Fails with DEADLINE_EXCEEDED when it has passed. */
 int backend_time_left(const struct backend *backend, uint64_t *left_ms, struct error *error);
-/* Somebody wants the work to end: a signal, or a reader of the result that has left. */
+/* The work is to end: a signal, or a reader of the result that has left. */
 bool backend_is_unwanted(const struct backend *backend);
 /* -1, with an error that came of backend.cancel made to say what that was about. */
 int backend_fail(const struct backend *backend, struct error *error);

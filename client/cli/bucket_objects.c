@@ -8,7 +8,7 @@
 
 #include "base/crc.h"
 #include "base/memory.h"
-#include "base/parallel.h"
+#include "blocks/blocks.h"
 #include "interrupt.h"
 #include "source/source.h"
 #include "source/stores.h"
@@ -16,11 +16,8 @@
 enum { PIECES_AT_ONCE = 4, PIECE_BYTES = 8 << 20 };
 
 struct fetching { /* one object */
-    const struct bucket_objects *objects;
-    struct source *source;
-    size_t file;
     int fd;
-    uint32_t *sums; /* CRC-32C of each piece */
+    uint32_t crc32c;
 };
 
 static int open_source(struct bucket_objects *objects, const char *folder, struct source **source, struct error *error)
@@ -40,15 +37,9 @@ int bucket_objects_list(struct bucket_objects *objects, const char *folder, char
     struct source *source = NULL;
     int failed = open_source(objects, folder, &source, error);
     if (!failed)
-        failed = source_list(source, names, n_names, error);
+        failed = source_list(source, NULL, names, n_names, error);
     source_unref(source);
     return failed;
-}
-
-static uint64_t piece_bytes(const struct fetching *fetching, size_t i)
-{
-    uint64_t left = fetching->source->files[fetching->file].size_bytes - i * (uint64_t)PIECE_BYTES;
-    return left < PIECE_BYTES ? left : PIECE_BYTES;
 }
 
 static int write_piece(int fd, const char *bytes, size_t count, uint64_t offset, struct error *error)
@@ -64,23 +55,20 @@ static int write_piece(int fd, const char *bytes, size_t count, uint64_t offset,
     return 0;
 }
 
-static int fetch_piece(void *data, size_t i, struct error *error)
+static int keep_piece(void *data, struct block_piece *piece, struct error *error)
 {
     const struct fetching *fetching = data;
-    const struct iovec to = {memory_alloc(PIECE_BYTES), piece_bytes(fetching, i)};
-    struct source_read read = {.file = fetching->file,
-                               .offset = i * (uint64_t)PIECE_BYTES,
-                               .iov = &to,
-                               .n_iov = 1,
-                               .cancel = &fetching->objects->backend->cancel,
-                               .uid = getuid()};
-    int failed = source_read(fetching->source, &read, error);
-    if (!failed) {
-        fetching->sums[i] = crc32c_update(0, to.iov_base, to.iov_len);
-        failed = write_piece(fetching->fd, to.iov_base, to.iov_len, read.offset, error);
-    }
-    free(to.iov_base);
-    return failed;
+    uint32_t *crc32c = piece->made = memory_alloc(sizeof *crc32c);
+    *crc32c = crc32c_update(0, piece->memory, piece->bytes);
+    return write_piece(fetching->fd, (const char *)piece->memory, piece->bytes, piece->offset, error);
+}
+
+static int add_sum(void *data, struct block_piece *piece, struct error *error)
+{
+    struct fetching *fetching = data;
+    (void)error;
+    fetching->crc32c = crc32c_combine(fetching->crc32c, *(const uint32_t *)piece->made, piece->bytes);
+    return 0;
 }
 
 /* In $TMPDIR; gone when it is closed. */
@@ -99,38 +87,38 @@ static int open_nameless(struct error *error)
     return fd;
 }
 
-static int fetch_all(struct fetching *fetching, uint32_t *crc32c, struct error *error)
-{
-    uint64_t bytes = fetching->source->files[fetching->file].size_bytes;
-    size_t n = (size_t)((bytes + PIECE_BYTES - 1) / PIECE_BYTES);
-    fetching->fd = open_nameless(error);
-    if (fetching->fd < 0)
-        return -1;
-    fetching->sums = memory_alloc_array(n + 1, sizeof *fetching->sums);
-    int failed = parallel_run(n, PIECES_AT_ONCE, fetch_piece, fetching, error);
-    *crc32c = 0;
-    for (size_t i = 0; i < n && !failed; i++)
-        *crc32c = crc32c_combine(*crc32c, fetching->sums[i], piece_bytes(fetching, i));
-    free(fetching->sums);
-    if (failed)
-        close(fetching->fd);
-    return failed;
-}
-
 int bucket_objects_fetch(struct bucket_objects *objects, const char *reference, int *fd, uint32_t *crc32c,
                          struct error *error)
 {
-    struct fetching fetching = {.objects = objects, .fd = -1};
+    struct fetching fetching = {.fd = -1};
+    struct source *source = NULL;
+    struct block_stretch all = {0};
     const char *name = strrchr(reference, '/') + 1;
     char *folder = memory_print("%.*s", (int)(name - 1 - reference), reference);
-    int failed = open_source(objects, folder, &fetching.source, error);
+    int failed = open_source(objects, folder, &source, error);
     if (!failed)
-        failed = source_add_file(fetching.source, name, &fetching.file, error);
-    if (!failed)
-        failed = fetch_all(&fetching, crc32c, error);
-    source_unref(fetching.source);
+        failed = source_add_file(source, name, &all.file, error);
+    if (!failed) {
+        all.hi = source->files[all.file].size_bytes;
+        fetching.fd = open_nameless(error);
+        const struct block_stream stream = {.source = source,
+                                            .stretches = &all,
+                                            .n_stretches = 1,
+                                            .piece_bytes = PIECE_BYTES,
+                                            .n_threads = PIECES_AT_ONCE,
+                                            .on_read = keep_piece,
+                                            .on_turn = add_sum,
+                                            .data = &fetching,
+                                            .cancel = &objects->backend->cancel,
+                                            .uid = getuid()};
+        failed = fetching.fd < 0 ? -1 : blocks_stream(&stream, error);
+    }
+    if (failed && fetching.fd >= 0)
+        close(fetching.fd);
+    source_unref(source);
     free(folder);
     *fd = failed ? -1 : fetching.fd;
+    *crc32c = fetching.crc32c;
     return failed;
 }
 

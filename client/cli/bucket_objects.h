@@ -1,4 +1,4 @@
-/* Objects of buckets that commands read as they read files, with the credentials of whoever runs the command. An object is fetched
+/* Objects of buckets that commands read as they read files, with the credentials of the command's user. An object is fetched
  * into a file without a name in $TMPDIR, which takes its room as long as it is open. One thread. */
 #ifndef CLI_BUCKET_OBJECTS_H
 #define CLI_BUCKET_OBJECTS_H

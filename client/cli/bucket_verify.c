@@ -9,6 +9,7 @@
 #include "base/memory.h"
 #include "base/metadata.h"
 #include "base/parallel.h"
+#include "blocks/blocks.h"
 #include "resolve/safetensors.h"
 #include "source/stores.h"
 
@@ -32,6 +33,7 @@ struct segment_check { /* what was read so far */
     struct segment_contents contents;
     struct segment_sums sums; /* from when the header is there */
     struct segment_facts facts;
+    bool is_damaged;
 };
 
 static void tell_of_segment(struct host_check *check, const char *name, const char *complaint)
@@ -78,26 +80,31 @@ static int take_header(struct segment_check *segment, uint64_t offset, const cha
     return is_last ? begin_sums(segment, error) : 0;
 }
 
+static int take_piece(void *data, struct block_piece *piece, struct error *error)
+{
+    struct segment_check *segment = data;
+    size_t n_header = 0;
+    segment->is_damaged =
+        take_header(segment, piece->offset, (const char *)piece->memory, piece->bytes, &n_header, error) < 0;
+    if (!segment->is_damaged && n_header < piece->bytes)
+        segment_sums_add(&segment->sums, piece->memory + n_header, piece->bytes - n_header);
+    return segment->is_damaged ? -1 : 0;
+}
+
 /* 0; -1: the store did not give it; 1: it is damaged, and *error says how. */
 static int read_segment(const struct host_check *check, struct segment_check *segment, size_t file, struct error *error)
 {
-    char *bytes = memory_alloc(READ_BYTES);
-    int status = 0;
-    for (uint64_t at = 0; at < segment->facts.file_bytes && !status;) {
-        uint64_t left = segment->facts.file_bytes - at;
-        const struct iovec to = {bytes, left < READ_BYTES ? (size_t)left : READ_BYTES};
-        struct source_read read = {
-            .file = file, .offset = at, .iov = &to, .n_iov = 1, .cancel = &check->store->backend->cancel, .uid = getuid()};
-        size_t n_header = 0;
-        status = source_read(check->store->source, &read, error);
-        if (!status)
-            status = take_header(segment, at, bytes, to.iov_len, &n_header, error) < 0;
-        if (!status && n_header < to.iov_len)
-            segment_sums_add(&segment->sums, bytes + n_header, to.iov_len - n_header);
-        at += to.iov_len;
-    }
-    free(bytes);
-    return status;
+    const struct block_stretch all = {.file = file, .hi = segment->facts.file_bytes};
+    const struct block_stream stream = {.source = check->store->source,
+                                        .stretches = &all,
+                                        .n_stretches = 1,
+                                        .piece_bytes = READ_BYTES,
+                                        .n_threads = 1,
+                                        .on_turn = take_piece,
+                                        .data = segment,
+                                        .cancel = &check->store->backend->cancel,
+                                        .uid = getuid()};
+    return blocks_stream(&stream, error) == 0 ? 0 : segment->is_damaged ? 1 : -1;
 }
 
 /* The file tells everything that the manifest says of it. 1: it does not. */

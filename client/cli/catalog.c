@@ -1,4 +1,3 @@
-/* Two builders, then output that knows nothing of where the catalog came from. */
 #include "catalog.h"
 
 #include <inttypes.h>
@@ -8,99 +7,18 @@
 #include "base/json.h"
 #include "base/memory.h"
 #include "base/text.h"
-#include "resolve/artifact_metadata.h"
-#include "shape_text.h"
+#include "client/client.h"
+#include "summary.h"
 
-static struct catalog *create_catalog(size_t n_files, size_t n_tensors)
+struct catalog *catalog_create(struct tc_artifact *artifact, struct artifact *resolved)
 {
     struct catalog *catalog = memory_alloc(sizeof *catalog);
-    catalog->files = memory_alloc_array(n_files + 1, sizeof *catalog->files);
-    catalog->tensors = memory_alloc_array(n_tensors + 1, sizeof *catalog->tensors);
     arena_init(&catalog->arena, 0);
-    catalog->n_files = n_files;
-    catalog->n_tensors = catalog->n_all_tensors = n_tensors;
-    return catalog;
-}
-
-static void take_metadata_told(struct catalog *catalog, const struct tc_artifact *artifact)
-{
-    catalog->n_metadata = tc_artifact_n_metadata(artifact, &catalog->metadata_left_out_bytes);
-    catalog->metadata = arena_array(&catalog->arena, catalog->n_metadata, sizeof *catalog->metadata);
-    for (size_t i = 0; i < catalog->n_metadata; i++)
-        tc_artifact_metadata(artifact, i, &catalog->metadata[i]);
-}
-
-static void take_metadata_read(struct catalog *catalog, const struct artifact *artifact)
-{
-    struct artifact_metadata read;
-    struct error error;
-    if (artifact_metadata_collect(artifact, &catalog->arena, &read, &error) != 0)
-        abort(); /* no memory, as everywhere in this command */
-    catalog->metadata_left_out_bytes = read.left_out_bytes;
-    catalog->n_metadata = read.n_pairs;
-    catalog->metadata = arena_array(&catalog->arena, read.n_pairs, sizeof *catalog->metadata);
-    for (size_t i = 0; i < read.n_pairs; i++)
-        catalog->metadata[i] = (struct tc_metadata){read.pairs[i]->key, read.pairs[i]->value, read.pairs[i]->key_length,
-                                                    read.pairs[i]->value_length};
-}
-
-/* Room in the arena. */
-static void make_remarks(struct catalog *catalog, size_t n_notes, size_t n_files, size_t n_absent)
-{
-    catalog->n_notes = n_notes;
-    catalog->notes = arena_array(&catalog->arena, n_notes, sizeof *catalog->notes);
-    catalog->n_absent_files = n_files;
-    catalog->absent_files = arena_array(&catalog->arena, n_files, sizeof *catalog->absent_files);
-    catalog->n_absent = n_absent;
-    catalog->absent = arena_array(&catalog->arena, n_absent, sizeof *catalog->absent);
-}
-
-static void take_remarks_told(struct catalog *catalog, const struct tc_artifact *artifact)
-{
-    size_t n_notes = 0, n_files = 0, n_absent = 0, file;
-    while (tc_artifact_note(artifact, n_notes))
-        n_notes++;
-    while (tc_artifact_absent_file(artifact, n_files))
-        n_files++;
-    while (tc_artifact_absent_tensor(artifact, n_absent, &file))
-        n_absent++;
-    make_remarks(catalog, n_notes, n_files, n_absent);
-    for (size_t i = 0; i < n_notes; i++)
-        catalog->notes[i] = tc_artifact_note(artifact, i);
-    for (size_t i = 0; i < n_files; i++)
-        catalog->absent_files[i] = tc_artifact_absent_file(artifact, i);
-    for (size_t i = 0; i < n_absent; i++) {
-        catalog->absent[i].name = tc_artifact_absent_tensor(artifact, i, &file);
-        catalog->absent[i].file = catalog->absent_files[file];
-    }
-}
-
-static void take_remarks_read(struct catalog *catalog, const struct artifact *artifact)
-{
-    const struct artifact_absent *absent = artifact_absent(artifact);
-    const struct notes *notes = &(artifact->stored ? artifact->stored : artifact)->notes;
-    make_remarks(catalog, notes->n, absent->files.n, absent->n_tensors);
-    for (size_t i = 0; i < notes->n; i++)
-        catalog->notes[i] = notes->texts[i];
-    for (size_t i = 0; i < absent->files.n; i++)
-        catalog->absent_files[i] = absent->files.texts[i];
-    for (size_t i = 0; i < absent->n_tensors; i++)
-        catalog->absent[i] = (struct catalog_absent){absent->tensors[i].name, absent->files.texts[absent->tensors[i].file]};
-}
-
-struct catalog *catalog_from_daemon(struct tc_artifact *artifact)
-{
-    struct catalog *catalog = create_catalog(tc_artifact_n_files(artifact), tc_artifact_n_tensors(artifact));
-    catalog->from_daemon = artifact;
-    catalog->reference = tc_artifact_reference(artifact);
-    catalog->identity = tc_artifact_identity(artifact);
-    catalog->total_bytes = tc_artifact_total_bytes(artifact);
-    catalog->layout_name = tc_artifact_layout(artifact);
-    catalog->layout.world_size = tc_artifact_world_size(artifact);
-    catalog->layout.missing_shards = tc_artifact_missing_shards(artifact, &catalog->layout.n_missing_shards);
-    catalog->layout.missing_files = tc_artifact_missing_files(artifact, &catalog->layout.n_missing_files);
-    for (size_t i = 0; i < catalog->n_files; i++)
-        catalog->files[i].name = tc_artifact_file(artifact, i, &catalog->files[i].bytes);
+    catalog->artifact = artifact;
+    catalog->told = client_artifact_response(artifact);
+    catalog->resolved = resolved;
+    catalog->n_tensors = catalog->n_all_tensors = tc_artifact_n_tensors(artifact);
+    catalog->tensors = arena_array(&catalog->arena, catalog->n_tensors + 1, sizeof *catalog->tensors);
     for (size_t i = 0; i < catalog->n_tensors; i++) {
         struct tc_tensor_info info;
         tc_artifact_tensor(artifact, i, &info);
@@ -115,37 +33,6 @@ struct catalog *catalog_from_daemon(struct tc_artifact *artifact)
                                                       .n_pieces = info.n_pieces,
                                                       .copies = info.copies};
     }
-    take_metadata_told(catalog, artifact);
-    take_remarks_told(catalog, artifact);
-    return catalog;
-}
-
-struct catalog *catalog_from_disk(struct artifact *artifact)
-{
-    struct catalog *catalog = create_catalog(artifact->source->n_files, artifact->n_tensors);
-    catalog->from_disk = artifact;
-    catalog->reference = artifact->reference;
-    catalog->identity = artifact->identity;
-    catalog->total_bytes = artifact->total_bytes;
-    catalog->layout = artifact->layout;
-    catalog->layout_name = layout_kind_name(artifact->layout.kind);
-    for (size_t i = 0; i < catalog->n_files; i++)
-        catalog->files[i] = (struct catalog_file){artifact->source->files[i].name, artifact->source->files[i].size_bytes};
-    for (size_t i = 0; i < catalog->n_tensors; i++) {
-        const struct tensor_record *record = &artifact->tensors[i];
-        catalog->tensors[i] = (struct catalog_tensor){.name = record->name,
-                                                      .name_length = record->name_length,
-                                                      .dtype = dtype_name(record->dtype),
-                                                      .shape = record->shape,
-                                                      .rank = record->rank,
-                                                      .bytes = record->bytes,
-                                                      .index = i,
-                                                      .file = artifact_piece(artifact, record, 0)->file,
-                                                      .n_pieces = record->n_pieces,
-                                                      .copies = artifact_n_copies(artifact, record)};
-    }
-    take_metadata_read(catalog, artifact);
-    take_remarks_read(catalog, artifact);
     return catalog;
 }
 
@@ -153,24 +40,10 @@ void catalog_destroy(struct catalog *catalog)
 {
     if (!catalog)
         return;
-    tc_artifact_release(catalog->from_daemon);
-    artifact_unref(catalog->from_disk);
-    free(catalog->files);
-    free(catalog->tensors);
+    tc_artifact_release(catalog->artifact);
+    artifact_unref(catalog->resolved);
     arena_fini(&catalog->arena);
     free(catalog);
-}
-
-static struct tc_piece_info piece_of(const struct catalog *catalog, size_t tensor, size_t k)
-{
-    struct tc_piece_info info;
-    if (catalog->from_daemon) {
-        tc_artifact_piece(catalog->from_daemon, tensor, k, &info);
-        return info;
-    }
-    const struct tensor_record *record = &catalog->from_disk->tensors[tensor];
-    const struct tensor_piece *piece = artifact_piece(catalog->from_disk, record, (uint32_t)k);
-    return (struct tc_piece_info){piece->file, piece->box, piece->box ? piece->box + record->rank : NULL};
 }
 
 static void write_numbers(struct json_writer *json, const char *key, const uint64_t *numbers, size_t n)
@@ -181,46 +54,21 @@ static void write_numbers(struct json_writer *json, const char *key, const uint6
     json_write_close(json, ']');
 }
 
-static void write_pieces(struct json_writer *json, const struct catalog *catalog, const struct catalog_tensor *tensor)
-{
-    json_put_open(json, "pieces", '[');
-    for (size_t k = 0; k < tensor->n_pieces; k++) {
-        struct tc_piece_info piece = piece_of(catalog, tensor->index, k);
-        json_write_open(json, '{');
-        json_put_text(json, "file", catalog->files[piece.file].name);
-        write_numbers(json, "offsets", piece.offsets, tensor->rank);
-        write_numbers(json, "shape", piece.shape, tensor->rank);
-        json_write_close(json, '}');
-    }
-    json_write_close(json, ']');
-}
-
-static void write_tensor(struct json_writer *json, const struct catalog *catalog, const struct catalog_tensor *tensor)
+void catalog_json_file(struct json_writer *json, const char *name, uint64_t bytes)
 {
     json_write_open(json, '{');
-    json_put_string(json, "name", tensor->name, tensor->name_length);
-    json_put_text(json, "dtype", tensor->dtype);
-    write_numbers(json, "shape", tensor->shape, tensor->rank);
-    json_put_text(json, "file", catalog->files[tensor->file].name);
-    json_put_u64(json, "bytes", tensor->bytes);
-    if (tensor->n_pieces > 1)
-        write_pieces(json, catalog, tensor);
-    if (tensor->copies > 1)
-        json_put_u64(json, "copies", tensor->copies);
+    json_put_text(json, "name", name);
+    json_put_u64(json, "bytes", bytes);
     json_write_close(json, '}');
 }
 
 void catalog_json_head(const struct catalog *catalog, struct json_writer *json)
 {
-    json_put_text(json, "artifact", catalog->reference);
-    json_put_text(json, "identity", catalog->identity);
+    json_put_text(json, "artifact", catalog->told->artifact);
+    json_put_text(json, "identity", catalog->told->identity);
     json_put_open(json, "files", '[');
-    for (size_t i = 0; i < catalog->n_files; i++) {
-        json_write_open(json, '{');
-        json_put_text(json, "name", catalog->files[i].name);
-        json_put_u64(json, "bytes", catalog->files[i].bytes);
-        json_write_close(json, '}');
-    }
+    for (size_t i = 0; i < catalog->told->n_files; i++)
+        catalog_json_file(json, catalog->told->files[i]->name, catalog->told->files[i]->bytes);
     json_write_close(json, ']');
 }
 
@@ -234,16 +82,6 @@ static void write_missing(struct json_writer *json, const char *key, const uint3
     json_write_close(json, ']');
 }
 
-static void write_layout(struct json_writer *json, const struct catalog *catalog)
-{
-    const struct artifact_layout *layout = &catalog->layout;
-    json_put_text(json, "layout", catalog->layout_name);
-    if (layout->world_size)
-        json_put_u64(json, "world_size", layout->world_size);
-    write_missing(json, "missing_shards", layout->missing_shards, layout->n_missing_shards);
-    write_missing(json, "missing_files", layout->missing_files, layout->n_missing_files);
-}
-
 static void write_texts(struct json_writer *json, const char *key, const char *const *texts, size_t n)
 {
     if (!n)
@@ -254,22 +92,25 @@ static void write_texts(struct json_writer *json, const char *key, const char *c
     json_write_close(json, ']');
 }
 
-void catalog_json_notes(const struct catalog *catalog, struct json_writer *json)
+/* "notes", "absent_files", where there are */
+static void catalog_json_notes(const struct catalog *catalog, struct json_writer *json)
 {
-    write_texts(json, "notes", catalog->notes, catalog->n_notes);
-    write_texts(json, "absent_files", catalog->absent_files, catalog->n_absent_files);
+    write_texts(json, "notes", catalog->told->notes, catalog->told->n_notes);
+    write_texts(json, "absent_files", catalog->told->absent_files, catalog->told->n_absent_files);
 }
 
-void catalog_json_metadata(const struct catalog *catalog, struct json_writer *json)
+/* the member "metadata" */
+static void catalog_json_metadata(const struct catalog *catalog, struct json_writer *json)
 {
     json_put_open(json, "metadata", '{');
-    for (size_t i = 0; i < catalog->n_metadata; i++) {
-        json_write_key_bytes(json, catalog->metadata[i].key, catalog->metadata[i].key_bytes);
-        json_write_string(json, catalog->metadata[i].value, catalog->metadata[i].value_bytes);
+    for (size_t i = 0; i < catalog->told->n_metadata_keys; i++) {
+        const ProtobufCBinaryData *key = &catalog->told->metadata_keys[i], *value = &catalog->told->metadata_values[i];
+        json_write_key_bytes(json, (const char *)key->data, key->len);
+        json_write_string(json, (const char *)value->data, value->len);
     }
     json_write_close(json, '}');
-    if (catalog->metadata_left_out_bytes)
-        json_put_u64(json, "metadata_left_out_bytes", catalog->metadata_left_out_bytes);
+    if (catalog->told->metadata_left_out_bytes)
+        json_put_u64(json, "metadata_left_out_bytes", catalog->told->metadata_left_out_bytes);
 }
 
 char *catalog_json(const struct catalog *catalog)
@@ -277,14 +118,40 @@ char *catalog_json(const struct catalog *catalog)
     struct json_writer json = {0};
     json_write_open(&json, '{');
     catalog_json_head(catalog, &json);
-    write_layout(&json, catalog);
+    json_put_text(&json, "layout", catalog->told->layout);
+    if (catalog->told->world_size)
+        json_put_u64(&json, "world_size", catalog->told->world_size);
+    write_missing(&json, "missing_shards", catalog->told->missing_shards, catalog->told->n_missing_shards);
+    write_missing(&json, "missing_files", catalog->told->missing_files, catalog->told->n_missing_files);
     catalog_json_notes(catalog, &json);
     catalog_json_metadata(catalog, &json);
     json_put_open(&json, "tensors", '[');
-    for (size_t i = 0; i < catalog->n_tensors; i++)
-        write_tensor(&json, catalog, &catalog->tensors[i]);
+    for (size_t i = 0; i < catalog->n_tensors; i++) {
+        json_write_open(&json, '{');
+        json_put_string(&json, "name", catalog->tensors[i].name, catalog->tensors[i].name_length);
+        json_put_text(&json, "dtype", catalog->tensors[i].dtype);
+        write_numbers(&json, "shape", catalog->tensors[i].shape, catalog->tensors[i].rank);
+        json_put_text(&json, "file", catalog->told->files[catalog->tensors[i].file]->name);
+        json_put_u64(&json, "bytes", catalog->tensors[i].bytes);
+        if (catalog->tensors[i].n_pieces > 1) {
+            json_put_open(&json, "pieces", '[');
+            for (size_t k = 0; k < catalog->tensors[i].n_pieces; k++) {
+                struct tc_piece_info piece;
+                tc_artifact_piece(catalog->artifact, catalog->tensors[i].index, k, &piece);
+                json_write_open(&json, '{');
+                json_put_text(&json, "file", catalog->told->files[piece.file]->name);
+                write_numbers(&json, "offsets", piece.offsets, catalog->tensors[i].rank);
+                write_numbers(&json, "shape", piece.shape, catalog->tensors[i].rank);
+                json_write_close(&json, '}');
+            }
+            json_write_close(&json, ']');
+        }
+        if (catalog->tensors[i].copies > 1)
+            json_put_u64(&json, "copies", catalog->tensors[i].copies);
+        json_write_close(&json, '}');
+    }
     json_write_close(&json, ']');
-    json_put_u64(&json, "total_bytes", catalog->total_bytes);
+    json_put_u64(&json, "total_bytes", catalog->told->total_bytes);
     json_write_close(&json, '}');
     return json.text;
 }
@@ -298,13 +165,13 @@ enum { LEAST_FILE_COLUMNS = 16 };
 
 static char *file_text(const struct catalog *catalog, const struct catalog_tensor *tensor, char text[TEXT_NAME_CHARS])
 {
-    const char *name = catalog->files[tensor->file].name;
-    char shown[TEXT_NAME_CHARS], pieces[40] = "", copies[40] = "";
+    const char *name = catalog->told->files[tensor->file]->name;
+    char pieces[40] = "", copies[40] = "";
     if (tensor->n_pieces > 1)
         snprintf(pieces, sizeof pieces, " and %zu more piece%s", tensor->n_pieces - 1, tensor->n_pieces == 2 ? "" : "s");
     if (tensor->copies > 1)
         snprintf(copies, sizeof copies, ", %zu copies", tensor->copies);
-    snprintf(text, TEXT_NAME_CHARS, "%s%s%s", text_escape(name, strlen(name), shown), pieces, copies);
+    snprintf(text, TEXT_NAME_CHARS, "%s%s%s", text_show(name), pieces, copies);
     return text;
 }
 
@@ -320,11 +187,11 @@ static struct widths measure_columns(const struct catalog *catalog)
         .name = sizeof "tensor" - 1, .dtype = sizeof "dtype" - 1, .shape = sizeof "shape" - 1, .bytes = sizeof "size" - 1};
     for (size_t i = 0; i < catalog->n_tensors; i++) {
         const struct catalog_tensor *tensor = &catalog->tensors[i];
-        char name[TEXT_NAME_CHARS], size[TEXT_SIZE_CHARS], shape[SHAPE_TEXT_CHARS], file[TEXT_NAME_CHARS];
-        widen_column(&widths.name, text_columns(text_escape(tensor->name, tensor->name_length, name)));
+        char file[TEXT_NAME_CHARS];
+        widen_column(&widths.name, text_columns(text_show_bytes(tensor->name, tensor->name_length)));
         widen_column(&widths.dtype, strlen(tensor->dtype));
-        widen_column(&widths.shape, strlen(shape_text(tensor->shape, tensor->rank, shape)));
-        widen_column(&widths.bytes, strlen(text_people_bytes(tensor->bytes, size)));
+        widen_column(&widths.shape, strlen(text_show_shape(tensor->shape, tensor->rank)));
+        widen_column(&widths.bytes, strlen(text_show_amount(tensor->bytes)));
         widen_column(&widths.file, text_columns(file_text(catalog, tensor, file)));
     }
     return widths;
@@ -342,30 +209,32 @@ static void fit_columns(struct widths *widths, size_t columns)
     widths->name = name < widths->name ? name : widths->name;
 }
 
-void catalog_print_layout(const struct catalog *catalog, FILE *out)
+/* a line, unless it is plain */
+static void catalog_print_layout(const struct catalog *catalog, FILE *out)
 {
-    const struct artifact_layout *layout = &catalog->layout;
-    if (!layout->world_size)
+    if (!catalog->told->world_size)
         return;
-    fprintf(out, "layout %s of %u rank%s", catalog->layout_name, layout->world_size, layout->world_size == 1 ? "" : "s");
-    if (layout->n_missing_shards)
-        fprintf(out, ", %zu without a file (the first is %u)", layout->n_missing_shards, layout->missing_shards[0]);
-    if (layout->n_missing_files)
-        fprintf(out, ", %zu file number%s missing (the first is %u)", layout->n_missing_files,
-                layout->n_missing_files == 1 ? "" : "s", layout->missing_files[0]);
+    fprintf(out, "layout %s of %u rank%s", catalog->told->layout, catalog->told->world_size,
+            text_plural(catalog->told->world_size));
+    if (catalog->told->n_missing_shards)
+        fprintf(out, ", %zu without a file (the first is %u)", catalog->told->n_missing_shards,
+                catalog->told->missing_shards[0]);
+    if (catalog->told->n_missing_files)
+        fprintf(out, ", %zu file number%s missing (the first is %u)", catalog->told->n_missing_files,
+                text_plural(catalog->told->n_missing_files), catalog->told->missing_files[0]);
     fputc('\n', out);
 }
 
-void catalog_print_notes(const struct catalog *catalog, FILE *out)
+/* a line each, and the files that are missing */
+static void catalog_print_notes(const struct catalog *catalog, FILE *out)
 {
-    for (size_t i = 0; i < catalog->n_notes; i++)
-        fprintf(out, "note: %s\n", catalog->notes[i]);
-    if (catalog->n_absent_files < 2) /* the note names it */
+    for (size_t i = 0; i < catalog->told->n_notes; i++)
+        fprintf(out, "note: %s\n", catalog->told->notes[i]);
+    if (catalog->told->n_absent_files < 2) /* the note names it */
         return;
     fputs("missing:", out);
-    for (size_t i = 0; i < catalog->n_absent_files; i++) {
-        char name[TEXT_NAME_CHARS];
-        fprintf(out, "%s %s", i ? "," : "", text_escape(catalog->absent_files[i], strlen(catalog->absent_files[i]), name));
+    for (size_t i = 0; i < catalog->told->n_absent_files; i++) {
+        fprintf(out, "%s %s", i ? "," : "", text_show(catalog->told->absent_files[i]));
     }
     fputc('\n', out);
 }
@@ -387,31 +256,29 @@ static const char *cut_file(char *file, size_t columns, char out[TEXT_NAME_CHARS
 static void print_tensors(const struct catalog *catalog, size_t columns, FILE *out)
 {
     struct widths widths = measure_columns(catalog);
-    char name[TEXT_NAME_CHARS], size[TEXT_SIZE_CHARS], shape[SHAPE_TEXT_CHARS], file[TEXT_NAME_CHARS], cut[TEXT_NAME_CHARS];
+    char file[TEXT_NAME_CHARS], cut[TEXT_NAME_CHARS];
     fit_columns(&widths, columns);
     fprintf(out, "%-*s  %-*s  %-*s  %*s  file\n", widths.name, "tensor", widths.dtype, "dtype", widths.shape, "shape",
             widths.bytes, "size");
     for (size_t i = 0; i < catalog->n_tensors; i++) {
         const struct catalog_tensor *tensor = &catalog->tensors[i];
-        text_cut(text_escape(tensor->name, tensor->name_length, name), (size_t)widths.name, cut);
+        text_cut(text_show_bytes(tensor->name, tensor->name_length), (size_t)widths.name, cut);
         fprintf(out, "%s%*s  %-*s  %-*s  %*s  ", cut, widths.name - (int)text_columns(cut), "", widths.dtype, tensor->dtype,
-                widths.shape, shape_text(tensor->shape, tensor->rank, shape), widths.bytes,
-                text_people_bytes(tensor->bytes, size));
+                widths.shape, text_show_shape(tensor->shape, tensor->rank), widths.bytes, text_show_amount(tensor->bytes));
         fprintf(out, "%s\n", cut_file(file_text(catalog, tensor, file), (size_t)widths.file, cut));
     }
 }
 
 void catalog_print(const struct catalog *catalog, size_t columns, FILE *out)
 {
-    char name[TEXT_NAME_CHARS], size[TEXT_SIZE_CHARS];
     print_tensors(catalog, columns, out);
-    fprintf(out, "\n%s\n", text_escape(catalog->reference, strlen(catalog->reference), name));
+    fprintf(out, "\n%s\n", text_show(catalog->told->artifact));
     catalog_print_layout(catalog, out);
     if (catalog->n_tensors != catalog->n_all_tensors)
         fprintf(out, "%zu of ", catalog->n_tensors);
     fprintf(out, "%zu tensor%s in %zu file%s, %s (%" PRIu64 " bytes)\nidentity %s\n", catalog->n_all_tensors,
-            catalog->n_all_tensors == 1 ? "" : "s", catalog->n_files, catalog->n_files == 1 ? "" : "s",
-            text_people_bytes(catalog->total_bytes, size), catalog->total_bytes, catalog->identity);
+            text_plural(catalog->n_all_tensors), catalog->told->n_files, text_plural(catalog->told->n_files),
+            text_show_amount(catalog->told->total_bytes), catalog->told->total_bytes, catalog->told->identity);
     catalog_print_notes(catalog, out);
 }
 
@@ -428,9 +295,167 @@ void catalog_print_names(const struct catalog *catalog, FILE *out)
     }
 }
 
-char *catalog_index_json(const struct catalog *catalog, bool canonical)
+/* --- catalog summary --- */
+
+enum { MAX_TYPES = 64, SHOWN_TYPES = 5, SHOWN_PAIRS = 8, PAIR_COLUMNS = 32, COUNT_CHARS = 48 };
+
+struct row {
+    const char *dtype;
+    uint64_t n_tensors, parameters, bytes;
+};
+
+struct sums {
+    struct row rows[MAX_TYPES], all;
+    size_t n_rows;
+};
+
+static uint64_t count_elements(const struct catalog_tensor *tensor)
 {
-    if (catalog->from_daemon)
-        return memory_copy_text(tc_artifact_index_json(catalog->from_daemon, canonical));
-    return canonical ? artifact_canonical_index_json(catalog->from_disk) : artifact_source_index_json(catalog->from_disk);
+    uint64_t n = 1;
+    for (size_t i = 0; i < tensor->rank; i++)
+        n *= tensor->shape[i]; /* the check of the header proved that it fits */
+    return n;
+}
+
+static void add_to(struct row *row, const struct catalog_tensor *tensor)
+{
+    row->n_tensors++;
+    row->parameters += count_elements(tensor);
+    row->bytes += tensor->bytes;
+}
+
+static int compare_rows(const void *a, const void *b)
+{
+    const struct row *one = a, *other = b;
+    if (one->bytes != other->bytes)
+        return one->bytes < other->bytes ? 1 : -1;
+    return strcmp(one->dtype, other->dtype);
+}
+
+static struct sums sum_up(const struct catalog *catalog)
+{
+    struct sums sums = {.all.dtype = ""};
+    for (size_t i = 0; i < catalog->n_tensors; i++) {
+        const struct catalog_tensor *tensor = &catalog->tensors[i];
+        size_t k = 0;
+        while (k < sums.n_rows && strcmp(sums.rows[k].dtype, tensor->dtype) != 0)
+            k++;
+        add_to(&sums.all, tensor);
+        if (k == MAX_TYPES)
+            continue; /* there are 22 */
+        if (k == sums.n_rows)
+            sums.rows[sums.n_rows++].dtype = tensor->dtype;
+        add_to(&sums.rows[k], tensor);
+    }
+    qsort(sums.rows, sums.n_rows, sizeof sums.rows[0], compare_rows);
+    return sums;
+}
+
+/* "8.03 billion (8,030,261,248)", "3,532" */
+static const char *people_count(uint64_t n, char out[COUNT_CHARS])
+{
+    static const struct {
+        double size;
+        const char *name;
+    } units[] = {{1e12, "trillion"}, {1e9, "billion"}, {1e6, "million"}};
+    char digits[24], grouped[32];
+    size_t length = (size_t)snprintf(digits, sizeof digits, "%" PRIu64, n), used = 0;
+    for (size_t i = 0; i < length; i++) {
+        if (i && (length - i) % 3 == 0)
+            grouped[used++] = ',';
+        grouped[used++] = digits[i];
+    }
+    grouped[used] = '\0';
+    for (size_t i = 0; i < sizeof units / sizeof units[0]; i++)
+        if ((double)n >= units[i].size) {
+            snprintf(out, COUNT_CHARS, "%.3g %s (%s)", (double)n / units[i].size, units[i].name, grouped);
+            return out;
+        }
+    snprintf(out, COUNT_CHARS, "%s", grouped);
+    return out;
+}
+
+static void print_types(const struct sums *sums, FILE *out)
+{
+    size_t n_shown = sums->n_rows <= SHOWN_TYPES ? sums->n_rows : SHOWN_TYPES - 1;
+    char count[COUNT_CHARS];
+    struct row rest = {.dtype = "others"};
+    for (size_t i = n_shown; i < sums->n_rows; i++) {
+        rest.parameters += sums->rows[i].parameters;
+        rest.bytes += sums->rows[i].bytes;
+    }
+    for (size_t i = 0; i < n_shown + (rest.bytes || rest.parameters ? 1 : 0); i++) {
+        const struct row *row = i < n_shown ? &sums->rows[i] : &rest;
+        fprintf(out, "  %-10s%10s  %s\n", row->dtype, text_show_amount(row->bytes), people_count(row->parameters, count));
+    }
+}
+
+static void print_text(const ProtobufCBinaryData *text, FILE *out)
+{
+    const char *shown = text_show_bytes((const char *)text->data, text->len);
+    fprintf(out, "%.*s%s", PAIR_COLUMNS, shown, strlen(shown) > PAIR_COLUMNS ? "..." : "");
+}
+
+static void print_metadata(const struct catalog *catalog, FILE *out)
+{
+    if (catalog->told->metadata_left_out_bytes)
+        fprintf(out, "metadata    %s, too large to be shown\n", text_show_amount(catalog->told->metadata_left_out_bytes));
+    if (!catalog->told->n_metadata_keys)
+        return;
+    fputs("metadata    ", out);
+    for (size_t i = 0; i < catalog->told->n_metadata_keys && i < SHOWN_PAIRS; i++) {
+        fputs(i ? ", " : "", out);
+        print_text(&catalog->told->metadata_keys[i], out);
+        fputc('=', out);
+        print_text(&catalog->told->metadata_values[i], out);
+    }
+    if (catalog->told->n_metadata_keys > SHOWN_PAIRS)
+        fprintf(out, " and %zu more", catalog->told->n_metadata_keys - SHOWN_PAIRS);
+    fputc('\n', out);
+}
+
+void catalog_summary_print(const struct catalog *catalog, FILE *out)
+{
+    struct sums sums = sum_up(catalog);
+    char count[COUNT_CHARS];
+    fprintf(out, "%s\n", text_show(catalog->told->artifact));
+    catalog_print_layout(catalog, out);
+    fprintf(out, "parameters  %s\n", people_count(sums.all.parameters, count));
+    fprintf(out, "size        %s (%" PRIu64 " bytes), ", text_show_amount(sums.all.bytes), sums.all.bytes);
+    if (catalog->n_tensors != catalog->n_all_tensors)
+        fprintf(out, "%zu of ", catalog->n_tensors);
+    fprintf(out, "%zu tensor%s in %zu file%s\n", catalog->n_all_tensors, text_plural(catalog->n_all_tensors),
+            catalog->told->n_files, text_plural(catalog->told->n_files));
+    print_types(&sums, out);
+    print_metadata(catalog, out);
+    fprintf(out, "identity    %s\n", catalog->told->identity);
+    catalog_print_notes(catalog, out);
+}
+
+char *catalog_summary_json(const struct catalog *catalog)
+{
+    struct json_writer json = {0};
+    struct sums sums = sum_up(catalog);
+    json_write_open(&json, '{');
+    json_put_text(&json, "artifact", catalog->told->artifact);
+    json_put_text(&json, "identity", catalog->told->identity);
+    json_put_text(&json, "layout", catalog->told->layout);
+    json_put_u64(&json, "n_files", catalog->told->n_files);
+    json_put_u64(&json, "n_tensors", sums.all.n_tensors);
+    json_put_u64(&json, "parameters", sums.all.parameters);
+    json_put_u64(&json, "total_bytes", sums.all.bytes);
+    json_put_open(&json, "dtypes", '[');
+    for (size_t i = 0; i < sums.n_rows; i++) {
+        json_write_open(&json, '{');
+        json_put_text(&json, "dtype", sums.rows[i].dtype);
+        json_put_u64(&json, "n_tensors", sums.rows[i].n_tensors);
+        json_put_u64(&json, "parameters", sums.rows[i].parameters);
+        json_put_u64(&json, "bytes", sums.rows[i].bytes);
+        json_write_close(&json, '}');
+    }
+    json_write_close(&json, ']');
+    catalog_json_notes(catalog, &json);
+    catalog_json_metadata(catalog, &json);
+    json_write_close(&json, '}');
+    return json.text;
 }

@@ -1,7 +1,7 @@
 /* What an artifact holds, the same whether the daemon told it or this process resolved it: files, tensors, identity.
  *
- * Built once, then const. A catalog borrows names and shapes from the thing it was built from, which it takes and releases
- * with itself. */
+ * Built once, then const. A catalog borrows names and shapes from what it was built from, which it takes and releases with
+ * itself. */
 #ifndef CLI_CATALOG_H
 #define CLI_CATALOG_H
 
@@ -11,11 +11,7 @@
 
 #include "resolve/artifact.h"
 #include "tensorcast.h"
-
-struct catalog_file {
-    const char *name;
-    uint64_t bytes;
-};
+#include "tensorcast/daemon/v1/store_daemon.pb-c.h"
 
 struct catalog_tensor {
     const char *name; /* NUL-terminated; name_length counts */
@@ -30,50 +26,36 @@ struct catalog_tensor {
     size_t copies;
 };
 
-struct catalog_absent { /* a tensor in a file that is not there */
-    const char *name, *file;
-};
-
 struct catalog {
-    const char *reference, *identity;
-    struct artifact_layout layout; /* its kind only when this process resolved it */
-    const char *layout_name;
-    uint64_t total_bytes;
-    struct catalog_file *files;
-    size_t n_files;
+    const Tensorcast__Daemon__V1__ResolveResponse *told; /* the artifact's */
     struct catalog_tensor *tensors; /* artifact order, or what selection_filter_catalog() left of them */
     size_t n_tensors;
     size_t n_all_tensors; /* of the artifact */
-    const char **notes, **absent_files;
-    size_t n_notes, n_absent_files;
-    struct catalog_absent *absent;
-    size_t n_absent;
-    struct tc_metadata *metadata; /* __metadata__ of the first file, each key once */
-    size_t n_metadata;
-    uint64_t metadata_left_out_bytes; /* not 0: it is too large to be told */
-    struct tc_artifact *from_daemon;  /* one of the two is NULL */
-    struct artifact *from_disk;
+    struct tc_artifact *artifact;
+    struct artifact *resolved; /* by this process; NULL = the daemon did */
     struct arena arena;
 };
 
-struct catalog *catalog_from_daemon(struct tc_artifact *artifact); /* takes it */
-struct catalog *catalog_from_disk(struct artifact *artifact);      /* takes the caller's reference */
-void catalog_destroy(struct catalog *catalog);                     /* accepts NULL */
+/* Takes both. */
+struct catalog *catalog_create(struct tc_artifact *artifact, struct artifact *resolved);
+void catalog_destroy(struct catalog *catalog); /* accepts NULL */
 
 struct json_writer;
 /* What every object about an artifact begins with: artifact, identity, files. */
+void catalog_json_file(struct json_writer *json, const char *name, uint64_t bytes); /* an item of a list of files */
 void catalog_json_head(const struct catalog *catalog, struct json_writer *json);
-void catalog_json_notes(const struct catalog *catalog,
-                        struct json_writer *json); /* "notes", "absent_files", where there are */
-void catalog_json_metadata(const struct catalog *catalog, struct json_writer *json); /* the member "metadata" */
-void catalog_print_layout(const struct catalog *catalog, FILE *out);                 /* a line, unless it is plain */
-void catalog_print_notes(const struct catalog *catalog, FILE *out); /* a line each, and the files that are missing */
 /* The object of `tensorcast inspect --json`. The caller frees. */
 char *catalog_json(const struct catalog *catalog);
 /* A table of every tensor, then what it adds up to. */
 void catalog_print(const struct catalog *catalog, size_t columns, FILE *out); /* columns: of a terminal; 0 = any */
 void catalog_print_names(const struct catalog *catalog, FILE *out); /* a line each, control characters escaped, never cut */
-/* One of the index documents; needs TC_RESOLVE_INDEXES when it came from the daemon. The caller frees. */
-char *catalog_index_json(const struct catalog *catalog, bool canonical);
+
+/* What an artifact adds up to: parameters, bytes of each type, metadata. For people in at most CATALOG_SUMMARY_LINES lines. */
+enum { CATALOG_SUMMARY_LINES = 12 };
+
+void catalog_summary_print(const struct catalog *catalog, FILE *out);
+/* {"artifact", "identity", "layout", "n_files", "n_tensors", "parameters", "total_bytes", "dtypes": [{"dtype", "n_tensors",
+ * "parameters", "bytes"}], "metadata"}. The caller frees. */
+char *catalog_summary_json(const struct catalog *catalog);
 
 #endif

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "base/operand.h"
-#include "base/standard_fds.h"
+#include "base/process.h"
 #include "base/version.h"
 #include "client/client.h"
 #include "command_table.h"
@@ -16,29 +16,7 @@
 #include "interrupt.h"
 #include "out_file.h"
 
-enum { EXIT_DONE, EXIT_USAGE = 2, OUTPUT_BYTES = 256 << 10 };
-
-static int (*const commands[COMMAND_COUNT])(struct backend *backend, struct error *error) = {
-    [COMMAND_INSPECT] = command_inspect,
-    [COMMAND_LOAD] = command_load,
-    [COMMAND_EXPLAIN] = command_explain,
-    [COMMAND_STATUS] = command_status,
-    [COMMAND_PREWARM] = command_prewarm,
-    [COMMAND_RELEASE] = command_release,
-    [COMMAND_UNPIN] = command_unpin,
-    [COMMAND_PLAN] = command_plan,
-    [COMMAND_VERIFY] = command_verify,
-    [COMMAND_FETCH] = command_fetch,
-    [COMMAND_MANIFEST] = command_manifest,
-    [COMMAND_EXPORT] = command_export,
-    [COMMAND_FUSE] = command_export,
-    [COMMAND_RESHARD] = command_export,
-    [COMMAND_VARIANTS] = command_variants,
-    [COMMAND_COMPLETION] = command_completion,
-    [COMMAND_ACTIVATIONS] = command_activations,
-    [COMMAND_FOLDER] = command_folder,
-    [COMMAND_PUT] = command_put,
-};
+enum { EXIT_DONE, EXIT_FAILED, EXIT_USAGE, OUTPUT_BYTES = 256 << 10 };
 
 /* has_told: what it printed holds the error. */
 static int perform(const struct args *args, bool *has_told, struct error *error)
@@ -46,26 +24,27 @@ static int perform(const struct args *args, bool *has_told, struct error *error)
     struct backend backend;
     if (!args->help && !args->version) {
         int status = backend_create(&backend, args, error);
-        if (status == 0 && args->command != COMMAND_PREWARM) /* which does so for each of its artifacts */
+        bool has_variant = command_table[args->command].options & (OPTIONS_VARIANT | OPTIONS_OLDER_TOOL);
+        if (status == 0 && has_variant && args->command != COMMAND_PREWARM) /* which does so for each of its artifacts */
             status = backend_read_variant(&backend, error);
         if (status == 0)
-            status = commands[args->command](&backend, error);
+            status = command_table[args->command].run(&backend, error);
         progress_end(&backend.progress);
         *has_told = backend.has_told_failure;
         backend_destroy(&backend);
         return status;
     }
     if (args->help)
-        args_print_help(args->command, stdout);
+        command_print_help(args->command, stdout);
     else
         printf("tensorcast %s\n", version_text());
     return 0;
 }
 
-/* Also for what works in this process alone, and before anybody is asked. */
+/* Also for what works in this process alone, and before a server is asked. */
 static int read_reference(struct args *args, struct error *error)
 {
-    if (!args->artifact || args->help || args->command == COMMAND_PREWARM || args->command == COMMAND_PUT)
+    if (!args->artifact || args->help || command_table[args->command].operand != OPERAND_ARTIFACT)
         return 0;
     args->artifact = client_reference(args->artifact, &args->arena, error);
     bool reads_itself = args->standalone || args->command == COMMAND_EXPORT || args->command == COMMAND_FUSE ||
@@ -75,25 +54,11 @@ static int read_reference(struct args *args, struct error *error)
     return args->artifact ? 0 : -1;
 }
 
-static void offer_standalone(const struct args *args, struct error *error)
-{
-    bool may_stand_alone = command_table[args->command].options & OPTIONS_STANDALONE;
-    if (may_stand_alone && (error->kind == ERROR_KIND_DAEMON_UNREACHABLE || error->kind == ERROR_KIND_SOCKET_FORBIDDEN))
-        error_append(error, ", or pass --standalone");
-}
-
 /* Where tensors or a document go to standard output, nothing else does. */
 static void tell_programs(const struct args *args, const struct error *error)
 {
     bool is_taken = args->output.path && out_file_is_stdout(args->output.path);
     failure_print_json(error, is_taken ? stderr : stdout);
-}
-
-static void tell_failure(const struct args *args, bool has_told, const struct error *error)
-{
-    if (args->json && !has_told)
-        tell_programs(args, error);
-    failure_print(error);
 }
 
 /* Of a write on the way the reason is gone by now; there is none as long as the buffer has room. */
@@ -118,9 +83,13 @@ static int run_command(struct args *args)
         return INTERRUPT_EXIT_STATUS;
     if (status == 0)
         return EXIT_DONE;
-    offer_standalone(args, &error);
-    tell_failure(args, has_told, &error);
-    return failure_exit_status(&error);
+    bool may_stand_alone = command_table[args->command].options & OPTIONS_STANDALONE;
+    if (may_stand_alone && (error.kind == ERROR_KIND_DAEMON_UNREACHABLE || error.kind == ERROR_KIND_SOCKET_FORBIDDEN))
+        error_append(&error, ", or pass --standalone");
+    if (args->json && !has_told)
+        tell_programs(args, &error);
+    failure_print(&error);
+    return args->command == COMMAND_HEALTH ? EXIT_FAILED : failure_exit_status(&error);
 }
 
 /* Also where the line could not be read so far. */
@@ -134,8 +103,8 @@ static bool wants_json(const struct args *args, int argc, char *const *argv)
 
 static void tell_misuse(const struct args *args, bool as_json, const struct error *error)
 {
-    fprintf(stderr, "tensorcast: %s\nTry 'tensorcast%s%s --help'.\n", error->message, args->command < 0 ? "" : " ",
-            args->command < 0 ? "" : command_table[args->command].name);
+    fprintf(stderr, "tensorcast: %s\nTry 'tensorcast%s%s%s --help'.\n", error->message, args->command < 0 ? "" : " ",
+            command_parent(args->command), args->command < 0 ? "" : command_table[args->command].name);
     if (as_json)
         tell_programs(args, error);
 }
@@ -145,7 +114,7 @@ int command_main(int argc, char **argv)
     static char output[OUTPUT_BYTES];
     struct args args;
     struct error error = {0};
-    standard_fds_reserve();
+    process_reserve_standard_fds();
     signal(SIGXFSZ, SIG_IGN); /* a limit on the size of files is an error of write() */
     interrupt_install();
     if (!isatty(STDOUT_FILENO))

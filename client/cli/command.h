@@ -13,7 +13,12 @@ int command_main(int argc, char **argv);
 int command_inspect(struct backend *backend, struct error *error);
 int command_load(struct backend *backend, struct error *error);
 int command_explain(struct backend *backend, struct error *error);
-int command_status(struct backend *backend, struct error *error);
+int command_blame(struct backend *backend, struct error *error);
+int command_plot(struct backend *backend, struct error *error);
+int command_status(struct backend *backend, struct error *error); /* and hosts, and top */
+int command_doctor(struct backend *backend, struct error *error);
+int command_size(struct backend *backend, struct error *error);
+int command_health(struct backend *backend, struct error *error);
 int command_prewarm(struct backend *backend, struct error *error);
 int command_unpin(struct backend *backend, struct error *error);
 int command_release(struct backend *backend, struct error *error);

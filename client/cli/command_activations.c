@@ -14,7 +14,7 @@
 #include "bucket_store.h"
 #include "command.h"
 
-static int (*const commands[ACTIVATIONS_COMMANDS])(struct activations_run *run, struct error *error) = {
+static int (*const commands[COMMAND_COUNT])(struct activations_run *run, struct error *error) = {
     [ACTIVATIONS_STATUS] = activations_status,
     [ACTIVATIONS_VERIFY] = activations_verify,
     [ACTIVATIONS_MERGE] = activations_merge,
@@ -32,7 +32,7 @@ void activations_print(struct json_writer *json)
     free(json->text);
 }
 
-static bool works_in_buckets(enum activations_command command)
+static bool works_in_buckets(int command)
 {
     return command == ACTIVATIONS_STATUS || command == ACTIVATIONS_VERIFY || command == ACTIVATIONS_MERGE ||
            command == ACTIVATIONS_CLAIM || command == ACTIVATIONS_EXPORT;
@@ -40,18 +40,17 @@ static bool works_in_buckets(enum activations_command command)
 
 static int find_store(struct activations_run *run, struct error *error)
 {
-    const char *reference = client_reference(run->args->store, &run->arena, error);
-    char text[TEXT_NAME_CHARS];
+    const char *reference = client_reference(run->args->artifact, &run->arena, error);
     if (!reference)
         return -1;
     bool is_on_disk = strncmp(reference, "disk:/", 6) == 0;
     bool is_in_bucket = strncmp(reference, "gs://", 5) == 0 || strncmp(reference, "s3://", 5) == 0;
     if (!is_on_disk && !(is_in_bucket && works_in_buckets(run->args->command)))
         return fail(error, ERROR_UNIMPLEMENTED, "STORE_NOT_ON_DISK", "'activations %s' works on %s, which %s is not",
-                    activations_command_name(run->args->command),
+                    command_table[run->args->command].name,
                     works_in_buckets(run->args->command) ? "folders of this host and on gs:// and s3://"
                                                          : "folders of this host",
-                    text_escape(reference, strlen(reference), text));
+                    text_show(reference));
     run->path = memory_copy_text(reference + (is_on_disk ? strlen("disk:") : 0));
     for (size_t length = strlen(run->path); length > 1 && run->path[length - 1] == '/';)
         run->path[--length] = '\0';
@@ -61,7 +60,7 @@ static int find_store(struct activations_run *run, struct error *error)
 static int run_in_bucket(struct activations_run *run, struct backend *backend, struct error *error)
 {
     struct bucket_store store;
-    enum activations_command command = run->args->command;
+    int command = run->args->command;
     bool may_write = command == ACTIVATIONS_MERGE || command == ACTIVATIONS_CLAIM;
     int failed = bucket_store_open(&store, backend, run->path, may_write, error);
     run->bucket = &store;
@@ -74,20 +73,16 @@ static int run_in_bucket(struct activations_run *run, struct backend *backend, s
 int command_activations(struct backend *backend, struct error *error)
 {
     const struct args *args = backend->args;
-    struct activations_run run = {.args = &args->activations, .objects.backend = backend};
-    if (args->activations.help) {
-        activations_args_help(&args->activations, stdout);
-        return 0;
-    }
-    bool has_store = args->activations.command != ACTIVATIONS_PARTITION &&
-                     args->activations.command != ACTIVATIONS_ESTIMATE && args->activations.command != ACTIVATIONS_CAT;
+    struct activations_run run = {.args = args, .objects.backend = backend};
+    bool has_store =
+        args->command != ACTIVATIONS_PARTITION && args->command != ACTIVATIONS_ESTIMATE && args->command != ACTIVATIONS_CAT;
     int failed = has_store ? find_store(&run, error) : 0;
     if (!failed && run.path && run.path[0] != '/') {
         failed = run_in_bucket(&run, backend, error);
     } else if (!failed) {
         struct tc_error problem = {0};
         run.client = tc_connect(args->socket, &problem);
-        failed = run.client ? commands[args->activations.command](&run, error)
+        failed = run.client ? commands[args->command](&run, error)
                             : fail(error, ERROR_INVALID_ARGUMENT, "BAD_SOCKET", "%s", problem.message);
     }
     bucket_objects_close(&run.objects);
@@ -101,11 +96,11 @@ int command_activations(struct backend *backend, struct error *error)
 
 int activations_estimate(struct activations_run *run, struct error *error)
 {
-    const struct activations_args *args = run->args;
+    const struct args *args = run->args;
     enum dtype dtype = DTYPE_F32;
     uint64_t bits, each, bytes;
-    if (args->estimate.dtype)
-        dtype_read(args->estimate.dtype, strlen(args->estimate.dtype), &dtype);
+    if (args->variant.dtype)
+        dtype_read(args->variant.dtype, strlen(args->variant.dtype), &dtype);
     if (!checked_mul(args->estimate.layers, args->estimate.seq, &bits) || !checked_mul(bits, args->estimate.hidden, &bits) ||
         !checked_mul(bits, dtype_bits(dtype), &bits) ||
         !checked_mul(each = bits / 8 + (bits % 8 > 0), args->estimate.samples, &bytes))
@@ -116,9 +111,8 @@ int activations_estimate(struct activations_run *run, struct error *error)
     bool is_whole = ratio < 0x1p64 && ratio == (double)(uint64_t)ratio;
     uint64_t stored_bytes = is_whole ? bytes / (uint64_t)ratio : (uint64_t)stored;
     if (!args->json) {
-        char of_sample[TEXT_SIZE_CHARS], of_all[TEXT_SIZE_CHARS], on_disk[TEXT_SIZE_CHARS];
-        printf("%s a sample, %s in all, %s stored", text_people_bytes(each, of_sample), text_people_bytes(bytes, of_all),
-               text_people_bytes(stored_bytes, on_disk));
+        printf("%s a sample, %s in all, %s stored", text_show_amount(each), text_show_amount(bytes),
+               text_show_amount(stored_bytes));
         if (args->estimate.price >= 0)
             printf(", %.2f a month", stored / 1e9 * args->estimate.price);
         printf("\n");
@@ -145,7 +139,7 @@ int activations_estimate(struct activations_run *run, struct error *error)
 /* --- partition --- */
 
 /* Of line n, from 0. */
-static bool is_mine(const struct activations_args *args, uint64_t n)
+static bool is_mine(const struct args *args, uint64_t n)
 {
     if (args->partition.is_flat)
         return n % (args->partition.machines * args->partition.hosts) ==
@@ -156,14 +150,14 @@ static bool is_mine(const struct activations_args *args, uint64_t n)
 
 int activations_partition(struct activations_run *run, struct error *error)
 {
-    const struct activations_args *args = run->args;
-    char *line = NULL, text[TEXT_NAME_CHARS];
+    const struct args *args = run->args;
+    char *line = NULL;
     size_t room = 0;
     ssize_t length;
     uint64_t n = 0, left_ms;
-    FILE *file = strcmp(args->store, "-") == 0 ? stdin : fopen(args->store, "r");
+    FILE *file = strcmp(args->artifact, "-") == 0 ? stdin : fopen(args->artifact, "r");
     if (!file)
-        return fail_errno(error, errno, "cannot open %s", text_escape(args->store, strlen(args->store), text));
+        return fail_errno(error, errno, "cannot open %s", text_show(args->artifact));
     struct json_writer json = {0};
     json_write_open(&json, '{');
     json_put_open(&json, "lines", '[');
@@ -178,7 +172,7 @@ int activations_partition(struct activations_run *run, struct error *error)
             fwrite(line, 1, (size_t)length, stdout);
     }
     if (!failed && ferror(file))
-        failed = fail_errno(error, errno, "cannot read %s", text_escape(args->store, strlen(args->store), text));
+        failed = fail_errno(error, errno, "cannot read %s", text_show(args->artifact));
     free(line);
     if (file != stdin)
         fclose(file);

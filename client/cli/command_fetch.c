@@ -26,15 +26,11 @@ struct fetch_report {
 static void take_file(void *data, const char *name, uint64_t bytes)
 {
     struct fetch_report *report = data;
-    char text[TEXT_NAME_CHARS], size[TEXT_SIZE_CHARS];
     report->n_files++;
     report->total_bytes += bytes;
-    json_write_open(&report->json, '{');
-    json_put_text(&report->json, "name", name);
-    json_put_u64(&report->json, "bytes", bytes);
-    json_write_close(&report->json, '}');
+    catalog_json_file(&report->json, name, bytes);
     if (report->as_text)
-        printf("%s  %s\n", text_escape(name, strlen(name), text), text_people_bytes(bytes, size));
+        printf("%s  %s\n", text_show(name), text_show_amount(bytes));
 }
 
 static void begin_report(struct fetch_report *report, const struct args *args, const char *folder)
@@ -49,16 +45,8 @@ static void begin_report(struct fetch_report *report, const struct args *args, c
     free(shown);
 }
 
-/* Without this hint, a model without small files would look fetched. */
-static void hint_tensors(const struct args *args, const struct fetch_report *report)
-{
-    if (report->n_files == 0 && !args->json && !args->quiet)
-        fputs("tensorcast: no sidecars lie beside the tensors; --tensors fetches the tensors, --all both\n", stderr);
-}
-
 static void end_report(struct fetch_report *report, const struct args *args, const char *folder, uint64_t fetched_bytes)
 {
-    char size[TEXT_SIZE_CHARS], text[TEXT_NAME_CHARS];
     json_write_close(&report->json, ']');
     json_put_u64(&report->json, "total_bytes", report->total_bytes);
     if (args->fetch.kind != FETCH_SIDECARS)
@@ -67,8 +55,8 @@ static void end_report(struct fetch_report *report, const struct args *args, con
     if (args->json)
         puts(report->json.text);
     else if (!args->quiet)
-        printf("%zu %s%s, %s, in %s\n", report->n_files, report->word, report->n_files == 1 ? "" : "s",
-               text_people_bytes(report->total_bytes, size), text_escape(folder, strlen(folder), text));
+        printf("%zu %s%s, %s, in %s\n", report->n_files, report->word, text_plural(report->n_files),
+               text_show_amount(report->total_bytes), text_show(folder));
 }
 
 /* The last part of the reference, of a file without its ending. The caller frees. */
@@ -97,11 +85,10 @@ static char *choose_folder(const struct args *args, struct error *error)
     bool is_name = *folder && strcmp(folder, ".") != 0 && strcmp(folder, "..") != 0;
     bool is_taken = is_name && lstat(folder, &status) == 0 && !(S_ISDIR(status.st_mode) && folder_writer_has_begun(folder));
     if (!args->fetch.folder && (!is_name || is_taken)) {
-        char text[TEXT_NAME_CHARS];
         fail(error, is_name ? ERROR_ALREADY_EXISTS : ERROR_INVALID_ARGUMENT, "WHICH_FOLDER",
              is_name ? "%s is here already; say where to: tensorcast fetch ARTIFACT DIR"
                      : "the reference does not end in a name%s; say where to: tensorcast fetch ARTIFACT DIR",
-             is_name ? text_escape(folder, strlen(folder), text) : "");
+             is_name ? text_show(folder) : "");
         free(folder);
         return NULL;
     }
@@ -115,22 +102,23 @@ static int fetch_sidecars(struct backend *backend, const char *folder, struct er
     const struct sidecar_taker taker = {take_file, &report, false};
     begin_report(&report, backend->args, folder);
     int status = backend_fetch_sidecars(backend, folder, &taker, error);
-    if (status == 0)
+    if (status == 0) {
         end_report(&report, backend->args, folder, report.total_bytes);
-    if (status == 0)
-        hint_tensors(backend->args, &report);
+        /* Without this hint, a model without small files would look fetched. */
+        if (report.n_files == 0 && !backend->args->json && !backend->args->quiet)
+            fputs("tensorcast: no sidecars lie beside the tensors; --tensors fetches the tensors, --all both\n", stderr);
+    }
     free(report.json.text);
     return status;
 }
 
 static void tell_resumed(const struct fetched *fetched, const struct args *args)
 {
-    char size[TEXT_SIZE_CHARS];
     uint64_t bytes = 0;
     for (size_t i = 0; i < fetched->set.n_files; i++)
         bytes += fetched->set.files[i].had_bytes;
     if (bytes && !args->json && !args->quiet)
-        printf("%s of it had come before the fetch was cut off\n", text_people_bytes(bytes, size));
+        printf("%s of it had come before the fetch was cut off\n", text_show_amount(bytes));
 }
 
 static int fetch_files(struct backend *backend, const char *folder, struct error *error)
@@ -146,6 +134,9 @@ static int fetch_files(struct backend *backend, const char *folder, struct error
         end_report(&report, backend->args, folder, fetched.read_bytes);
         tell_resumed(&fetched, backend->args);
         free(report.json.text);
+    } else if (!backend->args->quiet && folder_writer_has_begun(folder)) {
+        fprintf(stderr, "tensorcast: a part has come and stays in %s; the same command goes on with it\n",
+                text_show(folder));
     }
     fetched_fini(&fetched);
     return status;

@@ -14,7 +14,7 @@
 #include "base/redact.h"
 #include "base/text.h"
 #include "client/client.h"
-#include "client/sidecar_bytes.h"
+#include "client/sidecars.h"
 #include "client/variant.h"
 #include "command.h"
 #include "fetch_files.h"
@@ -32,9 +32,9 @@ typedef Tensorcast__Daemon__V1__FolderEvent folder_event;
 struct making {
     struct backend *backend;
     struct tmpfs_folder folder;
-    struct fetched fetched;      /* files as they are, unless there is a variant: */
-    struct variant_file variant; /* its tensors */
-    struct sidecar_set sidecars; /* true of it */
+    struct fetched fetched;       /* files as they are, unless there is a variant: */
+    struct variant_file variant;  /* its tensors */
+    struct tc_sidecars *sidecars; /* true of it */
     struct tmpfs_file *files;
     size_t n_files;
     uint64_t total_bytes;
@@ -53,13 +53,6 @@ static void add_file(struct making *making, const char *name, uint64_t bytes)
     making->total_bytes += bytes;
 }
 
-static void identify_folder(struct making *making, struct digest *digest)
-{
-    unsigned char out[DIGEST_BYTES];
-    digest_finish(digest, out);
-    digest_hex(out, sizeof out, making->identity);
-}
-
 static int plan_files(struct making *making, struct error *error)
 {
     const struct file_set *set = &making->fetched.set;
@@ -70,7 +63,7 @@ static int plan_files(struct making *making, struct error *error)
         add_file(making, set->files[i].name, set->files[i].bytes);
     struct digest *digest = digest_create();
     digest_add_text(digest, set->identity);
-    identify_folder(making, digest);
+    digest_finish_hex(digest, making->identity);
     return 0;
 }
 
@@ -78,15 +71,14 @@ static int plan_files(struct making *making, struct error *error)
 static int plan_variant(struct making *making, struct error *error)
 {
     struct backend *backend = making->backend;
-    const struct sidecar_set *set = &making->sidecars;
     struct tc_options options;
     if (variant_file_plan(backend, &making->variant, error) < 0 || served_options(backend, &options, error) < 0)
         return -1;
     interrupt_defer(options.cancel);
-    int failed =
-        sidecar_set_fetch(served_client(backend), backend->args->artifact, NULL, 0, &options, &making->sidecars, error);
+    const struct tc_sidecars *set = making->sidecars =
+        sidecars_fetch(served_client(backend), backend->args->artifact, NULL, 0, &options, error);
     interrupt_defer(NULL);
-    if (failed)
+    if (!set)
         return -1;
     for (size_t i = 0; i < set->n_notes; i++)
         backend_warn(set->notes[i]);
@@ -99,15 +91,10 @@ static int plan_variant(struct making *making, struct error *error)
         digest_add(digest, set->files[i].bytes, set->files[i].length);
     }
     add_file(making, VARIANT_FILE_NAME, making->variant.file_bytes);
-    digest_add_text(digest, making->variant.catalog->identity);
+    digest_add_text(digest, making->variant.catalog->told->identity);
     digest_add_text(digest, tc_variant_json(backend->variant));
-    identify_folder(making, digest);
+    digest_finish_hex(digest, making->identity);
     return 0;
-}
-
-static int plan_folder(struct making *making, struct error *error)
-{
-    return making->backend->variant ? plan_variant(making, error) : plan_files(making, error);
 }
 
 /* --- its bytes --- */
@@ -146,8 +133,8 @@ static int end_file(void *data, size_t file, struct error *error)
 static int write_variant(struct making *making, struct error *error)
 {
     struct tmpfs_file *file = making->files;
-    for (size_t i = 0; i < making->sidecars.n_files; i++, file++) {
-        const struct sidecar_file *sidecar = &making->sidecars.files[i];
+    for (size_t i = 0; i < making->sidecars->n_files; i++, file++) {
+        const struct sidecar_file *sidecar = &making->sidecars->files[i];
         if (tmpfs_folder_new_file(&making->folder, &file->fd, error) < 0)
             return -1;
         if (file_io_write(file->fd, sidecar->bytes, sidecar->length) < 0)
@@ -171,19 +158,17 @@ static int write_files(struct making *making, struct error *error)
 
 /* --- the daemon's part --- */
 
-/* A daemon that ended meanwhile has a record of it, and the next one lists it. */
-static int tell_made(struct making *making, struct error *error)
+/* One short question; the answer's content does not matter. */
+static int tell_daemon(struct making *making, const char *method, const ProtobufCMessage *request,
+                       const ProtobufCMessageDescriptor *answer, struct error *error)
 {
-    Tensorcast__Daemon__V1__MakeFolderRequest request = TENSORCAST__DAEMON__V1__MAKE_FOLDER_REQUEST__INIT;
     const struct wait wait = client_wait(&(struct tc_options){.timeout_ms = TELL_MS});
     struct arena arena;
-    request.path = making->folder.path;
-    request.is_made = true;
     arena_init(&arena, 0);
-    bool is_told = rpc_client_get(served_client(making->backend)->rpc, "MakeFolder", &request.base,
-                                  &tensorcast__daemon__v1__folder_event__descriptor, &wait, &arena, error) != NULL;
+    bool is_told =
+        rpc_client_get(served_client(making->backend)->rpc, method, request, answer, &wait, &arena, error) != NULL;
     arena_fini(&arena);
-    return is_told || error->code == ERROR_UNAVAILABLE ? 0 : -1;
+    return is_told ? 0 : -1;
 }
 
 static int publish(struct making *making, int from, uint64_t stamp_ns, struct error *error)
@@ -192,7 +177,12 @@ static int publish(struct making *making, int from, uint64_t stamp_ns, struct er
     interrupt_defer(NULL);
     if (tmpfs_folder_publish(&making->folder, making->files, making->n_files, from, stamp_ns, error) < 0)
         return -1;
-    if (tell_made(making, error) == 0)
+    /* a daemon that ended meanwhile has a record of it, and the next one lists it */
+    Tensorcast__Daemon__V1__MakeFolderRequest request = TENSORCAST__DAEMON__V1__MAKE_FOLDER_REQUEST__INIT;
+    request.path = making->folder.path;
+    request.is_made = true;
+    int failed = tell_daemon(making, "MakeFolder", &request.base, &tensorcast__daemon__v1__folder_event__descriptor, error);
+    if (!failed || error->code == ERROR_UNAVAILABLE)
         return 0;
     tmpfs_folder_remove(&making->folder, stamp_ns, &ignored);
     return -1;
@@ -202,41 +192,11 @@ static int publish(struct making *making, int from, uint64_t stamp_ns, struct er
 static bool tell_gone(struct making *making)
 {
     Tensorcast__Daemon__V1__ReleaseRequest request = TENSORCAST__DAEMON__V1__RELEASE_REQUEST__INIT;
-    const struct wait wait = client_wait(&(struct tc_options){.timeout_ms = TELL_MS});
-    struct arena arena;
     struct error ignored;
     request.folder = making->folder.path;
     request.folder_is_gone = true;
-    arena_init(&arena, 0);
-    bool is_told = rpc_client_get(served_client(making->backend)->rpc, "Release", &request.base,
-                                  &tensorcast__daemon__v1__release_response__descriptor, &wait, &arena, &ignored) != NULL;
-    arena_fini(&arena);
-    return is_told;
-}
-
-static int find_it(struct making *making, const Tensorcast__Daemon__V1__FolderStatus *row, struct error *error)
-{
-    uid_t owner;
-    int fd = tmpfs_folder_find(row->path, row->stamp_ns, making->files, making->n_files, error);
-    if (fd < 0) {
-        making->is_again = !tmpfs_folder_exists(&making->folder, &owner) && tell_gone(making);
-        return -1;
-    }
-    close(fd);
-    making->how = "is there";
-    return 0;
-}
-
-static int fail_exists(const struct making *making, uid_t owner, struct error *error)
-{
-    char text[TEXT_NAME_CHARS];
-    if (owner != geteuid())
-        return fail(error, ERROR_PERMISSION_DENIED, "FOLDER_OF_ANOTHER_USER",
-                    "%s is there already and belongs to user %u, who may change it; name another folder",
-                    text_escape(making->folder.path, strlen(making->folder.path), text), (unsigned)owner);
-    return fail(error, ERROR_ALREADY_EXISTS, "FOLDER_EXISTS",
-                "%s is there already, and is no folder that this daemon knows of; name another one, or remove it",
-                text_escape(making->folder.path, strlen(making->folder.path), text));
+    return tell_daemon(making, "Release", &request.base, &tensorcast__daemon__v1__release_response__descriptor, &ignored) ==
+           0;
 }
 
 /* Links are refused between mounts, and for files that are another user's by now. */
@@ -251,23 +211,25 @@ static int share_it(struct making *making, const Tensorcast__Daemon__V1__FolderS
     return failed;
 }
 
-static int make_it(struct making *making, uint64_t stamp_ns, struct error *error)
-{
-    int failed = write_files(making, error) < 0 || publish(making, -1, stamp_ns, error) < 0 ? -1 : 0;
-    making->how = failed ? NULL : "made";
-    return failed;
-}
-
 static int make_or_share(struct making *making, const folder_event *event, struct error *error)
 {
     uid_t owner;
     int failed;
-    if (tmpfs_folder_exists(&making->folder, &owner))
-        failed = fail_exists(making, owner, error);
-    else if (event->turn == TURN(SHARE))
+    const char *text = text_show(making->folder.path);
+    if (tmpfs_folder_exists(&making->folder, &owner) && owner != geteuid()) {
+        failed = fail(error, ERROR_PERMISSION_DENIED, "FOLDER_OF_ANOTHER_USER",
+                      "%s is there already and belongs to user %u, who may change it; name another folder", text,
+                      (unsigned)owner);
+    } else if (tmpfs_folder_exists(&making->folder, &owner)) {
+        failed =
+            fail(error, ERROR_ALREADY_EXISTS, "FOLDER_EXISTS",
+                 "%s is there already, and is no folder that this daemon knows of; name another one, or remove it", text);
+    } else if (event->turn == TURN(SHARE)) {
         failed = share_it(making, event->folder, error);
-    else
-        failed = make_it(making, event->folder->stamp_ns, error);
+    } else {
+        failed = write_files(making, error) < 0 || publish(making, -1, event->folder->stamp_ns, error) < 0 ? -1 : 0;
+        making->how = failed ? NULL : "made";
+    }
     if (failed)
         tell_gone(making);
     return failed;
@@ -284,8 +246,17 @@ static int on_turn(void *data, ProtobufCMessage *answer, struct arena *arena, st
         return 0;
     if (!event->folder || (event->turn != TURN(THERE) && event->turn != TURN(SHARE) && event->turn != TURN(MAKE)))
         return fail(error, ERROR_INTERNAL, "BAD_ANSWER", "the daemon's answer to MakeFolder makes no sense");
-    if (event->turn == TURN(THERE))
-        return find_it(making, event->folder, error);
+    if (event->turn == TURN(THERE)) {
+        uid_t owner;
+        int fd = tmpfs_folder_find(event->folder->path, event->folder->stamp_ns, making->files, making->n_files, error);
+        if (fd < 0) {
+            making->is_again = !tmpfs_folder_exists(&making->folder, &owner) && tell_gone(making);
+            return -1;
+        }
+        close(fd);
+        making->how = "is there";
+        return 0;
+    }
     return make_or_share(making, event, error) < 0 ? -1 : fail(error, ERROR_CANCELLED, "DONE", "it is made");
 }
 
@@ -333,27 +304,23 @@ static int ask_for_turn(struct making *making, struct error *error)
 static void print_folder(const struct making *making)
 {
     const struct args *args = making->backend->args;
-    char size[TEXT_SIZE_CHARS], path[TEXT_NAME_CHARS], *shown = redact_copy(args->artifact);
+    char *shown = redact_copy(args->artifact);
     struct json_writer json = {0};
     json_write_open(&json, '{');
     json_put_text(&json, "artifact", shown);
     json_put_text(&json, "folder", making->folder.path);
     json_put_text(&json, "how", making->how);
     json_put_open(&json, "files", '[');
-    for (size_t i = 0; i < making->n_files; i++) {
-        json_write_open(&json, '{');
-        json_put_text(&json, "name", making->files[i].name);
-        json_put_u64(&json, "bytes", making->files[i].bytes);
-        json_write_close(&json, '}');
-    }
+    for (size_t i = 0; i < making->n_files; i++)
+        catalog_json_file(&json, making->files[i].name, making->files[i].bytes);
     json_write_close(&json, ']');
     json_put_u64(&json, "total_bytes", making->total_bytes);
     json_write_close(&json, '}');
     if (args->json)
         puts(json.text);
     else if (!args->quiet)
-        printf("%s %s: %zu file%s, %s\n", text_escape(making->folder.path, strlen(making->folder.path), path), making->how,
-               making->n_files, making->n_files == 1 ? "" : "s", text_people_bytes(making->total_bytes, size));
+        printf("%s %s: %zu file%s, %s\n", text_show(making->folder.path), making->how, making->n_files,
+               text_plural(making->n_files), text_show_amount(making->total_bytes));
     free(json.text);
     free(shown);
 }
@@ -362,7 +329,8 @@ int command_folder(struct backend *backend, struct error *error)
 {
     const struct args *args = backend->args;
     struct making making = {.backend = backend};
-    int failed = tmpfs_folder_open(&making.folder, args->fetch.folder, error) < 0 || plan_folder(&making, error) < 0 ||
+    int failed = tmpfs_folder_open(&making.folder, args->fetch.folder, error) < 0 ||
+                 (backend->variant ? plan_variant(&making, error) : plan_files(&making, error)) < 0 ||
                  ask_for_turn(&making, error) < 0;
     for (int i = 0; failed && making.is_again && i < ASKED_AGAIN; i++) {
         making.is_again = false;
@@ -376,7 +344,7 @@ int command_folder(struct backend *backend, struct error *error)
             close(making.files[i].fd);
     free(making.files);
     fetched_fini(&making.fetched);
-    sidecar_set_fini(&making.sidecars);
+    tc_sidecars_release(making.sidecars);
     variant_file_fini(&making.variant);
     tmpfs_folder_close(&making.folder);
     return failed ? -1 : 0;

@@ -1,19 +1,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "catalog_summary.h"
+#include "base/json.h"
+#include "catalog.h"
 #include "command.h"
 #include "fit_text.h"
 #include "selection.h"
-
-static int print_document(char *json, struct error *error)
-{
-    if (!json)
-        return fail(error, ERROR_RESOURCE_EXHAUSTED, "OUT_OF_MEMORY", "there is no memory for the document");
-    puts(json);
-    free(json);
-    return 0;
-}
 
 int command_inspect(struct backend *backend, struct error *error)
 {
@@ -23,19 +15,66 @@ int command_inspect(struct backend *backend, struct error *error)
     if (!catalog)
         return -1;
     int status = selection_filter_catalog(&backend->args->view, catalog, error);
-    if (status == 0 && backend->args->output.names && catalog->n_absent && !backend->args->view.n_selectors)
-        status = selection_fail_absent(&catalog->absent[0], error); /* a list that looks like all of it would be none */
+    if (status == 0 && backend->args->output.names && catalog->told->n_absent_tensors && !backend->args->view.n_selectors)
+        status = selection_fail_absent(catalog, 0, error); /* a list that looks like all of it would be none */
     if (status == 0 && index != INDEX_NONE)
-        status = print_document(catalog_index_json(catalog, index == INDEX_CANONICAL), error);
+        puts(tc_artifact_index_json(catalog->artifact, index == INDEX_CANONICAL));
     else if (status == 0 && backend->args->output.names)
         catalog_print_names(catalog, stdout);
-    else if (status == 0 && backend->args->json)
-        status =
-            print_document(backend->args->output.summary ? catalog_summary_json(catalog) : catalog_json(catalog), error);
-    else if (status == 0 && backend->args->output.summary)
+    else if (status == 0 && backend->args->json) {
+        char *json = backend->args->output.summary ? catalog_summary_json(catalog) : catalog_json(catalog);
+        puts(json);
+        free(json);
+    } else if (status == 0 && backend->args->output.summary)
         catalog_summary_print(catalog, stdout);
     else if (status == 0)
         catalog_print(catalog, terminal_columns(), stdout);
     catalog_destroy(catalog);
     return status;
+}
+
+int command_explain(struct backend *backend, struct error *error)
+{
+    char *json = NULL, *text = NULL;
+    if (selection_build(backend, error) < 0 ||
+        backend_explain(backend, selection_view(&backend->selection), &json, &text, error) < 0)
+        return -1;
+    if (backend->args->json)
+        puts(json);
+    else
+        fit_text(text, terminal_columns(), stdout);
+    free(json);
+    free(text);
+    return 0;
+}
+
+static void print_json(void)
+{
+    struct json_writer json = {0};
+    const char *name, *summary;
+    json_write_open(&json, '{');
+    json_put_open(&json, "variants", '[');
+    for (size_t i = 0; (name = tc_builtin_variant(i, &summary)); i++) {
+        json_write_open(&json, '{');
+        json_put_text(&json, "name", name);
+        json_put_text(&json, "summary", summary);
+        json_write_close(&json, '}');
+    }
+    json_write_close(&json, ']');
+    json_write_close(&json, '}');
+    puts(json.text);
+    free(json.text);
+}
+
+int command_variants(struct backend *backend, struct error *error)
+{
+    const char *name, *summary;
+    (void)error;
+    if (backend->args->json) {
+        print_json();
+        return 0;
+    }
+    for (size_t i = 0; (name = tc_builtin_variant(i, &summary)); i++)
+        printf("%-24s %s\n", name, summary);
+    return 0;
 }

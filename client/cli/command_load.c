@@ -1,5 +1,5 @@
-/* load, then write, then tell, then hold: in this order, so that whoever reads the output while the memory is held has all
- * of it. From the load on a signal is only noticed between these steps, where everything can be undone. */
+/* load, then write, then tell, then hold: in this order, so that a process that reads the output while the memory is held has
+ * all of it. From the load on a signal is only noticed between these steps, where everything can be undone. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,19 +9,9 @@
 #include "interrupt.h"
 #include "out_file.h"
 #include "safetensors_writer.h"
-#include "selection_build.h"
+#include "selection.h"
 #include "summary.h"
-
-/* One line per tensor, as sha256sum prints them. */
-static void print_digests(const struct loaded *loaded, FILE *out)
-{
-    for (size_t i = 0; i < loaded->n_tensors; i++) {
-        const struct report_json_tensor *tensor = &loaded->tensors[i];
-        char hex[DIGEST_HEX_CHARS + 1], name[TEXT_NAME_CHARS];
-        report_json_digest(tensor, hex);
-        fprintf(out, "%s  %s\n", hex, text_escape(tensor->name, tensor->name_length, name));
-    }
-}
+#include "trace_events.h"
 
 /* Where the tensors go to standard output, what there is to say goes to standard error. */
 static void tell_result(const struct args *args, const struct loaded *loaded, FILE *out)
@@ -32,8 +22,15 @@ static void tell_result(const struct args *args, const struct loaded *loaded, FI
         free(json);
         return;
     }
-    if (args->output.digest)
-        print_digests(loaded, out);
+    if (args->output.digest) {
+        /* One line per tensor, as sha256sum prints them. */
+        for (size_t i = 0; i < loaded->n_tensors; i++) {
+            const struct report_json_tensor *tensor = &loaded->tensors[i];
+            char hex[DIGEST_HEX_CHARS + 1];
+            report_json_digest(tensor, hex);
+            fprintf(out, "%s  %s\n", hex, text_show_bytes(tensor->name, tensor->name_length));
+        }
+    }
     if (!args->quiet)
         summary_print(loaded->report, loaded->n_tensors, out);
 }
@@ -44,7 +41,6 @@ static void warn_of_empty(const struct tc_view_item *item, const struct report_j
                           const struct catalog *catalog)
 {
     const struct catalog_tensor *whole = NULL;
-    char name[TEXT_NAME_CHARS];
     for (size_t i = 0; i < catalog->n_tensors && !whole; i++)
         if (strcmp(catalog->tensors[i].name, item->name) == 0)
             whole = &catalog->tensors[i];
@@ -53,7 +49,7 @@ static void warn_of_empty(const struct tc_view_item *item, const struct report_j
     for (size_t dim = 0; dim < tensor->rank; dim++)
         if (tensor->shape[dim] == 0 && whole->shape[dim] > 0)
             fprintf(stderr, "tensorcast: note: %s is empty as it is sliced: it has %llu elements in dimension %zu\n",
-                    text_escape(whole->name, whole->name_length, name), (unsigned long long)whole->shape[dim], dim);
+                    text_show_bytes(whole->name, whole->name_length), (unsigned long long)whole->shape[dim], dim);
 }
 
 static bool is_empty(const struct report_json_tensor *tensor)
@@ -79,17 +75,35 @@ static void tell_empty_slices(struct backend *backend, const struct loaded *load
     catalog_destroy(catalog);
 }
 
+static int write_trace(struct backend *backend, const char *load_id, struct error *error)
+{
+    const Tensorcast__Daemon__V1__BlameResponse *response;
+    struct arena arena;
+    arena_init(&arena, 0);
+    int status = backend_blame(backend, load_id, &arena, &response, error);
+    if (status == 0) {
+        char *events = trace_events(response->loads[0]);
+        status = out_file_put(backend->args->output.trace, events, error);
+        free(events);
+    }
+    arena_fini(&arena);
+    return status;
+}
+
 int command_load(struct backend *backend, struct error *error)
 {
     const struct args *args = backend->args;
     const char *path = args->output.path;
     struct loaded loaded = {0};
     FILE *out = path && out_file_is_stdout(path) ? stderr : stdout; /* asked before the path is replaced */
-    if ((path && out_file_check(path, error) < 0) || selection_build(backend, error) < 0)
+    if ((path && out_file_check(path, error) < 0) || (args->output.trace && out_file_check(args->output.trace, error) < 0) ||
+        selection_build(backend, error) < 0)
         return -1;
     int status = backend_load(backend, selection_view(&backend->selection), &loaded, error);
     if (status == 0 && path)
         status = safetensors_writer_write(path, loaded.tensors, loaded.n_tensors, interrupt_seen, error);
+    if (status == 0 && args->output.trace)
+        status = write_trace(backend, loaded.report->load_id, error);
     if (status == 0 && !args->quiet)
         tell_empty_slices(backend, &loaded);
     if (status == 0 && !interrupt_seen())

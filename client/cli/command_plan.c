@@ -19,18 +19,18 @@ struct page {
     struct compat_tensor *tensors;
     struct compat_plan plan;
     uint64_t chunk_bytes;
-    size_t world_size; /* 0 = nobody asked */
+    size_t world_size; /* 0 = not asked for */
 };
 
 static void collect_plan(struct page *page)
 {
     const struct catalog *catalog = page->catalog;
-    uint64_t *next = memory_alloc_array(catalog->n_files + 1, sizeof *next);
-    page->files = memory_alloc_array(catalog->n_files + 1, sizeof *page->files);
+    uint64_t *next = memory_alloc_array(catalog->told->n_files + 1, sizeof *next);
+    page->files = memory_alloc_array(catalog->told->n_files + 1, sizeof *page->files);
     page->tensors = memory_alloc_array(catalog->n_tensors + 1, sizeof *page->tensors);
-    for (size_t i = 0; i < catalog->n_files; i++) {
-        page->files[i] = catalog->files[i].name;
-        next[i] = catalog->files[i].bytes;
+    for (size_t i = 0; i < catalog->told->n_files; i++) {
+        page->files[i] = catalog->told->files[i]->name;
+        next[i] = catalog->told->files[i]->bytes;
     }
     for (size_t i = 0; i < catalog->n_tensors; i++)
         next[catalog->tensors[i].file] -= catalog->tensors[i].bytes;
@@ -88,8 +88,8 @@ static void print_json(const struct page *page)
 
 static void print_text(const struct page *page)
 {
-    char name[TEXT_NAME_CHARS], size[TEXT_SIZE_CHARS], owner[24] = "";
-    const char *reference = page->catalog->reference;
+    char owner[24] = "";
+    const char *reference = page->catalog->told->artifact;
     printf("%6s  %s%16s  %16s  %9s  %7s  %s\n", "extent", page->world_size > 0 ? "owner  " : "", "from byte", "to byte",
            "size", "tensors", "file");
     for (size_t i = 0; i < page->plan.n_extents; i++) {
@@ -98,33 +98,30 @@ static void print_text(const struct page *page)
         if (page->world_size > 0)
             snprintf(owner, sizeof owner, "%5zu  ", compat_owner(i, page->world_size));
         printf("%6zu  %s%16" PRIu64 "  %16" PRIu64 "  %9s  %7zu  %s\n", i, owner, extent->start, extent->end,
-               text_people_bytes(extent->end - extent->start, size), extent->n_tensors,
-               text_escape(file, strlen(file), name));
+               text_show_amount(extent->end - extent->start), extent->n_tensors, text_show(file));
     }
-    printf("%s: %zu tensor%s in %zu extent%s of up to %s\n", text_escape(reference, strlen(reference), name),
-           page->catalog->n_tensors, page->catalog->n_tensors == 1 ? "" : "s", page->plan.n_extents,
-           page->plan.n_extents == 1 ? "" : "s", text_people_bytes(page->chunk_bytes, size));
+    printf("%s: %zu tensor%s in %zu extent%s of up to %s\n", text_show(reference), page->catalog->n_tensors,
+           text_plural(page->catalog->n_tensors), page->plan.n_extents, text_plural(page->plan.n_extents),
+           text_show_amount(page->chunk_bytes));
 }
 
 /* What the option says, else what users of the original loader have in their environment, else 2 GB. */
 static int choose_chunk(const struct args *args, uint64_t *chunk_bytes, struct error *error)
 {
     const char *variable = getenv("LEVANTER_FSSPEC_CHUNK_BYTES");
-    char text[TEXT_NAME_CHARS];
-    *chunk_bytes = args->plan.chunk_bytes > 0 ? args->plan.chunk_bytes : COMPAT_DEFAULT_CHUNK_BYTES;
-    if (args->plan.chunk_bytes > 0 || !variable || !*variable)
+    *chunk_bytes = args->load.chunk_bytes > 0 ? args->load.chunk_bytes : COMPAT_DEFAULT_CHUNK_BYTES;
+    if (args->load.chunk_bytes > 0 || !variable || !*variable)
         return 0;
     if (text_parse_bytes(variable, chunk_bytes) == 0 && *chunk_bytes > 0)
         return 0;
     return fail(error, ERROR_INVALID_ARGUMENT, "BAD_CHUNK_BYTES",
                 "LEVANTER_FSSPEC_CHUNK_BYTES is a number of bytes above 0 such as 2147483648 or 2GB, not '%s'",
-                text_escape(variable, strlen(variable), text));
+                text_show(variable));
 }
 
 /* The original loader knows whole tensors, each in one file. */
 static int check_whole(const struct catalog *catalog, struct error *error)
 {
-    char name[TEXT_NAME_CHARS];
     for (size_t i = 0; i < catalog->n_tensors; i++) {
         const struct catalog_tensor *tensor = &catalog->tensors[i];
         if (tensor->n_pieces == 1 && tensor->copies == 1)
@@ -132,7 +129,7 @@ static int check_whole(const struct catalog *catalog, struct error *error)
         return fail(
             error, ERROR_UNIMPLEMENTED, "TENSOR_IN_PIECES",
             "tensor %s lies in several files, which the original loader cannot read; 'explain' shows how this one does",
-            text_escape(tensor->name, tensor->name_length, name));
+            text_show_bytes(tensor->name, tensor->name_length));
     }
     return 0;
 }

@@ -11,7 +11,7 @@
 #include "command.h"
 #include "failure.h"
 #include "interrupt.h"
-#include "selection_build.h"
+#include "selection.h"
 #include "served.h"
 #include "summary.h"
 
@@ -24,28 +24,26 @@ static char *result_json(const struct args *args, const Tensorcast__Daemon__V1__
     json_write_open(&json, '{');
     json_put_text(&json, "artifact", args->artifact);
     json_put_bool(&json, "detached", true);
-    json_put_bool(&json, "pin", args->prewarm.pin);
+    json_put_bool(&json, "pin", args->serve.pin);
     json_write_close(&json, '}');
     return json.text;
 }
 
 static void print_result(const struct args *args, const Tensorcast__Daemon__V1__PrewarmResponse *response)
 {
-    char shown[TEXT_NAME_CHARS];
     if (response->report)
         summary_print(response->report, 0, stdout);
     else
-        printf("%s: begun; 'tensorcast status' tells what becomes of it\n",
-               text_escape(args->artifact, strlen(args->artifact), shown));
-    if (response->report && args->prewarm.pin)
-        printf("  pinned    until 'tensorcast unpin %s'\n", text_escape(args->artifact, strlen(args->artifact), shown));
+        printf("%s: begun; 'tensorcast status' tells what becomes of it\n", text_show(args->artifact));
+    if (response->report && args->serve.pin)
+        printf("  pinned    until 'tensorcast unpin %s'\n", text_show(args->artifact));
 }
 
 /* With --json, *json is the result; the caller frees. */
 static int prewarm_one(struct backend *backend, char **json, struct error *error)
 {
     const struct args *args = backend->args;
-    int flags = (args->prewarm.pin ? TC_PREWARM_PIN : 0) | (args->prewarm.detach ? TC_PREWARM_DETACH : 0);
+    int flags = (args->serve.pin ? TC_PREWARM_PIN : 0) | (args->serve.detach ? TC_PREWARM_DETACH : 0);
     struct tc_options options;
     struct arena arena;
     if (backend_read_variant(backend, error) < 0 || selection_build(backend, error) < 0 ||
@@ -63,14 +61,6 @@ static int prewarm_one(struct backend *backend, char **json, struct error *error
         print_result(args, response);
     arena_fini(&arena);
     return response ? 0 : -1;
-}
-
-static void forget_last(struct backend *backend)
-{
-    selection_fini(&backend->selection);
-    backend->selection = (struct selection){0};
-    tc_variant_release(backend->variant);
-    backend->variant = NULL;
 }
 
 static void print_json(char *const *results, size_t n, bool has_failed)
@@ -99,7 +89,10 @@ int command_prewarm(struct backend *backend, struct error *error)
             *error = problem; /* its line is the command's */
         else if (has_failed)
             failure_print(&problem);
-        forget_last(backend);
+        selection_fini(&backend->selection);
+        backend->selection = (struct selection){0};
+        tc_variant_release(backend->variant);
+        backend->variant = NULL;
     }
     backend->args = all;
     arena_fini(&one.arena);

@@ -10,7 +10,7 @@
 #include "base/text.h"
 #include "command.h"
 #include "interrupt.h"
-#include "pace_text.h"
+#include "summary.h"
 #include "upload_files.h"
 
 static void print_report(const struct upload_files *upload, const struct args *args, uint64_t began_ns)
@@ -30,7 +30,7 @@ static void print_report(const struct upload_files *upload, const struct args *a
 
 static void print_summary(const struct upload_files *upload, const struct args *args, uint64_t began_ns)
 {
-    char size[TEXT_SIZE_CHARS], speed[PACE_CHARS], time[PACE_CHARS], shown[REDACT_CHARS];
+    char time[PACE_CHARS], shown[REDACT_CHARS];
     double seconds = (double)(clock_now_ns() - began_ns) / 1e9;
     uint64_t there_bytes = 0;
     size_t n_there = 0;
@@ -42,12 +42,11 @@ static void print_summary(const struct upload_files *upload, const struct args *
     uint64_t sent_bytes = upload->total_bytes - there_bytes;
     redact(args->output.path, shown, sizeof shown);
     if (n_sent)
-        printf("%zu file%s, %s, to %s: %s, %s\n", n_sent, n_sent == 1 ? "" : "s", text_people_bytes(sent_bytes, size), shown,
-               pace_text_duration(seconds, time), text_people_rate(seconds > 0 ? (double)sent_bytes / seconds : 0, speed));
+        printf("%zu file%s, %s, to %s: %s, %s\n", n_sent, text_plural(n_sent), text_show_amount(sent_bytes), shown,
+               pace_text_duration(seconds, time), text_show_rate(seconds > 0 ? (double)sent_bytes / seconds : 0));
     if (n_there)
-        printf("%zu file%s, %s, %s there already%s%s\n", n_there, n_there == 1 ? "" : "s",
-               text_people_bytes(there_bytes, size), n_there == 1 ? "was" : "were", n_sent ? "" : ", in ",
-               n_sent ? "" : shown);
+        printf("%zu file%s, %s, %s there already%s%s\n", n_there, text_plural(n_there), text_show_amount(there_bytes),
+               n_there == 1 ? "was" : "were", n_sent ? "" : ", in ", n_sent ? "" : shown);
 }
 
 /* As every reference is written, a path too; one that ends with a slash stays one, since a file gets its own name there. */

@@ -3,62 +3,79 @@
 #define CLI_COMMAND_TABLE_H
 
 #include <stdbool.h>
+#include <stdio.h>
 
-enum command {
-    COMMAND_INSPECT,
-    COMMAND_LOAD,
-    COMMAND_EXPLAIN,
-    COMMAND_STATUS,
-    COMMAND_PREWARM,
-    COMMAND_UNPIN,
-    COMMAND_RELEASE,
-    COMMAND_VERIFY,
-    COMMAND_FETCH,
-    COMMAND_PLAN,
-    COMMAND_MANIFEST,
-    COMMAND_EXPORT,
-    COMMAND_FUSE,
-    COMMAND_RESHARD,
-    COMMAND_VARIANTS,
-    COMMAND_ACTIVATIONS, /* has words of its own, see activations_args.h */
-    COMMAND_FOLDER,
-    COMMAND_COMPLETION,
-    COMMAND_PUT,
-    COMMAND_COUNT
+#include "options.h"
+
+enum command { /* the order of the help */
+               COMMAND_INSPECT,
+               COMMAND_EXPLAIN,
+               COMMAND_VERIFY,
+               COMMAND_VARIANTS,
+               COMMAND_LOAD,
+               COMMAND_FETCH,
+               COMMAND_FOLDER,
+               COMMAND_EXPORT,
+               COMMAND_FUSE,
+               COMMAND_RESHARD,
+               COMMAND_MANIFEST,
+               COMMAND_PUT,
+               COMMAND_STATUS,
+               COMMAND_TOP,
+               COMMAND_HEALTH,
+               COMMAND_HOSTS,
+               COMMAND_BLAME,
+               COMMAND_PLOT,
+               COMMAND_DOCTOR,
+               COMMAND_SIZE,
+               COMMAND_PREWARM,
+               COMMAND_UNPIN,
+               COMMAND_RELEASE,
+               COMMAND_ACTIVATIONS, /* needs one of those at the end */
+               COMMAND_COMPLETION,
+               COMMAND_PLAN,
+               COMMAND_TOP_COUNT,
+               ACTIVATIONS_STATUS = COMMAND_TOP_COUNT, /* words behind `activations` */
+               ACTIVATIONS_VERIFY,
+               ACTIVATIONS_MERGE,
+               ACTIVATIONS_ESTIMATE,
+               ACTIVATIONS_PARTITION,
+               ACTIVATIONS_CLAIM,
+               ACTIVATIONS_IMPORT,
+               ACTIVATIONS_EXPORT,
+               ACTIVATIONS_CAT,
+               COMMAND_COUNT
 };
 
-enum option_group { /* which options a command takes; the headings of its help */
-                    OPTIONS_GLOBAL = 1,
-                    OPTIONS_VIEW = 2,
-                    OPTIONS_STRATEGY = 4,
-                    OPTIONS_LOAD = 8,
-                    OPTIONS_STANDALONE = 16,
-                    OPTIONS_INSPECT = 32,
-                    OPTIONS_RELEASE = 64,
-                    OPTIONS_FETCH = 128,
-                    OPTIONS_COMPAT = 256,
-                    OPTIONS_MANIFEST = 512,
-                    OPTIONS_EXPORT = 1024,     /* export, fuse and reshard */
-                    OPTIONS_ANY_FORMAT = 2048, /* export alone */
-                    OPTIONS_RANKS = 4096,      /* export and reshard */
-                    OPTIONS_OLDER_TOOL = 8192, /* fuse and reshard: the names of its options */
-                    OPTIONS_RESHARD = 16384,
-                    OPTIONS_VARIANT = 32768,
-                    OPTIONS_SHARDS = 65536, /* whatever resolves an artifact */
-                    OPTIONS_PREWARM = 131072,
-                    OPTIONS_STATUS = 1 << 24,
-                    OPTIONS_PUT = 262144
+enum operand_kind {
+    OPERAND_NONE,
+    OPERAND_ARTIFACT, /* a reference; a path becomes absolute */
+    OPERAND_WORD,     /* as it is given */
+    OPERAND_WORDS,    /* one or more */
 };
+
+struct backend;
 
 struct command_row {
-    const char *name, *alias; /* alias: NULL = none */
+    const char *part;         /* heading of the general help that this command begins; NULL = it goes on */
+    const char *name, *alias; /* name: of an activations command its second word; alias: NULL = none */
     const char *operands;     /* for the usage line */
     const char *summary;      /* fits a line of the general help */
     const char *details;      /* further help; a line of it is a paragraph */
-    int options;              /* enum option_group bits, besides the global ones */
-    bool takes_artifact;
-    bool takes_several; /* of them */
+    const char *examples;     /* lines to be copied */
+    enum operand_kind operand;
+    int options; /* enum option_group bits, besides the global ones */
+    int (*run)(struct backend *backend, struct error *error);
 };
 extern const struct command_row command_table[COMMAND_COUNT];
+
+bool command_takes(int command, const struct option_row *option);
+/* "activations " of those commands, else "": before the command's name. */
+const char *command_parent(int command);
+/* By name or alias; parent: COMMAND_ACTIVATIONS, or -1. -1 = there is none. */
+int command_find(int parent, const char *word);
+
+/* The general help (-1), or that of one command. */
+void command_print_help(int command, FILE *out);
 
 #endif

@@ -16,7 +16,6 @@
 /* "host_003/segment_000001.safetensors" of a store of activations: its hosts have documents of their own. */
 static int check_hosts(const struct fetched *fetched, struct error *error)
 {
-    char shown[TEXT_NAME_CHARS];
     for (size_t i = 0; i < fetched->set.n_files; i++) {
         const char *name = fetched->set.files[i].name, *slash = strchr(name, '/');
         char *host = memory_print("%.*s", slash ? (int)(slash - name) : 0, name);
@@ -26,7 +25,7 @@ static int check_hosts(const struct fetched *fetched, struct error *error)
         if (is_host)
             return fail(error, ERROR_UNIMPLEMENTED, "FILES_IN_FOLDERS",
                         "the artifact's files lie in folders below it, such as %s; name one of these folders",
-                        text_escape(name, strlen(name), shown));
+                        text_show(name));
     }
     return 0;
 }
@@ -41,13 +40,11 @@ int fetch_list(struct backend *backend, struct fetched *fetched, struct error *e
 
 int fetch_check_flat(const struct fetched *fetched, struct error *error)
 {
-    char shown[TEXT_NAME_CHARS];
     for (size_t i = 0; i < fetched->set.n_files; i++) {
         const char *name = fetched->set.files[i].name;
         if (strchr(name, '/'))
             return fail(error, ERROR_UNIMPLEMENTED, "FILES_IN_FOLDERS",
-                        "its files lie in folders below it, such as %s; fetch it into a folder of its own",
-                        text_escape(name, strlen(name), shown));
+                        "its files lie in folders below it, such as %s; fetch it into a folder of its own", text_show(name));
     }
     return 0;
 }
@@ -78,7 +75,6 @@ struct folder_sink {
 /* Which content it is, and in which boot it was written: what the disk did not get before a power cut is not gone on with. */
 static void key_of(const struct set_file *file, char key[DIGEST_HEX_CHARS + 1])
 {
-    unsigned char value[DIGEST_BYTES];
     char boot[BOOT_CHARS] = "";
     int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
     ssize_t length = fd < 0 ? 0 : read(fd, boot, sizeof boot - 1);
@@ -88,8 +84,7 @@ static void key_of(const struct set_file *file, char key[DIGEST_HEX_CHARS + 1])
     struct digest *digest = digest_create();
     digest_add_text(digest, file->identity);
     digest_add_text(digest, boot);
-    digest_finish(digest, value);
-    digest_hex(value, sizeof value, key);
+    digest_finish_hex(digest, key);
     key[KEY_CHARS] = '\0';
 }
 

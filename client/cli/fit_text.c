@@ -9,7 +9,7 @@
 
 #include "base/memory.h"
 #include "base/text.h"
-#include "shape_text.h"
+#include "summary.h"
 
 enum { MARK_COLUMNS = 2, LEAST_NAME_COLUMNS = 21, BELOW_COLUMNS = 6, LABEL_COLUMNS = 10, LEAST_COLUMNS = 40 };
 
@@ -24,12 +24,22 @@ struct row {
     size_t name_length, number_length, rest_length;
 };
 
+static struct winsize terminal_size(void)
+{
+    struct winsize size = {0};
+    if (isatty(STDOUT_FILENO) && (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || !size.ws_col || !size.ws_row))
+        size = (struct winsize){.ws_col = 80, .ws_row = 24};
+    return size;
+}
+
 size_t terminal_columns(void)
 {
-    struct winsize size;
-    if (!isatty(STDOUT_FILENO))
-        return 0;
-    return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col ? size.ws_col : 80;
+    return terminal_size().ws_col;
+}
+
+size_t terminal_rows(void)
+{
+    return terminal_size().ws_row;
 }
 
 /* Where the cell begins that ends at `end`. */

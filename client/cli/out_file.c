@@ -22,16 +22,6 @@ bool out_file_is_stdout(const char *path)
     return named.st_dev == out.st_dev && named.st_ino == out.st_ino;
 }
 
-/* The last component's folder is the longest prefix that ends in '/'. */
-static void split_folder(struct out_file *out)
-{
-    const char *slash = strrchr(out->path, '/');
-    if (slash)
-        snprintf(out->folder, sizeof out->folder, "%.*s", (int)(slash - out->path + 1), out->path);
-    else
-        strcpy(out->folder, ".");
-}
-
 static mode_t new_file_mode(void)
 {
     mode_t mask = umask(0);
@@ -69,7 +59,12 @@ static int examine(struct out_file *out, const char *path, struct error *error)
             return fail_errno(error, errno == ENOENT ? ENAMETOOLONG : errno, "cannot write %s", out->shown);
         strcpy(out->path, path);
     }
-    split_folder(out);
+    /* The last component's folder is the longest prefix that ends in '/'. */
+    const char *slash = strrchr(out->path, '/');
+    if (slash)
+        snprintf(out->folder, sizeof out->folder, "%.*s", (int)(slash - out->path + 1), out->path);
+    else
+        strcpy(out->folder, ".");
     if (!out->in_place && access(out->folder, W_OK | X_OK) < 0)
         return fail_errno(error, errno, "cannot write %s into its folder", out->shown);
     return 0;
@@ -157,4 +152,13 @@ void out_file_close(struct out_file *out)
     if (out->temporary[0])
         unlink(out->temporary);
     out->fd = -1;
+}
+
+int out_file_put(const char *path, const char *text, struct error *error)
+{
+    struct out_file out;
+    int failed = out_file_open(&out, path, error) < 0 || out_file_write(&out, text, strlen(text), error) < 0 ||
+                 out_file_commit(&out, error) < 0;
+    out_file_close(&out);
+    return failed ? -1 : 0;
 }

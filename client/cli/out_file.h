@@ -32,6 +32,7 @@ int out_file_check(const char *path, struct error *error);
 int out_file_open(struct out_file *out, const char *path, struct error *error);
 int out_file_write(struct out_file *out, const void *bytes, size_t count, struct error *error);
 int out_file_commit(struct out_file *out, struct error *error);
+int out_file_put(const char *path, const char *text, struct error *error); /* all of it at once */
 void out_file_close(struct out_file *out); /* the path is as it was, unless it was committed; also after a failed open */
 
 #endif

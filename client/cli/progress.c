@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/text.h"
-#include "pace_text.h"
+#include "summary.h"
 
 static const char WAITS[] = "waiting for ";
 
@@ -62,8 +62,8 @@ static double bytes_per_second(uint64_t before_bytes, uint64_t done_bytes, doubl
 const char *progress_line(const char *stage, uint64_t before_bytes, uint64_t done_bytes, uint64_t total_bytes,
                           uint64_t elapsed_ns, char out[PROGRESS_LINE_CHARS])
 {
-    char done[TEXT_SIZE_CHARS], total[TEXT_SIZE_CHARS], bar[BAR_CELLS + 1], left[PACE_CHARS + 8] = "";
-    char speed[PACE_CHARS], elapsed[PACE_CHARS], rest[PACE_CHARS];
+    char bar[BAR_CELLS + 1], left[PACE_CHARS + 8] = "";
+    char elapsed[PACE_CHARS], rest[PACE_CHARS];
     double share = total_bytes ? (double)done_bytes / (double)total_bytes : 0;
     if (share > 1)
         share = 1;
@@ -75,8 +75,8 @@ const char *progress_line(const char *stage, uint64_t before_bytes, uint64_t don
     if (pace > 0 && share < 1 && elapsed_s >= 1)
         snprintf(left, sizeof left, ", %s left", duration((double)(total_bytes - done_bytes) / pace, rest));
     snprintf(out, PROGRESS_LINE_CHARS, "%-6s [%s] %3d%%  %s of %s  %s  %s%s", stage, bar, (int)(share * 100),
-             text_people_bytes(done_bytes, done), text_people_bytes(total_bytes, total), text_people_rate(pace, speed),
-             duration(elapsed_s, elapsed), left);
+             text_show_amount(done_bytes), text_show_amount(total_bytes), text_show_rate(pace), duration(elapsed_s, elapsed),
+             left);
     return out;
 }
 
@@ -89,14 +89,14 @@ static int terminal_columns(void)
 const char *progress_plain(const char *stage, uint64_t done_bytes, uint64_t total_bytes, double bytes_per_s,
                            char out[PROGRESS_LINE_CHARS])
 {
-    char done[TEXT_SIZE_CHARS], total[TEXT_SIZE_CHARS], speed[PACE_CHARS], rest[PACE_CHARS];
+    char rest[PACE_CHARS];
     if (!total_bytes) {
         snprintf(out, PROGRESS_LINE_CHARS, "%s", stage);
         return out;
     }
     int used = snprintf(out, PROGRESS_LINE_CHARS, "%s: %d%%, %s of %s, %s", stage,
-                        (int)(100 * (double)done_bytes / (double)total_bytes), text_people_bytes(done_bytes, done),
-                        text_people_bytes(total_bytes, total), text_people_rate(bytes_per_s, speed));
+                        (int)(100 * (double)done_bytes / (double)total_bytes), text_show_amount(done_bytes),
+                        text_show_amount(total_bytes), text_show_rate(bytes_per_s));
     if (bytes_per_s > 0 && used > 0 && used < PROGRESS_LINE_CHARS)
         snprintf(out + used, PROGRESS_LINE_CHARS - (size_t)used, ", %s left",
                  duration((double)(total_bytes - done_bytes) / bytes_per_s, rest));
@@ -110,10 +110,10 @@ static double seconds_since(uint64_t then_ns, uint64_t now_ns)
 
 static void print_plain(struct progress *progress, const char *stage, uint64_t now_ns)
 {
-    char line[PROGRESS_LINE_CHARS], shown[TEXT_NAME_CHARS], rank[RANK_CHARS];
+    char line[PROGRESS_LINE_CHARS], rank[RANK_CHARS];
     uint64_t told_bytes = progress->shown_bytes > progress->before_bytes ? progress->shown_bytes : progress->before_bytes;
     double pace = bytes_per_second(told_bytes, progress->done_bytes, seconds_since(progress->shown_ns, now_ns));
-    text_escape(stage, strlen(stage), shown);
+    const char *shown = text_show(stage);
     fprintf(stderr, "tensorcast: %s%s\n", rank_text(progress, rank),
             progress_plain(shown, progress->done_bytes, progress->total_bytes, pace, line));
     progress->shown_bytes = progress->done_bytes;
@@ -148,8 +148,8 @@ static void print_object(const struct progress *progress, const char *stage, uin
 
 static void draw(struct progress *progress, const char *stage, uint64_t now_ns)
 {
-    char line[PROGRESS_LINE_CHARS], shown[TEXT_NAME_CHARS], rank[RANK_CHARS];
-    text_escape(stage, strlen(stage), shown);
+    char line[PROGRESS_LINE_CHARS], rank[RANK_CHARS];
+    const char *shown = text_show(stage);
     if (progress->total_bytes && is_wait(stage))
         snprintf(line, sizeof line, "%s  %.0f %%", shown,
                  100 * (double)progress->done_bytes / (double)progress->total_bytes);

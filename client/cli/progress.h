@@ -21,7 +21,7 @@ struct progress {
 
 /* auto: a bar on a terminal, else plain. */
 void progress_init(struct progress *progress, enum progress_kind kind, bool quiet);
-/* Whoever shows it is one of several, whose lines come together: "rank 1 of 4: read: 42%". */
+/* For one of several commands whose lines come together: "rank 1 of 4: read: 42%". */
 void progress_set_rank(struct progress *progress, uint64_t rank, uint64_t world_size);
 /* stage: "read", or "waiting for ...". At most ten times a second (a plain line every ten seconds), and what is complete
  * always, once. total_bytes 0: it is not known yet. */

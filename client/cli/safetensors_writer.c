@@ -15,22 +15,6 @@
 
 enum { LENGTH_BYTES = 8, DATA_ALIGN = 8 };
 
-static void write_entry(struct json_writer *json, const struct report_json_tensor *tensor, uint64_t offset)
-{
-    json_write_key_bytes(json, tensor->name, tensor->name_length);
-    json_write_open(json, '{');
-    json_put_text(json, "dtype", tensor->dtype);
-    json_put_open(json, "shape", '[');
-    for (size_t d = 0; d < tensor->rank; d++)
-        json_write_u64(json, tensor->shape[d]);
-    json_write_close(json, ']');
-    json_put_open(json, "data_offsets", '[');
-    json_write_u64(json, offset);
-    json_write_u64(json, offset + tensor->bytes);
-    json_write_close(json, ']');
-    json_write_close(json, '}');
-}
-
 char *safetensors_writer_header(const struct report_json_tensor *tensors, size_t n_tensors, size_t *length,
                                 struct error *error)
 {
@@ -42,7 +26,18 @@ char *safetensors_writer_header(const struct report_json_tensor *tensors, size_t
     json_put_text(&json, "format", "pt");
     json_write_close(&json, '}');
     for (size_t i = 0; i < n_tensors; i++) {
-        write_entry(&json, &tensors[i], offset);
+        json_write_key_bytes(&json, tensors[i].name, tensors[i].name_length);
+        json_write_open(&json, '{');
+        json_put_text(&json, "dtype", tensors[i].dtype);
+        json_put_open(&json, "shape", '[');
+        for (size_t d = 0; d < tensors[i].rank; d++)
+            json_write_u64(&json, tensors[i].shape[d]);
+        json_write_close(&json, ']');
+        json_put_open(&json, "data_offsets", '[');
+        json_write_u64(&json, offset);
+        json_write_u64(&json, offset + tensors[i].bytes);
+        json_write_close(&json, ']');
+        json_write_close(&json, '}');
         offset += tensors[i].bytes;
     }
     json_write_close(&json, '}');
@@ -77,20 +72,6 @@ struct sink {
     size_t batch_bytes;
 };
 
-/* Drops the first `count` bytes of what is to be written. */
-static void drop_written(struct iovec **piece, int *n_pieces, size_t count)
-{
-    while (*n_pieces && count >= (*piece)->iov_len) {
-        count -= (*piece)->iov_len;
-        (*piece)++;
-        (*n_pieces)--;
-    }
-    if (*n_pieces) {
-        (*piece)->iov_base = (char *)(*piece)->iov_base + count;
-        (*piece)->iov_len -= count;
-    }
-}
-
 static int flush_sink(struct sink *sink, struct error *error)
 {
     struct iovec *piece = sink->pieces;
@@ -100,8 +81,16 @@ static int flush_sink(struct sink *sink, struct error *error)
         ssize_t written = writev(sink->out->fd, piece, sink->n_pieces);
         if (written < 0 && errno != EINTR)
             return fail_errno(error, errno, "cannot write %s", sink->out->shown);
-        if (written > 0)
-            drop_written(&piece, &sink->n_pieces, (size_t)written);
+        size_t count = written > 0 ? (size_t)written : 0; /* to be dropped from the front */
+        while (sink->n_pieces && count >= piece->iov_len) {
+            count -= piece->iov_len;
+            piece++;
+            sink->n_pieces--;
+        }
+        if (sink->n_pieces) {
+            piece->iov_base = (char *)piece->iov_base + count;
+            piece->iov_len -= count;
+        }
     }
     sink->batch_bytes = 0;
     return 0;

@@ -7,7 +7,7 @@
 #include <stddef.h>
 
 #include "base/error.h"
-#include "loaded.h"
+#include "client/report_json.h"
 
 /* `stopped` (may be NULL) is asked every few MiB; true ends it with CANCELLED. After an error the path is as it was. */
 int safetensors_writer_write(const char *path, const struct report_json_tensor *tensors, size_t n_tensors,

@@ -5,9 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "backend.h"
 #include "base/map.h"
 #include "base/memory.h"
+#include "base/reference.h"
 #include "base/text.h"
+#include "read_file.h"
+#include "view_text.h"
 
 struct chosen {
     size_t tensor;                  /* in the catalog */
@@ -54,34 +58,32 @@ static const char *nearest_name(const struct catalog *catalog, const char *what)
     return nearest;
 }
 
-int selection_fail_absent(const struct catalog_absent *absent, struct error *error)
+int selection_fail_absent(const struct catalog *catalog, size_t index, struct error *error)
 {
-    char name[TEXT_NAME_CHARS], file[TEXT_NAME_CHARS];
+    const char *absent = catalog->told->absent_files[catalog->told->absent_file_indexes[index]];
     fail(error, ERROR_NOT_FOUND, "FILE_MISSING", "tensor %s is in %s, which is not there",
-         text_escape(absent->name, strlen(absent->name), name), text_escape(absent->file, strlen(absent->file), file));
-    return error_note(error, "file", "%s", absent->file);
+         text_show(catalog->told->absent_tensors[index]), text_show(absent));
+    return error_note(error, "file", "%s", absent);
 }
 
 /* What is asked for may lie in a file that is not there: a glob then means fewer tensors than it says. */
 static int check_absent(const struct choosing *choosing, const char *what, bool is_glob)
 {
-    for (size_t i = 0; i < choosing->catalog->n_absent; i++) {
-        const struct catalog_absent *absent = &choosing->catalog->absent[i];
-        if (strcmp(absent->name, what) == 0 || (is_glob && text_glob(what, absent->name, strlen(absent->name))))
-            return selection_fail_absent(absent, choosing->error);
+    for (size_t i = 0; i < choosing->catalog->told->n_absent_tensors; i++) {
+        const char *absent = choosing->catalog->told->absent_tensors[i];
+        if (strcmp(absent, what) == 0 || (is_glob && text_glob(what, absent, strlen(absent))))
+            return selection_fail_absent(choosing->catalog, i, choosing->error);
     }
     return 0;
 }
 
 static int not_found(const struct choosing *choosing, const char *what)
 {
-    char name[TEXT_NAME_CHARS], artifact[TEXT_NAME_CHARS], hint[TEXT_NAME_CHARS];
-    const char *reference = choosing->catalog->reference, *nearest = nearest_name(choosing->catalog, what);
-    text_escape(reference, strlen(reference), artifact);
+    const char *reference = choosing->catalog->told->artifact, *nearest = nearest_name(choosing->catalog, what);
+    const char *artifact = text_show(reference);
     return fail(choosing->error, ERROR_NOT_FOUND, "TENSOR_NOT_FOUND", "no tensor of %s is called or matches '%s'; %s%s%s",
-                artifact, text_escape(what, strlen(what), name),
-                nearest ? "did you mean '" : "'tensorcast inspect' lists them",
-                nearest ? text_escape(nearest, strlen(nearest), hint) : "", nearest ? "'?" : "");
+                artifact, text_show(what), nearest ? "did you mean '" : "'tensorcast inspect' lists them",
+                nearest ? text_show(nearest) : "", nearest ? "'?" : "");
 }
 
 static int choose_glob(struct choosing *choosing, const char *glob)
@@ -211,9 +213,8 @@ int selection_check_empty_slices(const struct tc_view *view, const struct catalo
         uint32_t tensor = item->slices && !item->n_slices ? map_find(&by_name, item->name, strlen(item->name)) : MAP_NONE;
         if (tensor == MAP_NONE || !catalog->tensors[tensor].rank)
             continue;
-        char name[TEXT_NAME_CHARS];
         status = fail(error, ERROR_INVALID_ARGUMENT, "WRONG_NUMBER_OF_SLICES", "tensor '%s' has %zu dimensions and 0 slices",
-                      text_escape(item->name, strlen(item->name), name), catalog->tensors[tensor].rank);
+                      text_show(item->name), catalog->tensors[tensor].rank);
     }
     map_fini(&by_name);
     return status;
@@ -227,4 +228,98 @@ void selection_fini(struct selection *selection)
 const struct tc_view *selection_view(const struct selection *selection)
 {
     return selection->whole ? NULL : &selection->view;
+}
+
+/* --- selection build --- */
+
+enum { MAX_VIEW_FILE_BYTES = 256 << 20 };
+
+static int from_view_file(struct backend *backend, struct error *error)
+{
+    char *text;
+    size_t length;
+    struct selection *selection = &backend->selection;
+    struct view_file file = {0};
+    const char *path = backend->args->view.file;
+    int status = input_read(&backend->standard_input, path, MAX_VIEW_FILE_BYTES, &text, &length, error);
+    if (status == 0)
+        status = view_file_parse(text, length, &selection->arena, &file, error);
+    if (status < 0)
+        error_prefix(error, "view %s", input_is_standard(path) ? "from standard input" : text_show(path));
+    free(text);
+    selection->view = file.view;
+    selection->has_placement = file.has_placement;
+    selection->placement = file.placement;
+    if (status < 0 || !file.has_empty_slices)
+        return status;
+    struct catalog *catalog = backend_resolve(backend, TC_RESOLVE_ALLOW_ABSENT_FILES, error);
+    status = catalog ? selection_check_empty_slices(&file.view, catalog, error) : -1;
+    catalog_destroy(catalog);
+    return status;
+}
+
+/* What the usual names need to know; rules of the caller's need nothing. */
+static int read_model(struct backend *backend, struct tp_model *model, struct error *error)
+{
+    const struct view_args *view = &backend->args->view;
+    const char *artifact = backend->args->artifact;
+    int failed = 0;
+    char *json = NULL, *folder = reference_folder_of(artifact);
+    size_t length = 0;
+    *model = (struct tp_model){0};
+    if (view->has_tp && !view->tp.n_rules && view->tp.size > 1) {
+        failed = backend_read_config(backend, artifact, &json, &length, error);
+        if (!failed && !json && folder) /* a file has none; it lies beside it */
+            failed =
+                backend_read_config(backend, folder, &json, &length, error) < 0 && error->code != ERROR_PERMISSION_DENIED
+                    ? -1
+                    : 0;
+        failed = failed ? failed : tp_model_read(json, length, model, error);
+    }
+    free(folder);
+    free(json);
+    return failed;
+}
+
+/* Names without a pattern, each once: the daemon knows them, so the artifact is not asked for first, and what is wrong with them
+ * is a load that failed, for its log. False: it is something else. */
+static bool take_names(const struct view_args *view, struct selection *selection)
+{
+    struct map seen;
+    bool is_plain = !view->has_tp && !view->has_sharding;
+    struct tc_view_item *items = arena_array(&selection->arena, view->n_selectors, sizeof *items);
+    map_init(&seen, view->n_selectors);
+    for (size_t i = 0; is_plain && i < view->n_selectors; i++) {
+        const struct selector *selector = &view->selectors[i];
+        const char *name = selector->glob ? selector->glob : selector->slice.name;
+        is_plain = !(selector->glob && strpbrk(name, "*?[")) && map_add(&seen, name, strlen(name), (uint32_t)i) == MAP_NONE;
+        items[i] = (struct tc_view_item){.name = name};
+        if (!selector->glob) {
+            items[i].n_slices = selector->slice.n_slices;
+            items[i].slices = selector->slice.slices;
+        }
+    }
+    map_fini(&seen);
+    selection->view = (struct tc_view){.items = items, .n_items = view->n_selectors};
+    return is_plain;
+}
+
+int selection_build(struct backend *backend, struct error *error)
+{
+    const struct view_args *view = &backend->args->view;
+    if (view->file)
+        return from_view_file(backend, error);
+    if (!view->n_selectors && !view->has_tp && !view->has_sharding) {
+        backend->selection.whole = true;
+        return 0;
+    }
+    if (!backend->args->standalone && take_names(view, &backend->selection))
+        return 0;
+    struct tp_model model;
+    struct catalog *catalog = backend_resolve(backend, view->n_selectors ? TC_RESOLVE_ALLOW_ABSENT_FILES : 0, error);
+    int status = catalog && read_model(backend, &model, error) == 0
+                     ? selection_from_catalog(view, catalog, &model, &backend->selection, error)
+                     : -1;
+    catalog_destroy(catalog);
+    return status;
 }

@@ -6,10 +6,9 @@
 #include <unistd.h>
 
 #include "base/memory.h"
-#include "client/cancel.h"
+#include "client/wait.h"
 #include "client/client.h"
-#include "client/sidecar_bytes.h"
-#include "checked.h"
+#include "client/sidecars.h"
 #include "interrupt.h"
 
 struct served {
@@ -40,7 +39,10 @@ static int served_open(struct backend *backend, struct error *error)
     if (backend->gives_stdout)
         cancel_watch_reader(served->cancel, STDOUT_FILENO);
     served->client = tc_connect(backend->args->socket, &cause);
-    return served->client ? 0 : served_fail(error, &cause);
+    if (!served->client)
+        return served_fail(error, &cause);
+    rpc_client_set_traceparent(served->client->rpc, getenv("TRACEPARENT")); /* as commands get it by custom */
+    return 0;
 }
 
 static void served_close(struct backend *backend)
@@ -71,7 +73,7 @@ static struct catalog *served_resolve(struct backend *backend, int flags, struct
     struct tc_artifact *artifact = tc_resolve_with(served_client(backend), backend->args->artifact, flags, &options, &cause);
     progress_end(&backend->progress);
     if (artifact)
-        return catalog_from_daemon(artifact);
+        return catalog_create(artifact, NULL);
     served_fail(error, &cause);
     backend_fail(backend, error);
     return NULL;
@@ -86,7 +88,7 @@ int served_options(struct backend *backend, struct tc_options *options, struct e
     return backend_time_left(backend, &options->timeout_ms, error);
 }
 
-/* GPU memory is copied when somebody wants to see the bytes. */
+/* GPU memory is copied when the bytes are to be seen. */
 static int copy_memory(const struct args *args, const struct tc_load *load, struct loaded *loaded, struct error *error)
 {
     struct tc_error cause;
@@ -143,6 +145,16 @@ static int served_explain(struct backend *backend, const struct tc_view *view, c
     return 0;
 }
 
+static int served_blame(struct backend *backend, const char *load_id, struct arena *arena,
+                        const Tensorcast__Daemon__V1__BlameResponse **response, struct error *error)
+{
+    uint64_t left_ms;
+    if (backend_time_left(backend, &left_ms, error) < 0)
+        return -1;
+    *response = client_blame(served_client(backend), load_id, left_ms, arena, error);
+    return *response ? 0 : -1;
+}
+
 static int served_fetch_sidecars(struct backend *backend, const char *folder, const struct sidecar_taker *taker,
                                  struct error *error)
 {
@@ -191,7 +203,7 @@ static int served_fetch_files(struct backend *backend, const struct file_set *se
     return failed;
 }
 
-static struct checked *served_verify(struct backend *backend, bool with_manifest, struct error *error)
+static struct tc_verification *served_verify(struct backend *backend, bool with_manifest, struct error *error)
 {
     struct tc_error cause;
     struct tc_options options;
@@ -201,10 +213,9 @@ static struct checked *served_verify(struct backend *backend, bool with_manifest
     struct tc_verification *verification =
         tc_verify(served_client(backend), backend->args->artifact, with_manifest, &options, &cause);
     interrupt_defer(NULL);
-    if (verification)
-        return checked_from_daemon(verification);
-    served_fail(error, &cause);
-    return NULL;
+    if (!verification)
+        served_fail(error, &cause);
+    return verification;
 }
 
 static int served_read_config(struct backend *backend, const char *artifact, char **json, size_t *length,
@@ -213,7 +224,7 @@ static int served_read_config(struct backend *backend, const char *artifact, cha
     struct tc_options options;
     if (served_options(backend, &options, error) < 0)
         return -1;
-    return sidecar_stored_config(served_client(backend), artifact, &options, json, length, error);
+    return sidecars_stored_config(served_client(backend), artifact, &options, json, length, error);
 }
 
 const struct backend_ops backend_served = {
@@ -227,6 +238,7 @@ const struct backend_ops backend_served = {
     .fetch_files = served_fetch_files,
     .verify = served_verify,
     .read_config = served_read_config,
+    .blame = served_blame,
     .release = served_release,
     .close = served_close,
 };

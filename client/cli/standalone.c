@@ -1,30 +1,35 @@
 /* The daemon's loads in this process: one ticket of its load table, on a loop that runs until the ticket is done. No roots
- * are enforced and relative paths work, because the files are opened with the rights of whoever typed the command. Nothing
+ * are enforced and relative paths work, because the files are opened with the rights of the command's user. Nothing
  * is cached: every resolve checks every header. */
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "api/codec.h"
+#include "api/report_fill.h"
+#include "api/trace_fill.h"
 #include "backend.h"
 #include "base/clock.h"
 #include "base/host_headroom.h"
 #include "base/loop.h"
 #include "base/memory.h"
-#include "checked.h"
+#include "blocks/blocks.h"
+#include "client/client.h"
 #include "client/report_json.h"
 #include "client/request.h"
 #include "client/variant.h"
 #include "folder_writer.h"
+#include "integrity/scrub.h"
 #include "interrupt.h"
-#include "load/load_table.h"
 #include "load/ticket.h"
 #include "observe/log.h"
 #include "plan/explain.h"
+#include "resolve/artifact_files.h"
 #include "resolve/sidecar.h"
 #include "source/stores.h"
-#include "standalone.h"
 #include "variant/documents.h"
 #include "variant/variant.h"
 
@@ -83,18 +88,9 @@ static int open_stores(struct standalone *state, struct error *error)
     return stores_create(state->services.config, &state->backend->cancel, &state->services.stores, error);
 }
 
-int standalone_source_options(struct backend *backend, struct source_options *options, struct error *error)
+static struct source_options source_options_of(const struct standalone *state)
 {
-    struct standalone *state = backend->state;
-    if (open_stores(state, error) < 0)
-        return backend_fail(backend, error);
-    *options = load_services_source_options(&state->services, state->services.config, getuid(), NULL);
-    return 0;
-}
-
-struct artifact **standalone_listed(struct backend *backend)
-{
-    return &((struct standalone *)backend->state)->listed;
+    return load_services_source_options(&state->services, state->services.config, getuid(), NULL);
 }
 
 static int find_artifact(struct standalone *state, struct error *error)
@@ -106,8 +102,7 @@ static int find_artifact(struct standalone *state, struct error *error)
         return 0;
     if (open_stores(state, error) < 0)
         return backend_fail(state->backend, error);
-    const struct source_options options =
-        load_services_source_options(&state->services, state->services.config, getuid(), NULL);
+    const struct source_options options = source_options_of(state);
     if (artifact_resolve(state->backend->args->artifact, &options, NULL, flags, &state->artifact, error) < 0)
         return backend_fail(state->backend, error);
     const struct tc_variant *variant = state->backend->variant;
@@ -117,13 +112,29 @@ static int find_artifact(struct standalone *state, struct error *error)
     return backend_time_left(state->backend, &left_ms, error);
 }
 
+/* Told as the daemon would tell it. */
 static struct catalog *standalone_resolve(struct backend *backend, int flags, struct error *error)
 {
     struct standalone *state = backend->state;
-    /* nothing is cached, and indexes are made when they are asked for */
-    bool is_found = find_artifact(state, error) == 0 &&
-                    (flags & TC_RESOLVE_ALLOW_ABSENT_FILES || artifact_check_complete(state->artifact, error) == 0);
-    return is_found ? catalog_from_disk(artifact_ref(state->artifact)) : NULL;
+    struct tc_artifact *told = NULL;
+    struct arena arena;
+    if (find_artifact(state, error) < 0 ||
+        (!(flags & TC_RESOLVE_ALLOW_ABSENT_FILES) && artifact_check_complete(state->artifact, error) < 0))
+        return NULL;
+    arena_init(&arena, 0);
+    Tensorcast__Daemon__V1__ResolveResponse *response = codec_artifact(state->artifact, "", &arena, error);
+    char *source = flags & TC_RESOLVE_INDEXES ? artifact_source_index_json(state->artifact) : NULL;
+    char *canonical = flags & TC_RESOLVE_INDEXES ? artifact_canonical_index_json(state->artifact) : NULL;
+    if (response && source)
+        response->source_index_json = arena_text(&arena, source, strlen(source));
+    if (response && canonical)
+        response->canonical_index_json = arena_text(&arena, canonical, strlen(canonical));
+    free(source);
+    free(canonical);
+    if (response)
+        told = client_artifact(&arena, response, error);
+    arena_fini(&arena);
+    return told ? catalog_create(told, artifact_ref(state->artifact)) : NULL;
 }
 
 /* --- plan and load --- */
@@ -193,9 +204,9 @@ static const struct load_result *run_ticket(struct standalone *state, const stru
 static Tensorcast__Daemon__V1__LoadReport *report(struct standalone *state, bool is_plan)
 {
     const struct load_result *result = ticket_result(state->ticket);
-    Tensorcast__Daemon__V1__LoadReport *report =
-        is_plan ? codec_plan(result, &state->arena) : codec_report(result, &state->arena);
-    if (!report->mapped) { /* a load that gives its memory to nobody does not ask */
+    Tensorcast__Daemon__V1__LoadReport *report = report_fill(result, &state->arena);
+    report->load_id = is_plan ? "" : report->load_id;
+    if (!report->mapped) { /* a load that hands out no memory does not ask */
         report->mapped = arena_alloc(&state->arena, sizeof *report->mapped);
         tensorcast__daemon__v1__mapped_facts__init(report->mapped);
         report->mapped->reason = "a load without a daemon is copied";
@@ -252,6 +263,21 @@ static int standalone_explain(struct backend *backend, const struct tc_view *vie
     return 0;
 }
 
+/* Of the one load that this process has made. */
+static int standalone_blame(struct backend *backend, const char *load_id, struct arena *arena,
+                            const Tensorcast__Daemon__V1__BlameResponse **response, struct error *error)
+{
+    const struct standalone *state = backend->state;
+    const struct trace *trace = ticket_result(state->ticket)->trace;
+    Tensorcast__Daemon__V1__BlameResponse *told = CODEC_NEW(blame_response, arena);
+    (void)load_id;
+    (void)error;
+    told->loads = arena_array(arena, 1, sizeof *told->loads);
+    told->loads[told->n_loads++] = trace_fill(trace, TRACE_PART_LANES, trace_begin_ns(trace), arena);
+    *response = told;
+    return 0;
+}
+
 /* --- beside the tensors --- */
 
 enum { CHUNK_BYTES = 1 << 20 };
@@ -291,8 +317,7 @@ static int standalone_fetch_sidecars(struct backend *backend, const char *folder
     interrupt_defer(NULL);
     if (open_stores(state, error) < 0)
         return -1;
-    const struct source_options options =
-        load_services_source_options(&state->services, state->services.config, getuid(), NULL);
+    const struct source_options options = source_options_of(state);
     struct sidecars *sidecars = sidecars_open(backend->args->artifact, &options, NULL, 0, false, cancel, error);
     int failed = sidecars ? folder_writer_open(&writer, folder, error) : -1;
     if (!failed && taker->is_anew)
@@ -314,13 +339,56 @@ static int standalone_fetch_sidecars(struct backend *backend, const char *folder
     return failed ? backend_fail(backend, error) : 0;
 }
 
-static struct checked *standalone_verify(struct backend *backend, bool with_manifest, struct error *error)
+struct watch { /* shows how far the reading is, until it is over */
+    struct backend *backend;
+    uint64_t done_bytes, total_bytes;
+    bool is_over; /* atomic */
+};
+
+static void *show_progress(void *data)
+{
+    struct watch *watch = data;
+    while (!__atomic_load_n(&watch->is_over, __ATOMIC_RELAXED)) {
+        progress_show(&watch->backend->progress, "read", __atomic_load_n(&watch->done_bytes, __ATOMIC_RELAXED),
+                      watch->total_bytes);
+        nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+    }
+    return NULL;
+}
+
+static struct tc_verification *standalone_verify(struct backend *backend, bool with_manifest, struct error *error)
 {
     struct standalone *state = backend->state;
+    struct watch watch = {.backend = backend};
+    struct tc_verification *verification = NULL;
+    struct arena arena;
+    pthread_t thread;
     interrupt_defer(NULL);
     if (find_artifact(state, error) < 0 || artifact_check_complete(state->artifact, error) < 0)
         return NULL;
-    return checked_here(backend, state->artifact, with_manifest, error);
+    const struct scrub_options options = {state->artifact, with_manifest, &watch.done_bytes, &backend->cancel, getuid()};
+    if (state->artifact->manifest_problem.code && !with_manifest) {
+        *error = state->artifact->manifest_problem;
+        return NULL;
+    }
+    watch.total_bytes = scrub_total_bytes(&options);
+    bool is_shown = watch.total_bytes > 0 && pthread_create(&thread, NULL, show_progress, &watch) == 0;
+    struct scrub *scrub = scrub_run(&options, error);
+    __atomic_store_n(&watch.is_over, true, __ATOMIC_RELAXED);
+    if (is_shown)
+        pthread_join(thread, NULL);
+    bool has_manifest = scrub && with_manifest && !scrub_damage(scrub);
+    char *json = has_manifest ? scrub_manifest_json(scrub, error) : NULL, *name = artifact_manifest_name(state->artifact);
+    if (scrub && (json || !has_manifest)) {
+        arena_init(&arena, 0);
+        verification = client_verification(&arena, codec_verification(scrub, json, name, &arena));
+    } else {
+        backend_fail(backend, error);
+    }
+    free(json);
+    free(name);
+    scrub_destroy(scrub);
+    return verification;
 }
 
 static int standalone_read_config(struct backend *backend, const char *artifact, char **json, size_t *length,
@@ -329,10 +397,87 @@ static int standalone_read_config(struct backend *backend, const char *artifact,
     struct standalone *state = backend->state;
     if (open_stores(state, error) < 0)
         return -1;
-    const struct source_options options =
-        load_services_source_options(&state->services, state->services.config, getuid(), NULL);
+    const struct source_options options = source_options_of(state);
     return sidecar_read_config(artifact, &options, &backend->cancel, json, length, error) < 0 ? backend_fail(backend, error)
                                                                                               : 0;
+}
+
+/* --- files --- */
+
+#define READ_BYTES ((uint64_t)8 << 20) /* a look at the clock and the signals between two */
+
+static const char *copy_text(struct arena *arena, const char *text)
+{
+    return arena_text(arena, text ? text : "", text ? strlen(text) : 0);
+}
+
+static void fill_set(const struct artifact *artifact, struct file_set *set)
+{
+    const struct source *source = artifact->source;
+    set->files = arena_array(&set->arena, source->n_files + 1, sizeof *set->files);
+    set->n_files = source->n_files;
+    set->notes = arena_array(&set->arena, artifact->notes.n + 1, sizeof *set->notes);
+    for (size_t i = 0; i < artifact->notes.n; i++)
+        set->notes[set->n_notes++] = copy_text(&set->arena, artifact->notes.texts[i]);
+    set->identity = copy_text(&set->arena, artifact->identity);
+    for (size_t i = 0; i < source->n_files; i++) {
+        struct set_file *file = &set->files[i];
+        char *identity = arena_alloc(&set->arena, DIGEST_HEX_CHARS + 1);
+        artifact_file_identity(artifact, i, identity);
+        *file = (struct set_file){.name = copy_text(&set->arena, source->files[i].name),
+                                  .identity = identity,
+                                  .bytes = source->files[i].size_bytes};
+        memcpy(file->sums, source->files[i].checksums, sizeof file->sums);
+        set->total_bytes += file->bytes;
+    }
+}
+
+static int standalone_list_files(struct backend *backend, enum file_set_kind kind, struct file_set *set, struct error *error)
+{
+    static const enum artifact_file_kind kinds[] = {[FILE_SET_SIDECARS] = ARTIFACT_FILES_SIDECARS,
+                                                    [FILE_SET_TENSORS] = ARTIFACT_FILES_TENSORS,
+                                                    [FILE_SET_ALL] = ARTIFACT_FILES_ALL};
+    struct standalone *state = backend->state;
+    unsigned flags = RESOLVE_FRESH | (backend->args->allow_missing_shards ? RESOLVE_ALLOW_MISSING_SHARDS : 0);
+    *set = (struct file_set){.artifact = backend->args->artifact};
+    arena_init(&set->arena, 0);
+    interrupt_defer(NULL);
+    if (open_stores(state, error) < 0)
+        return backend_fail(backend, error);
+    struct source_options options = source_options_of(state);
+    options.cancel = &backend->cancel;
+    if (artifact_files_list(backend->args->artifact, &options, NULL, flags, kinds[kind], &state->listed, error) < 0)
+        return backend_fail(backend, error);
+    fill_set(state->listed, set);
+    return 0;
+}
+
+static int read_bytes(void *data, size_t file, uint64_t offset, void *memory, uint64_t count, struct error *error)
+{
+    struct backend *backend = data;
+    struct source *source = ((struct standalone *)backend->state)->listed->source;
+    const struct iovec iov = {memory, count};
+    struct block_want want = {
+        .source = source,
+        .read = {.file = file, .offset = offset, .iov = &iov, .n_iov = 1, .cancel = &backend->cancel, .uid = source->uid}};
+    if (count && blocks_get(&want, error) < 0)
+        return -1;
+    return offset + count == source->files[file].size_bytes ? source_check_unchanged(source, file, error) : 0;
+}
+
+static int on_fetched(void *data, const char *stage, uint64_t done_bytes, uint64_t total_bytes)
+{
+    struct backend *backend = data;
+    progress_show(&backend->progress, stage, done_bytes, total_bytes);
+    return 0;
+}
+
+static int standalone_fetch_files(struct backend *backend, const struct file_set *set, const struct file_sink *sink,
+                                  struct error *error)
+{
+    const struct file_reader reader = {read_bytes, READ_BYTES, backend};
+    struct tc_options options = {.progress = on_fetched, .data = backend};
+    return file_set_read(set, &reader, sink, &options, error) < 0 ? backend_fail(backend, error) : 0;
 }
 
 const struct backend_ops backend_standalone = {
@@ -346,6 +491,7 @@ const struct backend_ops backend_standalone = {
     .fetch_files = standalone_fetch_files,
     .verify = standalone_verify,
     .read_config = standalone_read_config,
+    .blame = standalone_blame,
     .release = standalone_release,
     .close = standalone_close,
 };

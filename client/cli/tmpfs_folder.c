@@ -22,9 +22,8 @@ enum { TMPFS_TYPE = 0x01021994, HUGETLBFS_TYPE = (int)0x958458f6, FILE_MODE = 04
 
 static int fail_path(const char *path, const char *doing, struct error *error)
 {
-    char text[TEXT_NAME_CHARS];
     int cause = errno;
-    return fail_errno(error, cause, "%s %s", doing, text_escape(path, strlen(path), text));
+    return fail_errno(error, cause, "%s %s", doing, text_show(path));
 }
 
 /* --- where it is --- */
@@ -60,8 +59,7 @@ static int open_parent(struct tmpfs_folder *folder, const char *parent, struct e
 {
     struct statfs system;
     struct stat status;
-    char text[TEXT_NAME_CHARS];
-    text_escape(parent, strlen(parent), text);
+    const char *text = text_show(parent);
     folder->parent_fd = path_step_open_folder(parent, O_PATH);
     if (folder->parent_fd < 0 && errno == ELOOP)
         return fail(error, ERROR_FAILED_PRECONDITION, "FOLDER_BEHIND_A_LINK",
@@ -116,16 +114,14 @@ bool tmpfs_folder_exists(const struct tmpfs_folder *folder, uid_t *owner)
 int tmpfs_folder_check_room(const struct tmpfs_folder *folder, uint64_t bytes, struct error *error)
 {
     struct statvfs room;
-    char needed[TEXT_SIZE_CHARS], free_text[TEXT_SIZE_CHARS], text[TEXT_NAME_CHARS];
     if (fstatvfs(folder->parent_fd, &room) < 0 || room.f_blocks == 0) /* of no limit */
         return 0;
     uint64_t available = (uint64_t)room.f_bavail * room.f_frsize;
     if (bytes <= available)
         return 0;
     return fail(error, ERROR_RESOURCE_EXHAUSTED, "NO_ROOM_ON_TMPFS",
-                "%s needs %s and its file system has %s left; mount it with a larger size=",
-                text_escape(folder->path, strlen(folder->path), text), text_people_bytes(bytes, needed),
-                text_people_bytes(available, free_text));
+                "%s needs %s and its file system has %s left; mount it with a larger size=", text_show(folder->path),
+                text_show_amount(bytes), text_show_amount(available));
 }
 
 int tmpfs_folder_new_file(const struct tmpfs_folder *folder, int *fd, struct error *error)
@@ -145,7 +141,6 @@ static bool is_made_file(const struct stat *status, uint64_t stamp_ns)
 int tmpfs_folder_find(const char *path, uint64_t stamp_ns, const struct tmpfs_file *files, size_t n_files,
                       struct error *error)
 {
-    char text[TEXT_NAME_CHARS], name[TEXT_NAME_CHARS];
     struct stat status;
     int fd = path_step_open_folder(path, O_RDONLY);
     bool is_whole = fd >= 0;
@@ -153,35 +148,50 @@ int tmpfs_folder_find(const char *path, uint64_t stamp_ns, const struct tmpfs_fi
     for (size_t i = 0; is_whole && i < n_files; i++) {
         is_whole = fstatat(fd, files[i].name, &status, AT_SYMLINK_NOFOLLOW) == 0 && is_made_file(&status, stamp_ns) &&
                    (uint64_t)status.st_size == files[i].bytes;
-        wrong = is_whole ? wrong : text_escape(files[i].name, strlen(files[i].name), name);
+        wrong = is_whole ? wrong : text_show(files[i].name);
     }
     if (is_whole)
         return fd;
     if (fd >= 0)
         close(fd);
-    text_escape(path, strlen(path), text);
+    const char *text = text_show(path);
     return fail(error, ERROR_FAILED_PRECONDITION, "FOLDER_CHANGED",
                 "%s is not what was made there any more (%s); tensorcast release %s, then make it again", text, wrong, text);
 }
 
 /* --- the hidden folder --- */
 
+static DIR *open_list(int fd)
+{
+    int copy = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return copy < 0 ? NULL : fdopendir(copy);
+}
+
+/* Its next file; NULL at the end. */
+static const char *next_file(DIR *list)
+{
+    struct dirent *entry;
+    while ((entry = readdir(list)))
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
+            return entry->d_name;
+    return NULL;
+}
+
 /* errno. The files stay open until this process ends, so that it takes no time to remove large ones. */
 static int empty_folder(int fd)
 {
-    int copy = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), failed = 0;
-    DIR *list = copy < 0 ? NULL : fdopendir(copy);
+    DIR *list = open_list(fd);
+    int failed = 0;
+    if (!list)
+        return errno;
     process_allow_descriptors();
-    for (struct dirent *entry; list && (entry = readdir(list));) {
-        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
-            continue;
-        (void)openat(fd, entry->d_name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
-        if (unlinkat(fd, entry->d_name, 0) < 0)
+    for (const char *name; (name = next_file(list));) {
+        (void)openat(fd, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+        if (unlinkat(fd, name, 0) < 0)
             failed = errno;
     }
-    if (list)
-        closedir(list);
-    return list ? failed : errno;
+    closedir(list);
+    return failed;
 }
 
 /* The folder of that hidden name when no process works in it, locked; -1. */
@@ -250,10 +260,16 @@ static int rename_to(const struct tmpfs_folder *folder, const char *from, const 
     return syscall(SYS_renameat2, folder->parent_fd, from, folder->parent_fd, to, 1U /* RENAME_NOREPLACE */) < 0 ? errno : 0;
 }
 
-static int put_together(const struct tmpfs_folder *folder, const struct tmpfs_file *files, size_t n_files, int from,
-                        const struct timespec times[2])
+int tmpfs_folder_publish(const struct tmpfs_folder *folder, const struct tmpfs_file *files, size_t n_files, int from,
+                         uint64_t stamp_ns, struct error *error)
 {
-    int hidden_fd = -1, cause = make_hidden(folder, &hidden_fd);
+    const struct timespec times[2] = {
+        {.tv_nsec = UTIME_OMIT}, {.tv_sec = (time_t)(stamp_ns / 1000000000U), .tv_nsec = (long)(stamp_ns % 1000000000U)}};
+    int hidden_fd = -1;
+    for (size_t i = 0; from < 0 && i < n_files; i++)
+        if (fchmod(files[i].fd, FILE_MODE) < 0 || futimens(files[i].fd, times) < 0)
+            return fail_path(folder->path, "cannot finish the files of", error);
+    int cause = make_hidden(folder, &hidden_fd);
     if (!cause)
         cause = link_files(hidden_fd, files, n_files, from);
     if (!cause && futimens(hidden_fd, times) < 0)
@@ -266,68 +282,45 @@ static int put_together(const struct tmpfs_folder *folder, const struct tmpfs_fi
     }
     if (hidden_fd >= 0)
         close(hidden_fd);
-    return cause;
-}
-
-static int fail_publish(const struct tmpfs_folder *folder, int cause, struct error *error)
-{
-    char text[TEXT_NAME_CHARS];
-    text_escape(folder->path, strlen(folder->path), text);
+    const char *text = text_show(folder->path);
     if (cause == EEXIST || cause == ENOTEMPTY)
         return fail(error, ERROR_ALREADY_EXISTS, "FOLDER_EXISTS", "another process has made %s meanwhile", text);
     if (cause == EBUSY)
         return fail(error, ERROR_ABORTED, "FOLDER_IS_BEING_MADE", "another process is making or removing %s; try again",
                     text);
     errno = cause;
-    return fail_path(folder->path, "cannot make", error);
-}
-
-int tmpfs_folder_publish(const struct tmpfs_folder *folder, const struct tmpfs_file *files, size_t n_files, int from,
-                         uint64_t stamp_ns, struct error *error)
-{
-    const struct timespec times[2] = {
-        {.tv_nsec = UTIME_OMIT}, {.tv_sec = (time_t)(stamp_ns / 1000000000U), .tv_nsec = (long)(stamp_ns % 1000000000U)}};
-    for (size_t i = 0; from < 0 && i < n_files; i++)
-        if (fchmod(files[i].fd, FILE_MODE) < 0 || futimens(files[i].fd, times) < 0)
-            return fail_path(folder->path, "cannot finish the files of", error);
-    int cause = put_together(folder, files, n_files, from, times);
-    return cause ? fail_publish(folder, cause, error) : 0;
+    return cause ? fail_path(folder->path, "cannot make", error) : 0;
 }
 
 /* --- removing --- */
 
-/* NULL = every file in it was made by this program. */
-static const char *find_foreign(int fd, uint64_t stamp_ns, char name[NAME_MAX + 1])
+/* False = every file in it was made by this program. */
+static bool find_foreign(int fd, uint64_t stamp_ns, char found[NAME_MAX + 1])
 {
+    DIR *list = open_list(fd);
     struct stat status;
-    const char *found = NULL;
-    int copy = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *list = copy < 0 ? NULL : fdopendir(copy);
-    for (struct dirent *entry; list && !found && (entry = readdir(list));) {
-        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
-            continue;
-        if (fstatat(fd, entry->d_name, &status, AT_SYMLINK_NOFOLLOW) < 0 || !is_made_file(&status, stamp_ns)) {
-            snprintf(name, NAME_MAX + 1, "%s", entry->d_name);
-            found = name;
-        }
+    bool is_found = false;
+    for (const char *name; list && !is_found && (name = next_file(list));) {
+        is_found = fstatat(fd, name, &status, AT_SYMLINK_NOFOLLOW) < 0 || !is_made_file(&status, stamp_ns);
+        snprintf(found, NAME_MAX + 1, "%s", name);
     }
     if (list)
         closedir(list);
-    return found;
+    return is_found;
 }
 
 int tmpfs_folder_remove(const struct tmpfs_folder *folder, uint64_t stamp_ns, struct error *error)
 {
-    char name[NAME_MAX + 1], path[TEXT_NAME_CHARS], text[TEXT_NAME_CHARS];
+    char name[NAME_MAX + 1];
     int fd = openat(folder->parent_fd, folder->name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0)
         return errno == ENOENT ? 0 : fail_path(folder->path, "cannot open", error);
-    const char *foreign = find_foreign(fd, stamp_ns, name);
+    bool has_more = find_foreign(fd, stamp_ns, name);
     close(fd);
-    if (foreign)
+    if (has_more)
         return fail(error, ERROR_FAILED_PRECONDITION, "FOLDER_HAS_MORE",
                     "%s has %s in it, which was changed or put there since the folder was made; move it away first",
-                    text_escape(folder->path, strlen(folder->path), path), text_escape(foreign, strlen(foreign), text));
+                    text_show(folder->path), text_show(name));
     int cause = rename_to(folder, folder->name, folder->hidden);
     while (cause == EEXIST && (cause = remove_hidden(folder)) == 0)
         cause = rename_to(folder, folder->name, folder->hidden);

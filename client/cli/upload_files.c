@@ -6,22 +6,94 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/digest.h"
+#include "base/error.h"
+#include "base/file_io.h"
+#include "base/followed_link.h"
 #include "base/memory.h"
 #include "base/operand.h"
 #include "base/parallel.h"
 #include "base/text.h"
 #include "config/config.h"
-#include "base/followed_link.h"
 #include "interrupt.h"
+#include "sink/sink.h"
 #include "source/secret.h"
 #include "source/stores.h"
-#include "upload_session.h"
+
+/* --- upload session: ---
+ * Of one file on its way to one object: a file in the home, by its path; NULL = there is none. */
+
+/* What XDG_STATE_HOME or HOME says, or NULL. */
+static const char *base_folder(bool *is_home)
+{
+    const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
+    *is_home = !state || *state != '/';
+    if (!*is_home)
+        return state;
+    return home && *home == '/' ? home : NULL;
+}
+
+static bool is_foreign(const struct stat *status)
+{
+    return status->st_uid != geteuid() && status->st_uid != 0;
+}
+
+static char *state_folder(void)
+{
+    bool is_home;
+    struct stat status;
+    const char *base = base_folder(&is_home);
+    return base && !(stat(base, &status) == 0 && is_foreign(&status))
+               ? memory_print("%s%s/tensorcast/uploads", base, is_home ? "/.local/state" : "")
+               : NULL;
+}
+
+/* FOREIGN_STATE_DIR: the folder around it belongs to another user, who could have begun uploads there. */
+static int upload_session_check(struct error *error)
+{
+    bool is_home;
+    struct stat status;
+    const char *base = base_folder(&is_home);
+    if (!base || stat(base, &status) < 0 || !is_foreign(&status))
+        return 0;
+    return fail(error, ERROR_FAILED_PRECONDITION, "FOREIGN_STATE_DIR",
+                "%s is %s, which belongs to user %u: what is begun is neither kept nor looked for there; set it to a folder "
+                "of your own (sudo -H)",
+                is_home ? "HOME" : "XDG_STATE_HOME", text_show(base), (unsigned)status.st_uid);
+}
+
+/* malloced, for secret_free(); "" = nothing is begun */
+static char *upload_session_read(const char *path)
+{
+    size_t length;
+    char *text = path ? secret_read_own_file(path, SINK_MAX_SESSION_CHARS - 1, &length) : NULL;
+    if (text && length < SINK_MAX_SESSION_CHARS && strlen(text) == length)
+        return text;
+    secret_free(text);
+    return memory_copy_text("");
+}
+
+/* "" removes it. is_durable: it is on the disk when it returns 0. */
+static int upload_session_write(const char *path, const char *text, bool is_durable, struct error *error)
+{
+    if (!path)
+        return 0;
+    if (!*text)
+        return unlink(path) == 0 || errno == ENOENT ? 0 : fail_errno(error, errno, "cannot forget an upload that is over");
+    bool is_kept =
+        file_io_make_folders(path, 0700) == 0 && file_io_replace(AT_FDCWD, path, text, strlen(text), is_durable) == 0;
+    return !is_kept ? fail_errno(error, errno, "cannot keep what was begun for --resume in %s", text_show(path)) : 0;
+}
+
+/* --- upload files --- */
 
 /* One file alone has twice the parts, so that some are read and summed while others are sent. */
 enum { FILES_AT_ONCE = 4, PARTS_AT_ONCE = 8, PARTS_OF_ONE_FILE = 16 };
@@ -37,7 +109,7 @@ struct sending { /* what the threads share */
 struct file_sending { /* one file's */
     struct sending *all;
     struct uploaded_file *file;
-    struct upload_session session;
+    char *session; /* path of what is begun; NULL = there is no home to keep it in, or it is another user's */
 };
 
 bool upload_files_is_reference(const char *text)
@@ -49,8 +121,7 @@ bool upload_files_is_reference(const char *text)
 
 static int fail_path(const char *path, int error_number, struct error *error)
 {
-    char shown[TEXT_NAME_CHARS];
-    return fail_errno(error, error_number, "cannot read %s", text_escape(path, strlen(path), shown));
+    return fail_errno(error, error_number, "cannot read %s", text_show(path));
 }
 
 static int add_file(struct upload_files *upload, const char *path, const char *name, char *reference,
@@ -83,7 +154,7 @@ static int add_folder(struct upload_files *upload, const struct place *place, st
 
 static int add_entry(struct upload_files *upload, const struct place *place, const struct dirent *entry, struct error *error)
 {
-    char shown[TEXT_NAME_CHARS], *path = memory_print("%s/%s", place->path, entry->d_name);
+    char *path = memory_print("%s/%s", place->path, entry->d_name);
     char *name = *place->name ? memory_print("%s/%s", place->name, entry->d_name) : memory_copy_text(entry->d_name);
     char *reference = sink_join(place->reference, entry->d_name);
     struct stat found;
@@ -102,7 +173,7 @@ static int add_entry(struct upload_files *upload, const struct place *place, con
         status = fail(error, ERROR_INVALID_ARGUMENT, REASON(NOT_A_REGULAR_FILE),
                       S_ISDIR(found.st_mode) ? "%s is a link to a folder, which is not followed"
                                              : "%s is neither a file nor a folder",
-                      text_escape(path, strlen(path), shown));
+                      text_show(path));
     }
     free(path);
     free(name);
@@ -138,7 +209,7 @@ static int by_name(const void *a, const void *b)
 
 int upload_files_find(struct upload_files *upload, const char *path, const char *reference, struct error *error)
 {
-    char real[PATH_MAX], shown[TEXT_NAME_CHARS];
+    char real[PATH_MAX];
     struct stat found;
     size_t length = strlen(reference);
     int at = operand_resolve(path, real, error);
@@ -154,14 +225,14 @@ int upload_files_find(struct upload_files *upload, const char *path, const char 
     }
     if (!S_ISDIR(found.st_mode))
         return fail(error, ERROR_INVALID_ARGUMENT, REASON(NOT_A_REGULAR_FILE), "%s is neither a file nor a folder",
-                    text_escape(path, strlen(path), shown));
+                    text_show(path));
     int folder_fd = open(real, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (folder_fd < 0)
         return fail_path(path, errno, error);
     if (add_folder(upload, &(struct place){folder_fd, real, reference, "", 0}, error) < 0)
         return -1;
     if (upload->n_files == 0)
-        return fail(error, ERROR_NOT_FOUND, "EMPTY_FOLDER", "%s has no files", text_escape(path, strlen(path), shown));
+        return fail(error, ERROR_NOT_FOUND, "EMPTY_FOLDER", "%s has no files", text_show(path));
     qsort(upload->files, upload->n_files, sizeof *upload->files, by_name);
     return 0;
 }
@@ -182,7 +253,7 @@ void upload_files_fini(struct upload_files *upload)
 
 static int keep_begun(void *data, const char *session, bool is_news, struct error *error)
 {
-    return upload_session_write(&((struct file_sending *)data)->session, session, is_news, error);
+    return upload_session_write(((struct file_sending *)data)->session, session, is_news, error);
 }
 
 static void take_progress(void *data, uint64_t done_bytes)
@@ -200,10 +271,10 @@ static int put_file(struct file_sending *one, int fd, struct error *error)
 {
     const struct upload_files *upload = one->all->upload;
     struct uploaded_file *file = one->file;
-    char *begun = upload_session_read(&one->session);
+    char *begun = upload_session_read(one->session);
     if (*begun && !upload->resume) {
         sink_abort(one->all->stores, file->reference, begun);
-        upload_session_write(&one->session, "", true, error);
+        upload_session_write(one->session, "", true, error);
     }
     const struct sink_upload what = {.reference = file->reference,
                                      .fd = fd,
@@ -211,7 +282,7 @@ static int put_file(struct file_sending *one, int fd, struct error *error)
                                      .replaces = upload->force,
                                      .parallel = upload->n_files == 1 ? PARTS_OF_ONE_FILE : PARTS_AT_ONCE,
                                      .session = upload->resume ? begun : NULL,
-                                     .keep = one->session.path ? keep_begun : NULL,
+                                     .keep = one->session ? keep_begun : NULL,
                                      .progress = take_progress,
                                      .data = one,
                                      .cancel = &upload->backend->cancel,
@@ -223,21 +294,15 @@ static int put_file(struct file_sending *one, int fd, struct error *error)
     return status;
 }
 
-static bool is_document(const char *name)
-{
-    return text_ends_with(name, strlen(name), ".json");
-}
-
 static int open_found(const struct uploaded_file *file, struct error *error)
 {
-    char shown[TEXT_NAME_CHARS];
     struct stat status;
     int fd = open(file->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0 || fstat(fd, &status) < 0) {
         fail_path(file->path, errno, error);
     } else if ((uint64_t)status.st_dev != file->device || (uint64_t)status.st_ino != file->inode) {
         fail(error, ERROR_FAILED_PRECONDITION, "FILE_REPLACED", "%s was replaced while it was being uploaded; try again",
-             text_escape(file->path, strlen(file->path), shown));
+             text_show(file->path));
     } else {
         return fd;
     }
@@ -250,18 +315,25 @@ static int send_file(void *data, size_t i, struct error *error)
 {
     struct sending *all = data;
     struct file_sending one = {.all = all, .file = &all->upload->files[i]};
-    char shown[TEXT_NAME_CHARS];
-    bool is_one_of_these = is_document(one.file->name) == all->documents;
+    bool is_one_of_these = text_ends_with(one.file->name, strlen(one.file->name), ".json") == all->documents;
     if (!is_one_of_these)
         return 0;
     int fd = open_found(one.file, error);
     if (fd < 0)
         return -1;
-    upload_session_open(&one.session, one.file->path, one.file->bytes, one.file->reference);
+    char hex[DIGEST_HEX_CHARS + 1], *folder = state_folder();
+    struct digest *digest = digest_create();
+    digest_add_text(digest, one.file->path);
+    digest_add_text(digest, one.file->reference);
+    digest_add_u64(digest, one.file->bytes);
+    digest_finish_hex(digest, hex);
+    one.session = folder ? memory_print("%s/%s", folder, hex) : NULL;
+    free(folder);
     int status = put_file(&one, fd, error);
-    upload_session_close(&one.session);
+    free(one.session);
+    one.session = NULL;
     close(fd);
-    return status < 0 ? error_prefix(error, "%s", text_escape(one.file->name, strlen(one.file->name), shown)) : 0;
+    return status < 0 ? error_prefix(error, "%s", text_show(one.file->name)) : 0;
 }
 
 int upload_files_send(struct upload_files *upload, struct error *error)
@@ -278,7 +350,7 @@ int upload_files_send(struct upload_files *upload, struct error *error)
     interrupt_defer(NULL);
     if (stores_create(config_defaults(), &upload->backend->cancel, &all.stores, error) < 0)
         return -1;
-    stores_allow_writing(all.stores);
+    all.stores->may_write = true;
     pthread_mutex_init(&all.lock, NULL);
     int status = parallel_run(upload->n_files, FILES_AT_ONCE, send_file, &all, error);
     all.documents = true;
@@ -294,26 +366,21 @@ int upload_files_send(struct upload_files *upload, struct error *error)
 
 /* --- telling --- */
 
-static void put_one(const struct uploaded_file *file, struct json_writer *json)
-{
-    char crc[16];
-    snprintf(crc, sizeof crc, "%08x", file->result.crc32c);
-    json_write_open(json, '{');
-    json_put_text(json, "name", file->name);
-    json_put_text(json, "reference", file->reference);
-    json_put_u64(json, "bytes", file->bytes);
-    json_put_text(json, "crc32c", crc);
-    json_put_text(json, "proof", file->result.proof);
-    json_put_bool(json, "was_there", file->result.was_there);
-    json_write_close(json, '}');
-}
-
 void upload_files_put(const struct upload_files *upload, struct json_writer *json)
 {
     uint64_t sent_bytes = 0, resumed_bytes = 0;
     json_put_open(json, "files", '[');
     for (size_t i = 0; i < upload->n_files; i++) {
-        put_one(&upload->files[i], json);
+        char crc[16];
+        snprintf(crc, sizeof crc, "%08x", upload->files[i].result.crc32c);
+        json_write_open(json, '{');
+        json_put_text(json, "name", upload->files[i].name);
+        json_put_text(json, "reference", upload->files[i].reference);
+        json_put_u64(json, "bytes", upload->files[i].bytes);
+        json_put_text(json, "crc32c", crc);
+        json_put_text(json, "proof", upload->files[i].result.proof);
+        json_put_bool(json, "was_there", upload->files[i].result.was_there);
+        json_write_close(json, '}');
         sent_bytes += upload->files[i].result.sent_bytes;
         resumed_bytes += upload->files[i].result.resumed_bytes;
     }

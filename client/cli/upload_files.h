@@ -1,5 +1,6 @@
-/* Files and folders into a store, with the rights and credentials of whoever runs the command: what `put` does, and `export` with a
- * reference behind --out. A folder's documents (*.json) go last, so that whoever lists it does not find an index without its files. */
+/* Files and folders into a store, with the rights and credentials of the command's user: what `put` does, and `export` with a
+ * reference behind --out. A folder's documents (*.json) go last, so that a reader of the store does not find an index without
+ * its files. */
 #ifndef CLI_UPLOAD_FILES_H
 #define CLI_UPLOAD_FILES_H
 

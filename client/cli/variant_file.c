@@ -99,7 +99,7 @@ static int check_unchanged(struct backend *backend, const struct variant_file *f
 {
     struct catalog *now = backend_resolve(backend, 0, error);
     int failed = now ? 0 : -1;
-    if (now && strcmp(now->identity, file->catalog->identity) != 0)
+    if (now && strcmp(now->told->identity, file->catalog->told->identity) != 0)
         failed = fail(error, ERROR_ABORTED, REASON(SOURCE_CHANGED), "the artifact changed while it was read; try again");
     catalog_destroy(now);
     return failed;

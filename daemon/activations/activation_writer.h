@@ -36,7 +36,8 @@ struct activation_limits { /* of the configuration; borrowed lists live until th
 /* state_dir: where the folders that were written are remembered. uploads: borrowed; ended before the table is destroyed. */
 struct activations *activations_create(struct loop *loop, const char *state_dir, struct upload_queue *uploads);
 void activations_configure(struct activations *table, const struct activation_limits *limits);
-/* Seals what a crash left in the folders that are remembered. */
+/* Seals what a crash left in the folders that are remembered. Writers wait for it, since a daemon before this one may still have
+ * writers there. */
 void activations_recover(struct activations *table);
 /* Ends every writer; none is begun any more. */
 void activations_drain(struct activations *table);

@@ -1,5 +1,6 @@
 #include "activations/host_folder.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -16,45 +17,20 @@
 enum {
     FOLDER_BYTES = 16 << 10, /* of folder and journal, for the accounts */
     SPARE_BYTES = 64 << 10,
-    LOCK_ATTEMPTS = 100,
 };
-#define LOCK_NAME ".writer"
 
-/* Of a file that the daemon's user alone can open: whoever may read the folder could lock that, and keep its owner out. 1 = whoever
- * had it before has removed it. The lock goes with the descriptor, however its holder ends. */
-static int lock_once(struct host_folder *folder, struct error *error)
+/* Of a file that the daemon's user alone can open: another user who may read the folder could lock that, and keep its owner out. The
+ * lock goes with the descriptor, however its holder ends. On a file system without locks the table of this process has to do. */
+static int lock_folder(struct host_folder *folder, struct error *error)
 {
-    struct stat ours, there;
-    folder->lock_fd = store_path_openat(folder->fd, LOCK_NAME, O_RDWR | O_CREAT, 0600);
-    if (folder->lock_fd < 0 || fstat(folder->lock_fd, &ours) < 0)
-        return fail_errno(error, errno, "cannot make " LOCK_NAME);
+    folder->lock_fd = store_path_openat(folder->fd, ".writer", O_RDWR | O_CREAT, 0600);
+    if (folder->lock_fd < 0)
+        return fail_errno(error, errno, "cannot open %s/.writer of the store%s", folder->name,
+                          errno == EACCES ? ", which a daemon of root may have made: chown -R the store to this one's user"
+                                          : "");
     if (flock(folder->lock_fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK)
         return fail(error, ERROR_FAILED_PRECONDITION, REASON(WRITER_EXISTS),
                     "host %" PRIu32 " of the store has a writer already", folder->host);
-    /* a file system without locks: the table of this process has to do */
-    folder->is_locked = fstatat(folder->fd, LOCK_NAME, &there, AT_SYMLINK_NOFOLLOW) == 0 && there.st_ino == ours.st_ino;
-    if (folder->is_locked)
-        return 0;
-    close(folder->lock_fd);
-    folder->lock_fd = -1;
-    return 1;
-}
-
-static int lock_folder(struct host_folder *folder, struct error *error)
-{
-    int status = 1;
-    for (int i = 0; status > 0 && i < LOCK_ATTEMPTS; i++)
-        status = lock_once(folder, error);
-    return status > 0 ? fail(error, ERROR_ABORTED, "LOCK_REMOVED", LOCK_NAME " is removed again and again; try again")
-                      : status;
-}
-
-static int identify_folder(struct host_folder *folder, struct error *error)
-{
-    struct stat status;
-    if (fstat(folder->fd, &status) < 0)
-        return fail_errno(error, errno, "cannot look at %s", folder->name);
-    folder->identity = (struct folder_identity){status.st_dev, status.st_ino};
     return 0;
 }
 
@@ -67,7 +43,7 @@ int host_folder_open(const struct host_folder_options *options, struct host_fold
     folder->segment_bytes = options->segment_bytes;
     activation_host_name(options->host, folder->name);
     folder->fd = store_path_open_host(&options->roots, options->path, options->host, !options->must_exist, error);
-    if (folder->fd < 0 || identify_folder(folder, error) < 0 || lock_folder(folder, error) < 0) {
+    if (folder->fd < 0 || lock_folder(folder, error) < 0) {
         host_folder_close(folder);
         return -1;
     }
@@ -80,16 +56,6 @@ int host_folder_open(const struct host_folder_options *options, struct host_fold
     return 0;
 }
 
-/* Its name goes while it is locked: what others find is theirs. */
-static void unlock_folder(const struct host_folder *folder)
-{
-    if (folder->lock_fd < 0)
-        return;
-    if (folder->is_locked)
-        unlinkat(folder->fd, LOCK_NAME, 0);
-    close(folder->lock_fd);
-}
-
 void host_folder_close(struct host_folder *folder)
 {
     if (!folder)
@@ -98,7 +64,8 @@ void host_folder_close(struct host_folder *folder)
     segment_close(folder->full);
     host_manifest_fini(&folder->manifest);
     sample_set_fini(&folder->samples);
-    unlock_folder(folder);
+    if (folder->lock_fd >= 0)
+        close(folder->lock_fd);
     if (folder->fd >= 0)
         close(folder->fd);
     pthread_mutex_destroy(&folder->manifest_lock);
@@ -117,11 +84,6 @@ struct host_resume host_folder_resume(const struct host_folder *folder)
     };
 }
 
-struct folder_identity host_folder_identity(const struct host_folder *folder)
-{
-    return folder->identity;
-}
-
 bool host_folder_is_all_open(const struct host_folder *folder)
 {
     return folder->open && segment_contents(folder->open)->n_samples > 0 && folder->sealed_bytes == 0;
@@ -130,6 +92,23 @@ bool host_folder_is_all_open(const struct host_folder *folder)
 uint64_t host_folder_disk_bytes(const struct host_folder *folder)
 {
     return FOLDER_BYTES + folder->sealed_bytes + 2 * folder->manifest_bytes + folder->unsealed_bytes;
+}
+
+void host_folder_measure(const struct store_roots *roots, const char *path, uint32_t host, uint64_t *bytes)
+{
+    struct error error = {0};
+    struct stat status;
+    int fd = store_path_open_host(roots, path, host, false, &error);
+    DIR *directory = fd >= 0 ? fdopendir(fd) : NULL;
+    if (directory || error.code == ERROR_NOT_FOUND)
+        *bytes = directory ? FOLDER_BYTES : 0;
+    for (const struct dirent *entry; directory && (entry = readdir(directory)) != NULL;)
+        if (fstatat(fd, entry->d_name, &status, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(status.st_mode))
+            *bytes += (uint64_t)status.st_size;
+    if (directory)
+        closedir(directory);
+    else if (fd >= 0)
+        close(fd);
 }
 
 static void count_open(struct host_folder *folder)
@@ -150,13 +129,6 @@ static int roll_over(struct host_folder *folder, struct error *error)
     folder->open = NULL;
     folder->open_bytes = 0; /* still counted, until it is sealed */
     return 0;
-}
-
-static bool has_room(const struct host_folder *folder, const struct sample *sample)
-{
-    const struct segment_contents *contents = segment_contents(folder->open);
-    uint64_t head = contents_head_bytes(contents) + contents_head_bytes_of(sample);
-    return head + contents->data_bytes + sample->bytes <= folder->segment_bytes && head <= CONTENTS_MAX_HEAD_BYTES;
 }
 
 static int begin_segment(struct host_folder *folder, const struct sample *sample, uint64_t most_bytes, struct error *error)
@@ -200,9 +172,13 @@ int host_folder_begin(struct host_folder *folder, const struct sample *sample, u
     if (sample_set_has(&folder->samples, sample->id))
         return fail(error, ERROR_INVALID_ARGUMENT, "SAMPLE_TWICE", "%s has sample %" PRIu32 " already", folder->name,
                     sample->id);
-    if (folder->open && segment_contents(folder->open)->n_samples && !has_room(folder, sample) &&
-        roll_over(folder, error) < 0)
-        return -1;
+    if (folder->open && segment_contents(folder->open)->n_samples) {
+        const struct segment_contents *contents = segment_contents(folder->open);
+        uint64_t head = contents_head_bytes(contents) + contents_head_bytes_of(sample);
+        bool has_room = head + contents->data_bytes + sample->bytes <= folder->segment_bytes;
+        if ((!has_room || head > CONTENTS_MAX_HEAD_BYTES) && roll_over(folder, error) < 0)
+            return -1;
+    }
     if (check_disk(folder, sample, &most_bytes, error) < 0 ||
         (!folder->open && begin_segment(folder, sample, most_bytes, error) < 0) ||
         segment_reserve(folder->open, sample->bytes, error) < 0)
@@ -283,34 +259,39 @@ struct segment_builder *host_folder_take_full(struct host_folder *folder)
     return full;
 }
 
-static int list_sealed(struct host_folder *folder, const struct segment_builder *segment, const struct segment_facts *facts,
-                       struct error *error)
+int host_list_segment(struct host_folder *folder, const struct segment_facts *facts, char *entry, struct error *error)
 {
-    int failed = 0;
-    pthread_mutex_lock(&folder->manifest_lock);
-    if (!host_manifest_find(&folder->manifest, facts->number)) {
-        const struct manifest_segment row = {
-            .number = facts->number, .is_local = true, .file_bytes = facts->file_bytes, .crc32c = facts->crc32c};
-        char *entry = contents_entry(segment_contents(segment), facts, error);
-        failed = !entry || host_manifest_add(&folder->manifest, &row, entry, strlen(entry), error) < 0 ? -1 : 0;
-        free(entry);
-    }
+    const struct manifest_segment row = {
+        .number = facts->number, .is_local = true, .file_bytes = facts->file_bytes, .crc32c = facts->crc32c};
+    int failed = !entry || host_manifest_add(&folder->manifest, &row, entry, strlen(entry), error) < 0 ? -1 : 0;
+    free(entry);
     if (!failed)
-        failed = host_manifest_write(&folder->manifest, folder->fd, error);
-    folder->manifest_bytes = folder->manifest.text_bytes;
-    pthread_mutex_unlock(&folder->manifest_lock);
+        folder->sealed_bytes += facts->file_bytes;
     return failed;
 }
 
-/* The bytes that were counted for it are found again by asking it the same. */
+static int write_manifest(struct host_folder *folder, struct error *error)
+{
+    folder->manifest_bytes = folder->manifest.text_bytes;
+    return host_manifest_write(&folder->manifest, folder->fd, error);
+}
+
+/* After a failure it may be listed already. The bytes that were counted for it are found again by asking it the same. */
 int host_folder_seal(struct host_folder *folder, struct segment_builder *segment, struct error *error)
 {
     struct segment_facts facts;
+    int failed = 0;
     uint64_t counted = segment_disk_bytes(segment);
-    if (segment_seal(segment, &facts, error) < 0 || list_sealed(folder, segment, &facts, error) < 0 ||
-        segment_remove_journal(segment, error) < 0)
+    if (segment_seal(segment, &facts, error) < 0)
         return -1;
-    folder->sealed_bytes += facts.file_bytes;
+    pthread_mutex_lock(&folder->manifest_lock);
+    if (!host_manifest_find(&folder->manifest, facts.number))
+        failed = host_list_segment(folder, &facts, contents_entry(segment_contents(segment), &facts, error), error);
+    if (!failed)
+        failed = write_manifest(folder, error);
+    pthread_mutex_unlock(&folder->manifest_lock);
+    if (failed || segment_remove_journal(segment, error) < 0)
+        return -1;
     folder->n_segments++;
     folder->unsealed_bytes -= counted;
     segment_close(segment);
@@ -353,12 +334,6 @@ int host_folder_each(struct host_folder *folder,
     return status;
 }
 
-static int write_manifest(struct host_folder *folder, struct error *error)
-{
-    folder->manifest_bytes = folder->manifest.text_bytes;
-    return host_manifest_write(&folder->manifest, folder->fd, error);
-}
-
 int host_folder_uploaded(struct host_folder *folder, uint32_t number, const char *reference, struct error *error)
 {
     int failed = 0;
@@ -383,40 +358,28 @@ int host_folder_forget_uploads(struct host_folder *folder, struct error *error)
     return failed;
 }
 
-static int remove_sealed(struct host_folder *folder, const struct manifest_segment *segment, struct error *error)
-{
-    char name[ACTIVATION_NAME_CHARS];
-    activation_segment_name(segment->number, ACTIVATION_SEALED, name);
-    if (unlinkat(folder->fd, name, 0) < 0)
-        return errno == ENOENT ? 0 : fail_errno(error, errno, "cannot remove %s", name);
-    folder->sealed_bytes -= segment->file_bytes;
-    return 0;
-}
-
 /* The manifest denies the files before they go: a crash between the two leaves files that the next opening lists again. */
-static int drop_local(struct host_folder *folder, const uint32_t *numbers, size_t n, struct error *error)
+int host_folder_drop_local(struct host_folder *folder, const uint32_t *numbers, size_t n, struct error *error)
 {
     size_t n_dropped = 0;
     uint32_t *dropped = memory_alloc_array(n + 1, sizeof *dropped);
-    int failed = 0;
+    pthread_mutex_lock(&folder->manifest_lock);
     for (size_t i = 0; i < n; i++) {
         const struct manifest_segment *found = host_manifest_find(&folder->manifest, numbers[i]);
         if (found && found->is_local && found->uploaded &&
             host_manifest_move(&folder->manifest, numbers[i], false, NULL, error) == 0)
             dropped[n_dropped++] = numbers[i];
     }
-    if (n_dropped)
-        failed = write_manifest(folder, error);
-    for (size_t i = 0; i < n_dropped && !failed; i++)
-        failed = remove_sealed(folder, host_manifest_find(&folder->manifest, dropped[i]), error);
-    free(dropped);
-    return failed;
-}
-
-int host_folder_drop_local(struct host_folder *folder, const uint32_t *numbers, size_t n, struct error *error)
-{
-    pthread_mutex_lock(&folder->manifest_lock);
-    int failed = drop_local(folder, numbers, n, error);
+    int failed = n_dropped ? write_manifest(folder, error) : 0;
+    for (size_t i = 0; i < n_dropped && !failed; i++) {
+        char name[ACTIVATION_NAME_CHARS];
+        activation_segment_name(dropped[i], ACTIVATION_SEALED, name);
+        if (unlinkat(folder->fd, name, 0) == 0)
+            folder->sealed_bytes -= host_manifest_find(&folder->manifest, dropped[i])->file_bytes;
+        else if (errno != ENOENT)
+            failed = fail_errno(error, errno, "cannot remove %s", name);
+    }
     pthread_mutex_unlock(&folder->manifest_lock);
+    free(dropped);
     return failed;
 }

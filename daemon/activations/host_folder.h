@@ -5,7 +5,7 @@
  *     host_003/segment_000002.open          samples, see segment.h
  *     host_003/segment_000002.journal       those of them that are durable
  *
- *     host_003/.writer                      locked (flock) while somebody writes, so that no second daemon does
+ *     host_003/.writer                      locked (flock) by its writer, so that no second daemon writes
  *
  * Opening finishes whatever a crash left: durable samples are sealed, the manifest is made true.
  *
@@ -27,28 +27,24 @@ struct host_folder_options {
     bool must_exist; /* after a crash: nothing is made anew */
 };
 
-struct folder_identity { /* the same by every path, as of a bind mount */
-    dev_t device;
-    ino_t inode;
-};
-
 struct host_resume {
     bool has_samples;
     uint32_t last_sample, next_segment; /* the highest; the number that the next segment will have */
     uint64_t n_samples, n_segments, bytes;
 };
 
-/* FAILED_PRECONDITION (WRITER_EXISTS) naming the host while another writer has it; PERMISSION_DENIED outside of the roots
- * and where the folder is another user's; DATA_LOSS when a segment is gone, or a sample is in two of them. */
+/* FAILED_PRECONDITION (WRITER_EXISTS) naming the host while another writer has it; PERMISSION_DENIED outside of the
+ * roots; DATA_LOSS when a segment is gone, or a sample is in two of them. */
 int host_folder_open(const struct host_folder_options *options, struct host_folder **opened, struct error *error);
 /* What is sealed stays; the rest is found by the next one to open it. Accepts NULL. */
 void host_folder_close(struct host_folder *folder);
 
 struct host_resume host_folder_resume(const struct host_folder *folder);
-struct folder_identity host_folder_identity(const struct host_folder *folder);
 /* Whether its samples are in the open segment and nowhere else on the disk. Between two calls of its owner. */
 bool host_folder_is_all_open(const struct host_folder *folder);
 uint64_t host_folder_disk_bytes(const struct host_folder *folder); /* of its files, about and at most; any thread */
+/* What the files of one that no writer has open take; 0 when it is gone, unchanged when it does not tell. */
+void host_folder_measure(const struct store_roots *roots, const char *path, uint32_t host, uint64_t *bytes);
 
 /* begin, write as often as it takes, end. A sample that is there already is INVALID_ARGUMENT. After an error of any of them the
  * sample is gone and the next one may begin. Between begin and end: has the disk taken the sample's room, so that no write of it

@@ -62,35 +62,12 @@ static bool read_samples(struct manifest_reader *reader, uint32_t number)
             return false;
         if (sample > ACTIVATION_MAX_SAMPLE)
             return json_fail(json, "a number that is none of a sample");
-        if (reader->take(reader->data, number, (uint32_t)sample, reader->error) < 0) {
+        if (reader->take && reader->take(reader->data, number, (uint32_t)sample, reader->error) < 0) {
             reader->has_failed = true;
             return false;
         }
     }
     return json_ok(json);
-}
-
-static bool read_file_name(struct json *json, uint32_t *number)
-{
-    struct json_string name;
-    char text[ACTIVATION_NAME_CHARS] = "";
-    if (!json_take_string(json, &name))
-        return false;
-    if (name.length < sizeof text)
-        memcpy(text, name.text, name.length);
-    return activation_parse_segment(text, ACTIVATION_SEALED, number) || json_fail(json, "a name that is none of a segment");
-}
-
-static bool read_sum(struct json *json, uint32_t *crc32c)
-{
-    struct json_string text;
-    char *end, digits[9] = "";
-    if (!json_take_string(json, &text))
-        return false;
-    if (text.length == 8)
-        memcpy(digits, text.text, 8);
-    *crc32c = (uint32_t)strtoul(digits, &end, 16);
-    return end == digits + 8 || json_fail(json, "a checksum that is no eight hex digits");
 }
 
 /* Where it lies is written anew whenever that changes, so it is no part of the text. */
@@ -122,18 +99,28 @@ static bool read_place(struct json *json, const struct json_string *key, const c
 static bool read_members(struct manifest_reader *reader, struct manifest_segment *segment, struct place *place)
 {
     struct json *json = &reader->json;
-    struct json_string key;
+    struct json_string key, text;
     bool has_samples = false;
     if (!json_begin_object(json))
         return false;
     for (const char *before = json->at; json_next_key(json, &key); before = json->at) {
         bool is_good;
         if (json_string_is(&key, "file")) {
-            is_good = read_file_name(json, &segment->number);
+            char name[ACTIVATION_NAME_CHARS] = "";
+            is_good = json_take_string(json, &text);
+            if (is_good && text.length < sizeof name)
+                memcpy(name, text.text, text.length);
+            is_good = is_good && (activation_parse_segment(name, ACTIVATION_SEALED, &segment->number) ||
+                                  json_fail(json, "a name that is none of a segment"));
         } else if (json_string_is(&key, "bytes")) {
             is_good = json_take_u64(json, &segment->file_bytes);
         } else if (json_string_is(&key, "crc32c")) {
-            is_good = read_sum(json, &segment->crc32c);
+            char digits[9] = "", *end = digits;
+            is_good = json_take_string(json, &text);
+            if (is_good && text.length == 8)
+                memcpy(digits, text.text, 8);
+            segment->crc32c = (uint32_t)strtoul(digits, &end, 16);
+            is_good = is_good && (end == digits + 8 || json_fail(json, "a checksum that is no eight hex digits"));
         } else if (json_string_is(&key, "local") || json_string_is(&key, "uploaded")) {
             is_good = segment->number ? read_place(json, &key, before, place, segment)
                                       : json_fail(json, "where a file lies before its name");
@@ -148,14 +135,6 @@ static bool read_members(struct manifest_reader *reader, struct manifest_segment
             return false;
     }
     return json_ok(json) && (segment->number || json_fail(json, "a segment without a name"));
-}
-
-/* The text without the members about its place. */
-static void cut_text(struct host_manifest *manifest, struct manifest_segment *segment, size_t start, size_t count)
-{
-    memmove(segment->text + start, segment->text + start + count, segment->text_bytes - start - count);
-    segment->text_bytes -= count;
-    manifest->text_bytes -= count;
 }
 
 static bool read_segment(struct manifest_reader *reader)
@@ -173,11 +152,15 @@ static bool read_segment(struct manifest_reader *reader)
     reader->has_failed = host_manifest_add(manifest, &segment, start, text_bytes, reader->error) < 0;
     if (reader->has_failed)
         return false;
-    if (place.start)
-        cut_text(manifest, &manifest->segments[manifest->n_segments - 1], (size_t)(place.start - start), place.cut_bytes);
+    struct manifest_segment *added = &manifest->segments[manifest->n_segments - 1];
+    if (place.start) { /* the text is without the members about its place */
+        size_t at = (size_t)(place.start - start), rest = at + place.cut_bytes;
+        memmove(added->text + at, added->text + rest, added->text_bytes - rest);
+        added->text_bytes -= place.cut_bytes;
+        manifest->text_bytes -= place.cut_bytes;
+    }
     if (place.uploaded.length)
-        reader->has_failed = keep_uploaded(manifest, &manifest->segments[manifest->n_segments - 1], place.uploaded.text,
-                                           place.uploaded.length, reader->error) < 0;
+        reader->has_failed = keep_uploaded(manifest, added, place.uploaded.text, place.uploaded.length, reader->error) < 0;
     return !reader->has_failed;
 }
 
@@ -359,7 +342,8 @@ int host_manifest_read(struct host_manifest *manifest, uint32_t host, int folder
 {
     size_t length = 0;
     int fd = store_path_openat(folder_fd, ACTIVATION_MANIFEST, O_RDONLY, 0);
-    *is_there = fd >= 0;
+    if (is_there)
+        *is_there = fd >= 0;
     manifest->host = host;
     if (fd < 0)
         return errno == ENOENT ? 0 : fail_errno(error, errno, "cannot open " ACTIVATION_MANIFEST);

@@ -35,7 +35,7 @@ struct host_manifest { /* zeroed = empty */
     uint64_t text_bytes; /* of the document, about */
 };
 
-/* Pure. `take` is told of each sample of each segment. DATA_LOSS when the text is no manifest of that host. */
+/* Pure. `take`, unless NULL, is told of each sample of each segment. DATA_LOSS when the text is no manifest of that host. */
 int host_manifest_parse(struct host_manifest *manifest, uint32_t host, const char *text, size_t length,
                         int (*take)(void *data, uint32_t segment, uint32_t sample, struct error *error), void *data,
                         struct error *error);
@@ -55,7 +55,7 @@ char *host_manifest_entry(const struct manifest_segment *segment);
 const struct manifest_segment *host_manifest_find(const struct host_manifest *manifest, uint32_t number); /* may be NULL */
 void host_manifest_fini(struct host_manifest *manifest);
 
-/* Blocks. Reads the one in a folder; *is_there false: there is none. */
+/* Blocks. Reads the one in a folder; *is_there (may be NULL) false: there is none. */
 int host_manifest_read(struct host_manifest *manifest, uint32_t host, int folder_fd, bool *is_there,
                        int (*take)(void *data, uint32_t segment, uint32_t sample, struct error *error), void *data,
                        struct error *error);

@@ -10,8 +10,6 @@
 
 struct host_folder {
     int fd, lock_fd;
-    struct folder_identity identity;
-    bool is_locked;
     uint32_t host, next_segment;
     uint64_t segment_bytes;
     struct sample_set samples;
@@ -24,7 +22,9 @@ struct host_folder {
     char name[ACTIVATION_NAME_CHARS];
 };
 
-/* Makes an open folder true: reads it, seals what is durable, writes the manifest when that was not as the folder is. */
+/* host_folder.c: puts a sealed segment into the manifest; takes its entry, NULL = that could not be made. */
+int host_list_segment(struct host_folder *folder, const struct segment_facts *facts, char *entry, struct error *error);
+/* host_recovery.c: makes an open folder true: reads it, seals what is durable, writes the manifest when that was not as the folder is. */
 int host_recover(struct host_folder *folder, struct error *error);
 
 #endif

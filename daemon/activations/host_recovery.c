@@ -5,7 +5,8 @@
  *     .safetensors, .journal[, .open]      renamed, but the manifest may not say so: the file itself tells
  *     .safetensors                         not removed yet though the manifest says it is only in its bucket: it is here again
  *     manifest.json.new                    written anew
- *     .open, or .journal, without a sample nothing was durable yet: it goes; with samples somebody has removed the other: DATA_LOSS
+ *     .open, or .journal, without a sample nothing was durable yet: it goes; with samples another process has removed
+ *                                          the other: DATA_LOSS
  *
  * A journal is removed when the manifest has its segment, so nothing is ever told by one file alone that another one denies. */
 #include <dirent.h>
@@ -26,7 +27,8 @@
 enum { MAX_ENTRIES = 4 << 20 };
 
 enum found_file { FOUND_SEALED = 1, FOUND_OPEN = 2, FOUND_JOURNAL = 4, FOUND_COPY = 8 };
-static const char *const suffixes[] = {ACTIVATION_SEALED, SEGMENT_OPEN, SEGMENT_JOURNAL, SEGMENT_COPY};
+enum { N_SUFFIXES = 4 };
+static const char *const suffixes[N_SUFFIXES] = {ACTIVATION_SEALED, SEGMENT_OPEN, SEGMENT_JOURNAL, SEGMENT_COPY};
 
 struct found {
     uint32_t number;
@@ -52,7 +54,7 @@ static int compare_found(const void *a, const void *b)
 static int note_name(struct host_scan *scan, const char *name, struct error *error)
 {
     uint32_t number;
-    for (unsigned i = 0; i < sizeof suffixes / sizeof suffixes[0]; i++) {
+    for (unsigned i = 0; i < N_SUFFIXES; i++) {
         if (!activation_parse_segment(name, suffixes[i], &number))
             continue;
         if (METADATA_RESERVE(scan->found, scan->n_found, scan->capacity, error) < 0)
@@ -60,20 +62,6 @@ static int note_name(struct host_scan *scan, const char *name, struct error *err
         scan->found[scan->n_found++] = (struct found){number, 1u << i};
     }
     return 0;
-}
-
-static void join_names(struct host_scan *scan)
-{
-    size_t n = 0;
-    if (scan->n_found)
-        qsort(scan->found, scan->n_found, sizeof *scan->found, compare_found);
-    for (size_t i = 0; i < scan->n_found; i++) {
-        if (n && scan->found[n - 1].number == scan->found[i].number)
-            scan->found[n - 1].files |= scan->found[i].files;
-        else
-            scan->found[n++] = scan->found[i];
-    }
-    scan->n_found = n;
 }
 
 static int list_folder(struct host_scan *scan, struct error *error)
@@ -93,14 +81,17 @@ static int list_folder(struct host_scan *scan, struct error *error)
         return -1;
     if (scan->n_found == MAX_ENTRIES)
         return fail(error, ERROR_RESOURCE_EXHAUSTED, "TOO_MANY_SEGMENTS", "the folder has more than %d files", MAX_ENTRIES);
-    join_names(scan);
+    size_t n = 0; /* files of one number become one */
+    if (scan->n_found)
+        qsort(scan->found, scan->n_found, sizeof *scan->found, compare_found);
+    for (size_t i = 0; i < scan->n_found; i++) {
+        if (n && scan->found[n - 1].number == scan->found[i].number)
+            scan->found[n - 1].files |= scan->found[i].files;
+        else
+            scan->found[n++] = scan->found[i];
+    }
+    scan->n_found = n;
     return failure ? fail_errno(error, failure, "cannot list the folder") : 0;
-}
-
-static const struct found *find_files(const struct host_scan *scan, uint32_t number)
-{
-    const struct found key = {.number = number};
-    return scan->n_found ? bsearch(&key, scan->found, scan->n_found, sizeof key, compare_found) : NULL;
 }
 
 /* --- what is sealed ----------------------------------------------------------------------------------------------------- */
@@ -123,20 +114,20 @@ static int take_listed(void *data, uint32_t segment, uint32_t sample, struct err
 
 static int check_segment(struct host_scan *scan, const struct manifest_segment *segment, struct error *error)
 {
-    const struct found *files = find_files(scan, segment->number);
+    const struct found key = {.number = segment->number}, *files = NULL;
     struct stat status;
     char name[ACTIVATION_NAME_CHARS];
     activation_segment_name(segment->number, ACTIVATION_SEALED, name);
-    if (!segment->is_local && (!files || !(files->files & FOUND_SEALED)))
-        return 0;
+    if (scan->n_found)
+        files = bsearch(&key, scan->found, scan->n_found, sizeof key, compare_found);
     if (!files || !(files->files & FOUND_SEALED))
-        return fail(error, ERROR_DATA_LOSS, "SEGMENT_GONE",
-                    "%s is gone; put it back, or remove " ACTIVATION_MANIFEST " as well to go on without its samples", name);
-    int fd = store_path_openat(scan->folder->fd, name, O_PATH, 0);
-    if (fd < 0)
+        return !segment->is_local
+                   ? 0
+                   : fail(error, ERROR_DATA_LOSS, "SEGMENT_GONE",
+                          "%s is gone; put it back, or remove " ACTIVATION_MANIFEST " as well to go on without its samples",
+                          name);
+    if (fstatat(scan->folder->fd, name, &status, AT_SYMLINK_NOFOLLOW) < 0)
         return fail_errno(error, errno, "cannot look at %s", name);
-    fstat(fd, &status);
-    close(fd);
     if (!S_ISREG(status.st_mode) || (uint64_t)status.st_size != segment->file_bytes)
         return fail(error, ERROR_DATA_LOSS, "SEGMENT_CHANGED", "%s has %jd bytes, and %" PRIu64 " when it was sealed", name,
                     (intmax_t)status.st_size, segment->file_bytes);
@@ -148,45 +139,20 @@ static int check_segment(struct host_scan *scan, const struct manifest_segment *
     return host_manifest_move(&scan->folder->manifest, segment->number, true, NULL, error);
 }
 
-static int check_segments(struct host_scan *scan, struct error *error)
-{
-    const struct host_manifest *manifest = &scan->folder->manifest;
-    for (size_t i = 0; i < manifest->n_segments; i++)
-        if (check_segment(scan, &manifest->segments[i], error) < 0)
-            return -1;
-    return 0;
-}
-
 static int adopt_segment(struct host_scan *scan, uint32_t number, struct error *error)
 {
     struct host_folder *folder = scan->folder;
     struct segment_facts facts;
     scan->segment = number;
     char *entry = segment_describe(folder->fd, number, &facts, take_sample, scan, error);
-    if (!entry)
+    if (host_list_segment(folder, &facts, entry, error) < 0)
         return -1;
-    const struct manifest_segment row = {
-        .number = number, .is_local = true, .file_bytes = facts.file_bytes, .crc32c = facts.crc32c};
-    int failed = host_manifest_add(&folder->manifest, &row, entry, strlen(entry), error);
-    free(entry);
-    folder->sealed_bytes += facts.file_bytes;
     scan->has_changed = true;
     log_at_of(LOG_INFO, "activations_adopted", LOG_NOBODY, LOG_TEXT("host", folder->name), LOG_U64("segment", number));
-    return failed;
+    return 0;
 }
 
 /* --- what is not -------------------------------------------------------------------------------------------------------- */
-
-static int remove_left(const struct host_scan *scan, uint32_t number, unsigned files, struct error *error)
-{
-    char name[ACTIVATION_NAME_CHARS];
-    for (unsigned i = 0; i < sizeof suffixes / sizeof suffixes[0]; i++) {
-        activation_segment_name(number, suffixes[i], name);
-        if (files & 1u << i && unlinkat(scan->folder->fd, name, 0) < 0 && errno != ENOENT)
-            return fail_errno(error, errno, "cannot remove %s", name);
-    }
-    return 0;
-}
 
 static int seal_left(struct host_scan *scan, uint32_t number, struct error *error)
 {
@@ -206,91 +172,71 @@ static int seal_left(struct host_scan *scan, uint32_t number, struct error *erro
               LOG_U64("samples", contents->n_samples));
     if (!failed)
         failed = segment_seal(segment, &facts, error);
-    if (!failed) {
-        const struct manifest_segment row = {
-            .number = number, .is_local = true, .file_bytes = facts.file_bytes, .crc32c = facts.crc32c};
-        char *entry = contents_entry(contents, &facts, error);
-        failed = !entry || host_manifest_add(&folder->manifest, &row, entry, strlen(entry), error) < 0 ? -1 : 0;
-        free(entry);
-        folder->sealed_bytes += facts.file_bytes;
-        scan->has_changed = true;
-    }
+    if (!failed)
+        failed = host_list_segment(folder, &facts, contents_entry(contents, &facts, error), error);
+    scan->has_changed |= !failed;
     segment_close(segment);
     return failed;
 }
 
 /* Sealed ones first: what they hold is not sealed again. */
-static int settle_sealed(struct host_scan *scan, struct error *error)
+static int settle_segments(struct host_scan *scan, struct error *error)
 {
+    const struct host_folder *folder = scan->folder;
     for (size_t i = 0; i < scan->n_found; i++) {
         const struct found *at = &scan->found[i];
-        if (at->files & FOUND_SEALED && !host_manifest_find(&scan->folder->manifest, at->number) &&
+        if (at->files & FOUND_SEALED && !host_manifest_find(&folder->manifest, at->number) &&
             adopt_segment(scan, at->number, error) < 0)
             return -1;
     }
-    return 0;
-}
-
-static int settle_segment(struct host_scan *scan, const struct found *at, struct error *error)
-{
-    int fd = scan->folder->fd;
-    switch (at->files & (FOUND_OPEN | FOUND_JOURNAL)) {
-    case FOUND_OPEN | FOUND_JOURNAL:
-        return seal_left(scan, at->number, error);
-    case FOUND_OPEN:
-        return segment_check_open_alone(fd, at->number, error);
-    case FOUND_JOURNAL:
-        return segment_check_journal_alone(fd, at->number, error);
-    default:
-        return 0;
-    }
-}
-
-static int settle_left(struct host_scan *scan, struct error *error)
-{
     for (size_t i = 0; i < scan->n_found; i++) {
         const struct found *at = &scan->found[i];
-        bool is_sealed = at->files & FOUND_SEALED || host_manifest_find(&scan->folder->manifest, at->number);
-        if (!is_sealed && settle_segment(scan, at, error) < 0)
+        unsigned files = at->files & (FOUND_OPEN | FOUND_JOURNAL);
+        int failed = 0;
+        if (at->files & FOUND_SEALED || host_manifest_find(&folder->manifest, at->number))
+            continue;
+        if (files == (FOUND_OPEN | FOUND_JOURNAL))
+            failed = seal_left(scan, at->number, error);
+        else if (files == FOUND_OPEN)
+            failed = segment_check_open_alone(folder->fd, at->number, error);
+        else if (files == FOUND_JOURNAL)
+            failed = segment_check_journal_alone(folder->fd, at->number, error);
+        if (failed)
             return -1;
     }
     return 0;
 }
 
-/* Once the manifest is durable. */
+/* Once the manifest is durable: all but the sealed ones. */
 static int clear_left(const struct host_scan *scan, struct error *error)
 {
+    char name[ACTIVATION_NAME_CHARS];
     for (size_t i = 0; i < scan->n_found; i++)
-        if (remove_left(scan, scan->found[i].number, scan->found[i].files & ~(unsigned)FOUND_SEALED, error) < 0)
-            return -1;
+        for (unsigned k = 1; k < N_SUFFIXES; k++) {
+            activation_segment_name(scan->found[i].number, suffixes[k], name);
+            if (scan->found[i].files & 1u << k && unlinkat(scan->folder->fd, name, 0) < 0 && errno != ENOENT)
+                return fail_errno(error, errno, "cannot remove %s", name);
+        }
     return 0;
-}
-
-static uint32_t highest_number(const struct host_folder *folder, const struct host_scan *scan)
-{
-    const struct host_manifest *manifest = &folder->manifest;
-    uint32_t number = manifest->n_segments ? manifest->segments[manifest->n_segments - 1].number : 0;
-    for (size_t i = 0; i < scan->n_found; i++)
-        if (scan->found[i].files & FOUND_SEALED && scan->found[i].number > number)
-            number = scan->found[i].number;
-    return number;
 }
 
 static int recover(struct host_scan *scan, struct error *error)
 {
     struct host_folder *folder = scan->folder;
-    bool is_there;
+    const struct host_manifest *manifest = &folder->manifest;
     if (list_folder(scan, error) < 0 ||
-        host_manifest_read(&folder->manifest, folder->host, folder->fd, &is_there, take_listed, scan, error) < 0 ||
-        check_segments(scan, error) < 0 || settle_sealed(scan, error) < 0 || settle_left(scan, error) < 0)
+        host_manifest_read(&folder->manifest, folder->host, folder->fd, NULL, take_listed, scan, error) < 0)
         return -1;
-    if (scan->has_changed && host_manifest_write(&folder->manifest, folder->fd, error) < 0)
+    for (size_t i = 0; i < manifest->n_segments; i++)
+        if (check_segment(scan, &manifest->segments[i], error) < 0)
+            return -1;
+    if (settle_segments(scan, error) < 0 || (scan->has_changed && host_manifest_write(manifest, folder->fd, error) < 0) ||
+        clear_left(scan, error) < 0)
         return -1;
-    if (clear_left(scan, error) < 0)
-        return -1;
-    folder->next_segment = highest_number(folder, scan) + 1;
-    folder->n_segments = folder->manifest.n_segments;
-    folder->manifest_bytes = folder->manifest.text_bytes;
+    /* whatever is sealed is listed by now */
+    folder->next_segment = manifest->n_segments ? manifest->segments[manifest->n_segments - 1].number + 1 : 1;
+    folder->n_segments = manifest->n_segments;
+    folder->manifest_bytes = manifest->text_bytes;
     return 0;
 }
 

@@ -28,20 +28,24 @@ static int open_registry(const char *state_dir)
     return fd;
 }
 
-static void name_file(const struct known_host *host, char name[NAME_CHARS])
+static void name_file(const char *path, uint32_t host, char name[NAME_CHARS])
 {
     unsigned char sum[DIGEST_BYTES];
     struct digest *digest = digest_create();
-    digest_add_text(digest, host->path);
-    digest_add_u64(digest, host->host);
+    digest_add_text(digest, path);
+    digest_add_u64(digest, host);
     digest_finish(digest, sum);
     digest_hex(sum, sizeof sum, name);
     strcat(name, SUFFIX);
 }
 
-static char *describe_host(const struct known_host *host, size_t *length)
+/* Replaced by one rename: a crash leaves the old file or the new one. */
+int host_registry_add(const char *state_dir, const struct known_host *host, struct error *error)
 {
+    char name[NAME_CHARS];
     struct json_writer json = {0};
+    int folder = open_registry(state_dir);
+    name_file(host->path, host->host, name);
     json_write_open(&json, '{');
     json_put_text(&json, "path", host->path);
     json_put_u64(&json, "host", host->host);
@@ -50,21 +54,9 @@ static char *describe_host(const struct known_host *host, size_t *length)
         json_put_u64(&json, "drop_local", host->upload.drop_local);
     }
     json_write_close(&json, '}');
-    *length = json.length;
-    return json.text;
-}
-
-/* Replaced by one rename: a crash leaves the old file or the new one. */
-int host_registry_add(const char *state_dir, const struct known_host *host, struct error *error)
-{
-    char name[NAME_CHARS];
-    size_t length;
-    int folder = open_registry(state_dir);
-    name_file(host, name);
-    char *text = describe_host(host, &length);
-    bool is_written = folder >= 0 && file_io_replace(folder, name, text, length, true) == 0 && fsync(folder) == 0;
+    bool is_written = folder >= 0 && file_io_replace(folder, name, json.text, json.length, true) == 0 && fsync(folder) == 0;
     int failure = errno;
-    free(text);
+    free(json.text);
     if (folder >= 0)
         close(folder);
     return is_written ? 0 : fail_errno(error, failure, "cannot remember the store in %s/" FOLDER, state_dir);
@@ -74,7 +66,7 @@ void host_registry_remove(const char *state_dir, const struct known_host *host)
 {
     char name[NAME_CHARS];
     int folder = open_registry(state_dir);
-    name_file(host, name);
+    name_file(host->path, host->host, name);
     if (folder < 0)
         return;
     unlinkat(folder, name, 0);
@@ -149,11 +141,9 @@ struct known_host *host_registry_list(const char *state_dir, size_t *n_hosts)
 
 bool host_registry_find(const char *state_dir, const char *path, uint32_t host, struct known_host *found)
 {
-    char name[NAME_CHARS], *copy = memory_copy_text(path);
-    const struct known_host wanted = {.path = copy, .host = host};
+    char name[NAME_CHARS];
     int folder = open_registry(state_dir);
-    name_file(&wanted, name);
-    free(copy);
+    name_file(path, host, name);
     bool is_there = folder >= 0 && read_host(folder, name, found);
     if (folder >= 0)
         close(folder);

@@ -11,24 +11,19 @@
 #ifndef ACTIVATIONS_HOST_UPLOADS_H
 #define ACTIVATIONS_HOST_UPLOADS_H
 
+#include "activations/host_folder.h"
 #include "activations/host_registry.h"
-#include "activations/open_hosts.h"
 #include "upload/upload_queue.h"
 
 struct host_uploads;
 
-struct host_uploads_options {
-    const char *state_dir;
-    struct upload_queue *queue; /* borrowed; host_uploads listens to it. NULL = nothing is uploaded */
-    /* Told how many bytes a folder takes now. Any thread; in the order of what happened to one folder. */
-    void (*resized)(void *data, const char *path, uint32_t host, uint64_t disk_bytes);
-    void *data;
-};
-struct host_uploads *host_uploads_create(const struct host_uploads_options *options);
+/* queue: borrowed; host_uploads listens to it. NULL = nothing is uploaded. */
+struct host_uploads *host_uploads_create(const char *state_dir, struct upload_queue *queue);
 void host_uploads_configure(struct host_uploads *uploads, const struct store_roots *roots); /* any thread */
-void host_uploads_destroy(struct host_uploads *uploads); /* after the queue has stopped; accepts NULL */
+void host_uploads_destroy(struct host_uploads *uploads);                                    /* after the queue has stopped */
 
-/* Opens a folder for a writer, and closes it; the queue's threads find it meanwhile. */
+/* Opens a folder for a writer, and closes it; the queue's threads find it meanwhile. UNAVAILABLE, NO_ANSWER: another thread has been
+ * at it for a minute. */
 int host_uploads_open(struct host_uploads *uploads, const struct host_folder_options *options, struct host_folder **folder,
                       struct error *error);
 void host_uploads_close(struct host_uploads *uploads, const char *path, uint32_t host, struct host_folder *folder);

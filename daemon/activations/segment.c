@@ -8,12 +8,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "activations/segment_private.h"
+#include "activations/segment_journal.h"
+#include "activations/segment_sum.h"
 #include "activations/store_path.h"
 #include "base/file_io.h"
 #include "base/memory.h"
@@ -26,24 +28,44 @@ enum {
     MIN_ROOM_BYTES = 4096, /* a block: data begins at one */
     MAX_ROOM_BYTES = 16 << 20,
     MAX_JOURNAL_BYTES = 1 << 30,
+    SPARE_BYTES = 1024, /* blanks that a header may have, whatever follows */
+    SPARE_SHARE = 16,   /* and this part of the data */
+    COPY_BYTES = 16 << 20,
 };
 
-int segment_fail(const struct segment_builder *segment, const char *suffix, const char *verb, int errno_value,
-                 struct error *error)
+struct segment_builder {
+    int folder_fd; /* borrowed */
+    uint32_t number;
+    int data_fd, journal_fd; /* -1 = not opened */
+    bool is_direct;          /* large writes go past the page cache */
+    bool is_created;         /* and its folder does not know yet for good */
+    bool is_renamed;         /* sealed but for the manifest */
+    bool is_broken;          /* the disk has refused bytes that the kernel then forgets: nothing more is believed */
+    uint64_t room_bytes;     /* before the data, for the header */
+    uint64_t partial_bytes;  /* of the sample that is coming, behind contents.data_bytes */
+    bool is_reserved;        /* the disk has taken room for all of it */
+    uint64_t journal_bytes;  /* durable */
+    uint64_t started_bytes, waited_bytes; /* of the file, whose writing has been begun, and has been waited for */
+    struct segment_contents contents;
+    struct journal_text pending; /* records of samples that are not durable */
+};
+
+static int fail_file(const struct segment_builder *segment, const char *suffix, const char *verb, int errno_value,
+                     struct error *error)
 {
     char name[ACTIVATION_NAME_CHARS];
     return fail_errno(error, errno_value, "cannot %s %s", verb, activation_segment_name(segment->number, suffix, name));
 }
 
-int segment_write_all(const struct segment_builder *segment, int fd, const char *suffix, const void *bytes, uint64_t count,
-                      uint64_t offset, struct error *error)
+static int write_all(const struct segment_builder *segment, int fd, const char *suffix, const void *bytes, uint64_t count,
+                     uint64_t offset, struct error *error)
 {
     if (file_io_write_at(fd, bytes, count, offset) == 0)
         return 0;
     if (errno == EFAULT)
         return fail(error, ERROR_FAILED_PRECONDITION, "MEMORY_TAKEN_AWAY",
                     "pages of the client's memory were taken away while they were read");
-    return segment_fail(segment, suffix, "write", errno, error);
+    return fail_file(segment, suffix, "write", errno, error);
 }
 
 /* --- beginning ---------------------------------------------------------------------------------------------------------- */
@@ -52,8 +74,8 @@ static int open_file(const struct segment_builder *segment, const char *suffix, 
 {
     char name[ACTIVATION_NAME_CHARS];
     activation_segment_name(segment->number, suffix, name);
-    int fd = store_path_openat(segment->folder_fd, name, flags | O_RDWR, flags & O_CREAT ? 0644 : 0);
-    return fd >= 0 ? fd : segment_fail(segment, suffix, flags & O_CREAT ? "create" : "open", errno, error);
+    int fd = store_path_openat(segment->folder_fd, name, flags, 0644);
+    return fd >= 0 ? fd : fail_file(segment, suffix, flags & O_CREAT ? "create" : "open", errno, error);
 }
 
 /* As many samples like the first one as the segment will have, and a tenth for those that differ. */
@@ -64,18 +86,6 @@ uint64_t segment_room(uint64_t segment_bytes, const struct sample *first)
     uint64_t most = segment_bytes / 8 < MAX_ROOM_BYTES ? segment_bytes / 8 : MAX_ROOM_BYTES;
     room = room < most ? room : most;
     return (room < MIN_ROOM_BYTES ? MIN_ROOM_BYTES : room) / MIN_ROOM_BYTES * MIN_ROOM_BYTES;
-}
-
-static int write_beginning(struct segment_builder *segment, struct error *error)
-{
-    unsigned char head[SEGMENT_JOURNAL_HEAD_BYTES];
-    /* the room is taken now: a full disk must not keep the segment from being sealed */
-    int failure = posix_fallocate(segment->data_fd, 0, (off_t)segment->room_bytes);
-    if (failure)
-        return segment_fail(segment, SEGMENT_OPEN, "make room in", failure, error);
-    segment_journal_head(segment->room_bytes, head);
-    segment->journal_bytes = sizeof head;
-    return segment_write_all(segment, segment->journal_fd, SEGMENT_JOURNAL, head, sizeof head, 0, error);
 }
 
 static void remove_file(const struct segment_builder *segment, const char *suffix)
@@ -96,12 +106,22 @@ int segment_create(int folder_fd, uint32_t number, uint64_t segment_bytes, const
                    struct segment_builder **created, struct error *error)
 {
     struct segment_builder *segment = new_builder(folder_fd, number);
+    unsigned char head[SEGMENT_JOURNAL_HEAD_BYTES];
     segment->room_bytes = segment_room(segment_bytes, first);
+    segment->journal_bytes = sizeof head;
     segment->is_created = true;
-    segment->data_fd = open_file(segment, SEGMENT_OPEN, O_CREAT | O_EXCL, error);
+    segment->data_fd = open_file(segment, SEGMENT_OPEN, O_RDWR | O_CREAT | O_EXCL, error);
     if (segment->data_fd >= 0)
-        segment->journal_fd = open_file(segment, SEGMENT_JOURNAL, O_CREAT | O_EXCL, error);
-    if (segment->journal_fd < 0 || write_beginning(segment, error) < 0) {
+        segment->journal_fd = open_file(segment, SEGMENT_JOURNAL, O_RDWR | O_CREAT | O_EXCL, error);
+    /* the room is taken now: a full disk must not keep the segment from being sealed */
+    int failed = segment->journal_fd < 0 ? -1 : 0,
+        failure = failed ? 0 : posix_fallocate(segment->data_fd, 0, (off_t)segment->room_bytes);
+    if (failure)
+        failed = fail_file(segment, SEGMENT_OPEN, "make room in", failure, error);
+    segment_journal_head(segment->room_bytes, head);
+    if (!failed)
+        failed = write_all(segment, segment->journal_fd, SEGMENT_JOURNAL, head, sizeof head, 0, error);
+    if (failed) {
         if (segment->data_fd >= 0)
             remove_file(segment, SEGMENT_OPEN);
         if (segment->journal_fd >= 0)
@@ -135,14 +155,14 @@ static unsigned char *read_journal(const struct segment_builder *segment, size_t
     struct stat status;
     unsigned char *bytes = NULL;
     if (fstat(segment->journal_fd, &status) < 0 || !S_ISREG(status.st_mode) || status.st_size > MAX_JOURNAL_BYTES) {
-        segment_fail(segment, SEGMENT_JOURNAL, "read", EINVAL, error);
+        fail_file(segment, SEGMENT_JOURNAL, "read", EINVAL, error);
         return NULL;
     }
     *count = (size_t)status.st_size;
     bytes = metadata_alloc(*count + 1, error);
     ssize_t got = bytes ? file_io_read_at(segment->journal_fd, bytes, *count, 0) : 0;
     if (got < 0) {
-        segment_fail(segment, SEGMENT_JOURNAL, "read", errno, error);
+        fail_file(segment, SEGMENT_JOURNAL, "read", errno, error);
         metadata_free(bytes);
         return NULL;
     }
@@ -157,7 +177,7 @@ static int read_records(struct segment_builder *segment, struct error *error)
     uint64_t room = 0;
     size_t count, valid;
     if (fstat(segment->data_fd, &status) < 0 || !S_ISREG(status.st_mode))
-        return segment_fail(segment, SEGMENT_OPEN, "read", EINVAL, error);
+        return fail_file(segment, SEGMENT_OPEN, "read", EINVAL, error);
     unsigned char *bytes = read_journal(segment, &count, error);
     if (!bytes)
         return -1;
@@ -199,10 +219,10 @@ int segment_check_open_alone(int folder_fd, uint32_t number, struct error *error
 {
     const struct segment_builder segment = {.folder_fd = folder_fd, .number = number};
     struct stat status;
-    int fd = open_file(&segment, SEGMENT_OPEN, 0, error);
+    int fd = open_file(&segment, SEGMENT_OPEN, O_RDWR, error);
     if (fd < 0)
         return -1;
-    int failed = fstat(fd, &status) < 0 ? segment_fail(&segment, SEGMENT_OPEN, "look at", errno, error) : 0;
+    int failed = fstat(fd, &status) < 0 ? fail_file(&segment, SEGMENT_OPEN, "look at", errno, error) : 0;
     close(fd);
     if (failed || status.st_size < MIN_ROOM_BYTES)
         return failed;
@@ -215,7 +235,7 @@ int segment_check_journal_alone(int folder_fd, uint32_t number, struct error *er
     struct segment_builder segment = {.folder_fd = folder_fd, .number = number};
     size_t count, valid, n_samples = 0;
     uint64_t room;
-    segment.journal_fd = open_file(&segment, SEGMENT_JOURNAL, 0, error);
+    segment.journal_fd = open_file(&segment, SEGMENT_JOURNAL, O_RDWR, error);
     if (segment.journal_fd < 0)
         return -1;
     unsigned char *bytes = read_journal(&segment, &count, error);
@@ -232,9 +252,9 @@ int segment_recover(int folder_fd, uint32_t number, struct segment_builder **fou
     struct segment_builder *segment = new_builder(folder_fd, number);
     char name[ACTIVATION_NAME_CHARS];
     *found = NULL;
-    segment->journal_fd = open_file(segment, SEGMENT_JOURNAL, 0, error);
+    segment->journal_fd = open_file(segment, SEGMENT_JOURNAL, O_RDWR, error);
     if (segment->journal_fd >= 0)
-        segment->data_fd = open_file(segment, SEGMENT_OPEN, 0, error);
+        segment->data_fd = open_file(segment, SEGMENT_OPEN, O_RDWR, error);
     if (segment->data_fd < 0 && error->code == ERROR_NOT_FOUND) {
         /* one of them alone: nothing of it was durable, or it is sealed */
     } else if (segment->data_fd < 0 || read_records(segment, error) < 0) {
@@ -277,15 +297,11 @@ const struct segment_contents *segment_contents(const struct segment_builder *se
     return &segment->contents;
 }
 
-uint64_t segment_sealed_bytes(const struct segment_builder *segment)
-{
-    uint64_t head = contents_head_bytes(&segment->contents);
-    return (head > segment->room_bytes ? head : segment->room_bytes) + segment->contents.data_bytes;
-}
-
 uint64_t segment_disk_bytes(const struct segment_builder *segment)
 {
-    return segment_sealed_bytes(segment) + segment->partial_bytes + segment->journal_bytes + segment->pending.length;
+    uint64_t head = contents_head_bytes(&segment->contents);
+    return (head > segment->room_bytes ? head : segment->room_bytes) + segment->contents.data_bytes +
+           segment->partial_bytes + segment->journal_bytes + segment->pending.length;
 }
 
 uint64_t segment_cost(const struct sample *sample)
@@ -358,7 +374,7 @@ int segment_reserve(struct segment_builder *segment, uint64_t bytes, struct erro
         return 0;
     if (ftruncate(segment->data_fd, (off_t)end) < 0) { /* what it got: it goes with the next sample else */
     }
-    return segment_fail(segment, SEGMENT_OPEN, "make room in", failure, error);
+    return fail_file(segment, SEGMENT_OPEN, "make room in", failure, error);
 }
 
 bool segment_is_reserved(const struct segment_builder *segment)
@@ -374,13 +390,13 @@ int segment_write(struct segment_builder *segment, const void *bytes, uint64_t c
     uint64_t head = (SEGMENT_BLOCK_BYTES - offset % SEGMENT_BLOCK_BYTES) % SEGMENT_BLOCK_BYTES;
     segment->partial_bytes += count; /* also of those that fail: some may have been written */
     if (head < count && ((uintptr_t)at + head) % SEGMENT_BLOCK_BYTES == 0) {
-        if (segment_write_all(segment, segment->data_fd, SEGMENT_OPEN, at, head, offset, error) < 0)
+        if (write_all(segment, segment->data_fd, SEGMENT_OPEN, at, head, offset, error) < 0)
             return -1;
         head += write_past_cache(segment, at + head, count - head, offset + head);
         at += head;
         offset += head;
     }
-    if (segment_write_all(segment, segment->data_fd, SEGMENT_OPEN, at, end - offset, offset, error) < 0)
+    if (write_all(segment, segment->data_fd, SEGMENT_OPEN, at, end - offset, offset, error) < 0)
         return -1;
     send_to_disk(segment, end);
     return 0;
@@ -413,43 +429,157 @@ void segment_drop(struct segment_builder *segment)
     segment->waited_bytes = segment->waited_bytes < end ? segment->waited_bytes : end;
 }
 
+static int sync_folder(const struct segment_builder *segment, const char *suffix, struct error *error)
+{
+    return fsync(segment->folder_fd) == 0 ? 0 : fail_file(segment, suffix, "write to the disk the folder of", errno, error);
+}
+
 static int sync_file(struct segment_builder *segment, int fd, const char *suffix, struct error *error)
 {
     if (fdatasync(fd) == 0)
         return 0;
     segment->is_broken = true;
-    return segment_fail(segment, suffix, "write to the disk", errno, error);
-}
-
-/* The bytes first: whoever finds a record finds what it speaks of. */
-/* What somebody has removed is on no disk once it is closed, whatever was synced. */
-static int check_is_there(const struct segment_builder *segment, struct error *error)
-{
-    char name[ACTIVATION_NAME_CHARS];
-    struct stat status;
-    if (fstat(segment->data_fd, &status) == 0 && status.st_nlink)
-        return 0;
-    return fail(error, ERROR_DATA_LOSS, "SEGMENT_GONE", "%s was removed while it was written, and its samples with it",
-                activation_segment_name(segment->number, SEGMENT_OPEN, name));
+    return fail_file(segment, suffix, "write to the disk", errno, error);
 }
 
 int segment_sync(struct segment_builder *segment, struct error *error)
 {
+    char name[ACTIVATION_NAME_CHARS];
+    struct stat status;
     if (segment->is_broken)
-        return segment_fail(segment, SEGMENT_OPEN, "go on writing", EIO, error);
-    if (check_is_there(segment, error) < 0)
-        return -1;
+        return fail_file(segment, SEGMENT_OPEN, "go on writing", EIO, error);
+    /* what was removed is on no disk once it is closed, whatever was synced */
+    if (fstat(segment->data_fd, &status) < 0 || !status.st_nlink)
+        return fail(error, ERROR_DATA_LOSS, "SEGMENT_GONE", "%s was removed while it was written, and its samples with it",
+                    activation_segment_name(segment->number, SEGMENT_OPEN, name));
     if (!segment->pending.length)
         return 0;
+    /* the bytes first: behind a record there is what it speaks of */
     if (sync_file(segment, segment->data_fd, SEGMENT_OPEN, error) < 0 ||
-        segment_write_all(segment, segment->journal_fd, SEGMENT_JOURNAL, segment->pending.bytes, segment->pending.length,
-                          segment->journal_bytes, error) < 0 ||
+        write_all(segment, segment->journal_fd, SEGMENT_JOURNAL, segment->pending.bytes, segment->pending.length,
+                  segment->journal_bytes, error) < 0 ||
         sync_file(segment, segment->journal_fd, SEGMENT_JOURNAL, error) < 0)
         return -1;
-    if (segment->is_created && fsync(segment->folder_fd) < 0)
-        return segment_fail(segment, SEGMENT_OPEN, "write to the disk the folder of", errno, error);
+    if (segment->is_created && sync_folder(segment, SEGMENT_OPEN, error) < 0)
+        return -1;
     segment->is_created = false;
     segment->journal_bytes += segment->pending.length;
     segment->pending.length = 0;
+    return 0;
+}
+
+/* --- sealing ---------------------------------------------------------------------------------------------------------------- */
+
+/* A file of its own beside the open one. Its descriptor, or -1. */
+static int make_copy(const struct segment_builder *segment, struct error *error)
+{
+    char name[ACTIVATION_NAME_CHARS];
+    size_t head_bytes;
+    activation_segment_name(segment->number, SEGMENT_COPY, name);
+    unlinkat(segment->folder_fd, name, 0); /* of a sealing that was interrupted */
+    int fd = open_file(segment, SEGMENT_COPY, O_RDWR | O_CREAT | O_EXCL, error);
+    if (fd < 0)
+        return -1;
+    char *head = contents_head(&segment->contents, 0, &head_bytes, error);
+    int failed = !head || write_all(segment, fd, SEGMENT_COPY, head, head_bytes, 0, error) < 0;
+    free(head);
+    off_t in = (off_t)segment->room_bytes, out = (off_t)head_bytes;
+    for (uint64_t left = segment->contents.data_bytes; left && !failed;) {
+        ssize_t copied = copy_file_range(segment->data_fd, &in, fd, &out, left < COPY_BYTES ? left : COPY_BYTES, 0);
+        if (copied <= 0 && !(copied < 0 && errno == EINTR))
+            failed = fail_file(segment, SEGMENT_COPY, "write", copied < 0 ? errno : EIO, error);
+        left -= copied > 0 ? (uint64_t)copied : 0;
+    }
+    if (!failed)
+        return fd;
+    close(fd);
+    unlinkat(segment->folder_fd, name, 0);
+    return -1;
+}
+
+/* The open segment's descriptor, with these rights instead: the daemon promises nothing about a file that is open for writing, so a
+ * sealed one has to be none from the moment on that it has its name. */
+static int reopen_data(struct segment_builder *segment, int rights, struct error *error)
+{
+    int fd = open_file(segment, SEGMENT_OPEN, rights, error);
+    if (fd < 0)
+        return -1;
+    close(segment->data_fd);
+    segment->data_fd = fd;
+    return 0;
+}
+
+/* The descriptor of the file that is to be renamed, with header and data; -1 = an error. */
+static int put_head(struct segment_builder *segment, const char **suffix, struct error *error)
+{
+    size_t head_bytes, needed_bytes;
+    char *head = contents_head(&segment->contents, segment->room_bytes, &head_bytes, error);
+    if (!head)
+        return -1;
+    for (needed_bytes = head_bytes; head[needed_bytes - 1] == ' ';)
+        needed_bytes--;
+    uint64_t data_bytes = segment->contents.data_bytes, room = segment->room_bytes, most = data_bytes / SPARE_SHARE;
+    bool in_place = head_bytes == room && room - needed_bytes <= (most > SPARE_BYTES ? most : SPARE_BYTES);
+    int fd = segment->data_fd;
+    *suffix = in_place ? SEGMENT_OPEN : SEGMENT_COPY;
+    if (!in_place)
+        fd = make_copy(segment, error);
+    else if (write_all(segment, fd, SEGMENT_OPEN, head, head_bytes, 0, error) < 0)
+        fd = -1;
+    else if (ftruncate(fd, (off_t)(room + data_bytes)) < 0)
+        fd = fail_file(segment, SEGMENT_OPEN, "cut", errno, error);
+    free(head);
+    return fd;
+}
+
+/* Until the rename a crash leaves the open segment and its journal; after it, the sealed one. */
+int segment_seal(struct segment_builder *segment, struct segment_facts *facts, struct error *error)
+{
+    char from[ACTIVATION_NAME_CHARS], to[ACTIVATION_NAME_CHARS];
+    const char *suffix = ACTIVATION_SEALED;
+    bool was_renamed = segment->is_renamed; /* before something failed */
+    facts->number = segment->number;
+    if (!was_renamed && segment_sync(segment, error) < 0)
+        return -1;
+    int fd = was_renamed ? open_file(segment, ACTIVATION_SEALED, O_RDONLY, error) : put_head(segment, &suffix, error);
+    if (fd < 0)
+        return -1;
+    bool in_place = fd == segment->data_fd;
+    activation_segment_name(segment->number, suffix, from);
+    int failed = fsync(fd) < 0 ? fail_file(segment, suffix, "write to the disk", errno, error) : 0;
+    segment->is_broken |= failed && in_place;
+    if (!failed)
+        failed = segment_sum(fd, from, &segment->contents, facts, error);
+    /* No process is known to read it soon. Its pages are what the next segment is written to: they are warm, and a host of a
+     * virtual machine that takes idle pages away has not to find new ones, which costs more than all the rest of writing. */
+    posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+    if (!in_place)
+        close(fd);
+    else if (!failed)
+        failed = reopen_data(segment, O_RDONLY, error);
+    activation_segment_name(segment->number, ACTIVATION_SEALED, to);
+    if (!failed && !was_renamed && renameat2(segment->folder_fd, from, segment->folder_fd, to, RENAME_NOREPLACE) < 0 &&
+        (errno != EINVAL || renameat(segment->folder_fd, from, segment->folder_fd, to) < 0))
+        failed = fail_file(segment, ACTIVATION_SEALED, "make", errno, error);
+    segment->is_renamed |= !failed;
+    if (!failed)
+        failed = sync_folder(segment, ACTIVATION_SEALED, error);
+    if (failed && in_place && !segment->is_renamed) {
+        struct error ignored;
+        reopen_data(segment, O_RDWR, &ignored); /* it is sealed anew, or appended to */
+    }
+    return failed;
+}
+
+/* The name of the open segment is gone by then, unless it was copied. */
+int segment_remove_journal(const struct segment_builder *segment, struct error *error)
+{
+    static const char *const suffixes[] = {SEGMENT_OPEN, SEGMENT_JOURNAL};
+    char name[ACTIVATION_NAME_CHARS];
+    for (size_t i = 0; i < sizeof suffixes / sizeof suffixes[0]; i++) {
+        activation_segment_name(segment->number, suffixes[i], name);
+        if (unlinkat(segment->folder_fd, name, 0) < 0 && errno != ENOENT)
+            return fail_file(segment, suffixes[i], "remove", errno, error);
+    }
     return 0;
 }

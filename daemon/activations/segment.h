@@ -26,16 +26,15 @@ int segment_create(int folder_fd, uint32_t number, uint64_t segment_bytes, const
                    struct segment_builder **created, struct error *error);
 /* One that a crash left, with the samples that are durable; NULL in *found when none are, and then its files are removed. */
 int segment_recover(int folder_fd, uint32_t number, struct segment_builder **found, struct error *error);
-/* Of one whose other file is gone. DATA_LOSS when somebody has removed that: no crash leaves data without a journal, or a journal
- * with samples alone. */
+/* Of one whose other file is gone. DATA_LOSS when another process has removed that: no crash leaves data without a journal, or
+ * a journal with samples alone. */
 int segment_check_open_alone(int folder_fd, uint32_t number, struct error *error);
 int segment_check_journal_alone(int folder_fd, uint32_t number, struct error *error);
 void segment_close(struct segment_builder *segment); /* its files stay; accepts NULL */
 
-/* What is in it, what the sealed file would have, and what the files take now, journal included. */
+/* What is in it, and what the files take now, journal included. */
 uint32_t segment_number(const struct segment_builder *segment);
 const struct segment_contents *segment_contents(const struct segment_builder *segment);
-uint64_t segment_sealed_bytes(const struct segment_builder *segment);
 uint64_t segment_disk_bytes(const struct segment_builder *segment);
 /* What is taken for the header, when a segment of so many bytes begins with that sample. */
 uint64_t segment_room(uint64_t segment_bytes, const struct sample *first);
@@ -47,7 +46,7 @@ uint64_t segment_cost(const struct sample *sample);
 int segment_reserve(struct segment_builder *segment, uint64_t bytes, struct error *error);
 bool segment_is_reserved(const struct segment_builder *segment);
 uint64_t segment_data_end(const struct segment_builder *segment); /* in its file, of the samples that were added */
-/* Appends bytes of the sample that is coming. `bytes` may be memory that somebody else changes or takes away: then FAILED_
+/* Appends bytes of the sample that is coming. `bytes` may be memory that another process changes or takes away: then FAILED_
  * PRECONDITION, or whatever was there. RESOURCE_EXHAUSTED: the disk is full. After an error the sample is to be dropped. */
 int segment_write(struct segment_builder *segment, const void *bytes, uint64_t count, struct error *error);
 /* All bytes of the sample were written. RESOURCE_EXHAUSTED when the thread's user has too much metadata. */
@@ -57,8 +56,6 @@ void segment_drop(struct segment_builder *segment);
 int segment_sync(struct segment_builder *segment, struct error *error);
 /* Syncs; renames. `facts` are of the file as it is read back. After a failure it may be called again. */
 int segment_seal(struct segment_builder *segment, struct segment_facts *facts, struct error *error);
-/* What the manifest says of a sealed one: a JSON object, malloced. */
-char *segment_entry(const struct segment_builder *segment, const struct segment_facts *facts);
 int segment_remove_journal(const struct segment_builder *segment, struct error *error); /* the manifest has it */
 
 #endif

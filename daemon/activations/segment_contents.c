@@ -219,24 +219,18 @@ static void put_sums(struct json_writer *json, const struct segment_contents *co
     free(sums);
 }
 
-/* The same wherever the segment lies: of its name, size and content. */
-static void identity_of(const struct segment_facts *facts, const char *file, char identity[DIGEST_HEX_CHARS + 1])
+char *contents_entry(const struct segment_contents *contents, const struct segment_facts *facts, struct error *error)
 {
+    struct json_writer json = {.can_fail = true};
+    char file[ACTIVATION_NAME_CHARS], identity[DIGEST_HEX_CHARS + 1], crc[16];
     unsigned char sum[DIGEST_BYTES];
-    struct digest *digest = digest_create();
+    struct digest *digest = digest_create(); /* the same wherever the segment lies: of its name, size and content */
+    activation_segment_name(facts->number, ACTIVATION_SEALED, file);
     digest_add_text(digest, file);
     digest_add_u64(digest, facts->file_bytes);
     digest_add_text(digest, facts->sha256);
     digest_finish(digest, sum);
     digest_hex(sum, sizeof sum, identity);
-}
-
-char *contents_entry(const struct segment_contents *contents, const struct segment_facts *facts, struct error *error)
-{
-    struct json_writer json = {.can_fail = true};
-    char file[ACTIVATION_NAME_CHARS], identity[DIGEST_HEX_CHARS + 1], crc[16];
-    activation_segment_name(facts->number, ACTIVATION_SEALED, file);
-    identity_of(facts, file, identity);
     snprintf(crc, sizeof crc, "%08" PRIx32, facts->crc32c);
     json_write_open(&json, '{');
     json_put_text(&json, "file", file);

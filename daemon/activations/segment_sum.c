@@ -2,15 +2,17 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "activations/read_ahead.h"
 #include "activations/store_path.h"
 #include "base/crc.h"
 #include "base/file_io.h"
+#include "base/huge_pages.h"
 #include "base/memory.h"
 #include "base/metadata.h"
 #include "base/text.h"
@@ -76,6 +78,126 @@ void segment_sums_end(struct segment_sums *sums, struct segment_facts *facts)
     facts->header_crc32c = sums->header;
 }
 
+/* --- reading from its beginning to its end, past the page cache -------------------------------------------------------- */
+
+enum {
+    PIECE_BYTES = 512 << 10, /* stays in a cache between the read and what is done with it */
+    N_PIECES = 4,            /* one is used, one is read, the others wait */
+    MEMORY_BYTES = N_PIECES * PIECE_BYTES,
+    STACK_BYTES = 256 << 10,
+};
+
+struct reader {
+    int fd, flags; /* as the descriptor was */
+    const char *name;
+    uint64_t file_bytes;
+    unsigned char *pieces; /* one behind the other, in huge pages: the device takes more of those at a time */
+    pthread_mutex_t lock;  /* of all that follows */
+    pthread_cond_t changed;
+    size_t counts[N_PIECES];
+    uint64_t n_read, n_used; /* pieces; piece i lies in i % N_PIECES */
+    bool has_ended, has_failed;
+    struct error error;
+};
+
+/* How much came of what is at `at`: whole blocks but at the end. 0: an error. */
+static size_t read_piece(const struct reader *reader, unsigned char *piece, uint64_t at, struct error *error)
+{
+    uint64_t left = reader->file_bytes - at;
+    ssize_t got;
+    do {
+        got = pread(reader->fd, piece, PIECE_BYTES, (off_t)at);
+        if (got < 0 && errno == EINVAL && fcntl(reader->fd, F_GETFL) & O_DIRECT) { /* not on this file system */
+            fcntl(reader->fd, F_SETFL, reader->flags);
+            errno = EINTR;
+        }
+    } while (got < 0 && errno == EINTR);
+    if (got > 0)
+        return (uint64_t)got < left ? (size_t)got : (size_t)left;
+    if (got < 0)
+        fail_errno(error, errno, "cannot read %s", reader->name);
+    else
+        fail(error, ERROR_DATA_LOSS, "SEGMENT_CUT", "%s got shorter while it was read", reader->name);
+    return 0;
+}
+
+static void *read_all(void *data)
+{
+    struct reader *reader = data;
+    struct error error;
+    size_t count = 1;
+    pthread_mutex_lock(&reader->lock);
+    for (uint64_t at = 0; at < reader->file_bytes && count; at += count) {
+        while (reader->n_read - reader->n_used >= N_PIECES)
+            pthread_cond_wait(&reader->changed, &reader->lock);
+        size_t i = reader->n_read % N_PIECES;
+        pthread_mutex_unlock(&reader->lock);
+        count = read_piece(reader, reader->pieces + i * PIECE_BYTES, at, &error);
+        pthread_mutex_lock(&reader->lock);
+        reader->counts[i] = count;
+        reader->n_read += count > 0;
+        pthread_cond_signal(&reader->changed);
+    }
+    reader->has_failed = count == 0;
+    if (!count)
+        reader->error = error;
+    reader->has_ended = true;
+    pthread_cond_signal(&reader->changed);
+    pthread_mutex_unlock(&reader->lock);
+    return NULL;
+}
+
+/* Until the thread has ended: what it has read is used even where what follows cannot be. */
+static void use_all(struct reader *reader, void (*take)(void *data, const void *bytes, size_t count), void *data)
+{
+    pthread_mutex_lock(&reader->lock);
+    for (;;) {
+        while (reader->n_used == reader->n_read && !reader->has_ended)
+            pthread_cond_wait(&reader->changed, &reader->lock);
+        if (reader->n_used == reader->n_read)
+            break;
+        uint64_t i = reader->n_used % N_PIECES;
+        size_t count = reader->counts[i];
+        pthread_mutex_unlock(&reader->lock);
+        take(data, reader->pieces + i * PIECE_BYTES, count);
+        pthread_mutex_lock(&reader->lock);
+        reader->n_used++;
+        pthread_cond_signal(&reader->changed);
+    }
+    pthread_mutex_unlock(&reader->lock);
+}
+
+int segment_read_ahead(int fd, const char *name, uint64_t file_bytes,
+                       void (*take)(void *data, const void *bytes, size_t count), void *data, struct error *error)
+{
+    struct reader reader = {.fd = fd, .flags = fcntl(fd, F_GETFL), .name = name, .file_bytes = file_bytes};
+    pthread_attr_t attributes;
+    pthread_t thread;
+    reader.pieces = huge_pages_map(MEMORY_BYTES);
+    if (!reader.pieces)
+        return fail(error, ERROR_RESOURCE_EXHAUSTED, "NO_MEMORY", "there is no memory to read %s", name);
+    pthread_mutex_init(&reader.lock, NULL);
+    pthread_cond_init(&reader.changed, NULL);
+    pthread_attr_init(&attributes);
+    pthread_attr_setstacksize(&attributes, STACK_BYTES);
+    fcntl(fd, F_SETFL, reader.flags | O_DIRECT); /* what was written past the page cache need not come into it */
+    int failure = pthread_create(&thread, &attributes, read_all, &reader);
+    if (failure == 0) {
+        use_all(&reader, take, data);
+        pthread_join(thread, NULL);
+    }
+    fcntl(fd, F_SETFL, reader.flags);
+    pthread_attr_destroy(&attributes);
+    pthread_cond_destroy(&reader.changed);
+    pthread_mutex_destroy(&reader.lock);
+    munmap(reader.pieces, MEMORY_BYTES);
+    if (failure)
+        return fail_errno(error, failure, "there is no thread to read %s", name);
+    if (reader.has_failed)
+        *error = reader.error;
+    return reader.has_failed ? -1 : 0;
+}
+
 static void add_to_sums(void *data, const void *bytes, size_t count)
 {
     segment_sums_add(data, bytes, count);
@@ -92,19 +214,12 @@ int segment_sum(int fd, const char *name, struct segment_contents *contents, str
     if (facts->file_bytes < contents->data_bytes)
         return fail(error, ERROR_DATA_LOSS, "SEGMENT_CUT", "%s got shorter while it was read", name);
     segment_sums_begin(&sums, contents, facts->file_bytes);
-    int failed = read_ahead(fd, name, facts->file_bytes, add_to_sums, &sums, error);
+    int failed = segment_read_ahead(fd, name, facts->file_bytes, add_to_sums, &sums, error);
     segment_sums_end(&sums, facts);
     return failed;
 }
 
 /* --- what a sealed segment holds ---------------------------------------------------------------------------------------- */
-
-static int fail_segment(const char *name, const char *tensor, size_t length, struct error *error)
-{
-    char text[TEXT_NAME_CHARS];
-    return fail(error, ERROR_DATA_LOSS, "NOT_A_SEGMENT", "%s is no segment of activations: it has a tensor %s", name,
-                text_escape(tensor, length, text));
-}
 
 struct part_header *segment_read_header(int fd, const char *name, struct error *error)
 {
@@ -139,7 +254,8 @@ static int collect_sample(const struct part_header *header, size_t first, const 
         const struct stored_tensor *at = &header->tensors[i];
         uint32_t id, layer;
         if (!activation_parse_tensor(at->name, at->name_length, &layer, &id))
-            return fail_segment(name, at->name, at->name_length, error);
+            return fail(error, ERROR_DATA_LOSS, "NOT_A_SEGMENT", "%s is no segment of activations: it has a tensor %s", name,
+                        text_show_bytes(at->name, at->name_length));
         if (i > first && id != sample->id)
             break;
         sample->id = id;

@@ -20,6 +20,10 @@ void segment_sums_begin(struct segment_sums *sums, struct segment_contents *cont
 void segment_sums_add(struct segment_sums *sums, const void *bytes, size_t count);
 void segment_sums_end(struct segment_sums *sums, struct segment_facts *facts); /* but number and size; frees */
 
+/* Calls take() with file_bytes bytes of the file, piece by piece, in order, on this thread; a second one reads the next piece until this
+ * returns. No other thread uses the descriptor meanwhile. DATA_LOSS: the file ends before. `name` is for errors. */
+int segment_read_ahead(int fd, const char *name, uint64_t file_bytes,
+                       void (*take)(void *data, const void *bytes, size_t count), void *data, struct error *error);
 /* Size, CRC32C and SHA-256 of an open file, and the sums of its arrays, read from its beginning to its end. DATA_LOSS when it gets
  * shorter meanwhile. */
 int segment_sum(int fd, const char *name, struct segment_contents *contents, struct segment_facts *facts,

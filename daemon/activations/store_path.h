@@ -20,12 +20,9 @@ char *store_path_parse(const char *reference, struct error *error);
 /* A descriptor of the folder, for openat() and fsync(), or -1: PERMISSION_DENIED outside of the roots, NOT_FOUND when it is
  * missing, FAILED_PRECONDITION when a link leads there: a store has one path. `makes`: what is missing is made. */
 int store_path_open(const struct store_roots *roots, const char *path, bool makes, struct error *error);
-/* The same of a host's folder in it; PERMISSION_DENIED when that is another user's. */
+/* Of a host, whose owner is the daemon's user or root: PERMISSION_DENIED otherwise. */
 int store_path_open_host(const struct store_roots *roots, const char *path, uint32_t host, bool makes, struct error *error);
-/* A folder in another one, neither a link nor a mount. */
-int store_path_open_below(int folder_fd, const char *name, bool makes, struct error *error);
-/* openat() of a file in such a folder. Whose folder it is may put anything there: no link is followed, no pipe waited for, and no
- * mount entered (EXDEV), since the server of a FUSE mount may never answer. -1 with errno. */
+/* openat() of a file in such a folder, whatever lies there: no link is followed, no pipe waited for. -1 with errno. */
 int store_path_openat(int folder_fd, const char *name, int flags, mode_t mode);
 
 #endif

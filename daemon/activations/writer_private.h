@@ -1,8 +1,6 @@
-/* Shared by activation_writer.c, writer_calls.c and activation_table.c. */
+/* Shared by activation_writer.c, whose functions run on the loop, and writer_folder.c, whose functions run on helpers. */
 #ifndef ACTIVATIONS_WRITER_PRIVATE_H
 #define ACTIVATIONS_WRITER_PRIVATE_H
-
-#include <pthread.h>
 
 #include "activations/activation_writer.h"
 #include "activations/host_table.h"
@@ -11,32 +9,7 @@
 
 enum writer_state { WRITER_WAITING, WRITER_OPENING, WRITER_READY, WRITER_WORKING, WRITER_CLOSING, WRITER_CLOSED };
 
-enum {
-    MAX_FULL = 2, /* segments of a writer that are not sealed yet */
-    MAX_RECOVERIES = 32,
-    POLL_MS = 20,
-    WRITER_DESCRIPTORS = 11, /* its folder and lock; segment and journal of the open and the full ones; what sealing opens */
-};
-
-struct new_size { /* of a folder, until the loop's thread counts it */
-    struct new_size *next;
-    char *path; /* of the store */
-    uint32_t host;
-    uint64_t bytes;
-};
-
-struct gone_look { /* for folders that are not there any more */
-    struct loop_work work;
-    struct store_roots roots;
-    struct seen_host {
-        char *path;
-        uint32_t host;
-        bool is_gone;
-    } * hosts;
-    size_t n_hosts;
-    uint64_t rest_until_ns;
-    bool is_running;
-};
+enum { MAX_FULL = 2 }; /* segments of a writer that are not sealed yet */
 
 struct activations {
     struct loop *loop;
@@ -45,13 +18,11 @@ struct activations {
     struct activation_writer *writers;
     struct host_table *hosts;
     struct host_uploads *uploads;
-    pthread_mutex_t sizes_lock;
-    struct new_size *sizes; /* at most one of each folder */
-    struct loop_work list;  /* of the registry, at the start */
+    struct loop_work list; /* of the registry, at the start */
     struct known_host *listed;
     size_t n_listed, n_begun; /* of those, whose recovery has begun; they are freed when the last one's has */
     size_t n_recoveries;
-    struct gone_look gone;
+    bool is_begun; /* activations_recover() was called */
     bool is_listing, is_draining, is_stopped;
 };
 
@@ -60,7 +31,6 @@ struct writer_seal { /* sealing of full segments, first comes first */
     struct segment_builder *queue[MAX_FULL + 1];
     size_t n_queued;
     bool is_running, has_failed;
-    bool is_last;       /* no further segment gets full: the folder is closed when the last one is sealed */
     bool is_unqueued;   /* something that is sealed could not be queued for upload */
     struct error error; /* of the last one, when it has failed */
 };
@@ -80,15 +50,17 @@ struct writer_wait {
     bool is_blocked; /* the call under way waits for room */
 };
 
+enum step_kind { STEP_OPEN, STEP_APPEND, STEP_FINISH, STEP_COMMIT, STEP_CLOSE };
+
 struct writer_step { /* what a helper does, and what came of it */
     struct loop_work work;
-    int (*run)(struct activation_writer *writer, struct error *error);
-    void (*done)(struct activation_writer *writer);
+    enum step_kind kind;
     struct loop_task accept; /* posted by an append that can be answered already */
     bool has_failed;
     struct error error;
     struct host_resume resume;
     uint32_t block_offset;
+    uint64_t disk_bytes; /* of the folder that was closed */
 };
 
 struct next_call { /* waits for a step whose call was answered early; call NULL = there is none */
@@ -97,7 +69,7 @@ struct next_call { /* waits for a step whose call was answered early; call NULL 
     struct append_part part;
 };
 
-struct lost_sample { /* a write that failed after its call was answered: nothing is believed any more but what is durable */
+struct lost_sample { /* a write that failed after its call was answered: only what is durable counts */
     bool is_lost;
     struct error error;
 };
@@ -109,7 +81,7 @@ struct writer_memory { /* of the client, out of which its samples are written */
     bool is_overlapped;       /* a part is used until the next call is answered */
 };
 
-struct writer_user { /* who has it, and what counts as his */
+struct writer_user {
     uid_t uid;
     struct metadata_account account;
     struct quota_charge descriptors;
@@ -119,7 +91,7 @@ struct activation_writer {
     struct activation_writer *next;
     struct activations *table;
     unsigned char id[WRITER_ID_BYTES];
-    char *path;
+    struct known_host known;            /* its folder, and where its segments go */
     struct host_folder_options options; /* path is the one above */
     struct writer_user user;
     enum writer_state state;
@@ -127,7 +99,6 @@ struct activation_writer {
     bool is_recovery;
     struct table_host *host; /* from its opening on */
     struct host_folder *folder;
-    struct known_upload upload; /* its own */
     struct writer_memory memory;
     struct writer_step step;
     struct writer_call *call; /* under way; NULL = none, or it was answered early */
@@ -139,29 +110,15 @@ struct activation_writer {
     struct writer_seal seal;
 };
 
-/* activation_table.c: may the sample that is coming be begun? 1 = yes, and its bytes are reserved; 0 = not yet; -1 = never. */
-int writer_find_room(struct activation_writer *writer, struct error *error);
-void writer_give_room_back(struct activation_writer *writer);
-void writer_count(struct activation_writer *writer); /* what it takes of the disk now */
-
-/* activation_table.c: the folder is this writer's. *other: whose it is now; -1: it never will be. */
-int table_take_host(struct activation_writer *writer, const struct activation_writer **other, struct error *error);
-void table_leave_host(struct activation_writer *writer);
-
-/* activation_writer.c: `run` on a helper, then `done` on the loop with what came of it in the call under way. */
-void writer_submit(struct activation_writer *writer, int (*run)(struct activation_writer *writer, struct error *error),
-                   void (*done)(struct activation_writer *writer));
-void writer_answer(struct activation_writer *writer);
-void writer_get_ready(struct activation_writer *writer); /* answers, and goes on with what waits */
-void writer_begin_work(struct activation_writer *writer, struct writer_call *call);
-void writer_begin_closing(struct activation_writer *writer, struct writer_call *call);
-void writer_seal_full(struct activation_writer *writer);
-void writer_start_sealing(struct activation_writer *writer);
-void writer_try_append(struct activation_writer *writer); /* writer_calls.c: what waits for room may go on */
-
-/* activation_writer.c: begins one for a folder that a crash may have left. */
-void writer_recover(struct activations *table, const struct known_host *host);
-void writer_leave(struct activation_writer *writer);
-void writer_free(struct activation_writer *writer);
+/* Steps on helpers, one at a time, with sealing beside them. */
+int writer_open_folder(struct activation_writer *writer, struct error *error);
+/* Posts step.accept once the disk has taken the sample's room, when its memory is overlapped. */
+int writer_append_bytes(struct activation_writer *writer, struct error *error);
+int writer_seal_first(struct activation_writer *writer, struct error *error); /* of the queue */
+/* Seals all that is left. What cannot be sealed stays for the next writer that opens the folder. */
+int writer_close_folder(struct activation_writer *writer, struct error *error);
+/* Loop thread, between two steps. */
+void writer_take_full(struct activation_writer *writer);
+void writer_shift_queue(struct writer_seal *seal);
 
 #endif

@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include "api/codec.h"
 #include "base/clock.h"
 
 static bool is_cancelled(void *data)
@@ -68,7 +69,7 @@ void api_job_init(struct api_job *job, const struct api *api, struct rpc_call *c
     waiting_init(&job->waiting);
     helper_step_init(&job->helper_step, &api->services, &job->work, &job->waiting);
     job->open = (struct open_call){.call = call, .describe = describe_job, .data = job};
-    open_calls_add(api->open_calls, &job->open);
+    LIST_INSERT_HEAD(api->open_calls, &job->open, in_list);
 }
 
 void api_job_run(struct api_job *job, int (*step)(struct api_job *job), void (*done)(struct api_job *job))
@@ -91,10 +92,46 @@ void api_job_run(struct api_job *job, int (*step)(struct api_job *job), void (*d
 
 void api_job_end(struct api_job *job)
 {
-    open_calls_remove(&job->open);
+    LIST_REMOVE(&job->open, in_list);
     waiting_fini(&job->waiting);
     if (job->destroy)
         job->destroy(job);
     else
         free(job);
+}
+
+/* --- tickets ---------------------------------------------------------------------------------------------------------- */
+
+/* What the request offers to be filled; nothing when it offers none. */
+static int take_offers(const struct api *api, const Tensorcast__Daemon__V1__LoadRequest *load, struct target_list *targets,
+                       struct ticket_input *input, struct error *error)
+{
+    if (targets && load->region.len)
+        return fail(error, ERROR_INVALID_ARGUMENT, "REGION_AND_TARGETS",
+                    "the request has a region for all of the view and a place for each tensor; leave out one of them");
+    input->request.view.targets = targets;
+    if (targets)
+        return codec_take_regions(load->targets, api->handoff, input->uid, targets, &input->region, error);
+    return load->region.len
+               ? handoff_take_region(api->handoff, load->region.data, load->region.len, input->uid, &input->region, error)
+               : 0;
+}
+
+struct ticket *api_ticket(const struct api *api, struct rpc_call *call, const Tensorcast__Daemon__V1__LoadRequest *load,
+                          bool with_region, struct error *error)
+{
+    struct ticket_input input = {.uid = rpc_call_uid(call),
+                                 .pid = rpc_call_pid(call),
+                                 .parent = rpc_call_traceparent(call),
+                                 .shares_groups = rpc_call_is_of_group(call, api->shared_group)};
+    struct target_list *targets = NULL;
+    struct metadata_account before = metadata_enter(rpc_call_account(call));
+    int failed = codec_load_request(load, &input.arena, &input.request, error) ||
+                 (with_region && load->targets && codec_targets(load->targets, &input.arena, &targets, error));
+    metadata_enter(before);
+    if (failed || (with_region && take_offers(api, load, targets, &input, error))) {
+        arena_fini(&input.arena);
+        return NULL;
+    }
+    return ticket_create(api->loads, &input);
 }

@@ -11,9 +11,10 @@
 #define API_API_JOB_H
 
 #include "api/api.h"
-#include "api/open_calls.h"
-#include "load/helper_step.h"
 #include "base/waiting.h"
+#include "load/helper_step.h"
+#include "load/load_result.h"
+#include "rpc/rpc.h"
 
 struct api_job {           /* first in what a method keeps of a request; zeroed */
     struct loop_work work; /* first */
@@ -41,5 +42,10 @@ void api_job_init(struct api_job *job, const struct api *api, struct rpc_call *c
 void api_job_run(struct api_job *job, int (*step)(struct api_job *job), void (*done)(struct api_job *job));
 /* The call is answered; destroys the job. */
 void api_job_end(struct api_job *job);
+
+/* For a call that asks for a load or its plan, whose request is decoded at the cost of its user. Borrows `load` until the
+ * ticket is resolved. with_region: into memory of the client, if it offers some. NULL: the request is no good. */
+struct ticket *api_ticket(const struct api *api, struct rpc_call *call, const Tensorcast__Daemon__V1__LoadRequest *load,
+                          bool with_region, struct error *error);
 
 #endif

@@ -3,10 +3,10 @@
 
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/text.h"
-#include "api/report_fill.h"
-#include "resolve/artifact_metadata.h"
+#include "device/device.h"
+#include "integrity/scrub.h"
+#include "resolve/artifact.h"
 
 typedef Tensorcast__Daemon__V1__DType wire_dtype;
 
@@ -104,49 +104,47 @@ static wire_dtype dtype_on_wire(enum dtype dtype)
     return (wire_dtype)((int)dtype + 1);
 }
 
-/* Columns of n entries in the arena. */
-static void *take_column(size_t n, size_t size, struct arena *arena, bool *failed, struct error *error)
+void *codec_new(const ProtobufCMessageDescriptor *kind, struct arena *arena)
 {
-    void *column = *failed ? NULL : arena_try_array(arena, n, size, error);
-    *failed = *failed || !column;
+    void *message = arena_alloc(arena, kind->sizeof_message);
+    protobuf_c_message_init(kind, message);
+    return message;
+}
+
+/* Columns in the arena. What fails makes the rest fail, too, so it is asked about once, at the end. */
+struct columns {
+    struct arena *arena;
+    bool failed;
+    struct error *error;
+};
+
+static void *take_column(size_t n, size_t size, struct columns *columns)
+{
+    void *column = columns->failed ? NULL : arena_try_array(columns->arena, n, size, columns->error);
+    columns->failed = columns->failed || !column;
     return column;
 }
 
-/* Of files instead of memory. */
-static int fill_mapped_layout(const struct mapping *mapping, const struct mapped_view *view, size_t n_dims,
-                              struct arena *arena, Tensorcast__Daemon__V1__Layout *layout, struct error *error)
-{
-    bool failed = false;
-    layout->file_indexes = take_column(view->n_tensors, sizeof *layout->file_indexes, arena, &failed, error);
-    layout->strides = take_column(n_dims, sizeof *layout->strides, arena, &failed, error);
-    layout->n_file_indexes = view->n_tensors;
-    for (size_t i = 0; i < view->n_tensors && !failed; i++) {
-        layout->file_indexes[i] = view->tensors[i].file;
-        layout->offsets[i] = view->tensors[i].offset;
-        for (uint32_t d = 0; d < mapping->tensors[i].record->rank; d++)
-            layout->strides[layout->n_strides++] = view->tensors[i].strides[d];
-    }
-    return failed ? -1 : 0;
-}
+/* A column of n entries; ROOM is the same for one that is filled by appending to it. */
+#define ROOM(message, field, n) ((message)->field = take_column(n, sizeof *(message)->field, columns))
+#define COLUMN(message, field, n) (ROOM(message, field, n), (message)->n_##field = (n))
 
 Tensorcast__Daemon__V1__Layout *codec_layout(const struct mapping *mapping, const struct mapped_view *view, bool with_names,
                                              struct arena *arena, struct error *error)
 {
+    struct columns *columns = &(struct columns){.arena = arena, .error = error};
     size_t n = mapping->n_tensors, n_dims = 0;
-    bool failed = false;
-    Tensorcast__Daemon__V1__Layout *layout = arena_alloc(arena, sizeof *layout);
-    tensorcast__daemon__v1__layout__init(layout);
+    Tensorcast__Daemon__V1__Layout *layout = CODEC_NEW(layout, arena);
     for (size_t i = 0; i < n; i++)
         n_dims += mapping->tensors[i].record->rank;
-    layout->n_dtypes = layout->n_ranks = layout->n_offsets = layout->n_sizes = n;
-    layout->dtypes = take_column(n, sizeof *layout->dtypes, arena, &failed, error);
-    layout->ranks = take_column(n, sizeof *layout->ranks, arena, &failed, error);
-    layout->offsets = take_column(n, sizeof *layout->offsets, arena, &failed, error);
-    layout->sizes = take_column(n, sizeof *layout->sizes, arena, &failed, error);
-    layout->dims = take_column(n_dims, sizeof *layout->dims, arena, &failed, error);
-    layout->names = with_names ? take_column(n, sizeof *layout->names, arena, &failed, error) : NULL;
-    layout->n_names = with_names ? n : 0;
-    for (size_t i = 0; i < n && !failed; i++) {
+    COLUMN(layout, dtypes, n);
+    COLUMN(layout, ranks, n);
+    COLUMN(layout, offsets, n);
+    COLUMN(layout, sizes, n);
+    ROOM(layout, dims, n_dims);
+    if (with_names)
+        COLUMN(layout, names, n);
+    for (size_t i = 0; i < n && !columns->failed; i++) {
         const struct view_tensor *tensor = &mapping->tensors[i];
         layout->dtypes[i] = dtype_on_wire(tensor->record->dtype);
         layout->ranks[i] = tensor->record->rank;
@@ -157,9 +155,17 @@ Tensorcast__Daemon__V1__Layout *codec_layout(const struct mapping *mapping, cons
         if (with_names)
             layout->names[i] = tensor->record->name;
     }
-    if (failed || (view && fill_mapped_layout(mapping, view, n_dims, arena, layout, error) != 0))
-        return NULL;
-    return layout;
+    if (view) { /* files instead of memory */
+        COLUMN(layout, file_indexes, view->n_tensors);
+        ROOM(layout, strides, n_dims);
+    }
+    for (size_t i = 0; view && i < view->n_tensors && !columns->failed; i++) {
+        layout->file_indexes[i] = view->tensors[i].file;
+        layout->offsets[i] = view->tensors[i].offset;
+        for (uint32_t d = 0; d < mapping->tensors[i].record->rank; d++)
+            layout->strides[layout->n_strides++] = view->tensors[i].strides[d];
+    }
+    return columns->failed ? NULL : layout;
 }
 
 const char *codec_file_name(const char *name, struct arena *arena)
@@ -171,34 +177,20 @@ const char *codec_file_name(const char *name, struct arena *arena)
     return arena_text(arena, shown, strlen(shown));
 }
 
-static void fill_files(const struct source *source, struct arena *arena, Tensorcast__Daemon__V1__ResolveResponse *response)
-{
-    response->n_files = source->n_files;
-    response->files = arena_array(arena, source->n_files, sizeof *response->files);
-    for (size_t i = 0; i < source->n_files; i++) {
-        Tensorcast__Daemon__V1__File *file = arena_alloc(arena, sizeof *file);
-        tensorcast__daemon__v1__file__init(file);
-        file->name = codec_file_name(source->files[i].name, arena);
-        file->bytes = source->files[i].size_bytes;
-        response->files[i] = file;
-    }
-}
+typedef Tensorcast__Daemon__V1__ResolveResponse resolve_response;
 
-static int fill_tensors(const struct artifact *artifact, struct arena *arena,
-                        Tensorcast__Daemon__V1__ResolveResponse *response, struct error *error)
+static void fill_tensors(const struct artifact *artifact, struct columns *columns, resolve_response *response)
 {
     size_t n = artifact->n_tensors, n_dims = 0;
-    bool failed = false;
     for (size_t i = 0; i < n; i++)
         n_dims += artifact->tensors[i].rank;
-    response->n_names = response->n_dtypes = response->n_ranks = response->n_file_indexes = response->n_sizes = n;
-    response->names = take_column(n, sizeof *response->names, arena, &failed, error);
-    response->dtypes = take_column(n, sizeof *response->dtypes, arena, &failed, error);
-    response->ranks = take_column(n, sizeof *response->ranks, arena, &failed, error);
-    response->file_indexes = take_column(n, sizeof *response->file_indexes, arena, &failed, error);
-    response->sizes = take_column(n, sizeof *response->sizes, arena, &failed, error);
-    response->dims = take_column(n_dims, sizeof *response->dims, arena, &failed, error);
-    for (size_t i = 0; i < n && !failed; i++) {
+    COLUMN(response, names, n);
+    COLUMN(response, dtypes, n);
+    COLUMN(response, ranks, n);
+    COLUMN(response, file_indexes, n);
+    COLUMN(response, sizes, n);
+    ROOM(response, dims, n_dims);
+    for (size_t i = 0; i < n && !columns->failed; i++) {
         const struct tensor_record *record = &artifact->tensors[i];
         response->names[i] = record->name;
         response->dtypes[i] = dtype_on_wire(record->dtype);
@@ -208,189 +200,265 @@ static int fill_tensors(const struct artifact *artifact, struct arena *arena,
         for (uint32_t d = 0; d < record->rank; d++)
             response->dims[response->n_dims++] = record->shape[d];
     }
-    return failed ? -1 : 0;
 }
 
-static uint32_t *copy_numbers(const uint32_t *numbers, size_t n, struct arena *arena, bool *failed, struct error *error)
-{
-    uint32_t *copy = take_column(n, sizeof *copy, arena, failed, error);
-    return copy && n ? memcpy(copy, numbers, n * sizeof *copy) : copy;
-}
-
-static int fill_layout(const struct artifact_layout *layout, struct arena *arena,
-                       Tensorcast__Daemon__V1__ResolveResponse *response, struct error *error)
-{
-    bool failed = false;
-    response->layout = layout_kind_name(layout->kind);
-    response->world_size = layout->world_size;
-    response->n_missing_shards = layout->n_missing_shards;
-    response->missing_shards = copy_numbers(layout->missing_shards, layout->n_missing_shards, arena, &failed, error);
-    response->n_missing_files = layout->n_missing_files;
-    response->missing_files = copy_numbers(layout->missing_files, layout->n_missing_files, arena, &failed, error);
-    return failed ? -1 : 0;
-}
-
-static int fill_copies(const struct artifact *artifact, struct arena *arena,
-                       Tensorcast__Daemon__V1__ResolveResponse *response, struct error *error)
-{
-    bool failed = false;
-    if (!artifact->copies)
-        return 0;
-    response->n_copies = artifact->n_tensors;
-    response->copies = take_column(artifact->n_tensors, sizeof *response->copies, arena, &failed, error);
-    for (size_t i = 0; i < artifact->n_tensors && !failed; i++)
-        response->copies[i] = artifact_n_copies(artifact, &artifact->tensors[i]);
-    return failed ? -1 : 0;
-}
-
-static void fill_boxes(const struct artifact *artifact, const struct tensor_record *record,
-                       Tensorcast__Daemon__V1__ResolveResponse *response)
-{
-    for (uint32_t k = 0; k < record->n_pieces; k++) {
-        const struct tensor_piece *piece = artifact_piece(artifact, record, k);
-        response->piece_files[response->n_piece_files++] = piece->file;
-        for (uint32_t d = 0; d < 2 * record->rank; d++)
-            response->piece_boxes[response->n_piece_boxes++] = piece->box[d];
-    }
-}
-
-static int fill_pieces(const struct artifact *artifact, struct arena *arena,
-                       Tensorcast__Daemon__V1__ResolveResponse *response, struct error *error)
+/* Where tensors lie that are in several files, and how often each is stored. */
+static void fill_pieces(const struct artifact *artifact, struct columns *columns, resolve_response *response)
 {
     size_t n_pieces = 0, n_numbers = 0;
-    bool failed = false;
     for (size_t i = 0; i < artifact->n_tensors; i++) {
         const struct tensor_record *record = &artifact->tensors[i];
         n_pieces += artifact_is_in_pieces(record) ? record->n_pieces : 0;
         n_numbers += artifact_is_in_pieces(record) ? 2 * (size_t)record->rank * record->n_pieces : 0;
     }
-    if (!n_pieces)
-        return 0;
-    response->n_piece_counts = artifact->n_tensors;
-    response->piece_counts = take_column(artifact->n_tensors, sizeof *response->piece_counts, arena, &failed, error);
-    response->piece_files = take_column(n_pieces, sizeof *response->piece_files, arena, &failed, error);
-    response->piece_boxes = take_column(n_numbers, sizeof *response->piece_boxes, arena, &failed, error);
-    for (size_t i = 0; i < artifact->n_tensors && !failed; i++) {
+    if (n_pieces) {
+        COLUMN(response, piece_counts, artifact->n_tensors);
+        ROOM(response, piece_files, n_pieces);
+        ROOM(response, piece_boxes, n_numbers);
+    }
+    for (size_t i = 0; n_pieces && i < artifact->n_tensors && !columns->failed; i++) {
         const struct tensor_record *record = &artifact->tensors[i];
         response->piece_counts[i] = record->n_pieces;
-        if (artifact_is_in_pieces(record))
-            fill_boxes(artifact, record, response);
+        for (uint32_t k = 0; artifact_is_in_pieces(record) && k < record->n_pieces; k++) {
+            const struct tensor_piece *piece = artifact_piece(artifact, record, k);
+            response->piece_files[response->n_piece_files++] = piece->file;
+            for (uint32_t d = 0; d < 2 * record->rank; d++)
+                response->piece_boxes[response->n_piece_boxes++] = piece->box[d];
+        }
     }
-    return failed ? -1 : 0;
+    if (artifact->copies)
+        COLUMN(response, copies, artifact->n_tensors);
+    for (size_t i = 0; i < response->n_copies && !columns->failed; i++)
+        response->copies[i] = artifact_n_copies(artifact, &artifact->tensors[i]);
 }
 
-static ProtobufCBinaryData copy_blob(const char *bytes, size_t n_bytes, struct arena *arena, bool *failed,
-                                     struct error *error)
+static ProtobufCBinaryData copy_blob(const char *bytes, size_t n_bytes, struct columns *columns)
 {
-    char *copy = *failed ? NULL : arena_try_bytes(arena, n_bytes, error);
-    *failed = *failed || !copy;
+    char *copy = columns->failed ? NULL : arena_try_bytes(columns->arena, n_bytes, columns->error);
+    columns->failed = columns->failed || !copy;
     return (ProtobufCBinaryData){.len = copy ? n_bytes : 0, .data = copy && n_bytes ? memcpy(copy, bytes, n_bytes) : NULL};
 }
 
-static int fill_metadata(const struct artifact *artifact, struct arena *arena,
-                         Tensorcast__Daemon__V1__ResolveResponse *response, struct error *error)
+static void fill_metadata(const struct artifact *artifact, struct columns *columns, resolve_response *response)
 {
     struct artifact_metadata metadata;
-    bool failed = false;
-    if (artifact_metadata_collect(artifact, arena, &metadata, error) != 0)
-        return -1;
+    if (columns->failed || artifact_metadata_collect(artifact, columns->arena, &metadata, columns->error) != 0) {
+        columns->failed = true;
+        return;
+    }
     response->metadata_left_out_bytes = metadata.left_out_bytes;
     response->has_metadata = metadata.is_there;
-    response->n_metadata_keys = response->n_metadata_values = metadata.n_pairs;
-    response->metadata_keys = take_column(metadata.n_pairs, sizeof *response->metadata_keys, arena, &failed, error);
-    response->metadata_values = take_column(metadata.n_pairs, sizeof *response->metadata_values, arena, &failed, error);
-    for (size_t i = 0; i < metadata.n_pairs && !failed; i++) {
+    COLUMN(response, metadata_keys, metadata.n_pairs);
+    COLUMN(response, metadata_values, metadata.n_pairs);
+    for (size_t i = 0; i < metadata.n_pairs && !columns->failed; i++) {
         const struct part_metadata *pair = metadata.pairs[i];
-        response->metadata_keys[i] = copy_blob(pair->key, pair->key_length, arena, &failed, error);
-        response->metadata_values[i] = copy_blob(pair->value, pair->value_length, arena, &failed, error);
+        response->metadata_keys[i] = copy_blob(pair->key, pair->key_length, columns);
+        response->metadata_values[i] = copy_blob(pair->value, pair->value_length, columns);
     }
-    return failed ? -1 : 0;
 }
 
-static int fill_notes(const struct artifact *artifact, struct arena *arena,
-                      Tensorcast__Daemon__V1__ResolveResponse *response, struct error *error)
-{
-    const struct notes *notes = &(artifact->stored ? artifact->stored : artifact)->notes;
-    bool failed = false;
-    response->n_notes = notes->n;
-    response->notes = take_column(notes->n, sizeof *response->notes, arena, &failed, error);
-    for (size_t i = 0; i < notes->n && !failed; i++)
-        response->notes[i] = notes->texts[i];
-    return failed ? -1 : 0;
-}
-
-static int fill_absent(const struct artifact *artifact, struct arena *arena,
-                       Tensorcast__Daemon__V1__ResolveResponse *response, struct error *error)
+static void fill_absent(const struct artifact *artifact, struct columns *columns, resolve_response *response)
 {
     const struct artifact_absent *absent = artifact_absent(artifact);
-    bool failed = false;
-    response->n_absent_files = absent->files.n;
-    response->n_absent_tensors = response->n_absent_file_indexes = absent->n_tensors;
-    response->absent_files = take_column(absent->files.n, sizeof *response->absent_files, arena, &failed, error);
-    response->absent_tensors = take_column(absent->n_tensors, sizeof *response->absent_tensors, arena, &failed, error);
-    response->absent_file_indexes =
-        take_column(absent->n_tensors, sizeof *response->absent_file_indexes, arena, &failed, error);
-    for (size_t i = 0; i < absent->files.n && !failed; i++)
+    COLUMN(response, absent_files, absent->files.n);
+    COLUMN(response, absent_tensors, absent->n_tensors);
+    COLUMN(response, absent_file_indexes, absent->n_tensors);
+    for (size_t i = 0; i < absent->files.n && !columns->failed; i++)
         response->absent_files[i] = absent->files.texts[i];
-    for (size_t i = 0; i < absent->n_tensors && !failed; i++) {
+    for (size_t i = 0; i < absent->n_tensors && !columns->failed; i++) {
         response->absent_tensors[i] = absent->tensors[i].name;
         response->absent_file_indexes[i] = absent->tensors[i].file;
     }
-    return failed ? -1 : 0;
 }
 
-Tensorcast__Daemon__V1__ResolveResponse *codec_artifact(const struct artifact *artifact, const char *known_identity,
-                                                        struct arena *arena, struct error *error)
+resolve_response *codec_artifact(const struct artifact *artifact, const char *known_identity, struct arena *arena,
+                                 struct error *error)
 {
-    Tensorcast__Daemon__V1__ResolveResponse *response = arena_alloc(arena, sizeof *response);
-    tensorcast__daemon__v1__resolve_response__init(response);
+    struct columns *columns = &(struct columns){.arena = arena, .error = error};
+    resolve_response *response = CODEC_NEW(resolve_response, arena);
     response->artifact = artifact->reference;
     response->identity = artifact->identity;
     response->total_bytes = artifact->total_bytes;
     response->unchanged = strcmp(known_identity, artifact->identity) == 0;
-    if (fill_layout(&artifact->layout, arena, response, error) != 0 || fill_notes(artifact, arena, response, error) != 0)
-        return NULL;
+    response->layout = layout_kind_name(artifact->layout.kind);
+    response->world_size = artifact->layout.world_size;
+    COLUMN(response, missing_shards, artifact->layout.n_missing_shards);
+    COLUMN(response, missing_files, artifact->layout.n_missing_files);
+    for (size_t i = 0; i < artifact->layout.n_missing_shards && !columns->failed; i++)
+        response->missing_shards[i] = artifact->layout.missing_shards[i];
+    for (size_t i = 0; i < artifact->layout.n_missing_files && !columns->failed; i++)
+        response->missing_files[i] = artifact->layout.missing_files[i];
+    const struct notes *notes = &(artifact->stored ? artifact->stored : artifact)->notes;
+    COLUMN(response, notes, notes->n);
+    for (size_t i = 0; i < notes->n && !columns->failed; i++)
+        response->notes[i] = notes->texts[i];
     if (!response->unchanged) {
-        fill_files(artifact->source, arena, response);
-        if (fill_tensors(artifact, arena, response, error) != 0 || fill_pieces(artifact, arena, response, error) != 0 ||
-            fill_copies(artifact, arena, response, error) != 0 || fill_metadata(artifact, arena, response, error) != 0 ||
-            fill_absent(artifact, arena, response, error) != 0)
-            return NULL;
+        response->n_files = artifact->source->n_files;
+        response->files = arena_array(arena, artifact->source->n_files, sizeof *response->files);
+        for (size_t i = 0; i < artifact->source->n_files; i++) {
+            response->files[i] = CODEC_NEW(file, arena);
+            response->files[i]->name = codec_file_name(artifact->source->files[i].name, arena);
+            response->files[i]->bytes = artifact->source->files[i].size_bytes;
+        }
+        fill_tensors(artifact, columns, response);
+        fill_pieces(artifact, columns, response);
+        fill_metadata(artifact, columns, response);
+        fill_absent(artifact, columns, response);
     }
+    return columns->failed ? NULL : response;
+}
+
+/* --- targets: columns become rows ----------------------------------------------------------------------------------- */
+
+static int check_columns(const Tensorcast__Daemon__V1__Targets *wire, struct error *error)
+{
+    size_t n = wire->n_dtypes, n_named = wire->n_fill_names + wire->n_cover_names, n_dims = 0;
+    for (size_t i = 0; i < wire->n_ranks; i++)
+        n_dims += wire->ranks[i]; /* cannot overflow: ranks are 32 bits wide */
+    const struct {
+        const char *name;
+        size_t count, expected;
+    } columns[] = {{"ranks", wire->n_ranks, n},
+                   {"region_indexes", wire->n_region_indexes, n},
+                   {"offsets", wire->n_offsets, n},
+                   {"fill_values", wire->n_fill_values, wire->n_fill_names},
+                   {"dtypes", n, n < n_named ? n_named : n},
+                   {"dims", wire->n_dims, n_dims},
+                   {"strides", wire->n_strides, n_dims}};
+    for (size_t i = 0; i < sizeof columns / sizeof *columns; i++)
+        if (columns[i].count != columns[i].expected)
+            return fail(error, ERROR_INVALID_ARGUMENT, "TARGET_COLUMNS", "targets.%s has %zu entries, expected %zu",
+                        columns[i].name, columns[i].count, columns[i].expected);
+    return wire->n_regions
+               ? 0
+               : fail(error, ERROR_INVALID_ARGUMENT, "NO_REGIONS", "the request has targets, but names no memory for them");
+}
+
+struct row_reader { /* of the columns, in order */
+    const Tensorcast__Daemon__V1__Targets *wire;
+    size_t next, next_dim;
+};
+
+static int read_row(struct row_reader *reader, const char *name, struct target *target, struct error *error)
+{
+    const Tensorcast__Daemon__V1__Targets *wire = reader->wire;
+    size_t i = reader->next++, dim = reader->next_dim;
+    int number = (int)wire->dtypes[i]; /* any; 0 is none */
+    if (number < 1 || number > DTYPE_COUNT)
+        return fail(error, ERROR_INVALID_ARGUMENT, "TARGET_DTYPE", "target %zu has the unknown dtype %d", i, number);
+    reader->next_dim += wire->ranks[i];
+    *target = (struct target){.name = name,
+                              .name_length = name ? strlen(name) : 0,
+                              .dtype = (enum dtype)(number - 1),
+                              .rank = wire->ranks[i],
+                              .dims = wire->dims + dim,
+                              .strides = wire->strides + dim,
+                              .offset = wire->offsets[i],
+                              .region = wire->region_indexes[i]};
+    return 0;
+}
+
+int codec_targets(const Tensorcast__Daemon__V1__Targets *wire, struct arena *arena, struct target_list **decoded,
+                  struct error *error)
+{
+    if (check_columns(wire, error))
+        return -1;
+    size_t n_fills = wire->n_fill_names, n_covers = wire->n_cover_names, n_tensors = wire->n_dtypes - n_fills - n_covers;
+    struct target_list *list = arena_alloc(arena, sizeof *list);
+    *list =
+        (struct target_list){.n_regions = wire->n_regions, .n_tensors = n_tensors, .n_fills = n_fills, .n_covers = n_covers};
+    if (target_check_counts(list, error))
+        return -1;
+    struct target_region *regions = arena_try_array(arena, wire->n_regions, sizeof *regions, error);
+    struct target *tensors = regions ? arena_try_array(arena, n_tensors, sizeof *tensors, error) : NULL;
+    struct target_fill *fills = tensors ? arena_try_array(arena, n_fills, sizeof *fills, error) : NULL;
+    struct target *covers = fills ? arena_try_array(arena, n_covers, sizeof *covers, error) : NULL;
+    struct row_reader reader = {.wire = wire};
+    int failed = covers ? 0 : -1;
+    for (size_t i = 0; i < n_tensors && !failed; i++)
+        failed = read_row(&reader, NULL, &tensors[i], error);
+    for (size_t i = 0; i < n_fills && !failed; i++) {
+        failed = read_row(&reader, wire->fill_names[i], &fills[i].target, error);
+        fills[i].value = wire->fill_values[i].data;
+        fills[i].value_bytes = wire->fill_values[i].len;
+    }
+    for (size_t i = 0; i < n_covers && !failed; i++)
+        failed = read_row(&reader, wire->cover_names[i], &covers[i], error);
+    if (failed)
+        return -1;
+    list->regions = regions;
+    list->tensors = tensors;
+    list->fills = fills;
+    list->covers = covers;
+    *decoded = list;
+    return 0;
+}
+
+/* --- regions -------------------------------------------------------------------------------------------------------- */
+
+/* Numbers that are the same for the same memory, as far as that can be told: of two exports of one cuMemCreate() it cannot. */
+static void identify_region(const struct device_region *regions, const struct device_region *region,
+                            struct target_region *place)
+{
+    uint64_t number = 1;
+    if (region->kind == DEVICE_REGION_HOST) {
+        place->device = region->memory_device;
+        place->inode = region->memory_inode;
+    } else if (region->kind == DEVICE_REGION_IPC) {
+        for (; regions != region && memcmp(regions->ipc, region->ipc, sizeof region->ipc) != 0; regions = regions->next)
+            number++;
+        place->device = UINT64_MAX; /* no file system's */
+        place->inode = number;
+        place->memory_offset = region->offset;
+    }
+}
+
+int codec_take_regions(const Tensorcast__Daemon__V1__Targets *wire, struct handoff *handoff, uid_t uid,
+                       struct target_list *list, struct device_region **regions, struct error *error)
+{
+    struct device_region *first = NULL, **last = &first;
+    int failed = 0;
+    for (size_t i = 0; i < wire->n_regions && !failed; i++) {
+        failed = handoff_take_region(handoff, wire->regions[i].data, wire->regions[i].len, uid, last, error);
+        if (failed)
+            break;
+        list->regions[i] = (struct target_region){.bytes = (*last)->bytes};
+        identify_region(first, *last, &list->regions[i]);
+        last = &(*last)->next;
+    }
+    if (failed || target_place_regions(list, error)) {
+        device_region_close(first);
+        return -1;
+    }
+    size_t i = 0;
+    for (struct device_region *region = first; region; region = region->next)
+        region->base = list->regions[i++].base;
+    *regions = first;
+    return 0;
+}
+
+Tensorcast__Daemon__V1__VerifyResponse *codec_verification(const struct scrub *scrub, const char *manifest_json,
+                                                           const char *manifest_name, struct arena *arena)
+{
+    Tensorcast__Daemon__V1__VerifyResponse *response = CODEC_NEW(verify_response, arena);
+    char by[SCRUB_BY_CHARS];
+    response->artifact = scrub->artifact->reference;
+    response->identity = scrub->artifact->identity;
+    response->n_files = scrub->n_files;
+    response->files = arena_array(arena, scrub->n_files, sizeof *response->files);
+    for (size_t i = 0; i < scrub->n_files; i++) {
+        const struct scrub_file *file = &scrub->files[i];
+        Tensorcast__Daemon__V1__VerifiedFile *to = response->files[i] = CODEC_NEW(verified_file, arena);
+        to->name = codec_file_name(file->part->name, arena);
+        to->bytes = file->part->size_bytes;
+        to->status = scrub_status(file);
+        scrub_by(file, by);
+        to->by = arena_text(arena, by, strlen(by));
+        to->damage = arena_text(arena, file->error.message, strlen(file->error.message));
+        to->healed = file->healed;
+    }
+    response->manifest_name = arena_text(arena, manifest_name, strlen(manifest_name));
+    if (manifest_json)
+        response->manifest_json = arena_text(arena, manifest_json, strlen(manifest_json));
     return response;
-}
-
-Tensorcast__Daemon__V1__LoadReport *codec_report(const struct load_result *result, struct arena *arena)
-{
-    const struct replica *replica = result->replica;
-    bool has_run = replica && replica->run && result->origin != LOAD_FROM_REPLICA;
-    struct report_facts facts = {
-        .load_id = result->load_id,
-        .mapping = result->mapping,
-        .plan = result->plan,
-        .run = has_run ? run_report(replica->run) : NULL,
-        .from_replica = result->origin == LOAD_FROM_REPLICA,
-        .joined = result->origin == LOAD_JOINED,
-        .is_mapped = result->origin == LOAD_MAPPED,
-        .verdict = replica ? &replica->verdict : NULL,
-        .memory = replica ? replica_memory_name(replica) : NULL,
-        .device = result->spec->device ? result->device->caps.name : NULL,
-        .resolve_ms = clock_ms(result->times.resolve_ns),
-        .plan_ms = clock_ms(result->times.plan_ns),
-        .total_ms = clock_ms(result->times.total_ns),
-        .assemble_ms = clock_ms(result->times.assemble_ns),
-        .topology = &result->spec->topology,
-        .collective = has_run ? run_collective_counters(replica->run) : NULL,
-    };
-    struct into_report into;
-    if (into_report_make(result, &into))
-        facts.into = &into;
-    return report_fill(&facts, arena);
-}
-
-Tensorcast__Daemon__V1__LoadReport *codec_plan(const struct load_result *result, struct arena *arena)
-{
-    Tensorcast__Daemon__V1__LoadReport *report = codec_report(result, arena);
-    report->load_id = arena_text(arena, "", 0);
-    return report;
 }

@@ -5,11 +5,11 @@
 
 #include "activations/activation_writer.h"
 #include "api/api_job.h"
-#include "api/codec_activations.h"
 #include "base/memory.h"
 #include "base/metadata.h"
 #include "base/quota.h"
 #include "resolve/activation_store.h"
+#include "tensorcast/daemon/v1/activation_store.pb-c.h"
 #include "upload/upload_queue.h"
 
 #define MIN_SEGMENT_BYTES ((uint64_t)1 << 10)
@@ -42,25 +42,100 @@ static int check_user(const struct rpc_call *rpc, struct error *error)
                 (unsigned)geteuid(), (unsigned)uid);
 }
 
+static int fail_columns(struct error *error)
+{
+    return fail(
+        error, ERROR_INVALID_ARGUMENT, "BAD_COLUMNS",
+        "the columns of a sample do not fit together: layers, dtypes and ranks have an entry for each array, dims as many "
+        "as the ranks say, narrowed positions in layers");
+}
+
+/* Of all arrays, one behind the other. */
+static int copy_shapes(const Tensorcast__Daemon__V1__AppendActivationsRequest *wire, struct sample_tensor *tensors,
+                       struct append_part *part, struct error *error)
+{
+    uint64_t *dims = arena_try_array(&part->arena, wire->n_dims + 1, sizeof *dims, error);
+    size_t at = 0;
+    if (!dims)
+        return -1;
+    for (size_t i = 0; i < wire->n_dims; i++)
+        dims[i] = wire->dims[i];
+    for (size_t i = 0; i < wire->n_layers; i++) {
+        tensors[i] = (struct sample_tensor){.layer = wire->layers[i], .rank = wire->ranks[i], .shape = dims + at};
+        if (wire->ranks[i] > wire->n_dims - at || !wire->dtypes[i] || wire->dtypes[i] > DTYPE_COUNT)
+            return fail_columns(error);
+        tensors[i].dtype = (enum dtype)(wire->dtypes[i] - 1);
+        at += wire->ranks[i];
+    }
+    return at == wire->n_dims ? 0 : fail_columns(error);
+}
+
+/* The part, with a checked sample when it is the first one; everything is copied into its arena, which is the caller's to end
+ * after a failure. */
+static int read_part(const Tensorcast__Daemon__V1__AppendActivationsRequest *wire, struct append_part *part,
+                     struct error *error)
+{
+    *part = (struct append_part){.has_sample = wire->offset == 0,
+                                 .sample = {.id = wire->sample, .n_tensors = wire->n_layers},
+                                 .offset = wire->offset,
+                                 .memory_offset = wire->memory_offset,
+                                 .bytes = wire->bytes};
+    if (!part->has_sample)
+        return 0;
+    if (wire->n_dtypes != wire->n_layers || wire->n_ranks != wire->n_layers)
+        return fail_columns(error);
+    struct sample_tensor *tensors = arena_try_array(&part->arena, wire->n_layers + 1, sizeof *tensors, error);
+    if (!tensors || copy_shapes(wire, tensors, part, error) < 0)
+        return -1;
+    for (size_t i = 0; i < wire->n_narrowed; i++) {
+        if (wire->narrowed[i] >= wire->n_layers)
+            return fail_columns(error);
+        tensors[wire->narrowed[i]].is_narrowed = true;
+    }
+    part->sample.info_bytes = strlen(wire->info);
+    char *info = arena_try_bytes(&part->arena, part->sample.info_bytes + 1, error);
+    if (!info)
+        return -1;
+    memcpy(info, wire->info, part->sample.info_bytes + 1);
+    part->sample.info = info;
+    return sample_check(&part->sample, tensors, error);
+}
+
+static void write_resume(const struct host_resume *resume, Tensorcast__Daemon__V1__ActivationsResume *wire)
+{
+    tensorcast__daemon__v1__activations_resume__init(wire);
+    wire->has_samples = resume->has_samples;
+    wire->last_sample = resume->has_samples ? resume->last_sample : 0;
+    wire->next_segment = resume->next_segment;
+    wire->samples = resume->n_samples;
+    wire->segments = resume->n_segments;
+    wire->bytes = resume->bytes;
+}
+
 /* --- Open --------------------------------------------------------------------------------------------------------------- */
+
+/* The answer of a call that has ended, or its error. */
+static void answer_call(struct writer_call *done, const ProtobufCMessage *response)
+{
+    struct activation_call *call = (struct activation_call *)done;
+    if (done->has_failed)
+        rpc_call_fail(call->rpc, &done->error);
+    else
+        rpc_call_reply(call->rpc, response);
+    free(call);
+}
 
 static void answer_open(struct writer_call *done)
 {
-    struct activation_call *call = (struct activation_call *)done;
     Tensorcast__Daemon__V1__OpenActivationsResponse response = TENSORCAST__DAEMON__V1__OPEN_ACTIVATIONS_RESPONSE__INIT;
     Tensorcast__Daemon__V1__ActivationsResume resume;
-    unsigned char id[WRITER_ID_BYTES];
-    if (done->has_failed) {
-        rpc_call_fail(call->rpc, &done->error);
-        free(call);
-        return;
-    }
-    memcpy(id, activation_writer_id(done->writer), sizeof id);
-    codec_resume(&done->resume, &resume);
+    unsigned char id[WRITER_ID_BYTES] = {0};
+    if (!done->has_failed)
+        memcpy(id, activation_writer_id(done->writer), sizeof id);
+    write_resume(&done->resume, &resume);
     response.writer = (ProtobufCBinaryData){sizeof id, id};
     response.resume = &resume;
-    rpc_call_reply(call->rpc, &response.base);
-    free(call);
+    answer_call(done, &response.base);
 }
 
 static int check_open(const Tensorcast__Daemon__V1__OpenActivationsRequest *request, struct error *error)
@@ -74,13 +149,6 @@ static int check_open(const Tensorcast__Daemon__V1__OpenActivationsRequest *requ
     if (request->segment_bytes && (request->segment_bytes < MIN_SEGMENT_BYTES || request->segment_bytes > MAX_SEGMENT_BYTES))
         return fail(error, ERROR_INVALID_ARGUMENT, "BAD_SEGMENT_BYTES", "segment_bytes is 1 KiB to 16 TiB");
     return 0;
-}
-
-static int check_memory(const struct device_region *region, struct error *error)
-{
-    if (region->kind == DEVICE_REGION_HOST && region->bytes <= MAX_MEMORY_BYTES)
-        return 0;
-    return fail(error, ERROR_INVALID_ARGUMENT, "BAD_MEMORY", "samples are appended from a memfd of at most 4 GiB");
 }
 
 void method_activations_open(struct rpc_call *rpc, const ProtobufCMessage *message, void *context)
@@ -99,8 +167,9 @@ void method_activations_open(struct rpc_call *rpc, const ProtobufCMessage *messa
     char *path = check_user(rpc, &error) < 0 ? NULL : store_path_parse(request->store, &error);
     int failed = !path || check_open(request, &error) < 0 ||
                  handoff_take_region(api->handoff, request->memory.data, request->memory.len, options.uid, &options.region,
-                                     &error) < 0 ||
-                 check_memory(options.region, &error) < 0;
+                                     &error) < 0;
+    if (!failed && (options.region->kind != DEVICE_REGION_HOST || options.region->bytes > MAX_MEMORY_BYTES))
+        failed = fail(&error, ERROR_INVALID_ARGUMENT, "BAD_MEMORY", "samples are appended from a memfd of at most 4 GiB");
     if (failed) {
         device_region_close(options.region);
         rpc_call_fail(rpc, &error);
@@ -131,14 +200,9 @@ static struct activation_writer *find_writer(const struct api *api, struct rpc_c
 
 static void answer_append(struct writer_call *done)
 {
-    struct activation_call *call = (struct activation_call *)done;
     Tensorcast__Daemon__V1__AppendActivationsResponse response = TENSORCAST__DAEMON__V1__APPEND_ACTIVATIONS_RESPONSE__INIT;
     response.block_offset = done->block_offset;
-    if (done->has_failed)
-        rpc_call_fail(call->rpc, &done->error);
-    else
-        rpc_call_reply(call->rpc, &response.base);
-    free(call);
+    answer_call(done, &response.base);
 }
 
 void method_activations_append(struct rpc_call *rpc, const ProtobufCMessage *message, void *context)
@@ -151,7 +215,7 @@ void method_activations_append(struct rpc_call *rpc, const ProtobufCMessage *mes
     if (!writer)
         return;
     struct metadata_account before = metadata_enter(rpc_call_account(rpc));
-    int failed = codec_append_part(request, &part, &error);
+    int failed = read_part(request, &part, &error);
     metadata_enter(before);
     if (failed) {
         arena_fini(&part.arena);
@@ -164,14 +228,9 @@ void method_activations_append(struct rpc_call *rpc, const ProtobufCMessage *mes
 
 static void answer_resume(struct writer_call *done)
 {
-    struct activation_call *call = (struct activation_call *)done;
     Tensorcast__Daemon__V1__ActivationsResume response;
-    codec_resume(&done->resume, &response);
-    if (done->has_failed)
-        rpc_call_fail(call->rpc, &done->error);
-    else
-        rpc_call_reply(call->rpc, &response.base);
-    free(call);
+    write_resume(&done->resume, &response);
+    answer_call(done, &response.base);
 }
 
 void method_activations_commit(struct rpc_call *rpc, const ProtobufCMessage *message, void *context)

@@ -2,8 +2,8 @@
 #include <stdlib.h>
 
 #include "api/api.h"
-#include "api/codec.h"
-#include "api/open_calls.h"
+#include "api/report_fill.h"
+#include "api/api_job.h"
 #include "base/memory.h"
 #include "plan/explain.h"
 
@@ -13,19 +13,6 @@ struct explaining {
     struct open_call open;
 };
 
-static void answer_plan(const struct explaining *explaining, const struct load_result *result)
-{
-    Tensorcast__Daemon__V1__ExplainResponse response = TENSORCAST__DAEMON__V1__EXPLAIN_RESPONSE__INIT;
-    struct plan_facts facts = ticket_facts(explaining->ticket);
-    struct arena arena = {0};
-    char *text = explain_text(result->plan, result->mapping, &facts);
-    response.report = codec_plan(result, &arena);
-    response.text = text;
-    rpc_call_reply(explaining->call, &response.base);
-    arena_fini(&arena);
-    free(text);
-}
-
 static void on_resolved(void *data)
 {
     const struct explaining *explaining = data;
@@ -34,11 +21,22 @@ static void on_resolved(void *data)
 
 static void end_explaining(struct explaining *explaining, const struct error *error)
 {
-    if (error)
+    if (error) {
         rpc_call_fail_quietly(explaining->call, error);
-    else
-        answer_plan(explaining, ticket_result(explaining->ticket));
-    open_calls_remove(&explaining->open);
+    } else {
+        const struct load_result *result = ticket_result(explaining->ticket);
+        Tensorcast__Daemon__V1__ExplainResponse response = TENSORCAST__DAEMON__V1__EXPLAIN_RESPONSE__INIT;
+        struct plan_facts facts = ticket_facts(explaining->ticket);
+        struct arena arena = {0};
+        char *text = explain_text(result->plan, result->mapping, &facts);
+        response.report = report_fill(result, &arena);
+        response.report->load_id = "";
+        response.text = text;
+        rpc_call_reply(explaining->call, &response.base);
+        arena_fini(&arena);
+        free(text);
+    }
+    LIST_REMOVE(&explaining->open, in_list);
     ticket_destroy(explaining->ticket);
     free(explaining);
 }
@@ -72,7 +70,7 @@ void method_explain(struct rpc_call *call, const ProtobufCMessage *request, void
     struct explaining *explaining = memory_alloc(sizeof *explaining);
     *explaining = (struct explaining){.call = call, .ticket = ticket};
     explaining->open = (struct open_call){.call = call, .describe = describe_explaining, .data = explaining};
-    open_calls_add(((const struct api *)context)->open_calls, &explaining->open);
+    LIST_INSERT_HEAD(((const struct api *)context)->open_calls, &explaining->open, in_list);
     rpc_call_on_cancel(call, on_cancel, explaining);
     ticket_submit(ticket, GOAL_PLAN, &events, explaining);
 }

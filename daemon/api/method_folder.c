@@ -9,10 +9,16 @@
 #include "observe/log.h"
 #include "replica/folders.h"
 
+enum { POLL_MS = 50 };
+
+#define TURN(name) TENSORCAST__DAEMON__V1__FOLDER_TURN__FOLDER_TURN_##name
+
 struct making {
     struct folder_wait wait; /* first */
     const struct api *api;
     struct rpc_call *call; /* NULL = the client has left */
+    const Tensorcast__Daemon__V1__MakeFolderRequest *request;
+    struct loop_timer *timer; /* until folders are known; NULL = they are */
     char *path;
     bool is_made, is_recording;
 };
@@ -28,6 +34,7 @@ void api_folder_status(const struct folder *folder, Tensorcast__Daemon__V1__Fold
 
 static void end_making(struct making *making)
 {
+    loop_timer_destroy(making->timer);
     free(making->path);
     free(making);
 }
@@ -64,16 +71,16 @@ static void send_turn(struct rpc_call *call, Tensorcast__Daemon__V1__FolderTurn 
     rpc_call_send(call, &event.base);
 }
 
-static void answer_turn(struct making *making, Tensorcast__Daemon__V1__FolderTurn turn, const struct folder *shown)
+/* The last answer: a turn, or an error. */
+static void end_call(struct making *making, Tensorcast__Daemon__V1__FolderTurn turn, const struct folder *shown,
+                     const struct error *error)
 {
-    send_turn(making->call, turn, shown);
-    rpc_call_end(making->call);
-    end_making(making);
-}
-
-static void refuse_folder(struct making *making, const struct error *error)
-{
-    rpc_call_fail(making->call, error);
+    if (error) {
+        rpc_call_fail(making->call, error);
+    } else {
+        send_turn(making->call, turn, shown);
+        rpc_call_end(making->call);
+    }
     end_making(making);
 }
 
@@ -87,69 +94,78 @@ static void on_recorded(struct folder_wait *wait, const struct error *cause)
         return;
     }
     struct folder *folder = own_folder(making);
-    if (folder && !cause && making->is_made) {
-        log_at_of(LOG_INFO, "folder_made", folder->uid, LOG_TEXT("path", folder->path),
-                  LOG_TEXT("artifact", folder->artifact), LOG_U64("bytes", folder->bytes));
-        answer_turn(making, TENSORCAST__DAEMON__V1__FOLDER_TURN__FOLDER_TURN_THERE, folder);
-    } else if (folder && !cause) {
-        const struct folder *other = folders_copy_of(making->api->folders, folder);
-        send_turn(making->call,
-                  other ? TENSORCAST__DAEMON__V1__FOLDER_TURN__FOLDER_TURN_SHARE
-                        : TENSORCAST__DAEMON__V1__FOLDER_TURN__FOLDER_TURN_MAKE,
-                  other ? other : folder);
-    } else {
+    if (!folder || cause) {
         if (folder)
             folders_drop(making->api->folders, folder);
         fail(&error, ERROR_ABORTED, "FOLDER_NOT_MADE", "the folder was released while it was made");
-        refuse_folder(making, cause ? cause : &error);
+        end_call(making, 0, NULL, cause ? cause : &error);
+    } else if (making->is_made) {
+        log_at_of(LOG_INFO, "folder_made", folder->uid, LOG_TEXT("path", folder->path),
+                  LOG_TEXT("artifact", folder->artifact), LOG_U64("bytes", folder->bytes));
+        end_call(making, TURN(THERE), folder, NULL);
+    } else {
+        const struct folder *other = folders_copy_of(making->api->folders, folder);
+        send_turn(making->call, other ? TURN(SHARE) : TURN(MAKE), other ? other : folder);
     }
 }
 
-static void confirm(struct making *making)
+static void start_making(struct making *making)
 {
-    struct error error;
-    struct folder *folder = own_folder(making);
-    if (!folder) {
-        fail(&error, ERROR_NOT_FOUND, "FOLDER_NOT_MADE", "the folder was not asked for, or was released while it was made");
-        refuse_folder(making, &error);
-        return;
-    }
-    making->is_recording = true;
-    folders_confirm(making->api->folders, folder, &making->wait);
-}
-
-void method_make_folder(struct rpc_call *call, const ProtobufCMessage *message, void *context)
-{
-    const Tensorcast__Daemon__V1__MakeFolderRequest *request = (const Tensorcast__Daemon__V1__MakeFolderRequest *)message;
+    const Tensorcast__Daemon__V1__MakeFolderRequest *request = making->request;
     const struct folder_wish wish = {.path = request->path,
                                      .artifact = request->artifact,
                                      .identity = request->identity,
-                                     .uid = rpc_call_uid(call),
+                                     .uid = rpc_call_uid(making->call),
                                      .bytes = request->bytes,
                                      .device = request->device,
                                      .alone = request->alone};
-    struct making *making = memory_alloc(sizeof *making);
     struct folder *folder;
     enum folder_turn turn;
     struct error error;
-    *making = (struct making){.wait = {.done = on_recorded},
-                              .api = context,
-                              .call = call,
-                              .path = memory_copy_text(request->path),
-                              .is_made = request->is_made};
-    rpc_call_on_cancel(call, on_left, making);
-    if (request->is_made) {
-        confirm(making);
+    if (request->is_made && (folder = own_folder(making))) {
+        making->is_recording = true;
+        folders_confirm(making->api->folders, folder, &making->wait);
+    } else if (request->is_made) {
+        fail(&error, ERROR_NOT_FOUND, "FOLDER_NOT_MADE", "the folder was not asked for, or was released while it was made");
+        end_call(making, 0, NULL, &error);
     } else if (folders_begin(making->api->folders, &wish, &turn, &folder, &error) < 0) {
-        refuse_folder(making, &error);
+        end_call(making, 0, NULL, &error);
     } else if (turn == FOLDER_WAIT || turn == FOLDER_THERE) {
-        answer_turn(making,
-                    turn == FOLDER_WAIT ? TENSORCAST__DAEMON__V1__FOLDER_TURN__FOLDER_TURN_WAIT
-                                        : TENSORCAST__DAEMON__V1__FOLDER_TURN__FOLDER_TURN_THERE,
-                    turn == FOLDER_WAIT ? NULL : folder);
+        end_call(making, turn == FOLDER_WAIT ? TURN(WAIT) : TURN(THERE), turn == FOLDER_WAIT ? NULL : folder, NULL);
     } else {
         folder->maker = making;
         making->is_recording = true;
         folders_record(making->api->folders, &making->wait);
     }
+}
+
+static void on_timer(void *data)
+{
+    struct making *making = data;
+    if (!folders_are_restored(making->api->folders))
+        return;
+    loop_timer_destroy(making->timer);
+    making->timer = NULL;
+    start_making(making);
+}
+
+/* While the daemon before this one ends, only it knows which folders there are. */
+void method_make_folder(struct rpc_call *call, const ProtobufCMessage *message, void *context)
+{
+    const Tensorcast__Daemon__V1__MakeFolderRequest *request = (const Tensorcast__Daemon__V1__MakeFolderRequest *)message;
+    const struct api *api = context;
+    struct making *making = memory_alloc(sizeof *making);
+    *making = (struct making){.wait = {.done = on_recorded},
+                              .api = api,
+                              .call = call,
+                              .request = request,
+                              .path = memory_copy_text(request->path),
+                              .is_made = request->is_made};
+    rpc_call_on_cancel(call, on_left, making);
+    if (folders_are_restored(api->folders)) {
+        start_making(making);
+        return;
+    }
+    making->timer = loop_timer_create(api->services.loop, on_timer, making);
+    loop_timer_start(making->timer, POLL_MS, POLL_MS);
 }

@@ -5,10 +5,12 @@
  * and the ranks of a group all ask for theirs at the same moment. */
 #include <stdlib.h>
 
-#include "api/api.h"
+#include "api/api_job.h"
 #include "api/codec.h"
+#include "api/report_fill.h"
 #include "base/clock.h"
 #include "base/memory.h"
+#include "load/load_count.h"
 
 typedef Tensorcast__Daemon__V1__MaterializeEvent materialize_event;
 typedef Tensorcast__Daemon__V1__LoadResult load_result;
@@ -20,18 +22,14 @@ struct materialize {
     struct rpc_call *call;
     const struct api *api;
     struct ticket *ticket;
-    bool wants_names;   /* the request had no view */
-    struct arena arena; /* of the answers */
+    struct open_call open; /* until the ticket is done */
+    bool wants_names;      /* the request had no view */
+    struct arena arena;    /* of the answers */
     materialize_event *result;
     struct rpc_out *packed; /* the result; NULL = there is no memory for it */
     struct error error;
     unsigned char token[HANDOFF_TOKEN_BYTES];
 };
-
-static void send_event(struct materialize *m, materialize_event *event)
-{
-    rpc_call_send(m->call, &event->base);
-}
 
 static void on_resolved(void *data)
 {
@@ -44,10 +42,10 @@ static void on_planned(void *data, const struct load_result *result)
     struct materialize *m = data;
     materialize_event event = TENSORCAST__DAEMON__V1__MATERIALIZE_EVENT__INIT;
     Tensorcast__Daemon__V1__Accepted accepted = TENSORCAST__DAEMON__V1__ACCEPTED__INIT;
-    accepted.plan = codec_report(result, &m->arena);
+    accepted.plan = report_fill(result, &m->arena);
     event.event_case = TENSORCAST__DAEMON__V1__MATERIALIZE_EVENT__EVENT_ACCEPTED;
     event.accepted = &accepted;
-    send_event(m, &event);
+    rpc_call_send(m->call, &event.base);
 }
 
 static void on_progress(void *data, const struct load_info *info)
@@ -66,21 +64,7 @@ static void on_progress(void *data, const struct load_info *info)
                          : 0;
     event.event_case = TENSORCAST__DAEMON__V1__MATERIALIZE_EVENT__EVENT_PROGRESS;
     event.progress = &progress;
-    send_event(m, &event);
-}
-
-static void fill_files(const struct replica *replica, struct arena *arena, load_result *result)
-{
-    const struct mapped_view *view = replica->files->view;
-    const struct source *source = replica->mapping->artifact->source;
-    result->n_files = view->n_files;
-    result->files = arena_array(arena, view->n_files, sizeof *result->files);
-    for (size_t i = 0; i < view->n_files; i++) {
-        Tensorcast__Daemon__V1__MappedFile *file = result->files[i] = arena_alloc(arena, sizeof *file);
-        tensorcast__daemon__v1__mapped_file__init(file);
-        file->name = codec_file_name(source->files[view->files[i]].name, arena);
-        file->bytes = source->files[view->files[i]].size_bytes;
-    }
+    rpc_call_send(m->call, &event.base);
 }
 
 /* What is not cached is brought in while the client gets ready to touch it. */
@@ -105,23 +89,30 @@ static int begin_result(struct materialize *m, struct error *error)
     struct replica *replica = ticket_result(m->ticket)->replica;
     bool is_ours = replica->segment && !segment_is_lent(replica->segment);
     bool has_token = is_ours || (replica->files && replica->files->view->n_files);
-    materialize_event *event = arena_alloc(&m->arena, sizeof *event);
-    load_result *result = arena_alloc(&m->arena, sizeof *result);
+    materialize_event *event = CODEC_NEW(materialize_event, &m->arena);
+    load_result *result = CODEC_NEW(load_result, &m->arena);
     if (rpc_call_is_left(m->call)) /* its tokens were revoked when it went: one more would pin the replica */
         return fail(error, ERROR_CANCELLED, "CLIENT_LEFT", "the client disconnected");
     if (has_token &&
         handoff_grant(m->api->handoff, replica, rpc_call_uid(m->call), rpc_call_connection(m->call), m->token, error) != 0)
         return -1;
-    tensorcast__daemon__v1__materialize_event__init(event);
-    tensorcast__daemon__v1__load_result__init(result);
-    result->report = codec_report(ticket_result(m->ticket), &m->arena);
+    result->report = report_fill(ticket_result(m->ticket), &m->arena);
     result->handoff_token.data = m->token;
     result->handoff_token.len = has_token ? sizeof m->token : 0;
-    result->handoff_socket = m->api->services.config->server.handoff_socket_path; /* configurations stay until the end */
+    result->handoff_socket = m->api->handoff_path;
     result->device = result->report->device;
     result->memory_bytes = is_ours ? replica->segment->allocated_bytes : 0;
     if (replica->files) {
-        fill_files(replica, &m->arena, result);
+        const struct mapped_view *view = replica->files->view;
+        const struct source *source = replica->mapping->artifact->source;
+        result->n_files = view->n_files;
+        result->files = arena_array(&m->arena, view->n_files, sizeof *result->files);
+        for (size_t i = 0; i < view->n_files; i++) {
+            Tensorcast__Daemon__V1__MappedFile *file = CODEC_NEW(mapped_file, &m->arena);
+            result->files[i] = file;
+            file->name = codec_file_name(source->files[view->files[i]].name, &m->arena);
+            file->bytes = source->files[view->files[i]].size_bytes;
+        }
         read_ahead(m, replica);
     }
     event->event_case = TENSORCAST__DAEMON__V1__MATERIALIZE_EVENT__EVENT_RESULT;
@@ -151,10 +142,12 @@ static void pack_result(struct loop_work *work)
 static void send_result(struct loop_work *work)
 {
     struct materialize *m = (struct materialize *)work;
-    if (m->packed)
+    if (m->packed) {
+        ticket_hand_off(m->ticket);
         rpc_call_reply_packed(m->call, m->packed);
-    else
+    } else {
         rpc_call_fail(m->call, &m->error);
+    }
     end_materialize(m);
 }
 
@@ -162,6 +155,7 @@ static void on_done(void *data, const struct load_result *result, const struct e
 {
     struct materialize *m = data;
     struct error own;
+    LIST_REMOVE(&m->open, in_list);
     if (!error && begin_result(m, &own) != 0)
         error = &own;
     if (error) {
@@ -179,6 +173,11 @@ static void on_done(void *data, const struct load_result *result, const struct e
     send_result(&m->work);
 }
 
+static struct load_info describe_materialize(void *data)
+{
+    return ticket_describe(((struct materialize *)data)->ticket);
+}
+
 static void on_cancel(void *data)
 {
     struct materialize *m = data;
@@ -194,11 +193,14 @@ void method_materialize(struct rpc_call *call, const ProtobufCMessage *request, 
     struct error error;
     struct ticket *ticket = api_ticket(api, call, load, true, &error);
     if (!ticket) {
+        load_count_refused(load ? load->artifact : "", &error);
         rpc_call_fail(call, &error);
         return;
     }
     struct materialize *m = memory_alloc(sizeof *m);
     *m = (struct materialize){.call = call, .api = api, .ticket = ticket, .wants_names = !load->view || load->view->whole};
+    m->open = (struct open_call){.call = call, .is_listed_as_load = true, .describe = describe_materialize, .data = m};
+    LIST_INSERT_HEAD(api->open_calls, &m->open, in_list);
     rpc_call_on_cancel(call, on_cancel, m);
     ticket_submit(ticket, GOAL_REPLICA, &events, m);
 }

@@ -1,13 +1,14 @@
-/* Prewarm: answered when the replica is there, or at once when nobody is to wait. Unpin: lets go of what Prewarm has pinned. */
+/* Prewarm: answered when the replica is there, or at once when the client does not want to wait. Unpin: lets go of what
+ * Prewarm has pinned. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "api/codec.h"
-#include "api/prewarm.h"
+#include "api/report_fill.h"
 #include "api/prewarms.h"
 #include "base/memory.h"
 #include "base/text.h"
-#include "replica/user_pins.h"
+#include "replica/replica.h"
 
 typedef Tensorcast__Daemon__V1__LoadRequest load_request;
 
@@ -18,11 +19,11 @@ static void answer_warm(struct prewarm *prewarm, const struct load_result *resul
     if (error) {
         rpc_call_fail_quietly(prewarm->call, error);
     } else {
-        response.report = codec_report(result, &arena);
+        response.report = report_fill(result, &arena);
         rpc_call_reply(prewarm->call, &response.base);
     }
     arena_fini(&arena);
-    open_calls_remove(&prewarm->open);
+    LIST_REMOVE(&prewarm->open, in_list);
     free(prewarm);
 }
 
@@ -57,7 +58,7 @@ static void wait_for(struct rpc_call *call, const struct api *api, const load_re
     struct prewarm *prewarm = memory_alloc(sizeof *prewarm);
     *prewarm = (struct prewarm){.api = api, .uid = rpc_call_uid(call), .pin = pin, .call = call, .ended = answer_warm};
     prewarm->open = (struct open_call){.call = call, .describe = describe_prewarm, .data = prewarm};
-    open_calls_add(api->open_calls, &prewarm->open);
+    LIST_INSERT_HEAD(api->open_calls, &prewarm->open, in_list);
     rpc_call_on_cancel(call, on_cancel, prewarm);
     prewarm_run(prewarm, ticket);
 }
@@ -80,22 +81,10 @@ void method_prewarm(struct rpc_call *call, const ProtobufCMessage *message, void
 
 /* --- unpin ---------------------------------------------------------------------------------------------------------- */
 
-static struct user_pins_removed unpin(const struct api *api, uid_t uid, const char *reference)
-{
-    const struct load_targets *targets = api->services.targets;
-    struct user_pins_removed sum = {.replicas = prewarms_unpin(api->prewarms, uid, reference)};
-    for (size_t i = 0; i < targets->n; i++) {
-        struct user_pins_removed removed = user_pins_remove(targets->list[i].replicas, uid, reference);
-        sum.replicas += removed.replicas;
-        sum.bytes += removed.bytes;
-        sum.of_others += removed.of_others;
-    }
-    return sum;
-}
-
 void method_unpin(struct rpc_call *call, const ProtobufCMessage *message, void *context)
 {
     const Tensorcast__Daemon__V1__UnpinRequest *request = (const Tensorcast__Daemon__V1__UnpinRequest *)message;
+    const struct api *api = context;
     Tensorcast__Daemon__V1__UnpinResponse response = TENSORCAST__DAEMON__V1__UNPIN_RESPONSE__INIT;
     struct error error;
     char shown[TEXT_NAME_CHARS];
@@ -109,7 +98,15 @@ void method_unpin(struct rpc_call *call, const ProtobufCMessage *message, void *
         rpc_call_fail(call, &error);
         return;
     }
-    struct user_pins_removed removed = unpin(context, rpc_call_uid(call), reference);
+    uid_t uid = rpc_call_uid(call);
+    const struct load_targets *targets = api->services.targets;
+    struct user_pins_removed removed = {.replicas = prewarms_unpin(api->prewarms, uid, reference)};
+    for (size_t i = 0; i < targets->n; i++) {
+        struct user_pins_removed of_target = user_pins_remove(targets->list[i].replicas, uid, reference);
+        removed.replicas += of_target.replicas;
+        removed.bytes += of_target.bytes;
+        removed.of_others += of_target.of_others;
+    }
     response.replicas = removed.replicas;
     response.bytes = removed.bytes;
     if (reference)

@@ -1,5 +1,5 @@
-/* Release: drops replicas nobody holds, of one artifact or of all, and, for root and the daemon's own user, the memory that
- * was prepared. */
+/* Release: drops replicas that no client holds, of one artifact or of all, and, for root and the daemon's own user, the memory
+ * that was prepared. */
 #include "api/api.h"
 
 #include <stdlib.h>

@@ -53,9 +53,14 @@ static void end_call(struct fetch *fetch)
 static int read_chunk(struct api_job *job);
 static void send_chunk(struct api_job *job);
 
+/* Once the client has taken what was sent. */
 static void read_next(void *data)
 {
     struct fetch *fetch = data;
+    if (!fetch->job.is_cancelled && !rpc_call_idle(fetch->job.call)) {
+        rpc_call_on_idle(fetch->job.call, read_next, fetch);
+        return;
+    }
     if (!fetch->job.is_cancelled && fetch->file < fetch->sidecars->n_files) {
         api_job_run(&fetch->job, read_chunk, send_chunk);
         return;
@@ -66,15 +71,6 @@ static void read_next(void *data)
                   LOG_TEXT("artifact", fetch->sidecars->source->reference), LOG_U64("files", fetch->sidecars->n_files),
                   LOG_U64("bytes", fetch->sent_bytes));
     end_call(fetch);
-}
-
-/* Goes on when the client has taken what was sent. */
-static void continue_later(struct fetch *fetch)
-{
-    if (rpc_call_idle(fetch->job.call))
-        read_next(fetch);
-    else
-        rpc_call_on_idle(fetch->job.call, read_next, fetch);
 }
 
 /* --- chunks --- */
@@ -110,7 +106,7 @@ static void send_chunk(struct api_job *job)
         fetch->file++;
         fetch->offset = 0;
     }
-    continue_later(fetch);
+    read_next(fetch);
 }
 
 /* --- the list --- */
@@ -120,14 +116,6 @@ static const enum artifact_file_kind kinds[] = {
     [TENSORCAST__DAEMON__V1__FILE_KIND__FILE_KIND_TENSORS] = ARTIFACT_FILES_TENSORS,
     [TENSORCAST__DAEMON__V1__FILE_KIND__FILE_KIND_ALL] = ARTIFACT_FILES_ALL,
 };
-
-static int list_files(struct fetch *fetch, const struct source_options *options, struct error *error)
-{
-    const struct load_services *services = &fetch->job.api->services;
-    unsigned flags = fetch->request->allow_missing_shards ? RESOLVE_ALLOW_MISSING_SHARDS : 0;
-    return artifact_files_list(fetch->request->artifact, options, services->headers, flags, kinds[fetch->request->kind],
-                               &fetch->listed, error);
-}
 
 /* What is not true of the variant. */
 static int correct_documents(struct fetch *fetch)
@@ -156,42 +144,14 @@ static int open_sidecars(struct api_job *job)
         return fail(&job->error, ERROR_INVALID_ARGUMENT, "FILE_KIND",
                     "there is no such kind of files, or their bytes do not come this way");
     if (request->list_only && request->n_names == 0 && !request->variant.len)
-        return list_files(fetch, &options, &job->error);
+        return artifact_files_list(request->artifact, &options, job->api->services.headers,
+                                   request->allow_missing_shards ? RESOLVE_ALLOW_MISSING_SHARDS : 0, kinds[request->kind],
+                                   &fetch->listed, &job->error);
     fetch->sidecars = sidecars_open(request->artifact, &options, (const char *const *)request->names, request->n_names,
                                     request->list_only, &job->cancel, &job->error);
     if (!fetch->sidecars)
         return -1;
     return request->variant.len ? correct_documents(fetch) : 0;
-}
-
-static char *copy_text(struct arena *arena, const char *text)
-{
-    return text ? arena_text(arena, text, strlen(text)) : arena_text(arena, "", 0);
-}
-
-static void fill_sums(const struct source_file *file, struct arena *arena, Tensorcast__Daemon__V1__File *row)
-{
-    row->checksums = arena_array(arena, CHECKSUM_PER_FILE, sizeof *row->checksums);
-    for (size_t k = 0; k < CHECKSUM_PER_FILE; k++) {
-        if (file->checksums[k].kind == CHECKSUM_NONE)
-            continue;
-        char *text = arena_alloc(arena, CHECKSUM_TEXT_CHARS);
-        row->checksums[row->n_checksums++] = checksum_print(&file->checksums[k], text);
-    }
-}
-
-/* sidecar: what of the file is sent; NULL = the file is only listed. */
-static Tensorcast__Daemon__V1__File *fill_file(const struct source_file *file, const struct sidecar *sidecar,
-                                               struct arena *arena)
-{
-    Tensorcast__Daemon__V1__File *row = arena_alloc(arena, sizeof *row);
-    tensorcast__daemon__v1__file__init(row);
-    row->name = copy_text(arena, file->name);
-    row->bytes = sidecar ? sidecar->size_bytes : file->size_bytes;
-    row->pin = copy_text(arena, file->pin);
-    if (!sidecar || !sidecar->bytes)
-        fill_sums(file, arena, row);
-    return row;
 }
 
 static void fill_list(struct fetch *fetch, Tensorcast__Daemon__V1__SidecarList *list)
@@ -201,14 +161,25 @@ static void fill_list(struct fetch *fetch, Tensorcast__Daemon__V1__SidecarList *
     list->n_files = listed ? listed->source->n_files : fetch->sidecars->n_files;
     list->files = arena_array(arena, list->n_files + 1, sizeof *list->files);
     for (size_t i = 0; i < list->n_files; i++) {
-        const struct sidecar *sidecar = listed ? NULL : &fetch->sidecars->files[i];
-        list->files[i] =
-            fill_file(listed ? &listed->source->files[i] : &fetch->sidecars->source->files[sidecar->file], sidecar, arena);
-        if (!listed)
-            continue;
-        char *identity = arena_alloc(arena, DIGEST_HEX_CHARS + 1);
-        artifact_file_identity(listed, i, identity);
-        list->files[i]->identity = identity;
+        const struct sidecar *sidecar = listed ? NULL : &fetch->sidecars->files[i]; /* what of the file is sent */
+        const struct source_file *file = listed ? &listed->source->files[i] : &fetch->sidecars->source->files[sidecar->file];
+        Tensorcast__Daemon__V1__File *row = list->files[i] = arena_alloc(arena, sizeof *row);
+        tensorcast__daemon__v1__file__init(row);
+        row->name = arena_text(arena, file->name, strlen(file->name));
+        row->bytes = sidecar ? sidecar->size_bytes : file->size_bytes;
+        row->pin = arena_text(arena, file->pin ? file->pin : "", file->pin ? strlen(file->pin) : 0);
+        row->checksums = arena_array(arena, CHECKSUM_PER_FILE, sizeof *row->checksums);
+        for (size_t k = 0; k < CHECKSUM_PER_FILE && !(sidecar && sidecar->bytes); k++) {
+            if (file->checksums[k].kind == CHECKSUM_NONE)
+                continue;
+            char *text = arena_alloc(arena, CHECKSUM_TEXT_CHARS);
+            row->checksums[row->n_checksums++] = checksum_print(&file->checksums[k], text);
+        }
+        if (listed) {
+            char *identity = arena_alloc(arena, DIGEST_HEX_CHARS + 1);
+            artifact_file_identity(listed, i, identity);
+            row->identity = identity;
+        }
     }
     const struct notes *notes = listed ? &listed->notes : &fetch->sidecars->notes;
     list->n_notes = notes->n;
@@ -216,7 +187,7 @@ static void fill_list(struct fetch *fetch, Tensorcast__Daemon__V1__SidecarList *
     for (size_t i = 0; i < notes->n; i++)
         list->notes[i] = notes->texts[i];
     if (listed)
-        list->identity = copy_text(arena, listed->identity);
+        list->identity = arena_text(arena, listed->identity, strlen(listed->identity));
 }
 
 static void send_list(struct api_job *job)
@@ -237,7 +208,7 @@ static void send_list(struct api_job *job)
         return;
     }
     fetch->buffer = memory_alloc(CHUNK_BYTES);
-    continue_later(fetch);
+    read_next(fetch);
 }
 
 void method_sidecars(struct rpc_call *call, const ProtobufCMessage *request, void *context)

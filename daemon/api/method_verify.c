@@ -12,7 +12,6 @@
 #include "tensorcast/daemon/v1/store_daemon.pb-c.h"
 
 typedef Tensorcast__Daemon__V1__VerifyResponse verify_response;
-typedef Tensorcast__Daemon__V1__VerifiedFile verified_file;
 
 enum { PROGRESS_MS = 100 };
 
@@ -23,7 +22,7 @@ struct verify {
     struct scrub *scrub;
     char *manifest_json, *manifest_name;
     uint64_t started_ns, read_bytes, total_bytes; /* the last two: atomic */
-    struct loop_timer *progress_timer;            /* NULL = nobody wants to know */
+    struct loop_timer *progress_timer;            /* NULL = the client wants no progress */
     struct arena arena;                           /* the answer */
 };
 
@@ -71,36 +70,12 @@ static void tell_progress(void *data)
     rpc_call_send(verify->job.call, &response.base);
 }
 
-static verified_file *fill_file(const struct scrub_file *file, struct arena *arena)
-{
-    verified_file *to = arena_alloc(arena, sizeof *to);
-    char by[SCRUB_BY_CHARS];
-    tensorcast__daemon__v1__verified_file__init(to);
-    to->name = codec_file_name(file->part->name, arena);
-    to->bytes = file->part->size_bytes;
-    to->status = scrub_status(file);
-    scrub_by(file, by);
-    to->by = arena_text(arena, by, strlen(by));
-    to->damage = file->error.message;
-    to->healed = file->healed;
-    return to;
-}
-
 static void reply_verified(struct api_job *job)
 {
     struct verify *verify = (struct verify *)job;
     const struct scrub *scrub = verify->scrub;
-    verify_response *response = arena_alloc(&verify->arena, sizeof *response);
-    tensorcast__daemon__v1__verify_response__init(response);
-    response->artifact = verify->artifact->reference;
-    response->identity = verify->artifact->identity;
-    response->n_files = scrub->n_files;
-    response->files = arena_array(&verify->arena, scrub->n_files, sizeof *response->files);
-    for (size_t i = 0; i < scrub->n_files; i++)
-        response->files[i] = fill_file(&scrub->files[i], &verify->arena);
-    response->manifest_name = verify->manifest_name;
-    if (verify->manifest_json)
-        response->manifest_json = verify->manifest_json;
+    const verify_response *response =
+        codec_verification(scrub, verify->manifest_json, verify->manifest_name, &verify->arena);
     const struct error *damage = scrub_damage(scrub);
     log_at_of(damage ? LOG_ERROR : LOG_INFO, "verify_done", rpc_call_uid(job->call),
               LOG_U64("pid", (uint64_t)rpc_call_pid(job->call)), LOG_TEXT("artifact", verify->artifact->reference),

@@ -2,21 +2,100 @@
  * ended stay until a newer one needs their place; they are dropped only when one is added, so that walks may end others. */
 #include "api/prewarms.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "api/codec.h"
-#include "api/prewarm.h"
-#include "api/prewarm_view.h"
+#include "base/arena.h"
 #include "base/clock.h"
+#include "base/error.h"
 #include "base/memory.h"
+#include "base/message_decode.h"
+#include "base/redact.h"
 #include "base/reference.h"
 #include "base/state.h"
 #include "base/text.h"
+#include "config/config.h"
+#include "normalize/load_spec.h"
 #include "observe/log.h"
-#include "replica/user_pins.h"
+#include "replica/replica.h"
+#include "resolve/artifact.h"
 #include "resolve/sidecar.h"
+#include "resolve/tp_part.h"
+#include "resolve/usual_split.h"
+
+static void on_resolved(void *data)
+{
+    const struct prewarm *prewarm = data;
+    if (prewarm->call)
+        rpc_call_drop_request(prewarm->call);
+}
+
+/* A ticket's pin is let go only after the user's is there. */
+static void end_prewarm(void *data, const struct error *error)
+{
+    struct prewarm *prewarm = data;
+    struct error problem;
+    struct ticket *ticket = prewarm->ticket;
+    const struct load_result *result = ticket_result(ticket);
+    if (!error && prewarm->pin && user_pins_add(result->replica, prewarm->uid, prewarm->label, &problem) != 0)
+        error = &problem;
+    prewarm->ended(prewarm, result, error);
+    ticket_destroy(ticket);
+}
+
+/* Files that no client takes: their pages are brought into the page cache, and locked there if the budget has room. */
+static void on_done(void *data, const struct load_result *result, const struct error *error)
+{
+    struct prewarm *prewarm = data;
+    struct error problem;
+    if (error || result->origin != LOAD_MAPPED) {
+        end_prewarm(prewarm, error);
+        return;
+    }
+    struct replica *replica = result->replica;
+    struct mapped_files *files = replica->files;
+    const struct load_services *services = &prewarm->api->services;
+    const struct page_reading reading = {.loop = services->loop,
+                                         .artifact = replica->mapping->artifact,
+                                         .ranges = files->ranges,
+                                         .uid = prewarm->uid,
+                                         .is_awaited = true,
+                                         .quota = services->quota,
+                                         .done = end_prewarm,
+                                         .data = prewarm};
+    mapped_files_sent(files, files->view->n_files);
+    if ((prewarm->call && rpc_call_is_left(prewarm->call)) || !files->ranges.n ||
+        replica_has_pages(replica->table, &replica->key)) {
+        end_prewarm(prewarm, NULL);
+        return;
+    }
+    files->ranges = (struct page_ranges){0};
+    replica->reader = page_reader_start(&reading, &problem);
+    if (!replica->reader)
+        end_prewarm(prewarm, &problem);
+}
+
+void prewarm_run(struct prewarm *prewarm, struct ticket *ticket)
+{
+    static const struct ticket_events events = {.resolved = on_resolved, .done = on_done};
+    prewarm->ticket = ticket;
+    ticket_submit(ticket, GOAL_REPLICA, &events, prewarm);
+}
+
+/* Of pages that are being read the reader ends with the replica, which ends with the ticket. */
+void prewarm_cancel(struct prewarm *prewarm)
+{
+    struct error error;
+    if (ticket_state(prewarm->ticket) != TICKET_DONE) {
+        ticket_cancel(prewarm->ticket);
+        return;
+    }
+    fail(&error, ERROR_CANCELLED, "CLIENT_LEFT", "the client cancelled, disconnected or passed its deadline");
+    end_prewarm(prewarm, &error);
+}
 
 enum { DROPPED_FOR_ONE = 4 }; /* more may have ended at once; they go with the next */
 
@@ -78,23 +157,20 @@ bool prewarms_are_idle(const struct prewarms *prewarms)
     return row == NULL;
 }
 
-static size_t count_ended(const struct prewarms *prewarms, uid_t uid)
-{
-    size_t n = 0;
-    for (const struct row *row = prewarms->newest; row; row = row->older)
-        n += row->state != ROW_RUNNING && row->prewarm.uid == uid;
-    return n;
-}
-
-/* The oldest of who has most of them goes, so that nobody's failures push out those of another user. False: there is room. */
+/* The oldest one of the user with most of them goes, so that no user's failures push out those of another. False: there is
+ * room. */
 static bool drop_oldest(struct prewarms *prewarms)
 {
     size_t n_ended = 0, most = 0;
     struct row **oldest = NULL;
     for (struct row **link = &prewarms->newest; *link; link = &(*link)->older) {
-        size_t n = (*link)->state != ROW_RUNNING ? count_ended(prewarms, (*link)->prewarm.uid) : 0;
-        n_ended += n > 0;
-        if (n && n >= most) {
+        size_t n = 0; /* that have ended, of its user */
+        if ((*link)->state == ROW_RUNNING)
+            continue;
+        for (const struct row *row = prewarms->newest; row; row = row->older)
+            n += row->state != ROW_RUNNING && row->prewarm.uid == (*link)->prewarm.uid;
+        n_ended++;
+        if (n >= most) {
             most = n;
             oldest = link;
         }
@@ -107,25 +183,21 @@ static bool drop_oldest(struct prewarms *prewarms)
     return true;
 }
 
-static void set_row_state(struct row *row, enum row_state state)
+static void on_ended(struct prewarm *prewarm, const struct load_result *result, const struct error *error)
 {
     static const struct state_row states[] = {[ROW_RUNNING] = {"running", STATE_BIT(ROW_DONE) | STATE_BIT(ROW_FAILED)},
                                               [ROW_DONE] = {"done", 0},
                                               [ROW_FAILED] = {"failed", 0}};
     static const struct state_machine machine = {"prewarm", states, 3};
-    state_check(&machine, row->state, state);
-    row->state = state;
-}
-
-static void on_ended(struct prewarm *prewarm, const struct load_result *result, const struct error *error)
-{
     struct row *row = (struct row *)prewarm;
+    enum row_state state = error ? ROW_FAILED : ROW_DONE;
     (void)result;
     prewarm->ticket = NULL;
     artifact_unref(row->resolved);
     row->resolved = NULL;
     quota_charge_end(&row->turn);
-    set_row_state(row, error ? ROW_FAILED : ROW_DONE);
+    state_check(&machine, row->state, state);
+    row->state = state;
     if (!error)
         return;
     row->message = memory_print("%s: %s", error_code_name(error->code), error->message);
@@ -143,44 +215,13 @@ static struct row *add_row(struct prewarms *prewarms, uid_t uid, const char *ref
     row->prewarm = (struct prewarm){.api = prewarms->api, .uid = uid, .pin = pin, .ended = on_ended};
     row->all = prewarms;
     row->older = prewarms->newest;
-    row->artifact = source_shown(reference);
+    row->artifact = redact_copy(reference);
     row->asked_ns = clock_now_ns();
     prewarms->newest = row;
     return row;
 }
 
 /* --- detached ------------------------------------------------------------------------------------------------------- */
-
-struct copying {
-    struct arena *arena;
-    struct error *error;
-};
-
-static void *take_memory(void *data, size_t bytes)
-{
-    const struct copying *copying = data;
-    return arena_try(copying->arena, bytes, copying->error);
-}
-
-static void keep_memory(void *data, void *piece) /* it goes with the arena */
-{
-    (void)data;
-    (void)piece;
-}
-
-static Tensorcast__Daemon__V1__LoadRequest *copy_request(const Tensorcast__Daemon__V1__LoadRequest *load,
-                                                         struct arena *arena, struct error *error)
-{
-    struct copying copying = {arena, error};
-    ProtobufCAllocator allocator = {take_memory, keep_memory, &copying};
-    size_t n_bytes = tensorcast__daemon__v1__load_request__get_packed_size(load);
-    unsigned char *bytes = (unsigned char *)arena_try_bytes(arena, n_bytes, error);
-    if (!bytes)
-        return NULL;
-    tensorcast__daemon__v1__load_request__pack(load, bytes);
-    fail(error, ERROR_RESOURCE_EXHAUSTED, "OUT_OF_MEMORY", "no memory for a copy of the request");
-    return tensorcast__daemon__v1__load_request__unpack(&allocator, n_bytes, bytes);
-}
 
 int prewarms_detach(struct prewarms *prewarms, struct rpc_call *call, const Tensorcast__Daemon__V1__LoadRequest *load,
                     bool pin, struct error *error)
@@ -195,8 +236,16 @@ int prewarms_detach(struct prewarms *prewarms, struct rpc_call *call, const Tens
     if (quota_charge_add(&turn, 1, error) != 0)
         return -1;
     struct metadata_account before = metadata_enter(rpc_call_account(call));
-    const Tensorcast__Daemon__V1__LoadRequest *copy = copy_request(load, &input.arena, error);
-    int failed = !copy || codec_load_request(copy, &input.arena, &input.request, error) != 0;
+    size_t n_bytes = protobuf_c_message_get_packed_size(&load->base);
+    unsigned char *bytes = (unsigned char *)arena_try_bytes(&input.arena, n_bytes, error);
+    const ProtobufCMessage *copy = NULL; /* the request goes with the call */
+    bool is_out_of_memory;
+    if (bytes) {
+        protobuf_c_message_pack(&load->base, bytes);
+        copy = message_decode(load->base.descriptor, bytes, n_bytes, &input.arena, &is_out_of_memory, error);
+    }
+    int failed = !copy || codec_load_request((const Tensorcast__Daemon__V1__LoadRequest *)copy, &input.arena, &input.request,
+                                             error) != 0;
     metadata_enter(before);
     if (failed) {
         quota_charge_end(&turn);
@@ -207,6 +256,108 @@ int prewarms_detach(struct prewarms *prewarms, struct rpc_call *call, const Tens
     row->turn = turn;
     prewarm_run(&row->prewarm, ticket_create(api->loads, &input));
     return 0;
+}
+
+struct choice {
+    const struct config_prewarm *entry;
+    const struct artifact *artifact;
+    const struct tp_model *model;
+    struct arena *arena;
+    bool *is_chosen; /* per tensor */
+    struct view_item *items;
+    size_t n_items;
+};
+
+static bool find_tensor(const void *data, const char *name, size_t length, struct tp_tensor *found)
+{
+    const struct artifact *artifact = data;
+    uint32_t at = map_find(&artifact->by_name, name, length);
+    if (at == MAP_NONE)
+        return false;
+    const struct tensor_record *tensor = &artifact->tensors[at];
+    *found = (struct tp_tensor){tensor->name, tensor->name_length, tensor->shape, tensor->rank};
+    return true;
+}
+
+static int split(const struct choice *choice, const struct tensor_record *tensor, struct view_item *item,
+                 struct error *error)
+{
+    const struct tp_group group = {choice->model, choice->entry->tp_size, choice->entry->tp_rank, find_tensor,
+                                   choice->artifact};
+    const struct tp_tensor it = {tensor->name, tensor->name_length, tensor->shape, tensor->rank};
+    struct tp_part part;
+    if (tp_part_find(&group, &it, &part, error) < 0)
+        return -1;
+    if (part.dimension == USUAL_SPLIT_NONE)
+        return 0;
+    struct slice *slices = arena_try_array(choice->arena, tensor->rank, sizeof *slices, error);
+    if (!slices)
+        return -1;
+    for (uint32_t d = 0; d < tensor->rank; d++)
+        slices[d] = (struct slice){0, INT64_MAX};
+    slices[part.dimension] = (struct slice){(int64_t)part.start, (int64_t)part.stop};
+    item->slices = slices;
+    item->n_slices = tensor->rank;
+    return 0;
+}
+
+/* A pattern means the tensors of files that are not there, too. NULL = all. */
+static int check_absent(const struct artifact *artifact, const char *pattern, struct error *error)
+{
+    const struct artifact_absent *absent = artifact_absent(artifact);
+    for (size_t i = 0; pattern && i < absent->n_tensors; i++) {
+        const struct absent_tensor *tensor = &absent->tensors[i];
+        if (strcmp(pattern, tensor->name) == 0 || text_glob(pattern, tensor->name, tensor->name_length))
+            return artifact_check_complete(artifact, error);
+    }
+    return pattern ? 0 : artifact_check_complete(artifact, error);
+}
+
+/* pattern NULL = all. */
+static int choose_matches(struct choice *choice, const char *pattern, struct error *error)
+{
+    char shown[TEXT_NAME_CHARS];
+    size_t n_matches = 0;
+    if (check_absent(choice->artifact, pattern, error) != 0)
+        return -1;
+    for (size_t i = 0; i < choice->artifact->n_tensors; i++) {
+        const struct tensor_record *tensor = &choice->artifact->tensors[i];
+        bool is_name = pattern && strlen(pattern) == tensor->name_length && strcmp(pattern, tensor->name) == 0;
+        if (pattern && !is_name && !text_glob(pattern, tensor->name, tensor->name_length))
+            continue;
+        n_matches++;
+        if (choice->is_chosen[i])
+            continue;
+        choice->is_chosen[i] = true;
+        struct view_item *item = &choice->items[choice->n_items++];
+        *item = (struct view_item){.name = tensor->name, .name_length = tensor->name_length};
+        if (split(choice, tensor, item, error) != 0)
+            return -1;
+    }
+    return n_matches || !pattern ? 0
+                                 : fail(error, ERROR_NOT_FOUND, "TENSOR_NOT_FOUND", "no tensor of it matches '%s'",
+                                        text_escape(pattern, strlen(pattern), shown));
+}
+
+/* In the arena; names are the artifact's, whose config.json says what is in the model. */
+static int prewarm_view_build(const struct config_prewarm *entry, const struct artifact *artifact,
+                              const struct tp_model *model, struct arena *arena, struct view_spec *view, struct error *error)
+{
+    struct choice choice = {.entry = entry, .artifact = artifact, .model = model, .arena = arena};
+    int failed = 0;
+    choice.is_chosen = arena_try_array(arena, artifact->n_tensors, sizeof *choice.is_chosen, error);
+    choice.items = choice.is_chosen ? arena_try_array(arena, artifact->n_tensors, sizeof *choice.items, error) : NULL;
+    if (!choice.items)
+        return -1;
+    if (entry->n_tensors == 0)
+        failed = choose_matches(&choice, NULL, error);
+    for (size_t i = 0; i < entry->n_tensors && !failed; i++)
+        failed = choose_matches(&choice, entry->tensors[i], error);
+    *view = (struct view_spec){.whole = choice.n_items == 0,
+                               .items = choice.items,
+                               .n_items = choice.n_items,
+                               .placement = entry->n_tensors ? PLACEMENT_PACKED : PLACEMENT_SOURCE};
+    return failed;
 }
 
 /* --- of the configuration ------------------------------------------------------------------------------------------- */
@@ -276,24 +427,6 @@ static void on_entry_resolved(struct loop_work *work)
     on_ended(&row->prewarm, NULL, &row->error);
 }
 
-static void start_entry(struct prewarms *prewarms, const struct config_prewarm *entry)
-{
-    struct row *row = add_row(prewarms, getuid(), entry->artifact, entry->pin);
-    row->entry = entry;
-    row->prewarm.label = entry->text;
-    row->cancel = (struct cancel){is_cancelled, row};
-    if (prewarm_view_is_whole(entry)) {
-        row->input.request.view = (struct view_spec){.whole = true, .placement = PLACEMENT_SOURCE};
-        run_entry(row);
-        return;
-    }
-    row->work = (struct loop_work){.do_work = resolve_entry, .done = on_entry_resolved, .uid = row->prewarm.uid};
-    source_place_work(entry->artifact, &row->work);
-    row->has_work = loop_submit(prewarms->api->services.loop, &row->work, &row->error) == 0;
-    if (!row->has_work)
-        on_ended(&row->prewarm, NULL, &row->error);
-}
-
 static void cancel_row(struct row *row)
 {
     row->prewarm.pin = false;
@@ -313,14 +446,6 @@ static bool is_listed(const void *data, const char *label)
     return i < config->prewarm.texts.n_items;
 }
 
-static bool is_running(const struct prewarms *prewarms, const char *label)
-{
-    const struct row *row = prewarms->newest;
-    while (row && !(row->state == ROW_RUNNING && row->entry && strcmp(row->entry->text, label) == 0))
-        row = row->older;
-    return row != NULL;
-}
-
 void prewarms_configure(struct prewarms *prewarms, const struct config *config)
 {
     const struct load_targets *targets = prewarms->api->services.targets;
@@ -331,9 +456,28 @@ void prewarms_configure(struct prewarms *prewarms, const struct config *config)
             cancel_row(row);
     for (size_t i = 0; i < targets->n; i++)
         user_pins_remove_labels(targets->list[i].replicas, is_listed, config);
-    for (size_t i = 0; i < config->prewarm.texts.n_items; i++)
-        if (!is_running(prewarms, config->prewarm.entries[i].text))
-            start_entry(prewarms, &config->prewarm.entries[i]);
+    for (size_t i = 0; i < config->prewarm.texts.n_items; i++) {
+        const struct config_prewarm *entry = &config->prewarm.entries[i];
+        struct row *row = prewarms->newest;
+        while (row && !(row->state == ROW_RUNNING && row->entry && strcmp(row->entry->text, entry->text) == 0))
+            row = row->older;
+        if (row)
+            continue;
+        row = add_row(prewarms, getuid(), entry->artifact, entry->pin);
+        row->entry = entry;
+        row->prewarm.label = entry->text;
+        row->cancel = (struct cancel){is_cancelled, row};
+        if (entry->n_tensors == 0 && entry->tp_size == 0) {
+            row->input.request.view = (struct view_spec){.whole = true, .placement = PLACEMENT_SOURCE};
+            run_entry(row);
+            continue;
+        }
+        row->work = (struct loop_work){.do_work = resolve_entry, .done = on_entry_resolved, .uid = row->prewarm.uid};
+        source_place_work(entry->artifact, &row->work);
+        row->has_work = loop_submit(prewarms->api->services.loop, &row->work, &row->error) == 0;
+        if (!row->has_work)
+            on_ended(&row->prewarm, NULL, &row->error);
+    }
 }
 
 /* --- all of them ---------------------------------------------------------------------------------------------------- */

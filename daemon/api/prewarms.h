@@ -1,9 +1,10 @@
-/* Prewarms that nobody waits for: detached ones, and those of the configuration. Bounded in number, and what became of the
+/* Prewarms that no client waits for: detached ones, and those of the configuration. Bounded in number, and what became of the
  * newest is remembered for Status. Loop thread only. */
 #ifndef API_PREWARMS_H
 #define API_PREWARMS_H
 
 #include "api/api.h"
+#include "api/api_job.h"
 
 enum {
     PREWARMS_MAX_RUNNING = 256,
@@ -37,5 +38,24 @@ struct prewarms_row {
 };
 /* Running ones first, then the newest. */
 void prewarms_each(const struct prewarms *prewarms, void (*fn)(void *data, const struct prewarms_row *row), void *data);
+
+/* One prewarm: a load whose result is left in memory for the next request, and is pinned if its user wants that. Embedded by
+ * its owner, which is a call (method_prewarm.c) or the list of detached ones.
+ *
+ *   prewarm_run -> ticket -> (mapped files: their pages are read) -> (pinned) -> ended, exactly once */
+struct prewarm {
+    const struct api *api;
+    uid_t uid;
+    bool pin;
+    const char *label;     /* of an entry of the configuration; NULL = none. See replica/user_pins.h */
+    struct rpc_call *call; /* that waits for it; NULL = none does */
+    /* The result is valid until it returns; the owner may free the prewarm. */
+    void (*ended)(struct prewarm *prewarm, const struct load_result *result, const struct error *error);
+    struct ticket *ticket; /* its own */
+    struct open_call open; /* of the call */
+};
+
+void prewarm_run(struct prewarm *prewarm, struct ticket *ticket); /* takes the ticket; may end before it returns */
+void prewarm_cancel(struct prewarm *prewarm);                     /* it ends, now or soon */
 
 #endif

@@ -24,32 +24,12 @@ const char *activation_tensor_name(uint32_t layer, uint32_t sample, char name[AC
     return name;
 }
 
-/* The digits at *at, at most ten of them; leaves *at behind them. */
-static bool take_digits(const char **at, const char *end, uint64_t *value)
-{
-    const char *first = *at;
-    *value = 0;
-    while (*at < end && **at >= '0' && **at <= '9' && *at - first < 10)
-        *value = *value * 10 + (uint64_t)(*(*at)++ - '0');
-    return *at > first;
-}
-
-static bool take_text(const char **at, const char *end, const char *text)
-{
-    size_t length = strlen(text);
-    if ((size_t)(end - *at) < length || memcmp(*at, text, length) != 0)
-        return false;
-    *at += length;
-    return true;
-}
-
 /* Numbers have one spelling each: what was read is written again and compared. */
 bool activation_parse_host(const char *name, uint32_t *host)
 {
     char same[ACTIVATION_NAME_CHARS];
-    const char *at = name, *end = name + strlen(name);
     uint64_t value;
-    if (!take_text(&at, end, "host_") || !take_digits(&at, end, &value) || value > ACTIVATION_MAX_HOST)
+    if (sscanf(name, "host_%10" SCNu64, &value) != 1 || value > ACTIVATION_MAX_HOST)
         return false;
     *host = (uint32_t)value;
     return strcmp(activation_host_name(*host, same), name) == 0;
@@ -58,9 +38,8 @@ bool activation_parse_host(const char *name, uint32_t *host)
 bool activation_parse_segment(const char *name, const char *suffix, uint32_t *number)
 {
     char same[ACTIVATION_NAME_CHARS];
-    const char *at = name, *end = name + strlen(name);
     uint64_t value;
-    if (!take_text(&at, end, "segment_") || !take_digits(&at, end, &value) || !value || value > ACTIVATION_MAX_SEGMENT)
+    if (sscanf(name, "segment_%10" SCNu64, &value) != 1 || !value || value > ACTIVATION_MAX_SEGMENT)
         return false;
     *number = (uint32_t)value;
     return strcmp(activation_segment_name(*number, suffix, same), name) == 0;
@@ -69,26 +48,38 @@ bool activation_parse_segment(const char *name, const char *suffix, uint32_t *nu
 char *activation_parse_run(const char *reference, struct activation_run *run)
 {
     char same[ACTIVATION_NAME_CHARS];
-    const char *slash = strrchr(reference, '/'), *at = slash ? slash + 1 : reference, *end = reference + strlen(reference);
+    const char *slash = strrchr(reference, '/');
     uint64_t first, last;
-    if (!slash || !take_text(&at, end, "segment_") || !take_digits(&at, end, &first) || !take_text(&at, end, "-") ||
-        !take_digits(&at, end, &last) || !first || first > last || last > ACTIVATION_MAX_SEGMENT)
+    if (!slash || sscanf(slash + 1, "segment_%10" SCNu64 "-%10" SCNu64, &first, &last) != 2 || !first || first > last ||
+        last > ACTIVATION_MAX_SEGMENT)
         return NULL;
     *run = (struct activation_run){(uint32_t)first, (uint32_t)last};
     snprintf(same, sizeof same, "segment_%06" PRIu32 "-%06" PRIu32, run->first, run->last);
     return strcmp(same, slash + 1) == 0 ? memory_print("%.*s", (int)(slash - reference), reference) : NULL;
 }
 
+bool activation_is_segment(const char *name)
+{
+    char folder[ACTIVATION_NAME_CHARS] = "";
+    const char *slash = strchr(name, '/');
+    uint32_t number;
+    if (slash && (size_t)(slash - name) < sizeof folder)
+        memcpy(folder, name, (size_t)(slash - name));
+    return (!slash || activation_parse_host(folder, &number)) &&
+           activation_parse_segment(slash ? slash + 1 : name, ACTIVATION_SEALED, &number);
+}
+
 bool activation_parse_tensor(const char *name, size_t length, uint32_t *layer, uint32_t *sample)
 {
-    char same[ACTIVATION_NAME_CHARS];
-    const char *at = name, *end = name + length;
+    char text[ACTIVATION_NAME_CHARS] = "", same[ACTIVATION_NAME_CHARS];
     uint64_t layer_value, sample_value;
-    if (!take_text(&at, end, "layer_") || !take_digits(&at, end, &layer_value) || layer_value > UINT32_MAX ||
-        !take_text(&at, end, "/sample_") || !take_digits(&at, end, &sample_value) || sample_value > ACTIVATION_MAX_SAMPLE)
+    if (length >= sizeof text)
+        return false;
+    memcpy(text, name, length);
+    if (sscanf(text, "layer_%10" SCNu64 "/sample_%10" SCNu64, &layer_value, &sample_value) != 2 ||
+        layer_value > UINT32_MAX || sample_value > ACTIVATION_MAX_SAMPLE)
         return false;
     *layer = (uint32_t)layer_value;
     *sample = (uint32_t)sample_value;
-    activation_tensor_name(*layer, *sample, same);
-    return strlen(same) == length && memcmp(same, name, length) == 0;
+    return strcmp(activation_tensor_name(*layer, *sample, same), text) == 0 && strlen(text) == length;
 }

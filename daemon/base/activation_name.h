@@ -29,6 +29,7 @@ const char *activation_tensor_name(uint32_t layer, uint32_t sample, char name[AC
 /* True for exactly what the functions above write. */
 bool activation_parse_host(const char *name, uint32_t *host);
 bool activation_parse_segment(const char *name, const char *suffix, uint32_t *number);
+bool activation_is_segment(const char *name); /* sealed, in a host's folder or without one */
 bool activation_parse_tensor(const char *name, size_t length, uint32_t *layer, uint32_t *sample);
 /* Of "disk:/acts/host_003/segment_000001-000256", some segments of a host, or of each host of a store: "disk:/acts/host_003", which
  * the caller frees. NULL where no run is named. */

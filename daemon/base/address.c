@@ -70,7 +70,7 @@ enum address_kind address_kind(const struct address *address)
     enum address_kind kind = kind_of_itself(address);
     for (size_t i = 0; kind == ADDRESS_ANY && i < sizeof wrappers / sizeof *wrappers; i++) {
         struct address inner = mapped(address->bytes + wrappers[i].at);
-        /* the loopback behind a translator is somebody else's: no good either way */
+        /* the loopback behind a translator is another host's: no good either way */
         if (has_prefix(address, wrappers[i].bytes, wrappers[i].bits) && kind_of_itself(&inner) != ADDRESS_ANY)
             kind = ADDRESS_RESERVED;
     }

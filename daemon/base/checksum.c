@@ -8,6 +8,7 @@
 #include "base/base64.h"
 #include "base/crc.h"
 #include "base/digest.h"
+#include "base/text.h"
 
 static const struct {
     const char *name;
@@ -37,13 +38,6 @@ bool checksum_kind_is_crc(enum checksum_kind kind)
 
 /* --- text --------------------------------------------------------------------------------------------------------- */
 
-/* Value of a digit in one of the two alphabets, -1 for anything else and for the end of the text. */
-static int digit_of(char c, const char *alphabet)
-{
-    const char *at = c ? strchr(alphabet, c) : NULL;
-    return at ? (int)(at - alphabet) : -1;
-}
-
 bool checksum_parse_hex(enum checksum_kind kind, const char *text, struct checksum *checksum)
 {
     size_t bytes = kinds[kind].bytes;
@@ -52,7 +46,7 @@ bool checksum_parse_hex(enum checksum_kind kind, const char *text, struct checks
     if (bytes == 0 || strlen(text) != 2 * bytes)
         return false;
     for (size_t i = 0; i < 2 * bytes; i++) {
-        int digit = digit_of(text[i] >= 'A' && text[i] <= 'F' ? (char)(text[i] + ('a' - 'A')) : text[i], "0123456789abcdef");
+        int digit = text_hex_digit(text[i]);
         if (digit < 0)
             return false;
         parsed.value[i / 2] = (unsigned char)(parsed.value[i / 2] << 4 | digit);

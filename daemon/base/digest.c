@@ -28,20 +28,15 @@ struct digest *digest_create(void)
     return (struct digest *)fresh;
 }
 
-static struct digest *create_if_any(const EVP_MD *kind)
+struct digest *digest_create_md5(void)
 {
     EVP_MD_CTX *fresh = EVP_MD_CTX_new();
     if (!fresh)
         abort();
-    if (EVP_DigestInit_ex(fresh, kind, NULL) == 1)
+    if (EVP_DigestInit_ex(fresh, EVP_md5(), NULL) == 1)
         return (struct digest *)fresh;
     EVP_MD_CTX_free(fresh);
     return NULL;
-}
-
-struct digest *digest_create_md5(void)
-{
-    return create_if_any(EVP_md5());
 }
 
 void digest_add(struct digest *digest, const void *bytes, size_t count)
@@ -79,4 +74,11 @@ void digest_hex(const unsigned char *bytes, size_t count, char *hex)
         hex[2 * i + 1] = digits[bytes[i] & 15];
     }
     hex[2 * count] = '\0';
+}
+
+void digest_finish_hex(struct digest *digest, char hex[DIGEST_HEX_CHARS + 1])
+{
+    unsigned char value[DIGEST_BYTES];
+    digest_finish(digest, value);
+    digest_hex(value, sizeof value, hex);
 }

@@ -84,38 +84,31 @@ static size_t module_length(const char *text, size_t length)
     return 0;
 }
 
-/* "f2", but none that is also the name of another type, or of a type of 8 bits to most: f4, f8, i8, u8. */
-static bool read_numpy_code(const char *text, size_t length, enum dtype *dtype)
-{
-    for (size_t i = 0; i < DTYPE_COUNT && length == 2; i++) {
-        const char *code = dtype_numpy_code((enum dtype)i);
-        *dtype = (enum dtype)i;
-        if (code && memcmp(code, text, length) == 0)
-            return true;
-    }
-    return false;
-}
-
-static bool is_ambiguous(const char *text, size_t length)
-{
-    static const char codes[][3] = {"f4", "f8", "i8", "u8"};
-    for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
-        if (length == 2 && memcmp(codes[i], text, length) == 0)
-            return true;
-    return false;
-}
+static const char numpy_codes[DTYPE_COUNT][3] = {
+    [DTYPE_BOOL] = "b1", [DTYPE_I8] = "i1",  [DTYPE_U8] = "u1",  [DTYPE_I16] = "i2", [DTYPE_U16] = "u2",
+    [DTYPE_F16] = "f2",  [DTYPE_I32] = "i4", [DTYPE_U32] = "u4", [DTYPE_F32] = "f4", [DTYPE_C64] = "c8",
+    [DTYPE_F64] = "f8",  [DTYPE_I64] = "i8", [DTYPE_U64] = "u8",
+};
 
 bool dtype_read(const char *text, size_t length, enum dtype *dtype)
 {
-    if (is_ambiguous(text, length))
-        return false;
+    static const char ambiguous[][3] = {"f4", "f8", "i8",
+                                        "u8"}; /* also the name of another type, or of one of 8 bits to most */
+    for (size_t i = 0; i < sizeof ambiguous / sizeof *ambiguous; i++)
+        if (length == 2 && memcmp(ambiguous[i], text, length) == 0)
+            return false;
     size_t skipped = module_length(text, length);
     for (size_t i = 0; i < N_NAMES; i++) {
         const char *name = name_of(i, dtype);
         if (name && strlen(name) == length - skipped && strncasecmp(name, text + skipped, length - skipped) == 0)
             return true;
     }
-    return read_numpy_code(text, length, dtype);
+    for (size_t i = 0; i < DTYPE_COUNT && length == 2; i++) {
+        *dtype = (enum dtype)i;
+        if (memcmp(numpy_codes[i], text, length) == 0)
+            return true;
+    }
+    return false;
 }
 
 const char *dtype_help(const char *text, size_t length, char out[DTYPE_HELP_CHARS])
@@ -153,17 +146,13 @@ const char *dtype_torch_name(enum dtype dtype)
     return types[dtype].torch_name;
 }
 
-const char *dtype_numpy_code(enum dtype dtype)
-{
-    static const char codes[DTYPE_COUNT][3] = {
-        [DTYPE_BOOL] = "b1", [DTYPE_I8] = "i1",  [DTYPE_U8] = "u1",  [DTYPE_I16] = "i2", [DTYPE_U16] = "u2",
-        [DTYPE_F16] = "f2",  [DTYPE_I32] = "i4", [DTYPE_U32] = "u4", [DTYPE_F32] = "f4", [DTYPE_C64] = "c8",
-        [DTYPE_F64] = "f8",  [DTYPE_I64] = "i8", [DTYPE_U64] = "u8",
-    };
-    return codes[dtype][0] ? codes[dtype] : NULL;
-}
-
 unsigned dtype_bits(enum dtype dtype)
 {
     return types[dtype].bits;
+}
+
+bool dtype_is_float(enum dtype dtype)
+{
+    const char *name = dtype_name(dtype);
+    return dtype_bits(dtype) >= 8 && (name[0] == 'F' || dtype == DTYPE_BF16);
 }

@@ -42,7 +42,7 @@ bool dtype_read(const char *text, size_t length, enum dtype *dtype);
 enum { DTYPE_HELP_CHARS = 256 };
 const char *dtype_help(const char *text, size_t length, char out[DTYPE_HELP_CHARS]);
 const char *dtype_name(enum dtype dtype);       /* "BF16" */
-const char *dtype_numpy_code(enum dtype dtype); /* "f4"; NULL where NumPy has none */
+bool dtype_is_float(enum dtype dtype);          /* F64, F32, F16, BF16 and the five F8: everything that can be cast */
 const char *dtype_torch_name(enum dtype dtype); /* "torch.bfloat16", for the index formats; NULL where torch has none */
 unsigned dtype_bits(enum dtype dtype);
 

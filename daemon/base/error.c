@@ -74,6 +74,7 @@ static const struct {
     {EKEYEXPIRED, ERROR_PERMISSION_DENIED, "ACCESS_DENIED"},
     {ENXIO, ERROR_FAILED_PRECONDITION, REASON(NOT_A_REGULAR_FILE)},
     {ESPIPE, ERROR_FAILED_PRECONDITION, REASON(NOT_A_REGULAR_FILE)},
+    {EADDRINUSE, ERROR_FAILED_PRECONDITION, "ADDRESS_IN_USE"},
     /* what mounts say whose server is gone, slow or out of reach */
     {ENOTCONN, ERROR_UNAVAILABLE, "NO_ANSWER"},
     {ETIMEDOUT, ERROR_UNAVAILABLE, "NO_ANSWER"},
@@ -169,6 +170,11 @@ int error_note(struct error *error, const char *key, const char *format, ...)
     memcpy(end, key, key_bytes);
     end[key_bytes + (size_t)length + 1] = '\0';
     return -1;
+}
+
+int error_note_tensor(struct error *error, const char *name, size_t name_length)
+{
+    return error_note(error, "tensor", "%.*s", (int)name_length, name);
 }
 
 const char *error_code_name(enum error_code code)

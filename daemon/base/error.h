@@ -8,6 +8,7 @@
 #define BASE_ERROR_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 enum error_code { /* numbers are those of grpc.StatusCode */
                   ERROR_OK = 0,
@@ -32,7 +33,7 @@ enum error_code { /* numbers are those of grpc.StatusCode */
 #define ERROR_KINDS(X) \
     X(ARENA_FULL) X(BAD_REDIRECT) X(DAEMON_UNREACHABLE) X(DEADLINE_EXCEEDED) X(DESCRIPTORS_EXCEEDED) X(DOCUMENT_TOO_LARGE) \
     X(FORBIDDEN_ADDRESS) X(FOREIGN_LINK) X(IS_A_FOLDER) X(METADATA_EXCEEDED) X(NOT_A_REGULAR_FILE) X(NO_SPACE) X(OBJECT_CHANGED) \
-    X(OUTSIDE_TRUSTED_ROOTS) X(NOT_RESIDENT) X(OUTSIDE_TRUSTED_URLS) X(PLAIN_HTTP) X(PROXY_FAILED) X(QUOTA_EXCEEDED) X(REDIRECT_TO_THIS_HOST) X(SOCKET_FORBIDDEN) X(SOURCE_BEING_WRITTEN) \
+    X(OUTSIDE_TRUSTED_ROOTS) X(NOT_RESIDENT) X(OUTSIDE_TRUSTED_URLS) X(PLAIN_HTTP) X(PROXY_FAILED) X(QUOTA_EXCEEDED) X(REDIRECT_TO_THIS_HOST) X(SOCKET_FORBIDDEN) X(SOCKET_IN_USE) X(SOURCE_BEING_WRITTEN) \
     X(SOURCE_CHANGED) X(TOO_MANY_OPEN_FILES) X(WRITER_EXISTS) \
     X(UPLOAD_GONE)
 /* clang-format on */
@@ -65,6 +66,7 @@ int error_append(struct error *error, const char *format, ...) __attribute__((fo
 /* Repeats a value of the message for programs: becomes google.rpc.ErrorInfo.metadata. UTF-8, as it is, not escaped; what
  * does not fit is left out. Returns -1. */
 int error_note(struct error *error, const char *key, const char *format, ...) __attribute__((format(printf, 3, 4)));
+int error_note_tensor(struct error *error, const char *name, size_t name_length); /* key "tensor" */
 /* The key of the next note after `key` (NULL = the first), and its value; NULL when there is none. */
 const char *error_next_note(const struct error *error, const char *key, const char **value);
 

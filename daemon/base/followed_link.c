@@ -24,39 +24,18 @@ struct walk {
     dev_t server;
 };
 
-/* A FUSE process, root of another client, or a writer of the bucket behind it can make links there that claim to be root's. */
-static bool is_server_trusted(int fd)
-{
-    static const unsigned magics[] = {FUSE_SUPER_MAGIC, NFS_SUPER_MAGIC, CIFS_SUPER_MAGIC, SMB_SUPER_MAGIC,
-                                      SMB2_SUPER_MAGIC, V9FS_MAGIC,      AFS_SUPER_MAGIC,  CODA_SUPER_MAGIC};
-    struct statfs system;
-    if (fstatfs(fd, &system) < 0)
-        return false;
-    for (size_t i = 0; i < sizeof magics / sizeof *magics; i++)
-        if ((unsigned)system.f_type == magics[i])
-            return false;
-    return true;
-}
-
 static void enter(struct walk *walk, int fd)
 {
     close(walk->folder_fd);
     walk->folder_fd = fd;
 }
 
-/* Cuts the first component off the rest. "" at the end. */
-static void take_component(struct walk *walk, char name[NAME_MAX + 2])
-{
-    size_t skipped = strspn(walk->rest, "/"), length = strcspn(walk->rest + skipped, "/");
-    size_t taken = length <= NAME_MAX ? length : NAME_MAX + 1; /* which is refused as too long */
-    memcpy(name, walk->rest + skipped, taken);
-    name[taken] = '\0';
-    memmove(walk->rest, walk->rest + skipped + length, strlen(walk->rest + skipped + length) + 1);
-}
-
 /* `fd`: the link. 0, or an errno: EPERM for a second stranger, EXDEV for a second server. */
 static int follow(struct walk *walk, int fd, const struct stat *link)
 {
+    static const unsigned served[] = {FUSE_SUPER_MAGIC, NFS_SUPER_MAGIC, CIFS_SUPER_MAGIC, SMB_SUPER_MAGIC,
+                                      SMB2_SUPER_MAGIC, V9FS_MAGIC,      AFS_SUPER_MAGIC,  CODA_SUPER_MAGIC};
+    struct statfs system;
     char target[REST_CHARS];
     ssize_t length = readlinkat(fd, "", target, PATH_MAX);
     bool is_strange = link->st_uid != geteuid() && link->st_uid != 0;
@@ -69,7 +48,10 @@ static int follow(struct walk *walk, int fd, const struct stat *link)
     if (is_strange)
         walk->stranger = link->st_uid;
     walk->has_stranger = walk->has_stranger || is_strange;
-    bool is_served = !is_server_trusted(fd);
+    /* a FUSE process, root of another client, or a writer of the bucket behind it can make links that claim to be root's */
+    bool is_served = fstatfs(fd, &system) < 0;
+    for (size_t i = 0; i < sizeof served / sizeof *served; i++)
+        is_served = is_served || (unsigned)system.f_type == served[i];
     if (is_served && walk->is_served && walk->server != link->st_dev)
         return EXDEV;
     if (is_served)
@@ -87,7 +69,11 @@ static int follow(struct walk *walk, int fd, const struct stat *link)
 static int walk_component(struct walk *walk, struct stat *found)
 {
     char name[NAME_MAX + 2];
-    take_component(walk, name);
+    const char *first = walk->rest + strspn(walk->rest, "/");
+    size_t length = strcspn(first, "/"), taken = length <= NAME_MAX ? length : NAME_MAX + 1; /* refused as too long */
+    memcpy(name, first, taken);
+    name[taken] = '\0';
+    memmove(walk->rest, first + length, strlen(first + length) + 1);
     if (!*name) /* behind a link that ends with a slash */
         return fstat(walk->folder_fd, found) < 0 ? -errno : 1;
     int fd = openat(walk->folder_fd, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);

@@ -61,21 +61,15 @@ size_t grpc_wire_encode_message(const char *message, char *out)
     return (size_t)(out - start);
 }
 
-/* The byte that begins at `at`, and where the next one begins. */
-static unsigned char take_byte(const char *text, size_t length, size_t *at)
-{
-    const char *from = text + *at;
-    int high = from[0] == '%' && length - *at >= 3 ? text_hex_digit(from[1]) : -1,
-        low = high < 0 ? -1 : text_hex_digit(from[2]);
-    *at += low < 0 ? 1 : 3;
-    return (unsigned char)(low < 0 ? from[0] : high << 4 | low);
-}
-
 void grpc_wire_decode_message(const char *text, size_t length, char *out, size_t room)
 {
     size_t n = 0;
     for (size_t at = 0; at < length && n + 1 < room;) {
-        unsigned char byte = take_byte(text, length, &at);
+        const char *from = text + at;
+        int high = from[0] == '%' && length - at >= 3 ? text_hex_digit(from[1]) : -1,
+            low = high < 0 ? -1 : text_hex_digit(from[2]);
+        unsigned char byte = (unsigned char)(low < 0 ? from[0] : high << 4 | low);
+        at += low < 0 ? 1 : 3;
         out[n++] = (char)((byte < 0x20 && byte != '\n' && byte != '\t') || byte == 0x7F ? '?' : byte);
     }
     for (size_t at = 0; at < n;) {

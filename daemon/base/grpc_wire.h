@@ -17,7 +17,7 @@ size_t grpc_wire_print_timeout(uint64_t timeout_ns, char out[GRPC_WIRE_TIMEOUT_C
 
 /* grpc-message: bytes beyond printable ASCII and % become %XX. `out` has room for 3 bytes each and a NUL. */
 size_t grpc_wire_encode_message(const char *message, char *out);
-/* From whoever: what is no %XX stays as it is. Always UTF-8 without controls but \n and \t, cut to what fits. */
+/* From any sender: what is no %XX stays as it is. Always UTF-8 without controls but \n and \t, cut to what fits. */
 void grpc_wire_decode_message(const char *text, size_t length, char *out, size_t room);
 
 enum { GRPC_WIRE_PREFIX_BYTES = 5 }; /* whether it is compressed, and its length */

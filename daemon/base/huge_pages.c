@@ -13,6 +13,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/kernel_text.h"
+
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
 #endif
@@ -36,12 +38,6 @@ static bool read_line(const char *path, char *line, int size)
     return ok;
 }
 
-static uint64_t read_number(const char *path)
-{
-    char line[64];
-    return read_line(path, line, sizeof line) ? strtoull(line, NULL, 10) : 0;
-}
-
 unsigned char *huge_pages_map(uint64_t bytes)
 {
     uint64_t whole_bytes = (bytes + PAGE_4K - 1) / PAGE_4K * PAGE_4K;
@@ -60,7 +56,8 @@ unsigned char *huge_pages_map(uint64_t bytes)
 
 bool huge_pages_reserved(uint64_t bytes)
 {
-    uint64_t free_pages = read_number(RESERVED_2M "free_hugepages"), promised = read_number(RESERVED_2M "resv_hugepages");
+    uint64_t free_pages = kernel_text_number(RESERVED_2M "free_hugepages"),
+             promised = kernel_text_number(RESERVED_2M "resv_hugepages");
     return free_pages > promised && (bytes + HUGE_PAGE_BYTES - 1) / HUGE_PAGE_BYTES <= free_pages - promised;
 }
 
@@ -117,7 +114,7 @@ static int collapse(unsigned char *address, uint64_t bytes, uint64_t *huge_bytes
     }
     for (uint64_t at = 0; at < whole_bytes; at += HUGE_PAGE_BYTES) {
         int failed, tries = COLLAPSE_TRIES;
-        do /* again when somebody held a page for a moment */
+        do /* again when another process held a page for a moment */
             failed = madvise(address + at, HUGE_PAGE_BYTES, MADV_COLLAPSE);
         while (failed && errno == EAGAIN && --tries > 0);
         if (!failed)

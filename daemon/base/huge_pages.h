@@ -15,7 +15,7 @@ enum { HUGE_PAGE_BYTES = 2 << 20 };
 
 enum huge_rung { HUGE_RUNG_RESERVED, HUGE_RUNG_FAULT, HUGE_RUNG_COLLAPSE, HUGE_RUNG_NONE };
 
-bool huge_pages_reserved(uint64_t bytes); /* enough free hugetlb pages that nobody has been promised */
+bool huge_pages_reserved(uint64_t bytes); /* enough free hugetlb pages that are not reserved */
 bool huge_pages_on_fault(void);           /* shmem_enabled lets MADV_HUGEPAGE work on a memfd */
 
 /* Backs a piece of a shared mapping that starts at a multiple of HUGE_PAGE_BYTES. Returns 0 and how much of it is known to

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "base/text.h"
 #include "base/utf8.h"
 
@@ -161,20 +162,19 @@ static int hex_unit(const char *at, const char *end)
     return unit;
 }
 
-enum { LONE_SURROGATE_CHARS = 4 };
-
 /* `at` is behind "\u". Sets the code point and returns the bytes it took (4, or 10 for a surrogate pair), or 0. */
-static size_t unicode_escape(const char *at, const char *end, uint32_t *code)
+static size_t unicode_escape(const char *at, const char *end, bool is_lenient, uint32_t *code)
 {
     int high = hex_unit(at, end);
     if (high < 0)
         return 0;
-    *code = (uint32_t)high;
-    if (high < 0xD800 || high > 0xDFFF)
+    bool is_surrogate = high >= 0xD800 && high <= 0xDFFF;
+    *code = is_surrogate ? 0xFFFD : (uint32_t)high;
+    if (!is_surrogate)
         return 4;
     int low = end - at >= 10 && at[4] == '\\' && at[5] == 'u' ? hex_unit(at + 6, end) : -1;
     if (high > 0xDBFF || low < 0xDC00 || low > 0xDFFF)
-        return 0;
+        return is_lenient ? 4 : 0;
     *code = 0x10000 + (((uint32_t)high & 0x3FF) << 10 | ((uint32_t)low & 0x3FF));
     return 10;
 }
@@ -184,31 +184,6 @@ static inline char simple_escape(char c)
     static const char to[128] = {
         ['"'] = '"', ['\\'] = '\\', ['/'] = '/', ['b'] = '\b', ['f'] = '\f', ['n'] = '\n', ['r'] = '\r', ['t'] = '\t'};
     return c > 0 ? to[(unsigned char)c] : '\0';
-}
-
-/* json->at is at the backslash. */
-static bool scan_escape(struct json *json)
-{
-    uint32_t code;
-    const char *at = json->at + 1;
-    if (at < json->end && simple_escape(*at)) {
-        json->at += 2;
-        return true;
-    }
-    if (at == json->end || *at != 'u')
-        return json_fail(json, "unknown escape");
-    size_t taken = unicode_escape(at + 1, json->end, &code);
-    if (!taken && json->is_lenient && hex_unit(at + 1, json->end) >= 0)
-        taken = LONE_SURROGATE_CHARS;
-    if (!taken)
-        return json_fail(json, "broken \\u escape or lone surrogate");
-    json->at += 2 + taken;
-    return true;
-}
-
-static bool is_plain(unsigned char c)
-{
-    return c >= 0x20 && c < 0x80 && c != '"' && c != '\\';
 }
 
 /* Moves over characters that need no thought, eight at a time: a header is mostly names. Subtracting may borrow from the
@@ -224,7 +199,7 @@ static inline const char *skip_plain(const char *at, const char *end)
         if (stops)
             return at + __builtin_ctzll(stops) / 8;
     }
-    while (at < end && is_plain((unsigned char)*at))
+    while (at < end && (signed char)*at >= 0x20 && *at != '"' && *at != '\\') /* ASCII */
         at++;
     return at;
 }
@@ -245,9 +220,16 @@ static bool scan_string(struct json *json, struct json_string *raw, bool *has_es
         if ((unsigned char)*json->at < 0x20)
             return json_fail(json, "control character in a string");
         if (*json->at == '\\') {
+            const char *at = json->at + 1;
+            uint32_t code;
+            bool is_simple = at < json->end && simple_escape(*at);
+            if (!is_simple && (at == json->end || *at != 'u'))
+                return json_fail(json, "unknown escape");
+            size_t taken = is_simple ? 0 : unicode_escape(at + 1, json->end, json->is_lenient, &code);
+            if (!is_simple && !taken)
+                return json_fail(json, "broken \\u escape or lone surrogate");
             *has_escapes = true;
-            if (!scan_escape(json))
-                return false;
+            json->at += 2 + taken;
             continue;
         }
         size_t n = utf8_sequence(json->at, (size_t)(json->end - json->at));
@@ -305,9 +287,8 @@ static bool decode_string(struct json *json, const struct json_string *raw, stru
             *out++ = simple_escape(at[1]);
             at += 2;
         } else {
-            size_t taken = unicode_escape(at + 2, end, &code);
-            at += 2 + (taken ? taken : LONE_SURROGATE_CHARS);
-            out = put_code_point(out, taken ? code : 0xFFFD);
+            at += 2 + unicode_escape(at + 2, end, true, &code);
+            out = put_code_point(out, code);
         }
     }
     value->length = (size_t)(out - value->text);
@@ -388,33 +369,17 @@ static bool ends_integer(const struct json *json)
     return json->at == json->end || (*json->at != '.' && (*json->at | 0x20) != 'e');
 }
 
-/* Whatever takes more thought than a few digits. */
-static bool take_long_u64(struct json *json, const char *from, uint64_t *value)
+bool json_take_u64(struct json *json, uint64_t *value)
 {
-    json->at = from;
+    if (!skip_space(json) || *json->at < '0' || *json->at > '9')
+        return json_fail(json, "expected a non-negative integer");
+    const char *from = json->at;
     if (!scan_integer(json))
         return false;
     *value = 0;
-    for (const char *at = from; at < json->at; at++) {
-        if (__builtin_mul_overflow(*value, 10, value) || __builtin_add_overflow(*value, (uint64_t)(*at - '0'), value))
+    for (; from < json->at; from++)
+        if (__builtin_mul_overflow(*value, 10, value) || __builtin_add_overflow(*value, (uint64_t)(*from - '0'), value))
             return json_fail(json, "integer too large");
-    }
-    return ends_integer(json) || json_fail(json, "expected an integer");
-}
-
-bool json_take_u64(struct json *json, uint64_t *value)
-{
-    enum { SAFE_DIGITS = 19 }; /* so many always fit */
-    if (!skip_space(json) || *json->at < '0' || *json->at > '9')
-        return json_fail(json, "expected a non-negative integer");
-    const char *from = json->at, *at = from;
-    uint64_t number = 0;
-    for (; at < json->end && at < from + SAFE_DIGITS && *at >= '0' && *at <= '9'; at++)
-        number = 10 * number + (uint64_t)(*at - '0');
-    json->at = at;
-    if (at - from > 1 && (*from == '0' || at - from == SAFE_DIGITS))
-        return take_long_u64(json, from, value);
-    *value = number;
     return ends_integer(json) || json_fail(json, "expected an integer");
 }
 
@@ -443,30 +408,6 @@ bool json_take_null(struct json *json)
 
 /* --- whole values --- */
 
-static bool skip_object(struct json *json)
-{
-    struct json_string raw;
-    bool has_escapes;
-    if (!json_begin_object(json))
-        return false;
-    while (next_element(json, '}', "expected ',' or '}'")) {
-        if (!scan_string(json, &raw, &has_escapes) || !expect(json, ':', "expected ':'") || !json_skip(json))
-            return false;
-    }
-    return json_ok(json);
-}
-
-static bool skip_array(struct json *json)
-{
-    if (!json_begin_array(json))
-        return false;
-    while (json_next_item(json)) {
-        if (!json_skip(json))
-            return false;
-    }
-    return json_ok(json);
-}
-
 /* Recursion is bounded by JSON_MAX_DEPTH. */
 bool json_skip(struct json *json)
 {
@@ -474,9 +415,19 @@ bool json_skip(struct json *json)
     bool has_escapes;
     switch (json_peek(json)) {
     case JSON_OBJECT:
-        return skip_object(json);
+        if (!json_begin_object(json))
+            return false;
+        while (next_element(json, '}', "expected ',' or '}'"))
+            if (!scan_string(json, &raw, &has_escapes) || !expect(json, ':', "expected ':'") || !json_skip(json))
+                return false;
+        return json_ok(json);
     case JSON_ARRAY:
-        return skip_array(json);
+        if (!json_begin_array(json))
+            return false;
+        while (json_next_item(json))
+            if (!json_skip(json))
+                return false;
+        return json_ok(json);
     case JSON_STRING:
         return scan_string(json, &raw, &has_escapes);
     case JSON_NUMBER:
@@ -491,6 +442,26 @@ bool json_skip(struct json *json)
         break;
     }
     return json_fail(json, "expected a value");
+}
+
+bool json_take_fields(struct json *json, const struct json_field *fields, size_t n_fields)
+{
+    struct json_string key, value;
+    json_begin_object(json);
+    while (json_next_key(json, &key)) {
+        const struct json_field *field = fields;
+        while (field < fields + n_fields && !json_string_is(&key, field->name))
+            field++;
+        if (field == fields + n_fields || json_peek(json) == JSON_NULL)
+            json_skip(json);
+        else if (field->number)
+            json_take_u64(json, field->number);
+        else if (json_take_string(json, &value) && (*field->text || memchr(value.text, '\0', value.length)))
+            json_fail(json, "a text occurs twice or holds a NUL");
+        else if (json_ok(json))
+            *field->text = memory_print("%.*s", (int)value.length, value.text);
+    }
+    return json_ok(json);
 }
 
 bool json_end(struct json *json)

@@ -1,4 +1,5 @@
-/* A JSON reader, strict (RFC 8259) unless told otherwise, that never allocates more than the strings it is asked for, and a small writer.
+/* A JSON reader, strict (RFC 8259) unless told otherwise, that never allocates more than the strings it is asked for, and a
+ * small writer.
  *
  * The reader is a pull parser over bytes in memory: the caller walks objects and arrays with json_next_key() and
  * json_next_item() and takes or skips each value. Nesting is limited to JSON_MAX_DEPTH. Every function returns false
@@ -14,6 +15,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "base/arena.h"
 
@@ -58,14 +60,21 @@ bool json_take_u64(struct json *json, uint64_t *value); /* integers without sign
 bool json_take_i64(struct json *json, int64_t *value);  /* what does not fit becomes the nearest that does */
 bool json_take_null(struct json *json);
 bool json_skip(struct json *json); /* one value of any kind */
-bool json_end(struct json *json);  /* nothing but white space is left, and nothing was wrong */
+struct json_field {                /* a member of an object: where it goes, one of the two */
+    const char *name;
+    char **text; /* malloced, also when something is wrong behind it; NULL before */
+    uint64_t *number;
+};
+/* An object, by the members that are wanted; null is as good as none. A text that occurs twice or holds a NUL is refused. */
+bool json_take_fields(struct json *json, const struct json_field *fields, size_t n_fields);
+bool json_end(struct json *json); /* nothing but white space is left, and nothing was wrong */
 bool json_ok(const struct json *json);
 bool json_fail(struct json *json, const char *error); /* the caller's own complaint at this place; returns false */
 enum { JSON_ERROR_CHARS = 160 };
 const char *json_error(const struct json *json, char out[JSON_ERROR_CHARS]); /* "expected ':' at byte 17" */
 
 /* The writer appends to a growing buffer; commas and quoting are its business. Never fails, unless it is told that it can:
- * for documents that are as long as somebody outside chose. */
+ * for documents whose length an outside sender chose. */
 struct json_writer {
     char *text; /* NUL-terminated once anything was written; free() it */
     size_t length, capacity;
@@ -78,10 +87,16 @@ struct json_writer {
 bool json_write_reserve(struct json_writer *writer, size_t bytes);
 void json_write_open(struct json_writer *writer, char bracket);  /* '{' or '[' */
 void json_write_close(struct json_writer *writer, char bracket); /* '}' or ']' */
-void json_write_key(struct json_writer *writer, const char *key);
 void json_write_key_bytes(struct json_writer *writer, const char *key, size_t length);
 void json_write_string(struct json_writer *writer, const char *text, size_t length); /* invalid UTF-8 becomes U+FFFD */
-void json_write_text(struct json_writer *writer, const char *text);
+static inline void json_write_key(struct json_writer *writer, const char *key)
+{
+    json_write_key_bytes(writer, key, strlen(key));
+}
+static inline void json_write_text(struct json_writer *writer, const char *text)
+{
+    json_write_string(writer, text, strlen(text));
+}
 void json_write_u64(struct json_writer *writer, uint64_t value);
 void json_write_i64(struct json_writer *writer, int64_t value);
 void json_write_double(struct json_writer *writer, double value); /* shortest of up to 6 digits; never NaN or inf */

@@ -10,7 +10,7 @@ static bool is_digit(char c)
     return c >= '0' && c <= '9';
 }
 
-void json_mold_set(struct json_mold *mold, const char *text, size_t length)
+void json_mold_set(struct json_mold *mold, const char *text, size_t length, size_t n_numbers)
 {
     bool is_string = false;
     size_t used = 0;
@@ -30,17 +30,7 @@ void json_mold_set(struct json_mold *mold, const char *text, size_t length)
             i++;
     }
     mold->piece_ends[mold->n_numbers] = (uint16_t)used;
-    mold->is_set = true;
-}
-
-static const char *take_number(const char *at, const char *end, uint64_t *number)
-{
-    const char *from = at;
-    uint64_t value = 0;
-    for (; at < end && is_digit(*at); at++)
-        value = value * 10 + (uint64_t)(*at - '0');
-    *number = value;
-    return at == from || at - from > MAX_DIGITS || (*from == '0' && at - from > 1) ? NULL : at;
+    mold->is_set = mold->n_numbers == n_numbers;
 }
 
 bool json_mold_take(const struct json_mold *mold, struct json *json, uint64_t numbers[JSON_MOLD_MAX_NUMBERS])
@@ -59,8 +49,10 @@ bool json_mold_take(const struct json_mold *mold, struct json *json, uint64_t nu
         piece += length;
         if (i == mold->n_numbers)
             break;
-        at = take_number(at, end, &numbers[i]);
-        if (!at)
+        const char *from = at;
+        for (numbers[i] = 0; at < end && is_digit(*at); at++)
+            numbers[i] = numbers[i] * 10 + (uint64_t)(*at - '0');
+        if (at == from || at - from > MAX_DIGITS || (*from == '0' && at - from > 1))
             return false;
     }
     json->at = at;

@@ -18,8 +18,8 @@ struct json_mold {
     bool is_set;
 };
 
-/* `text` is one object or array, and good JSON. Not set when it has more than fits, or escapes. */
-void json_mold_set(struct json_mold *mold, const char *text, size_t length);
+/* `text` is one object or array, and good JSON. Not set when it has more than fits, escapes, or not so many numbers. */
+void json_mold_set(struct json_mold *mold, const char *text, size_t length, size_t n_numbers);
 
 /* Moves over the next value when it fits a mold that is set; `numbers` are those of the value in their order, all of them
  * integers without a sign. False: nothing has happened. */

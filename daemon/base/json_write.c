@@ -6,37 +6,19 @@
 #include <string.h>
 
 #include "base/json.h"
-#include "base/memory.h"
 #include "base/text.h"
 #include "base/utf8.h"
 
-static void grow_text(struct json_writer *writer, size_t needed)
-{
-    size_t capacity = writer->capacity ? writer->capacity : 256;
-    while (capacity < needed && capacity < SIZE_MAX / 2)
-        capacity *= 2;
-    size_t bytes = capacity < needed ? SIZE_MAX : capacity; /* which nobody has */
-    char *grown = !writer->can_fail   ? memory_grow(writer->text, bytes, 1)
-                  : bytes == SIZE_MAX ? NULL
-                                      : realloc(writer->text, bytes);
-    if (!grown) {
-        free(writer->text);
-        writer->length = capacity;
-        capacity = 0;
-        writer->has_failed = true;
-    }
-    writer->text = grown;
-    writer->capacity = capacity;
-}
-
 bool json_write_reserve(struct json_writer *writer, size_t bytes)
 {
-    size_t capacity = writer->capacity ? writer->capacity : 256;
     if (writer->has_failed || bytes > SIZE_MAX / 4 || writer->length > SIZE_MAX / 4)
         return false;
-    while (capacity < writer->length + bytes + 1)
+    size_t needed = writer->length + bytes + 1, capacity = writer->capacity ? writer->capacity : 256;
+    if (needed <= writer->capacity)
+        return true;
+    while (capacity < needed)
         capacity *= 2;
-    char *grown = capacity == writer->capacity ? writer->text : realloc(writer->text, capacity);
+    char *grown = realloc(writer->text, capacity);
     if (!grown)
         return false;
     writer->text = grown;
@@ -46,21 +28,17 @@ bool json_write_reserve(struct json_writer *writer, size_t bytes)
 
 static void append_text(struct json_writer *writer, const char *text, size_t length)
 {
-    size_t needed = writer->length + length + 1;
-    if (needed > writer->capacity && !writer->has_failed)
-        grow_text(writer, needed);
+    if (!writer->has_failed && !json_write_reserve(writer, length)) {
+        if (!writer->can_fail)
+            abort();
+        free(writer->text);
+        *writer = (struct json_writer){.length = writer->length + length + 1, .can_fail = true, .has_failed = true};
+    }
     if (writer->has_failed)
         return;
     memcpy(writer->text + writer->length, text, length);
     writer->length += length;
     writer->text[writer->length] = '\0';
-}
-
-static void before_value(struct json_writer *writer)
-{
-    if (writer->need_comma)
-        append_text(writer, ",", 1);
-    writer->need_comma = true;
 }
 
 __attribute__((format(printf, 2, 3))) static void value(struct json_writer *writer, const char *format, ...)
@@ -70,14 +48,12 @@ __attribute__((format(printf, 2, 3))) static void value(struct json_writer *writ
     va_start(args, format);
     int length = vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    before_value(writer);
-    append_text(writer, text, (size_t)length);
+    json_write_json(writer, text, (size_t)length);
 }
 
 void json_write_open(struct json_writer *writer, char bracket)
 {
-    before_value(writer);
-    append_text(writer, &bracket, 1);
+    json_write_json(writer, &bracket, 1);
     writer->need_comma = false;
 }
 
@@ -89,29 +65,25 @@ void json_write_close(struct json_writer *writer, char bracket)
 
 void json_write_json(struct json_writer *writer, const char *json, size_t length)
 {
-    before_value(writer);
+    append_text(writer, ",", writer->need_comma);
     append_text(writer, json, length);
-}
-
-/* Of a sequence of n bytes that is UTF-8. */
-static bool needs_escape(const struct json_writer *writer, const char *text, size_t n)
-{
-    unsigned char c = (unsigned char)*text;
-    if (c < 0x20 || c == '"' || c == '\\')
-        return true;
-    return !writer->escapes_least && (c == 0x7F || (n > 1 && text_is_disruptive(text, n)));
+    writer->need_comma = true;
 }
 
 void json_write_string(struct json_writer *writer, const char *text, size_t length)
 {
     static const char from[] = "\"\\\b\f\n\r\t", to[] = "\"\\bfnrt";
-    before_value(writer);
-    append_text(writer, "\"", 1);
+    json_write_json(writer, "\"", 1);
     for (size_t at = 0, n; at < length; at += n) {
         size_t plain = 0; /* how many bytes from here need no escape */
-        while ((n = utf8_sequence(text + at + plain, length - at - plain)) != 0 &&
-               !needs_escape(writer, text + at + plain, n))
+        while ((n = utf8_sequence(text + at + plain, length - at - plain)) != 0) {
+            const char *next = text + at + plain;
+            unsigned char c = (unsigned char)*next;
+            if (c < 0x20 || c == '"' || c == '\\' ||
+                (!writer->escapes_least && (c == 0x7F || (n > 1 && text_is_disruptive(next, n)))))
+                break;
             plain += n;
+        }
         append_text(writer, text + at, plain);
         at += plain;
         if (at == length)
@@ -130,21 +102,11 @@ void json_write_string(struct json_writer *writer, const char *text, size_t leng
     append_text(writer, "\"", 1);
 }
 
-void json_write_text(struct json_writer *writer, const char *text)
-{
-    json_write_string(writer, text, strlen(text));
-}
-
 void json_write_key_bytes(struct json_writer *writer, const char *key, size_t length)
 {
     json_write_string(writer, key, length);
     append_text(writer, ":", 1);
     writer->need_comma = false;
-}
-
-void json_write_key(struct json_writer *writer, const char *key)
-{
-    json_write_key_bytes(writer, key, strlen(key));
 }
 
 void json_write_u64(struct json_writer *writer, uint64_t number)

@@ -1,14 +1,15 @@
 /* The event loop: one thread owns all state (loads, replicas, leases, tables) and never blocks.
  *
- * Only loop_post() may be called from other threads. A task is embedded in what it is about; posting hands it to the
- * loop until `run` is called, exactly once, on the loop thread. Work runs on helper threads (helpers.h: blocking calls,
- * parsing) and reports back to the loop. Timers and fd watches belong to the loop thread. */
+ * Loop thread, except for what says "any thread". A task is embedded in what it is about; posting hands it to the loop until
+ * `run` is called, exactly once, on the loop thread. Work that may block or takes long runs on helper threads, in pools by kind
+ * of work and shared fairly between users, and reports back to the loop. */
 #ifndef BASE_LOOP_H
 #define BASE_LOOP_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/queue.h>
 
 struct error;
 struct loop;
@@ -34,7 +35,8 @@ struct loop_work { /* do_work on a helper thread, then done on the loop, exactly
     uint64_t lane; /* what it asks, see source_place_work(): if that hangs, the user's other work goes on; 0 = nothing */
     /* the helpers' own */
     struct loop_task task;
-    struct loop_work *next;
+    STAILQ_ENTRY(loop_work) next;
+    struct loop_lane *own_lane;
     bool is_waiting;
 };
 
@@ -45,21 +47,25 @@ struct loop *loop_create(void);
 /* After loop_run() has returned, timers and watches are destroyed, and no other thread posts any more. Runs what is still
  * posted, waits for work in flight and ends the helpers. Accepts NULL. */
 void loop_destroy(struct loop *loop);
+/* After loop_run(): runs what is posted and waits for work in flight, until there is neither. Accepts NULL. */
+void loop_finish(struct loop *loop);
 void loop_run(struct loop *loop);  /* until loop_stop() */
 void loop_stop(struct loop *loop); /* loop thread */
 
 void loop_post(struct loop *loop, struct loop_task *task); /* any thread */
 
-/* Loop thread. -1 with RESOURCE_EXHAUSTED when too much waits for the user already: then nothing of the work is called. */
+/* Any thread, before loop_finish() and loop_destroy(). The work belongs to the loop until `done`, which may run before the call
+ * returns if another thread than the loop's submits. -1 with RESOURCE_EXHAUSTED when too much waits for the user already: then
+ * nothing of the work is called. */
 int loop_submit(struct loop *loop, struct loop_work *work, struct error *error);
 /* The same for a further step of what was submitted once: never refused. */
 void loop_continue(struct loop *loop, struct loop_work *work);
-/* Loop thread, between submit and done: work that no helper has begun is not begun any more, and `done` runs soon without
- * do_work. Otherwise nothing changes. */
+/* Between submit and done: work that no helper has begun is not begun any more, and `done` runs soon without do_work. Otherwise
+ * nothing changes. */
 void loop_cancel(struct loop *loop, struct loop_work *work);
-/* In do_work, before it asks what `lanes` stand for as well: a link led to another file system. Adds them to the work's
- * lane, and waits for its turn there. -1 with UNAVAILABLE when what is there has answered nobody for a second. Nothing where
- * no helper works, or for work without a lane. */
+/* Helper thread, in do_work, before it asks what `lanes` stand for as well: a link led to another file system. Adds them to the
+ * work's lane, and waits for its turn there. -1 with UNAVAILABLE when no request there was answered for a second. On other
+ * threads, and for work without a lane, it does nothing and returns 0. */
 int loop_enter_lane(uint64_t lanes, struct error *error);
 
 /* The lane of a number: four bits, so that lanes are OR'd into sets. A set of three seems to contain a fourth that it does not
@@ -73,6 +79,12 @@ static inline uint64_t loop_lane_of(uint64_t number)
 }
 /* Up to `room` lanes of work on helpers that asks file systems or servers now. Any thread; the number of them. */
 size_t loop_list_lanes(struct loop *loop, uint64_t *lanes, size_t room);
+
+/* Work of that pool: what waits for a helper, and what helpers are at. Any thread. */
+struct loop_queue {
+    size_t waiting, running;
+};
+struct loop_queue loop_queue_of(struct loop *loop, enum loop_pool pool);
 
 /* Calls fn after delay_ms, then every repeat_ms (0 = once). Destroy accepts NULL and stops it. */
 struct loop_timer *loop_timer_create(struct loop *loop, void (*fn)(void *data), void *data);

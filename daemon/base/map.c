@@ -5,7 +5,6 @@
 #include <string.h>
 #include <sys/random.h>
 
-#include "base/memory.h"
 #include "base/metadata.h"
 
 struct map_slot {   /* 8 bytes, so that the slots of 100,000 names fit into a core's own cache */
@@ -76,20 +75,6 @@ size_t map_memory_bytes(size_t expected_keys)
     return slots_for(expected_keys) * sizeof(struct map_slot) + expected_keys * sizeof(struct map_entry);
 }
 
-static void choose_seed(struct map *map)
-{
-    if (getrandom(&map->seed, sizeof map->seed, GRND_NONBLOCK) < 0)
-        map->seed = (uintptr_t)map->slots;
-}
-
-void map_init(struct map *map, size_t expected_keys)
-{
-    *map = (struct map){.n_slots = slots_for(expected_keys), .capacity = expected_keys};
-    map->slots = memory_alloc_array(map->n_slots, sizeof *map->slots);
-    map->entries = memory_alloc_array(expected_keys, sizeof *map->entries);
-    choose_seed(map);
-}
-
 int map_init_charged(struct map *map, size_t most_keys, struct error *error)
 {
     *map = (struct map){.is_charged = true};
@@ -97,19 +82,32 @@ int map_init_charged(struct map *map, size_t most_keys, struct error *error)
         map_fini(map);
         return -1;
     }
-    choose_seed(map);
+    if (getrandom(&map->seed, sizeof map->seed, GRND_NONBLOCK) < 0)
+        map->seed = (uintptr_t)map->slots;
     return 0;
+}
+
+/* Of maps that are not charged: their memory counts for no account, and there is always some. */
+static void reserve_or_abort(struct map *map, size_t most_keys)
+{
+    struct metadata_account before = metadata_enter((struct metadata_account){0});
+    struct error error;
+    if (map->slots ? map_reserve(map, most_keys, &error) : map_init_charged(map, most_keys, &error))
+        abort();
+    metadata_enter(before);
+    map->is_charged = false;
+}
+
+void map_init(struct map *map, size_t expected_keys)
+{
+    *map = (struct map){0};
+    reserve_or_abort(map, expected_keys);
 }
 
 void map_fini(struct map *map)
 {
-    if (map->is_charged) {
-        metadata_free(map->slots);
-        metadata_free(map->entries);
-    } else {
-        free(map->slots);
-        free(map->entries);
-    }
+    metadata_free(map->slots);
+    metadata_free(map->entries);
     *map = (struct map){0};
 }
 
@@ -132,30 +130,23 @@ static uint32_t slot_hash(const struct map *map, const char *key, size_t length)
     return (uint32_t)(hash_of(map->seed, key, length) >> 32);
 }
 
-/* Takes `slots`, empty, for the old ones, which it returns. */
-static struct map_slot *move_to(struct map *map, struct map_slot *slots, size_t n_slots)
-{
-    struct map_slot *old = map->slots;
-    for (size_t i = 0; i < map->n_slots; i++) {
-        size_t at = old[i].hash & (n_slots - 1);
-        while (old[i].entry && slots[at].entry)
-            at = (at + 1) & (n_slots - 1);
-        if (old[i].entry)
-            slots[at] = old[i];
-    }
-    map->slots = slots;
-    map->n_slots = n_slots;
-    return old;
-}
-
 int map_reserve(struct map *map, size_t most_keys, struct error *error)
 {
     size_t n_slots = slots_for(most_keys);
     if (n_slots > map->n_slots) {
-        struct map_slot *slots = metadata_array(n_slots, sizeof *slots, error);
+        struct map_slot *slots = metadata_array(n_slots, sizeof *slots, error), *old = map->slots;
         if (!slots)
             return -1;
-        metadata_free(move_to(map, slots, n_slots));
+        for (size_t i = 0; i < map->n_slots; i++) {
+            size_t at = old[i].hash & (n_slots - 1);
+            while (old[i].entry && slots[at].entry)
+                at = (at + 1) & (n_slots - 1);
+            if (old[i].entry)
+                slots[at] = old[i];
+        }
+        metadata_free(old);
+        map->slots = slots;
+        map->n_slots = n_slots;
     }
     if (most_keys <= map->capacity)
         return 0;
@@ -167,24 +158,16 @@ int map_reserve(struct map *map, size_t most_keys, struct error *error)
     return 0;
 }
 
-static void make_room(struct map *map)
-{
-    if (map->is_charged) /* by map_reserve() */
-        return;
-    if (2 * (map->n_keys + 1) > map->n_slots)
-        free(move_to(map, memory_alloc_array(2 * map->n_slots, sizeof *map->slots), 2 * map->n_slots));
-}
-
 uint32_t map_add(struct map *map, const char *key, size_t length, uint32_t value)
 {
-    make_room(map);
+    if (!map->is_charged && map->n_keys == map->capacity) /* map_reserve() makes room in charged ones */
+        reserve_or_abort(map, 2 * map->capacity + 1);
     uint32_t hash = slot_hash(map, key, length);
     struct map_slot *slot = &map->slots[probe(map, key, length, hash)];
     if (slot->entry)
         return map->entries[slot->entry - 1].value;
-    if (map->is_charged && map->n_keys == map->capacity)
-        abort(); /* somebody counted wrong */
-    ARRAY_RESERVE(map->entries, map->n_keys, map->capacity);
+    if (map->n_keys == map->capacity)
+        abort(); /* the caller counted wrong */
     map->entries[map->n_keys] = (struct map_entry){.key = key, .length = (uint32_t)length, .value = value};
     *slot = (struct map_slot){.hash = hash, .entry = (uint32_t)++map->n_keys};
     return MAP_NONE;

@@ -1,8 +1,8 @@
-/* A hash map from byte strings to small numbers (indexes into somebody's array).
+/* A hash map from byte strings to small numbers (indexes into the caller's array).
  * Keys are borrowed: they must outlive the map. Not thread-safe while it is built; any thread once const.
  *
  * map_init() is for keys of which a limit says how many there are; it never fails. map_init_charged() is for as many as
- * somebody outside chose: charged to the thread's account (base/metadata.h), with room that is made before. */
+ * an outside sender chose: charged to the thread's account (base/metadata.h), with room that is made before. */
 #ifndef BASE_MAP_H
 #define BASE_MAP_H
 

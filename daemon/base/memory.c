@@ -28,8 +28,10 @@ void *memory_alloc_array(size_t count, size_t size)
     return checked(calloc(count ? count : 1, size ? size : 1), count);
 }
 
-static void *try_huge(size_t bytes)
+void *memory_try(size_t bytes)
 {
+    if (bytes < HUGE_PAGE_BYTES)
+        return calloc(1, bytes ? bytes : 1);
     if (bytes > SIZE_MAX / 2)
         return NULL;
     size_t whole_bytes = (bytes + HUGE_PAGE_BYTES / 2) / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES; /* the last may be half empty */
@@ -41,11 +43,6 @@ static void *try_huge(size_t bytes)
     return memset(memory, 0, bytes);
 }
 
-void *memory_try(size_t bytes)
-{
-    return bytes < HUGE_PAGE_BYTES ? calloc(1, bytes ? bytes : 1) : try_huge(bytes);
-}
-
 void *memory_grow(void *old, size_t count, size_t size)
 {
     return checked(reallocarray(old, count ? count : 1, size ? size : 1), count);
@@ -53,7 +50,15 @@ void *memory_grow(void *old, size_t count, size_t size)
 
 char *memory_copy_text(const char *text)
 {
-    return memory_copy(text, strlen(text) + 1);
+    return text ? memory_copy(text, strlen(text) + 1) : NULL;
+}
+
+FILE *memory_stream(char **text, size_t *length)
+{
+    FILE *stream = open_memstream(text, length);
+    if (!stream)
+        abort();
+    return stream;
 }
 
 void *memory_copy(const void *bytes, size_t count)

@@ -1,4 +1,4 @@
-/* Memory for what is not tensors and whose size somebody outside chose: a request, a header, a listing, a plan. It is
+/* Memory for what is not tensors and whose size an outside sender chose: a request, a header, a listing, a plan. It is
  * charged to a user (QUOTA_METADATA) before it is allocated, and can fail: the request does, not the daemon. Small things of
  * fixed size come from base/memory.h.
  *

@@ -9,15 +9,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* By number: files of an overlay and subvolumes have devices of their own. Sandboxes that number no mounts tell devices at least. */
-static bool is_same_mount(const struct statx *folder, const struct statx *found)
-{
-    if (folder->stx_mask & found->stx_mask & STATX_MNT_ID)
-        return folder->stx_mnt_id == found->stx_mnt_id;
-    bool is_same_device = folder->stx_dev_major == found->stx_dev_major && folder->stx_dev_minor == found->stx_dev_minor;
-    return is_same_device || !S_ISDIR(found->stx_mode);
-}
-
 static int stat_mount(int fd, struct statx *found)
 {
     return statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE | STATX_MNT_ID, found);
@@ -35,7 +26,12 @@ int path_step(int folder_fd, const char *name, struct path_step *step)
         errno = cause;
         return -1;
     }
-    *step = (struct path_step){.is_link = S_ISLNK(found.stx_mode), .is_mount = !is_same_mount(&folder, &found)};
+    /* by number: files of an overlay and subvolumes have devices of their own; sandboxes that number no mounts tell devices */
+    bool is_other_device = folder.stx_dev_major != found.stx_dev_major || folder.stx_dev_minor != found.stx_dev_minor;
+    *step = (struct path_step){.is_link = S_ISLNK(found.stx_mode),
+                               .is_mount = folder.stx_mask & found.stx_mask & STATX_MNT_ID
+                                               ? folder.stx_mnt_id != found.stx_mnt_id
+                                               : is_other_device && S_ISDIR(found.stx_mode)};
     return fd;
 }
 
@@ -57,21 +53,6 @@ int path_step_refused(void)
     return cause;
 }
 
-/* Takes folder_fd. */
-static int step_into(int folder_fd, const char *name)
-{
-    struct path_step step = {0};
-    int fd = path_step(folder_fd, name, &step), cause = errno;
-    close(folder_fd);
-    if (fd >= 0 && step.is_link) {
-        close(fd);
-        fd = -1;
-        cause = ELOOP;
-    }
-    errno = cause;
-    return fd;
-}
-
 int path_step_open_folder(const char *path, int flags)
 {
     char name[NAME_MAX + 1];
@@ -84,7 +65,16 @@ int path_step_open_folder(const char *path, int flags)
         }
         memcpy(name, path, length);
         name[length] = '\0';
-        at = step_into(at, name);
+        struct path_step step = {0};
+        int next = path_step(at, name, &step), cause = errno;
+        close(at);
+        if (next >= 0 && step.is_link) {
+            close(next);
+            next = -1;
+            cause = ELOOP;
+        }
+        errno = cause;
+        at = next;
     }
     if (at < 0)
         return -1;

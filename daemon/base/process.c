@@ -66,6 +66,17 @@ bool process_is_younger(pid_t pid, uint64_t age_ns)
     return began && began + age_ns > now_ns + tick_ns;
 }
 
+void process_reserve_standard_fds(void)
+{
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
+        if (fcntl(fd, F_GETFD) >= 0)
+            continue;
+        int flags = fd == STDIN_FILENO ? O_WRONLY : O_RDONLY; /* EBADF for who reads or prints, as if it were closed */
+        if (open("/dev/null", flags) != fd)
+            abort(); /* the lowest free number is what open() returns */
+    }
+}
+
 void process_allow_descriptors(void)
 {
     struct rlimit limit;

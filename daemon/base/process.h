@@ -1,5 +1,5 @@
-/* What /proc says of another process, and how many descriptors this one may have. A process that has ended, or that this one cannot see (another PID namespace: pid 0),
- * gives "". Never waits. Any thread. */
+/* What /proc says of another process, and the descriptors of this one. A process that has ended, or that this one cannot see
+ * (another PID namespace: pid 0), gives "". Never waits. Any thread. */
 #ifndef BASE_PROCESS_H
 #define BASE_PROCESS_H
 
@@ -16,6 +16,10 @@ char *process_cgroup(pid_t pid, char out[PROCESS_CGROUP_CHARS]);
 
 /* Whether the process that has this number now began less than so long ago: then it is not the one that had it before that. */
 bool process_is_younger(pid_t pid, uint64_t age_ns);
+
+/* A program that is started without descriptor 0, 1 or 2 gets its next socket or file under that number, and what it prints goes
+ * there. To be called first in main(): each that is missing becomes one that cannot be used. */
+void process_reserve_standard_fds(void);
 
 /* As many as the hard limit says: replicas, files and connections cost one each, and the usual limit is for programs that use
  * select(). */

@@ -11,7 +11,7 @@ enum { N_CHAINS = 256, DEFAULT_KEPT_PERCENT = 10 };
 
 struct kind_text {
     const char *name, *reason, *remedy;
-    bool has_no_privilege; /* looking and releasing do not need it, so nobody may take what is kept for others */
+    bool has_no_privilege; /* looking and releasing do not need it, so no user may take what is kept for others */
 };
 
 static const struct kind_text texts[QUOTA_KINDS] = {
@@ -85,16 +85,10 @@ void quota_set_limits(struct quota *quota, enum quota_kind kind, uint64_t limit,
     pthread_mutex_unlock(&quota->lock);
 }
 
-void quota_set_reserve(struct quota *quota, enum quota_kind kind, uint64_t reserve)
+void quota_set_reserve(struct quota *quota, enum quota_kind kind, uint64_t reserve, uint64_t spared)
 {
     pthread_mutex_lock(&quota->lock);
     quota->kinds[kind].reserve = reserve;
-    pthread_mutex_unlock(&quota->lock);
-}
-
-void quota_set_spared(struct quota *quota, enum quota_kind kind, uint64_t spared)
-{
-    pthread_mutex_lock(&quota->lock);
     quota->kinds[kind].spared = spared;
     pthread_mutex_unlock(&quota->lock);
 }
@@ -132,33 +126,6 @@ static struct user **find_link(struct quota *quota, uid_t uid)
     return link;
 }
 
-static bool is_over_hard_limit(const struct limits *limits, uint64_t own, uint64_t amount)
-{
-    return limits->limit_per_user && (own > limits->limit_per_user || amount > limits->limit_per_user - own);
-}
-
-static const char *why_not(const struct limits *limits, uint64_t own, uint64_t amount, bool is_bulk)
-{
-    if (is_over_hard_limit(limits, own, amount))
-        return "one user may have no more";
-    if (is_bulk && quota_allows(0, limits->limit, limits->taken, own, amount))
-        return "the rest is kept for other users, and for what is not a file";
-    return quota_allows(0, limits->limit, limits->taken, own, amount) ? "the rest is kept for other users"
-                                                                      : "no more are left";
-}
-
-static int fail_full(const struct limits *limits, const struct quota_charge *charge, uint64_t own, uint64_t amount,
-                     struct error *error)
-{
-    const struct kind_text *text = &texts[charge->kind];
-    fail(error, ERROR_RESOURCE_EXHAUSTED, text->reason,
-         "user %u has %llu %s and asks for %llu more; all users have %llu of %llu, and %s; %s", (unsigned)charge->uid,
-         (unsigned long long)own, text->name, (unsigned long long)amount, (unsigned long long)limits->taken,
-         (unsigned long long)limits->limit, why_not(limits, own, amount, charge->is_bulk), text->remedy);
-    error_note(error, "uid", "%u", (unsigned)charge->uid);
-    return error_note(error, "resource", "%s", text->name);
-}
-
 /* Under the lock. */
 static void count_amount(struct quota *quota, const struct quota_charge *charge, uint64_t amount)
 {
@@ -183,10 +150,22 @@ static int take_amount(struct quota *quota, const struct quota_charge *charge, u
     uint64_t limit = is_privileged || limits->limit < limits->reserve ? limits->limit : limits->limit - limits->reserve;
     if (charge->is_bulk)
         limit = limit > limits->spared ? limit - limits->spared : 0;
-    if (is_over_hard_limit(limits, own, amount) || !quota_allows(kept_percent, limit, limits->taken, own, amount))
-        return fail_full(limits, charge, own, amount, error);
-    count_amount(quota, charge, amount);
-    return 0;
+    bool is_over = limits->limit_per_user && (own > limits->limit_per_user || amount > limits->limit_per_user - own);
+    if (!is_over && quota_allows(kept_percent, limit, limits->taken, own, amount)) {
+        count_amount(quota, charge, amount);
+        return 0;
+    }
+    const struct kind_text *text = &texts[charge->kind];
+    const char *why = is_over                                                       ? "one user may have no more"
+                      : !quota_allows(0, limits->limit, limits->taken, own, amount) ? "no more are left"
+                      : charge->is_bulk ? "the rest is kept for other users, and for what is not a file"
+                                        : "the rest is kept for other users";
+    fail(error, ERROR_RESOURCE_EXHAUSTED, text->reason,
+         "user %u has %llu %s and asks for %llu more; all users have %llu of %llu, and %s; %s", (unsigned)charge->uid,
+         (unsigned long long)own, text->name, (unsigned long long)amount, (unsigned long long)limits->taken,
+         (unsigned long long)limits->limit, why, text->remedy);
+    error_note(error, "uid", "%u", (unsigned)charge->uid);
+    return error_note(error, "resource", "%s", text->name);
 }
 
 void quota_set_reclaim(struct quota *quota, enum quota_kind kind, bool (*reclaim)(void *context), void *context)
@@ -260,28 +239,27 @@ void quota_each(struct quota *quota, void (*fn)(void *data, const struct quota_u
     pthread_mutex_unlock(&quota->lock);
 }
 
-uint64_t quota_taken(struct quota *quota, enum quota_kind kind)
+static uint64_t read_locked(struct quota *quota, const uint64_t *number)
 {
     pthread_mutex_lock(&quota->lock);
-    uint64_t taken = quota->kinds[kind].taken;
+    uint64_t value = *number;
     pthread_mutex_unlock(&quota->lock);
-    return taken;
+    return value;
+}
+
+uint64_t quota_taken(struct quota *quota, enum quota_kind kind)
+{
+    return read_locked(quota, &quota->kinds[kind].taken);
 }
 
 uint64_t quota_bulk(struct quota *quota, enum quota_kind kind)
 {
-    pthread_mutex_lock(&quota->lock);
-    uint64_t bulk = quota->kinds[kind].bulk;
-    pthread_mutex_unlock(&quota->lock);
-    return bulk;
+    return read_locked(quota, &quota->kinds[kind].bulk);
 }
 
 uint64_t quota_limit(struct quota *quota, enum quota_kind kind)
 {
-    pthread_mutex_lock(&quota->lock);
-    uint64_t limit = quota->kinds[kind].limit;
-    pthread_mutex_unlock(&quota->lock);
-    return limit;
+    return read_locked(quota, &quota->kinds[kind].limit);
 }
 
 const char *quota_kind_name(enum quota_kind kind)

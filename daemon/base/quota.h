@@ -5,7 +5,7 @@
  *     a user may have at most (100 - kept) / kept times what is left free for everybody else       (kept: a percentage)
  *
  * With kept = 10 a user who is alone gets 90 % of a resource, two who want all they can get have 47 % each, and there is
- * always room for one more. Nobody has to know how many users there are, and nothing is taken back. Root and the daemon's
+ * always room for one more. The rule needs no number of users, and nothing is taken back. Root and the daemon's
  * own user may take all that is left, but of leases and groups, so that status, release and health are answered on a full
  * host. A kind may also have a hard limit per user.
  *
@@ -39,10 +39,9 @@ struct quota;
 
 struct quota *quota_create(void);        /* without limits */
 void quota_destroy(struct quota *quota); /* no charge may be left; accepts NULL */
-/* So much of the limit is for root and the daemon's own user only. */
-void quota_set_reserve(struct quota *quota, enum quota_kind kind, uint64_t reserve);
-/* So much of the limit is left for charges that are not bulk, of all users. */
-void quota_set_spared(struct quota *quota, enum quota_kind kind, uint64_t spared);
+/* Of the limit, so much is for root and the daemon's own user only, and so much (spared) is left for charges that are not
+ * bulk. */
+void quota_set_reserve(struct quota *quota, enum quota_kind kind, uint64_t reserve, uint64_t spared);
 /* Of all users together, and of each one, root too (0 = no such limit). A limit that is lowered takes nothing back. */
 void quota_set_limits(struct quota *quota, enum quota_kind kind, uint64_t limit, uint64_t limit_per_user);
 void quota_set_kept(struct quota *quota, unsigned percent); /* 0 = one user may take everything */
@@ -61,12 +60,12 @@ struct quota_charge {    /* all zero: charges nothing, adds nothing */
 
 /* RESOURCE_EXHAUSTED with the kind's reason tells what the user has, what all have, and the limit; nothing changed then. */
 int quota_charge_add(struct quota_charge *charge, uint64_t amount, struct error *error);
-/* What is there already, whatever the limits say: nobody takes more until there is room again. */
+/* What is there already, whatever the limits say: no user takes more until there is room again. */
 void quota_charge_force(struct quota_charge *charge, uint64_t amount);
 void quota_charge_subtract(struct quota_charge *charge, uint64_t amount); /* at most what it has */
 void quota_charge_end(struct quota_charge *charge);                       /* may be used again afterwards */
 
-/* The rule itself, for who counts in another way: may somebody who has `own` of the `taken` of `limit` take `amount` more?
+/* The rule itself, for code that counts in another way: may a user who has `own` of the `taken` of `limit` take `amount` more?
  */
 uint64_t quota_room(unsigned kept_percent, uint64_t limit, uint64_t taken, uint64_t own); /* the most it may take */
 bool quota_allows(unsigned kept_percent, uint64_t limit, uint64_t taken, uint64_t own, uint64_t amount);

@@ -23,29 +23,7 @@ static bool is_plain_authority(const char *authority, size_t length)
     return !colon || colon + 1 + strspn(colon + 1, "0123456789") >= end;
 }
 
-struct piece {
-    const char *from; /* what is shown of the authority */
-    const char *end;  /* of the authority */
-    bool had_user, is_hidden;
-};
-
-/* With a port that is none, as in "u:pa/ss@host", a slash or a question mark is part of the password. */
-static struct piece look_at(const char *text, const char *authority)
-{
-    size_t length = strcspn(authority, "/?#");
-    const char *at = memrchr(authority, '@', length);
-    /* "hf://org@revision": the only '@' before the path that is no end of a user's name - unless it holds a password, or is
-     * a token by its looks */
-    if (at && strncmp(text, "hf:", 3) == 0 && !memchr(authority, ':', length) && strncmp(authority, "hf_", 3) != 0)
-        return (struct piece){.from = authority, .end = authority + length};
-    if (!at && !is_plain_authority(authority, length))
-        at = strrchr(authority, '@');
-    const char *from = at ? at + 1 : authority;
-    size_t rest = strcspn(from, "/?#");
-    return (struct piece){from, from + rest, at, !is_plain_authority(from, rest)};
-}
-
-/* Of what may be shown: up to the query or the fragment, also where somebody has encoded its mark. */
+/* Of what may be shown: up to the query or the fragment, also where its mark is encoded. */
 static size_t open_length(const char *path)
 {
     size_t length = strcspn(path, "?#");
@@ -61,6 +39,15 @@ static const char *rest_of(const char *path)
     return *path == '#' ? "#..." : *path ? "?..." : "";
 }
 
+const char *redact_show(const char *text)
+{
+    static __thread char texts[4][REDACT_CHARS];
+    static __thread unsigned n_shown;
+    char *shown = texts[n_shown++ % 4];
+    redact(text, shown, REDACT_CHARS);
+    return shown;
+}
+
 char *redact_copy(const char *text)
 {
     if (strncmp(text, "disk:", 5) == 0 || strncmp(text, "memory:", 7) == 0)
@@ -72,18 +59,24 @@ char *redact_copy(const char *text)
     const char *authority = scheme_end + strspn(scheme_end, slashes);
     if (authority == scheme_end && isdigit((unsigned char)*authority)) /* "proxy:3128" */
         authority = start;
-    struct piece piece = look_at(text, authority);
+    size_t n = strcspn(authority, "/?#");
+    const char *user_end = memrchr(authority, '@', n);
+    /* "hf://org@revision": the only '@' before the path that is no end of a user's name - unless it holds a password, or is
+     * a token by its looks */
+    bool is_hub =
+        user_end && strncmp(text, "hf:", 3) == 0 && !memchr(authority, ':', n) && strncmp(authority, "hf_", 3) != 0;
+    if (!user_end && !is_plain_authority(authority, n)) /* as in "u:pa/ss@host", a slash is part of the password */
+        user_end = strrchr(authority, '@');
+    const char *from = user_end && !is_hub ? user_end + 1 : authority, *path = from + strcspn(from, "/?#");
+    bool is_hidden = !is_hub && !is_plain_authority(from, (size_t)(path - from));
     /* "user:pw@proxy:3128" begins as "scheme:" does */
-    bool is_user = piece.had_user && authority == scheme_end;
+    bool is_user = from != authority && authority == scheme_end;
     char *shown;
     size_t length;
-    FILE *out = open_memstream(&shown, &length);
-    if (!out)
-        abort();
+    FILE *out = memory_stream(&shown, &length);
     fprintf(out, "%.*s", is_user ? 0 : (int)(authority - text), text);
-    fprintf(out, "%.*s", piece.is_hidden ? 3 : (int)(piece.end - piece.from), piece.is_hidden ? "..." : piece.from);
+    fprintf(out, "%.*s", is_hidden ? 3 : (int)(path - from), is_hidden ? "..." : from);
     /* from a URL within the URL user information is cut out, too; what follows that is looked at anew */
-    const char *path = piece.end;
     for (const char *next; (next = memmem(path, open_length(path), "//", 2)); path = next) {
         next += strspn(next, slashes);
         fprintf(out, "%.*s", (int)(next - path), path);

@@ -14,6 +14,8 @@ enum { REDACT_CHARS = 512 };
 
 /* For messages and logs: printable ASCII, anything else as '_', cut to `room`. */
 void redact(const char *text, char *shown, size_t room);
+/* The same in memory of the thread, which the fourth call from here on uses again: for one message. */
+const char *redact_show(const char *text);
 /* The same with its other characters as they are, and whole; malloced. */
 char *redact_copy(const char *text);
 

@@ -178,22 +178,18 @@ static const struct {
     const char *word, *scheme;
 } aliases[] = {{"gcs", "gs"}, {"s3a", "s3"}, {"s3n", "s3"}, {"huggingface", "hf"}, {"hub", "hf"}, {"hf-hub", "hf"}};
 
-/* NULL: it is one of ours, or nothing is near; then the daemon, which may know more, has the word. */
-static const char *nearest_scheme(const char *word)
+/* With one of our schemes, or none that is near, the text stays as it is: the daemon, which may know more, has the word. */
+static const char *check_scheme(const char *text, size_t length, struct arena *arena, struct error *error)
 {
+    const char *word = arena_text(arena, text, length), *scheme = NULL;
     size_t n = sizeof schemes / sizeof schemes[0];
     for (size_t i = 0; i < n; i++)
         if (strcmp(word, schemes[i]) == 0)
-            return NULL;
+            return text;
     for (size_t i = 0; i < sizeof aliases / sizeof aliases[0]; i++)
         if (strcasecmp(word, aliases[i].word) == 0)
-            return aliases[i].scheme;
-    return text_nearest(word, schemes, n);
-}
-
-static const char *check_scheme(const char *text, size_t length, struct arena *arena, struct error *error)
-{
-    const char *scheme = nearest_scheme(arena_text(arena, text, length));
+            scheme = aliases[i].scheme;
+    scheme = scheme ? scheme : text_nearest(word, schemes, n);
     if (!scheme)
         return text;
     const char *rest = text + length;
@@ -220,13 +216,6 @@ static const char *fail_bare(const char *text, struct arena *arena, struct error
     return suggest(text, why, better, error);
 }
 
-/* "//user:password@host/x": shown as a path it would tell the password. */
-static bool is_url_without_scheme(const char *text)
-{
-    const char *host = text + strspn(text, "/");
-    return begins(text, "//") && memchr(host, '@', strcspn(host, "/"));
-}
-
 static bool is_path(const char *text)
 {
     return text[0] == '/' || reference_is_relative(text) || begins(text, "~/") || strcmp(text, "~") == 0;
@@ -245,7 +234,8 @@ bool reference_is_bare(const char *text)
 
 const char *reference_parse(const char *text, const struct reference_base *base, struct arena *arena, struct error *error)
 {
-    if (is_url_without_scheme(text))
+    const char *host = text + strspn(text, "/"); /* "//user:password@host/x", shown as a path, would tell the password */
+    if (begins(text, "//") && memchr(host, '@', strcspn(host, "/")))
         return fail_reference(text, "a URL begins with its scheme, such as https://", error);
     if (is_path(text))
         return take_path(text, text, base, arena, error);

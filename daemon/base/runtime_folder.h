@@ -5,7 +5,7 @@
  *   /run/user/UID/tensorcast       else, when that folder is the user's
  *   /tmp/tensorcast-UID            else: containers, su, cron
  *
- * Anybody can make a folder in /tmp: what is not a folder of this user's, closed to others, is not to be used. */
+ * Any user can make a folder in /tmp: what is not a folder of this user's, closed to others, is not to be used. */
 #ifndef BASE_RUNTIME_FOLDER_H
 #define BASE_RUNTIME_FOLDER_H
 
@@ -14,7 +14,6 @@
 
 /* False: XDG_RUNTIME_DIR is no absolute path, or too long a one. */
 bool runtime_folder(char path[PATH_MAX]);
-bool runtime_folder_is_own(const char *path); /* it is there, no link, of this process's user, and nobody else may write */
 /* For clients: it is there, no link, and only this user or root may write, so that only they can be listening in it. */
 bool runtime_folder_is_trusted(const char *path);
 

@@ -24,46 +24,29 @@ static int no_passphrase(char *passphrase, int size, int is_writing, void *data)
     return -1;
 }
 
-static EVP_PKEY *read_key(const char *pem, size_t pem_chars)
+int signature_rs256(const char *pem, size_t pem_chars, const void *data, size_t count, unsigned char **signature,
+                    size_t *signature_bytes, struct error *error)
 {
-    BIO *text = BIO_new_mem_buf(pem, (int)pem_chars);
-    if (!text)
+    enum { MAX_PEM_CHARS = 1 << 16 };
+    *signature = NULL;
+    BIO *text = BIO_new_mem_buf(pem, pem_chars <= MAX_PEM_CHARS ? (int)pem_chars : 0);
+    EVP_MD_CTX *context = EVP_MD_CTX_new();
+    if (!text || !context)
         abort();
     EVP_PKEY *key = PEM_read_bio_PrivateKey(text, NULL, no_passphrase, NULL);
-    BIO_free(text);
-    if (key && EVP_PKEY_base_id(key) != EVP_PKEY_RSA) {
-        EVP_PKEY_free(key);
-        key = NULL;
-    }
-    return key;
-}
-
-static int sign_digest(EVP_PKEY *key, const void *data, size_t count, unsigned char **signature, size_t *signature_bytes)
-{
-    EVP_MD_CTX *context = EVP_MD_CTX_new();
-    if (!context)
-        abort();
-    int failed = EVP_DigestSignInit(context, NULL, EVP_sha256(), NULL, key) != 1 ||
+    bool is_rsa = key && EVP_PKEY_base_id(key) == EVP_PKEY_RSA;
+    int failed = !is_rsa || EVP_DigestSignInit(context, NULL, EVP_sha256(), NULL, key) != 1 ||
                  EVP_DigestSign(context, NULL, signature_bytes, data, count) != 1;
     if (!failed) {
         *signature = memory_alloc(*signature_bytes);
         failed = EVP_DigestSign(context, *signature, signature_bytes, data, count) != 1;
     }
     EVP_MD_CTX_free(context);
-    return failed ? -1 : 0;
-}
-
-int signature_rs256(const char *pem, size_t pem_chars, const void *data, size_t count, unsigned char **signature,
-                    size_t *signature_bytes, struct error *error)
-{
-    enum { MAX_PEM_CHARS = 1 << 16 };
-    *signature = NULL;
-    EVP_PKEY *key = pem_chars <= MAX_PEM_CHARS ? read_key(pem, pem_chars) : NULL;
-    if (!key)
+    EVP_PKEY_free(key);
+    BIO_free(text);
+    if (!is_rsa)
         return fail(error, ERROR_INVALID_ARGUMENT, "BAD_PRIVATE_KEY",
                     "the private key is not an RSA key in PEM without a passphrase");
-    int failed = sign_digest(key, data, count, signature, signature_bytes);
-    EVP_PKEY_free(key);
     if (!failed)
         return 0;
     free(*signature);

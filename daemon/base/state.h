@@ -1,5 +1,5 @@
-/* State machines: an enum, and a table with a row for each state, its name and the states that may follow it. Whoever owns a
- * state has one setter for it, which asks state_check() first; a transition that nobody drew is a bug and aborts. */
+/* State machines: an enum, and a table with a row for each state, its name and the states that may follow it. The code that
+ * owns a state has one setter for it, which asks state_check() first; a transition that the table lacks is a bug and aborts. */
 #ifndef BASE_STATE_H
 #define BASE_STATE_H
 
@@ -22,7 +22,7 @@ struct state_machine {
 /* Aborts, naming both states, unless `to` may follow `from`. */
 void state_check(const struct state_machine *machine, unsigned from, unsigned to);
 
-/* For tests: is told of every transition that was allowed, before it happens. NULL = nobody is. */
+/* For tests: is told of every transition that was allowed, before it happens. NULL = none is told. */
 extern void (*state_observer)(const struct state_machine *machine, unsigned from, unsigned to);
 
 #endif

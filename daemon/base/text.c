@@ -18,36 +18,7 @@ struct unit {
     uint64_t factor;
 };
 
-static const struct unit size_units[] = {
-    {"", 1},
-    {"B", 1},
-    {"K", 1ull << 10},
-    {"KB", 1ull << 10},
-    {"KiB", 1ull << 10},
-    {"M", 1ull << 20},
-    {"MB", 1ull << 20},
-    {"MiB", 1ull << 20},
-    {"G", 1ull << 30},
-    {"GB", 1ull << 30},
-    {"GiB", 1ull << 30},
-    {"T", 1ull << 40},
-    {"TB", 1ull << 40},
-    {"TiB", 1ull << 40},
-    {"P", 1ull << 50},
-    {"PB", 1ull << 50},
-    {"PiB", 1ull << 50},
-};
-
 static const struct unit duration_units[] = {{"ms", 1}, {"s", 1000}, {"m", 60000}, {"h", 3600000}};
-
-static const struct unit *find_unit(const char *name, const struct unit *units, size_t n_units)
-{
-    for (size_t i = 0; i < n_units; i++) {
-        if (strcasecmp(name, units[i].name) == 0)
-            return &units[i];
-    }
-    return NULL;
-}
 
 struct decimal {
     uint64_t whole;
@@ -93,7 +64,7 @@ static int scale(const struct decimal *number, uint64_t factor, uint64_t *value)
     }
     if (!checked_mul(number->whole, factor, value) || !checked_add(*value, fraction, value))
         return -1;
-    return *value == 0 && !is_zero ? -1 : 0; /* zero often means "off": nobody gets it by rounding */
+    return *value == 0 && !is_zero ? -1 : 0; /* zero often means "off": no value becomes it by rounding */
 }
 
 int text_parse_bytes(const char *text, uint64_t *bytes)
@@ -101,10 +72,14 @@ int text_parse_bytes(const char *text, uint64_t *bytes)
     struct decimal number;
     if (parse_decimal(text, &number) < 0)
         return -1;
-    const struct unit *unit = find_unit(number.rest, size_units, sizeof size_units / sizeof size_units[0]);
-    if (!unit || (unit->factor == 1 && number.n_fraction))
+    static const char letters[] = "KMGTP"; /* alone, or before B or iB */
+    const char *rest = number.rest, *letter = *rest ? strchr(letters, toupper((unsigned char)*rest)) : NULL;
+    uint64_t factor = letter ? 1ull << 10 * (letter + 1 - letters) : 1;
+    rest += letter != NULL;
+    if ((*rest && strcasecmp(rest, "B") != 0 && (!letter || strcasecmp(rest, "iB") != 0)) ||
+        (factor == 1 && number.n_fraction))
         return -1;
-    return scale(&number, unit->factor, bytes);
+    return scale(&number, factor, bytes);
 }
 
 int text_parse_duration_ms(const char *text, uint64_t *duration_ms)
@@ -112,10 +87,10 @@ int text_parse_duration_ms(const char *text, uint64_t *duration_ms)
     struct decimal number;
     if (parse_decimal(text, &number) < 0)
         return -1;
-    const struct unit *unit = find_unit(number.rest, duration_units, sizeof duration_units / sizeof duration_units[0]);
-    if (!unit && strcmp(text, "0") == 0)
-        unit = duration_units; /* zero is the same in every unit */
-    return unit ? scale(&number, unit->factor, duration_ms) : -1;
+    for (size_t i = 0; i < sizeof duration_units / sizeof duration_units[0]; i++)
+        if (strcasecmp(number.rest, duration_units[i].name) == 0 || strcmp(text, "0") == 0) /* the same in every unit */
+            return scale(&number, duration_units[i].factor, duration_ms);
+    return -1;
 }
 
 const char *text_format_bytes(uint64_t bytes, char out[TEXT_SIZE_CHARS])
@@ -297,6 +272,50 @@ const char *text_escape(const char *name, size_t length, char out[TEXT_NAME_CHAR
     }
     out[used] = '\0';
     return out;
+}
+
+static char *shown_next(void)
+{
+    static __thread char texts[8][TEXT_NAME_CHARS];
+    static __thread unsigned n_shown;
+    return texts[n_shown++ % 8];
+}
+
+const char *text_show_bytes(const char *name, size_t length)
+{
+    return text_escape(name, length, shown_next());
+}
+
+const char *text_show(const char *name)
+{
+    return text_show_bytes(name, strlen(name));
+}
+
+const char *text_show_amount(uint64_t bytes)
+{
+    return text_people_bytes(bytes, shown_next());
+}
+
+const char *text_show_rate(double bytes_per_s)
+{
+    return text_people_rate(bytes_per_s, shown_next());
+}
+
+const char *text_show_shape(const uint64_t *shape, size_t rank)
+{
+    static const char more[] = ", ...]";
+    char *text = shown_next();
+    size_t used = (size_t)snprintf(text, TEXT_NAME_CHARS, "[");
+    for (size_t d = 0; d < rank; d++) {
+        char extent[24];
+        size_t length = (size_t)snprintf(extent, sizeof extent, "%s%llu", d ? ", " : "", (unsigned long long)shape[d]);
+        if (used + length + sizeof more > TEXT_NAME_CHARS)
+            return strcpy(text + used, more), text;
+        memcpy(text + used, extent, length);
+        used += length;
+    }
+    strcpy(text + used, "]");
+    return text;
 }
 
 enum { NEAREST_MAX_CHARS = 255 };

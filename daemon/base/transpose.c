@@ -105,34 +105,19 @@ static void move_by_registers(const struct tile *tile, uint64_t element_bytes)
     }
 }
 
-static bool fits_registers(const struct transpose *all, uint64_t element_bytes)
-{
-    return (element_bytes == 2 || element_bytes == 4) && all->src_column_stride == element_bytes &&
-           (all->dst_row_stride == (int64_t)element_bytes || all->dst_row_stride == -(int64_t)element_bytes);
-}
-
-#else
-
-static void move_by_registers(const struct tile *tile, uint64_t element_bytes)
-{
-    (void)tile;
-    (void)element_bytes;
-}
-
-static bool fits_registers(const struct transpose *all, uint64_t element_bytes)
-{
-    (void)all;
-    (void)element_bytes;
-    return false;
-}
-
 #endif
 
 static void move_tile(const struct tile *tile, uint64_t element_bytes)
 {
-    if (fits_registers(tile->all, element_bytes))
+#ifdef __x86_64__
+    const struct transpose *all = tile->all;
+    if ((element_bytes == 2 || element_bytes == 4) && all->src_column_stride == element_bytes &&
+        (all->dst_row_stride == (int64_t)element_bytes || all->dst_row_stride == -(int64_t)element_bytes)) {
         move_by_registers(tile, element_bytes);
-    else if (element_bytes == 1)
+        return;
+    }
+#endif
+    if (element_bytes == 1)
         move_one_by_one(tile, 1);
     else if (element_bytes == 2)
         move_one_by_one(tile, 2);

@@ -1,14 +1,17 @@
 /* Binds, locks, accepts; see unix_listener.h.
  *
- * Ownership of a path: flock on <path>.lock, which the kernel drops with the process. Whoever holds it may replace a
- * socket that nobody answers on. The lock file is removed while it is held, so a newcomer checks after locking that the
+ * Ownership of a path: flock on <path>.lock, which the kernel drops with the process. The process that holds it may replace a
+ * socket that no process answers on. The lock file is removed while it is held, so a newcomer checks after locking that the
  * file it locked is still the one of that name.
+ * Whose turn it is at a passed socket: a POSIX record lock on the socket itself, which belongs to the process, not to the open
+ * file that all of them share.
  * EMFILE: the spare descriptor is given up for one accept, the connection closed, the spare taken back; then the accept
  * loop rests for PAUSE_MS so that a full table does not spin. */
 #include "base/unix_listener.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,13 +25,14 @@
 #include "base/memory.h"
 #include "base/user_group.h"
 
-#define NOBODY ((uid_t)-1)
-enum { BACKLOG = 512, ACCEPTS_PER_WAKE = 64, PAUSE_MS = 100, LOCK_ATTEMPTS = 16 };
+#define NO_OWNER ((uid_t)-1) /* of sockets whose client is not known */
+enum { BACKLOG = 512, ACCEPTS_PER_WAKE = 64, PAUSE_MS = 100, TURN_POLL_MS = 20, LOCK_ATTEMPTS = 16 };
 
 struct unix_listener {
     struct unix_listener_options options;
     int fd, lock_fd, spare_fd;
     bool bound; /* the socket file is ours to remove */
+    bool waits; /* for its turn */
     char *path, *lock_path;
     struct loop_watch *watch;
     struct loop_timer *resume;
@@ -43,8 +47,9 @@ static int take_lock(struct unix_listener *listener, struct error *error)
                               listener->lock_path);
         if (flock(fd, LOCK_EX | LOCK_NB)) {
             close(fd);
-            return fail(error, ERROR_FAILED_PRECONDITION, "SOCKET_IN_USE", "%s: another daemon serves %s (it holds %s)",
-                        listener->options.key, listener->path, listener->lock_path);
+            return fail(error, ERROR_FAILED_PRECONDITION, REASON(SOCKET_IN_USE),
+                        "%s: another daemon serves %s (it holds %s)", listener->options.key, listener->path,
+                        listener->lock_path);
         }
         struct stat opened, named;
         if (fstat(fd, &opened) == 0 && stat(listener->lock_path, &named) == 0 && opened.st_dev == named.st_dev &&
@@ -54,18 +59,8 @@ static int take_lock(struct unix_listener *listener, struct error *error)
         }
         close(fd); /* its last owner removed it between our open and our lock */
     }
-    return fail(error, ERROR_UNAVAILABLE, "SOCKET_IN_USE", "%s: %s changes hands too fast", listener->options.key,
+    return fail(error, ERROR_UNAVAILABLE, REASON(SOCKET_IN_USE), "%s: %s changes hands too fast", listener->options.key,
                 listener->lock_path);
-}
-
-static bool somebody_answers(const struct sockaddr_un *address, int type)
-{
-    int fd = socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    /* only a refused connection is a dead socket: a full backlog or another socket type is somebody alive */
-    bool answers = fd >= 0 && (connect(fd, (const struct sockaddr *)address, sizeof *address) == 0 || errno != ECONNREFUSED);
-    if (fd >= 0)
-        close(fd);
-    return answers;
 }
 
 /* With the lock held: makes way for bind(). */
@@ -78,30 +73,24 @@ static int remove_stale(const struct unix_listener *listener, const struct socka
         return fail(error, ERROR_FAILED_PRECONDITION, "NOT_A_SOCKET",
                     "%s: %s exists and is not a socket; remove it or choose another path", listener->options.key,
                     listener->path);
-    if (somebody_answers(address, listener->options.type))
-        return fail(error, ERROR_FAILED_PRECONDITION, "SOCKET_IN_USE", "%s: another program serves %s",
+    int fd = socket(AF_UNIX, listener->options.type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    /* only a refused connection is a dead socket: behind a full backlog or another type of socket a program is alive */
+    bool answers = fd >= 0 && (connect(fd, (const struct sockaddr *)address, sizeof *address) == 0 || errno != ECONNREFUSED);
+    if (fd >= 0)
+        close(fd);
+    if (answers)
+        return fail(error, ERROR_FAILED_PRECONDITION, REASON(SOCKET_IN_USE), "%s: another program serves %s",
                     listener->options.key, listener->path);
     if (unlink(listener->path))
         return fail_errno(error, errno, "%s: cannot remove the stale socket %s", listener->options.key, listener->path);
     return 0;
 }
 
-static int set_access(const struct unix_listener *listener, struct error *error)
-{
-    gid_t gid = (gid_t)-1;
-    if (listener->options.group[0] && user_group_find("server.socket_group", listener->options.group, &gid, error))
-        return -1;
-    if (gid != (gid_t)-1 && lchown(listener->path, (uid_t)-1, gid))
-        return fail_errno(error, errno, "server.socket_group: cannot give %s to group %s", listener->path,
-                          listener->options.group);
-    if (chmod(listener->path, listener->options.mode & 0777))
-        return fail_errno(error, errno, "server.socket_mode: %s", listener->path);
-    return 0;
-}
-
 static int bind_path(struct unix_listener *listener, struct error *error)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
+    const char *group = listener->options.group;
+    gid_t gid = (gid_t)-1;
     size_t length = strlen(listener->path);
     if (length >= sizeof address.sun_path)
         return fail(error, ERROR_INVALID_ARGUMENT, "PATH_TOO_LONG", "%s: %s has %zu bytes, a socket path may have %zu",
@@ -112,19 +101,29 @@ static int bind_path(struct unix_listener *listener, struct error *error)
     listener->fd = socket(AF_UNIX, listener->options.type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (listener->fd < 0)
         return fail_errno(error, errno, "cannot create a socket");
-    mode_t old = umask(0177); /* nobody gets in before set_access() */
+    mode_t old = umask(0177); /* no client gets in before the group and the mode are set */
     int failed = bind(listener->fd, (const struct sockaddr *)&address, sizeof address) ? errno : 0;
     umask(old);
     if (failed)
         return fail_errno(error, failed, "%s: cannot bind %s", listener->options.key, listener->path);
     listener->bound = true;
-    if (set_access(listener, error))
+    if (group[0] && user_group_find("server.socket_group", group, &gid, error))
         return -1;
-    if (listener->options.refuse_descriptors) /* before anybody can connect: what is accepted inherits it */
+    if (gid != (gid_t)-1 && lchown(listener->path, (uid_t)-1, gid))
+        return fail_errno(error, errno, "server.socket_group: cannot give %s to group %s", listener->path, group);
+    if (chmod(listener->path, listener->options.mode & 0777))
+        return fail_errno(error, errno, "server.socket_mode: %s", listener->path);
+    if (listener->options.refuse_descriptors) /* before any client can connect: what is accepted inherits it */
         foreign_fd_refuse(listener->fd);
     if (listen(listener->fd, BACKLOG))
         return fail_errno(error, errno, "%s: cannot listen on %s", listener->options.key, listener->path);
     return 0;
+}
+
+bool unix_listener_take_turn(int fd)
+{
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    return fcntl(fd, F_SETLK, &lock) == 0 || (errno != EAGAIN && errno != EACCES);
 }
 
 static int adopt(struct unix_listener *listener, struct error *error)
@@ -138,12 +137,8 @@ static int adopt(struct unix_listener *listener, struct error *error)
         return fail_errno(error, errno, "descriptor %d", listener->fd);
     if (listener->options.refuse_descriptors)
         foreign_fd_refuse(listener->fd);
+    listener->waits = !unix_listener_take_turn(listener->fd);
     return 0;
-}
-
-static int open_spare(void)
-{
-    return open("/dev/null", O_RDONLY | O_CLOEXEC);
 }
 
 static void on_readable(void *data, int events);
@@ -151,18 +146,20 @@ static void on_readable(void *data, int events);
 static void resume(void *data)
 {
     struct unix_listener *listener = data;
+    bool waited = listener->waits;
+    listener->waits = waited && !unix_listener_take_turn(listener->fd);
+    if (listener->waits) {
+        loop_timer_start(listener->resume, TURN_POLL_MS, 0);
+        return;
+    }
+    if (waited && listener->options.on_turn)
+        listener->options.on_turn(listener->options.context);
     if (listener->spare_fd < 0)
-        listener->spare_fd = open_spare();
+        listener->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
     if (!listener->watch)
         listener->watch = loop_watch_create(listener->options.loop, listener->fd, LOOP_READABLE, on_readable, listener);
     if (!listener->watch)
         loop_timer_start(listener->resume, PAUSE_MS, 0);
-}
-
-/* Of a client that is not told apart. */
-static void turn_away(int fd)
-{
-    foreign_fd_close_socket(fd, NOBODY, foreign_fd_is_refused(fd));
 }
 
 /* Out of descriptors: closes one waiting connection, so that its client learns at once. */
@@ -174,29 +171,27 @@ static void shed(struct unix_listener *listener, int errno_value)
         close(listener->spare_fd);
         int fd = accept4(listener->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd >= 0)
-            turn_away(fd);
-        listener->spare_fd = open_spare();
+            foreign_fd_close_socket(fd, NO_OWNER, foreign_fd_is_refused(fd));
+        listener->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
     }
     loop_watch_destroy(listener->watch);
     listener->watch = NULL;
     loop_timer_start(listener->resume, PAUSE_MS, 0);
 }
 
-/* Who connected to a socket of systemd's before we took it over may have sent descriptors. True: closed. */
-static bool has_early_descriptors(const struct unix_listener *listener, int fd, const struct ucred *peer)
+/* accept() may wait on a passed socket: another process that has it may have taken O_NONBLOCK away, which systemd does when it
+ * starts another unit with it. */
+static bool has_connection(const struct unix_listener *listener)
 {
-    if (!listener->options.refuse_descriptors || foreign_fd_is_refused(fd) || !foreign_fd_refuse(fd) ||
-        !foreign_fd_is_queued(fd))
-        return false;
-    foreign_fd_close(fd, peer->uid);
-    return true;
+    struct pollfd waiting = {.fd = listener->fd, .events = POLLIN};
+    return listener->options.listen_fd < 0 || poll(&waiting, 1, 0) > 0;
 }
 
 static void on_readable(void *data, int events)
 {
     struct unix_listener *listener = data;
     (void)events;
-    for (int i = 0; i < ACCEPTS_PER_WAKE; i++) {
+    for (int i = 0; i < ACCEPTS_PER_WAKE && has_connection(listener); i++) {
         int fd = accept4(listener->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd < 0 && (errno == EINTR || errno == ECONNABORTED))
             continue;
@@ -208,8 +203,8 @@ static void on_readable(void *data, int events)
         struct ucred peer;
         socklen_t size = sizeof peer;
         if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size))
-            turn_away(fd);
-        else if (!has_early_descriptors(listener, fd, &peer))
+            foreign_fd_close_socket(fd, NO_OWNER, foreign_fd_is_refused(fd));
+        else
             listener->options.on_accept(listener->options.context, fd, &peer);
     }
 }
@@ -234,19 +229,18 @@ struct unix_listener *unix_listener_open(const struct unix_listener_options *opt
     return listener;
 }
 
-/* With connections that nobody has accepted. systemd may go on listening, so nothing is shut down. */
-static void close_listening(int fd)
+bool unix_listener_waits(const struct unix_listener *listener)
 {
-    if (fd >= 0 && foreign_fd_is_refused(fd))
-        close(fd);
-    else if (fd >= 0)
-        foreign_fd_close(fd, NOBODY);
+    return listener->waits;
 }
 
 void unix_listener_close(struct unix_listener *listener)
 {
+    struct flock turn = {.l_type = F_UNLCK, .l_whence = SEEK_SET};
     if (!listener)
         return;
+    if (listener->options.listen_fd >= 0 && listener->fd >= 0)
+        fcntl(listener->fd, F_SETLK, &turn); /* another thread may close it */
     loop_watch_destroy(listener->watch);
     loop_timer_destroy(listener->resume);
     if (listener->bound)
@@ -255,7 +249,10 @@ void unix_listener_close(struct unix_listener *listener)
         unlink(listener->lock_path);
         close(listener->lock_fd);
     }
-    close_listening(listener->fd);
+    if (listener->fd >= 0 && foreign_fd_is_refused(listener->fd))
+        close(listener->fd); /* with connections that wait in it; systemd may go on listening, so nothing is shut down */
+    else if (listener->fd >= 0)
+        foreign_fd_close(listener->fd, NO_OWNER);
     if (listener->spare_fd >= 0)
         close(listener->spare_fd);
     free(listener->path);

@@ -37,66 +37,31 @@ static bool is_digit(char c)
 /* --- the host --- */
 
 /* "www.example.com" */
-static bool is_name(const char *name, size_t length)
-{
-    size_t label = 0;
-    for (size_t i = 0; i < length; i++) {
-        bool is_dot = name[i] == '.';
-        if ((!is_dot && !is_letter(name[i]) && !is_digit(name[i]) && name[i] != '-' && name[i] != '_') ||
-            (is_dot && label == 0) || label == MAX_LABEL_CHARS + 1)
-            return false;
-        label = is_dot ? 0 : label + 1;
-    }
-    return label > 0 && label <= MAX_LABEL_CHARS;
-}
-
 static const char *take_name(const char *text, size_t length, struct url *url)
 {
+    size_t label = 0;
     if (address_is_numeric(text, length)) {
         url->has_address = address_parse(text, length, &url->address) && !memchr(text, ':', length);
         if (!url->has_address)
             return "has a number for a host that programs read differently; an address is written 10.1.2.3 or [fe80::1]";
-    } else if (!is_name(text, length) || length >= URL_HOST_CHARS) {
-        return "has no good host name";
     }
-    for (size_t i = 0; i < length; i++)
-        url->host[i] = text[i] >= 'A' && text[i] <= 'Z' ? (char)(text[i] + 32) : text[i];
-    url->host[length] = '\0';
-    return NULL;
-}
-
-/* "[fe80::1]" */
-static const char *take_bracketed(const char *text, size_t length, struct url *url)
-{
-    char address[ADDRESS_CHARS];
-    if (!memchr(text, ':', length) || !address_parse(text + 1, length - 2, &url->address))
-        return "has no good address between its brackets";
-    if (address_is_mapped(&url->address))
-        return "has an IPv4 address in the form of IPv6; it is written 10.1.2.3";
-    url->has_address = true;
-    snprintf(url->host, sizeof url->host, "[%s]", address_print(&url->address, address));
-    return NULL;
-}
-
-/* ":8443", or nothing. */
-static const char *take_port(const char *text, size_t length, struct url *url)
-{
-    unsigned long port = 0;
-    url->port = url->is_secure ? 443 : 80;
-    if (length == 0)
-        return NULL;
-    for (size_t i = 1; i < length && length <= sizeof "65535"; i++)
-        port = is_digit(text[i]) ? port * 10 + (unsigned long)(text[i] - '0') : 100000;
-    if (text[0] != ':' || text[1] == '0' || port == 0 || port > UINT16_MAX)
-        return "has no good port: a number from 1 to 65535 follows the colon";
-    url->port = (uint16_t)port;
-    return NULL;
+    bool is_good = length < URL_HOST_CHARS;
+    for (size_t i = 0; i < length && is_good; i++) {
+        bool is_upper = text[i] >= 'A' && text[i] <= 'Z', is_dot = text[i] == '.';
+        url->host[i] = is_upper ? (char)(text[i] + 32) : text[i];
+        is_good = is_dot ? label > 0 : is_letter(text[i]) || is_digit(text[i]) || text[i] == '-' || text[i] == '_';
+        label = is_dot ? 0 : label + 1;
+        is_good = is_good && label <= MAX_LABEL_CHARS;
+    }
+    return is_good && label > 0 ? NULL : "has no good host name";
 }
 
 static const char *take_authority(const char *text, size_t length, struct url *url)
 {
     const char *bracket = text[0] == '[' ? memchr(text, ']', length) : NULL;
     const char *colon = memchr(text, ':', length);
+    char address[ADDRESS_CHARS];
+    unsigned long port = 0;
     if (memchr(text, '@', length))
         return "holds a user name or a password, which is not accepted";
     if (text[0] == '[' && !bracket)
@@ -104,8 +69,26 @@ static const char *take_authority(const char *text, size_t length, struct url *u
     size_t host = bracket ? (size_t)(bracket + 1 - text) : colon ? (size_t)(colon - text) : length;
     if (host == 0)
         return "has no host";
-    const char *wrong = bracket ? take_bracketed(text, host, url) : take_name(text, host, url);
-    return wrong ? wrong : take_port(text + host, length - host, url);
+    const char *wrong = bracket ? NULL : take_name(text, host, url);
+    if (wrong)
+        return wrong;
+    if (bracket) { /* "[fe80::1]" */
+        if (!memchr(text, ':', host) || !address_parse(text + 1, host - 2, &url->address))
+            return "has no good address between its brackets";
+        if (address_is_mapped(&url->address))
+            return "has an IPv4 address in the form of IPv6; it is written 10.1.2.3";
+        url->has_address = true;
+        snprintf(url->host, sizeof url->host, "[%s]", address_print(&url->address, address));
+    }
+    url->port = url->is_secure ? 443 : 80;
+    if (host == length)
+        return NULL;
+    for (size_t i = host + 1; i < length && length - host <= sizeof "65535"; i++) /* ":8443" */
+        port = is_digit(text[i]) ? port * 10 + (unsigned long)(text[i] - '0') : 100000;
+    if (text[host] != ':' || text[host + 1] == '0' || port == 0 || port > UINT16_MAX)
+        return "has no good port: a number from 1 to 65535 follows the colon";
+    url->port = (uint16_t)port;
+    return NULL;
 }
 
 /* --- the whole --- */
@@ -180,53 +163,51 @@ bool url_is_this_host(const struct url *url)
 
 /* --- encoding --- */
 
-char *url_encode(const char *bytes, size_t count, bool keep_slashes)
+/* As it is up to byte `from`; behind that the bytes for which `stays` says no are percent-encoded. */
+static char *encode(const char *bytes, size_t count, size_t from, bool (*stays)(unsigned char c))
 {
-    static const char digits[] = "0123456789ABCDEF";
     char *text = memory_alloc_array(count + 1, 3), *out = text;
     for (size_t i = 0; i < count; i++) {
-        unsigned char c = (unsigned char)bytes[i];
-        if (is_letter((char)c) || is_digit((char)c) || (c != '\0' && strchr("-._~", c)) || (c == '/' && keep_slashes)) {
-            *out++ = (char)c;
-            continue;
-        }
-        *out++ = '%';
-        *out++ = digits[c >> 4];
-        *out++ = digits[c & 15];
+        if (i < from || stays((unsigned char)bytes[i]))
+            *out++ = bytes[i];
+        else
+            out += sprintf(out, "%%%02X", (unsigned char)bytes[i]);
     }
     return text;
 }
 
+static bool is_unreserved(unsigned char c)
+{
+    return is_letter((char)c) || is_digit((char)c) || (c != '\0' && strchr("-._~", c));
+}
+
+static bool is_unreserved_or_slash(unsigned char c)
+{
+    return c == '/' || is_unreserved(c);
+}
+
+static bool may_stand_raw(unsigned char c)
+{
+    return c > ' ' && c < 0x7f && !strchr("\"<>\\^`{|}", c);
+}
+
+/* What else has no place in a URL is left for url_parse() to refuse. */
+static bool is_ascii_without_space(unsigned char c)
+{
+    return c != ' ' && c < 0x80;
+}
+
+char *url_encode(const char *bytes, size_t count, bool keep_slashes)
+{
+    return encode(bytes, count, 0, keep_slashes ? is_unreserved_or_slash : is_unreserved);
+}
+
 char *url_tidy(const char *text, size_t length)
 {
-    char *tidy = memory_alloc_array(length + 1, 3), *to = tidy;
-    for (size_t i = 0; i < length; i++) {
-        unsigned char c = (unsigned char)text[i];
-        if (c <= ' ' || c >= 0x7f || strchr("\"<>\\^`{|}", c))
-            to += sprintf(to, "%%%02X", c);
-        else
-            *to++ = (char)c;
-    }
-    return tidy;
+    return encode(text, length, 0, may_stand_raw);
 }
 
 /* --- relative to another --- */
-
-/* Spaces and bytes beyond ASCII in path and query; what else has no place in a URL is left for url_parse() to refuse. */
-static char *encode(const char *text)
-{
-    size_t scheme = scheme_length(text), length = strcspn(text, "#");
-    size_t behind_host = scheme + strcspn(text + scheme, "/?#");
-    char *encoded = memory_alloc_array(length + 1, 3), *to = encoded;
-    for (size_t i = 0; i < length; i++) {
-        unsigned char c = (unsigned char)text[i];
-        if (i >= behind_host && (c == ' ' || c >= 0x80))
-            to += sprintf(to, "%%%02X", c);
-        else
-            *to++ = (char)c;
-    }
-    return encoded;
-}
 
 /* "/a/b/../c/./d" -> "/a/c/d", in place, up to the query: RFC 3986, 5.2.4. */
 static void remove_dots(char *path)
@@ -284,7 +265,9 @@ char *url_resolve(const char *base, const char *location, struct error *error)
         refuse_url(error, location, "is not an http or https URL");
         return NULL;
     }
-    char *joined = join_path(&from, location), *encoded = encode(joined);
+    char *joined = join_path(&from, location);
+    size_t scheme = scheme_length(joined), behind_host = scheme + strcspn(joined + scheme, "/?#");
+    char *encoded = encode(joined, strcspn(joined, "#"), behind_host, is_ascii_without_space);
     char *resolved = url_parse(encoded, &to, error) < 0 ? NULL : url_print(&to);
     free(joined);
     free(encoded);

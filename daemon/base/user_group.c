@@ -30,11 +30,17 @@ int user_group_find(const char *key, const char *name, gid_t *gid, struct error 
     return 0;
 }
 
-static bool is_further_group(gid_t gid, int fd)
+bool user_group_has_peer(gid_t gid, int fd)
 {
-    socklen_t size = 0;
+    struct ucred peer;
+    socklen_t size = sizeof peer;
+    if (gid == USER_GROUP_NONE)
+        return false;
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.gid == gid)
+        return true;
+    size = 0;
     if (getsockopt(fd, SOL_SOCKET, SO_PEERGROUPS, NULL, &size) == 0 || errno != ERANGE)
-        return false; /* none */
+        return false; /* there are no further groups */
     gid_t *groups = memory_alloc(size);
     bool is_member = false;
     if (getsockopt(fd, SOL_SOCKET, SO_PEERGROUPS, groups, &size) == 0)
@@ -42,14 +48,4 @@ static bool is_further_group(gid_t gid, int fd)
             is_member = is_member || groups[i] == gid;
     free(groups);
     return is_member;
-}
-
-bool user_group_has_peer(gid_t gid, int fd)
-{
-    struct ucred peer;
-    socklen_t size = sizeof peer;
-    if (gid == USER_GROUP_NONE)
-        return false;
-    bool is_own = getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.gid == gid;
-    return is_own || is_further_group(gid, fd);
 }

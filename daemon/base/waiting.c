@@ -69,18 +69,13 @@ void waiting_follow(struct waiting *waiting, struct waiting *other)
     pthread_mutex_unlock(&waiting->lock);
 }
 
-/* A wait for a known point is shown from its beginning when that is far away. */
-static bool is_shown(const struct waiting *waiting, uint64_t now_ns)
-{
-    const uint64_t shown_ns = WAITING_SHOWN_MS * (uint64_t)NS_PER_MS;
-    return waiting->n_waits > 0 && (now_ns - waiting->since_ns >= shown_ns || waiting->until_ns >= now_ns + shown_ns);
-}
-
 bool waiting_read(struct waiting *waiting, char text[WAITING_TEXT_CHARS])
 {
-    uint64_t now_ns = clock_now_ns();
+    const uint64_t now_ns = clock_now_ns(), shown_ns = WAITING_SHOWN_MS * (uint64_t)NS_PER_MS;
     pthread_mutex_lock(&waiting->lock);
-    bool shown = waiting->follows ? waiting_read(waiting->follows, text) : is_shown(waiting, now_ns);
+    /* a wait for a known point is shown from its beginning when that is far away */
+    bool is_long = now_ns - waiting->since_ns >= shown_ns || waiting->until_ns >= now_ns + shown_ns;
+    bool shown = waiting->follows ? waiting_read(waiting->follows, text) : waiting->n_waits > 0 && is_long;
     if (shown && !waiting->follows && waiting->until_ns > now_ns)
         snprintf(text, WAITING_TEXT_CHARS, "%s in %.0f s", waiting->text, (double)(waiting->until_ns - now_ns) / 1e9);
     else if (shown && !waiting->follows)

@@ -1,5 +1,5 @@
-/* What a request waits for: a server's answer or the next try, its turn, other ranks. For whoever asked for it, who else sees
- * nothing move and cannot tell why.
+/* What a request waits for: a server's answer or the next try, its turn, other ranks. For the client that asked for it, who
+ * else sees nothing move and cannot tell why.
  *
  * Whose waits they are is a property of the thread, as with memory (base/metadata.h): who works for a request enters its note,
  * and what blocks below says why, without being told for whom. Without a note nothing is said. The text is of bounded length
@@ -14,7 +14,7 @@
 enum {
     WAITING_CHARS = 160,
     WAITING_TEXT_CHARS = WAITING_CHARS + 40,
-    WAITING_SHOWN_MS = 500 /* shorter waits are nobody's business */
+    WAITING_SHOWN_MS = 500 /* shorter waits are not shown */
 };
 
 struct waiting {
@@ -23,17 +23,18 @@ struct waiting {
     uint64_t since_ns, until_ns; /* since there was none; until: of the next try, 0 = unknown */
     char text[WAITING_CHARS];
     void (*tell)(struct waiting *waiting, const char *text, uint64_t until_ns); /* instead; text NULL: one ended */
-    struct waiting *follows;                                                    /* whoever works for it, too */
+    struct waiting *follows;                                                    /* that of a helper which works for it */
 };
 
 void waiting_init(struct waiting *waiting);
 void waiting_fini(struct waiting *waiting);
 
-/* Of this thread. Returns the one before, to be entered again when the work is done. NULL = nobody wants to know. */
+/* Of this thread. Returns the one before, to be entered again when the work is done. NULL = nothing is told. */
 struct waiting *waiting_enter(struct waiting *waiting);
 struct waiting *waiting_current(void);
 
-/* Around a wait. text: "https://host to answer"; until_ns: of the try that it ends with, as clock_now_ns(), or 0. Any thread; accept NULL. */
+/* Around a wait. text: "https://host to answer"; until_ns: of the try that it ends with, as clock_now_ns(), or 0. Any thread;
+ * accept NULL. */
 void waiting_begin(struct waiting *waiting, const char *text, uint64_t until_ns);
 void waiting_end(struct waiting *waiting);
 

@@ -9,11 +9,6 @@
 
 enum { BUFFER_ELEMENTS = 1024 }; /* of F32, 4 KiB: both passes find it in the first-level cache */
 
-bool cast_is_float(enum dtype dtype)
-{
-    return dtype == DTYPE_F32 || version_portable.cast(dtype, DTYPE_F32) != NULL;
-}
-
 static cast_function *find_direct(enum dtype from, enum dtype to)
 {
     const struct version *list[VERSION_COUNT];
@@ -76,21 +71,16 @@ static void copy_8(void *dst, const void *src, size_t n_elements)
     memcpy(dst, src, 8 * n_elements);
 }
 
-static cast_function *find_any(enum dtype from, enum dtype to)
-{
-    static cast_function *const copies[] = {[1] = copy_1, [2] = copy_2, [4] = copy_4, [8] = copy_8};
-    if (from == to)
-        return cast_is_float(from) ? copies[dtype_bits(from) / 8] : NULL;
-    cast_function *direct = find_direct(from, to);
-    return direct ? direct : by_f32[from][to];
-}
-
 cast_function *cast_find(enum dtype from, enum dtype to)
 {
+    static cast_function *const copies[] = {[1] = copy_1, [2] = copy_2, [4] = copy_4, [8] = copy_8};
     static cast_function *found[DTYPE_COUNT][DTYPE_COUNT]; /* atomic: what was asked for before, since runs may be short */
     cast_function *cast = __atomic_load_n(&found[from][to], __ATOMIC_RELAXED);
     if (!cast) {
-        cast = find_any(from, to);
+        if (from == to)
+            cast = dtype_is_float(from) ? copies[dtype_bits(from) / 8] : NULL;
+        else if (!(cast = find_direct(from, to)))
+            cast = by_f32[from][to];
         __atomic_store_n(&found[from][to], cast, __ATOMIC_RELAXED);
     }
     return cast;

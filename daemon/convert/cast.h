@@ -16,9 +16,6 @@
 /* Converts n_elements from `src` to `dst`, which do not overlap and need no alignment. */
 typedef void cast_function(void *dst, const void *src, size_t n_elements);
 
-/* F64, F32, F16, BF16 and the five F8: everything that can be cast. */
-bool cast_is_float(enum dtype dtype);
-
 /* NULL unless both are floats in that sense. */
 cast_function *cast_find(enum dtype from, enum dtype to);
 

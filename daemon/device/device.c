@@ -126,24 +126,19 @@ int device_allocate(struct device *device, uint64_t bytes, struct segment **segm
     return make_segment(device, bytes, NULL, segment, error);
 }
 
-/* shutdown() reaches the client also where the descriptor was inherited. */
-static void close_region(struct device_region *region)
-{
-    if (region->memory_fd >= 0)
-        foreign_fd_close(region->memory_fd, region->owner);
-    if (region->lease_fd >= 0) {
-        shutdown(region->lease_fd, SHUT_RDWR);
-        foreign_fd_close(region->lease_fd, region->owner);
-    }
-    quota_charge_end(&region->descriptors);
-    free(region);
-}
-
 void device_region_close(struct device_region *region)
 {
     while (region) {
         struct device_region *next = region->next;
-        close_region(region);
+        /* shutdown() reaches the client also where the descriptor was inherited */
+        if (region->memory_fd >= 0)
+            foreign_fd_close(region->memory_fd, region->owner);
+        if (region->lease_fd >= 0) {
+            shutdown(region->lease_fd, SHUT_RDWR);
+            foreign_fd_close(region->lease_fd, region->owner);
+        }
+        quota_charge_end(&region->descriptors);
+        free(region);
         region = next;
     }
 }
@@ -215,30 +210,22 @@ static int make_parts(struct device *device, struct device_region **regions, str
     return 0;
 }
 
-static int adopt_parts(struct device *device, uint64_t bytes, struct device_region **regions, struct segment **segment,
-                       struct error *error)
-{
-    struct segment_parts *parts;
-    if (make_parts(device, regions, &parts, error))
-        return -1;
-    struct segment *whole = memory_alloc(sizeof *whole);
-    *whole = (struct segment){
-        .device = device, .size_bytes = bytes, .allocated_bytes = bytes, .dirty = true, .references = 1, .parts = parts};
-    *segment = whole;
-    return 0;
-}
-
 int device_adopt(struct device *device, uint64_t bytes, struct device_region *regions, struct segment **segment,
                  struct error *error)
 {
-    if (check_regions(device, bytes, regions, error) == 0) {
-        bool is_one = device->caps.joins_regions || !regions->next;
-        if ((is_one ? make_segment(device, bytes, regions, segment, error)
-                    : adopt_parts(device, bytes, &regions, segment, error)) == 0)
-            return 0;
+    struct segment_parts *parts = NULL;
+    bool is_one = device->caps.joins_regions || !regions->next;
+    if (check_regions(device, bytes, regions, error) != 0 ||
+        (is_one ? make_segment(device, bytes, regions, segment, error) : make_parts(device, &regions, &parts, error)) != 0) {
+        device_region_close(regions);
+        return -1;
     }
-    device_region_close(regions);
-    return -1;
+    if (is_one)
+        return 0;
+    *segment = memory_alloc(sizeof **segment);
+    **segment = (struct segment){
+        .device = device, .size_bytes = bytes, .allocated_bytes = bytes, .dirty = true, .references = 1, .parts = parts};
+    return 0;
 }
 
 int device_prepare(struct segment *segment, uint64_t offset, uint64_t bytes, struct error *error)

@@ -1,8 +1,8 @@
 /* Where memory is. A device backend allocates segments (the memory of one replica), makes pages ready to be written,
  * seals them for publication and exports them as a file descriptor.
  *
- * A segment is reference-counted; it is written by I/O workers while its load runs, read-only after device_seal(). Memory
- * with a host address is written by whoever has the bytes. Memory without one is written by device_copy(), which may only
+ * A segment is reference-counted; it is written by I/O workers while its load runs, read-only after device_seal(). Memory with
+ * a host address is written by the thread that has the bytes. Memory without one is written by device_copy(), which may only
  * queue: the source has to stay as it is until device_wait() of a later device_mark() of the same thread has returned, and
  * device_seal() returns when everything is in place. Errors of queued copies come out of wait and seal.
  *
@@ -74,7 +74,7 @@ struct segment {
     uint64_t size_bytes;      /* as asked for */
     uint64_t allocated_bytes; /* rounded up to the page size; what the budget is charged with */
     uint64_t backed_bytes;    /* from its beginning on, that had pages when it was allocated: not cleared just before use */
-    bool dirty;     /* re-used memory: whoever fills it writes or zeroes all allocated_bytes before device_seal() */
+    bool dirty;     /* re-used memory: the load that fills it writes or zeroes all allocated_bytes before device_seal() */
     int references; /* atomic */
     struct device_region *region; /* owned; NULL = memory of the daemon's own */
     struct segment_parts *parts;  /* of several regions on a GPU, each a segment; NULL = it is none but itself */
@@ -102,12 +102,12 @@ struct device_ops {
     /* Rows from host memory to `offset` and on, and nothing between them; with a queue it is done when a mark says so. */
     int (*copy)(struct segment *segment, uint64_t offset, const void *src, const struct device_rows *rows,
                 struct error *error);
-    /* From here on nobody can write, shrink or grow it. */
+    /* From here on no process can write, shrink or grow it. */
     int (*seal)(struct segment *segment, struct error *error);
     /* A fresh read-only descriptor; the caller closes it. */
     int (*export_fd)(struct segment *segment, struct error *error);
     enum page_kind (*page_kind)(struct segment *segment);
-    /* Optional. Somebody outside this process still has the memory: open, mapped, or on its way to somebody. */
+    /* Optional. Another process still has the memory: open, mapped, or on its way there. */
     bool (*is_kept)(struct segment *segment);
     void (*release)(struct segment *segment); /* the last reference is gone */
     void (*trim)(struct device *device);      /* optional: gives prepared memory back */

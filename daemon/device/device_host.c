@@ -47,24 +47,20 @@ static void set_filling(struct host_segment *segment, bool is_filling)
     segment->is_filling = is_filling;
 }
 
-static int map_regions(struct segment *segment, uint64_t bytes, struct error *error)
-{
-    struct host_segment *lent = (struct host_segment *)segment;
-    if (host_regions_open(segment->region, &lent->regions, error))
-        return -1;
-    segment->host_address = host_regions_address(lent->regions);
-    segment->allocated_bytes = bytes; /* not a byte more of what is a client's */
-    segment->backed_bytes = bytes;    /* mostly: who has memory filled in place has used it before */
-    segment->dirty = true;
-    set_filling(lent, true);
-    return 0;
-}
-
 static int host_allocate(struct device *device, uint64_t bytes, struct segment *segment, struct error *error)
 {
     struct device_host *host = (struct device_host *)device;
-    if (segment->region)
-        return map_regions(segment, bytes, error);
+    if (segment->region) {
+        struct host_segment *lent = (struct host_segment *)segment;
+        if (host_regions_open(segment->region, &lent->regions, error))
+            return -1;
+        segment->host_address = host_regions_address(lent->regions);
+        segment->allocated_bytes = bytes; /* not a byte more of what is a client's */
+        segment->backed_bytes = bytes;    /* mostly: a client that has memory filled in place has used it before */
+        segment->dirty = true;
+        set_filling(lent, true);
+        return 0;
+    }
     uint64_t unit = bytes < HUGE_PAGE_BYTES ? PAGE_BYTES : HUGE_PAGE_BYTES; /* most of a huge page would be wasted */
     uint64_t rounded;
     if (!checked_align(bytes ? bytes : 1, unit, &rounded) || rounded > INT64_MAX)

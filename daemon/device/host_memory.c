@@ -1,7 +1,7 @@
 /* A sealed memfd: allocation, page by page backing, publication; see host_memory.h.
  *
- * Sealing: SHRINK and GROW are sealed when somebody takes the memory, before it is filled. What was filled is sealed for good: F_SEAL_WRITE, no writable mapping
- * is left anywhere, and not even root can write to it through /proc/PID/mem.
+ * Sealing: SHRINK and GROW are sealed when a load takes the memory, before it is filled. What was filled is sealed for good:
+ * F_SEAL_WRITE, no writable mapping is left anywhere, and not even root can write to it through /proc/PID/mem.
  *
  * Chunk states:  RAW --one worker--> BUSY --> READY, or back to RAW when memory ran out. */
 #include "device/host_memory.h"
@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,18 +46,6 @@ static unsigned char *reserve_aligned(uint64_t bytes)
     return start + skip;
 }
 
-static unsigned char *map_aligned(int fd, uint64_t bytes)
-{
-    unsigned char *start = reserve_aligned(bytes);
-    if (!start)
-        return NULL;
-    unsigned char *address = mmap(start, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0);
-    if (address != MAP_FAILED)
-        return address;
-    munmap(start, bytes);
-    return NULL;
-}
-
 static int open_memory(struct host_memory *memory, unsigned int flags, struct error *error)
 {
     memory->fd = memfd_create("tensorcast-replica", MFD_CLOEXEC | MFD_ALLOW_SEALING | flags);
@@ -64,20 +53,18 @@ static int open_memory(struct host_memory *memory, unsigned int flags, struct er
         return fail_errno(error, errno, "creating memory of %" PRIu64 " bytes for a replica", memory->bytes);
     if (ftruncate(memory->fd, (off_t)memory->bytes))
         fail_errno(error, errno == EINVAL ? ENOMEM : errno, "sizing a replica's memory to %" PRIu64 " bytes", memory->bytes);
-    else if (!(memory->address = map_aligned(memory->fd, memory->bytes)))
+    else if (!(memory->address = reserve_aligned(memory->bytes)) ||
+             mmap(memory->address, memory->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, memory->fd, 0) ==
+                 MAP_FAILED)
         fail_errno(error, errno, "mapping %" PRIu64 " bytes of a replica", memory->bytes);
     else
         return 0;
+    if (memory->address)
+        munmap(memory->address, memory->bytes);
+    memory->address = NULL;
     close(memory->fd);
     memory->fd = -1;
     return -1;
-}
-
-static enum huge_rung choose_rung(unsigned char *address, uint64_t bytes)
-{
-    if (bytes < HUGE_PAGE_BYTES)
-        return HUGE_RUNG_NONE;
-    return huge_pages_on_fault() && madvise(address, bytes, MADV_HUGEPAGE) == 0 ? HUGE_RUNG_FAULT : HUGE_RUNG_COLLAPSE;
 }
 
 static int choose_pages(struct host_memory *memory, struct error *error)
@@ -90,7 +77,8 @@ static int choose_pages(struct host_memory *memory, struct error *error)
         return 0;
     if (open_memory(memory, 0, error))
         return -1;
-    memory->rung = choose_rung(memory->address, memory->bytes);
+    bool is_on_fault = huge_pages_on_fault() && madvise(memory->address, memory->bytes, MADV_HUGEPAGE) == 0;
+    memory->rung = is_on_fault ? HUGE_RUNG_FAULT : HUGE_RUNG_COLLAPSE;
     return 0;
 }
 
@@ -325,7 +313,7 @@ int host_memory_export_fd(const struct host_memory *memory, struct error *error)
 
 /* A write lease is only given to the sole opener of a file: by another description, by a mapping of one, and by one that
  * lies in a socket's queue it is refused. Our mapping is of the very description that asks. SIGURG instead of the fatal
- * SIGIO in case somebody opens the file between the two calls. */
+ * SIGIO in case another process opens the file between the two calls. */
 bool host_memory_is_kept(const struct host_memory *memory)
 {
     if (fcntl(memory->fd, F_SETSIG, SIGURG) == 0 && fcntl(memory->fd, F_SETLEASE, F_WRLCK) == 0) {
@@ -333,4 +321,98 @@ bool host_memory_is_kept(const struct host_memory *memory)
         return false;
     }
     return errno == EAGAIN;
+}
+
+/* --- freeing beside the loads: a queue and the thread that empties it, started with the first large memory ------------ */
+
+enum { LARGE_BYTES = 64 << 20, STACK_BYTES = 256 << 10 };
+
+void host_freer_init(struct host_freer *freer)
+{
+    *freer = (struct host_freer){.last = &freer->first};
+    pthread_mutex_init(&freer->lock, NULL);
+    pthread_cond_init(&freer->changed, NULL);
+}
+
+static void *free_them(void *data)
+{
+    struct host_freer *freer = data;
+    pthread_mutex_lock(&freer->lock);
+    while (freer->first || !freer->is_stopping) {
+        struct host_memory *memory = freer->first;
+        if (!memory) {
+            pthread_cond_wait(&freer->changed, &freer->lock);
+            continue;
+        }
+        freer->first = memory->next;
+        if (!freer->first)
+            freer->last = &freer->first;
+        pthread_mutex_unlock(&freer->lock);
+        host_memory_destroy(memory);
+        pthread_mutex_lock(&freer->lock);
+        __atomic_store_n(&freer->n_freed, freer->n_freed + 1, __ATOMIC_RELEASE);
+        pthread_cond_broadcast(&freer->changed);
+    }
+    pthread_mutex_unlock(&freer->lock);
+    return NULL;
+}
+
+/* Under the lock. */
+static bool start_thread(struct host_freer *freer)
+{
+    pthread_attr_t attributes;
+    sigset_t all, old;
+    if (freer->has_thread)
+        return true;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    pthread_attr_init(&attributes);
+    pthread_attr_setstacksize(&attributes, STACK_BYTES);
+    freer->has_thread = pthread_create(&freer->thread, &attributes, free_them, freer) == 0;
+    pthread_attr_destroy(&attributes);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    return freer->has_thread;
+}
+
+void host_freer_give(struct host_freer *freer, struct host_memory *memory)
+{
+    pthread_mutex_lock(&freer->lock);
+    bool is_later = memory->bytes >= LARGE_BYTES && memory->rung != HUGE_RUNG_RESERVED && start_thread(freer);
+    if (is_later) {
+        memory->next = NULL;
+        *freer->last = memory;
+        freer->last = &memory->next;
+        __atomic_store_n(&freer->n_given, freer->n_given + 1, __ATOMIC_RELEASE);
+        pthread_cond_broadcast(&freer->changed);
+    }
+    pthread_mutex_unlock(&freer->lock);
+    if (!is_later)
+        host_memory_destroy(memory);
+}
+
+uint64_t host_freer_now(const struct host_freer *freer)
+{
+    return __atomic_load_n(&freer->n_given, __ATOMIC_ACQUIRE);
+}
+
+void host_freer_wait(struct host_freer *freer, uint64_t until)
+{
+    if (__atomic_load_n(&freer->n_freed, __ATOMIC_ACQUIRE) >= until)
+        return;
+    pthread_mutex_lock(&freer->lock);
+    while (freer->n_freed < until)
+        pthread_cond_wait(&freer->changed, &freer->lock);
+    pthread_mutex_unlock(&freer->lock);
+}
+
+void host_freer_fini(struct host_freer *freer)
+{
+    pthread_mutex_lock(&freer->lock);
+    freer->is_stopping = true;
+    pthread_cond_broadcast(&freer->changed);
+    pthread_mutex_unlock(&freer->lock);
+    if (freer->has_thread)
+        pthread_join(freer->thread, NULL);
+    pthread_cond_destroy(&freer->changed);
+    pthread_mutex_destroy(&freer->lock);
 }

@@ -12,9 +12,29 @@
 #include <stdint.h>
 
 #include "base/error.h"
-#include "device/device.h"
-#include "device/host_freer.h"
 #include "base/huge_pages.h"
+#include "device/device.h"
+
+struct host_memory;
+
+/* Gives large memory back to the kernel on a thread of its own: 5 ms per GiB, during which the loop, which drops replicas,
+ * would do nothing else. Memory that is to take its place is not backed before that is done (host_freer_wait()), so the host
+ * never has both. Reserved huge pages go back at once, since the next load has to find them when it is set up. Any thread.
+ */
+struct host_freer {
+    pthread_mutex_t lock; /* for all of it */
+    pthread_cond_t changed;
+    pthread_t thread;
+    bool has_thread, is_stopping;
+    struct host_memory *first, **last;
+    uint64_t n_given, n_freed; /* atomic to read */
+};
+
+void host_freer_init(struct host_freer *freer);
+void host_freer_fini(struct host_freer *freer);                             /* when everything is freed */
+void host_freer_give(struct host_freer *freer, struct host_memory *memory); /* takes it */
+uint64_t host_freer_now(const struct host_freer *freer);                    /* to wait for what was given so far */
+void host_freer_wait(struct host_freer *freer, uint64_t until);
 
 struct host_memory {
     struct host_memory *next;  /* the pool's, as are is_pooled and pool_ready_bytes, under its lock */
@@ -43,9 +63,9 @@ int host_memory_lend(int fd, unsigned char *address, uint64_t bytes, bool is_hug
                      struct error *error);
 void host_memory_destroy(struct host_memory *memory); /* accepts NULL and half-built; clients keep what they have mapped */
 
-/* Of this size for good, the same multiple as above, before it is filled: nobody can shorten it any more. What was backed and
- * is still inside stays so; the address may be another. Memory of at least HUGE_PAGE_BYTES may be made shorter, and longer
- * unless it is of reserved pages. When it fails it can only be destroyed. Nobody prepares meanwhile. */
+/* Of this size for good, the same multiple as above, before it is filled: no process can shorten it any more. What was backed
+ * and is still inside stays so; the address may be another. Memory of at least HUGE_PAGE_BYTES may be made shorter, and longer
+ * unless it is of reserved pages. When it fails it can only be destroyed. No thread prepares pages meanwhile. */
 int host_memory_fix(struct host_memory *memory, uint64_t bytes, struct error *error);
 /* Backs every chunk of [offset, offset + bytes), each exactly once; waits for those that another worker is at. */
 int host_memory_prepare(struct host_memory *memory, uint64_t offset, uint64_t bytes, struct error *error);

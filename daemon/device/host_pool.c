@@ -1,15 +1,17 @@
-/* A short list, newest first, and the thread that makes it what host_pool_sizes.c says; see host_pool.h. System calls that
+/* A short list, newest first, and the thread that makes it what pool_sizes_choose() says; see host_pool.h. System calls that
  * make or free gigabytes run outside the lock. */
 #include "device/host_pool.h"
 
 #include <signal.h>
 #include <stddef.h>
+#include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/condition.h"
 #include "base/host_headroom.h"
+#include "base/huge_pages.h"
 
 enum {
     LOOK_BYTES = 64 << 20, /* prepared between two looks at the host */
@@ -20,19 +22,53 @@ enum {
 
 static const uint64_t LOOK_NS = (uint64_t)2000 * NS_PER_MS; /* between two looks while nothing is done */
 
-static void add_ready(struct host_pool *pool, uint64_t bytes)
+static const uint64_t SMALL_BYTES = 64 << 20; /* is not cut into halves any more */
+
+void pool_recent_add(struct pool_recent *recent, uint64_t bytes)
 {
-    __atomic_add_fetch(pool->ready_bytes, bytes, __ATOMIC_RELAXED);
+    size_t n_kept = recent->n < POOL_RECENT ? recent->n : POOL_RECENT - 1;
+    memmove(recent->sizes + 1, recent->sizes, n_kept * sizeof recent->sizes[0]);
+    recent->sizes[0] = bytes;
+    recent->n = n_kept + 1;
+}
+
+static uint64_t round_down(uint64_t bytes)
+{
+    return bytes / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES;
+}
+
+size_t pool_sizes_choose(const struct pool_recent *recent, uint64_t budget_bytes, uint64_t sizes[POOL_SIZES])
+{
+    uint64_t left = round_down(budget_bytes);
+    size_t n = 0;
+    for (size_t i = 0; i < recent->n; i++) {
+        if (recent->sizes[i] <= left) {
+            sizes[n++] = recent->sizes[i];
+            left -= recent->sizes[i];
+        }
+    }
+    while (left > 0 && n < POOL_SIZES) {
+        uint64_t half = round_down(left / 2);
+        sizes[n] = half >= SMALL_BYTES ? half : left;
+        left -= sizes[n++];
+    }
+    return n;
+}
+
+bool pool_size_is_met(uint64_t size, uint64_t memory_bytes)
+{
+    return memory_bytes >= size && memory_bytes - size <= size / 4;
+}
+
+/* What would be cut off was made in vain: at most as much as is used. What would be fresh behind it, at most seven eighths. */
+uint64_t pool_size_gain(uint64_t bytes, uint64_t memory_bytes, uint64_t ready_bytes, bool can_grow)
+{
+    if (memory_bytes >= bytes)
+        return memory_bytes - bytes <= bytes ? (ready_bytes < bytes ? ready_bytes : bytes) : 0;
+    return can_grow && ready_bytes >= bytes / 8 ? ready_bytes : 0;
 }
 
 /* --- all under the lock ------------------------------------------------------------------------------------------- */
-
-static void link_memory(struct host_pool *pool, struct host_memory *memory)
-{
-    memory->is_pooled = true;
-    memory->next = pool->newest;
-    pool->newest = memory;
-}
 
 static void unlink_memory(struct host_pool *pool, struct host_memory *memory)
 {
@@ -42,7 +78,7 @@ static void unlink_memory(struct host_pool *pool, struct host_memory *memory)
     *link = memory->next;
     memory->next = NULL;
     memory->is_pooled = false;
-    add_ready(pool, -memory->pool_ready_bytes);
+    __atomic_sub_fetch(pool->ready_bytes, memory->pool_ready_bytes, __ATOMIC_RELAXED);
 }
 
 /* Before it is changed or destroyed. */
@@ -50,20 +86,6 @@ static void wait_for_thread(struct host_pool *pool, const struct host_memory *me
 {
     while (pool->at_work == memory)
         pthread_cond_wait(&pool->changed, &pool->lock);
-}
-
-static struct host_memory *find_best(const struct host_pool *pool, uint64_t bytes)
-{
-    struct host_memory *best = NULL;
-    uint64_t best_gain = 0;
-    for (struct host_memory *memory = pool->newest; memory; memory = memory->next) {
-        uint64_t gain = pool_size_gain(bytes, memory->bytes, memory->pool_ready_bytes, memory->rung != HUGE_RUNG_RESERVED);
-        if (gain > best_gain || (best && gain == best_gain && memory->bytes < best->bytes)) {
-            best = memory;
-            best_gain = gain;
-        }
-    }
-    return best;
 }
 
 static uint64_t sum_bytes(const struct host_pool *pool)
@@ -146,7 +168,7 @@ static void back_one_step(struct host_pool *pool, struct host_memory *memory)
     pool->allowance_bytes -= pool->allowance_bytes < bytes ? pool->allowance_bytes : bytes;
     if (!failed && memory->is_pooled) {
         memory->pool_ready_bytes += bytes;
-        add_ready(pool, bytes);
+        __atomic_add_fetch(pool->ready_bytes, bytes, __ATOMIC_RELAXED);
     } else if (failed) {
         pause_thread(pool);
         if (memory->is_pooled)
@@ -170,7 +192,9 @@ static void create_missing(struct host_pool *pool, uint64_t bytes)
         pause_thread(pool);
         return;
     }
-    link_memory(pool, fresh);
+    fresh->is_pooled = true;
+    fresh->next = pool->newest;
+    pool->newest = fresh;
     if (pool->is_trimmed)
         give_away(pool, fresh);
 }
@@ -266,7 +290,15 @@ struct host_memory *host_pool_take(struct host_pool *pool, uint64_t bytes)
     pthread_mutex_lock(&pool->lock);
     pool->is_trimmed = false;
     pool_recent_add(&pool->recent, bytes);
-    struct host_memory *memory = find_best(pool, bytes);
+    struct host_memory *memory = NULL;
+    uint64_t best_gain = 0;
+    for (struct host_memory *one = pool->newest; one; one = one->next) {
+        uint64_t gain = pool_size_gain(bytes, one->bytes, one->pool_ready_bytes, one->rung != HUGE_RUNG_RESERVED);
+        if (gain > best_gain || (memory && gain == best_gain && one->bytes < memory->bytes)) {
+            memory = one;
+            best_gain = gain;
+        }
+    }
     if (memory)
         unlink_memory(pool, memory);
     if (memory && memory->bytes != bytes)

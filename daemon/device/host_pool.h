@@ -2,9 +2,9 @@
  * need not wait for that (0.04 s per GiB, half of the time of a load from the page cache; 2 s per GiB where the host of a
  * virtual machine has to find the memory first).
  *
- * Of which sizes, and what does for a load of another size: host_pool_sizes.h. Memory that was handed out is never used
- * again, because nobody can know who still reads it: a page that a client has spliced into a pipe or is sending without a
- * copy has neither descriptor nor mapping.
+ * Of which sizes, and what does for a load of another size: pool_sizes_choose(). Memory that was handed out is never used
+ * again, because it cannot be known which process still reads it: a page that a client has spliced into a pipe or is sending
+ * without a copy has neither descriptor nor mapping.
  *
  * Bounded by the budget, and by what the host can spare (host_headroom.h): less is prepared where that is not enough, and
  * what is prepared goes back when the host runs short. Any thread; a thread of the pool's own, of low priority, backs
@@ -12,8 +12,31 @@
 #ifndef DEVICE_HOST_POOL_H
 #define DEVICE_HOST_POOL_H
 
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
 #include "device/host_memory.h"
-#include "device/host_pool_sizes.h"
+
+enum { POOL_RECENT = 32, POOL_SIZES = 96 };
+
+/* Memory of a replica is one memfd, and pages cannot move from one memfd to another. But a memfd that no process has seen can
+ * be made shorter (2 ms per GiB given up) or longer (0.2 ms, then it is fresh from there on), so it need not fit exactly.
+ *
+ * What loads asked for lately, newest first. */
+struct pool_recent {
+    uint64_t sizes[POOL_RECENT];
+    size_t n;
+};
+void pool_recent_add(struct pool_recent *recent, uint64_t bytes);
+
+/* Sizes of memory to have, multiples of HUGE_PAGE_BYTES, the most useful first; together no more than the budget: those that
+ * were asked for lately, each as often, and the rest by halves, so that any load finds something. Returns how many. */
+size_t pool_sizes_choose(const struct pool_recent *recent, uint64_t budget_bytes, uint64_t sizes[POOL_SIZES]);
+
+bool pool_size_is_met(uint64_t size, uint64_t memory_bytes); /* what is there does instead of what was chosen */
+/* How much of a load's `bytes` is won by memory of which so much is ready; 0 when it is not worth it. */
+uint64_t pool_size_gain(uint64_t bytes, uint64_t memory_bytes, uint64_t ready_bytes, bool can_grow);
 
 struct host_pool {
     pthread_mutex_t lock;   /* for all of it */

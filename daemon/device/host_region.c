@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -11,8 +12,9 @@
 #include <sys/vfs.h>
 
 #include "base/checked.h"
+#include "base/huge_pages.h"
 #include "base/memory.h"
-#include "device/bus_guard.h"
+#include "base/bus_guard.h"
 #include "device/host_memory.h"
 
 #ifndef F_SEAL_FUTURE_WRITE
@@ -23,12 +25,12 @@ enum { HUGETLBFS_TYPE = 0x958458f6, UNMAP_BYTES = 512 << 20 };
 
 /* A memfd without pages may have any size, and addresses are 128 TiB for all loads together. */
 #define MAX_LOAD_BYTES ((uint64_t)4 << 40)
-/* A load counts as many addresses at least, so that nobody has all guards while he has not all addresses. */
+/* A load counts as many addresses at least, so that no user has all guards without all addresses. */
 #define LEAST_COUNTED_BYTES (HOST_REGIONS_MAX_BYTES / BUS_GUARD_MAX)
 
 /* --- what a client offers ------------------------------------------------------------------------------------------- */
 
-/* Only memfds can have F_SEAL_SHRINK, and F_GET_SEALS asks nobody but this kernel. Everything after it may look closer. */
+/* Only memfds can have F_SEAL_SHRINK, and F_GET_SEALS asks only this kernel. Everything after it may look closer. */
 static int check_seals(int fd, struct error *error)
 {
     int seals = fcntl(fd, F_GET_SEALS);
@@ -142,7 +144,13 @@ void *host_regions_address(const struct host_regions *regions)
     return regions->address;
 }
 
-static struct window *find_window(struct host_regions *regions, uint64_t offset)
+static int fail_taken(struct error *error)
+{
+    return fail(error, ERROR_FAILED_PRECONDITION, "REGION_TAKEN_AWAY",
+                "pages of the client's memory were taken away while it was filled");
+}
+
+int host_regions_prepare(struct host_regions *regions, uint64_t offset, uint64_t bytes, struct error *error)
 {
     size_t lo = 0, hi = regions->n;
     while (hi - lo > 1) { /* the last one that begins at or before it */
@@ -152,18 +160,7 @@ static struct window *find_window(struct host_regions *regions, uint64_t offset)
         else
             hi = middle;
     }
-    return &regions->list[lo];
-}
-
-static int fail_taken(struct error *error)
-{
-    return fail(error, ERROR_FAILED_PRECONDITION, "REGION_TAKEN_AWAY",
-                "pages of the client's memory were taken away while it was filled");
-}
-
-int host_regions_prepare(struct host_regions *regions, uint64_t offset, uint64_t bytes, struct error *error)
-{
-    struct window *window = find_window(regions, offset);
+    struct window *window = &regions->list[lo];
     uint64_t within = offset - window->base;
     if (bus_guard_is_broken(regions->guard))
         return fail_taken(error);

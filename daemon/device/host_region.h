@@ -4,17 +4,19 @@
  *
  * What a client may do meanwhile: read, write, grow its memfd, punch holes into it, seal it further, die. What it cannot do
  * is make it shorter, which host_region_check() has seen to before anything is mapped; a page that it takes away and the
- * kernel cannot replace is an error of this load alone (bus_guard.h). Any thread may prepare; the rest is the owner's. */
+ * kernel cannot replace is an error of this load alone (base/bus_guard.h). Any thread may prepare; the rest is the owner's. */
 #ifndef DEVICE_HOST_REGION_H
 #define DEVICE_HOST_REGION_H
 
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/error.h"
 #include "device/device.h"
 
 /* Fills in size and identity of a region of kind HOST from its descriptor. INVALID_ARGUMENT with the reason when that is no
- * memfd, can shrink, cannot be written to or is empty. Touches no file but a memfd, so it never waits for anybody. */
+ * memfd, can shrink, cannot be written to or is empty. Touches no file but a memfd, so it never waits for a server. */
 int host_region_check(struct device_region *region, struct error *error);
 
 /* Limit of QUOTA_LENT: of all loads together, whose addresses are 128 TiB with everything else. */

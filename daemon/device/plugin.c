@@ -7,21 +7,18 @@
 #include "device/plugin.h"
 
 #include <ctype.h>
-#include <dlfcn.h>
-#include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/plugin_file.h"
 #include "base/text.h"
 #include "observe/log.h"
 
 static const char plugin_name[] = "cuda", plugin_file[] = "tensorcast-cuda.so";
-static const char *const beside[] = {"plugins", "../lib/tensorcast/plugins"}; /* of a build, of an installation */
 
 static void retire_plugin(struct device *device, const char *problem)
 {
@@ -43,77 +40,19 @@ int device_plugin_check(const struct device_plugin *plugin, struct error *error)
     if (plugin->abi != own.abi)
         return fail(error, ERROR_INTERNAL, "PLUGIN_ABI", "it was built for plugin interface %u, this daemon has %u",
                     plugin->abi, own.abi);
-    if (plugin->device_bytes != own.device_bytes || plugin->segment_bytes != own.segment_bytes ||
-        plugin->ops_bytes != own.ops_bytes || plugin->queue_ops_bytes != own.queue_ops_bytes ||
-        plugin->error_bytes != own.error_bytes)
-        return fail(
-            error, ERROR_INTERNAL, "PLUGIN_ABI",
-            "it was built from other sources than this daemon: structures of %u, %u, %u, %u, %u bytes instead of %u, %u, "
-            "%u, %u, %u",
-            plugin->device_bytes, plugin->segment_bytes, plugin->ops_bytes, plugin->queue_ops_bytes, plugin->error_bytes,
-            own.device_bytes, own.segment_bytes, own.ops_bytes, own.queue_ops_bytes, own.error_bytes);
+    if (plugin->layout != own.layout)
+        return fail(error, ERROR_INTERNAL, "PLUGIN_ABI", "it was built from other sources than this daemon");
     return 0;
-}
-
-static int find_file(const char *folder, char path[DEVICE_PLUGIN_PATH_CHARS], struct error *error)
-{
-    char own[DEVICE_PLUGIN_PATH_CHARS / 2];
-    if (*folder) {
-        snprintf(path, DEVICE_PLUGIN_PATH_CHARS, "%s/%s", folder, plugin_file);
-        return access(path, F_OK) == 0 ? 0 : fail(error, ERROR_FAILED_PRECONDITION, "NO_PLUGIN", "there is no %s", path);
-    }
-    ssize_t length = readlink("/proc/self/exe", own, sizeof own - 1);
-    own[length < 0 ? 0 : length] = '\0';
-    char *slash = strrchr(own, '/');
-    if (slash)
-        *slash = '\0';
-    for (size_t i = 0; i < sizeof beside / sizeof beside[0]; i++) {
-        snprintf(path, DEVICE_PLUGIN_PATH_CHARS, "%s/%s/%s", own, beside[i], plugin_file);
-        if (access(path, F_OK) == 0)
-            return 0;
-    }
-    return fail(error, ERROR_FAILED_PRECONDITION, "NO_PLUGIN", "there is no %s in %s/%s or %s/%s", plugin_file, own,
-                beside[0], own, beside[1]);
-}
-
-/* Code that runs as the daemon must not be writable by anybody who is not the daemon or root. */
-static int check_owner(const char *path, struct error *error)
-{
-    struct stat info;
-    if (stat(path, &info))
-        return fail_errno(error, errno, "cannot look at %s", path);
-    if ((info.st_uid != 0 && info.st_uid != geteuid()) || (info.st_mode & (S_IWGRP | S_IWOTH)))
-        return fail(
-            error, ERROR_PERMISSION_DENIED, "PLUGIN_WRITABLE",
-            "%s belongs to user %u with mode %04o; it has to belong to root or to the daemon's user, and nobody else may "
-            "write to it",
-            path, info.st_uid, info.st_mode & 07777);
-    return 0;
-}
-
-static const struct device_plugin *open_plugin(const char *path, struct error *error)
-{
-    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    const struct device_plugin *plugin = library ? dlsym(library, DEVICE_PLUGIN_SYMBOL) : NULL;
-    if (plugin)
-        return plugin;
-    const char *why = dlerror();
-    fail(error, ERROR_FAILED_PRECONDITION, "PLUGIN_UNUSABLE", "%s cannot be opened: %s", path,
-         why ? why : "no reason given");
-    return NULL;
 }
 
 static int load_plugin(struct device_plugins *plugins, const char *folder, struct error *error)
 {
     static const struct device_plugin_host host = {.retire = retire_plugin};
-    char path[DEVICE_PLUGIN_PATH_CHARS];
-    if (find_file(folder, path, error) || check_owner(path, error))
-        return -1;
-    const struct device_plugin *plugin = open_plugin(path, error);
+    const struct device_plugin *plugin = plugin_file_open(folder, plugin_file, DEVICE_PLUGIN_SYMBOL, error);
     if (!plugin)
         return -1;
     if (device_plugin_check(plugin, error) || plugin->find(&host, plugins->devices, &plugins->n_devices, error))
-        return error_prefix(error, "%s", path);
+        return error_prefix(error, "%s", plugin_file);
     plugins->transport_layout = plugin->transport_layout;
     if (plugin->transport && plugin->check_transport(error))
         snprintf(plugins->transport_problem, sizeof plugins->transport_problem, "%s", error->message);

@@ -15,7 +15,7 @@
 #include "base/error.h"
 #include "device/device.h"
 
-enum { DEVICE_PLUGIN_ABI = 7, DEVICE_PLUGIN_MAX_DEVICES = 64, DEVICE_PLUGIN_PATH_CHARS = 4096 };
+enum { DEVICE_PLUGIN_ABI = 8, DEVICE_PLUGIN_MAX_DEVICES = 64 };
 #define DEVICE_PLUGIN_SYMBOL "tensorcast_device_plugin"
 
 struct transport_ops;
@@ -27,7 +27,7 @@ struct device_plugin_host { /* what a plugin may call of the daemon; any thread 
 
 struct device_plugin {
     uint32_t abi;
-    uint32_t device_bytes, segment_bytes, ops_bytes, queue_ops_bytes, error_bytes;
+    uint64_t layout;  /* of the structures that pass between both sides */
     const char *name; /* of its devices: the first one is also called "NAME:0" */
     /* Finds the devices of this host, in the order of their numbers; device_destroy() ends each. Must not take long: memory
      * and threads of a device are made when it is first used. -1 with the reason when there is none to serve. */
@@ -39,9 +39,9 @@ struct device_plugin {
 };
 
 #define DEVICE_PLUGIN_HEADER                                                                                                \
-    .abi = DEVICE_PLUGIN_ABI, .device_bytes = sizeof(struct device), .segment_bytes = sizeof(struct segment),               \
-    .ops_bytes = sizeof(struct device_ops), .queue_ops_bytes = sizeof(struct device_queue_ops),                             \
-    .error_bytes = sizeof(struct error)
+    .abi = DEVICE_PLUGIN_ABI, .layout = sizeof(struct device) | sizeof(struct segment) << 12 |                              \
+                                        sizeof(struct device_ops) << 24 | sizeof(struct device_queue_ops) << 36 |           \
+                                        (uint64_t)sizeof(struct error) << 48
 
 struct device_plugins { /* what the daemon has of them: today one, "cuda" */
     const char *name;

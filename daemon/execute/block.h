@@ -1,5 +1,5 @@
 /* One block of a part file, window by window, each read once for every run that needs it. The order is the same for all
- * sources; what differs between devices and stores is a strategy (block_local.c, block_remote.c). */
+ * sources; what differs between devices and stores is a strategy. */
 #ifndef EXECUTE_BLOCK_H
 #define EXECUTE_BLOCK_H
 
@@ -24,8 +24,5 @@ void block_run(struct worker *worker);
 
 /* Less of what has to be read is wanted than the strategy says: the rest is others' share, more likely than not. */
 bool block_is_partly_wanted(const struct clips *clips, const struct extents *extents, uint64_t whole_part);
-
-/* Several runs, one of them into memory of a client: each gets its bytes from a buffer, none from another one's memory. */
-bool block_is_mixed(const struct item *item);
 
 #endif

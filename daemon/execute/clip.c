@@ -24,15 +24,6 @@ size_t clip_find_step(const struct plan *plan, uint32_t file, uint64_t at)
     return lo;
 }
 
-static uint64_t count_rows(const struct rows *rows, struct range range)
-{
-    uint64_t end = rows_end(rows), lo = range.lo > rows->offset ? range.lo : rows->offset;
-    uint64_t hi = range.hi < end ? range.hi : end;
-    if (rows->count == 1 || hi <= lo)
-        return 1;
-    return rows->stride == rows->bytes ? CLIPS_PER_TRANSFER : (hi - lo) / rows->stride + 2;
-}
-
 uint64_t clip_count_new(const struct part *part, struct range range, uint64_t enough)
 {
     const struct mapping *mapping = part->run->options.mapping;
@@ -50,7 +41,12 @@ uint64_t clip_count_new(const struct part *part, struct range range, uint64_t en
         struct rows rows = rows_of_step(&plan->steps[step]);
         if (rows.offset >= range.hi)
             break;
-        n_rows += count_rows(&rows, range);
+        uint64_t end = rows_end(&rows), lo = range.lo > rows.offset ? range.lo : rows.offset;
+        uint64_t hi = range.hi < end ? range.hi : end;
+        if (rows.count == 1 || hi <= lo)
+            n_rows += 1;
+        else
+            n_rows += rows.stride == rows.bytes ? CLIPS_PER_TRANSFER : (hi - lo) / rows.stride + 2;
     }
     return n_rows;
 }
@@ -92,18 +88,6 @@ struct cutter { /* of one transfer */
     uint32_t part;
     unsigned src_shift, dst_shift; /* log2 of an element's bytes; of a copy an element is a byte */
 };
-
-static struct cutter begin_transfer(struct clips *clips, const struct mapping *mapping, const struct transfer *transfer,
-                                    struct range range, uint32_t part)
-{
-    const struct operation *operation = mapping_operation(mapping, transfer);
-    return (struct cutter){.clips = clips,
-                           .transfer = transfer,
-                           .range = range,
-                           .part = part,
-                           .src_shift = operation ? (unsigned)__builtin_ctz(operation->from_bytes) : 0,
-                           .dst_shift = operation ? (unsigned)__builtin_ctz(operation->to_bytes) : 0};
-}
 
 /* Elements of a row that begin before so many bytes of it. */
 static uint64_t elements_before(const struct cutter *cutter, uint64_t bytes)
@@ -153,22 +137,12 @@ static void add_rows(const struct cutter *cutter)
         add_row(cutter, last);
 }
 
-static int compare_clips(const void *a, const void *b)
+int clip_compare(const void *a, const void *b)
 {
     const struct clip *left = a, *right = b;
     if (left->src.offset != right->src.offset)
         return left->src.offset < right->src.offset ? -1 : 1;
     return left->dst_offset < right->dst_offset ? -1 : left->dst_offset > right->dst_offset;
-}
-
-/* Of transfers that interleave: those that begin before the range come in the order of their beginnings. */
-static void sort_from(struct clips *clips, size_t first)
-{
-    size_t i = first + 1;
-    while (i < clips->n && clips->list[i - 1].src.offset <= clips->list[i].src.offset)
-        i++;
-    if (i < clips->n)
-        qsort(clips->list + first, clips->n - first, sizeof *clips->list, compare_clips);
 }
 
 static void collect_part(struct clips *clips, const struct part *part, uint32_t p, struct range range)
@@ -181,14 +155,20 @@ static void collect_part(struct clips *clips, const struct part *part, uint32_t 
             break;
         if (mapping->order && transfer_end(transfer) <= range.lo)
             continue;
-        struct cutter cutter = begin_transfer(clips, mapping, transfer, range, p);
+        const struct operation *operation = mapping_operation(mapping, transfer);
+        const struct cutter cutter = {.clips = clips,
+                                      .transfer = transfer,
+                                      .range = range,
+                                      .part = p,
+                                      .src_shift = operation ? (unsigned)__builtin_ctz(operation->from_bytes) : 0,
+                                      .dst_shift = operation ? (unsigned)__builtin_ctz(operation->to_bytes) : 0};
         if (transfer->n_rows == 1)
             add_row(&cutter, 0);
         else
             add_rows(&cutter);
     }
-    if (mapping->order)
-        sort_from(clips, n_before);
+    if (mapping->order) /* transfers interleave: those that begin before the range come in the order of their beginnings */
+        window_sort(clips->list + n_before, clips->n - n_before, sizeof *clips->list, clip_compare);
 }
 
 void clip_collect(struct clips *clips, const struct item *item, struct range range)

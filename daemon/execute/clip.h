@@ -13,6 +13,7 @@ uint64_t clip_count_new(const struct part *part, struct range range, uint64_t en
  * the window of its first byte. */
 void clip_collect(struct clips *clips, const struct item *item, struct range range);
 void clip_add(struct clips *clips, struct clip clip);
+int clip_compare(const void *a, const void *b); /* by offset in the file, then at the destination */
 
 static inline uint64_t clip_bytes(const struct clip *clip) /* of the file */
 {

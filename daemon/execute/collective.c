@@ -22,7 +22,7 @@ static const uint64_t transport_deadline_ns = 30 * (uint64_t)1000 * NS_PER_MS;
 enum block_state { BLOCK_PENDING, BLOCK_TAKEN, BLOCK_DONE };
 
 struct joint_block {
-    uint64_t block;
+    uint64_t block, turn; /* turn: of block_place; 0 = this host reads it */
     uint32_t file, batch;
     enum block_state state; /* set_block_state() */
 };
@@ -33,6 +33,8 @@ struct agenda { /* the blocks of the joint plan, by batch; metadata */
     size_t n_blocks, cursor; /* nothing before the cursor is pending */
     size_t *batch_left;      /* blocks that are not done */
     size_t open_batch;       /* all before it are done */
+    bool is_arranged;  /* by a holder: blocks of other hosts come last in their batch, in an order of this host's own */
+    size_t n_taken[2]; /* near, far */
 };
 
 struct roll {          /* who takes part */
@@ -67,7 +69,7 @@ struct collective {
 static void set_block_state(struct joint_block *block, enum block_state state)
 {
     static const struct state_row states[] = {
-        [BLOCK_PENDING] = {"pending", STATE_BIT(BLOCK_TAKEN) | STATE_BIT(BLOCK_DONE)}, /* done: nobody needs it any more */
+        [BLOCK_PENDING] = {"pending", STATE_BIT(BLOCK_TAKEN) | STATE_BIT(BLOCK_DONE)}, /* done: no run needs it any more */
         [BLOCK_TAKEN] = {"taken", STATE_BIT(BLOCK_DONE)},
         [BLOCK_DONE] = {"done", 0}};
     static const struct state_machine machine = {"joint block", states, 3};
@@ -109,6 +111,36 @@ static int sort_blocks(struct agenda *agenda, size_t n_batches, struct error *er
     metadata_free(agenda->blocks);
     agenda->blocks = sorted;
     return 0;
+}
+
+static int compare_blocks(const void *a, const void *b)
+{
+    const struct joint_block *x = a, *y = b;
+    if (x->batch != y->batch)
+        return x->batch < y->batch ? -1 : 1;
+    if (x->turn != y->turn)
+        return x->turn < y->turn ? -1 : 1;
+    if (x->file != y->file)
+        return x->file < y->file ? -1 : 1;
+    return (x->block > y->block) - (x->block < y->block);
+}
+
+/* Without memory for it they stay in the order of the source. */
+static void arrange_agenda(struct agenda *agenda, const struct run *run)
+{
+    struct block_holder *holder = run->options.holders;
+    struct block_place *places = holder->arrange ? memory_try(agenda->n_blocks * sizeof *places) : NULL;
+    agenda->is_arranged = true;
+    if (!places)
+        return;
+    for (size_t i = 0; i < agenda->n_blocks; i++)
+        places[i] =
+            (struct block_place){.file = agenda->blocks[i].file, .offset = agenda->blocks[i].block * agenda->block_bytes};
+    holder->arrange(holder, run->options.mapping->artifact->source, places, agenda->n_blocks);
+    for (size_t i = 0; i < agenda->n_blocks; i++)
+        agenda->blocks[i].turn = places[i].turn;
+    qsort(agenda->blocks, agenda->n_blocks, sizeof *agenda->blocks, compare_blocks);
+    free(places);
 }
 
 static void free_agenda(const struct agenda *agenda)
@@ -221,12 +253,14 @@ static void begin_when_ready(struct collective *collective)
     engine_wake(collective->engine);
 }
 
-/* Under `preparing` alone: whoever would read the agenda waits until every run is set up. */
-static int remake_agenda(struct collective *collective, uint64_t block_bytes, struct error *error)
+/* Under `preparing` alone: a worker that would read the agenda waits until every run is set up. */
+static int remake_agenda(struct collective *collective, const struct run *run, struct error *error)
 {
     struct agenda fresh;
-    if (make_agenda(&fresh, collective->plan, block_bytes, error) != 0)
+    if (make_agenda(&fresh, collective->plan, run->block_bytes, error) != 0)
         return -1;
+    if (run->options.holders)
+        arrange_agenda(&fresh, run);
     pthread_mutex_lock(&collective->engine->lock);
     if (!collective->roll.has_begun) {
         struct agenda old = collective->agenda;
@@ -244,8 +278,8 @@ int collective_prepare(struct run *run, struct error *error)
     struct metadata_account before = metadata_enter(collective->account);
     pthread_mutex_lock(&collective->preparing);
     int failed = 0;
-    if (collective->agenda.block_bytes != run->block_bytes)
-        failed = remake_agenda(collective, run->block_bytes, error);
+    if (collective->agenda.block_bytes != run->block_bytes || (run->options.holders && !collective->agenda.is_arranged))
+        failed = remake_agenda(collective, run, error);
     pthread_mutex_unlock(&collective->preparing);
     metadata_enter(before);
     return failed;
@@ -298,6 +332,7 @@ static void finish_block(struct collective *collective, size_t i)
 {
     struct agenda *agenda = &collective->agenda;
     const size_t before = agenda->open_batch;
+    agenda->n_taken[agenda->blocks[i].turn > 0] -= agenda->blocks[i].state == BLOCK_TAKEN;
     set_block_state(&agenda->blocks[i], BLOCK_DONE);
     agenda->batch_left[agenda->blocks[i].batch]--;
     while (agenda->open_batch < collective->plan->n_batches && agenda->batch_left[agenda->open_batch] == 0)
@@ -333,19 +368,6 @@ static struct run *find_reader(const struct collective *collective, const struct
     return found;
 }
 
-static void name_deliveries(const struct collective *collective, struct item *item)
-{
-    const struct collective_plan *plan = collective->plan;
-    uint32_t batch = collective->agenda.blocks[item->collective_block].batch;
-    uint32_t owner = plan->leaders[plan->batches[batch].owner];
-    for (size_t i = 0; i < item->n_parts; i++) {
-        struct part *part = &item->parts[i];
-        bool is_peer = part->run->options.collective == collective && part->run->options.rank != owner;
-        part->transport = is_peer ? collective->transport : NULL;
-        part->owner = owner;
-    }
-}
-
 static bool take_block(struct collective *collective, size_t i, struct item *item)
 {
     size_t need = SIZE_MAX;
@@ -357,11 +379,25 @@ static bool take_block(struct collective *collective, size_t i, struct item *ite
     if (!scan_is_takeable(run, need)) /* another load is at it: its bytes will be there to copy */
         return false;
     set_block_state(&collective->agenda.blocks[i], BLOCK_TAKEN);
+    collective->agenda.n_taken[collective->agenda.blocks[i].turn > 0]++;
     scan_take_need(run, need, item);
     item->collective = collective;
     item->collective_block = i;
-    name_deliveries(collective, item);
+    const struct collective_plan *plan = collective->plan;
+    uint32_t owner = plan->leaders[plan->batches[collective->agenda.blocks[i].batch].owner];
+    for (size_t p = 0; p < item->n_parts; p++) {
+        struct part *part = &item->parts[p];
+        bool is_peer = part->run->options.collective == collective && part->run->options.rank != owner;
+        part->transport = is_peer ? collective->transport : NULL;
+        part->owner = owner;
+    }
     return true;
+}
+
+static bool is_open(const struct collective *collective, size_t i)
+{
+    const struct agenda *agenda = &collective->agenda;
+    return agenda->blocks[i].batch < agenda->open_batch + collective->plan->max_inflight_batches;
 }
 
 bool collective_take(struct collective *collective, struct item *item)
@@ -369,12 +405,13 @@ bool collective_take(struct collective *collective, struct item *item)
     struct agenda *agenda = &collective->agenda;
     while (agenda->cursor < agenda->n_blocks && agenda->blocks[agenda->cursor].state != BLOCK_PENDING)
         agenda->cursor++;
-    for (size_t i = agenda->cursor; i < agenda->n_blocks; i++) {
-        if (agenda->blocks[i].batch >= agenda->open_batch + collective->plan->max_inflight_batches)
-            return false;
-        if (agenda->blocks[i].state == BLOCK_PENDING && take_block(collective, i, item))
-            return true;
-    }
+    /* of the kind that fewer workers are at, as scan_take() does */
+    bool is_far = agenda->is_arranged && agenda->n_taken[false] > agenda->n_taken[true];
+    for (int kind = 0; kind < 1 + agenda->is_arranged; kind++, is_far = !is_far)
+        for (size_t i = agenda->cursor; i < agenda->n_blocks && is_open(collective, i); i++)
+            if (agenda->blocks[i].state == BLOCK_PENDING && (agenda->blocks[i].turn > 0) == is_far &&
+                take_block(collective, i, item))
+                return true;
     return false;
 }
 
@@ -395,39 +432,25 @@ static bool has_unflushed(const struct collective *collective)
     return deliveries->n_flushed < deliveries->n_delivered && collective->transport->ops->flush;
 }
 
-/* The item is the last of its batch. */
-static bool ends_batch(const struct item *item)
-{
-    const struct agenda *agenda = &item->collective->agenda;
-    return agenda->batch_left[agenda->blocks[item->collective_block].batch] == 1;
-}
-
-/* The item is the last thing that the run waits for. */
-static bool ends_run(const struct run *run)
-{
-    return run->n_taken == 1 && run->needs.n_pending == 0 && !run->has_failed;
-}
-
+/* Whose deliveries are to be flushed: the item is the last of its batch, or the last thing that a run waits for. */
 static struct collective *find_to_flush(const struct item *item)
 {
-    if (item->collective && has_unflushed(item->collective) && ends_batch(item))
-        return item->collective;
+    struct collective *collective = item->collective;
+    if (collective && has_unflushed(collective)) {
+        const struct agenda *agenda = &collective->agenda;
+        if (agenda->batch_left[agenda->blocks[item->collective_block].batch] == 1)
+            return collective;
+    }
     for (size_t i = 0; i < item->n_parts; i++) {
         const struct run *run = item->parts[i].run;
-        if (run->options.collective && has_unflushed(run->options.collective) && ends_run(run))
+        bool ends_run = run->n_taken == 1 && run->needs.n_pending == 0 && !run->has_failed;
+        if (ends_run && run->options.collective && has_unflushed(run->options.collective))
             return run->options.collective;
     }
     return NULL;
 }
 
-static void count_staging(struct collective *collective)
-{
-    uint64_t bytes = __atomic_load_n(&collective->transport->staging_bytes, __ATOMIC_RELAXED);
-    collective_use_temporary(collective, bytes - collective->deliveries.staging_bytes, true);
-    collective->deliveries.staging_bytes = bytes;
-}
-
-static void flush_deliveries(struct collective *collective)
+static void flush_deliveries(struct collective *collective, void (*fail_run)(struct run *run, const struct error *error))
 {
     struct deliveries *deliveries = &collective->deliveries;
     pthread_mutex_t *lock = &collective->engine->lock;
@@ -436,7 +459,9 @@ static void flush_deliveries(struct collective *collective)
     pthread_mutex_unlock(lock);
     int result = transport_flush(collective->transport, &error);
     pthread_mutex_lock(lock);
-    count_staging(collective);
+    uint64_t staging_bytes = __atomic_load_n(&collective->transport->staging_bytes, __ATOMIC_RELAXED);
+    collective_use_temporary(collective, staging_bytes - deliveries->staging_bytes, true);
+    deliveries->staging_bytes = staging_bytes;
     if (deliveries->n_flushed < n_delivered)
         deliveries->n_flushed = n_delivered;
     if (result == 0)
@@ -444,10 +469,10 @@ static void flush_deliveries(struct collective *collective)
     __atomic_store_n(&deliveries->has_lost_transport, true, __ATOMIC_RELEASE);
     for (size_t i = 0; i < collective->roll.n_runs; i++)
         if (collective->roll.runs[i])
-            run_fail(collective->roll.runs[i], &error);
+            fail_run(collective->roll.runs[i], &error);
 }
 
-void collective_settle(struct item *item)
+void collective_settle(struct item *item, void (*fail_run)(struct run *run, const struct error *error))
 {
     struct collective *collective = item->collective;
     for (size_t i = 0; collective && i < item->n_parts; i++)
@@ -456,7 +481,7 @@ void collective_settle(struct item *item)
             break;
         }
     while ((collective = find_to_flush(item)))
-        flush_deliveries(collective);
+        flush_deliveries(collective, fail_run);
 }
 
 void collective_complete(struct item *item)

@@ -4,9 +4,10 @@
  *   -> ... -> n x run_destroy
  *
  * No run of it reads before all of them are set up. Then workers take blocks in the order of the joint plan's batches, never
- * from more than max_inflight_batches at a time: each block is read once, its owner's rank is charged with it, and the
- * transport delivers it to every other rank that needs it. A rank that is cancelled or fails merely needs nothing any more.
- * What no batch covers is read afterwards, as every run does.
+ * from more than max_inflight_batches at a time; of these by turns those that this host reads, and those that other hosts have,
+ * in the order that the run's holder gives. Each block is read once, its owner's rank is charged with it, and the transport
+ * delivers it to every other rank that needs it. A rank that is cancelled or fails merely needs nothing any more. What no batch
+ * covers is read afterwards, as every run does.
  *
  * A rank's bytes are in place when its run is done: before a run with deliveries on their way ends, they are flushed. When
  * that fails, so do all runs that are not done. The transport lives until run_release_transport(), the rest until the last

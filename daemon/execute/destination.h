@@ -3,8 +3,8 @@
  *
  *   destination_prepare, destination_write ... -> finish, once every byte was written; or abandon, when the run has failed
  *
- * A destination with an address is written by whoever has the bytes: sources read straight into it, copies go to it without
- * a call of the table. Everything else gets rows by write(). Several workers write at once, never the same bytes. */
+ * A destination with an address is written by the worker that has the bytes: sources read straight into it, copies go to it
+ * without a call of the table. Everything else gets rows by write(). Several workers write at once, never the same bytes. */
 #ifndef EXECUTE_DESTINATION_H
 #define EXECUTE_DESTINATION_H
 
@@ -65,5 +65,8 @@ static inline void destination_abandon(struct destination *destination)
 {
     destination->ops->abandon(destination);
 }
+
+/* Constants in targets of a client: what no file has. Once every byte of the files is in place; filled_bytes counts them. */
+int destination_write_fills(struct destination *destination, const struct mapping *mapping, struct error *error);
 
 #endif

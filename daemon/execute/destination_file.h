@@ -2,7 +2,7 @@
  *
  * The window has an address, so sources read straight into it and every operation of a transfer works on it. Its puts say
  * which of its bytes go where, in rows that lie packed in the file; puts of all windows of a file are disjoint. Owned by
- * whoever starts the run; finish() runs on a worker. */
+ * the thread that starts the run; finish() runs on a worker. */
 #ifndef EXECUTE_DESTINATION_FILE_H
 #define EXECUTE_DESTINATION_FILE_H
 
@@ -29,7 +29,7 @@ struct destination_file {
     uint32_t sum; /* then, after finish(): CRC-32C of the puts' bytes, one put after the other */
 };
 
-/* Fills in the row, for nobody to see the bytes; files, puts, scratch and sums are the caller's. */
+/* Fills in the row of a file whose bytes no client sees; files, puts, scratch and sums are the caller's. */
 void destination_file_init(struct destination_file *window, void *address);
 
 static inline uint64_t file_put_bytes(const struct file_put *put)

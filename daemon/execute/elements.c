@@ -14,7 +14,7 @@
 #include "execute/clip.h"
 #include "execute/flight.h"
 #include "execute/place.h"
-#include "transport/transport.h"
+#include "device/transport.h"
 
 enum {
     SMALL_SCRATCH_BYTES = 16 << 10,
@@ -109,14 +109,6 @@ static void convert_run(const struct elements *elements, const struct clip *clip
     operation_apply(operation, dst + (n - 1) * operation->to_bytes, whole, last, 1);
 }
 
-/* Straight to where it goes. */
-static void convert_in_place(const struct elements *elements, const struct clip *clip, unsigned char *dst)
-{
-    uint64_t n = clip->src.bytes / clip_operation(clip, elements->item)->from_bytes;
-    for (uint64_t row = 0; row < clip->src.count; row++)
-        convert_run(elements, clip, clip->src.offset + row * clip->src.stride, n, dst + (int64_t)row * clip->dst_stride);
-}
-
 /* A part of the elements of one row, as much as scratch memory holds. */
 static void convert_long_row(const struct elements *elements, const struct clip *clip, struct scratch *scratch, uint64_t row)
 {
@@ -192,7 +184,10 @@ void elements_convert(const struct elements *elements, const struct clip *clip)
     }
     unsigned char *dst = has_long_rows ? place_find(part_of(elements, clip), extent.lo, extent.hi - extent.lo) : NULL;
     if (dst) {
-        convert_in_place(elements, &all, dst + (clip->dst_offset - extent.lo));
+        uint64_t n = all.src.bytes / clip_operation(clip, elements->item)->from_bytes;
+        dst += clip->dst_offset - extent.lo;
+        for (uint64_t row = 0; row < all.src.count; row++)
+            convert_run(elements, &all, all.src.offset + row * all.src.stride, n, dst + (int64_t)row * all.dst_stride);
         place_count(part_of(elements, clip), all.src.count * row_bytes);
         return;
     }
@@ -345,7 +340,7 @@ static void turn_in_scratch(const struct matrix *matrix)
 }
 
 /* Where a row of the file, which is a column there, goes; NULL when it cannot be written to directly. Those next to it may be
- * of another tensor, in another region of the client's memory: what lies between is nobody's to prepare. */
+ * of another tensor, in another region of the client's memory: no target prepares what lies between. */
 static unsigned char *find_destination(struct part *part, struct transfer_extent first, uint64_t n, uint64_t stride)
 {
     uint64_t width = first.hi - first.lo;

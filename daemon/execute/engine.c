@@ -31,7 +31,7 @@ enum {
     MAX_DEVICES = 16,  /* that are read from, or hang, at once ... */
     MAX_STARTED = 256, /* ... unless so many threads are reached before */
 };
-static const uint64_t keep_ns = 1000 * (uint64_t)NS_PER_MS;
+static const uint64_t keep_ns = 1000 * (uint64_t)NS_PER_MS, remote_keep_ns = 2000 * (uint64_t)NS_PER_MS;
 
 uint64_t engine_auto_threads(uint64_t n_cores)
 {
@@ -53,21 +53,6 @@ static size_t choose_threads(const struct engine_options *options)
     return threads < 1 ? 1 : threads > MAX_THREADS ? MAX_THREADS : threads;
 }
 
-static size_t choose_most_started(size_t n_workers)
-{
-    size_t most = n_workers * MAX_DEVICES;
-    return most < MAX_STARTED ? most : MAX_STARTED;
-}
-
-/* The largest power of two of which every thread can have one; one more is for remote sources. */
-static uint64_t choose_buffer(uint64_t budget_bytes, size_t n_threads)
-{
-    uint64_t bytes = MAX_BUFFER_BYTES;
-    while (bytes > MIN_BUFFER_BYTES && bytes * n_threads > budget_bytes)
-        bytes /= 2;
-    return bytes;
-}
-
 /* Under the lock. Returns 0 or what went wrong. */
 static int start_threads(struct engine *engine, size_t n_wanted)
 {
@@ -83,13 +68,18 @@ int engine_create(const struct engine_options *options, struct engine **engine, 
     struct engine *fresh = memory_alloc(sizeof *fresh);
     fresh->loop = options->loop;
     fresh->n_workers = choose_threads(options);
-    staging_init(&fresh->staging, choose_buffer(options->staging_budget_bytes, fresh->n_workers + 1),
-                 options->staging_budget_bytes);
+    /* the largest power of two of which every thread can have one; one more is for remote sources */
+    uint64_t buffer_bytes = MAX_BUFFER_BYTES;
+    while (buffer_bytes > MIN_BUFFER_BYTES && buffer_bytes * (fresh->n_workers + 1) > options->staging_budget_bytes)
+        buffer_bytes /= 2;
+    staging_init(&fresh->staging, buffer_bytes, options->staging_budget_bytes);
     fresh->has_spares = fresh->staging.budget_buffers >= 2 * fresh->n_workers;
     fresh->block_bytes = fresh->staging.buffer_bytes; /* so that the device is asked for one piece after the other */
     pthread_mutex_init(&fresh->lock, NULL);
     pthread_cond_init(&fresh->unpinned, NULL);
-    crew_init(&fresh->crew, choose_most_started(fresh->n_workers), keep_ns);
+    size_t most_started = fresh->n_workers * MAX_DEVICES;
+    crew_init(&fresh->crew, most_started < MAX_STARTED ? most_started : MAX_STARTED, keep_ns);
+    crew_init(&fresh->remote.crew, REMOTE_MAX_THREADS, remote_keep_ns);
     remote_pool_init(&fresh->remote, options);
     pthread_mutex_lock(&fresh->lock);
     int why = start_threads(fresh, fresh->n_workers);
@@ -112,6 +102,7 @@ void engine_destroy(struct engine *engine)
     engine_wake(engine);
     pthread_mutex_unlock(&engine->lock);
     crew_fini(&engine->crew);
+    crew_fini(&engine->remote.crew);
     remote_pool_fini(&engine->remote);
     staging_fini(&engine->staging);
     pthread_cond_destroy(&engine->unpinned);
@@ -174,17 +165,14 @@ bool run_waits_for(struct run *run, char text[WAITING_TEXT_CHARS])
     return waiting_read(&run->waiting, text);
 }
 
-uint64_t run_read_bytes(struct run *run)
-{
-    pthread_mutex_lock(&run->engine->lock);
-    uint64_t bytes = run->account.report.read_bytes;
-    pthread_mutex_unlock(&run->engine->lock);
-    return bytes;
-}
-
 const struct run_report *run_report(const struct run *run)
 {
     return &run->account.report;
+}
+
+const struct from_hosts *run_from_hosts(const struct run *run)
+{
+    return &run->account.from;
 }
 
 /* A worker that copies from the run's segment right now is waited for: it copies one block at most. */
@@ -208,7 +196,9 @@ void run_destroy(struct run *run)
     quota_charge_end(&run->needs.charge);
     metadata_free(run->needs.list);
     free(run->needs.deferred);
+    free(run->needs.far);
     destination_fini(run->destination);
     waiting_fini(&run->waiting);
+    free(run->account.from.list);
     free(run);
 }

@@ -18,6 +18,9 @@
 #include "base/loop.h"
 #include "base/waiting.h"
 #include "device/device.h"
+#include "execute/from_hosts.h"
+#include "observe/cause.h"
+#include "observe/lanes.h"
 #include "plan/plan.h"
 #include "resolve/mapping.h"
 
@@ -54,7 +57,9 @@ size_t engine_list_devices(struct engine *engine, uint64_t *sets, size_t room);
 struct run_report {                /* counted where the work happens */
     uint64_t read_bytes, requests; /* asked of the source on behalf of this run, and in how many extents */
     uint64_t cached_bytes;         /* of these, found in the page cache */
-    uint64_t shared_bytes;         /* needed by this run and taken from another run's read or memory */
+    uint64_t hedged_bytes;         /* of these, since the host that owns them was too late */
+    uint64_t peer_bytes;           /* asked of other hosts on behalf of this run */
+    uint64_t shared_bytes;         /* needed by this run and taken from another run's read or memory, or kept for hosts */
     uint64_t direct_bytes;         /* landed in the replica without a copy of ours */
     uint64_t copied_bytes;         /* moved by a copy of ours: staging or another replica -> this replica */
     uint64_t filled_bytes;         /* constants in targets of a client */
@@ -62,6 +67,12 @@ struct run_report {                /* counted where the work happens */
     uint64_t execute_ns, read_ns, copy_ns, prepare_ns; /* wall; then summed over workers */
 };
 
+struct run_spent { /* the time of a run since it began, by what it waited for */
+    uint64_t ns[CAUSES];
+    struct run_report report;
+};
+
+struct block_holder;
 struct collective;
 struct destination;
 
@@ -72,9 +83,11 @@ struct run_options {
     struct destination *destination; /* borrowed likewise; where to write instead of the segment, NULL = to that */
     void (*done)(struct run *run, void *data, const struct error *error); /* error NULL = every byte is in place */
     void *data;
-    uid_t uid; /* whose load it is: users take turns, and what it reads from a store counts as his, whoever else needs it */
+    struct block_holder *holders; /* asked for blocks before the source; borrowed until done. NULL = none */
+    struct lanes *lanes;          /* borrowed until done: what workers do is drawn there; NULL = nowhere */
+    uid_t uid; /* whose load it is: users take turns, and what it reads from a store counts for that user alone */
     struct collective *collective; /* optional: the rank's part of a collective load, see collective.h */
-    bool is_unverified;            /* nobody will ask for checksums of what is read */
+    bool is_unverified;            /* no caller will ask for checksums of what is read */
     bool is_of_group;              /* others are about to want the rest of what it reads */
     uint32_t rank, n_sharers;      /* with a collective: whose run this is, and how many ranks get this segment */
 };
@@ -84,8 +97,10 @@ void run_cancel(struct run *run);               /* done runs soon, with CANCELLE
 uint64_t run_done_bytes(const struct run *run); /* of mapping->view_bytes; any thread */
 /* False, "": its blocks wait for nothing, or not for long. Any thread. */
 bool run_waits_for(struct run *run, char text[WAITING_TEXT_CHARS]);
-uint64_t run_read_bytes(struct run *run);                   /* asked of the source until now; any thread */
 const struct run_report *run_report(const struct run *run); /* after done */
-void run_destroy(struct run *run);                          /* after done; accepts NULL. Ends its time as a provider */
+/* After done: the hosts that sent its peer_bytes. */
+const struct from_hosts *run_from_hosts(const struct run *run);
+void run_spent(struct run *run, struct run_spent *spent); /* so far, or in all after done; any thread */
+void run_destroy(struct run *run);                        /* after done; accepts NULL. Ends its time as a provider */
 
 #endif

@@ -19,7 +19,8 @@ struct engine {
     bool has_spares;      /* the budget has two buffers for every worker */
     bool wants_buffers;   /* an item was not taken for lack of staging buffers */
     uint64_t block_bytes; /* a multiple of the staging buffers' size */
-    struct turn *turns;   /* of users with active runs: circular; the next one to serve */
+    TAILQ_HEAD(turn_list, turn)
+    turns; /* of users with active runs: the next one to serve is first. Zero while there is none */
     struct scan *scans;
     struct io_device *devices; /* with runs that are not finished */
     size_t n_devices;

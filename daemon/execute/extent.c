@@ -44,8 +44,7 @@ static void make_disjoint(struct extents *extents)
 {
     uint64_t covered = 0;
     size_t kept = 0;
-    if (extents->n > 1)
-        qsort(extents->list, extents->n, sizeof *extents->list, compare_extents);
+    window_sort(extents->list, extents->n, sizeof *extents->list, compare_extents);
     for (size_t i = 0; i < extents->n; i++) {
         struct extent extent = extents->list[i];
         if (extent.range.lo < covered)
@@ -77,21 +76,6 @@ static void add_joined(struct extents *extents, uint64_t lo, uint64_t hi, uint64
         add_extent(extents, lo, hi, 0);
 }
 
-static int compare_clips(const void *a, const void *b)
-{
-    const struct clip *left = a, *right = b;
-    return left->src.offset < right->src.offset ? -1 : left->src.offset > right->src.offset;
-}
-
-static void sort_clips(struct clips *clips)
-{
-    size_t i = 1;
-    while (i < clips->n && clips->list[i - 1].src.offset <= clips->list[i].src.offset)
-        i++;
-    if (i < clips->n)
-        qsort(clips->list, clips->n, sizeof *clips->list, compare_clips);
-}
-
 static void drop_first(struct extents *extents, size_t n)
 {
     extents->n -= n;
@@ -104,7 +88,7 @@ void extent_keep_wanted(struct extents *extents, struct clips *clips, struct ext
 {
     size_t n_all = extents->n, first = 0;
     spans->n = 0;
-    sort_clips(clips);
+    window_sort(clips->list, clips->n, sizeof *clips->list, clip_compare);
     for (size_t i = 0; i < clips->n; i++)
         add_joined(spans, clips->list[i].src.offset, rows_end(&clips->list[i].src), WORTH_SKIPPING_BYTES);
     for (size_t i = 0; i < n_all; i++) { /* the results are added behind the extents, then moved to the front */
@@ -192,7 +176,7 @@ void extent_add_request(struct extents *requests, struct range range)
 {
     size_t n_all = requests->n, kept = 0;
     add_extent(requests, range.lo, range.hi, 0);
-    qsort(requests->list, requests->n, sizeof *requests->list, compare_extents);
+    window_sort(requests->list, requests->n, sizeof *requests->list, compare_extents);
     for (size_t i = 1; i <= n_all; i++) {
         struct range *last = &requests->list[kept].range, next = requests->list[i].range;
         if (next.lo > last->hi)

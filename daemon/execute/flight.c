@@ -3,7 +3,7 @@
 
 #include "device/device.h"
 #include "execute/item.h"
-#include "transport/transport.h"
+#include "device/transport.h"
 
 static void add_mark(struct flight *flight, struct device *device)
 {

@@ -1,7 +1,7 @@
 /* Copies in flight: which devices still read from a piece of host memory. The memory may be written again, unpinned or freed
  * once they have landed.
  *
- * A flight belongs to whoever has the memory. Errors need no handling here: a device whose copies fail is out of service,
+ * A flight belongs to the owner of the memory. Errors need no handling here: a device whose copies fail is out of service,
  * and device_seal() says so for every segment on it. */
 #ifndef EXECUTE_FLIGHT_H
 #define EXECUTE_FLIGHT_H

@@ -3,7 +3,7 @@
 #include "execute/gather.h"
 
 #include "base/clock.h"
-#include "execute/arrivals.h"
+#include "execute/item.h"
 #include "execute/clip.h"
 #include "execute/elements.h"
 #include "execute/extent.h"
@@ -18,7 +18,7 @@ static int read_range(struct item *item, struct window *window, const struct sta
     if (range.lo >= range.hi)
         return 0;
     read.offset = range.lo;
-    read.n_iov = in_place_buffers(window, buffer, range);
+    read.n_iov = (window->way == WAY_WANTED ? in_place_wanted_buffers : in_place_buffers)(window, buffer, range);
     read.iov = window->in_place.buffers;
     return item_read(item, &read, range_bytes(range), error);
 }
@@ -32,7 +32,7 @@ int gather_read(struct item *item, struct window *window, struct staging_buffer 
     uint64_t file_bytes = source->files[item->parts[0].file].size_bytes, whole = file_bytes & ~(alignment - 1);
     extent_plan_requests(requests, &window->extents, alignment, item->is_remote ? 0 : PAGE_BYTES);
     struct source_read head = {.direct = is_direct}, tail = {0};
-    head.arrival = tail.arrival = arrivals_begin(item, &window->clips, requests);
+    head.arrival = tail.arrival = item_begin_arrivals(item, &window->clips, requests);
     window->in_place.n = 0;
     if (requests->n && requests->list[requests->n - 1].range.hi > file_bytes)
         requests->list[requests->n - 1].range.hi = file_bytes;
@@ -49,13 +49,17 @@ int gather_read(struct item *item, struct window *window, struct staging_buffer 
     return elements_read_torn(item, window, error);
 }
 
-/* The first request that ends behind the range's beginning, when it holds all of it; `next` moves along with rising ranges.
- */
-static bool is_read(const struct extents *requests, size_t *next, uint64_t lo, uint64_t hi)
+struct cursor {             /* moves along with rising offsets */
+    size_t request, landed; /* the first of each that ends behind the offset */
+};
+
+/* One request has all of the range. */
+static bool is_read(const struct extents *requests, struct cursor *next, uint64_t lo, uint64_t hi)
 {
-    while (*next < requests->n && requests->list[*next].range.hi <= lo)
-        (*next)++;
-    return *next < requests->n && requests->list[*next].range.lo <= lo && hi <= requests->list[*next].range.hi;
+    while (next->request < requests->n && requests->list[next->request].range.hi <= lo)
+        next->request++;
+    return next->request < requests->n && requests->list[next->request].range.lo <= lo &&
+           hi <= requests->list[next->request].range.hi;
 }
 
 static void place_whole(const struct elements *elements, const struct clip *clip)
@@ -76,13 +80,24 @@ static uint64_t find_end(const struct clip *clip)
     return rows_end(&clip->src) - clip->torn_bytes;
 }
 
+/* Some of it may have landed in place. */
+static bool may_have_landed(const struct window *window, const struct clip *clip, struct cursor *next)
+{
+    const struct in_place *in_place = &window->in_place;
+    while (next->landed < in_place->n && in_place->list[next->landed].range.hi <= clip->src.offset)
+        next->landed++;
+    for (size_t i = next->landed; i < in_place->n && in_place->list[i].range.lo < rows_end(&clip->src); i++)
+        if (in_place->list[i].part == clip->part)
+            return true;
+    return false;
+}
+
 /* What of one row did not land in place by itself. */
-static void place_rest(const struct elements *elements, const struct clip *row, size_t *next)
+static void place_rest(const struct elements *elements, const struct clip *row, struct cursor *next)
 {
     uint64_t lo = row->src.offset, hi = lo + row->src.bytes;
-    size_t next_run = 0;
     for (uint64_t at = lo; at < hi;) {
-        struct range rest = in_place_rest(elements->window, (struct range){at, hi}, &next_run);
+        struct range rest = in_place_rest(elements->window, (struct range){at, hi}, &next->landed);
         struct clip piece = *row;
         piece.src = (struct rows){rest.lo, range_bytes(rest), 1, range_bytes(rest)};
         piece.dst_offset = row->dst_offset + (rest.lo - lo);
@@ -92,60 +107,25 @@ static void place_rest(const struct elements *elements, const struct clip *row, 
     }
 }
 
-/* Some of it may have landed in place. */
-static bool may_have_landed(const struct window *window, const struct clip *clip)
-{
-    const struct in_place *in_place = &window->in_place;
-    for (size_t i = 0; i < in_place->n && in_place->list[i].range.lo < rows_end(&clip->src); i++)
-        if (in_place->list[i].part == clip->part && in_place->list[i].range.hi > clip->src.offset)
-            return true;
-    return false;
-}
-
-static void place_rows_apart(const struct elements *elements, const struct clip *clip, size_t next)
-{
-    struct clip row = *clip;
-    row.src.count = 1;
-    for (uint64_t i = 0; i < clip->src.count; i++) {
-        row.src.offset = clip->src.offset + i * clip->src.stride;
-        row.dst_offset = clip->dst_offset + i * (uint64_t)clip->dst_stride;
-        place_rest(elements, &row, &next);
-    }
-}
-
-static void place_clip(const struct elements *elements, const struct clip *clip, size_t *next)
+static void place_clip(const struct elements *elements, const struct clip *clip, struct cursor *next)
 {
     const struct extents *requests = &elements->window->requests;
-    if (may_have_landed(elements->window, clip)) {
-        place_rows_apart(elements, clip, *next);
-        return;
-    }
-    if (is_read(requests, next, clip->src.offset, find_end(clip))) {
+    bool has_landed = may_have_landed(elements->window, clip, next);
+    if (!has_landed && is_read(requests, next, clip->src.offset, find_end(clip))) {
         place_whole(elements, clip);
         return;
     }
     struct clip row = *clip;
-    size_t next_row = *next; /* rows of other clips may lie between these */
+    struct cursor of_row = *next; /* rows of other clips may lie between these */
     row.src.count = 1;
     for (uint64_t i = 0; i < clip->src.count; i++) {
         row.src.offset = clip->src.offset + i * clip->src.stride;
         row.dst_offset = clip->dst_offset + i * (uint64_t)clip->dst_stride;
-        if (is_read(requests, &next_row, row.src.offset, find_end(&row)))
+        if (has_landed)
+            place_rest(elements, &row, &of_row);
+        else if (is_read(requests, &of_row, row.src.offset, find_end(&row)))
             place_whole(elements, &row);
     }
-}
-
-/* Returns how many of the clips from this one on it has placed. */
-static size_t place_next(const struct elements *elements, const struct clip *clip, size_t n, size_t *next)
-{
-    const struct extents *requests = &elements->window->requests;
-    size_t n_rows = elements_find_matrix(elements, clip, n);
-    if (n_rows == 1 || !is_read(requests, next, clip->src.offset, find_end(&clip[n_rows - 1]))) {
-        place_clip(elements, clip, next);
-        return 1;
-    }
-    elements_place_matrix(elements, clip, n_rows);
-    return n_rows;
 }
 
 void gather_place(struct item *item, const struct window *window, struct staging_buffer *buffer)
@@ -154,14 +134,20 @@ void gather_place(struct item *item, const struct window *window, struct staging
     const struct elements elements = {.item = item, .window = window, .buffer = buffer};
     const struct clips *clips = &window->clips;
     uint64_t started_ns = clock_now_ns(), prepared_ns = item_sum_reports(item, prepare_ns), last_offset = 0;
-    size_t next = 0;
+    struct cursor next = {0};
     in_place_count(item, window);
-    for (size_t i = 0; i < clips->n;) {
+    for (size_t i = 0, n; i < clips->n; i += n) {
         const struct clip *clip = &clips->list[i];
         if (clip->src.offset < last_offset) /* the next part's clips begin */
-            next = 0;
+            next = (struct cursor){0};
         last_offset = clip->src.offset;
-        i += place_next(&elements, clip, clips->n - i, &next);
+        n = elements_find_matrix(&elements, clip, clips->n - i);
+        if (n > 1 && is_read(&window->requests, &next, clip->src.offset, find_end(&clip[n - 1]))) {
+            elements_place_matrix(&elements, clip, n);
+        } else {
+            place_clip(&elements, clip, &next);
+            n = 1;
+        }
     }
     flight_begin(&buffer->flight, item);
     item->copy_ns += clock_now_ns() - started_ns - (item_sum_reports(item, prepare_ns) - prepared_ns);

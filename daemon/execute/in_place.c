@@ -10,7 +10,8 @@
 
 enum {
     PAGE_BYTES = 4096, /* where both sides match that well, buffers are whole pages: devices take them in one request */
-    MIN_RUN_BYTES = 32 << 10 /* a buffer more costs a device about as much as a CPU the copy of less */
+    MIN_RUN_BYTES = 32 << 10, /* a buffer more costs a device about as much as a CPU the copy of less */
+    NEAR_ROWS_BYTES = 512,    /* rows that are no further apart are one piece for holders */
 };
 
 void in_place_fini(struct in_place *in_place)
@@ -58,15 +59,6 @@ static int compare_spans(const void *a, const void *b)
     if (left->range.lo != right->range.lo)
         return left->range.lo < right->range.lo ? -1 : 1;
     return left->range.hi < right->range.hi ? -1 : left->range.hi > right->range.hi;
-}
-
-static void sort_spans(struct in_place *in_place)
-{
-    size_t i = 1;
-    while (i < in_place->n_spans && in_place->spans[i - 1].range.lo <= in_place->spans[i].range.lo)
-        i++;
-    if (i < in_place->n_spans)
-        qsort(in_place->spans, in_place->n_spans, sizeof *in_place->spans, compare_spans);
 }
 
 /* Leaves those that can land and share no byte with another, neighbours joined. */
@@ -119,7 +111,7 @@ void in_place_find(struct item *item, struct window *window)
     in_place->n = in_place->n_spans = 0;
     for (size_t i = 0; i < window->clips.n; i++)
         add_clip(in_place, item, &window->clips.list[i]);
-    sort_spans(in_place);
+    window_sort(in_place->spans, in_place->n_spans, sizeof *in_place->spans, compare_spans);
     join_spans(in_place);
     for (size_t i = 0; i < in_place->n_spans; i++) {
         const struct in_place_run *span = &in_place->spans[i];
@@ -161,6 +153,38 @@ int in_place_buffers(struct window *window, const struct staging_buffer *buffer,
         at = run->range.hi;
     }
     add_buffer(in_place, buffer->memory + (at - buffer->start), range.hi - at);
+    return in_place->n_buffers;
+}
+
+int in_place_wanted_buffers(struct window *window, const struct staging_buffer *buffer, struct range range)
+{
+    struct in_place *in_place = &window->in_place;
+    uint64_t at = range.lo;
+    in_place->n_buffers = 0;
+    in_place->n_spans = 0;
+    for (size_t i = 0; i < window->clips.n; i++) {
+        const struct rows *rows = &window->clips.list[i].src;
+        bool is_piece = rows->stride <= NEAR_ROWS_BYTES || rows->stride == rows->bytes;
+        for (uint64_t row = 0; row < (is_piece ? 1 : rows->count); row++) {
+            uint64_t lo = rows->offset + row * rows->stride;
+            add_span(in_place, (struct in_place_run){.range = {lo, is_piece ? rows_end(rows) : lo + rows->bytes}});
+        }
+    }
+    window_sort(in_place->spans, in_place->n_spans, sizeof *in_place->spans, compare_spans);
+    for (size_t i = 0; i < in_place->n_spans && at < range.hi; i++) {
+        struct range span = in_place->spans[i].range;
+        uint64_t lo = span.lo > at ? span.lo : at, hi = span.hi < range.hi ? span.hi : range.hi;
+        if (lo >= hi)
+            continue;
+        struct iovec *last = in_place->n_buffers ? &in_place->buffers[in_place->n_buffers - 1] : NULL;
+        add_buffer(in_place, NULL, lo - at);
+        if (last && lo == at)
+            last->iov_len += hi - lo;
+        else
+            add_buffer(in_place, buffer->memory + (lo - buffer->start), hi - lo);
+        at = hi;
+    }
+    add_buffer(in_place, NULL, range.hi - at);
     return in_place->n_buffers;
 }
 

@@ -20,6 +20,9 @@ void in_place_find(struct item *item, struct window *window);
  * next call. */
 int in_place_buffers(struct window *window, const struct staging_buffer *buffer, struct range range);
 
+/* The same for what clips want of it; what lies between has no address. Rows that are very near are one piece. Until the next call, as well. */
+int in_place_wanted_buffers(struct window *window, const struct staging_buffer *buffer, struct range range);
+
 /* They have been read: counts them as placed, without a copy. */
 void in_place_count(struct item *item, const struct window *window);
 

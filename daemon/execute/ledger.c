@@ -1,4 +1,4 @@
-/* An array, sorted when somebody asks: ranges come in nearly any order and far more often than questions; see ledger.h. */
+/* An array, sorted when a caller asks: ranges come in nearly any order and far more often than questions; see ledger.h. */
 #include "execute/ledger.h"
 
 #include <stdlib.h>
@@ -96,7 +96,7 @@ struct ledger_sum ledger_sum(struct ledger *ledger, uint64_t prefix_bytes, uint6
     settle_block(ledger);
     struct ledger_sum sum = {.crc = prefix_crc, .overlaps = ledger->overlaps};
     uint64_t at = prefix_bytes;
-    if (ledger->n_ranges && ledger->ranges[0].offset < prefix_bytes) { /* somebody read that, too */
+    if (ledger->n_ranges && ledger->ranges[0].offset < prefix_bytes) { /* another read had that, too */
         sum.overlaps = sum.overlaps || ledger->ranges[0].offset > 0;
         sum.crc = 0;
         at = 0;

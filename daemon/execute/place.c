@@ -3,7 +3,7 @@
 
 #include "base/clock.h"
 #include "execute/clip.h"
-#include "transport/transport.h"
+#include "device/transport.h"
 
 enum { NEAR_BYTES = 64 << 10 };
 
@@ -67,20 +67,6 @@ void place_prepare_range(struct part *part, struct range range)
         place_prepare(part, all.lo, range_bytes(all));
 }
 
-static int deliver_rows(struct part *part, uint64_t dst_offset, const void *src, const struct device_rows *rows,
-                        uint64_t source_offset)
-{
-    const struct transport_delivery delivery = {.owner = part->owner,
-                                                .rank = part->run->options.rank,
-                                                .segment = part->run->options.segment,
-                                                .offset = dst_offset,
-                                                .src = src,
-                                                .rows = *rows,
-                                                .file = part->file,
-                                                .source_offset = source_offset};
-    return transport_deliver(part->transport, &delivery, &part->error);
-}
-
 /* Where there is no address, in the only order that devices and transports know. */
 static bool place_one_by_one(struct part *part, uint64_t dst_offset, const unsigned char *src,
                              const struct device_rows *rows, uint64_t source_offset)
@@ -104,7 +90,15 @@ bool place_rows(struct part *part, uint64_t dst_offset, const void *src, const s
         return place_one_by_one(part, dst_offset, src, rows, source_offset);
     if (part->has_failed || (destination->address && !place_prepare(part, extent.lo, extent.hi - extent.lo)))
         return false;
-    int result = part->transport ? deliver_rows(part, dst_offset, src, rows, source_offset)
+    const struct transport_delivery delivery = {.owner = part->owner,
+                                                .rank = part->run->options.rank,
+                                                .segment = part->run->options.segment,
+                                                .offset = dst_offset,
+                                                .src = src,
+                                                .rows = *rows,
+                                                .file = part->file,
+                                                .source_offset = source_offset};
+    int result = part->transport ? transport_deliver(part->transport, &delivery, &part->error)
                                  : destination_write(destination, dst_offset, src, rows, &part->error);
     part->has_failed = result != 0;
     part->placed_bytes += part->has_failed ? 0 : bytes;

@@ -1,8 +1,9 @@
 /* Copies a window's clips out of other runs' memory; see provider.h.
  *
- * A provider has placed everything it needed of the block, and its bytes cannot change: its segment is either published
- * and sealed, or written elsewhere only. Memory of a client is none: who owns it may write anything there. Its transfers are found by binary search; only copies count. A contiguous clip is put together from as
- * many providers as it takes; rows are taken when one provider has all of them. */
+ * A provider has placed everything it needed of the block, and its bytes cannot change: its segment is either published and
+ * sealed, or written elsewhere only. Memory of a client is none: who owns it may write anything there. Its transfers are found
+ * by binary search; only copies count. A contiguous clip is put together from as many providers as it takes; rows are taken
+ * when one provider has all of them. */
 #include "execute/provider.h"
 
 #include <string.h>
@@ -13,7 +14,7 @@
 #include "execute/engine_private.h"
 #include "execute/flight.h"
 #include "execute/place.h"
-#include "transport/transport.h"
+#include "device/transport.h"
 
 enum {
     MAX_PROVIDERS = 16,      /* newest first; the same tensors in more replicas than this are read again */
@@ -100,7 +101,7 @@ static const unsigned char *find_bytes(const struct provider *provider, uint64_t
     return address_of(provider, transfer, at);
 }
 
-/* What of a contiguous clip nobody had. */
+/* What of a contiguous clip was nowhere in memory. */
 static void add_rest(struct clips *clips, const struct clip *clip, uint64_t lo, uint64_t hi)
 {
     if (lo < hi)

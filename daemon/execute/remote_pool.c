@@ -12,11 +12,11 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/quota.h"
+#include "blocks/blocks.h"
 #include "execute/engine_private.h"
-#include "plan/remote.h"
+#include "plan/cost.h"
 
 enum { KEPT_THREADS = REMOTE_MAX_THREADS / 8 };
-static const uint64_t keep_ns = 2000 * (uint64_t)NS_PER_MS;
 static const uint64_t early_ns = 100 * (uint64_t)NS_PER_MS;
 static const uint64_t alone_bytes = 32 << 20; /* of images, beside the staging budget: within what a daemon needs to run */
 
@@ -24,13 +24,11 @@ void remote_pool_init(struct remote_pool *pool, const struct engine_options *opt
 {
     pool->staging_budget_bytes = options->staging_budget_bytes;
     pool->extent_cache_bytes = options->extent_cache_bytes;
-    crew_init(&pool->crew, REMOTE_MAX_THREADS, keep_ns);
     pthread_cond_init(&pool->window_free, NULL);
 }
 
 void remote_pool_fini(struct remote_pool *pool)
 {
-    crew_fini(&pool->crew);
     staging_fini(&pool->images);
     staging_fini(&pool->windows);
     while (pool->origins) {
@@ -142,29 +140,30 @@ static struct remote_origin *find_or_make_origin(struct remote_pool *pool, const
     return made;
 }
 
-/* All images have one size: that of the first remote source's blocks. */
-static void size_memory(struct engine *engine, const struct source_caps *caps)
-{
-    struct remote_pool *pool = &engine->remote;
-    if (pool->images.buffer_bytes > 0)
-        return;
-    staging_init(&pool->images, remote_block_bytes(caps), pool->extent_cache_bytes);
-    staging_init(&pool->windows, remote_window_bytes(caps, pool->staging_budget_bytes), 0);
-}
-
-void remote_pool_attach(struct run *run)
+static void attach_remote(struct run *run)
 {
     struct engine *engine = run->engine;
     const struct source *source = run->options.mapping->artifact->source;
-    run->block_bytes = engine->block_bytes;
-    if (!source->caps.reads_are_requests)
-        return;
-    size_memory(engine, &source->caps);
+    if (engine->remote.images.buffer_bytes == 0) { /* all images have one size: that of the first remote source's blocks */
+        struct remote_pool *pool = &engine->remote;
+        staging_init(&pool->images, remote_block_bytes(&source->caps), pool->extent_cache_bytes);
+        staging_init(&pool->windows, remote_window_bytes(&source->caps, pool->staging_budget_bytes), 0);
+    }
     run->origin = find_or_make_origin(&engine->remote, source);
     run->origin->n_runs++;
     engine->remote.n_runs++;
     engine->remote.n_of_groups += run->options.is_of_group;
     run->block_bytes = run->destination->address ? remote_block_bytes(&source->caps) : engine->remote.windows.buffer_bytes;
+}
+
+void remote_pool_attach(struct run *run)
+{
+    const struct block_holder *holder = run->options.holders;
+    run->block_bytes = run->engine->block_bytes;
+    if (run->options.mapping->artifact->source->caps.reads_are_requests)
+        attach_remote(run);
+    if (holder && holder->block_bytes > 0 && holder->block_bytes < run->block_bytes)
+        run->block_bytes = holder->block_bytes;
 }
 
 void remote_pool_detach(struct run *run)
@@ -208,7 +207,7 @@ struct source_speed engine_source_speed(struct engine *engine, struct source *so
     return speed;
 }
 
-/* What a load that is alone so far reads for a part of it, it reads for nobody else beyond its few images: it goes slowly in
+/* What a load that is alone so far reads for a part of it, it reads for no other load beyond its few images: it goes slowly in
  * the beginning, so that ranks which come a moment later find most of it still to be read. */
 static bool is_early(const struct run *run, uint64_t n_images)
 {
@@ -250,7 +249,7 @@ static void share_subtract(struct remote_origin *origin, uid_t uid)
     free(share);
 }
 
-/* Threads wait as long as servers do: some are kept for whoever comes. */
+/* Threads wait as long as servers do: some are kept for the next user. */
 static bool leaves_threads(const struct run *run)
 {
     const struct remote_pool *pool = &run->engine->remote;
@@ -275,40 +274,37 @@ bool remote_pool_may_take(const struct run *run)
     return run->origin->n_in_flight < limit && leaves_threads(run);
 }
 
-void remote_pool_run_item(struct worker *worker)
+void remote_pool_begin(struct worker *worker, const struct run *run)
+{
+    worker->started_ns = clock_now_ns(); /* making memory ready for the answer takes its share of the time, too */
+    worker->engine->remote.n_busy++;
+    share_add(run->origin, run->options.uid);
+}
+
+void remote_pool_end(struct worker *worker)
 {
     struct remote_pool *pool = &worker->engine->remote;
-    struct item *item = &worker->item;
-    struct remote_origin *origin = item->parts[0].run->origin;
-    uid_t uid = item->parts[0].run->options.uid;
-    uint64_t started_ns = clock_now_ns(); /* making memory ready for the answer takes its share of the time, too */
-    pool->n_busy++;
-    share_add(origin, uid);
-    worker_run_item(worker);
+    const struct item *item = &worker->item;
+    const struct run *run = item->parts[0].run;
+    struct remote_origin *origin = run->origin;
     uint32_t before = limit_of(origin);
     uint64_t now_ns = clock_now_ns();
     origin->speed = worker->speed;
-    if (item->read_ns > 0 && !item->should_stop)
-        remote_pace_add(&origin->pace, now_ns, now_ns - started_ns, origin->n_in_flight);
-    share_subtract(origin, uid);
+    if (item->read_ns > 0 && !item->should_stop && !run->options.holders) /* other hosts' pace is none of the store's */
+        remote_pace_add(&origin->pace, now_ns, now_ns - worker->started_ns, origin->n_in_flight);
+    share_subtract(origin, run->options.uid);
     pool->n_busy--;
     if (limit_of(origin) > before || pool->is_held_back)
         pthread_cond_broadcast(&pool->crew.work);
     pool->is_held_back = false; /* until the next one says so */
 }
 
-/* Of the staging budget. */
-static uint64_t image_share(const struct remote_pool *pool)
-{
-    uint64_t bytes = pool->images.n_buffers * pool->images.buffer_bytes, most = pool->staging_budget_bytes / 2;
-    return !is_alone(pool) ? 0 : bytes < most ? bytes : most;
-}
-
 /* What reads of other sources give up while windows are in use. */
 static void share_staging(struct engine *engine)
 {
     struct remote_pool *pool = &engine->remote;
-    uint64_t budget = pool->staging_budget_bytes - image_share(pool);
+    uint64_t images = is_alone(pool) ? pool->images.n_buffers * pool->images.buffer_bytes : 0;
+    uint64_t most = pool->staging_budget_bytes / 2, budget = pool->staging_budget_bytes - (images < most ? images : most);
     uint64_t others = engine->n_workers * engine->staging.buffer_bytes;
     others *= engine->has_spares ? 2 : 1;
     bool in_use = pool->windows.n_buffers > 0 || pool->n_waiting > 0;
@@ -325,51 +321,27 @@ void remote_pool_expire(struct engine *engine, uint64_t before_ns)
         share_staging(engine);
 }
 
-static size_t count_wanted_threads(const struct engine *engine)
+size_t remote_pool_wanted_threads(const struct remote_pool *pool)
 {
     size_t n_wanted = 0;
-    for (const struct remote_origin *origin = engine->remote.origins; origin; origin = origin->next)
+    for (const struct remote_origin *origin = pool->origins; origin; origin = origin->next)
         if (origin->n_runs > 0)
             n_wanted += origin->pace.most;
     return n_wanted < REMOTE_MAX_THREADS ? n_wanted : REMOTE_MAX_THREADS;
 }
 
-int remote_pool_grow(struct run *run, struct error *error)
-{
-    struct engine *engine = run->engine;
-    struct crew *crew = &engine->remote.crew;
-    size_t n_started = 0;
-    bool is_enough = false;
-    int why = 0;
-    while (!is_enough && !why) { /* one at a time: others get the lock in between */
-        pthread_mutex_lock(&engine->lock);
-        is_enough = crew->n >= count_wanted_threads(engine);
-        if (!is_enough)
-            why = crew_grow(crew, engine, true);
-        n_started = crew->n;
-        pthread_mutex_unlock(&engine->lock);
-    }
-    return n_started > 0 ? 0 : fail_errno(error, why, "starting a thread that reads from a store");
-}
-
-void remote_pool_interrupt(struct engine *engine)
-{
-    struct remote_pool *pool = &engine->remote;
-    crew_interrupt(&pool->crew);
-    pthread_cond_broadcast(&pool->window_free);
-}
-
 struct staging_buffer *remote_pool_take_window(struct remote_pool *pool, struct item *item)
 {
     bool waits = false;
+    uint64_t started_ns = clock_now_ns();
     struct engine *engine = item->engine;
     struct staging_buffer *window = NULL;
     pthread_mutex_lock(&engine->lock);
     pool->n_waiting++;
     while (!item->cancel.is_set(item->cancel.data)) {
         share_staging(engine);
-        window = staging_take(&pool->windows);
-        if (window || pool->windows.n_buffers == 0) /* nobody will give one back */
+        window = staging_take(&pool->windows, NULL);
+        if (window || pool->windows.n_buffers == 0) /* no thread will give one back */
             break;
         if (!waits)
             waiting_begin(&item->note, "staging memory that other loads use", 0);
@@ -379,6 +351,7 @@ struct staging_buffer *remote_pool_take_window(struct remote_pool *pool, struct 
     if (waits)
         waiting_end(&item->note);
     pool->n_waiting--;
+    item->memory_ns += clock_now_ns() - started_ns;
     pthread_mutex_unlock(&engine->lock);
     return window;
 }

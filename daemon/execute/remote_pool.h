@@ -1,5 +1,5 @@
 /* The engine's part for remote sources: threads that mostly wait for answers, as many as there are requests worth having in
- * flight, and temporary memory of their own. They take blocks of remote sources only and nobody else takes those, so loads
+ * flight, and temporary memory of their own. They take blocks of remote sources only and no other thread takes those, so loads
  * from stores and from disks never wait for each other.
  *
  * Users take turns (see turns.h), and of the last eighth of the threads a user or origin gets one only while it has fewer
@@ -7,7 +7,7 @@
  *
  * An origin ("gs://bucket", "https://host:port") is what a number of requests in flight is learned for; it is found by the
  * beginning of a source's reference and lives as long as the engine. Threads are created when an origin has work for them
- * and stay. Everything but remote_pool_grow() and the threads themselves is called under the engine's lock. */
+ * and stay. Everything but the threads themselves is called under the engine's lock. */
 #ifndef EXECUTE_REMOTE_POOL_H
 #define EXECUTE_REMOTE_POOL_H
 
@@ -45,26 +45,23 @@ struct remote_pool {
 };
 
 void remote_pool_init(struct remote_pool *pool, const struct engine_options *options);
-void remote_pool_fini(struct remote_pool *pool); /* see crew_fini() */
+void remote_pool_fini(struct remote_pool *pool); /* the threads have ended */
 
-/* Fills in run->origin (NULL for other sources) and run->block_bytes. */
+/* Fills in run->origin (NULL for other sources) and run->block_bytes, which is at most that of the run's holder. */
 void remote_pool_attach(struct run *run);
 void remote_pool_detach(struct run *run);
 
 /* Whether one more block of this run may be read now. */
 bool remote_pool_may_take(const struct run *run);
-/* Without the lock, before the run has work: creates threads for it. Fails only when there is none at all. */
-int remote_pool_grow(struct run *run, struct error *error);
-/* worker_run_item(), counted for its origin and user. */
-void remote_pool_run_item(struct worker *worker);
-
-/* A run failed or was cancelled: reads that nobody waits for any more are told. */
-void remote_pool_interrupt(struct engine *engine);
+/* A worker has a block of the run, or is done with it: counted for its origin and user. */
+void remote_pool_begin(struct worker *worker, const struct run *run);
+void remote_pool_end(struct worker *worker);
+size_t remote_pool_wanted_threads(const struct remote_pool *pool); /* of the runs there are */
 
 /* Without the lock: waits for a window within the staging budget; NULL when there is no memory or the item was interrupted.
  */
 struct staging_buffer *remote_pool_take_window(struct remote_pool *pool, struct item *item);
-/* How many images there may be now: a load alone, with nobody to keep them for yet, may have few. */
+/* How many images there may be now: a load alone, with no other load to keep them for yet, may have few. */
 uint64_t remote_pool_image_budget(const struct remote_pool *pool);
 
 bool remote_pool_has_memory(const struct remote_pool *pool);

@@ -11,6 +11,7 @@
 #include "base/metadata.h"
 #include "base/parallel.h"
 #include "base/text.h"
+#include "blocks/blocks.h"
 #include "convert/cast.h"
 #include "plan/rows.h"
 
@@ -44,20 +45,16 @@ struct reader {
     uint64_t verified_bytes; /* atomic */
 };
 
-static const struct tensor_piece *find_piece(const struct artifact *artifact, const struct transfer *transfer)
-{
-    size_t i = artifact_find_piece(artifact, transfer->file, transfer->src_offset);
-    return i < artifact->n_pieces && artifact->pieces[i].file == transfer->file ? &artifact->pieces[i] : NULL;
-}
-
 static struct want want_of(const struct reader *reader, const struct transfer *transfer)
 {
     const struct artifact *artifact = reader->mapping->artifact;
     struct want want = {.transfer = transfer, .lo = transfer->src_offset, .hi = transfer_end(transfer)};
     if (!artifact->manifest || !reader->options->verifies)
         return want;
-    const struct tensor_piece *piece = find_piece(artifact, transfer);
-    if (!piece || piece->box || artifact_piece_end(artifact, piece) - piece->offset > VERIFIED_BYTES)
+    size_t found = artifact_find_piece(artifact, transfer->file, transfer->src_offset);
+    const struct tensor_piece *piece = &artifact->pieces[found];
+    if (found >= artifact->n_pieces || piece->file != transfer->file || piece->box ||
+        artifact_piece_end(artifact, piece) - piece->offset > VERIFIED_BYTES)
         return want;
     const struct tensor_record *record = artifact_stored(artifact, piece->tensor);
     want.known = manifest_find_tensor(artifact->manifest, record->name, record->name_length);
@@ -81,17 +78,16 @@ static int compare_wants(const void *a, const void *b)
 static int read_range(const struct reader *reader, uint32_t file, uint64_t lo, void *bytes, uint64_t count, bool again,
                       struct error *error)
 {
-    struct iovec iov = {bytes, count};
-    struct source_read read = {.file = file,
-                               .offset = lo,
-                               .iov = &iov,
-                               .n_iov = 1,
-                               .fresh_connection = again,
-                               .cancel = reader->options->cancel,
-                               .uid = reader->options->uid};
-    if (cancel_is_set(reader->options->cancel))
-        return fail(error, ERROR_CANCELLED, "LOAD_CANCELLED", "the load was cancelled");
-    return source_read(reader->mapping->artifact->source, &read, error);
+    const struct iovec iov = {bytes, count};
+    struct block_want want = {.source = reader->mapping->artifact->source,
+                              .read = {.file = file,
+                                       .offset = lo,
+                                       .iov = &iov,
+                                       .n_iov = 1,
+                                       .fresh_connection = again,
+                                       .cancel = reader->options->cancel,
+                                       .uid = reader->options->uid}};
+    return blocks_get(&want, error);
 }
 
 static int fail_wrong(const struct reader *reader, const struct want *want, struct error *error)
@@ -161,14 +157,6 @@ static void make_groups(struct reader *reader)
 
 /* --- the whole ------------------------------------------------------------------------------------------------------ */
 
-static void fill_values(const struct scales *scales, const unsigned char *raw)
-{
-    for (size_t i = 0; i < scales->n_grids; i++) {
-        const struct scale_grid *grid = scales->grids[i];
-        cast_find(grid->dtype, DTYPE_F32)(grid->values, raw + grid->scales_offset, grid->grid_rows * grid->grid_columns);
-    }
-}
-
 static int read_all(struct reader *reader, struct error *error)
 {
     struct scales *scales = &reader->mapping->scales;
@@ -181,7 +169,11 @@ static int read_all(struct reader *reader, struct error *error)
     make_groups(reader);
     if (parallel_run(reader->n_groups, n_threads, read_group, reader, error))
         return -1;
-    fill_values(scales, reader->raw);
+    for (size_t i = 0; i < scales->n_grids; i++) {
+        const struct scale_grid *grid = scales->grids[i];
+        cast_find(grid->dtype, DTYPE_F32)(grid->values, reader->raw + grid->scales_offset,
+                                          grid->grid_rows * grid->grid_columns);
+    }
     scales->verified_bytes = reader->verified_bytes;
     scales->are_read = true;
     return 0;

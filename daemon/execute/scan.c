@@ -1,7 +1,10 @@
 /* One scan per file version, found by identity, so that loads of different artifacts, paths and ranks meet; see scan.h.
  *
  * Order within a run: blocks that it wants whole, in file order, then blocks that are read mostly for the sake of others
- * (column slices). Ranks that arrive within a moment of each other join the second kind before it is read. */
+ * (column slices). Ranks that arrive within a moment of each other join the second kind before it is read.
+ *
+ * Where other hosts have some of the blocks, half of the workers take near ones and half far ones, so that the store and the
+ * network are used from the start. The order of far ones differs from host to host: not all ask the same owner at once. */
 #include "execute/scan.h"
 
 #include <stdlib.h>
@@ -9,8 +12,7 @@
 
 #include "base/memory.h"
 #include "execute/engine_private.h"
-#include "execute/needs.h"
-#include "execute/sums.h"
+#include "execute/run.h"
 
 static bool is_same_version(const struct scan *scan, const struct source *source, uint32_t file, uint64_t block_bytes)
 {
@@ -34,7 +36,7 @@ static struct scan *find_or_create_scan(struct engine *engine, const struct run 
                            .file = file,
                            .block_bytes = run->block_bytes,
                            .next = engine->scans};
-    fresh->ledger.kind = sums_choose(run, file);
+    fresh->ledger.kind = scan_choose_sum(run, file);
     engine->scans = fresh;
     return fresh;
 }
@@ -151,7 +153,7 @@ static bool take_deferred(struct run *run, size_t *need)
     bool found = false;
     for (size_t i = 0; i < needs->n_deferred; i++) {
         size_t candidate = needs->deferred[i];
-        if (needs->list[candidate].state != NEED_PENDING) /* joined somebody's item meanwhile */
+        if (needs->list[candidate].state != NEED_PENDING) /* joined another item meanwhile */
             continue;
         if (!found && scan_is_takeable(run, candidate)) {
             *need = candidate;
@@ -164,20 +166,34 @@ static bool take_deferred(struct run *run, size_t *need)
     return found;
 }
 
+/* The next pending one of this pass: of the kind that fewer workers are at, near or far, and of the other
+ * when there is none left. */
+static bool find_next(struct run_needs *needs, size_t *need)
+{
+    bool is_far = needs->n_far > 0 && needs->n_taken[false] > needs->n_taken[true];
+    for (int i = 0; i < 2; i++, is_far = !is_far) {
+        size_t n = is_far ? needs->n_far : needs->n;
+        while (needs->n_seen[is_far] < n) {
+            size_t at = needs->n_seen[is_far]++, candidate = is_far ? needs->far[at] : at;
+            const struct need *next = &needs->list[candidate];
+            if (next->is_far != is_far || next->state != NEED_PENDING || need_is_amplified(next) != (needs->pass == 1))
+                continue;
+            *need = candidate;
+            return true;
+        }
+    }
+    return false;
+}
+
 static bool take_next(struct run *run, size_t *need)
 {
     struct run_needs *needs = &run->needs;
-    for (; needs->pass < 2; needs->pass++, needs->cursor = 0) {
-        while (needs->cursor < needs->n) {
-            size_t candidate = needs->cursor++;
-            const struct need *next = &needs->list[candidate];
-            if (next->state != NEED_PENDING || need_is_amplified(next) != (needs->pass == 1))
-                continue;
-            *need = candidate;
-            if (scan_is_takeable(run, candidate))
+    for (; needs->pass < 2; needs->pass++, needs->n_seen[false] = needs->n_seen[true] = 0) {
+        while (find_next(needs, need)) {
+            if (scan_is_takeable(run, *need))
                 return true;
             ARRAY_RESERVE(needs->deferred, needs->n_deferred, needs->deferred_room);
-            needs->deferred[needs->n_deferred++] = candidate;
+            needs->deferred[needs->n_deferred++] = *need;
         }
     }
     return false;
@@ -229,4 +245,63 @@ void scan_take_need(struct run *run, size_t need, struct item *item)
         if (theirs < member->end_need && member->run->needs.list[theirs].state == NEED_PENDING)
             add_block_part(item, member->run, theirs);
     }
+}
+
+/* --- sums: one ledger per scan, that is per version of a part file --- */
+
+void scan_add_sum(struct engine *engine, struct scan *scan, const struct source_read *read, uint64_t bytes)
+{
+    if (read->checksum == CHECKSUM_NONE)
+        return;
+    pthread_mutex_lock(&engine->lock);
+    if (scan->ledger.kind == read->checksum)
+        ledger_add(&scan->ledger, read->offset, bytes, read->checksum_value);
+    pthread_mutex_unlock(&engine->lock);
+}
+
+/* The widest of those that are computed quickly. */
+enum checksum_kind scan_choose_sum(const struct run *run, uint32_t file)
+{
+    const struct source *source = run->options.mapping->artifact->source;
+    enum checksum_kind kind = CHECKSUM_NONE;
+    if (run->options.is_unverified || !source->caps.sums_on_the_way)
+        return CHECKSUM_NONE;
+    for (size_t i = 0; i < CHECKSUM_PER_FILE; i++) {
+        enum checksum_kind given = source->files[file].checksums[i].kind;
+        if (checksum_kind_is_crc(given) && checksum_bytes(given) > checksum_bytes(kind))
+            kind = given;
+    }
+    const struct manifest *manifest = run->options.mapping->artifact->manifest; /* stands in for a store that gives none */
+    const struct manifest_file *known = !kind && manifest ? manifest_find_file(manifest, source->files[file].name) : NULL;
+    return known ? known->crc32c.kind : kind;
+}
+
+static struct ledger *find_ledger(struct run *run, uint32_t file)
+{
+    for (size_t i = 0; i < run->n_members; i++) {
+        const struct member *member = &run->members[i];
+        if (run->needs.list[member->first_need].file == file)
+            return &member->scan->ledger;
+    }
+    return NULL;
+}
+
+struct ledger scan_copy_sums(struct run *run, uint32_t file)
+{
+    struct ledger copy = {0};
+    pthread_mutex_lock(&run->engine->lock);
+    const struct ledger *ledger = find_ledger(run, file);
+    if (ledger)
+        copy = ledger_copy(ledger);
+    pthread_mutex_unlock(&run->engine->lock);
+    return copy;
+}
+
+void scan_correct_sums(struct run *run, uint32_t file, const struct ledger_range *range)
+{
+    pthread_mutex_lock(&run->engine->lock);
+    struct ledger *ledger = find_ledger(run, file);
+    if (ledger)
+        ledger_correct(ledger, range->offset, range->bytes, range->crc);
+    pthread_mutex_unlock(&run->engine->lock);
 }

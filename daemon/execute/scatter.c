@@ -13,11 +13,11 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
-#include "execute/arrivals.h"
+#include "execute/item.h"
 #include "execute/clip.h"
 #include "execute/extent.h"
 #include "execute/place.h"
-#include "transport/transport.h"
+#include "device/transport.h"
 
 enum { PAGE_BYTES = 4096 }; /* a smaller gap the kernel would read anyway */
 
@@ -102,15 +102,6 @@ static int compare_pieces(const void *a, const void *b)
     return left->part < right->part ? -1 : left->part > right->part;
 }
 
-/* Pieces of several parts, or rows that interleave. */
-static bool is_unsorted(const struct pieces *pieces)
-{
-    size_t i = 1;
-    while (i < pieces->n && pieces->list[i - 1].src <= pieces->list[i].src)
-        i++;
-    return i < pieces->n;
-}
-
 static void collect_pieces(struct pieces *pieces, struct item *item, const struct clips *clips)
 {
     pieces->n = 0;
@@ -123,8 +114,7 @@ static void collect_pieces(struct pieces *pieces, struct item *item, const struc
             add_piece(pieces, (struct piece){clip->src.offset + row * clip->src.stride, clip->src.bytes,
                                              clip->dst_offset + row * (uint64_t)clip->dst_stride, clip->part});
     }
-    if (pieces->n > 1 && is_unsorted(pieces))
-        qsort(pieces->list, pieces->n, sizeof *pieces->list, compare_pieces);
+    window_sort(pieces->list, pieces->n, sizeof *pieces->list, compare_pieces);
 }
 
 /* Notes copies for what earlier pieces have of this one, up to where the range is read so far. Those lie back to back. */
@@ -222,7 +212,7 @@ int scatter_window(struct scatter *scatter, struct item *item, struct window *wi
                                    .item = item,
                                    .trash = trash,
                                    .is_cached = window->is_hot && had_pages(item, &window->clips),
-                                   .arrival = arrivals_begin(item, &window->clips, &window->requests),
+                                   .arrival = item_begin_arrivals(item, &window->clips, &window->requests),
                                    .error = error};
     for (size_t i = 0; i < window->requests.n; i++)
         if (scatter_request(list, window->requests.list[i].range, &next))

@@ -34,7 +34,7 @@ struct scatter { /* arrays that are kept from window to window */
 void scatter_fini(struct scatter *scatter);
 
 /* All parts have addresses; extents and clips are collected. Bytes that several parts want are read into the first and
- * copied to the others. `trash` takes what nobody wants; a remote source needs none. Returns -1 when reading fails. */
+ * copied to the others. `trash` takes what no run wants; a remote source needs none. Returns -1 when reading fails. */
 int scatter_window(struct scatter *scatter, struct item *item, struct window *window, struct iovec trash,
                    struct error *error);
 

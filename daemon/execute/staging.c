@@ -35,20 +35,14 @@ static struct staging_buffer *create_buffer(struct staging *staging)
     return buffer;
 }
 
-static void free_memory(struct staging_buffer *buffer)
-{
-    uint64_t bytes = buffer->home->buffer_bytes;
-    if (buffer->pinned_by && !device_unpin(buffer->pinned_by, buffer->memory)) /* the memory goes, never the addresses */
-        madvise(buffer->memory, bytes, MADV_DONTNEED);
-    else
-        munmap(buffer->memory, bytes);
-}
-
 static void destroy_buffer(struct staging_buffer *buffer)
 {
     struct staging *staging = buffer->home;
     flight_land(&buffer->flight);
-    free_memory(buffer);
+    if (buffer->pinned_by && !device_unpin(buffer->pinned_by, buffer->memory)) /* the memory goes, never the addresses */
+        madvise(buffer->memory, staging->buffer_bytes, MADV_DONTNEED);
+    else
+        munmap(buffer->memory, staging->buffer_bytes);
     free(buffer);
     __atomic_sub_fetch(&staging->n_buffers, 1, __ATOMIC_RELAXED);
 }
@@ -69,40 +63,24 @@ static struct staging_buffer *unlink_oldest(struct staging_buffer **list)
     return unlink_first(list);
 }
 
-static struct staging_buffer *take_unused(struct staging *staging)
+struct staging_buffer *staging_take(struct staging *staging, bool (*needs)(const struct staging_buffer *kept))
 {
+    struct staging_buffer *buffer = NULL, **oldest = NULL;
     if (staging->free)
-        return unlink_first(&staging->free);
-    return staging->n_buffers < staging->budget_buffers ? create_buffer(staging) : NULL;
-}
-
-static struct staging_buffer *count_taken(struct staging *staging, struct staging_buffer *buffer)
-{
+        buffer = unlink_first(&staging->free);
+    else if (staging->n_buffers < staging->budget_buffers)
+        buffer = create_buffer(staging);
+    for (struct staging_buffer **link = &staging->kept; !buffer && *link; link = &(*link)->next)
+        oldest = needs && needs(*link) ? oldest : link;
+    if (oldest)
+        buffer = unlink_first(oldest);
     staging->n_taken += buffer != NULL;
     return buffer;
-}
-
-struct staging_buffer *staging_take(struct staging *staging)
-{
-    struct staging_buffer *buffer = take_unused(staging);
-    if (!buffer && staging->kept)
-        buffer = unlink_oldest(&staging->kept);
-    return count_taken(staging, buffer);
 }
 
 uint64_t staging_left(const struct staging *staging)
 {
     return staging->n_taken < staging->budget_buffers ? staging->budget_buffers - staging->n_taken : 0;
-}
-
-struct staging_buffer *staging_take_sparing(struct staging *staging, bool (*needs)(const struct staging_buffer *kept))
-{
-    struct staging_buffer *unused = take_unused(staging), **oldest = NULL;
-    if (unused)
-        return count_taken(staging, unused);
-    for (struct staging_buffer **link = &staging->kept; *link; link = &(*link)->next)
-        oldest = needs(*link) ? oldest : link;
-    return oldest ? count_taken(staging, unlink_first(oldest)) : NULL;
 }
 
 static void put_free(struct staging_buffer *buffer, uint64_t now_ns)
@@ -132,7 +110,8 @@ struct staging_buffer *staging_find(struct staging *staging, const struct scan *
     struct staging_buffer **link = &staging->kept;
     while (*link && ((*link)->scan != scan || (*link)->start != start))
         link = &(*link)->next;
-    return *link ? count_taken(staging, unlink_first(link)) : NULL;
+    staging->n_taken += *link != NULL;
+    return *link ? unlink_first(link) : NULL;
 }
 
 void staging_forget(struct staging *staging, const struct scan *scan)

@@ -1,8 +1,8 @@
 /* Temporary memory for reads that cannot land in place: equal buffers, never more of them than the budget allows.
  *
  * A buffer is an image of one window of a part file. Windows of which only a part was wanted are kept a moment: a rank that
- * comes a little later wants the other part. Kept ones give way to whoever needs a buffer. All functions run under the
- * engine's lock; the memory of a buffer belongs to whoever took it. */
+ * comes a little later wants the other part. Kept ones give way to a worker that needs a buffer. All functions run under the
+ * engine's lock; the memory of a buffer belongs to the worker that took it. */
 #ifndef EXECUTE_STAGING_H
 #define EXECUTE_STAGING_H
 
@@ -24,8 +24,8 @@ struct staging_buffer {
     const struct scan *scan;  /* of which file it keeps something; NULL = of none */
     uint64_t start;           /* offset in the file of the buffer's first byte */
     struct range range;       /* of the file: what is valid in it */
-    struct flight flight;     /* devices that still read from it: whoever takes it lets them land before writing */
-    struct device *pinned_by; /* NULL = nobody yet */
+    struct flight flight;     /* devices that still read from it: a worker that takes it lets them land before writing */
+    struct device *pinned_by; /* NULL = no device yet */
     bool cannot_pin;
 };
 
@@ -37,11 +37,11 @@ struct staging {
 };
 
 void staging_init(struct staging *staging, uint64_t buffer_bytes, uint64_t budget_bytes);
-void staging_fini(struct staging *staging);                   /* nothing may be taken */
-struct staging_buffer *staging_take(struct staging *staging); /* NULL when there is no memory */
-uint64_t staging_left(const struct staging *staging);         /* so many can be taken, memory permitting */
-/* The same, but of the kept ones only those that nobody `needs`. */
-struct staging_buffer *staging_take_sparing(struct staging *staging, bool (*needs)(const struct staging_buffer *kept));
+void staging_fini(struct staging *staging);           /* nothing may be taken */
+uint64_t staging_left(const struct staging *staging); /* so many can be taken, memory permitting */
+/* NULL when there is no memory. The oldest of the kept ones gives way, except those that `needs` (may be NULL) says are
+ * needed. */
+struct staging_buffer *staging_take(struct staging *staging, bool (*needs)(const struct staging_buffer *kept));
 void staging_give(struct staging_buffer *buffer, uint64_t now_ns);
 /* Keeps the buffer, start and range filled in, for staging_find(). */
 void staging_keep(struct staging_buffer *buffer, const struct scan *scan, uint64_t now_ns);

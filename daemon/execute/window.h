@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <sys/uio.h>
 
 #include "plan/rows.h"
@@ -71,7 +72,18 @@ enum window_way {
     WAY_BUFFER,   /* into a buffer, and copied from there */
     WAY_DIRECT,   /* the same, past the page cache */
     WAY_IN_PLACE, /* so, but what is aligned straight into place: other loads do not find it in the buffer */
+    WAY_WANTED,   /* as WAY_BUFFER, without what no clip wants: other loads do not find it in the buffer either */
 };
+
+/* A list that mostly comes in order. */
+static inline void window_sort(void *list, size_t n, size_t bytes, int (*compare)(const void *a, const void *b))
+{
+    size_t i = 1;
+    while (i < n && compare((char *)list + (i - 1) * bytes, (char *)list + i * bytes) <= 0)
+        i++;
+    if (i < n)
+        qsort(list, n, bytes, compare);
+}
 
 struct window {
     struct range range;

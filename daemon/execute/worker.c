@@ -3,22 +3,22 @@
  * An idle worker waits without a timeout; only while there is unused memory it wakes once more to give that back. */
 #include "execute/worker.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "base/clock.h"
+#include "base/condition.h"
 #include "base/memory.h"
 #include "base/metadata.h"
 #include "base/quota.h"
-#include "execute/arrivals.h"
+#include "execute/item.h"
 #include "execute/block.h"
 #include "execute/collective_private.h"
 #include "execute/engine_private.h"
 #include "execute/in_place.h"
 #include "execute/io_device.h"
-#include "execute/needs.h"
+#include "execute/run.h"
+#include "execute/run_clock.h"
 #include "execute/remote_pool.h"
 #include "execute/scan.h"
 #include "execute/turns.h"
@@ -35,11 +35,11 @@ static bool take_item_of(struct run *run, struct worker *worker)
     struct item *item = &worker->item;
     struct collective *collective = run->options.collective;
     bool is_new = run->stage == RUN_NEW && !run->has_failed;
-    item->n_parts = 0;
+    item_begin(item);
     if (!item->is_remote && (is_new || run_wants_ending(run))) {
         item_set_kind(item, is_new ? ITEM_SETUP : ITEM_ENDING);
         run_set_stage(run, is_new ? RUN_SETUP : RUN_ENDING);
-        item_add_part(item, run)->has_failed = run->has_failed; /* whoever cancels from now on comes too late */
+        item_add_part(item, run)->has_failed = run->has_failed; /* a cancel from now on comes too late */
         return true;
     }
     if (run->stage != RUN_ACTIVE || run->has_failed || item->is_remote != (run->origin != NULL))
@@ -53,11 +53,13 @@ static bool take_item_of(struct run *run, struct worker *worker)
 
 static bool take_from(struct run *run, struct worker *worker)
 {
-    if (worker->item.is_remote)
-        return take_item_of(run, worker);
-    if (!io_device_may_take(worker, run) || !take_item_of(run, worker))
+    bool is_remote = worker->item.is_remote;
+    if (!(is_remote || io_device_may_take(worker, run)) || !take_item_of(run, worker))
         return false;
-    io_device_begin(worker, run);
+    if (is_remote)
+        remote_pool_begin(worker, run);
+    else
+        io_device_begin(worker, run);
     return true;
 }
 
@@ -68,27 +70,12 @@ bool worker_take_item(struct worker *worker)
 
 /* --- doing ---------------------------------------------------------------------------------------------------------- */
 
-/* Of plain views each byte is placed once, as it is. */
-static double measure_source_share(const struct mapping *mapping)
-{
-    bool is_plain = (!mapping->order && !mapping->n_operations) || mapping->view_bytes == 0;
-    return is_plain ? 1 : (double)mapping_source_bytes(mapping) / (double)mapping->view_bytes;
-}
-
-/* Never convert with scales that nobody has read. */
-static int check_scales(const struct mapping *mapping, struct error *error)
-{
-    if (mapping->scales.bytes == 0 || mapping->scales.are_read)
-        return 0;
-    return fail(error, ERROR_INTERNAL, "SCALES_MISSING", "the scales of quantized tensors were not read before the run");
-}
-
 /* Files may be sparse and far larger than what is wanted of them, so there can be millions: who pays for the mapping does for
- * them. Nobody can make room here, so nothing is refused but by the host: what comes next is, until there is room again. */
+ * them. No thread can make room here, so only the host refuses memory: what comes next is, until there is room again. */
 static int list_needs(struct run *run, struct error *error)
 {
     const struct quota_charge *payer = &run->options.mapping->arena.charge;
-    if (needs_build(&run->needs, run->options.plan, run->options.mapping, run->block_bytes, error) != 0)
+    if (run_build_needs(&run->needs, run->options.plan, run->options.mapping, run->block_bytes, error) != 0)
         return -1;
     struct run_needs *needs = &run->needs;
     needs->deferred = memory_try(needs->n * sizeof *needs->deferred);
@@ -97,18 +84,42 @@ static int list_needs(struct run *run, struct error *error)
     needs->deferred_room = needs->n; /* at most all of them */
     needs->charge = (struct quota_charge){.quota = payer->quota, .kind = QUOTA_METADATA, .uid = payer->uid};
     quota_charge_force(&needs->charge, needs->n * (sizeof *needs->list + sizeof *needs->deferred));
+    run_find_far(run);
     return 0;
+}
+
+/* Fails only when there is no thread at all. */
+static int grow_remote_crew(struct engine *engine, struct error *error)
+{
+    struct crew *crew = &engine->remote.crew;
+    size_t n_started = 0;
+    bool is_enough = false;
+    int why = 0;
+    while (!is_enough && !why) { /* one at a time: others get the lock in between */
+        pthread_mutex_lock(&engine->lock);
+        is_enough = crew->n >= remote_pool_wanted_threads(&engine->remote);
+        if (!is_enough)
+            why = crew_grow(crew, engine, true);
+        n_started = crew->n;
+        pthread_mutex_unlock(&engine->lock);
+    }
+    return n_started > 0 ? 0 : fail_errno(error, why, "starting a thread that reads from a store");
 }
 
 static void set_up_run(struct part *part)
 {
     struct run *run = part->run;
     struct engine *engine = run->engine;
-    destination_begin(run->destination, run->options.mapping->replica_bytes);
-    run->account.source_share = measure_source_share(run->options.mapping);
-    bool can_run = list_needs(run, &part->error) == 0 && check_scales(run->options.mapping, &part->error) == 0 &&
+    const struct mapping *mapping = run->options.mapping;
+    bool is_plain = (!mapping->order && !mapping->n_operations) || mapping->view_bytes == 0; /* each byte is placed once */
+    destination_begin(run->destination, mapping->replica_bytes);
+    run->account.source_share = is_plain ? 1 : (double)mapping_source_bytes(mapping) / (double)mapping->view_bytes;
+    bool has_scales = mapping->scales.bytes == 0 || mapping->scales.are_read;
+    if (!has_scales)
+        fail(&part->error, ERROR_INTERNAL, "SCALES_MISSING", "the scales of quantized tensors were not read before the run");
+    bool can_run = has_scales && list_needs(run, &part->error) == 0 &&
                    (!run->options.collective || collective_prepare(run, &part->error) == 0) &&
-                   (!run->origin || remote_pool_grow(run, &part->error) == 0);
+                   (!run->origin || grow_remote_crew(engine, &part->error) == 0);
     pthread_mutex_lock(&engine->lock);
     if (!can_run)
         run_fail(run, &part->error);
@@ -137,7 +148,7 @@ static bool take_buffer(struct worker *worker)
     struct staging *staging = &worker->engine->staging;
     struct error error;
     if (!worker->buffer)
-        worker->buffer = staging_take(staging);
+        worker->buffer = staging_take(staging, NULL);
     if (worker->buffer)
         return true;
     fail(&error, ERROR_RESOURCE_EXHAUSTED, "OUT_OF_MEMORY", "no memory for a staging buffer of %" PRIu64 " bytes",
@@ -147,18 +158,23 @@ static bool take_buffer(struct worker *worker)
     return false;
 }
 
-static void complete_part(const struct item *item, const struct part *part)
+static void complete_part(const struct worker *worker, const struct part *part)
 {
+    const struct item *item = &worker->item;
     struct run *run = part->run;
+    run_clock_end(worker, part);
     if (item->kind != ITEM_SETUP) {
         if (part->has_failed)
             run_fail(run, &part->error);
         run_add_report(run, &part->report, part->placed_bytes);
+        item_add_from_hosts(item, part);
         collective_count(part);
-        arrivals_end(item, part);
+        item_end_arrivals(item, part);
     }
     if (item->kind == ITEM_BLOCK && !part->has_failed)
         run_finish_need(run, part->need);
+    if (item->kind == ITEM_BLOCK)
+        run->needs.n_taken[run->needs.list[part->need].is_far]--;
     run->n_taken--;
 }
 
@@ -166,9 +182,11 @@ static void complete_item(struct worker *worker)
 {
     struct item *item = &worker->item;
     for (size_t i = 0; i < item->n_parts; i++)
-        complete_part(item, &item->parts[i]);
+        complete_part(worker, &item->parts[i]);
     item_set_kind(item, ITEM_NONE);
-    if (worker->device)
+    if (item->is_remote)
+        remote_pool_end(worker);
+    else
         io_device_end(worker);
     collective_complete(item);
     for (size_t i = 0; i < item->n_parts; i++)
@@ -189,7 +207,7 @@ void worker_run_item(struct worker *worker)
             block_run(worker);
         pthread_mutex_lock(lock);
     }
-    collective_settle(item);
+    collective_settle(item, run_fail);
     complete_item(worker);
 }
 
@@ -204,14 +222,6 @@ static void free_arrays(struct worker *worker)
     worker->window = (struct window){.scratch = worker->window.scratch};
     scatter_fini(&worker->scatter);
     item_fini(&worker->item);
-}
-
-static void drop_large_arrays(struct worker *worker)
-{
-    const struct window *window = &worker->window;
-    const struct scatter *scatter = &worker->scatter;
-    if (window->clips.room + window->extents.room + scatter->pieces.room + scatter->copies_room > LARGE_ARRAYS)
-        free_arrays(worker);
 }
 
 static void give_buffers(struct worker *worker, uint64_t now_ns)
@@ -234,16 +244,17 @@ static void wait_for_work(struct worker *worker)
     struct engine *engine = worker->engine;
     struct crew *crew = worker->crew;
     bool is_remote = worker->item.is_remote;
-    struct timespec until;
     give_buffers(worker, clock_now_ns());
-    drop_large_arrays(worker);
+    if (worker->window.clips.room + worker->window.extents.room + worker->scatter.pieces.room + worker->scatter.copies_room >
+        LARGE_ARRAYS)
+        free_arrays(worker);
     if (is_remote ? !remote_pool_has_memory(&engine->remote) : engine->staging.n_buffers == 0) {
         pthread_cond_wait(&crew->work, &engine->lock);
         return;
     }
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += (time_t)(crew->keep_ns / 1000000000) + 1;
-    if (pthread_cond_timedwait(&crew->work, &engine->lock, &until) != ETIMEDOUT)
+    uint64_t until_ns = clock_now_ns() + crew->keep_ns + 1000 * (uint64_t)NS_PER_MS;
+    condition_wait_until(&crew->work, &engine->lock, until_ns);
+    if (clock_now_ns() < until_ns)
         return;
     if (is_remote)
         remote_pool_expire(engine, clock_now_ns() - crew->keep_ns);
@@ -257,12 +268,10 @@ static void *worker_main(void *argument)
     struct engine *engine = worker->engine;
     pthread_mutex_lock(&engine->lock);
     while (!engine->is_stopping) {
-        if (!worker_take_item(worker))
-            wait_for_work(worker);
-        else if (worker->item.is_remote)
-            remote_pool_run_item(worker);
-        else
+        if (worker_take_item(worker))
             worker_run_item(worker);
+        else
+            wait_for_work(worker);
         __atomic_store_n(&worker->item.should_stop, false, __ATOMIC_RELAXED);
     }
     give_buffers(worker, 0);
@@ -274,24 +283,8 @@ static void *worker_main(void *argument)
 
 void crew_init(struct crew *crew, size_t room, uint64_t keep_ns)
 {
-    pthread_condattr_t monotonic;
     *crew = (struct crew){.workers = memory_alloc_array(room, sizeof *crew->workers), .room = room, .keep_ns = keep_ns};
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&crew->work, &monotonic);
-    pthread_condattr_destroy(&monotonic);
-}
-
-void crew_interrupt(struct crew *crew)
-{
-    for (size_t i = 0; i < crew->n; i++) {
-        struct item *item = &crew->workers[i].item;
-        bool is_needed = item->kind != ITEM_BLOCK;
-        for (size_t p = 0; !is_needed && p < item->n_parts; p++)
-            is_needed = !item->parts[p].run->has_failed;
-        if (!is_needed)
-            __atomic_store_n(&item->should_stop, true, __ATOMIC_RELAXED);
-    }
+    condition_init(&crew->work);
 }
 
 int crew_grow(struct crew *crew, struct engine *engine, bool is_remote)

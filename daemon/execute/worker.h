@@ -21,20 +21,19 @@ struct worker {
     struct staging_buffer *buffer; /* NULL while idle; of a remote worker, while it reads straight into place */
     struct staging_buffer *spare;  /* to read into while a device copies out of `buffer`; NULL until one does */
     struct source_speed speed;     /* of a store, after the last block */
+    uint64_t started_ns;           /* with a store's block */
 };
 
 struct crew {
     struct worker *workers; /* room for all there may ever be: others look at their items */
     size_t n, room;
     pthread_cond_t work;
-    uint64_t keep_ns; /* how long memory that nobody uses is kept */
+    uint64_t keep_ns; /* how long unused memory is kept */
 };
 
 void crew_init(struct crew *crew, size_t room, uint64_t keep_ns);
 /* Under the lock. One more thread; 0 or what went wrong. */
 int crew_grow(struct crew *crew, struct engine *engine, bool is_remote);
-/* Under the lock: reads of blocks that no run needs any more are to end where they can. */
-void crew_interrupt(struct crew *crew);
 void crew_fini(struct crew *crew); /* without the lock, after is_stopping was set and everybody was woken */
 
 /* Under the lock: the next item of the active runs in turn becomes the worker's. */

@@ -11,15 +11,18 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "base/crc.h"
+#include "base/file_io.h"
 #include "base/memory.h"
 
 enum { DESCRIPTORS_PER_FILE = 2, DESCRIPTORS_BESIDE = 64, DOCUMENT_BUFFER_BYTES = 256 << 10 };
 
 /* --- room --- */
 
-static uint64_t needed_bytes(const struct export_files *files)
+static int check_room(const struct export_files *files, struct error *error)
 {
     uint64_t needed = 0;
+    struct statvfs disk;
     for (size_t f = 0; f < files->layout->n_files; f++) {
         const struct export_file *file = &files->layout->files[f];
         struct stat status;
@@ -30,18 +33,9 @@ static uint64_t needed_bytes(const struct export_files *files)
             has = (uint64_t)status.st_blocks * 512;
         needed += has < file->file_bytes ? file->file_bytes - has : 0;
     }
-    return needed;
-}
-
-static uint64_t available_bytes_of(int fd)
-{
-    struct statvfs status;
-    return fstatvfs(fd, &status) == 0 ? (uint64_t)status.f_bavail * status.f_frsize : UINT64_MAX;
-}
-
-static int check_room(const struct export_files *files, struct error *error)
-{
-    uint64_t needed = needed_bytes(files), available = available_bytes_of(files->folder_fd);
+    uint64_t available = UINT64_MAX;
+    if (fstatvfs(files->folder_fd, &disk) == 0)
+        available = (uint64_t)disk.f_bavail * disk.f_frsize;
     if (needed <= available)
         return 0;
     return fail(error, ERROR_RESOURCE_EXHAUSTED, "DISK_TOO_SMALL",
@@ -62,23 +56,19 @@ bool export_files_are_there(int folder_fd, const struct export_layout *layout)
     return true;
 }
 
-static bool is_of_layout(const struct export_layout *layout, const char *name)
-{
-    for (size_t f = 0; f < layout->n_files; f++)
-        if (layout->files[f].is_written && strcmp(layout->files[f].name, name) == 0)
-            return true;
-    return strcmp(name, ".") == 0 || strcmp(name, "..") == 0;
-}
-
 int export_files_drop_others(int folder_fd, const struct export_layout *layout, struct error *error)
 {
     int fd = openat(folder_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), status = 0;
     DIR *folder = fd < 0 ? NULL : fdopendir(fd);
     if (!folder)
         return fail_errno(error, errno, "cannot look at what was begun");
-    for (struct dirent *entry; status == 0 && (entry = readdir(folder)) != NULL;)
-        if (!is_of_layout(layout, entry->d_name) && unlinkat(folder_fd, entry->d_name, 0) < 0)
+    for (struct dirent *entry; status == 0 && (entry = readdir(folder)) != NULL;) {
+        bool is_kept = strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0;
+        for (size_t f = 0; f < layout->n_files && !is_kept; f++)
+            is_kept = layout->files[f].is_written && strcmp(layout->files[f].name, entry->d_name) == 0;
+        if (!is_kept && unlinkat(folder_fd, entry->d_name, 0) < 0)
             status = fail_errno(error, errno, "cannot remove %s of what was begun", entry->d_name);
+    }
     closedir(folder);
     return status;
 }
@@ -163,16 +153,6 @@ static int write_document(struct export_files *files, struct error *error)
     return status;
 }
 
-static void raise_descriptor_limit(const struct export_layout *layout)
-{
-    struct rlimit limit;
-    rlim_t wanted = DESCRIPTORS_PER_FILE * layout->n_files + DESCRIPTORS_BESIDE;
-    if (getrlimit(RLIMIT_NOFILE, &limit) < 0 || limit.rlim_cur >= wanted + DESCRIPTORS_BESIDE)
-        return;
-    limit.rlim_cur = limit.rlim_max;
-    setrlimit(RLIMIT_NOFILE, &limit);
-}
-
 int export_files_open(struct export_files *files, int folder_fd, const char *shown, const struct export_layout *layout,
                       struct error *error)
 {
@@ -183,7 +163,12 @@ int export_files_open(struct export_files *files, int folder_fd, const char *sho
         files->paths[f] = memory_print("%s/%s", shown, layout->files[f].name);
         files->list[f] = (struct output_file){.path = files->paths[f], .fd = -1, .direct_fd = -1, .edges = files->edges};
     }
-    raise_descriptor_limit(layout);
+    struct rlimit limit;
+    rlim_t wanted = DESCRIPTORS_PER_FILE * layout->n_files + DESCRIPTORS_BESIDE;
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < wanted + DESCRIPTORS_BESIDE) {
+        limit.rlim_cur = limit.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &limit);
+    }
     if (check_room(files, error) < 0)
         return -1;
     for (size_t f = 0; f < layout->n_files; f++)
@@ -220,4 +205,95 @@ void export_files_close(struct export_files *files)
     free(files->list);
     free(files->paths);
     *files = (struct export_files){0};
+}
+
+/* --- the journal --- */
+
+enum { HEAD_BYTES = DIGEST_HEX_CHARS + 1 }; /* the fingerprint and a line feed */
+
+static int fail_journal(struct error *error)
+{
+    int cause = errno;
+    return fail_errno(error, cause, "cannot write the journal of the export");
+}
+
+static uint32_t record_check(const struct export_journal *journal, const struct journal_record *record)
+{
+    return crc32c_update(journal->seed, record, offsetof(struct journal_record, check));
+}
+
+static int write_journal(int fd, const void *bytes, size_t count, struct error *error)
+{
+    return file_io_write(fd, bytes, count) < 0 || fdatasync(fd) < 0 ? fail_journal(error) : 0;
+}
+
+static void mark_done(struct export_journal *journal, const struct journal_record *record)
+{
+    journal->n_done += !journal->is_done[record->unit];
+    journal->is_done[record->unit] = true;
+    journal->sums[record->unit] = record->sum;
+}
+
+/* Up to the first record that is not sound; what follows it is cut off. */
+static int read_records(struct export_journal *journal, struct error *error)
+{
+    struct journal_record record;
+    off_t at = HEAD_BYTES;
+    while (pread(journal->fd, &record, sizeof record, at) == (ssize_t)sizeof record) {
+        if (record.unit >= journal->n_units || record.check != record_check(journal, &record))
+            break;
+        mark_done(journal, &record);
+        at += (off_t)sizeof record;
+    }
+    return ftruncate(journal->fd, at) < 0 || lseek(journal->fd, at, SEEK_SET) < 0 ? fail_journal(error) : 0;
+}
+
+int export_journal_restart(struct export_journal *journal, struct error *error)
+{
+    char head[HEAD_BYTES];
+    memcpy(head, journal->fingerprint, HEAD_BYTES - 1);
+    head[HEAD_BYTES - 1] = '\n';
+    journal->n_done = 0;
+    memset(journal->is_done, 0, journal->n_units * sizeof *journal->is_done);
+    if (ftruncate(journal->fd, 0) < 0 || lseek(journal->fd, 0, SEEK_SET) < 0)
+        return fail_journal(error);
+    return write_journal(journal->fd, head, HEAD_BYTES, error);
+}
+
+int export_journal_open(struct export_journal *journal, int fd, const char fingerprint[DIGEST_HEX_CHARS + 1],
+                        uint32_t n_units, bool resume, struct error *error)
+{
+    *journal = (struct export_journal){.fd = fd,
+                                       .n_units = n_units,
+                                       .seed = crc32c_update(0, fingerprint, DIGEST_HEX_CHARS),
+                                       .is_done = memory_alloc_array(n_units + 1, sizeof *journal->is_done),
+                                       .sums = memory_alloc_array(n_units + 1, sizeof *journal->sums)};
+    memcpy(journal->fingerprint, fingerprint, DIGEST_HEX_CHARS);
+    char head[HEAD_BYTES];
+    bool is_same = pread(fd, head, sizeof head, 0) == (ssize_t)sizeof head && head[HEAD_BYTES - 1] == '\n' &&
+                   memcmp(head, fingerprint, HEAD_BYTES - 1) == 0;
+    if (resume && is_same)
+        return read_records(journal, error);
+    return export_journal_restart(journal, error);
+}
+
+int export_journal_add(struct export_journal *journal, const struct journal_record *records, size_t n, struct error *error)
+{
+    if (n == 0)
+        return 0;
+    struct journal_record *sealed = memory_copy(records, n * sizeof *sealed);
+    for (size_t i = 0; i < n; i++)
+        sealed[i].check = record_check(journal, &sealed[i]);
+    int status = write_journal(journal->fd, sealed, n * sizeof *sealed, error);
+    free(sealed);
+    for (size_t i = 0; status == 0 && i < n; i++)
+        mark_done(journal, &records[i]);
+    return status;
+}
+
+void export_journal_close(struct export_journal *journal)
+{
+    free(journal->is_done);
+    free(journal->sums);
+    *journal = (struct export_journal){0};
 }

@@ -70,7 +70,7 @@ struct export_sink { /* takes a text piece by piece; -1 ends it */
     void *data;
 };
 
-struct layout_format; /* layout_private.h */
+struct layout_format; /* export_layout.c */
 
 struct export_layout {
     struct export_tensor *tensors; /* official order */
@@ -96,6 +96,12 @@ void export_layout_destroy(struct export_layout *layout); /* accepts NULL */
  * frees. */
 char *export_layout_head(const struct export_layout *layout, uint32_t file);
 int export_layout_write_document(const struct export_layout *layout, const struct export_sink *sink, struct error *error);
+
+/* Of --mapping: a document in the form of model.safetensors.index.json, whose weight_map says which file gets which tensor. It
+ * names every tensor exactly once and no other; files are plain names that end in .safetensors. Fills file_of[i] for tensors[i];
+ * names belong to the arena. INVALID_ARGUMENT naming tensor or file. */
+int export_mapping_parse(const char *text, size_t length, const struct export_tensor *tensors, size_t n_tensors,
+                         struct arena *arena, const char **file_of, struct error *error);
 
 uint64_t export_layout_bytes(const struct export_layout *layout); /* of the files that are written */
 /* Everything that decides what is in the files: equal digests, equal files from equal tensors. */

@@ -5,7 +5,7 @@
 
 #include "base/map.h"
 #include "base/memory.h"
-#include "resolve/artifact_metadata.h"
+#include "resolve/artifact.h"
 
 #define SHARDING_PREFIX "DCP_"
 

@@ -85,14 +85,6 @@ static int has_entries(int fd)
     return found;
 }
 
-/* Known before anything is written: beside it is another disk, and the rename would fail in the end. */
-static bool is_mount_point(const struct export_target *target)
-{
-    struct statx status;
-    return statx(target->parent_fd, target->name, 0, STATX_TYPE, &status) == 0 &&
-           status.stx_attributes & STATX_ATTR_MOUNT_ROOT;
-}
-
 static int check_existing(const struct export_target *target, struct error *error)
 {
     struct stat status;
@@ -100,7 +92,9 @@ static int check_existing(const struct export_target *target, struct error *erro
         return fail_target(target, "look at", error);
     if (!S_ISDIR(status.st_mode))
         return fail(error, ERROR_FAILED_PRECONDITION, "TARGET_IS_NO_FOLDER", "%s is there and no folder", target->shown);
-    if (is_mount_point(target))
+    /* known before anything is written: beside it is another disk, and the rename would fail in the end */
+    struct statx mount;
+    if (statx(target->parent_fd, target->name, 0, STATX_TYPE, &mount) == 0 && mount.stx_attributes & STATX_ATTR_MOUNT_ROOT)
         return fail(error, ERROR_FAILED_PRECONDITION, "TARGET_IS_MOUNT_POINT",
                     "something is mounted on %s, so no rename can replace it; name a folder below it that is not there yet",
                     target->shown);
@@ -113,33 +107,23 @@ static int check_existing(const struct export_target *target, struct error *erro
     return 0;
 }
 
-/* A name too long for a prefix and a suffix is cut. */
-static void name_work(struct export_target *target)
-{
-    int room = NAME_MAX - (int)strlen(WORK_PREFIX WORK_SUFFIX);
-    snprintf(target->work_name, sizeof target->work_name, WORK_PREFIX "%.*s" WORK_SUFFIX, room, target->name);
-}
-
 int export_target_open(struct export_target *target, const char *path, bool force, struct error *error)
 {
     *target = (struct export_target){.has_force = force, .parent_fd = -1, .work_fd = -1, .content_fd = -1, .journal_fd = -1};
     text_escape(path, strlen(path), target->shown);
     if (find_path(target, path, error) < 0)
         return -1;
-    name_work(target);
+    int room = NAME_MAX - (int)strlen(WORK_PREFIX WORK_SUFFIX); /* a name too long for a prefix and a suffix is cut */
+    snprintf(target->work_name, sizeof target->work_name, WORK_PREFIX "%.*s" WORK_SUFFIX, room, target->name);
     return target->exists ? check_existing(target, error) : 0;
-}
-
-static bool is_within(const char *inner, const char *outer)
-{
-    size_t length = strlen(outer);
-    return strncmp(inner, outer, length) == 0 && (inner[length] == '/' || inner[length] == '\0');
 }
 
 bool export_target_meets(const struct export_target *target, const char *path)
 {
     char *resolved = realpath(path, NULL);
-    bool meets = resolved && is_within(resolved, target->path);
+    size_t length = strlen(target->path);
+    bool meets =
+        resolved && strncmp(resolved, target->path, length) == 0 && (resolved[length] == '/' || resolved[length] == '\0');
     free(resolved);
     return meets;
 }
@@ -196,8 +180,8 @@ void export_target_discard(struct export_target *target)
 
 /* --- working --- */
 
-/* In a folder for everybody, as /tmp, its name can be guessed, and who has made it could change what is written into it, or have
- * left half an export there that --resume would believe. */
+/* In a folder for everybody, as /tmp, its name can be guessed, and who has made it could change what is written into it, or
+ * have left half an export there that --resume would believe. */
 static int check_owner(const struct export_target *target, struct error *error)
 {
     struct stat status;
@@ -211,7 +195,7 @@ static int check_owner(const struct export_target *target, struct error *error)
         target->work_name, target->shown, (unsigned)status.st_uid, (unsigned)(status.st_mode & 07777));
 }
 
-/* Whoever had the lock before may have removed the file: then it is made again. */
+/* The process that had the lock before may have removed the file: then it is made again. */
 static int lock_journal(struct export_target *target, struct error *error)
 {
     struct stat ours, there;

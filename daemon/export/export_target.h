@@ -1,7 +1,7 @@
 /* The folder that an export makes: everything is prepared in a folder beside it, and appears by one rename.
  *
- *   PARENT/.NAME.exporting/           private; locked by whoever works in it
- *   PARENT/.NAME.exporting/journal    what of it is done, see export_journal.h
+ *   PARENT/.NAME.exporting/           private; locked by the process that works in it
+ *   PARENT/.NAME.exporting/journal    what of it is done, see export_files.h
  *   PARENT/.NAME.exporting/content/   becomes PARENT/NAME
  *
  * Whatever dies at whatever moment, NAME is absent, the old one, or complete. One owner at a time; blocks. */
@@ -27,9 +27,9 @@ struct export_target {
 /* Looks, and writes nothing: a target that has something in it is FAILED_PRECONDITION unless `force`, one that is no folder
  * always. */
 int export_target_open(struct export_target *target, const char *path, bool force, struct error *error);
-/* Makes or finds the folder beside it and takes its lock: FAILED_PRECONDITION while somebody else has it. */
+/* Makes or finds the folder beside it and takes its lock: FAILED_PRECONDITION while another process has it. */
 int export_target_begin(struct export_target *target, struct error *error);
-int export_target_empty(struct export_target *target, struct error *error); /* what somebody left in content goes */
+int export_target_empty(struct export_target *target, struct error *error); /* what an earlier export left in content goes */
 /* Syncs the folder and puts it in its place. What was there before is gone. Nothing is left beside it. */
 int export_target_publish(struct export_target *target, struct error *error);
 void export_target_discard(struct export_target *target); /* removes the folder beside it */

@@ -142,11 +142,10 @@ static void add_put(struct export_unit *unit, const struct file_put *put)
 
 static int fail_sub_byte_slab(const struct tensor_record *record, struct error *error)
 {
-    char name[TEXT_NAME_CHARS];
     fail(error, ERROR_UNIMPLEMENTED, "SPLITS_A_BYTE",
          "tensor '%s' of %s cannot be cut into parts of whole bytes that fit into memory; allow more with --memory",
-         text_escape(record->name, record->name_length, name), dtype_name(record->dtype));
-    return error_note(error, "tensor", "%.*s", (int)record->name_length, record->name);
+         text_show_bytes(record->name, record->name_length), dtype_name(record->dtype));
+    return error_note_tensor(error, record->name, record->name_length);
 }
 
 /* What of the slab, `at` bytes into the window, goes into a part. */
@@ -209,13 +208,6 @@ static int add_slab(struct export_unit *unit, const struct export_layout *layout
     return 0;
 }
 
-static void clear_unit(struct export_unit *unit)
-{
-    unit->n_items = unit->n_puts = 0;
-    unit->bytes = 0;
-    arena_fini(&unit->arena);
-}
-
 static int compare_puts(const void *left, const void *right)
 {
     const struct file_put *a = left, *b = right;
@@ -227,7 +219,9 @@ static int take_unit(struct export_units *units, struct export_unit *unit, struc
 {
     const struct export_layout *layout = units->layout;
     struct region region;
-    clear_unit(unit);
+    unit->n_items = unit->n_puts = 0;
+    unit->bytes = 0;
+    arena_fini(&unit->arena);
     for (; units->tensor < layout->n_tensors && unit->n_items < MOST_TENSORS; units->tensor++) {
         if (!find_region(layout, units->tensor, &region))
             continue;

@@ -10,8 +10,8 @@
 #include "base/crc.h"
 #include "base/memory.h"
 #include "base/text.h"
+#include "blocks/blocks.h"
 #include "execute/ledger.h"
-#include "integrity/verify_private.h"
 
 enum {
     SHORT_ROW_BYTES = 64,
@@ -127,35 +127,25 @@ static uint64_t sum_rows(enum checksum_kind kind, const struct transfer *transfe
     return crc;
 }
 
-/* Rows with gaps between them would be a range each. */
-static bool is_run_of_file(const struct transfer *transfer)
-{
-    return !transfer->operation && (transfer->n_rows == 1 || transfer->src_stride == transfer->row_bytes);
-}
-
 static bool is_in_short_rows(const struct transfer *transfer)
 {
     return transfer->row_bytes < SHORT_ROW_BYTES && transfer->n_rows > 1 &&
            transfer->dst_stride != (int64_t)transfer->row_bytes;
 }
 
-/* Where single elements change places, finding them again takes longer than moving them did. */
-static bool has_few_short_rows(const struct transfer *list, size_t n)
-{
-    uint64_t n_rows = 0;
-    for (size_t i = 0; i < n; i++)
-        n_rows += is_in_short_rows(&list[i]) ? list[i].n_rows : 0;
-    return n_rows <= SHORT_ROWS_PER_WINDOW;
-}
-
 static void add_file(struct tally *tally, struct tally_file *file, const struct transfer *list, size_t n,
                      const unsigned char *memory)
 {
-    bool has_few = file->ledger.kind && has_few_short_rows(list, n);
-    uint64_t other_bytes = 0;
+    uint64_t other_bytes = 0, n_short_rows = 0;
+    for (size_t i = 0; i < n; i++)
+        n_short_rows += is_in_short_rows(&list[i]) ? list[i].n_rows : 0;
+    /* where single elements change places, finding them again takes longer than moving them did */
+    bool has_few = n_short_rows <= SHORT_ROWS_PER_WINDOW;
     for (size_t i = 0; i < n; i++) {
         const struct transfer *transfer = &list[i];
-        if (!file->ledger.kind || !is_run_of_file(transfer) || (!has_few && is_in_short_rows(transfer))) {
+        /* rows with gaps between them would be a range each */
+        bool is_run_of_file = !transfer->operation && (transfer->n_rows == 1 || transfer->src_stride == transfer->row_bytes);
+        if (!file->ledger.kind || !is_run_of_file || (!has_few && is_in_short_rows(transfer))) {
             other_bytes += transfer_bytes(transfer);
             continue;
         }
@@ -216,14 +206,6 @@ static int compare_tensors(struct tally *tally, uint32_t f, uint64_t *verified_b
     return 0;
 }
 
-static uint64_t count_ledger_bytes(const struct ledger *ledger)
-{
-    uint64_t bytes = 0;
-    for (size_t i = 0; i < ledger->n_ranges; i++)
-        bytes += ledger->ranges[i].bytes;
-    return bytes;
-}
-
 /* Why not all of it is verified. */
 static const char *explain_file(const struct tally_file *file, const struct ledger_sum *sum)
 {
@@ -238,15 +220,11 @@ static const char *explain_file(const struct tally_file *file, const struct ledg
     return "only part of the file was read, and its checksum is of all of it";
 }
 
-static int read_gap(struct tally *tally, uint32_t f, uint64_t lo, uint64_t hi, unsigned char *buffer, struct error *error)
+static int add_gap(void *ledger, struct block_piece *piece, struct error *error)
 {
-    struct ledger *ledger = &tally->files[f].ledger;
-    for (uint64_t at = lo, count; at < hi; at += count) {
-        count = hi - at < GAP_READ_BYTES ? hi - at : GAP_READ_BYTES;
-        if (source_read_bytes(tally->artifact->source, f, at, buffer, count, error) < 0)
-            return -1;
-        ledger_add(ledger, at, count, crc_update(ledger->kind, 0, buffer, count));
-    }
+    (void)error;
+    ledger_add(ledger, piece->offset, piece->bytes,
+               crc_update(((struct ledger *)ledger)->kind, 0, piece->memory, piece->bytes));
     return 0;
 }
 
@@ -255,20 +233,27 @@ static int read_gap(struct tally *tally, uint32_t f, uint64_t lo, uint64_t hi, u
 static int read_gaps(struct tally *tally, uint32_t f, uint64_t missing_bytes, struct error *error)
 {
     struct tally_file *file = &tally->files[f];
-    uint64_t end = file->part->size_bytes, at = artifact_prefix_bytes(tally->artifact, f), lo, hi;
-    size_t n_gaps = 0;
+    struct block_stretch gap, *gaps = NULL;
+    size_t n_gaps = 0, room = 0;
+    uint64_t end = file->part->size_bytes;
     if (!file->whole || !missing_bytes || missing_bytes > end / GAP_PART)
         return 0;
-    for (; n_gaps <= MAX_GAPS && ledger_find_gap(&file->ledger, at, end, &lo, &hi); at = hi)
-        n_gaps++;
-    if (n_gaps > MAX_GAPS)
-        return 0;
-    unsigned char *buffer = memory_alloc(GAP_READ_BYTES);
-    int status = 0;
-    for (at = artifact_prefix_bytes(tally->artifact, f); status == 0 && ledger_find_gap(&file->ledger, at, end, &lo, &hi);
-         at = hi)
-        status = read_gap(tally, f, lo, hi, buffer, error);
-    free(buffer);
+    for (gap.hi = artifact_prefix_bytes(tally->artifact, f); n_gaps <= MAX_GAPS; gap.hi = gap.hi) {
+        gap = (struct block_stretch){.file = f, .lo = gap.hi};
+        if (!ledger_find_gap(&file->ledger, gap.lo, end, &gap.lo, &gap.hi))
+            break;
+        ARRAY_RESERVE(gaps, n_gaps, room);
+        gaps[n_gaps++] = gap;
+    }
+    const struct block_stream stream = {.source = tally->artifact->source,
+                                        .stretches = gaps,
+                                        .n_stretches = n_gaps,
+                                        .piece_bytes = GAP_READ_BYTES,
+                                        .n_threads = 1,
+                                        .on_turn = add_gap,
+                                        .data = &file->ledger};
+    int status = n_gaps > MAX_GAPS ? 0 : blocks_stream(&stream, error);
+    free(gaps);
     return status;
 }
 
@@ -305,31 +290,25 @@ static int compare_file(struct tally *tally, uint32_t f, uint64_t read_bytes, st
     return 0;
 }
 
-/* One of the two went into what was made of them. */
-static int check_disputes(const struct tally_file *file, struct error *error)
+static int judge_file(struct tally *tally, uint32_t f, struct judging *judging, struct error *error)
 {
+    struct tally_file *file = &tally->files[f];
+    uint64_t verified_bytes, read_bytes = 0;
     char name[TEXT_NAME_CHARS];
+    if (!file->ledger.n_ranges && !file->other_bytes)
+        return 0;
+    struct ledger_sum sum = sum_file(tally, f); /* sorts: equal ranges are one from now on */
     for (size_t i = 0; i < file->ledger.n_ranges; i++) {
         const struct ledger_range *range = &file->ledger.ranges[i];
-        if (range->disputed)
+        read_bytes += range->bytes;
+        if (range->disputed) /* one of the two went into what was made of them */
             return fail(error, ERROR_DATA_LOSS, "CHECKSUM_MISMATCH",
                         "%s: bytes %" PRIu64 " to %" PRIu64 " were read twice and were not the same: something on the way "
                         "corrupts them",
                         text_escape(file->part->name, strlen(file->part->name), name), range->offset,
                         range->offset + range->bytes);
     }
-    return 0;
-}
-
-static int judge_file(struct tally *tally, uint32_t f, struct judging *judging, struct error *error)
-{
-    struct tally_file *file = &tally->files[f];
-    uint64_t verified_bytes, read_bytes;
-    if (!file->ledger.n_ranges && !file->other_bytes)
-        return 0;
-    struct ledger_sum sum = sum_file(tally, f); /* sorts: equal ranges are one from now on */
-    read_bytes = count_ledger_bytes(&file->ledger);
-    if (check_disputes(file, error) < 0 || compare_file(tally, f, read_bytes, judging, &verified_bytes, error) < 0)
+    if (compare_file(tally, f, read_bytes, judging, &verified_bytes, error) < 0)
         return -1;
     judging->verdict->bytes += verified_bytes;
     judging->wanted_bytes += read_bytes + file->other_bytes;
@@ -338,17 +317,6 @@ static int judge_file(struct tally *tally, uint32_t f, struct judging *judging, 
         judging->reason = explain_file(file, &sum);
     }
     return 0;
-}
-
-static void print_reason(const struct judging *judging, char reason[VERDICT_REASON_CHARS])
-{
-    char name[TEXT_NAME_CHARS];
-    const struct source_file *part = judging->first_other->part;
-    int used =
-        snprintf(reason, VERDICT_REASON_CHARS, "%s: %s", text_escape(part->name, strlen(part->name), name), judging->reason);
-    if (judging->n_others > 1 && used < VERDICT_REASON_CHARS)
-        snprintf(reason + used, (size_t)(VERDICT_REASON_CHARS - used), "; and %zu more file%s", judging->n_others - 1,
-                 judging->n_others == 2 ? "" : "s");
 }
 
 int tally_judge(struct tally *tally, uint64_t elsewhere_bytes, struct verdict *verdict, struct error *error)
@@ -367,6 +335,6 @@ int tally_judge(struct tally *tally, uint64_t elsewhere_bytes, struct verdict *v
     if (elsewhere_bytes)
         snprintf(verdict->reason, sizeof verdict->reason, "an earlier run has read part of it, and its sums are gone");
     else if (judging.n_others)
-        print_reason(&judging, verdict->reason);
+        verify_print_reason(judging.first_other->part, judging.reason, judging.n_others - 1, verdict->reason);
     return 0;
 }

@@ -1,5 +1,5 @@
 /* Whether the bytes of a load are those that the store or a manifest vouches for. Runs between the last byte and the seal:
- * what does not match is never seen by anybody.
+ * no client ever sees what does not match.
  *
  *   per part file      1. every byte of it was read through this engine and summed on the way   -> CRC of the whole
  *   the first that     2. every byte of it lies in this replica                                 -> any checksum of the whole
@@ -31,7 +31,8 @@ struct verdict {
 struct verify_options {
     const struct mapping *mapping;
     struct segment *segment;
-    struct run *run; /* done, without an error; NULL: nothing was summed on the way */
+    struct run *run;              /* done, without an error; NULL: nothing was summed on the way */
+    struct block_holder *holders; /* that the run asked; told of what is read again. NULL = none */
     enum verify_policy policy;
     const struct cancel *cancel; /* may be NULL */
     uid_t uid;                   /* whose load it is */
@@ -40,5 +41,11 @@ struct verify_options {
 
 /* DATA_LOSS: bytes are wrong; FAILED_PRECONDITION: the policy is VERIFY_REQUIRED and something cannot be verified. */
 int verify_load(const struct verify_options *options, struct verdict *verdict, struct error *error);
+
+/* That a manifest (may be NULL) tells the size that the file has, and the checksum that its store gives. */
+int verify_check_manifest(const struct source_file *part, const struct manifest_file *manifest, struct error *error);
+
+/* Why not all is verified: of one file, and that there are more. */
+void verify_print_reason(const struct source_file *part, const char *why, size_t n_more, char reason[VERDICT_REASON_CHARS]);
 
 #endif

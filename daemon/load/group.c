@@ -24,9 +24,11 @@ static const struct state_row group_states[GROUP_STATES] = {
 };
 const struct state_machine group_machine = {"group", group_states, GROUP_STATES};
 
-enum slot_state { SLOT_MISSING, SLOT_PRESENT, SLOT_EXCUSED, SLOT_GONE, SLOT_ENDED, SLOT_STATES };
+enum slot_state { SLOT_MISSING, SLOT_ELSEWHERE, SLOT_PRESENT, SLOT_EXCUSED, SLOT_GONE, SLOT_ENDED, SLOT_STATES };
 static const struct state_row slot_states[SLOT_STATES] = {
-    [SLOT_MISSING] = {"missing", STATE_BIT(SLOT_PRESENT) | STATE_BIT(SLOT_EXCUSED) | STATE_BIT(SLOT_ENDED)},
+    [SLOT_MISSING] = {"missing",
+                      STATE_BIT(SLOT_ELSEWHERE) | STATE_BIT(SLOT_PRESENT) | STATE_BIT(SLOT_EXCUSED) | STATE_BIT(SLOT_ENDED)},
+    [SLOT_ELSEWHERE] = {"elsewhere", STATE_BIT(SLOT_MISSING)}, /* on another host */
     [SLOT_PRESENT] = {"present", STATE_BIT(SLOT_MISSING) | STATE_BIT(SLOT_GONE) | STATE_BIT(SLOT_ENDED)},
     [SLOT_EXCUSED] = {"excused", STATE_BIT(SLOT_PRESENT) | STATE_BIT(SLOT_EXCUSED) | STATE_BIT(SLOT_ENDED)},
     [SLOT_GONE] = {"gone", STATE_BIT(SLOT_ENDED)}, /* it left while the group ran, and has not been told that it is late */
@@ -47,11 +49,13 @@ struct group {
     enum group_state state;
     struct arena arena;
     struct group_terms terms; /* of the first rank */
+    struct rank_entry entry;  /* of a group that may span hosts: what its ranks' entries have in common; else empty */
     struct quota_charge charge;
     struct slot *slots;
-    uint32_t n_here, n_present; /* not missing; with a member */
+    uint32_t n_here, n_present, n_elsewhere; /* neither missing nor elsewhere; with a member; on other hosts */
     struct loop_timer *timer;
-    uint64_t since_ns;
+    uint64_t since_ns, away_ns; /* away: since when the registry is, 0 = it is not */
+    unsigned n_reviews;
     struct reason problem; /* what it dissolved for */
 };
 
@@ -61,6 +65,8 @@ struct group_table {
     const struct group_events *events;
     void *data;
     struct group *groups;
+    struct rank_registry *registry; /* NULL: no group spans hosts */
+    unsigned n_reviews;
 };
 
 struct group_table *group_table_create(struct loop *loop, struct quota *quota, const struct group_events *events, void *data)
@@ -78,6 +84,28 @@ static void set_group_state(struct group *group, enum group_state state)
     group->state = state;
 }
 
+static bool spans_hosts(const struct group *group)
+{
+    return group->entry.group[0] != '\0';
+}
+
+static bool is_here(enum slot_state state)
+{
+    return state != SLOT_MISSING && state != SLOT_ELSEWHERE;
+}
+
+/* What other hosts are to know of. */
+static bool is_claimed(enum slot_state state)
+{
+    return state == SLOT_PRESENT || state == SLOT_EXCUSED;
+}
+
+static void release_rank(const struct group *group, uint32_t rank)
+{
+    if (spans_hosts(group))
+        rank_registry_release(group->table->registry, group->entry.group, rank);
+}
+
 /* Also tells the members, who comes and who goes, and counts them. */
 static void set_slot(struct group *group, uint32_t rank, enum slot_state state, struct group_member *member)
 {
@@ -87,7 +115,10 @@ static void set_slot(struct group *group, uint32_t rank, enum slot_state state, 
         slot->member->group = NULL;
     if (member)
         member->group = group;
-    group->n_here += (uint32_t)(state != SLOT_MISSING) - (uint32_t)(slot->state != SLOT_MISSING);
+    if (is_claimed(slot->state) && !is_claimed(state))
+        release_rank(group, rank);
+    group->n_here += (uint32_t)is_here(state) - (uint32_t)is_here(slot->state);
+    group->n_elsewhere += (uint32_t)(state == SLOT_ELSEWHERE) - (uint32_t)(slot->state == SLOT_ELSEWHERE);
     group->n_present += (uint32_t)(member != NULL) - (uint32_t)(slot->member != NULL);
     *slot = (struct slot){state, member};
 }
@@ -98,6 +129,9 @@ static void remove_group(struct group *group)
     while (*link != group)
         link = &(*link)->next;
     *link = group->next;
+    for (uint32_t rank = 0; rank < group->terms.world_size; rank++)
+        if (is_claimed(group->slots[rank].state))
+            release_rank(group, rank);
     loop_timer_destroy(group->timer);
     quota_charge_end(&group->charge);
     metadata_free(group->slots);
@@ -120,11 +154,11 @@ static void log_event(const struct group *group, const char *action, const char 
 {
     log_work_of("owner_file_collective", group->terms.owner, LOG_TEXT("action", action),
                 LOG_TEXT("group_id", group->terms.id), LOG_TEXT("purpose", group->terms.purpose),
-                LOG_U64("joined", group->n_here), LOG_U64("world_size", group->terms.world_size), LOG_TEXT("reason", reason),
-                LOG_MS("waited_ms", clock_now_ns() - group->since_ns));
+                LOG_U64("joined", group->n_here + group->n_elsewhere), LOG_U64("world_size", group->terms.world_size),
+                LOG_TEXT("reason", reason), LOG_MS("waited_ms", clock_now_ns() - group->since_ns));
 }
 
-/* Everybody who waits is told; then the group only remembers who was missing. The caller may be told last, so it must not
+/* Every rank that waits is told; then the group only remembers which were missing. The caller may be told last, so it must not
  * look at the group afterwards. */
 static void dissolve_group(struct group *group, const char *action, const struct reason *problem)
 {
@@ -135,35 +169,27 @@ static void dissolve_group(struct group *group, const char *action, const struct
     log_event(group, action, problem->text);
     for (uint32_t rank = 0; rank < group->terms.world_size; rank++) {
         struct group_member *member = group->slots[rank].member;
+        if (!member && group->slots[rank].state == SLOT_EXCUSED)
+            release_rank(group, rank);
         if (!member)
             continue;
         set_slot(group, rank, SLOT_ENDED, NULL);
         table->events->dissolved(table->data, member, problem);
     }
-    if (group->n_here == group->terms.world_size)
+    if (group->n_here + group->n_elsewhere == group->terms.world_size)
         remove_group(group);
+}
+
+/* A claim that the registry does not have yet, or never gets: another host has the rank, or etcd is away. */
+static bool is_told(const struct group *group, uint32_t rank)
+{
+    return rank_registry_is_told(group->table->registry, group->entry.group, rank);
 }
 
 static bool has_terms(const struct group *group, const struct group_terms *terms)
 {
     return terms->world_size == group->terms.world_size && strcmp(terms->artifact, group->terms.artifact) == 0 &&
            strcmp(terms->policy, group->terms.policy) == 0;
-}
-
-static struct reason describe_missing(const struct group *group)
-{
-    char list[MISSING_CHARS] = "";
-    size_t used = 0;
-    for (uint32_t rank = 0; rank < group->terms.world_size; rank++) {
-        if (group->slots[rank].state != SLOT_MISSING)
-            continue;
-        if (used + 16 > sizeof list) {
-            snprintf(list + used, sizeof list - used, ",...");
-            break;
-        }
-        used += (size_t)snprintf(list + used, sizeof list - used, "%s%" PRIu32, used ? "," : "", rank);
-    }
-    return reason_with(REASON_GROUP_ASSEMBLE_TIMEOUT, "missing=%s", list);
 }
 
 static void on_timer(void *data)
@@ -173,17 +199,67 @@ static void on_timer(void *data)
         remove_group(group);
         return;
     }
-    struct reason problem = describe_missing(group);
+    char list[MISSING_CHARS] = "";
+    size_t used = 0;
+    for (uint32_t rank = 0; rank < group->terms.world_size; rank++) {
+        enum slot_state state = group->slots[rank].state;
+        bool is_untold = group->n_elsewhere && !group->away_ns && is_claimed(state) && !is_told(group, rank);
+        if (state != SLOT_MISSING && !is_untold)
+            continue;
+        if (used + 16 > sizeof list) {
+            snprintf(list + used, sizeof list - used, ",...");
+            break;
+        }
+        used += (size_t)snprintf(list + used, sizeof list - used, "%s%" PRIu32, used ? "," : "", rank);
+    }
+    struct reason problem =
+        reason_with(group->away_ns ? REASON_GROUP_HOSTS_AWAY : REASON_GROUP_ASSEMBLE_TIMEOUT, "missing=%s", list);
     dissolve_group(group, "timeout", &problem);
 }
 
-/* As many as the ranks are said to be. */
-static struct slot *make_slots(const struct group_table *table, const struct group_terms *terms, struct error *error)
+/* Until the timeout, or not that long while the registry is away. */
+static void start_timer(struct group *group)
 {
-    struct metadata_account before = metadata_enter((struct metadata_account){.quota = table->quota, .uid = terms->uid});
-    struct slot *slots = metadata_array(terms->world_size, sizeof *slots, error);
-    metadata_enter(before);
-    return slots;
+    uint64_t now_ns = clock_now_ns(), end_ns = group->since_ns + group->terms.timeout_ms * NS_PER_MS;
+    bool is_away = spans_hosts(group) && rank_registry_is_away(group->table->registry);
+    group->away_ns = !is_away ? 0 : group->away_ns ? group->away_ns : now_ns;
+    uint64_t away_end_ns = group->away_ns + (uint64_t)GROUP_AWAY_MS * NS_PER_MS;
+    if (is_away && away_end_ns < end_ns)
+        end_ns = away_end_ns;
+    loop_timer_start(group->timer, end_ns > now_ns ? (end_ns - now_ns + NS_PER_MS - 1) / NS_PER_MS : 0, 0);
+}
+
+/* What all ranks of a group that may span hosts have in their entries. */
+static void make_entry(struct group *group)
+{
+    const struct group_terms *terms = &group->terms;
+    struct rank_entry *entry = &group->entry;
+    char owner[16];
+    snprintf(owner, sizeof owner, "%" PRIu32, (uint32_t)terms->owner);
+    entry->world_size = terms->world_size;
+    rank_entry_digest((const char *[]){terms->domain, owner, terms->id, terms->purpose}, 4, entry->group);
+    rank_entry_digest(&terms->reference, 1, entry->reference);
+    rank_entry_digest(&terms->shared_version, 1, entry->artifact);
+    rank_entry_digest(&terms->policy, 1, entry->policy);
+}
+
+/* --- ranks on other hosts -------------------------------------------------------------------------------------------- */
+
+static bool is_of_group(const struct group *group, const struct rank_entry *other)
+{
+    return other->world_size == group->terms.world_size && strcmp(other->artifact, group->entry.artifact) == 0 &&
+           strcmp(other->policy, group->entry.policy) == 0;
+}
+
+static void update_slot(struct group *group, uint32_t rank)
+{
+    const struct rank_entry *other = rank_registry_find(group->table->registry, group->entry.group, rank);
+    bool is_there = other && !other->is_used && is_of_group(group, other);
+    enum slot_state state = group->slots[rank].state;
+    if (state == SLOT_MISSING && is_there)
+        set_slot(group, rank, SLOT_ELSEWHERE, NULL);
+    else if (state == SLOT_ELSEWHERE && !is_there)
+        set_slot(group, rank, SLOT_MISSING, NULL);
 }
 
 /* NULL when the user may have no more groups, or no more metadata. */
@@ -192,7 +268,10 @@ static struct group *create_group(struct group_table *table, const struct group_
     struct quota_charge charge = {.quota = table->quota, .kind = QUOTA_GROUPS, .uid = terms->uid};
     if (quota_charge_add(&charge, 1, error) != 0)
         return NULL;
-    struct slot *slots = make_slots(table, terms, error);
+    /* as many as the ranks are said to be */
+    struct metadata_account before = metadata_enter((struct metadata_account){.quota = table->quota, .uid = terms->uid});
+    struct slot *slots = metadata_array(terms->world_size, sizeof *slots, error);
+    metadata_enter(before);
     if (!slots) {
         quota_charge_end(&charge);
         return NULL;
@@ -210,8 +289,13 @@ static struct group *create_group(struct group_table *table, const struct group_
                             &group->terms.artifact, &group->terms.files,   &group->terms.policy};
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
         *texts[i] = arena_text(&group->arena, *texts[i], strlen(*texts[i]));
+    if (table->registry && terms->domain)
+        make_entry(group);
+    group->terms.domain = group->terms.shared_version = NULL; /* they are in the entry */
     table->groups = group;
-    loop_timer_start(group->timer, group->terms.timeout_ms, 0);
+    start_timer(group);
+    for (uint32_t rank = 0; spans_hosts(group) && rank < terms->world_size; rank++)
+        update_slot(group, rank);
     return group;
 }
 
@@ -344,14 +428,89 @@ static enum group_answer check_slot(const struct group *group, struct group_memb
     return GROUP_REFUSED;
 }
 
+/* Another host has the rank, or those that were there first want something else. */
+static int refuse_other(const struct group *group, uint32_t rank, const struct rank_entry *other, struct error *error)
+{
+    char id[TEXT_NAME_CHARS], host[TEXT_NAME_CHARS], own[16], theirs[TEXT_NAME_CHARS + 32];
+    text_escape(other->host, strlen(other->host), host);
+    text_escape(group->terms.id, strlen(group->terms.id), id);
+    if (other->rank == rank) {
+        fail(error, ERROR_ALREADY_EXISTS, "GROUP_RANK_TAKEN",
+             "rank %u of group %s is taken: load %s on host %s has it; give every rank its own number and every load that "
+             "runs at the same time its own group id",
+             rank, id, other->load, host);
+        error_note(error, "host", "%s", host);
+        return note_rank(group, rank, error);
+    }
+    snprintf(own, sizeof own, "%" PRIu32, group->terms.world_size);
+    snprintf(theirs, sizeof theirs, "%" PRIu32 ", on host %s", other->world_size, host);
+    if (other->world_size != group->terms.world_size)
+        return refuse_mismatch(group, rank, "world size", own, theirs, error);
+    snprintf(theirs, sizeof theirs, "another one, on host %s", host);
+    if (strcmp(other->artifact, group->entry.artifact) == 0)
+        return refuse_mismatch(group, rank, "policy", group->terms.policy, theirs, error);
+    if (strcmp(other->reference, group->entry.reference) != 0)
+        return refuse_mismatch(group, rank, "artifact", group->terms.reference, theirs, error);
+    char reference[TEXT_NAME_CHARS];
+    fail(
+        error, ERROR_FAILED_PRECONDITION, REASON(SOURCE_CHANGED),
+        "%s has changed while group %s assembled: rank %u resolved another version than host %s; load it again on all ranks",
+        text_escape(group->terms.reference, strlen(group->terms.reference), reference), id, rank, host);
+    return note_rank(group, rank, error);
+}
+
+/* Whether ranks on other hosts allow this rank here. */
+static int check_others(struct group *group, uint32_t rank, struct error *error)
+{
+    const struct rank_registry *registry = group->table->registry;
+    const struct rank_entry *other = NULL;
+    bool has_company = group->n_elsewhere > 0; /* it does not differ from all that were there before */
+    if (!spans_hosts(group))
+        return 0;
+    update_slot(group, rank);
+    if ((other = rank_registry_find(registry, group->entry.group, rank)))
+        return refuse_other(group, rank, other, error);
+    for (uint32_t i = 0; i < group->terms.world_size && !has_company; i++)
+        has_company = is_claimed(group->slots[i].state) && is_told(group, i);
+    while (!has_company && (other = rank_registry_next(registry, group->entry.group, other)))
+        if (!is_of_group(group, other))
+            return refuse_other(group, rank, other, error);
+    return 0;
+}
+
 /* --- joining -------------------------------------------------------------------------------------------------------- */
+
+static void claim_rank(struct group *group, const struct group_member *member, const char *needs)
+{
+    struct rank_entry entry = group->entry;
+    if (!spans_hosts(group))
+        return;
+    entry.rank = member->rank;
+    entry.needs = needs ? memory_copy_text(needs) : NULL;
+    snprintf(entry.load, sizeof entry.load, "%s", member->holder);
+    rank_registry_claim(group->table->registry, &entry);
+    free(entry.needs);
+}
+
+/* Ranks on other hosts count once all hosts can know of each other. */
+static bool is_full(const struct group *group)
+{
+    if (group->n_here + group->n_elsewhere < group->terms.world_size)
+        return false;
+    for (uint32_t rank = 0; group->n_elsewhere && rank < group->terms.world_size; rank++)
+        if (is_claimed(group->slots[rank].state) && !is_told(group, rank))
+            return false;
+    return true;
+}
 
 static void complete_when_full(struct group *group)
 {
     struct group_table *table = group->table;
-    if (group->n_here < group->terms.world_size)
+    if (!is_full(group))
         return;
     loop_timer_stop(group->timer);
+    if (spans_hosts(group))
+        rank_registry_use(table->registry, group->entry.group);
     if (group->n_present == 0) {
         remove_group(group);
         return;
@@ -391,9 +550,15 @@ enum group_answer group_join(struct group_table *table, const struct group_terms
         return GROUP_REFUSED;
     }
     answer = check_slot(group, member, error);
+    if (answer == GROUP_JOINED && check_others(group, member->rank, error) != 0) {
+        if (group->n_here == 0) /* it was made for this rank */
+            remove_group(group);
+        answer = GROUP_REFUSED;
+    }
     if (answer != GROUP_JOINED)
         return answer;
     set_slot(group, member->rank, SLOT_PRESENT, member);
+    claim_rank(group, member, member->needs);
     log_event(group, "join", member->holder);
     complete_when_full(group);
     return GROUP_JOINED;
@@ -411,7 +576,13 @@ static struct group *group_to_count_in(struct group_table *table, const struct g
     }
     if (!group)
         group = create_group(table, terms, &error);
-    return group && check_terms(group, terms, rank, &error) == 0 && group->slots[rank].state != SLOT_PRESENT ? group : NULL;
+    if (!group || check_terms(group, terms, rank, &error) != 0 || group->slots[rank].state == SLOT_PRESENT)
+        return NULL;
+    if (check_others(group, rank, &error) == 0)
+        return group;
+    if (group->n_here == 0)
+        remove_group(group);
+    return NULL;
 }
 
 void group_excuse(struct group_table *table, const struct group_terms *terms, const struct group_member *member)
@@ -424,6 +595,7 @@ void group_excuse(struct group_table *table, const struct group_terms *terms, co
     if (!group)
         return; /* it has what it wants whatever the others do */
     set_slot(group, rank, SLOT_EXCUSED, NULL);
+    claim_rank(group, member, NULL);
     complete_when_full(group);
 }
 
@@ -439,9 +611,70 @@ void group_decline(struct group_table *table, const struct group_terms *terms, u
     dissolve_group(group, "dissolved", &problem);
 }
 
+/* --- news of other hosts --------------------------------------------------------------------------------------------- */
+
+/* Of a group that assembles. Ranks that the registry does not have yet came later than what it tells. The group may be gone
+ * afterwards. */
+static void review_rank(struct group *group, uint32_t rank)
+{
+    const struct group_table *table = group->table;
+    struct error error;
+    for (uint32_t i = 0; i < group->terms.world_size; i++) {
+        struct group_member *member = group->slots[i].member;
+        if (!member || is_told(group, i) || check_others(group, i, &error) == 0)
+            continue;
+        log_event(group, "refused", member->holder);
+        set_slot(group, i, SLOT_MISSING, NULL);
+        table->events->refused(table->data, member, &error);
+    }
+    if (rank < group->terms.world_size)
+        update_slot(group, rank);
+    if (group->n_here == 0)
+        remove_group(group);
+    else
+        complete_when_full(group);
+}
+
+static void on_rank_changed(void *data, const char *id, uint32_t rank)
+{
+    const struct group_table *table = data;
+    struct group *group = table->groups;
+    while (group && (group->state != ASSEMBLING || strcmp(group->entry.group, id) != 0))
+        group = group->next;
+    if (group)
+        review_rank(group, rank);
+}
+
+/* Groups go and come meanwhile, so each turn begins anew. */
+static void on_hosts_changed(void *data)
+{
+    struct group_table *table = data;
+    struct group *group;
+    table->n_reviews++;
+    do {
+        group = table->groups;
+        while (group && (group->state != ASSEMBLING || !spans_hosts(group) || group->n_reviews == table->n_reviews))
+            group = group->next;
+        if (!group)
+            return;
+        group->n_reviews = table->n_reviews;
+        start_timer(group);
+        for (uint32_t rank = 0; rank + 1 < group->terms.world_size; rank++)
+            update_slot(group, rank);
+        review_rank(group, group->terms.world_size - 1);
+    } while (group);
+}
+
+void group_table_join_hosts(struct group_table *table, struct rank_registry *registry)
+{
+    static const struct rank_registry_events events = {.changed = on_rank_changed, .hosts_changed = on_hosts_changed};
+    table->registry = registry;
+    rank_registry_listen(registry, &events, table);
+}
+
 /* --- leaving -------------------------------------------------------------------------------------------------------- */
 
-/* Whoever leaves while ranks are awaited is missing again. */
+/* A rank that leaves while others are awaited is missing again. */
 static void leave_slot(struct group_member *member, enum slot_state state)
 {
     struct group *group = member->group;
@@ -478,6 +711,18 @@ void group_dissolve(struct group *group, struct group_member *except, const stru
 struct group_member *group_find(const struct group *group, uint32_t rank)
 {
     return group->slots[rank].member;
+}
+
+bool group_is_elsewhere(const struct group *group, uint32_t rank)
+{
+    return group->slots[rank].state == SLOT_ELSEWHERE;
+}
+
+const char *group_needs_elsewhere(const struct group *group, uint32_t rank)
+{
+    const struct rank_entry *other =
+        group_is_elsewhere(group, rank) ? rank_registry_find(group->table->registry, group->entry.group, rank) : NULL;
+    return other ? other->needs : NULL;
 }
 
 const struct group_terms *group_terms(const struct group *group)

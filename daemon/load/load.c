@@ -8,8 +8,9 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
-#include "calibration/calibration.h"
+#include "execute/calibration.h"
 #include "load/load_log.h"
+#include "observe/counters.h"
 
 /* --- states --------------------------------------------------------------------------------------------------------- */
 
@@ -72,6 +73,7 @@ struct load *load_create(struct load_table *table, struct preparation *prep, str
         .parts = {.uid = prep->uid, .key = prepare_key(prep), .mapping = prep->resolved.mapping, .plan = prep->planned.plan},
         .verify = prep->config->sources.verify,
         .is_of_group = prepare_is_of_group(prep),
+        .lanes = lanes_create(),
         .started_ns = clock_now_ns()};
     memcpy(load->id, prep->member.holder, sizeof load->id);
     prep->resolved.mapping = NULL;
@@ -105,6 +107,7 @@ void load_give_back(struct load *load, struct preparation *prep)
     prep->planned.plan = load->parts.plan;
     load_give_back_region(load, prep);
     drop_memory(load);
+    lanes_unref(load->lanes);
     free(load);
 }
 
@@ -160,18 +163,22 @@ void load_say_why_cancelled(const struct load_table *table, struct error *error)
 
 /* --- the run -------------------------------------------------------------------------------------------------------- */
 
+static bool asks_hosts(const struct load *load)
+{
+    return load->parts.plan->hosts.way == HOSTS_OWNER_PEERS;
+}
+
 static void on_run_done(struct run *run, void *data, const struct error *error)
 {
     struct load *load = data;
     const struct load_services *services = load->table->services;
+    load->at.done_ns = clock_now_ns();
     const struct source_caps *source = &load->parts.mapping->artifact->source->caps;
     bool is_of_host = load->target.device == services->targets->list[LOAD_TARGET_HOST].device;
-    load->read_bytes_counted = true;
-    load->table->totals.read_bytes += run_report(run)->read_bytes;
     if (error) {
         load->error = *error;
         load->has_lost_transport = run_has_lost_transport(run);
-    } else if (is_of_host && !load->shared_the_host && !source->tells_speed) {
+    } else if (is_of_host && !load->shared_the_host && !asks_hosts(load) && !source->tells_speed) {
         calibration_learn(services->calibration, source->device_id, run_report(run));
     }
     if (load->team_events)
@@ -188,6 +195,8 @@ void load_start(struct load *load, struct collective *collective, uint32_t rank,
                                   .segment = load->parts.segment,
                                   .done = on_run_done,
                                   .data = load,
+                                  .holders = asks_hosts(load) ? table->services->hosts.holder : NULL,
+                                  .lanes = load->lanes,
                                   .uid = load->uid,
                                   .is_unverified = load->verify == VERIFY_NONE,
                                   .is_of_group = load->is_of_group,
@@ -200,6 +209,7 @@ void load_start(struct load *load, struct collective *collective, uint32_t rank,
     load->next = table->loads;
     table->loads = load;
     set_load_state(load, LOAD_RUNNING);
+    load->at.running_ns = clock_now_ns();
     load->parts.run = run_start(table->services->engine, &options);
 }
 
@@ -211,6 +221,8 @@ void load_park(struct load *load)
 
 struct load_info load_describe(const struct load *load)
 {
+    struct run_spent spent;
+    enum cause largest = 0;
     bool is_committed = load->state == LOAD_COMMITTING || load->state == LOAD_DISCARDING;
     struct load_info info = {.id = load->id,
                              .artifact = load->parts.mapping->artifact->reference,
@@ -224,7 +236,28 @@ struct load_info load_describe(const struct load *load)
         info.world_size = waiter->world_size ? waiter->world_size : info.world_size;
     }
     run_waits_for(load->parts.run, info.waiting_for);
+    run_spent(load->parts.run, &spent);
+    for (enum cause cause = 0; cause < CAUSES; cause++)
+        largest = spent.ns[cause] > spent.ns[largest] ? cause : largest;
+    info.waited_for = cause_names[largest];
     return info;
+}
+
+void load_trace(const struct load *load, struct trace *trace)
+{
+    const struct load_times_of_run *at = &load->at;
+    struct run_spent spent;
+    if (!load->parts.run)
+        return;
+    run_spent(load->parts.run, &spent);
+    trace_add_run(trace, &spent, load->lanes);
+    trace_enter(trace, TRACE_EXECUTE, at->running_ns);
+    if (at->done_ns && load->team_events)
+        trace_enter(trace, TRACE_GROUP, at->done_ns); /* until the others were done */
+    if (at->commit_ns)
+        trace_enter(trace, TRACE_QUEUE, at->commit_ns);
+    if (at->committing_ns)
+        trace_enter(trace, TRACE_COMMIT, at->committing_ns);
 }
 
 /* --- commit --------------------------------------------------------------------------------------------------------- */
@@ -242,6 +275,7 @@ static void commit_on_helper(struct loop_work *work)
     const struct verify_options options = {.mapping = parts->mapping,
                                            .segment = parts->segment,
                                            .run = parts->run,
+                                           .holders = asks_hosts(load) ? load->table->services->hosts.holder : NULL,
                                            .policy = load->verify,
                                            .cancel = &cancel,
                                            .uid = load->uid,
@@ -249,11 +283,12 @@ static void commit_on_helper(struct loop_work *work)
     bool has_failed = load->error.code != ERROR_OK;
     bool was_given_up = load->error.code == ERROR_CANCELLED || load->error.code == ERROR_UNAVAILABLE;
     struct error error;
-    run_release_transport(parts->run); /* before anybody is given the memory */
+    load->at.committing_ns = clock_now_ns();
+    run_release_transport(parts->run); /* before a client is given the memory */
     if (was_given_up)
         return; /* perhaps since the files' server does not answer */
     /* what was changed is told also instead of what that made of the read */
-    if (artifact_check_unchanged(parts->mapping->artifact, &cancel, &error) != 0)
+    if (artifact_check_unchanged(parts->mapping->artifact, &error) != 0)
         load->error = error;
     else if (!has_failed &&
              (verify_load(&options, &parts->verdict, &error) != 0 || device_seal(parts->segment, &error) != 0))
@@ -271,13 +306,17 @@ static void end_load(struct load *load)
         at = &(*at)->next;
     *at = load->next;
     load_log_run(load->id, &load->parts, error);
-    if (!error)
+    if (!error) {
+        counters_add(counters_find(COUNTER_RUNS, executor_names[load->parts.plan->executor]), 1);
+        counters_add(counters_find(COUNTER_VERDICTS, verified_name(load->parts.verdict.status)), 1);
+        counters_add(COUNTER_HEALED, load->parts.verdict.healed);
         replica = replica_add(load->target.replicas, &load->parts);
+    }
     while (load->waiters) {
         struct load_waiter *waiter = load->waiters;
         load->waiters = waiter->next;
         waiter->load = NULL;
-        waiter->events->ended(waiter, load, replica);
+        waiter->ended(waiter, load, replica);
     }
     if (replica) {
         replica_unpin(replica, replica->uid);
@@ -289,6 +328,7 @@ static void end_load(struct load *load)
     }
     if (load->team_events)
         load->team_events->ended(load->team);
+    lanes_unref(load->lanes);
     free(load);
 }
 
@@ -305,6 +345,7 @@ void load_commit(struct load *load)
 {
     set_load_state(load, load->state == LOAD_ABANDONED ? LOAD_DISCARDING : LOAD_COMMITTING);
     load->work = (struct loop_work){.do_work = commit_on_helper, .done = on_committed, .uid = load->uid};
+    load->at.commit_ns = clock_now_ns();
     source_place_work(load->parts.mapping->artifact->reference, &load->work);
     load->work.lane |= load->lane;
     loop_continue(load->table->services->loop, &load->work);

@@ -1,45 +1,44 @@
-/* A load: one execution of a plan, from memory for it to a replica, for everybody who waits for the same bytes.
+/* A load: one execution of a plan, from memory for it to a replica, for all tickets that wait for the same bytes.
  *
  *   load_create -> load_join (who waits) -> load_start -> the engine -> [load_park] -> load_commit (helper) -> a replica
  *
- * Nothing of it is visible to others before its end: it publishes everything or nothing. Who leaves does not hurt those who
- * still wait; the last one to leave cancels it. A load into memory of a client (region) is for one request alone: nobody
- * joins it, and what it fills is a replica that nobody finds and that goes with its ticket.
+ * Nothing of it is visible to others before its end: it publishes everything or nothing. A ticket that leaves does not hurt
+ * those that still wait; the last one to leave cancels it. A load into memory of a client (region) is for one request alone:
+ * no other joins it, and what it fills is a replica that no request finds and that goes with its ticket.
  *
  * States: README.md. Inside daemon/load only; loop thread. */
 #ifndef LOAD_H
 #define LOAD_H
 
+#include <sys/queue.h>
+
 #include "base/state.h"
 #include "execute/collective.h"
-#include "load/load_table.h"
+#include "load/load_services.h"
 #include "load/load_result.h"
 #include "load/prepare.h"
+#include "load/trace.h"
 
 enum load_state {
     LOAD_PREPARED,
     LOAD_RUNNING,    /* the engine reads */
     LOAD_PARKED,     /* its run has ended before the others of its team */
     LOAD_COMMITTING, /* helper: source unchanged? verify, seal */
-    LOAD_ABANDONED,  /* nobody waits: its run was cancelled, and ends */
-    LOAD_DISCARDING, /* nobody waits: its helper ends */
+    LOAD_ABANDONED,  /* no ticket waits: its run was cancelled, and ends */
+    LOAD_DISCARDING, /* no ticket waits: its helper ends */
     LOAD_ENDED,
     LOAD_STATES
 };
 extern const struct state_machine load_machine;
 
-struct load_waiter { /* embedded by who waits */
-    const struct load_waiter_events *events;
+struct load;
+struct load_waiter { /* embedded by what waits */
+    /* The load goes afterwards. The replica is to be pinned before this returns; NULL: load->error says why there is none. */
+    void (*ended)(struct load_waiter *waiter, struct load *load, struct replica *replica);
     uid_t uid;
     uint32_t rank, world_size; /* in its group; world_size 0 = it is in none */
     struct load *load;         /* while it waits */
     struct load_waiter *next;
-};
-
-struct load_waiter_events {
-    /* The load goes afterwards. The replica is to be pinned before this returns; NULL: load->error says why there is none.
-     */
-    void (*ended)(struct load_waiter *waiter, struct load *load, struct replica *replica);
 };
 
 struct load_team_events {                            /* of a load that starts and ends with others */
@@ -64,22 +63,28 @@ struct load {
     const struct load_team_events *team_events; /* NULL = it is alone */
     void *team;
     struct load *next_parked; /* of its team */
+    struct load_times_of_run {
+        uint64_t running_ns, done_ns,
+            commit_ns;                  /* when its run began and ended, and its commit was asked for; 0 = not yet */
+        _Atomic uint64_t committing_ns; /* when a helper began with that */
+    } at;
+    struct lanes *lanes; /* what workers do for it is drawn there */
     uint64_t started_ns;
     bool is_of_group;        /* the request named one, whatever became of it */
     bool shared_the_host;    /* another load ran beside it: its times teach nothing */
-    bool read_bytes_counted; /* in the totals: its run has ended */
     bool has_lost_transport; /* its run failed because bytes were lost between the ranks */
     struct error error;      /* code ERROR_OK: nothing has failed so far */
 };
 
 struct load_table {
     const struct load_services *services;
-    struct load *loads; /* that were started */
-    struct pending *pending;
+    struct load *loads;          /* that were started */
+    LIST_HEAD(, ticket) tickets; /* in flight */
     struct loop_timer *progress_timer;
     struct group_table *groups;
+    struct rank_registry *ranks; /* of groups that span hosts; NULL = none does */
     struct joint_plans *joint_plans;
-    struct load_totals totals;
+    struct traces traces;
 };
 
 /* Takes mapping, plan and region, and memory for them. NULL: nothing was taken but the region. */
@@ -97,8 +102,10 @@ struct load *load_find(const struct load_table *table, const struct preparation 
 void load_park(struct load *load);
 void load_commit(struct load *load);
 struct load_info load_describe(const struct load *load);
+/* Where the time of a ticket that waits for it has gone so far, whenever its wait began. */
+void load_trace(const struct load *load, struct trace *trace);
 
-/* Why a request that nobody waits for any more was cancelled. */
+/* Why a request that no client waits for any more was cancelled. */
 void load_say_why_cancelled(const struct load_table *table, struct error *error);
 
 #endif

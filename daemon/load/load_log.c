@@ -1,10 +1,11 @@
 /* What executors and groups do is told under the executor's name; docs/log-events.md has every field. */
+#include "base/redact.h"
 #include "load/load_log.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "load/into_report.h"
+#include "load/blame.h"
 #include "observe/log.h"
 
 void load_log_plan(const struct load_result *result, double cached_share)
@@ -76,24 +77,12 @@ void load_log_collective(const char *group_id, uid_t uid, const struct plan *pla
                 LOG_MS("total_ms", counters->total_ns), LOG_REAL("estimated_ms", candidate->estimated_ms));
 }
 
-static void log_into(const struct load_result *result)
-{
-    struct into_report into;
-    if (!into_report_make(result, &into))
-        return;
-    log_work_of("materialize_mapped_into_target", result->uid, LOG_TEXT("action", "execution_commit"),
-                LOG_TEXT("load_id", result->load_id), LOG_BOOL("collective_handled", into.collective_handled),
-                LOG_BOOL("direct_write_supported", into.direct_write_supported),
-                LOG_BOOL("source_ordered", into.source_ordered), LOG_TEXT("dominant_executor", into.dominant_executor),
-                LOG_U64("committed_bytes", into.committed_bytes), LOG_U64("fallback_bytes", into.fallback_bytes));
-}
-
 void load_log_result(const struct load_result *result, bool plan_only, const struct error *error)
 {
     if (error && error->kind == ERROR_KIND_NOT_RESIDENT)
         return; /* a question, and its answer */
     if (error) {
-        char *artifact = source_shown(result->artifact ? result->artifact : "");
+        char *artifact = redact_copy(result->artifact ? result->artifact : "");
         log_at_of(log_level_of_error(error), "load_failed", result->uid, LOG_TEXT("load_id", result->load_id),
                   LOG_U64("pid", (uint64_t)result->pid), LOG_TEXT("artifact", artifact),
                   LOG_TEXT("code", error_code_name(error->code)), LOG_TEXT("reason", error->reason),
@@ -117,13 +106,39 @@ void load_log_result(const struct load_result *result, bool plan_only, const str
         LOG_TEXT("selection_reason", plan->selection.text), LOG_U64("tensors", result->mapping->n_tensors),
         LOG_U64("needed_bytes", result->mapping->view_bytes), LOG_U64("read_bytes", report->read_bytes),
         LOG_U64("copied_bytes", report->copied_bytes), LOG_U64("shared_bytes", report->shared_bytes),
-        LOG_U64("cached_bytes", report->cached_bytes), LOG_U64("residual_bytes", plan->residual_bytes),
-        LOG_BOOL("from_replica", result->origin == LOAD_FROM_REPLICA), LOG_BOOL("joined", result->origin == LOAD_JOINED),
+        LOG_U64("peer_bytes", report->peer_bytes), LOG_U64("cached_bytes", report->cached_bytes),
+        LOG_U64("residual_bytes", plan->residual_bytes), LOG_BOOL("from_replica", result->origin == LOAD_FROM_REPLICA),
+        LOG_BOOL("joined", result->origin == LOAD_JOINED),
         LOG_TEXT("change_detection", change_detector_name(result->mapping->artifact->changes.by)),
         LOG_TEXT("verified", verified_name(result->replica->verdict.status)),
         LOG_TEXT("verified_by", result->replica->verdict.by), LOG_U64("healed", result->replica->verdict.healed),
         LOG_TEXT("memory", replica_memory_name(result->replica)), LOG_MS("resolve_ms", result->times.resolve_ns),
         LOG_MS("plan_ms", result->times.plan_ns), LOG_MS("execute_ms", report->execute_ns),
-        LOG_MS("total_ms", result->times.total_ns));
-    log_into(result);
+        LOG_MS("total_ms", result->times.total_ns), LOG_TEXT("waited_for", cause_names[blame_largest(result->trace)]));
+    struct into_report into;
+    if (!into_report_make(result, &into))
+        return;
+    log_work_of("materialize_mapped_into_target", result->uid, LOG_TEXT("action", "execution_commit"),
+                LOG_TEXT("load_id", result->load_id), LOG_BOOL("collective_handled", into.collective_handled),
+                LOG_BOOL("direct_write_supported", into.direct_write_supported),
+                LOG_BOOL("source_ordered", into.source_ordered), LOG_TEXT("dominant_executor", into.dominant_executor),
+                LOG_U64("committed_bytes", into.committed_bytes), LOG_U64("fallback_bytes", into.fallback_bytes));
+}
+
+bool into_report_make(const struct load_result *result, struct into_report *report)
+{
+    const struct mapping *mapping = result->mapping;
+    const struct plan *plan = result->plan;
+    const struct run *run = result->replica ? result->replica->run : NULL;
+    if (!mapping->has_targets)
+        return false;
+    *report = (struct into_report){
+        .collective_handled = plan->executor == EXECUTOR_OWNER_FILE_COLLECTIVE,
+        .direct_write_supported = result->device->caps.direct_segments && mapping->n_operations == 0,
+        .source_ordered = plan->executor != EXECUTOR_GENERIC_BYTE_RANGE,
+        .dominant_executor = executor_names[plan->executor],
+        /* a run that has ended well has placed every byte of the view: see check_account() */
+        .committed_bytes = mapping->view_bytes + (run ? run_report(run)->filled_bytes : mapping->fill_bytes),
+        .fallback_bytes = plan->residual_bytes};
+    return true;
 }

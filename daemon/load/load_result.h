@@ -1,7 +1,9 @@
-/* What became of a request, as its answers and the log tell it, and how far a load is. */
+/* What became of a request, as its answers and the log tell it, and how far a load is. Texts and objects are borrowed from the
+ * ticket. Loop thread. */
 #ifndef LOAD_RESULT_H
 #define LOAD_RESULT_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -12,6 +14,8 @@
 #include "resolve/mapping.h"
 
 enum { LOAD_ID_CHARS = 17 };
+
+struct trace;
 
 enum load_goal { GOAL_PLAN, GOAL_REPLICA };
 
@@ -36,16 +40,20 @@ struct load_result {             /* ticket_result(): owned by the ticket */
     const struct device *device;
     const struct mapping *mapping;
     const struct plan *plan;
+    enum executor executor; /* of the load that it waited for, once has_executor; also when that failed */
+    bool has_executor;
     /* valid once it is done without an error */
     struct replica *replica; /* pinned until ticket_destroy(); NULL when only a plan was asked for */
     enum load_origin origin;
     struct load_times times;
+    const struct trace *trace; /* where its time went, see trace.h */
 };
 
 struct load_info { /* of a load in flight; stage: "resolve", "plan", "group", "read", "commit" */
     const char *id, *artifact, *stage;
     uint64_t done_bytes, total_bytes, n_tickets, age_ns;
     uint32_t rank, world_size; /* of one of those who wait, where ranks load together; world_size 0 = they do not */
+    const char *waited_for;    /* name of the cause that took most of the run so far; NULL = nothing runs */
     char waiting_for[WAITING_TEXT_CHARS]; /* "" = it does not wait */
 };
 

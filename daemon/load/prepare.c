@@ -1,15 +1,22 @@
 #include "load/prepare.h"
 
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
 #include "base/clock.h"
-#include "base/metadata.h"
-#include "calibration/residency.h"
 #include "base/huge_pages.h"
+#include "base/metadata.h"
+#include "execute/residency.h"
 #include "execute/engine.h"
 #include "execute/scales.h"
+#include "hosts/shared_block.h"
+#include "load/rank_needs.h"
 #include "observe/log.h"
 #include "resolve/artifact.h"
 #include "resolve/artifact_files.h"
-#include "transport/transport.h"
+#include "resolve/derivation.h"
+#include "device/transport.h"
 #include "variant/variant.h"
 
 enum { SMALL_PAGE_BYTES = 4096, MAX_PADDING_PART = 4 };
@@ -19,6 +26,7 @@ void prepare_fini(struct preparation *prep)
     device_region_close(prep->region);
     mapped_files_close(prep->planned.files);
     plan_destroy(prep->planned.plan);
+    free(prep->planned.needs);
     mapping_destroy(prep->resolved.mapping);
     arena_fini(&prep->resolved.arena);
 }
@@ -139,6 +147,21 @@ bool prepare_wants_group(const struct preparation *prep)
            prep->config->engine.strategy.enable_owner_file_collective;
 }
 
+/* NULL: some of what is read is shared, and the rest is left to the source. */
+static const char *why_unshared(const struct mapping *mapping)
+{
+    struct shared_file shared;
+    const char *reason = NULL, *first = NULL;
+    for (size_t i = 0; i < mapping->artifact->source->n_files; i++) {
+        if (mapping->file_first[i] == mapping->file_first[i + 1])
+            continue;
+        if (shared_file_of(mapping->artifact->source, i, &shared, &reason))
+            return NULL;
+        first = first ? first : reason;
+    }
+    return first;
+}
+
 struct plan_facts prepare_facts(const struct preparation *prep, const struct planned *planned)
 {
     const struct resolved *resolved = &prep->resolved;
@@ -147,17 +170,23 @@ struct plan_facts prepare_facts(const struct preparation *prep, const struct pla
     struct source *source = resolved->mapping->artifact->source;
     struct transport_supply transports = {.wish = config->engine.collective_transport};
     transports.n = transport_list(&transports.list);
+    struct hosts_facts hosts = prep->hosts;
+    hosts.unshared = hosts.is_on ? why_unshared(resolved->mapping) : NULL;
+    struct source_speed speed = engine_source_speed(engine, source);
+    if (source->caps.reads_are_requests) /* the other half are for blocks of its own */
+        hosts.answers = remote_parallel_requests(&source->caps, &speed) / 2;
     return (struct plan_facts){.strategy = &config->engine.strategy,
                                .costs = &prep->costs,
                                .source = source->caps,
                                .device = resolved->target.device->caps,
-                               .speed = engine_source_speed(engine, source),
+                               .speed = speed,
                                .staging_budget_bytes = config->memory.staging_budget_bytes,
                                .host_budget_bytes = resolved->spec.device || prep->is_lent ? 0 : prep->host_budget_bytes,
                                .extent_cache_bytes = engine_extent_cache_bytes(engine, !prepare_is_of_group(prep)),
                                .cached_share = planned->cached_share,
                                .mapped = &planned->mapped,
                                .transports = transports,
+                               .hosts = hosts,
                                .group_problem = prep->group_problem};
 }
 
@@ -171,7 +200,7 @@ void prepare_plan_with(const struct preparation *prep, const struct plan_facts *
 
 /* --- the files themselves ------------------------------------------------------------------------------------------- */
 
-/* Why nobody looks at the files; NULL = they are looked at. */
+/* Why the files are not looked at; NULL = they are. */
 static const char *why_not_looked_at(const struct preparation *prep)
 {
     if (prep->resolved.spec.device)
@@ -182,7 +211,7 @@ static const char *why_not_looked_at(const struct preparation *prep)
 }
 
 /* Identity last: what is opened then is what was resolved. */
-static void open_files(const struct preparation *prep, const struct cancel *cancel, struct planned *planned)
+static void open_files(const struct preparation *prep, struct planned *planned)
 {
     const struct mapping *mapping = prep->resolved.mapping;
     struct error *error = &planned->no_files;
@@ -196,7 +225,7 @@ static void open_files(const struct preparation *prep, const struct cancel *canc
         fail(error, ERROR_FAILED_PRECONDITION, "VERIFICATION_REQUIRED",
              "sources.verify is required, and pages of files are handed out before they are read");
     else if (mapped_files_open(mapping, &planned->files, error) == 0 &&
-             artifact_check_unchanged(mapping->artifact, cancel, error) == 0)
+             artifact_check_unchanged(mapping->artifact, error) == 0)
         planned->mapped = (struct mapped_facts){.is_possible = true, .proof = planned->files->proof};
 }
 
@@ -233,6 +262,21 @@ void prepare_refuse_reading(const struct preparation *prep, struct error *error)
     fail(error, ERROR_FAILED_PRECONDITION, REASON(NOT_RESIDENT), "%s is not in memory", prep->resolved.spec.artifact);
 }
 
+/* Only where owners of blocks are asked they have something to read ahead. */
+static char *write_needs(const struct preparation *prep, const struct plan *plan)
+{
+    struct rank_needs needs;
+    char *text = NULL;
+    if (!prepare_wants_group(prep) || prep->goal != GOAL_REPLICA || plan->hosts.way != HOSTS_OWNER_PEERS)
+        return NULL;
+    if (rank_needs_init(&needs, prep->resolved.mapping->artifact->source)) {
+        rank_needs_add(&needs, prep->resolved.mapping);
+        text = rank_needs_write(&needs);
+    }
+    rank_needs_fini(&needs);
+    return text;
+}
+
 void prepare_plan(const struct preparation *prep, const struct cancel *cancel, struct planned *planned)
 {
     struct metadata_account before = metadata_enter(account_of(prep));
@@ -240,7 +284,7 @@ void prepare_plan(const struct preparation *prep, const struct cancel *cancel, s
         .cancel = cancel, .uid = prep->uid, .verifies = prep->config->sources.verify != VERIFY_NONE};
     uint64_t start = clock_now_ns();
     bool is_for_pages = prepare_may_find_pages(prep);
-    open_files(prep, cancel, planned);
+    open_files(prep, planned);
     planned->cached_share =
         is_for_pages && !planned->mapped.is_possible ? 0 : residency_cached_share(prep->resolved.mapping);
     if (is_for_pages && planned->cached_share < 1) {
@@ -254,6 +298,89 @@ void prepare_plan(const struct preparation *prep, const struct cancel *cancel, s
         plan_destroy(planned->plan);
         planned->plan = NULL;
     }
+    free(planned->needs);
+    planned->needs = planned->plan ? write_needs(prep, planned->plan) : NULL;
     planned->ns = clock_now_ns() - start;
     metadata_enter(before);
+}
+
+enum {
+    MAX_POLICY_CHARS = 512,
+    MAX_ATTEMPT_CHARS = 1024,
+    EXPLAIN_WAIT_MS = 500, /* for ranks that are explained at the same time: 15 s are too long for a plan */
+};
+
+static const char *policy_of(struct preparation *prep, const char *domain)
+{
+    static const char *const collective[] = {"auto", "required", "disabled"};
+    static const char *const locality[] = {"auto", "host_local", "shared_source"};
+    const struct load_spec *spec = &prep->resolved.spec;
+    const struct execution_topology *topology = &spec->topology;
+    const char *named = domain ? domain : topology->source_sharing_domain;
+    char text[MAX_POLICY_CHARS];
+    snprintf(text, sizeof text, "collective=%s executor=%s source_locality=%s source_sharing_domain=%s",
+             collective[spec->policy.collective], executor_preference_names[spec->policy.executor],
+             locality[topology->source_locality], named ? named : "");
+    return arena_text(&prep->resolved.arena, text, strlen(text));
+}
+
+/* The same on every host that sees these files: what stores pin; of a mounted file what does not depend on the mount. */
+static void digest_version(const struct artifact *artifact, char out[DIGEST_HEX_CHARS + 1])
+{
+    struct digest *digest = digest_create();
+    for (size_t i = 0; i < artifact->source->n_files; i++) {
+        const struct source_file *file = &artifact->source->files[i];
+        digest_add_text(digest, file->name);
+        digest_add_u64(digest, file->size_bytes);
+        digest_add_u64(digest, file->version ? 0 : file->identity.mtime_ns);
+        digest_add_text(digest, file->version ? file->version : "");
+    }
+    digest_add_text(digest, artifact->derivation ? artifact->derivation->digest : "");
+    digest_finish_hex(digest, out);
+}
+
+static bool may_span_hosts(const struct preparation *prep, const char *domain)
+{
+    const struct execution_topology *topology = &prep->resolved.spec.topology;
+    const char *named = topology->source_sharing_domain;
+    return domain && prep->goal == GOAL_REPLICA && topology->world_size > 1 &&
+           (topology->source_locality == LOCALITY_SHARED_SOURCE || (named && topology->source_locality == LOCALITY_AUTO)) &&
+           (!named || strcmp(named, domain) == 0) &&
+           prep->resolved.mapping->artifact->source->caps.filesystem == SOURCE_NETWORK;
+}
+
+struct group_terms prepare_group_terms(struct preparation *prep, uid_t uid, uid_t owner, const char *domain)
+{
+    const struct execution_topology *topology = &prep->resolved.spec.topology;
+    const struct artifact *artifact = prep->resolved.mapping->artifact;
+    struct arena *arena = &prep->resolved.arena;
+    bool is_plan = prep->goal == GOAL_PLAN;
+    uint64_t timeout_ms = prep->config->engine.strategy.owner_file_collective_group_assemble_timeout_ms;
+    char version[DIGEST_HEX_CHARS + 1] = "";
+    domain = may_span_hosts(prep, domain) ? domain : NULL;
+    if (domain)
+        digest_version(artifact, version);
+    return (struct group_terms){.uid = uid,
+                                .owner = owner,
+                                .id = topology->group_id,
+                                .purpose = is_plan ? "explain" : "load",
+                                .world_size = topology->world_size,
+                                .reference = artifact->reference,
+                                .artifact = artifact->source_key,
+                                .files = artifact->stored ? artifact->stored->identity : artifact->identity,
+                                .policy = policy_of(prep, domain),
+                                .domain = domain,
+                                .shared_version = domain ? arena_text(arena, version, DIGEST_HEX_CHARS) : NULL,
+                                .timeout_ms = is_plan && timeout_ms > EXPLAIN_WAIT_MS ? EXPLAIN_WAIT_MS : timeout_ms};
+}
+
+const char *prepare_group_attempt(struct preparation *prep, const struct group_terms *terms)
+{
+    char text[MAX_ATTEMPT_CHARS];
+    const char *attempt = prep->resolved.spec.topology.attempt;
+    if (!attempt || prep->goal == GOAL_PLAN || prep->is_lent)
+        return NULL;
+    snprintf(text, sizeof text, "%s %s %s %zu %s %s", terms->artifact, prep->resolved.mapping->view_digest,
+             prep->resolved.target.device->caps.name, strlen(attempt), attempt, terms->policy);
+    return arena_text(&prep->resolved.arena, text, strlen(text));
 }

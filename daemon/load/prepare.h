@@ -13,7 +13,6 @@
 #include "load/group.h"
 #include "load/load_result.h"
 #include "load/load_services.h"
-#include "load/load_target.h"
 #include "normalize/load_spec.h"
 #include "plan/plan.h"
 #include "replica/mapped_files.h"
@@ -34,6 +33,7 @@ struct planned { /* made by the second step likewise */
     struct error no_files;      /* when they cannot */
     struct mapped_files *files; /* owned: they are handed out, nothing is loaded; NULL = it is to be copied */
     struct plan *plan;          /* owned until a load takes it. NULL: `error` says why */
+    char *needs; /* of a rank that may have others on other hosts: what it will read, see rank_needs.h; or NULL */
     uint64_t ns;
     struct error error;
 };
@@ -48,7 +48,8 @@ struct preparation {
     bool is_lent;                 /* the client brought memory; then nothing but that is filled */
     struct device_region *region; /* it, owned until a load takes it */
     uint64_t host_budget_bytes;   /* when it was asked for */
-    struct cost_constants costs;  /* when it was resolved */
+    struct cost_constants costs;  /* when it was resolved, as ... */
+    struct hosts_facts hosts;     /* ... these of other hosts */
     struct reason group_problem;  /* why it does without its group; REASON_ELIGIBLE = nothing is known */
     struct resolved resolved;
     struct planned planned;
@@ -73,5 +74,13 @@ bool prepare_wants_group(const struct preparation *prep); /* and nothing in poli
 /* Wants resident memory only, and may find the pages of its files: for that it has to be planned. */
 bool prepare_may_find_pages(const struct preparation *prep);
 void prepare_refuse_reading(const struct preparation *prep, struct error *error); /* for resident_only */
+
+/* Its texts live as long as the preparation, and domain. owner: whose groups it may meet, see group.h. domain: of this host,
+ * NULL = none. The group may span its hosts when the request says that they share the source, and it is not on this host alone. */
+struct group_terms prepare_group_terms(struct preparation *prep, uid_t uid, uid_t owner, const char *domain);
+
+/* A client that asks again after its connection broke repeats all of it. NULL = the request has no attempt, or cannot be
+ * served by another load: a plan, or memory of its own. Lives as long as the preparation. */
+const char *prepare_group_attempt(struct preparation *prep, const struct group_terms *terms);
 
 #endif

@@ -3,6 +3,7 @@
 #include "load/team.h"
 
 #include <inttypes.h>
+#include <pthread.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,10 +18,10 @@
 #include "device/plugin.h"
 #include "execute/collective.h"
 #include "load/helper_step.h"
-#include "load/joint_plans.h"
 #include "load/load_log.h"
+#include "load/read_ahead.h"
 #include "observe/log.h"
-#include "transport/transport.h"
+#include "device/transport.h"
 
 enum { RANK_CHARS = 12, MEMORY_KEY_CHARS = DIGEST_HEX_CHARS + DEVICE_NAME_CHARS + RANK_CHARS + 3 };
 
@@ -71,12 +72,100 @@ struct team {
     struct team_memory *memories;
     size_t n_memories;
     struct team_memory **memory_of; /* by index in ranks */
+    bool *elsewhere;                /* by rank: on another host ... */
+    char **needs;                   /* ... and what it will read there, as it says; NULL = it does not */
+    struct read_ahead *ahead;       /* of that; NULL = nothing, or its time is over */
     uint32_t *leaders;              /* by rank: the first one with the same memory ... */
     struct device **devices;        /* ... and where it will be; NULL for the others */
     struct team_joint joint;
     struct team_link link;
     struct team_loads loads;
 };
+
+/* --- joint plans, kept for the next load of the same group --------------------------------------------------------- */
+
+struct joint_plan {
+    struct joint_plan *next; /* used longer ago */
+    unsigned char key[DIGEST_BYTES];
+    struct collective_plan *plan; /* charged to the user who had it made: it goes when requests need the room */
+};
+
+struct joint_plans {
+    pthread_mutex_t lock;
+    struct joint_plan *newest;
+};
+
+struct joint_plans *joint_plans_create(void)
+{
+    struct joint_plans *plans = memory_alloc(sizeof *plans);
+    pthread_mutex_init(&plans->lock, NULL);
+    return plans;
+}
+
+/* All but the first n. A reload may have changed how many are kept. */
+static bool forget_old(struct joint_plans *plans, uint64_t n_kept)
+{
+    struct joint_plan **end = &plans->newest, *old;
+    for (uint64_t i = 0; *end && i < n_kept; i++)
+        end = &(*end)->next;
+    bool has_any = *end != NULL;
+    while ((old = *end)) {
+        *end = old->next;
+        collective_plan_unref(old->plan);
+        free(old);
+    }
+    return has_any;
+}
+
+void joint_plans_destroy(struct joint_plans *plans)
+{
+    if (!plans)
+        return;
+    forget_old(plans, 0);
+    pthread_mutex_destroy(&plans->lock);
+    free(plans);
+}
+
+struct collective_plan *joint_plans_find(struct joint_plans *plans, const unsigned char key[DIGEST_BYTES], uint64_t n_kept)
+{
+    pthread_mutex_lock(&plans->lock);
+    forget_old(plans, n_kept);
+    struct joint_plan **at = &plans->newest, *found;
+    while ((found = *at) && memcmp(found->key, key, DIGEST_BYTES) != 0)
+        at = &found->next;
+    if (found) {
+        *at = found->next;
+        found->next = plans->newest;
+        plans->newest = found;
+    }
+    struct collective_plan *plan = found ? collective_plan_ref(found->plan) : NULL;
+    pthread_mutex_unlock(&plans->lock);
+    return plan;
+}
+
+void joint_plans_add(struct joint_plans *plans, const unsigned char key[DIGEST_BYTES], struct collective_plan *plan,
+                     uint64_t n_kept)
+{
+    struct joint_plan *added = memory_alloc(sizeof *added);
+    memcpy(added->key, key, DIGEST_BYTES);
+    added->plan = collective_plan_ref(plan);
+    pthread_mutex_lock(&plans->lock);
+    added->next = plans->newest;
+    plans->newest = added;
+    forget_old(plans, n_kept);
+    pthread_mutex_unlock(&plans->lock);
+}
+
+bool joint_plans_shrink(struct joint_plans *plans)
+{
+    uint64_t n = 0;
+    pthread_mutex_lock(&plans->lock);
+    for (const struct joint_plan *plan = plans->newest; plan; plan = plan->next)
+        n++;
+    bool has_any = forget_old(plans, n ? n - 1 : 0);
+    pthread_mutex_unlock(&plans->lock);
+    return has_any;
+}
 
 /* --- states --------------------------------------------------------------------------------------------------------- */
 
@@ -111,6 +200,7 @@ static struct collective_facts facts_of(const struct team *team)
                                      .group_id = team->group_id,
                                      .world_size = team->world_size,
                                      .leaders = team->leaders,
+                                     .elsewhere = team->elsewhere,
                                      .staging_budget_bytes = config->memory.staging_budget_bytes};
 }
 
@@ -183,6 +273,7 @@ static void digest_team(struct team *team)
     digest_add_u64(digest, strategy->owner_file_collective_dim1_staging_bytes);
     digest_add_u64(digest, strategy->owner_file_collective_max_inflight_batches);
     digest_add(digest, &skew, sizeof skew);
+    digest_add(digest, team->elsewhere, team->world_size * sizeof *team->elsewhere);
     for (size_t i = 0; i < team->n_memories; i++) {
         const struct collective_rank *rank = &team->joint.wants[i];
         digest_add_text(digest, rank->mapping->view_digest);
@@ -200,29 +291,29 @@ static uint64_t kept_plans(const struct load_table *table)
 static void plan_team_on_helper(struct loop_work *work);
 static void on_team_planned(struct loop_work *work);
 
-static int make_tables(struct team *team)
-{
-    struct arena *arena = &team->arena;
-    struct error *error = &team->joint.error;
-    size_t n = team->world_size;
-    bool is_made = (team->ranks = arena_try_array(arena, n, sizeof(struct preparation *), error)) &&
-                   (team->leaders = arena_try_array(arena, n, sizeof *team->leaders, error)) &&
-                   (team->devices = arena_try_array(arena, n, sizeof(struct device *), error)) &&
-                   (team->memories = arena_try_array(arena, n, sizeof *team->memories, error)) &&
-                   (team->memory_of = arena_try_array(arena, n, sizeof(struct team_memory *), error)) &&
-                   (team->joint.wants = arena_try_array(arena, n, sizeof *team->joint.wants, error));
-    return is_made ? 0 : -1;
-}
-
 /* Who began the group pays for the tables. */
 static int call_ranks(struct team *team, const struct group_terms *terms)
 {
     struct metadata_account before =
         metadata_enter((struct metadata_account){.quota = team->table->services->quota, .uid = terms->uid});
-    int failed = make_tables(team);
+    struct arena *arena = &team->arena;
+    struct error *error = &team->joint.error;
+    size_t n = team->world_size;
+    bool is_made = (team->ranks = arena_try_array(arena, n, sizeof(struct preparation *), error)) &&
+                   (team->elsewhere = arena_try_array(arena, n, sizeof *team->elsewhere, error)) &&
+                   (team->needs = arena_try_array(arena, n, sizeof(char *), error)) &&
+                   (team->leaders = arena_try_array(arena, n, sizeof *team->leaders, error)) &&
+                   (team->devices = arena_try_array(arena, n, sizeof(struct device *), error)) &&
+                   (team->memories = arena_try_array(arena, n, sizeof *team->memories, error)) &&
+                   (team->memory_of = arena_try_array(arena, n, sizeof(struct team_memory *), error)) &&
+                   (team->joint.wants = arena_try_array(arena, n, sizeof *team->joint.wants, error));
+    int failed = is_made ? 0 : -1;
     metadata_enter(before);
     for (uint32_t rank = 0; !failed && rank < team->world_size; rank++) {
         struct group_member *member = group_find(team->group, rank);
+        const char *needs = group_needs_elsewhere(team->group, rank);
+        team->needs[rank] = needs ? arena_text(&team->arena, needs, strlen(needs)) : NULL;
+        team->elsewhere[rank] = group_is_elsewhere(team->group, rank);
         if (member)
             team->ranks[team->n_ranks++] = (struct preparation *)((char *)member - offsetof(struct preparation, member));
     }
@@ -345,6 +436,33 @@ static void plan_jointly(struct team *team)
     }
 }
 
+/* Once: what ranks on other hosts need of this host, and its own do not. */
+static void plan_ahead(struct team *team)
+{
+    struct block_holder *holder = team->table->services->hosts.holder;
+    struct artifact *artifact = team->ranks[0]->resolved.mapping->artifact;
+    struct rank_needs others, own = {0};
+    if (rank_needs_init(&others, artifact->source) && rank_needs_init(&own, artifact->source)) {
+        for (uint32_t rank = 0; rank < team->world_size; rank++)
+            if (team->needs[rank])
+                rank_needs_add_text(&others, team->needs[rank]);
+        for (size_t i = 0; i < team->n_ranks; i++)
+            rank_needs_add(&own, team->ranks[i]->resolved.mapping);
+        team->ahead = read_ahead_build(holder, artifact, &others, &own);
+    }
+    rank_needs_fini(&others);
+    rank_needs_fini(&own);
+}
+
+static bool may_read_ahead(const struct team *team)
+{
+    const struct plan *plan = team->ranks[0]->planned.plan;
+    bool has_needs = false;
+    for (uint32_t rank = 0; rank < team->world_size && !has_needs; rank++)
+        has_needs = team->needs[rank];
+    return has_needs && !team->ahead && team->link.collective && plan && plan->hosts.way == HOSTS_OWNER_PEERS;
+}
+
 static void plan_team_on_helper(struct loop_work *work)
 {
     struct team *team = (struct team *)work;
@@ -353,6 +471,8 @@ static void plan_team_on_helper(struct loop_work *work)
         metadata_enter((struct metadata_account){.quota = team->table->services->quota, .uid = team->uid});
     plan_jointly(team);
     metadata_enter(before);
+    if (may_read_ahead(team))
+        plan_ahead(team);
     team->joint.plan_ns += clock_now_ns() - start_ns;
 }
 
@@ -364,7 +484,7 @@ static void release_staging(struct team *team, size_t n_memories)
         replica_unreserve(team->memories[m].budget, team->uid, team->link.choice.staging_bytes);
 }
 
-/* What there was room for when the transport was chosen may be somebody else's by now. */
+/* What there was room for when the transport was chosen may be another load's by now. */
 static int reserve_staging(struct team *team)
 {
     struct error error;
@@ -422,6 +542,7 @@ static void on_rank_load_ended(void *data);
 static void start_loads(struct team *team)
 {
     static const struct load_team_events events = {.run_done = on_rank_run_done, .ended = on_rank_load_ended};
+    uint64_t lane = 0;
     collective_expect(team->link.collective, team->loads.n_running);
     for (size_t i = 0; i < team->n_ranks; i++) {
         const struct team_memory *memory = team->memory_of[i];
@@ -433,17 +554,11 @@ static void start_loads(struct team *team)
             continue;
         memory->load->team_events = &events;
         memory->load->team = team;
+        lane |= memory->load->lane;
         load_start(memory->load, team->link.collective, team->ranks[memory->first]->member.rank, memory->n_takers);
     }
-}
-
-/* Why the joint plan cannot be run. */
-static struct reason describe_problem(const struct team *team)
-{
-    const struct transport_ops *transport = team->link.choice.ops;
-    if (team->joint.error.code != ERROR_OK)
-        return reason_with(REASON_JOINT_PLAN_MEMORY, "%s", team->joint.error.reason);
-    return reason_with(REASON_TRANSPORT_FAILED, "%s:%s", transport ? transport->name : "", team->link.error.reason);
+    if (team->ahead)
+        read_ahead_start(team->ahead, team->table->services->loop, team->uid, lane);
 }
 
 static void on_team_planned(struct loop_work *work)
@@ -453,7 +568,11 @@ static void on_team_planned(struct loop_work *work)
     if (joint->error.code != ERROR_OK &&
         helper_step_again(&team->step, team->ranks[0]->resolved.target.replicas, &joint->error))
         return;
-    const struct reason failed = describe_problem(team);
+    const struct transport_ops *transport = team->link.choice.ops;
+    const struct reason failed =
+        joint->error.code != ERROR_OK
+            ? reason_with(REASON_JOINT_PLAN_MEMORY, "%s", joint->error.reason)
+            : reason_with(REASON_TRANSPORT_FAILED, "%s:%s", transport ? transport->name : "", team->link.error.reason);
     const struct reason *problem = team->link.collective ? NULL : &failed;
     if (joint->plan && joint->is_new)
         joint_plans_add(team->table->joint_plans, joint->key, joint->plan, kept_plans(team->table));
@@ -465,6 +584,7 @@ static void on_team_planned(struct loop_work *work)
         start_loads(team);
     } else {
         collective_destroy(team->link.collective);
+        read_ahead_stop(team->ahead, true);
         end_team(team);
     }
 }
@@ -478,6 +598,7 @@ static void on_rank_run_done(void *data, struct load *load)
     if (has_failed && source_has_changed(&load->error))
         team->loads.change = load->error;
     if (--team->loads.n_running == 0) {
+        read_ahead_stop(team->ahead, has_failed);
         load_log_collective(team->group_id, team->uid, load->parts.plan, run_collective_counters(load->parts.run));
         set_team_state(team, TEAM_COMMITTING);
     }

@@ -1,4 +1,4 @@
-/* A team: the ranks of a group that is complete. They are planned jointly, run as one collective, and commit together.
+/* A team: the ranks of a group that is complete, those of this host. They are planned jointly, run as one collective, and commit together.
  *
  *   team_gather -> joint plan and the transport (helper) -> planned: who takes part? -> memory for all -> joined -> runs
  * start together -> runs are done, early ones are parked -> all commit -> the last one ends: the transport's memory goes
@@ -8,9 +8,12 @@
 #define TEAM_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
+#include "base/digest.h"
 #include "load/group.h"
 #include "load/load.h"
+#include "plan/collective_plan.h"
 
 enum team_state {
     TEAM_PLANNING,   /* helper */
@@ -32,5 +35,15 @@ struct team_events {
 
 /* Every rank is here. Those left over when there is no memory for one of them are dissolved by their group. */
 void team_gather(struct load_table *table, struct group *group, const struct team_events *events);
+
+/* The joint plans of the last groups, for the next load of the same group. Any thread. */
+struct joint_plans *joint_plans_create(void);
+void joint_plans_destroy(struct joint_plans *plans); /* accepts NULL */
+/* A reference for the caller, or NULL; keeps all but the n_kept that were used last no longer. */
+struct collective_plan *joint_plans_find(struct joint_plans *plans, const unsigned char key[DIGEST_BYTES], uint64_t n_kept);
+void joint_plans_add(struct joint_plans *plans, const unsigned char key[DIGEST_BYTES], struct collective_plan *plan,
+                     uint64_t n_kept);
+/* Forgets the one that was used longest ago. False: there was none. */
+bool joint_plans_shrink(struct joint_plans *plans);
 
 #endif

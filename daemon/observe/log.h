@@ -4,11 +4,16 @@
  * gives   time=2026-11-21T12:00:00.123Z level=info event=load_done load_id=... read_bytes=... total_ms=12.3
  * and in the journal, which has a time and a priority of its own,
  *       <6>level=info event=load_done load_id=... read_bytes=... total_ms=12.3
+ * as the text of an entry with fields (journal.h).
  *
  * error = the operator acts, warn = degraded, info = once per load, debug = off by default. Any thread. Values from outside
  * are escaped; keys are literals. Before log_open() lines go to stderr as logfmt at info.
  *
- * A program with a loop calls log_start(): then no line makes its caller wait (log_sink.h). */
+ * A program with a loop calls log_start(): then a thread writes, and no line makes its caller wait. Lines queue, in bounded memory;
+ * those that find no room are counted and told of when there is room again ("log_dropped lines=N").
+ *
+ * Of one event one user may cause a burst of lines, then so many a second; more of those that tell of work. Those that are held back
+ * are counted and told of, once a second at most ("log_suppressed of=EVENT lines=N uid=..."). */
 #ifndef OBSERVE_LOG_H
 #define OBSERVE_LOG_H
 
@@ -24,6 +29,15 @@ enum log_format { LOG_LOGFMT, LOG_JSON };
 
 /* Of what failed for a client: error for defects and damage, info for what it asked wrongly or gave up, else warn. */
 enum log_level log_level_of_error(const struct error *error);
+
+enum {
+    LOG_SINK_MAX_BYTES = 1 << 20, /* of lines that wait; a quarter of it is for errors alone */
+    LOG_LIMIT_ROWS = 128,
+    LOG_LIMIT_BURST = 50,
+    LOG_LIMIT_PER_S = 5,
+    LOG_LIMIT_WORK_BURST = 1000,
+    LOG_LIMIT_WORK_PER_S = 100,
+};
 
 #define LOG_NOBODY ((uid_t)-1) /* no user has this number */
 
@@ -47,7 +61,6 @@ int log_open(const char *path, enum log_level level, enum log_format format, str
 int log_open_file(const char *path, struct error *error);
 void log_use(int fd, enum log_level level, enum log_format format);
 void log_set_level(enum log_level level);
-bool log_is_journal(int fd); /* the journal reads there, by JOURNAL_STREAM: lines begin with their priority, "<3>" */
 
 void log_start(void);                /* a thread writes from here on */
 bool log_flush(uint64_t timeout_ms); /* false: not everything was written in that time */
@@ -58,6 +71,9 @@ enum log_rate { LOG_FEW, LOG_MANY /* of lines that tell of a load or an upload, 
 /* Enabled, and this user has not caused too many. */
 bool log_allows(enum log_level level, enum log_rate rate, const char *event, uid_t uid);
 void log_fields(enum log_level level, const char *event, const struct log_field *fields, size_t n_fields);
+/* As a member of the open object; a text is cut. */
+struct json_writer;
+void log_put_field(struct json_writer *json, const struct log_field *field, size_t most_bytes);
 
 #define log_at(level, event, ...)                                                                                           \
     do {                                                                                                                    \
@@ -66,7 +82,7 @@ void log_fields(enum log_level level, const char *event, const struct log_field 
             log_fields((level), (event), log_fields_, sizeof log_fields_ / sizeof log_fields_[0]);                          \
         }                                                                                                                   \
     } while (0)
-/* For what a client can cause as often as it likes: no more than log_limit.h allows each user. LOG_NOBODY: all together. */
+/* For what a client can cause as often as it likes: no more than the limits allow each user. LOG_NOBODY: all together. */
 #define log_limited(level, rate, event, uid_, ...)                                                                          \
     do {                                                                                                                    \
         if (log_allows(level, rate, event, uid_)) {                                                                         \

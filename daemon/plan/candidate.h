@@ -1,4 +1,4 @@
-/* The candidates of the facade, one file each. Private to plan/.
+/* The candidates of the facade. Private to plan/.
  *
  * A candidate fills in its numbers and says in `reason` whether it may run; a step rule says how it would read. It never
  * selects: plan.c does. Reasons and what to do about them: docs/planning.md. */
@@ -31,7 +31,10 @@ void candidate_collective_build(const struct planning *planning, const struct pr
 
 /* Fills in the numbers of reading by proposal->rule. unique_source_bytes has to be known, or 0 when the rule is exact. */
 void candidate_measure(const struct planning *planning, struct proposal *proposal);
-
 void candidate_judge(struct candidate *candidate, struct reason reason);
+/* facts NULL = it was not asked for. copied_ms: what the plan estimates for copying. The reason is copied to the arena. */
+struct mapped_choice candidate_mapped(const struct mapping *mapping, const struct mapped_facts *facts,
+                                      const struct cost_constants *costs, double cached_share, double copied_ms,
+                                      struct arena *arena);
 
 #endif

@@ -52,17 +52,6 @@ static const struct view_tensor *tensor_of(const struct sweep *sweep, const stru
     return &sweep->ranks[entry->rank].mapping->tensors[entry->run->tensor];
 }
 
-/* The kind that needs the most care. */
-static enum job_kind job_of(const struct sweep *sweep)
-{
-    enum job_kind job = JOB_REPLICATED;
-    for (size_t i = 0; i < sweep->n_cluster; i++) {
-        enum job_kind own = tensor_of(sweep, &sweep->cluster[i])->job;
-        job = own > job ? own : job;
-    }
-    return job;
-}
-
 /* Its columns are the last ones that were added. */
 static void add_piece(struct sweep *sweep, struct collective_piece piece)
 {
@@ -233,17 +222,18 @@ static bool take_rows(struct sweep *sweep, enum job_kind job)
 
 /* --- the sweep ------------------------------------------------------------------------------------------------------ */
 
-static void take_residual(struct sweep *sweep)
-{
-    for (size_t i = 0; i < sweep->n_cluster; i++)
-        sweep->plan->numbers.residual_bytes += sweep->cluster[i].run->n_rows * sweep->cluster[i].run->row_bytes;
-}
-
 static void finish_cluster(struct sweep *sweep)
 {
-    enum job_kind job = job_of(sweep);
-    if (!take_contiguous(sweep, job) && !take_rows(sweep, job))
-        take_residual(sweep);
+    /* the kind that needs the most care */
+    enum job_kind job = JOB_REPLICATED;
+    for (size_t i = 0; i < sweep->n_cluster; i++) {
+        enum job_kind own = tensor_of(sweep, &sweep->cluster[i])->job;
+        job = own > job ? own : job;
+    }
+    if (!take_contiguous(sweep, job) && !take_rows(sweep, job)) {
+        for (size_t i = 0; i < sweep->n_cluster; i++)
+            sweep->plan->numbers.residual_bytes += sweep->cluster[i].run->n_rows * sweep->cluster[i].run->row_bytes;
+    }
 }
 
 static void note_begin(struct sweep *sweep, size_t rank)

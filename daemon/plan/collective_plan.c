@@ -1,7 +1,8 @@
 /* Pieces get owners, then batches; then everything is counted. See collective_plan.h; the pieces are made next door.
  *
- * Two passes decide the owners. By files, the largest first, each to whoever has least so far: an owner then streams whole
- * files. Only when that is too uneven are files split, by position: owner k gets the k-th equal stretch of all pieces. */
+ * Two passes decide the owners. By files, the largest first, each to the owner that has least so far: it then streams whole
+ * files. Only when that is too uneven are files split, by position: the k-th owner gets the k-th equal stretch of all
+ * pieces. */
 #include "plan/collective_plan.h"
 
 #include <stdlib.h>
@@ -51,7 +52,7 @@ static double owner_skew(const struct collective_plan *plan)
         most = larger_bytes(most, plan->owners[i].bytes);
     if (plan->numbers.unique_source_bytes == 0)
         return 1;
-    return (double)most * plan->world_size / (double)plan->numbers.unique_source_bytes;
+    return (double)most * plan->n_here / (double)plan->numbers.unique_source_bytes;
 }
 
 struct weighted_file {
@@ -67,15 +68,6 @@ static int compare_files(const void *a, const void *b)
     return left->file < right->file ? -1 : left->file > right->file;
 }
 
-static uint32_t find_least_loaded(const struct collective_plan *plan)
-{
-    uint32_t least = 0;
-    for (uint32_t i = 1; i < plan->world_size; i++)
-        if (plan->owners[i].bytes < plan->owners[least].bytes)
-            least = i;
-    return least;
-}
-
 static int own_by_files(struct collective_plan *plan, struct error *error)
 {
     struct weighted_file *files = metadata_array(plan->n_files, sizeof *files, error);
@@ -88,24 +80,16 @@ static int own_by_files(struct collective_plan *plan, struct error *error)
     }
     qsort(files, plan->n_files, sizeof *files, compare_files);
     for (size_t f = 0; f < plan->n_files; f++) {
-        uint32_t owner = find_least_loaded(plan);
+        uint32_t least = plan->here[0];
+        for (uint32_t i = 1; i < plan->n_here; i++)
+            if (plan->owners[plan->here[i]].bytes < plan->owners[least].bytes)
+                least = plan->here[i];
+        uint32_t owner = least;
         for (size_t i = plan->file_first[files[f].file]; i < plan->file_first[files[f].file + 1]; i++)
             give_piece(plan, i, owner);
     }
     metadata_free(files);
     return 0;
-}
-
-static void own_by_stretches(struct collective_plan *plan)
-{
-    memset(plan->owners, 0, plan->world_size * sizeof *plan->owners);
-    double share = (double)plan->numbers.unique_source_bytes / plan->world_size, before = 0;
-    for (size_t i = 0; i < plan->n_pieces; i++) {
-        double middle = before + (double)plan->pieces[i].bytes / 2;
-        uint32_t owner = (uint32_t)(middle / share);
-        give_piece(plan, i, owner < plan->world_size ? owner : plan->world_size - 1);
-        before += (double)plan->pieces[i].bytes;
-    }
 }
 
 static int choose_owners(struct collective_plan *plan, const struct materialization_strategy *strategy, struct error *error)
@@ -120,7 +104,14 @@ static int choose_owners(struct collective_plan *plan, const struct materializat
     if (plan->owner_skew <= strategy->owner_file_collective_max_owner_skew_ratio)
         return 0;
     plan->is_split = true;
-    own_by_stretches(plan);
+    memset(plan->owners, 0, plan->world_size * sizeof *plan->owners);
+    double share = (double)plan->numbers.unique_source_bytes / plan->n_here, before = 0;
+    for (size_t i = 0; i < plan->n_pieces; i++) {
+        double middle = before + (double)plan->pieces[i].bytes / 2;
+        uint32_t owner = (uint32_t)(middle / share);
+        give_piece(plan, i, plan->here[owner < plan->n_here ? owner : plan->n_here - 1]);
+        before += (double)plan->pieces[i].bytes;
+    }
     plan->owner_skew = owner_skew(plan);
     return 0;
 }
@@ -155,7 +146,8 @@ static int put_into_batch(struct collective_plan *plan, struct packing *packing,
     return 0;
 }
 
-static int fill_batches(struct collective_plan *plan, struct limits limits, struct error *error)
+/* Pieces are walked in the order of the source, so batches are numbered by their first piece. */
+static int make_batches(struct collective_plan *plan, struct limits limits, struct error *error)
 {
     struct packing packing = {.limits = limits, .open = metadata_array(plan->world_size, sizeof *packing.open, error)};
     int failed = packing.open ? 0 : -1;
@@ -164,13 +156,7 @@ static int fill_batches(struct collective_plan *plan, struct limits limits, stru
     for (size_t i = 0; !failed && i < plan->n_pieces; i++)
         failed = put_into_batch(plan, &packing, i, error);
     metadata_free(packing.open);
-    return failed;
-}
-
-/* Pieces are walked in the order of the source, so batches are numbered by their first piece. */
-static int make_batches(struct collective_plan *plan, struct limits limits, struct error *error)
-{
-    if (fill_batches(plan, limits, error) != 0)
+    if (failed != 0)
         return -1;
     size_t *filled = metadata_array(plan->n_batches, sizeof *filled, error);
     plan->order = filled ? metadata_array(plan->n_pieces, sizeof *plan->order, error) : NULL;
@@ -210,7 +196,7 @@ static struct plan_step exact_step(const struct transfer *run)
     return (struct plan_step){rows.offset, rows.bytes, rows.count, rows.stride, run->file};
 }
 
-/* A contiguous piece is read from the rank's first byte to its last, all of it wanted by somebody; of rows, the rank's
+/* A contiguous piece is read from the rank's first byte to its last, all of it wanted by some rank; of rows, the rank's
  * columns united with those that touch them. */
 static void add_part(struct walk *walk, const struct collective_piece *piece, const struct transfer *run)
 {
@@ -229,22 +215,17 @@ static void add_part(struct walk *walk, const struct collective_piece *piece, co
     add_step(walk, (struct plan_step){columns->offset, columns->bytes, piece->count, piece->stride, piece->file});
 }
 
-static void count_part(struct walk *walk, const struct collective_piece *piece, uint64_t bytes)
-{
-    if (!walk->counted || walk->group->leaders[piece->owner] == walk->rank)
-        return;
-    walk->counted->numbers.peer_transfer_bytes += bytes;
-    walk->counted->owners[piece->owner].peer_bytes += bytes;
-    walk->counted->batches[piece->batch].peer_bytes += bytes;
-}
-
 static void take_part(struct walk *walk, const struct collective_piece *piece, const struct transfer *run)
 {
     struct rows rows = rows_of_transfer(run);
     uint64_t bytes = rows_within(&rows, piece->lo, piece->hi);
     if (bytes == 0) /* other ranks' columns between the run's rows */
         return;
-    count_part(walk, piece, bytes);
+    if (walk->counted && walk->group->leaders[piece->owner] != walk->rank) {
+        walk->counted->numbers.peer_transfer_bytes += bytes;
+        walk->counted->owners[piece->owner].peer_bytes += bytes;
+        walk->counted->batches[piece->batch].peer_bytes += bytes;
+    }
     add_part(walk, piece, run);
 }
 
@@ -309,11 +290,15 @@ static int make_tables(struct collective_plan *plan, const struct collective_fac
 {
     struct arena *arena = &plan->arena;
     plan->leaders = arena_try_array(arena, plan->world_size, sizeof *plan->leaders, error);
-    plan->file_first = plan->leaders ? arena_try_array(arena, plan->n_files + 1, sizeof *plan->file_first, error) : NULL;
+    plan->here = plan->leaders ? arena_try_array(arena, plan->world_size, sizeof *plan->here, error) : NULL;
+    plan->file_first = plan->here ? arena_try_array(arena, plan->n_files + 1, sizeof *plan->file_first, error) : NULL;
     plan->owners = plan->file_first ? arena_try_array(arena, plan->world_size, sizeof *plan->owners, error) : NULL;
     if (!plan->owners)
         return -1;
     memcpy(plan->leaders, facts->leaders, plan->world_size * sizeof *plan->leaders);
+    for (uint32_t rank = 0; rank < plan->world_size; rank++)
+        if (!facts->elsewhere || !facts->elsewhere[rank])
+            plan->here[plan->n_here++] = rank;
     return 0;
 }
 

@@ -6,6 +6,8 @@
  * average, files are split: every owner gets an equal stretch of the pieces instead. A batch holds at most batch_bytes,
  * of these at most dim1_staging_bytes of inner slices. Sizes below 2 MiB count as 2 MiB.
  *
+ * Ranks on other hosts own nothing: what lies between the hosts is no business of this plan.
+ *
  * What several ranks want in patterns that do not line up (different strides, or rows that only partly coincide) is
  * residual: no batch has it.
  *
@@ -34,6 +36,7 @@ struct collective_facts {
     const char *group_id;
     uint32_t world_size;
     const uint32_t *leaders; /* per rank: the first one with the same view; itself when it needs nothing */
+    const bool *elsewhere;   /* per rank: it is on another host; NULL = none is */
     uint64_t staging_budget_bytes;
 };
 
@@ -74,6 +77,7 @@ struct collective_plan {
     atomic_int references;
     const char *group_id;
     uint32_t world_size, n_memories;
+    uint32_t *here, n_here;          /* ranks that are not on other hosts */
     uint32_t *leaders;               /* what a leader gets is no transfer when the owner shares its memory */
     struct collective_piece *pieces; /* by file, then offset */
     size_t n_pieces, *order;         /* piece indexes, batch by batch */

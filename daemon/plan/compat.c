@@ -2,6 +2,7 @@
  * on nothing but the artifact. */
 #include "plan/compat.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,7 +25,8 @@ static int compare_keys(const void *a, const void *b)
     return left->index < right->index ? -1 : left->index > right->index;
 }
 
-static size_t *sort_tensors(const char *const *files, const struct compat_tensor *tensors, size_t n_tensors)
+struct compat_plan compat_plan_build(const char *const *files, const struct compat_tensor *tensors, size_t n_tensors,
+                                     uint64_t chunk_bytes)
 {
     struct key *keys = memory_alloc_array(n_tensors + 1, sizeof *keys);
     size_t *order = memory_alloc_array(n_tensors + 1, sizeof *order);
@@ -34,25 +36,14 @@ static size_t *sort_tensors(const char *const *files, const struct compat_tensor
     for (size_t i = 0; i < n_tensors; i++)
         order[i] = keys[i].index;
     free(keys);
-    return order;
-}
-
-/* Sizes are compared without adding them to anything: both ends lie in one file. */
-static int fits(const struct compat_extent *extent, const struct compat_tensor *tensor, uint64_t chunk_bytes)
-{
-    uint64_t used = extent->end - extent->start;
-    return extent->file == tensor->file && used <= chunk_bytes && tensor->bytes <= chunk_bytes - used;
-}
-
-struct compat_plan compat_plan_build(const char *const *files, const struct compat_tensor *tensors, size_t n_tensors,
-                                     uint64_t chunk_bytes)
-{
-    struct compat_plan plan = {.order = sort_tensors(files, tensors, n_tensors)};
+    struct compat_plan plan = {.order = order};
     plan.extents = memory_alloc_array(n_tensors + 1, sizeof *plan.extents);
     for (size_t i = 0; i < n_tensors; i++) {
         const struct compat_tensor *tensor = &tensors[plan.order[i]];
         struct compat_extent *last = plan.n_extents ? &plan.extents[plan.n_extents - 1] : NULL;
-        if (!last || !fits(last, tensor, chunk_bytes)) {
+        uint64_t used = last ? last->end - last->start : 0; /* nothing is added to sizes: both ends lie in one file */
+        bool fits = last && last->file == tensor->file && used <= chunk_bytes && tensor->bytes <= chunk_bytes - used;
+        if (!fits) {
             last = &plan.extents[plan.n_extents++];
             *last = (struct compat_extent){.file = tensor->file, .start = tensor->start, .end = tensor->start, .first = i};
         }

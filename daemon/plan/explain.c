@@ -1,6 +1,6 @@
 /* Writes the plan in blocks: what is asked for, how it was decided, the candidates, the files, the group.
  *
- * Numbers are rounded for people and aligned to the right; whoever needs them exactly asks for JSON. Columns a candidate
+ * Numbers are rounded for people and aligned to the right; JSON has them exactly. Columns a candidate
  * has nothing to say about show "-". Long lists end with "... and N more". */
 #include "plan/explain.h"
 
@@ -11,8 +11,8 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/text.h"
-#include "plan/explain_group.h"
-#include "plan/remote.h"
+#include "plan/cost.h"
+#include "plan/plan.h"
 
 enum { MAX_FILE_LINES = 20, NUMBER_CHARS = 32, LEAST_NAME_WIDTH = 21, MOST_NAME_WIDTH = 48 };
 
@@ -52,18 +52,6 @@ static const char *plural_ending(uint64_t count)
     return count == 1 ? "" : "s";
 }
 
-static void write_artifact(const struct page *page)
-{
-    const struct source *source = page->mapping->artifact->source;
-    uint64_t bytes = 0;
-    for (size_t i = 0; i < source->n_files; i++)
-        bytes += source->files[i].size_bytes;
-    const char *reference = page->mapping->artifact->reference;
-    char name[TEXT_NAME_CHARS], size[TEXT_SIZE_CHARS];
-    fprintf(page->out, "artifact  %s (%zu file%s, %s)\n", text_escape(reference, strlen(reference), name), source->n_files,
-            plural_ending(source->n_files), text_people_bytes(bytes, size));
-}
-
 static void write_view(const struct page *page)
 {
     char count[NUMBER_CHARS], size[TEXT_SIZE_CHARS];
@@ -96,30 +84,6 @@ static void write_source(const struct page *page)
     fprintf(page->out, "source    %s%s%s, %.0f%% in the page cache; gaps below %s cost less than a request\n",
             caps->filesystem == SOURCE_LOCAL ? "local" : "network", *caps->filesystem_type ? " " : "", caps->filesystem_type,
             page->facts->cached_share * 100, text_people_bytes(page->plan->merge_gap_bytes, gap));
-}
-
-/* Of a store it is always the version. */
-static void write_change_detection(const struct page *page)
-{
-    const struct artifact *artifact = page->mapping->artifact;
-    bool has_reason = artifact->changes.reason && artifact->changes.reason[0];
-    if (artifact->changes.by != CHANGES_BY_VERSION)
-        fprintf(page->out, "changes   noticed by %s%s%s\n",
-                artifact->changes.by == CHANGES_RACY ? "racy timestamps, so nothing is kept"
-                                                     : change_detector_name(artifact->changes.by),
-                has_reason ? ": " : "", has_reason ? artifact->changes.reason : "");
-}
-
-static void write_mapped(const struct page *page)
-{
-    const struct mapped_choice *mapped = &page->plan->mapped;
-    char estimate[NUMBER_CHARS];
-    if (mapped->is_known && mapped->is_possible)
-        fprintf(page->out, "mapped    possible, %s; about %s when every page is touched -> auto %s\n",
-                mapped->proof == IMMUTABLE_BY_NOTHING ? "of no file" : immutability_name(mapped->proof),
-                people_ms(mapped->estimated_ms, estimate), mapped->is_quicker ? "maps" : "copies");
-    else if (mapped->is_known)
-        fprintf(page->out, "mapped    not possible: %s\n", mapped->reason);
 }
 
 /* A load fails then even without other loads, except when files are handed out as they are. */
@@ -176,14 +140,6 @@ static void write_candidate(const struct page *page, const struct candidate *can
             candidate->reason.text);
 }
 
-static void write_candidates(const struct page *page)
-{
-    fprintf(page->out, "\n  %-*s  %9s  %9s  %9s  %9s  %9s  %s\n", LEAST_NAME_WIDTH, "candidate", "needs", "reads",
-            "requests", "temporary", "estimate", "reason");
-    for (size_t i = 0; i < EXECUTOR_COUNT; i++)
-        write_candidate(page, &page->plan->candidates[i]);
-}
-
 static const char *landing(const struct mapping *mapping, const struct plan_facts *facts)
 {
     if (mapping->n_operations)
@@ -220,29 +176,16 @@ static struct file_line measure_file(const struct page *page, size_t file, char 
     return line;
 }
 
-static int name_width(const struct page *page)
-{
-    size_t width = LEAST_NAME_WIDTH;
-    char name[TEXT_NAME_CHARS];
-    for (size_t i = 0; i < page->mapping->artifact->source->n_files; i++) {
-        const char *raw = page->mapping->artifact->source->files[i].name;
-        size_t length = strlen(text_escape(raw, strlen(raw), name));
-        width = length > width ? length : width;
-    }
-    return width > MOST_NAME_WIDTH ? MOST_NAME_WIDTH : (int)width;
-}
-
-static void write_file(const struct page *page, const struct file_line *line, int width)
-{
-    char extents[NUMBER_CHARS], reads[TEXT_SIZE_CHARS], wanted[TEXT_SIZE_CHARS], span[TEXT_SIZE_CHARS];
-    fprintf(page->out, "  %-*s  %9s  %9s  %9s  %9s  %s\n", width, line->name, people_count(line->extents, extents),
-            text_people_bytes(line->read_bytes, reads), text_people_bytes(line->wanted_bytes, wanted),
-            text_people_bytes(line->span_bytes, span), landing(page->mapping, page->facts));
-}
-
 static void write_files(const struct page *page)
 {
-    int width = name_width(page);
+    size_t widest = LEAST_NAME_WIDTH;
+    char escaped[TEXT_NAME_CHARS];
+    for (size_t i = 0; i < page->mapping->artifact->source->n_files; i++) {
+        const char *raw = page->mapping->artifact->source->files[i].name;
+        size_t length = strlen(text_escape(raw, strlen(raw), escaped));
+        widest = length > widest ? length : widest;
+    }
+    int width = widest > MOST_NAME_WIDTH ? MOST_NAME_WIDTH : (int)widest;
     size_t n_files = page->mapping->artifact->source->n_files, n_lines = 0;
     fprintf(page->out, "\n  %-*s  %9s  %9s  %9s  %9s  %s\n", width, "file", "extents", "reads", "wanted", "span", "lands");
     for (size_t i = 0; i < n_files; i++) {
@@ -252,12 +195,134 @@ static void write_files(const struct page *page)
             continue;
         char name[TEXT_NAME_CHARS];
         struct file_line line = measure_file(page, i, name);
-        write_file(page, &line, width);
+        char extents[NUMBER_CHARS], reads[TEXT_SIZE_CHARS], wanted[TEXT_SIZE_CHARS], span[TEXT_SIZE_CHARS];
+        fprintf(page->out, "  %-*s  %9s  %9s  %9s  %9s  %s\n", width, line.name, people_count(line.extents, extents),
+                text_people_bytes(line.read_bytes, reads), text_people_bytes(line.wanted_bytes, wanted),
+                text_people_bytes(line.span_bytes, span), landing(page->mapping, page->facts));
     }
     if (n_lines > MAX_FILE_LINES)
         fprintf(page->out, "  ... and %zu more file%s\n", n_lines - MAX_FILE_LINES, plural_ending(n_lines - MAX_FILE_LINES));
     if (n_lines == 0)
         fputs("  nothing to read: every tensor of the view is empty\n", page->out);
+}
+
+enum { MAX_OWNER_LINES = 16, MAX_BATCH_LINES = 20 };
+
+static void write_summary(const struct plan *plan, FILE *out)
+{
+    const struct collective_plan *group = plan->group;
+    char once[TEXT_SIZE_CHARS], all[TEXT_SIZE_CHARS], saved[TEXT_SIZE_CHARS], peers[TEXT_SIZE_CHARS], peak[TEXT_SIZE_CHARS];
+    char residual[TEXT_SIZE_CHARS];
+    fprintf(out, "          reads %s once for all instead of %s (saves %s), %s to peers\n",
+            text_people_bytes(group->numbers.unique_source_bytes, once), text_people_bytes(group->numbers.needed_bytes, all),
+            text_people_bytes(group->numbers.dedup_saving_bytes, saved),
+            text_people_bytes(group->numbers.peer_transfer_bytes, peers));
+    fprintf(out, "          %zu batches, at most %" PRIu64 " in flight, %s temporary; owners by %s, skew %.2f\n",
+            group->n_batches, group->max_inflight_batches,
+            text_people_bytes(plan->candidates[EXECUTOR_OWNER_FILE_COLLECTIVE].peak_temporary_bytes, peak),
+            group->is_split ? "stretches of files" : "files", group->owner_skew);
+    if (group->numbers.residual_bytes)
+        fprintf(out, "          residual: %s in patterns that do not line up, beside the batches\n",
+                text_people_bytes(group->numbers.residual_bytes, residual));
+}
+
+static const char *rate(double bytes_per_ns, char out[TEXT_SIZE_CHARS])
+{
+    return text_people_rate(bytes_per_ns * 1e9, out);
+}
+
+/* Nothing where hosts are off: then there is no choice. */
+static void write_hosts(const struct page *page)
+{
+    const struct hosts_choice *choice = &page->plan->hosts;
+    char estimate[NUMBER_CHARS], peers[TEXT_SIZE_CHARS];
+    if (!page->facts->hosts.is_on)
+        return;
+    fprintf(page->out, "\n  %-*s  %9s  %s\n", LEAST_NAME_WIDTH, "hosts", "estimate", "reason");
+    for (enum hosts_way way = 0; way < HOSTS_WAYS; way++) {
+        const struct hosts_candidate *candidate = &choice->candidates[way];
+        fprintf(page->out, "%c %-*s  %9s  %s\n", choice->way == way ? '>' : ' ', LEAST_NAME_WIDTH, hosts_way_names[way],
+                candidate->estimated_ms > 0 ? people_ms(candidate->estimated_ms, estimate) : "-", candidate->reason.text);
+    }
+    fprintf(page->out, "          %" PRIu32 " host%s alive, %s between them%s\n", choice->alive,
+            plural_ending(choice->alive), rate(hosts_peers_rate(&page->facts->hosts), peers),
+            page->facts->hosts.peers > 0 ? "" : " (assumed)");
+}
+
+/* Every transport that there is, by the formula of docs/groups.md; the chosen one is marked. */
+static void write_transports(const struct transport_choice *choice, FILE *out)
+{
+    char staging[TEXT_SIZE_CHARS], first[TEXT_SIZE_CHARS], second[TEXT_SIZE_CHARS];
+    const struct transport_demand *demand = &choice->demand;
+    double lands = demand->unique_bytes ? (double)demand->landed_bytes / (double)demand->unique_bytes : 0;
+    if (choice->n_options == 0)
+        return;
+    fprintf(out, "\n  %-21s  %9s%s\n", "transport", "estimate",
+            choice->is_forced ? "  as engine.collective_transport says" : "");
+    for (size_t i = 0; i < choice->n_options; i++) {
+        const struct transport_option *option = &choice->options[i];
+        bool is_chosen = choice->ops && strcmp(choice->ops->name, option->name) == 0;
+        bool can = option->problem == REASON_ELIGIBLE;
+        fprintf(out, "%c %-21s  %6.4g ms%s%s\n", is_chosen ? '>' : ' ', option->name, option->ms, can ? "" : "  ",
+                can ? "" : reason_rows[option->problem].name + sizeof "transport_" - 1);
+    }
+    if (!choice->ops)
+        fprintf(out, "          none will do: %s\n", choice->problem.text);
+    fprintf(out, "          source %s, memory %s, each byte lands %.2f times", rate(choice->rates.source, first),
+            rate(choice->rates.memory, second), lands);
+    if (demand->n_devices)
+        fprintf(out, "; %" PRIu32 " GPUs at %s each, %s between them", demand->n_devices, rate(choice->rates.link, first),
+                rate(choice->rates.peer, second));
+    fputc('\n', out);
+    if (choice->staging_bytes)
+        fprintf(out, "          %s of each GPU's budget to stage in\n", text_people_bytes(choice->staging_bytes, staging));
+}
+
+static void write_batches(const struct collective_plan *group, FILE *out)
+{
+    char reads[TEXT_SIZE_CHARS], inner[TEXT_SIZE_CHARS], peers[TEXT_SIZE_CHARS];
+    fprintf(out, "\n  %-21s  %9s  %9s  %9s  %9s\n", "batch", "owner", "reads", "dim1", "to peers");
+    for (size_t i = 0; i < group->n_batches && i < MAX_BATCH_LINES; i++) {
+        const struct collective_batch *batch = &group->batches[i];
+        fprintf(out, "  %-21zu  %9" PRIu32 "  %9s  %9s  %9s\n", i, batch->owner, text_people_bytes(batch->bytes, reads),
+                text_people_bytes(batch->inner_bytes, inner), text_people_bytes(batch->peer_bytes, peers));
+    }
+    if (group->n_batches > MAX_BATCH_LINES)
+        fprintf(out, "  ... and %zu more\n", group->n_batches - MAX_BATCH_LINES);
+}
+
+/* Nothing when the request named no group. */
+void explain_group(const struct plan *plan, const struct plan_facts *facts, FILE *out)
+{
+    char id[TEXT_NAME_CHARS];
+    if (!plan->group_id)
+        return;
+    fprintf(out, "\ngroup     %s: rank %" PRIu32 " of %" PRIu32, text_escape(plan->group_id, strlen(plan->group_id), id),
+            plan->rank, plan->world_size);
+    if (!plan->group) {
+        /* an explain does not wait as a load would */
+        char timeout[TEXT_SIZE_CHARS];
+        fprintf(out, "; the ranks did not meet, this is one rank's plan\n");
+        if (facts->group_problem.kind != REASON_ELIGIBLE)
+            fprintf(out, "          %s; a load waits up to %s for the others\n", facts->group_problem.text,
+                    text_format_duration_ms(facts->strategy->owner_file_collective_group_assemble_timeout_ms, timeout));
+        return;
+    }
+    fputc('\n', out);
+    write_summary(plan, out);
+    write_transports(&plan->transport, out);
+    const struct collective_plan *group = plan->group;
+    char reads[TEXT_SIZE_CHARS], peers[TEXT_SIZE_CHARS];
+    fprintf(out, "\n  %-21s  %9s  %9s  %9s\n", "owner", "reads", "batches", "to peers");
+    for (uint32_t rank = 0; rank < group->world_size && rank < MAX_OWNER_LINES; rank++) {
+        const struct collective_owner *owner = &group->owners[rank];
+        fprintf(out, "  rank %-16" PRIu32 "  %9s  %9zu  %9s\n", rank, text_people_bytes(owner->bytes, reads),
+                owner->n_batches, text_people_bytes(owner->peer_bytes, peers));
+    }
+    if (group->world_size > MAX_OWNER_LINES)
+        fprintf(out, "  ... and %" PRIu32 " more\n", group->world_size - MAX_OWNER_LINES);
+    if (plan->executor == EXECUTOR_OWNER_FILE_COLLECTIVE)
+        write_batches(plan->group, out);
 }
 
 char *explain_text(const struct plan *plan, const struct mapping *mapping, const struct plan_facts *facts)
@@ -267,15 +332,40 @@ char *explain_text(const struct plan *plan, const struct mapping *mapping, const
     struct page page = {.plan = plan, .mapping = mapping, .facts = facts, .out = open_memstream(&text, &length)};
     if (!page.out)
         return memory_copy_text("");
-    write_artifact(&page);
+    const struct source *source = page.mapping->artifact->source;
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < source->n_files; i++)
+        bytes += source->files[i].size_bytes;
+    const char *reference = page.mapping->artifact->reference;
+    char name[TEXT_NAME_CHARS], size[TEXT_SIZE_CHARS];
+    fprintf(page.out, "artifact  %s (%zu file%s, %s)\n", text_escape(reference, strlen(reference), name), source->n_files,
+            plural_ending(source->n_files), text_people_bytes(bytes, size));
     write_view(&page);
     write_source(&page);
-    write_change_detection(&page);
-    write_mapped(&page);
+    /* of a store it is always the version */
+    const struct artifact *artifact = page.mapping->artifact;
+    bool has_reason = artifact->changes.reason && artifact->changes.reason[0];
+    if (artifact->changes.by != CHANGES_BY_VERSION)
+        fprintf(page.out, "changes   noticed by %s%s%s\n",
+                artifact->changes.by == CHANGES_RACY ? "racy timestamps, so nothing is kept"
+                                                     : change_detector_name(artifact->changes.by),
+                has_reason ? ": " : "", has_reason ? artifact->changes.reason : "");
+    const struct mapped_choice *mapped = &page.plan->mapped;
+    char estimate[NUMBER_CHARS];
+    if (mapped->is_known && mapped->is_possible)
+        fprintf(page.out, "mapped    possible, %s; about %s when every page is touched -> auto %s\n",
+                mapped->proof == IMMUTABLE_BY_NOTHING ? "of no file" : immutability_name(mapped->proof),
+                people_ms(mapped->estimated_ms, estimate), mapped->is_quicker ? "maps" : "copies");
+    else if (mapped->is_known)
+        fprintf(page.out, "mapped    not possible: %s\n", mapped->reason);
     write_memory(&page);
     fprintf(page.out, "executor  %s (%s)\n", executor_names[plan->executor], plan->selection.text);
     write_gates(&page);
-    write_candidates(&page);
+    fprintf(page.out, "\n  %-*s  %9s  %9s  %9s  %9s  %9s  %s\n", LEAST_NAME_WIDTH, "candidate", "needs", "reads", "requests",
+            "temporary", "estimate", "reason");
+    for (size_t i = 0; i < EXECUTOR_COUNT; i++)
+        write_candidate(&page, &page.plan->candidates[i]);
+    write_hosts(&page);
     write_files(&page);
     explain_group(plan, facts, page.out);
     fclose(page.out);

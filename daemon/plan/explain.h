@@ -3,8 +3,13 @@
 #ifndef PLAN_EXPLAIN_H
 #define PLAN_EXPLAIN_H
 
+#include <stdio.h>
+
 #include "plan/plan.h"
 
 char *explain_text(const struct plan *plan, const struct mapping *mapping, const struct plan_facts *facts);
+
+/* The part that is about a whole group; nothing when the request named none. */
+void explain_group(const struct plan *plan, const struct plan_facts *facts, FILE *out);
 
 #endif

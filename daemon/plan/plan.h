@@ -17,11 +17,27 @@
 #include "normalize/load_spec.h"
 #include "plan/collective_plan.h"
 #include "plan/cost.h"
-#include "plan/mapped_choice.h"
+#include "plan/hosts_choice.h"
 #include "plan/reason.h"
 #include "plan/transport_choice.h"
 #include "resolve/mapping.h"
 #include "source/source.h"
+
+/* Whether a view had better be handed out as the files' own pages than be copied: for clients that leave that to the daemon. */
+struct mapped_facts {
+    bool is_possible;
+    enum immutability proof; /* when it is possible: the weakest of the files', by nothing when there are none */
+    const char *reason;      /* else why not, naming a file or a tensor */
+};
+
+struct mapped_choice {
+    bool is_known; /* there were facts; else nothing of the rest means anything */
+    bool is_possible;
+    enum immutability proof;
+    const char *reason;  /* NULL when possible */
+    double estimated_ms; /* when possible: until every page was touched, as nothing is read before */
+    bool is_quicker;     /* than copying */
+};
 
 struct candidate {
     enum executor executor;
@@ -58,6 +74,7 @@ struct plan {
     const char *group_id;              /* NULL without one */
     struct transport_choice transport; /* of the group; empty unless its plan was known */
     struct mapped_choice mapped;       /* instead of running it; the caller's to decide */
+    struct hosts_choice hosts;         /* which way the bytes come when it runs */
     struct arena arena;
 };
 
@@ -70,10 +87,11 @@ struct plan_facts {
     uint64_t staging_budget_bytes, extent_cache_bytes;
     uint64_t host_budget_bytes;        /* that what is loaded has to fit into; 0 = it goes elsewhere */
     double cached_share;               /* of the mapping's source bytes */
-    const struct mapped_facts *mapped; /* NULL = nobody wants to know */
+    const struct mapped_facts *mapped; /* NULL = not asked for */
     struct transport_supply transports;
     struct collective_plan *group;            /* what the ranks do together, once all of them are known; else NULL */
     const struct transport_choice *transport; /* the group's; NULL like it */
+    struct hosts_facts hosts;                 /* what is known of other hosts; plan_build() adds what is of the load */
     struct reason
         group_problem; /* why this load has to do without its group; REASON_ELIGIBLE = nothing is known against it */
 };

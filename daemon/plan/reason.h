@@ -10,10 +10,9 @@
 /* clang-format off */
 #define REASONS(X) \
     X(ELIGIBLE, "eligible", "", "all", "it may run; of generic: from a remote source it reads joined extents, not exactly") \
-    X(EXACT_GENERIC_FALLBACK, "exact_generic_fallback", "", "generic_byte_range", "always") \
+    X(EXACT_GENERIC_FALLBACK, "exact_generic_fallback", "", "generic_byte_range", "always: it may run") \
     X(LOCAL_NO_SEGMENTS, "target_not_gpu:no_direct_segments", "", "tensor_batched_local", \
-      "the target's memory has no address that sources can read into. Host memory has one; the name is that of the " \
-      "original system, which knew only GPUs") \
+      "the target's memory has no address that sources can read into. Host memory has one") \
     X(SOURCE_NOT_DISK, "source_not_disk", "", "tensor_batched_local", \
       "the source is an object store: generic reads it in few large requests") \
     X(LOCAL_STRATEGY_DISABLED, "strategy_disabled", "", "tensor_batched_local", "set `enable_local_batched_disk_load: true`") \
@@ -31,11 +30,11 @@
     X(LOCALITY_HOST_LOCAL, "source_locality_host_local", "", "owner_file_collective", \
       "the request says that every host has its own copy") \
     X(SHARED_SOURCE_UNPROVEN, "shared_source_unproven", "", "owner_file_collective", \
-      "pass `--source-locality shared_source` or `--source-sharing-domain`; a guess from the file system is never " \
-      "proof. Or `owner_file_collective_shared_fs_only: false`") \
+      "pass `--source-locality shared_source` or `--source-sharing-domain`, or set " \
+      "`owner_file_collective_shared_fs_only: false`") \
     X(FILESYSTEM_HOST_LOCAL, "source_locality_host_local", ":ext4", "owner_file_collective", \
-      "that proof was waived, but the file system is one of a single host (ext2 to ext4, xfs, btrfs, zfs, tmpfs, squashfs, erofs; " \
-      "all others count as network): pass the proof") \
+      "`shared_fs_only` is off, but the file system is one of a single host (ext2 to ext4, xfs, btrfs, zfs, tmpfs, squashfs, " \
+      "erofs): pass the proof") \
     X(COLLECTIVE_PEAK_BUDGET, "peak_budget_exceeded", "", "owner_file_collective", \
       "batches in flight exceed `owner_file_collective_peak_bytes_budget`: lower `_batch_bytes`, " \
       "`_dim1_staging_bytes` or `_max_inflight_batches`") \
@@ -44,45 +43,56 @@
     X(DEDUP_SAVING, "dedup_saving_below_threshold", "", "owner_file_collective", \
       "less than `_min_dedup_saving_bytes` would be read once instead of once per rank") \
     X(RESIDUAL, "residual_fallback_requires_generic_executor", "", "owner_file_collective", \
-      "ranks want patterns of a tensor that do not line up; `owner_file_collective_allow_mixed_residual: true` " \
-      "reads those beside the batches") \
+      "ranks want slices of a tensor that do not line up. `owner_file_collective_allow_mixed_residual: true` reads them " \
+      "beside the batches") \
     X(GROUP_ASSEMBLE_TIMEOUT, "group_assemble_timeout", ":missing=1,3", "owner_file_collective", \
       "these ranks did not come within `owner_file_collective_group_assemble_timeout` of the first one") \
+    X(GROUP_HOSTS_AWAY, "group_hosts_away", ":missing=1,3", "owner_file_collective", \
+      "these ranks are not on this host, and etcd is away, so ranks of other hosts are not known: see `tensorcast hosts`") \
     X(SOURCE_CHANGED, "source_changed", ":rank=1", "owner_file_collective", \
-      "rank 1 came with another version of the artifact: it was changed while the group assembled. Load it again " \
-      "on all ranks") \
+      "rank 1 resolved another version of the artifact: it changed while the group assembled. Load it again on all ranks") \
     X(GROUP_CLOSED, "group_closed", ":<why>", "owner_file_collective", \
-      "this rank came after its group had given up, for that reason; it did not wait again. Start the ranks " \
-      "together, or raise the timeout") \
+      "this rank came after its group was dissolved for that reason. Start the ranks together, or raise the timeout") \
     X(GROUP_MEMBER_DECLINED, "group_member_declined", ":rank=1:<why>", "owner_file_collective", \
       "that rank's own plan is not the collective: give all ranks the same options") \
     X(GROUP_MEMBER_FAILED, "group_member_failed", ":rank=1:<reason>", "owner_file_collective", \
       "there was no memory for that rank; it has got the error") \
     X(JOINT_PLAN_MEMORY, "joint_plan_memory_exceeded", ":METADATA_EXCEEDED", "owner_file_collective", \
-      "there was no memory for what the ranks' plans have in common, by the budget or on the host; each rank loads by " \
-      "itself. Raise `memory.metadata_budget`") \
+      "there was no memory for the joint plan, so each rank loads alone. Raise `memory.metadata_budget`") \
     X(GROUP_RUNS_ALREADY, "group_runs_already", "", "owner_file_collective", \
       "this rank left the group (its client died) and came back while the others were loading") \
     X(TRANSPORT_UNAVAILABLE, "transport_unavailable", ":nccl", "owner_file_collective", \
-      "`engine.collective_transport` names what this build or host does not have; the log says at start what was " \
-      "looked for. `auto` takes what there is") \
+      "this build or host does not have the transport of `engine.collective_transport`. Set `auto`") \
     X(TRANSPORT_NEEDS_GPUS, "transport_needs_gpus", ":nccl", "owner_file_collective", \
       "that transport delivers between GPUs, and a rank loads into host memory") \
     X(TRANSPORT_NEEDS_A_GPU_PER_RANK, "transport_needs_a_gpu_per_rank", ":nccl", "owner_file_collective", \
       "two ranks load into one GPU: `loopback` serves them") \
     X(TRANSPORT_PEAK_BUDGET, "transport_peak_budget_exceeded", ":nccl", "owner_file_collective", \
-      "it holds whole batches, and those in flight exceed `_peak_bytes_budget`; or a GPU's share of that is less " \
-      "than 64 MiB") \
+      "its batches in flight exceed `_peak_bytes_budget`, or a GPU's share of that is less than 64 MiB") \
     X(TRANSPORT_DEVICE_BUDGET, "transport_device_budget_exceeded", ":nccl", "owner_file_collective", \
-      "beside what a rank loads, its GPU's budget has less than 64 MiB to stage in: raise `devices.memory_budget`") \
+      "beside what a rank loads, its GPU's budget leaves less than 64 MiB for staging: raise `devices.memory_budget`") \
     X(TRANSPORT_FAILED, "transport_failed", ":nccl:<reason>", "owner_file_collective", \
-      "it failed in mid-run; or the configuration insists on it and it could not be opened for this group. With " \
-      "`auto` the group uses `loopback` in the latter case, and the log has `transport_failed`") \
+      "it failed during the run, or could not be opened for this group. With `auto`, the group then uses `loopback`, and the " \
+      "log has `transport_failed`") \
     X(PREFERS_OTHER_EXECUTOR, "prefers_other_executor", "", "owner_file_collective", \
       "only as `collective.skip_reason`: it may run, and the selection reason says why another executor did") \
     X(FROM_REPLICA, "from_replica", "", "owner_file_collective", "only as `collective.skip_reason`: the bytes were in memory already") \
     X(FILES_HANDED_OUT, "files_handed_out", "", "owner_file_collective", \
       "only as `collective.skip_reason`: the client got the files' own pages, and nothing was read for it") \
+    X(HOSTS_OFF, "hosts_off", "", "owner_peers", "no other host is known: `hosts.etcd.endpoints` is empty") \
+    X(NO_OTHER_HOST, "no_other_host", "", "owner_peers", "no other host of this domain is alive: see `tensorcast hosts`") \
+    X(ETCD_AWAY, "etcd_away", ":<why>", "owner_peers", \
+      "the daemon does not know which hosts are alive while etcd is away; running loads keep their hosts") \
+    X(SOURCE_NOT_SHARED, "source_not_shared", ":<why>", "owner_peers", \
+      "the files are on this host alone, or have no strong version") \
+    X(IN_PAGE_CACHE, "in_page_cache", "", "owner_peers", "all that is needed is in this host's page cache: no source is read") \
+    X(OWNER_PEERS_SLOWER, "owner_peers_slower", ":<estimates>", "owner_peers", \
+      "by measured rates it takes more than a tenth longer than reading the source") \
+    X(HOSTS_SHARE, "hosts_share", ":alive=4", "owner_peers", \
+      "only as `hosts.reason`: it was selected for so many hosts") \
+    X(ALL_IS_NEEDED, "all_is_needed", "", "local_slices", "this load needs every byte: the same as `read_all`") \
+    X(NOT_ALL_IS_NEEDED, "not_all_is_needed", "", "read_all", \
+      "this load needs a part; the estimate is for all") \
     X(AUTO_LOCAL, "auto_prefers_local_batched", "", NULL, "nothing; the usual case") \
     X(AUTO_GENERIC, "auto_generic", ":<why not local>,<why not collective>", NULL, \
       "read the two reasons below; the first decided") \

@@ -27,24 +27,19 @@ static uint64_t count_requests(const struct plan_step *step, uint64_t grid_bytes
     return requests;
 }
 
-/* Rows that stay apart have neighbours that they do not stay apart from: on the grid, those share a request. */
-static void join_on_grid(struct walk *walk, const struct plan_step *step)
-{
-    uint64_t grid = walk->rule.grid_bytes, end = walk->closed_end;
-    uint64_t gap = step->offset - end;
-    walk->closed_end = step->offset + (step->count - 1) * step->stride + step->bytes;
-    if (grid == 0 || end == 0 || gap >= walk->rule.join_below_bytes || (end - 1) / grid != step->offset / grid)
-        return;
-    walk->totals.requests--;
-    walk->totals.read_bytes += gap;
-}
-
 static void close_step(struct walk *walk)
 {
     const struct plan_step *open = &walk->open;
     if (open->count == 0)
         return;
-    join_on_grid(walk, open);
+    /* rows that stay apart have neighbours that they do not stay apart from: on the grid, those share a request */
+    uint64_t grid = walk->rule.grid_bytes, end = walk->closed_end;
+    uint64_t gap = open->offset - end;
+    walk->closed_end = open->offset + (open->count - 1) * open->stride + open->bytes;
+    if (grid != 0 && end != 0 && gap < walk->rule.join_below_bytes && (end - 1) / grid == open->offset / grid) {
+        walk->totals.requests--;
+        walk->totals.read_bytes += gap;
+    }
     if (walk->out)
         walk->out[walk->totals.n_steps] = *open;
     walk->totals.n_steps++;

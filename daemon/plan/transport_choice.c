@@ -7,7 +7,7 @@
 
 #include "base/clock.h"
 #include "plan/plan.h"
-#include "plan/remote.h"
+#include "plan/cost.h"
 
 /* Nothing tells us these before a load has run. Both are on the low side: PCI Express 4.0 x16, and NVLink of a few GPUs. */
 static const double LINK_BYTES_PER_NS = 25, PEER_BYTES_PER_NS = 150;

@@ -11,7 +11,7 @@
 
 #include "config/config.h"
 #include "plan/reason.h"
-#include "transport/transport.h"
+#include "device/transport.h"
 
 struct plan_facts;
 

@@ -3,7 +3,7 @@
 #include <string.h>
 
 /* A step that names everything a model of this kind has stands before or behind the renames: what it does not name would
- * keep its name, or its rotary pairs their order, without anybody noticing. */
+ * keep its name, or its rotary pairs their order, unnoticed. */
 const struct builtin_recipe builtin_recipes[] = {
     {"hf-llama-to-torchtitan", "Llama as on Hugging Face to torchtitan's names and order of rotary pairs",
      "version: 1\n"

@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "base/memory.h"
 #include "base/text.h"
-#include "recipe/recipe_private.h"
 
 /* --- what steps there are ------------------------------------------------------------------------------------------- */
 
@@ -110,14 +110,16 @@ static const struct { /* beside the name of a step */
              {"allow_extra", AT(allow_extra), STEP_EXPECT}};
 enum { N_FLAGS = sizeof flags / sizeof flags[0] };
 
-const char *recipe_step_name(enum recipe_step_kind kind)
-{
-    return step_table[kind].name;
-}
-
 /* --- reading -------------------------------------------------------------------------------------------------------- */
 
-int recipe_complain(const struct reading *reading, const char *complaint)
+struct reading { /* of one step */
+    struct arena *arena;
+    struct recipe_step *step;
+    const char *argument; /* that is being read; NULL = the step itself */
+    struct error *error;
+};
+
+static int complain(const struct reading *reading, const char *complaint)
 {
     return fail(reading->error, ERROR_INVALID_ARGUMENT, "BAD_RECIPE", "%s", complaint);
 }
@@ -137,12 +139,11 @@ static void *take_array(const struct reading *reading, size_t n, size_t size)
 
 static int take_pattern(const struct reading *reading, const struct recipe_node *node, struct pattern *pattern)
 {
-    char name[TEXT_NAME_CHARS];
     if (node->kind != NODE_TEXT || !node->length)
         return wrong_value(reading, "a name or pattern (quote it)", node);
     if (!pattern_init(pattern, node->text, node->length))
         return fail(reading->error, ERROR_INVALID_ARGUMENT, "BAD_RECIPE", "pattern %s has more than %d wildcards",
-                    text_escape(node->text, node->length, name), PATTERN_MAX_WILDCARDS);
+                    text_show_bytes(node->text, node->length), PATTERN_MAX_WILDCARDS);
     return 0;
 }
 
@@ -157,13 +158,6 @@ static int take_patterns(const struct reading *reading, const struct recipe_node
             return -1;
     }
     return patterns->list ? 0 : -1;
-}
-
-static int take_one_pattern(const struct reading *reading, const struct recipe_node *node, struct recipe_patterns *patterns)
-{
-    patterns->list = take_array(reading, 1, sizeof *patterns->list);
-    patterns->n = 1;
-    return patterns->list ? take_pattern(reading, node, patterns->list) : -1;
 }
 
 static int take_numbers(const struct reading *reading, const struct recipe_node *node, struct recipe_numbers *numbers)
@@ -237,14 +231,6 @@ static int take_dtypes(const struct reading *reading, const struct recipe_node *
     return 0;
 }
 
-static int take_way(const struct reading *reading, const struct recipe_node *node, bool *to_halves)
-{
-    *to_halves = node->kind == NODE_TEXT && strcmp(node->text, "halves") == 0;
-    if (*to_halves || (node->kind == NODE_TEXT && strcmp(node->text, "interleaved") == 0))
-        return 0;
-    return wrong_value(reading, "interleaved or halves", node);
-}
-
 static int take_bool(const struct reading *reading, const struct recipe_node *node, bool *value)
 {
     if (node->kind != NODE_BOOL)
@@ -260,7 +246,9 @@ static int take_argument(struct reading *reading, const struct argument_row *row
     case ARGUMENT_PATTERNS:
         return take_patterns(reading, node, place);
     case ARGUMENT_PATTERN:
-        return take_one_pattern(reading, node, place);
+        *(struct recipe_patterns *)place = (struct recipe_patterns){take_array(reading, 1, sizeof(struct pattern)), 1};
+        return ((struct recipe_patterns *)place)->list ? take_pattern(reading, node, ((struct recipe_patterns *)place)->list)
+                                                       : -1;
     case ARGUMENT_NUMBERS:
         return take_numbers(reading, node, place);
     case ARGUMENT_NUMBER:
@@ -277,7 +265,10 @@ static int take_argument(struct reading *reading, const struct argument_row *row
     case ARGUMENT_TRUE:
         return take_bool(reading, node, place);
     case ARGUMENT_WAY:
-        return take_way(reading, node, place);
+        *(bool *)place = node->kind == NODE_TEXT && strcmp(node->text, "halves") == 0;
+        if (*(bool *)place || (node->kind == NODE_TEXT && strcmp(node->text, "interleaved") == 0))
+            return 0;
+        return wrong_value(reading, "interleaved or halves", node);
     case ARGUMENT_TEXT:
         break;
     }
@@ -287,10 +278,9 @@ static int take_argument(struct reading *reading, const struct argument_row *row
 static int fail_unknown(const struct reading *reading, const char *what, const struct recipe_node *key,
                         const char *const *names, size_t n_names)
 {
-    char name[TEXT_NAME_CHARS];
     const char *nearest = key->length < TEXT_NAME_CHARS ? text_nearest(key->text, names, n_names) : NULL;
     return fail(reading->error, ERROR_INVALID_ARGUMENT, "BAD_RECIPE", "there is no %s '%s'%s%s%s", what,
-                text_escape(key->text, key->length, name), nearest ? "; did you mean '" : "", nearest ? nearest : "",
+                text_show_bytes(key->text, key->length), nearest ? "; did you mean '" : "", nearest ? nearest : "",
                 nearest ? "'?" : "");
 }
 
@@ -329,7 +319,6 @@ static int take_pairs(const struct reading *reading, const struct recipe_node *n
 {
     struct recipe_step *step = reading->step;
     bool is_rename = step->kind == STEP_RENAME;
-    char left[TEXT_NAME_CHARS], right[TEXT_NAME_CHARS];
     size_t n = node->n_items / 2;
     if (node->kind != NODE_MAP || !n)
         return wrong_value(reading, is_rename ? "names as {from: to}" : "names as {new: existing}", node);
@@ -342,30 +331,14 @@ static int take_pairs(const struct reading *reading, const struct recipe_node *n
         struct pattern *from = &step->from.list[i], *to = &step->to.list[i];
         if (is_rename && value->kind == NODE_NULL)
             return fail(reading->error, ERROR_INVALID_ARGUMENT, "BAD_RECIPE", "%s has no new name; to remove it use drop",
-                        text_escape(key->text, key->length, left));
+                        text_show_bytes(key->text, key->length));
         if (take_pattern(reading, is_rename ? key : value, from) < 0 ||
             take_pattern(reading, is_rename ? value : key, to) < 0)
             return -1;
         if (!pattern_can_fill(from, to))
             return fail(reading->error, ERROR_INVALID_ARGUMENT, "BAD_RECIPE", "%s has more {} or * than %s, which fills it",
-                        text_escape(to->text, to->length, left), text_escape(from->text, from->length, right));
+                        text_show_bytes(to->text, to->length), text_show_bytes(from->text, from->length));
     }
-    return 0;
-}
-
-static int take_expected(struct reading *reading, const struct recipe_node *name, struct recipe_expected *expected)
-{
-    char shown[TEXT_NAME_CHARS];
-    const struct recipe_node *node = name + 1, *shape = recipe_node_get(node, "shape"),
-                             *dtype = recipe_node_get(node, "dtype");
-    expected->name = name->text;
-    expected->name_length = name->length;
-    reading->argument = text_escape(name->text, name->length, shown);
-    if (node->kind != NODE_MAP || !shape || !dtype || node->n_items != 4)
-        return wrong_value(reading, "{shape: [..], dtype: ..}", node);
-    if (take_numbers(reading, shape, &expected->shape) < 0 || take_dtype(reading, dtype, &expected->dtype) < 0)
-        return -1;
-    reading->argument = NULL;
     return 0;
 }
 
@@ -377,10 +350,108 @@ static int take_expectations(struct reading *reading, const struct recipe_node *
     expected->list = take_array(reading, node->n_items / 2, sizeof *expected->list);
     expected->n = node->n_items / 2;
     for (size_t i = 0; expected->list && i < expected->n; i++) {
-        if (take_expected(reading, &node->items[2 * i], &expected->list[i]) < 0)
+        const struct recipe_node *name = &node->items[2 * i], *of = name + 1;
+        const struct recipe_node *shape = recipe_node_get(of, "shape"), *dtype = recipe_node_get(of, "dtype");
+        struct recipe_expected *one = &expected->list[i];
+        one->name = name->text;
+        one->name_length = name->length;
+        reading->argument = text_show_bytes(name->text, name->length);
+        if (of->kind != NODE_MAP || !shape || !dtype || of->n_items != 4)
+            return wrong_value(reading, "{shape: [..], dtype: ..}", of);
+        if (take_numbers(reading, shape, &one->shape) < 0 || take_dtype(reading, dtype, &one->dtype) < 0)
             return -1;
+        reading->argument = NULL;
     }
     return expected->list ? 0 : -1;
+}
+
+/* --- what is wrong with a step whatever the tensors are; daemon/variant checks what depends on them ------------------- */
+
+static int check_numbered(const struct reading *reading, const struct pattern *counted, const char *argument)
+{
+    if (counted->n_numbers)
+        return 0;
+    return fail(reading->error, ERROR_INVALID_ARGUMENT, "BAD_RECIPE", "%s: %s has no {}, which counts the tensors", argument,
+                text_show_bytes(counted->text, counted->length));
+}
+
+/* What `to` is filled from has as many wildcards; `fewer` of the numbers count something else. */
+static int check_filled(const struct reading *reading, const struct pattern *from, const struct pattern *to,
+                        uint32_t fewer_from, uint32_t fewer_to)
+{
+    if (to->n_numbers - fewer_to <= from->n_numbers - fewer_from && to->n_runs <= from->n_runs)
+        return 0;
+    return fail(reading->error, ERROR_INVALID_ARGUMENT, "BAD_RECIPE", "to: %s has more {} or * than %s can fill",
+                text_show_bytes(to->text, to->length), text_show_bytes(from->text, from->length));
+}
+
+static int check_positive(const struct reading *reading, const char *argument, int64_t number)
+{
+    if (number > 0)
+        return 0;
+    return fail(reading->error, ERROR_INVALID_ARGUMENT, "BAD_RECIPE", "%s: expected a number above 0, not %" PRId64,
+                argument, number);
+}
+
+static int check_step(const struct reading *reading)
+{
+    const struct recipe_step *step = reading->step;
+    const struct pattern *from = step->from.list, *to = step->to.list;
+    const struct recipe_numbers *numbers = &step->numbers;
+    size_t n_open = 0;
+    if ((step->kind == STEP_CAST || step->kind == STEP_DEQUANTIZE) && !dtype_is_float(step->dtype))
+        return fail(reading->error, ERROR_INVALID_ARGUMENT, "BAD_RECIPE",
+                    "dtype: elements become F64, F32, F16, BF16 or a type of F8, not %s", dtype_name(step->dtype));
+    switch (step->kind) {
+    case STEP_RESHAPE:
+        for (size_t i = 0; i < numbers->n; i++) {
+            n_open += numbers->list[i] == -1;
+            if (numbers->list[i] < -1)
+                return complain(reading, "shape: an extent is a number from 0, or -1 for what is left");
+        }
+        return n_open > 1 ? complain(reading, "shape: only one extent may be -1") : 0;
+    case STEP_CONCAT:
+        for (size_t i = 1; i < step->from.n; i++)
+            if (from[i].n_numbers != from->n_numbers || from[i].n_runs != from->n_runs)
+                return complain(reading, "from: every pattern needs the same number of {} and *");
+        return check_filled(reading, from, to, 0, 0);
+    case STEP_SPLIT:
+        if ((numbers->list != NULL) == step->even)
+            return complain(reading, "a split needs either sizes or even: true");
+        if (numbers->list && numbers->n != step->to.n)
+            return complain(reading, "sizes: there is one size for each name in `to`");
+        for (size_t i = 0; i < numbers->n; i++)
+            if (numbers->list[i] < 0)
+                return complain(reading, "sizes: a size is a number from 0");
+        for (size_t i = 0; i < step->to.n; i++)
+            if (check_filled(reading, from, &to[i], 0, 0) < 0)
+                return -1;
+        return 0;
+    case STEP_STACK:
+        return check_numbered(reading, from, "from") || check_filled(reading, from, to, 1, 0) ? -1 : 0;
+    case STEP_UNSTACK:
+        return check_numbered(reading, to, "to") || check_filled(reading, from, to, 0, 1) ? -1 : 0;
+    case STEP_PERMUTE_ROPE:
+        return check_positive(reading, "heads", step->count);
+    case STEP_REPLICATE_EXPERTS:
+        if (check_positive(reading, "experts", step->count) || check_positive(reading, "inter_dim", step->inter_dim))
+            return -1;
+        return step->has_shuffle && step->shuffle_seed < 0 ? complain(reading, "shuffle_seed: expected a number from 0") : 0;
+    case STEP_DEQUANTIZE:
+        if (numbers->n != 2 || numbers->list[0] < 1 || numbers->list[1] < 1)
+            return complain(reading, "block: expected two numbers above 0, such as [128, 128]");
+        if (!strstr(step->scale.text, "{tensor}"))
+            return complain(reading, "scale: the name of the scales is made of {tensor}, such as \"{tensor}_scale_inv\"");
+        return 0;
+    case STEP_EXPECT:
+        for (size_t i = 0; i < step->expected.n; i++)
+            for (size_t k = 0; k < step->expected.list[i].shape.n; k++)
+                if (step->expected.list[i].shape.list[k] < 0)
+                    return complain(reading, "shape: an extent is a number from 0");
+        return 0;
+    default:
+        return 0;
+    }
 }
 
 /* --- a step and all of them ----------------------------------------------------------------------------------------- */
@@ -407,7 +478,7 @@ static int find_step(const struct reading *reading, const struct recipe_node *no
         reading->step->kind = (enum recipe_step_kind)k;
         *value = &node->items[i + 1];
     }
-    return *value ? 0 : recipe_complain(reading, "there is no step in it, such as drop or rename");
+    return *value ? 0 : complain(reading, "there is no step in it, such as drop or rename");
 }
 
 static int take_flags(struct reading *reading, const struct recipe_node *node)
@@ -428,13 +499,12 @@ static int take_flags(struct reading *reading, const struct recipe_node *node)
 static int check_duplicates(const struct reading *reading, const struct recipe_node *node)
 {
     const struct recipe_node *key;
-    char name[TEXT_NAME_CHARS];
     int found = node->kind == NODE_MAP ? recipe_node_find_duplicate(node, &key, reading->error) : 0;
     if (found < 0)
         return -1;
     if (found)
         return fail(reading->error, ERROR_INVALID_ARGUMENT, "BAD_RECIPE", "'%s' is there twice",
-                    text_escape(key->text, key->length, name));
+                    text_show_bytes(key->text, key->length));
     for (size_t i = 0; i < node->n_items; i++) {
         if (check_duplicates(reading, &node->items[i]) < 0)
             return -1;
@@ -465,24 +535,22 @@ static int take_step(struct reading *reading, const struct recipe_node *node)
         failed = take_expectations(reading, value);
         break;
     }
-    return failed ? failed : recipe_check_step(reading);
+    return failed ? failed : check_step(reading);
 }
 
 int recipe_error_prefix(const struct recipe_step *step, const char *name, struct error *error)
 {
-    char shown[TEXT_NAME_CHARS];
     bool has_name = step->number && step->kind < STEP_COUNT;
     error_prefix(error, has_name ? "step %u (%s)" : "step %u", step->number, has_name ? step_table[step->kind].name : "");
     if (name && step->line)
-        error_prefix(error, "%s:%u", text_escape(name, strlen(name), shown), step->line);
+        error_prefix(error, "%s:%u", text_show(name), step->line);
     return error_note(error, "step", "%u", step->number);
 }
 
 /* Of a complaint about the whole recipe; name: NULL where it has none. */
 static int prefix_name(const char *name, struct error *error)
 {
-    char shown[TEXT_NAME_CHARS];
-    return name ? error_prefix(error, "%s", text_escape(name, strlen(name), shown)) : -1;
+    return name ? error_prefix(error, "%s", text_show(name)) : -1;
 }
 
 static const struct recipe_node *find_steps(const struct recipe_node *document, struct error *error)
@@ -499,7 +567,7 @@ static const struct recipe_node *find_steps(const struct recipe_node *document, 
     if (found < 0)
         return NULL;
     if (found) {
-        fail(error, ERROR_INVALID_ARGUMENT, "BAD_RECIPE", "'%s' is there twice", text_escape(key->text, key->length, shown));
+        fail(error, ERROR_INVALID_ARGUMENT, "BAD_RECIPE", "'%s' is there twice", text_show_bytes(key->text, key->length));
         return NULL;
     }
     for (size_t i = 0; i < document->n_items; i += 2) {
@@ -507,7 +575,7 @@ static const struct recipe_node *find_steps(const struct recipe_node *document, 
         if (strcmp(at->text, "version") == 0 || strcmp(at->text, "steps") == 0)
             continue;
         fail(error, ERROR_INVALID_ARGUMENT, "BAD_RECIPE", "there is no '%s' in a recipe, only version and steps",
-             text_escape(at->text, at->length, shown));
+             text_show_bytes(at->text, at->length));
         return NULL;
     }
     if (!version || version->kind != NODE_NUMBER || version->number != 1) {
@@ -568,4 +636,131 @@ bool recipe_dim(int64_t dim, uint32_t rank, uint32_t *found)
     int64_t at = dim < 0 ? dim + (int64_t)rank : dim;
     *found = (uint32_t)at;
     return at >= 0 && at < (int64_t)rank;
+}
+
+/* --- the canonical text: members in the order of the table, nothing that says what is so anyway ------------------------ */
+
+static void put_patterns(struct json_writer *json, const char *key, const struct recipe_patterns *patterns)
+{
+    if (key)
+        json_put_open(json, key, '[');
+    else
+        json_write_open(json, '[');
+    for (size_t i = 0; i < patterns->n; i++)
+        json_write_string(json, patterns->list[i].text, patterns->list[i].length);
+    json_write_close(json, ']');
+}
+
+static void put_numbers(struct json_writer *json, const char *key, const struct recipe_numbers *numbers)
+{
+    json_put_open(json, key, '[');
+    for (size_t i = 0; i < numbers->n; i++)
+        json_write_i64(json, numbers->list[i]);
+    json_write_close(json, ']');
+}
+
+static void put_argument(struct json_writer *json, const struct argument_row *row, const struct recipe_step *step)
+{
+    const void *place = (const char *)step + row->offset;
+    const struct recipe_numbers *numbers = place;
+    const struct recipe_slices *slices = place;
+    const struct pattern *pattern = row->type == ARGUMENT_PATTERN ? ((const struct recipe_patterns *)place)->list : place;
+    switch (row->type) {
+    case ARGUMENT_PATTERNS:
+        put_patterns(json, row->name, place);
+        break;
+    case ARGUMENT_PATTERN:
+    case ARGUMENT_TEXT:
+        json_put_string(json, row->name, pattern->text, pattern->length);
+        break;
+    case ARGUMENT_NUMBERS:
+        if (numbers->list)
+            put_numbers(json, row->name, numbers);
+        break;
+    case ARGUMENT_SEED:
+        if (!step->has_shuffle)
+            break; /* fall through */
+    case ARGUMENT_NUMBER:
+        json_write_key(json, row->name);
+        json_write_i64(json, *(const int64_t *)place);
+        break;
+    case ARGUMENT_SLICES:
+        json_put_open(json, row->name, '[');
+        for (size_t i = 0; i < slices->n; i++) {
+            json_write_open(json, '[');
+            json_write_i64(json, slices->list[i].start);
+            json_write_i64(json, slices->list[i].stop);
+            json_write_close(json, ']');
+        }
+        json_write_close(json, ']');
+        break;
+    case ARGUMENT_DTYPE:
+        json_put_text(json, row->name, dtype_name(*(const enum dtype *)place));
+        break;
+    case ARGUMENT_DTYPES:
+        if (!step->has_only)
+            break;
+        json_put_open(json, row->name, '[');
+        for (enum dtype dtype = 0; dtype < DTYPE_COUNT; dtype++)
+            if (step->only & 1u << dtype)
+                json_write_text(json, dtype_name(dtype));
+        json_write_close(json, ']');
+        break;
+    case ARGUMENT_TRUE:
+        if (*(const bool *)place)
+            json_put_bool(json, row->name, true);
+        break;
+    case ARGUMENT_WAY:
+        json_put_text(json, row->name, *(const bool *)place ? "halves" : "interleaved");
+        break;
+    }
+}
+
+static void put_value(struct json_writer *json, const struct recipe_step *step)
+{
+    const struct step_row *row = &step_table[step->kind];
+    const struct recipe_patterns *left = step->kind == STEP_RENAME ? &step->from : &step->to;
+    const struct recipe_patterns *right = step->kind == STEP_RENAME ? &step->to : &step->from;
+    if (row->form == FORM_PATTERNS) {
+        put_patterns(json, NULL, &step->tensors);
+        return;
+    }
+    json_write_open(json, '{');
+    for (const struct argument_row *argument = row->arguments; argument && argument->name; argument++)
+        put_argument(json, argument, step);
+    for (size_t i = 0; row->form == FORM_PAIRS && i < left->n; i++) {
+        json_write_key_bytes(json, left->list[i].text, left->list[i].length);
+        json_write_string(json, right->list[i].text, right->list[i].length);
+    }
+    for (size_t i = 0; i < step->expected.n; i++) {
+        json_write_key_bytes(json, step->expected.list[i].name, step->expected.list[i].name_length);
+        json_write_open(json, '{');
+        put_numbers(json, "shape", &step->expected.list[i].shape);
+        json_put_text(json, "dtype", dtype_name(step->expected.list[i].dtype));
+        json_write_close(json, '}');
+    }
+    json_write_close(json, '}');
+}
+
+char *recipe_json(const struct recipe *recipe, struct error *error)
+{
+    struct json_writer json = {0};
+    json_write_open(&json, '[');
+    for (size_t i = 0; i < recipe->n_steps; i++) {
+        const struct recipe_step *step = &recipe->steps[i];
+        json_write_open(&json, '{');
+        json_write_key(&json, step_table[step->kind].name);
+        put_value(&json, step);
+        for (size_t f = 0; f < N_FLAGS; f++)
+            if (*(const bool *)((const char *)step + flags[f].offset))
+                json_put_bool(&json, flags[f].name, true);
+        json_write_close(&json, '}');
+    }
+    json_write_close(&json, ']');
+    if (json.length <= RECIPE_MAX_BYTES)
+        return json.text;
+    fail(error, ERROR_INVALID_ARGUMENT, "RECIPE_TOO_LARGE", "a variant has at most %d bytes of JSON, this one %zu",
+         RECIPE_MAX_BYTES, json.length);
+    free(json.text);
+    return NULL;
 }

@@ -102,7 +102,6 @@ int recipe_parse(const char *json, size_t length, struct arena *arena, struct re
  * NULL: RESOURCE_EXHAUSTED, it has more than RECIPE_MAX_BYTES. */
 char *recipe_json(const struct recipe *recipe, struct error *error);
 
-const char *recipe_step_name(enum recipe_step_kind kind);
 /* Puts "step 3 (cast): " before a message, behind "NAME:LINE: " where both are known (name may be NULL), and notes the number
  * of the step for programs. Returns -1. */
 int recipe_error_prefix(const struct recipe_step *step, const char *name, struct error *error);

@@ -34,25 +34,29 @@ bool recipe_text_is_number(const char *text, size_t length, int64_t *number)
 
 static bool read_value(struct reader *reader, struct recipe_node *node);
 
-/* Behind the items so far, which move when there is no room. */
-static struct recipe_node *add_item(struct reader *reader, struct recipe_node *node, size_t *capacity)
+struct recipe_node *recipe_node_add(struct recipe_node *list, size_t *capacity, struct arena *arena, struct error *error)
 {
-    if (node->n_items == *capacity) {
+    if (list->n_items == *capacity) {
         size_t n = *capacity ? 2 * *capacity : 4;
-        struct recipe_node *items = arena_try_array(reader->arena, n, sizeof *items, reader->error);
-        if (!items) {
-            reader->has_failed = true;
+        struct recipe_node *items = arena_try_array(arena, n, sizeof *items, error);
+        if (!items)
             return NULL;
-        }
-        if (node->n_items)
-            memcpy(items, node->items, node->n_items * sizeof *items);
-        if (node->items)
-            arena_give_back(reader->arena, node->items);
-        node->items = items;
+        if (list->n_items)
+            memcpy(items, list->items, list->n_items * sizeof *items);
+        if (list->items)
+            arena_give_back(arena, list->items);
+        list->items = items;
         *capacity = n;
     }
-    struct recipe_node *item = &node->items[node->n_items++];
+    struct recipe_node *item = &list->items[list->n_items++];
     *item = (struct recipe_node){0};
+    return item;
+}
+
+static struct recipe_node *add_item(struct reader *reader, struct recipe_node *node, size_t *capacity)
+{
+    struct recipe_node *item = recipe_node_add(node, capacity, reader->arena, reader->error);
+    reader->has_failed |= !item;
     return item;
 }
 
@@ -146,7 +150,7 @@ static int parse_node(const char *json, size_t length, const char *what, bool is
                       struct recipe_node *node, struct error *error)
 {
     struct reader reader = {.arena = arena, .error = error};
-    char problem[JSON_ERROR_CHARS], name[TEXT_NAME_CHARS];
+    char problem[JSON_ERROR_CHARS];
     *node = (struct recipe_node){0};
     json_init(&reader.json, json, length, arena);
     reader.json.memory_error = error;
@@ -155,8 +159,7 @@ static int parse_node(const char *json, size_t length, const char *what, bool is
         return 0;
     if (reader.has_failed || reader.json.is_out_of_memory)
         return -1;
-    return fail(error, ERROR_INVALID_ARGUMENT, "BAD_RECIPE", "%s: %s", text_escape(what, strlen(what), name),
-                json_error(&reader.json, problem));
+    return fail(error, ERROR_INVALID_ARGUMENT, "BAD_RECIPE", "%s: %s", text_show(what), json_error(&reader.json, problem));
 }
 
 int recipe_node_parse(const char *json, size_t length, const char *what, struct arena *arena, struct recipe_node *node,
@@ -196,12 +199,11 @@ const struct recipe_node *recipe_node_get(const struct recipe_node *map, const c
 
 const char *recipe_node_show(const struct recipe_node *node, char out[RECIPE_NODE_CHARS])
 {
-    char text[TEXT_NAME_CHARS];
     static const char *const kinds[] = {[NODE_NULL] = "null", [NODE_LIST] = "a list", [NODE_MAP] = "a mapping"};
     if (node->kind == NODE_TEXT)
-        snprintf(out, RECIPE_NODE_CHARS, "'%s'", text_escape(node->text, node->length, text));
+        snprintf(out, RECIPE_NODE_CHARS, "'%s'", text_show_bytes(node->text, node->length));
     else if (node->kind == NODE_NUMBER || node->kind == NODE_FRACTION)
-        snprintf(out, RECIPE_NODE_CHARS, "the number %s", text_escape(node->text, node->length, text));
+        snprintf(out, RECIPE_NODE_CHARS, "the number %s", text_show_bytes(node->text, node->length));
     else if (node->kind == NODE_BOOL)
         snprintf(out, RECIPE_NODE_CHARS, "%s", node->number ? "true" : "false");
     else if (node->kind != NODE_NULL && !node->n_items)

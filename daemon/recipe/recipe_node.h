@@ -34,6 +34,8 @@ int recipe_node_parse(const char *json, size_t length, const char *what, struct 
 int recipe_node_parse_config(const char *json, size_t length, const char *what, struct arena *arena,
                              struct recipe_node *node, struct error *error);
 
+/* Behind the items so far, which move when there is no room; zeroed. *capacity: of items, 0 at first. NULL: error. */
+struct recipe_node *recipe_node_add(struct recipe_node *list, size_t *capacity, struct arena *arena, struct error *error);
 /* 1: *key occurs twice in this map; 0: none does; -1 where there is no memory to find out. */
 int recipe_node_find_duplicate(const struct recipe_node *map, const struct recipe_node **key, struct error *error);
 /* NULL = there is no such key. */

@@ -27,12 +27,6 @@ void recipe_value(const char *text, struct recipe_node *value)
         value->kind = NODE_NUMBER;
 }
 
-static bool is_key(const char *text, size_t length)
-{
-    return length > 0 && length <= MAX_KEY_BYTES &&
-           strspn(text, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-") >= length;
-}
-
 /* The first one at or behind `from`. False: there is none; what is no key is text. */
 static bool find_variable(const struct recipe_node *node, size_t from, struct variable *variable)
 {
@@ -43,7 +37,8 @@ static bool find_variable(const struct recipe_node *node, size_t from, struct va
             return false;
         const char *key_end = dash && dash < end ? dash : end;
         size_t length = (size_t)(key_end - begin) - 2;
-        if (!is_key(begin + 2, length))
+        if (!(length > 0 && length <= MAX_KEY_BYTES &&
+              strspn((begin + 2), "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-") >= length))
             continue;
         memcpy(variable->key, begin + 2, length);
         variable->key[length] = 0;
@@ -58,12 +53,11 @@ static bool find_variable(const struct recipe_node *node, size_t from, struct va
 
 static int find_value(const struct substituting *at, const struct variable *variable, struct recipe_node *value)
 {
-    char shown[TEXT_NAME_CHARS];
     int found = at->lookup->find(at->lookup->data, variable->key, value, at->error);
     if (found)
         return found < 0 ? -1 : 0;
     if (!variable->fallback) {
-        text_escape(variable->key, strlen(variable->key), shown);
+        const char *shown = text_show(variable->key);
         return fail(at->error, ERROR_INVALID_ARGUMENT, "UNKNOWN_VARIABLE",
                     "nothing says what ${%s} is: pass --set %s=VALUE, or have it in the artifact's config.json", shown,
                     shown);
@@ -79,21 +73,6 @@ static int find_value(const struct substituting *at, const struct variable *vari
     return 0;
 }
 
-static int replace(const struct substituting *at, struct recipe_node *node, const struct variable *variable,
-                   const struct recipe_node *value)
-{
-    size_t length = node->length - (variable->end - variable->begin) + value->length;
-    char *text = arena_try_bytes(at->arena, length + 1, at->error);
-    if (!text)
-        return -1;
-    memcpy(text, node->text, variable->begin);
-    memcpy(text + variable->begin, value->text, value->length);
-    memcpy(text + variable->begin + value->length, node->text + variable->end, node->length - variable->end + 1);
-    node->text = text;
-    node->length = length;
-    return 0;
-}
-
 static int substitute_text(const struct substituting *at, struct recipe_node *node, bool is_name)
 {
     struct variable variable;
@@ -106,8 +85,15 @@ static int substitute_text(const struct substituting *at, struct recipe_node *no
             *node = value;
             return 0;
         }
-        if (replace(at, node, &variable, &value) < 0)
+        size_t length = node->length - (variable.end - variable.begin) + value.length;
+        char *text = arena_try_bytes(at->arena, length + 1, at->error);
+        if (!text)
             return -1;
+        memcpy(text, node->text, variable.begin);
+        memcpy(text + variable.begin, value.text, value.length);
+        memcpy(text + variable.begin + value.length, node->text + variable.end, node->length - variable.end + 1);
+        node->text = text;
+        node->length = length;
         from = variable.begin + value.length; /* values are not looked into */
     }
     return 0;

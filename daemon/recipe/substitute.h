@@ -1,4 +1,4 @@
-/* ${KEY} in the texts of a recipe, and ${KEY:-DEFAULT} for a key that nobody has to set. A text that is nothing but one of
+/* ${KEY} in the texts of a recipe, and ${KEY:-DEFAULT} for a key that need not be set. A text that is nothing but one of
  * them becomes what the value is: a number, if it is one, or null. Pure but for the lookup. */
 #ifndef RECIPE_SUBSTITUTE_H
 #define RECIPE_SUBSTITUTE_H

@@ -33,16 +33,20 @@ struct folders {
     struct folder *list; /* newest first */
     uint64_t last_copy;
     struct folder_wait *waiting, *written_for; /* for the next write, for the one in progress */
-    bool is_changed, is_writing;
+    bool is_restored, is_changed, is_writing;
     char *text; /* the helper's while it writes */
     size_t text_bytes;
     struct error error; /* ERROR_OK = written */
 };
 
+static uint64_t stamp_of(const struct timespec *time)
+{
+    return (uint64_t)time->tv_sec * 1000000000U + (uint64_t)time->tv_nsec;
+}
+
 static void free_folder(struct folder *folder)
 {
-    quota_charge_end(&folder->row);
-    quota_charge_end(&folder->texts);
+    quota_charge_end(&folder->charge);
     free(folder->path);
     free(folder->artifact);
     free(folder->identity);
@@ -75,16 +79,11 @@ struct folder *folders_find_for(const struct folders *folders, uid_t uid, const 
 
 /* --- beginning --- */
 
-/* "/a/b", nothing that leads elsewhere by its text. */
-static bool is_absolute(const char *path)
-{
-    size_t length = strlen(path);
-    return path[0] == '/' && length < PATH_MAX && text_is_plain_path(path + 1) && text_is_utf8(path, length);
-}
-
 static int check_wish(const struct folder_wish *wish, struct error *error)
 {
-    if (!is_absolute(wish->path))
+    size_t length = strlen(wish->path);
+    if (wish->path[0] != '/' || length >= PATH_MAX || !text_is_plain_path(wish->path + 1) ||
+        !text_is_utf8(wish->path, length))
         return fail(error, ERROR_INVALID_ARGUMENT, "FOLDER_PATH",
                     "a folder is named by its absolute path, without . and ..");
     if (!*wish->identity || strlen(wish->identity) > DIGEST_HEX_CHARS || strlen(wish->artifact) >= PATH_MAX)
@@ -92,120 +91,59 @@ static int check_wish(const struct folder_wish *wish, struct error *error)
     return 0;
 }
 
-static int fail_other(const struct folder *folder, struct error *error)
+int folders_begin(struct folders *folders, const struct folder_wish *wish, enum folder_turn *turn, struct folder **found,
+                  struct error *error)
 {
-    char path[TEXT_NAME_CHARS], artifact[TEXT_NAME_CHARS];
-    text_escape(folder->path, strlen(folder->path), path);
-    text_escape(folder->artifact, strlen(folder->artifact), artifact);
-    return fail(error, ERROR_FAILED_PRECONDITION, "FOLDER_OF_ANOTHER_STATE",
-                "%s holds %s as it was when the folder was made, which is not what is asked for now; tensorcast release %s",
-                path, artifact, path);
-}
-
-/* Of the same user and content, one that is there before one that is being made. */
-static struct folder *find_copy(const struct folders *folders, const struct folder_wish *wish)
-{
-    struct folder *found = NULL;
-    for (struct folder *folder = folders->list; folder; folder = folder->next)
-        if (folder->uid == wish->uid && strcmp(folder->identity, wish->identity) == 0 && (!found || folder->is_there))
-            found = folder;
-    return found;
-}
-
-static struct quota_charge charge_of(const struct folders *folders, enum quota_kind kind, uid_t uid)
-{
-    return (struct quota_charge){.quota = folders->quota, .kind = kind, .uid = uid};
-}
-
-static uint64_t text_bytes(const char *path, const char *artifact, const char *identity)
-{
-    return sizeof(struct folder) + strlen(path) + strlen(artifact) + strlen(identity) + 3;
-}
-
-/* Nothing stays charged when it fails. */
-static int charge_wish(const struct folders *folders, const struct folder_wish *wish, struct folder *charged,
-                       struct error *error)
-{
-    charged->row = charge_of(folders, QUOTA_FOLDERS, wish->uid);
-    charged->texts = charge_of(folders, QUOTA_METADATA, wish->uid);
-    if (quota_charge_add(&charged->row, 1, error) == 0 &&
-        quota_charge_add(&charged->texts, text_bytes(wish->path, wish->artifact, wish->identity), error) == 0)
-        return 0;
-    quota_charge_end(&charged->row);
-    return -1;
-}
-
-static uint64_t stamp_now(void)
-{
+    struct quota_charge charge = {.quota = folders->quota, .kind = QUOTA_FOLDERS, .uid = wish->uid};
     struct timespec now;
+    if (check_wish(wish, error) < 0)
+        return -1;
+    *found = folders_find(folders, wish->uid, wish->path);
+    *found = *found ? *found : folders_find(folders, 0, wish->path);
+    if (*found) {
+        *turn = (*found)->is_there ? FOLDER_THERE : FOLDER_WAIT;
+        const char *path = text_show((*found)->path);
+        return *turn == FOLDER_WAIT || strcmp((*found)->identity, wish->identity) == 0
+                   ? 0
+                   : fail(error, ERROR_FAILED_PRECONDITION, "FOLDER_OF_ANOTHER_STATE",
+                          "%s holds %s as it was when the folder was made, which is not what is asked for now; tensorcast "
+                          "release %s",
+                          path, text_show((*found)->artifact), path);
+    }
+    const struct folder *copy = NULL; /* of the same user and content, one that is there before one that is being made */
+    for (const struct folder *folder = folders->list; folder && !wish->alone; folder = folder->next)
+        if (folder->uid == wish->uid && strcmp(folder->identity, wish->identity) == 0 && (!copy || folder->is_there))
+            copy = folder;
+    *turn = !copy ? FOLDER_MAKE : copy->is_there ? FOLDER_SHARE : FOLDER_WAIT;
+    if (*turn == FOLDER_WAIT)
+        return 0;
+    if (quota_charge_add(&charge, 1, error) < 0)
+        return -1;
+    if (!copy && replica_reserve(folders->host, wish->uid, wish->bytes, error) < 0) {
+        quota_charge_end(&charge);
+        return -1;
+    }
     clock_gettime(CLOCK_REALTIME, &now);
-    return (uint64_t)now.tv_sec * 1000000000U + (uint64_t)now.tv_nsec;
-}
-
-static struct folder *add(struct folders *folders, const struct folder_wish *wish, const struct folder *other,
-                          const struct folder *charged)
-{
-    struct folder *folder = memory_alloc(sizeof *folder);
-    *folder = (struct folder){.next = folders->list,
+    *found = memory_alloc(sizeof **found);
+    **found = (struct folder){.next = folders->list,
                               .path = memory_copy_text(wish->path),
                               .artifact = memory_copy_text(wish->artifact),
                               .identity = memory_copy_text(wish->identity),
                               .uid = wish->uid,
                               .bytes = wish->bytes,
-                              .copy = other ? other->copy : ++folders->last_copy,
+                              .copy = copy ? copy->copy : ++folders->last_copy,
                               .device = wish->device,
-                              .stamp_ns = other ? other->stamp_ns : stamp_now(),
-                              .row = charged->row,
-                              .texts = charged->texts};
-    folders->list = folder;
-    return folder;
-}
-
-int folders_begin(struct folders *folders, const struct folder_wish *wish, enum folder_turn *turn, struct folder **folder,
-                  struct error *error)
-{
-    struct folder charged;
-    if (check_wish(wish, error) < 0)
-        return -1;
-    *folder = folders_find(folders, wish->uid, wish->path);
-    *folder = *folder ? *folder : folders_find(folders, 0, wish->path);
-    if (*folder) {
-        bool is_same = strcmp((*folder)->identity, wish->identity) == 0;
-        *turn = (*folder)->is_there ? FOLDER_THERE : FOLDER_WAIT;
-        return is_same || *turn == FOLDER_WAIT ? 0 : fail_other(*folder, error);
-    }
-    const struct folder *copy = wish->alone ? NULL : find_copy(folders, wish);
-    *turn = copy ? (copy->is_there ? FOLDER_SHARE : FOLDER_WAIT) : FOLDER_MAKE;
-    if (*turn == FOLDER_WAIT)
-        return 0;
-    if (charge_wish(folders, wish, &charged, error) < 0)
-        return -1;
-    if (*turn == FOLDER_MAKE && replica_reserve(folders->host, wish->uid, wish->bytes, error) < 0) {
-        quota_charge_end(&charged.row);
-        quota_charge_end(&charged.texts);
-        return -1;
-    }
-    *folder = add(folders, wish, copy, &charged);
+                              .stamp_ns = copy ? copy->stamp_ns : stamp_of(&now),
+                              .charge = charge};
+    folders->list = *found;
     return 0;
 }
 
 /* --- the record --- */
 
-static void print_folder(struct json_writer *json, const struct folder *folder)
-{
-    json_write_open(json, '{');
-    json_put_text(json, "path", folder->path);
-    json_put_text(json, "artifact", folder->artifact);
-    json_put_text(json, "identity", folder->identity);
-    json_put_u64(json, "uid", folder->uid);
-    json_put_u64(json, "bytes", folder->bytes);
-    json_put_u64(json, "copy", folder->copy);
-    json_put_u64(json, "device", folder->device);
-    json_put_u64(json, "stamp_ns", folder->stamp_ns);
-    json_put_u64(json, "is_there", folder->is_there);
-    json_put_u64(json, "is_seen", folder->is_seen);
-    json_write_close(json, '}');
-}
+/* The members of struct folder that are kept. */
+#define TEXTS(X) X(path) X(artifact) X(identity)
+#define NUMBERS(X) X(uid) X(bytes) X(copy) X(device) X(stamp_ns) X(is_there) X(is_seen)
 
 /* Not durable: the folders do not outlive the host's memory either. */
 static void write_record(struct loop_work *work)
@@ -241,8 +179,14 @@ static void begin_writing(struct folders *folders)
     json_write_open(&json, '{');
     json_put_u64(&json, "version", RECORD_VERSION);
     json_put_open(&json, "folders", '[');
-    for (const struct folder *folder = folders->list; folder; folder = folder->next)
-        print_folder(&json, folder);
+    for (const struct folder *folder = folders->list; folder; folder = folder->next) {
+#define PUT_TEXT(member) json_put_text(&json, #member, folder->member);
+#define PUT_NUMBER(member) json_put_u64(&json, #member, folder->member);
+        json_write_open(&json, '{');
+        TEXTS(PUT_TEXT)
+        NUMBERS(PUT_NUMBER)
+        json_write_close(&json, '}');
+    }
     json_write_close(&json, ']');
     json_write_close(&json, '}');
     folders->text = json.text;
@@ -276,33 +220,22 @@ static bool take_text(struct json *json, char **text)
 
 static bool take_folder(struct json *json, struct folder *folder)
 {
+#define TAKE_TEXT(member)                                                                                                   \
+    if (json_string_is(&key, #member))                                                                                      \
+        is_known = take_text(json, &folder->member);
+#define TAKE_NUMBER(member)                                                                                                 \
+    if (json_string_is(&key, #member) && (is_known = json_take_u64(json, &number)))                                         \
+        folder->member = (__typeof__(folder->member))number;
     struct json_string key;
-    uint64_t uid = 0, is_there = 0, is_seen = 0;
-    const struct {
-        const char *name;
-        uint64_t *value;
-    } numbers[] = {
-        {"uid", &uid},           {"bytes", &folder->bytes},       {"copy", &folder->copy}, {"device", &folder->device},
-        {"is_there", &is_there}, {"stamp_ns", &folder->stamp_ns}, {"is_seen", &is_seen}};
-    const struct {
-        const char *name;
-        char **value;
-    } texts[] = {{"path", &folder->path}, {"artifact", &folder->artifact}, {"identity", &folder->identity}};
+    uint64_t number;
     json_begin_object(json);
     while (json_next_key(json, &key)) {
         bool is_known = false;
-        for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
-            if (json_string_is(&key, numbers[i].name))
-                is_known = json_take_u64(json, numbers[i].value);
-        for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
-            if (json_string_is(&key, texts[i].name))
-                is_known = take_text(json, texts[i].value);
+        TEXTS(TAKE_TEXT)
+        NUMBERS(TAKE_NUMBER)
         if (!is_known)
             json_fail(json, "unknown key");
     }
-    folder->uid = (uid_t)uid;
-    folder->is_there = is_there;
-    folder->is_seen = is_seen;
     return json_ok(json) && folder->path && folder->artifact && folder->identity;
 }
 
@@ -312,20 +245,6 @@ static bool has_copy(const struct folders *folders, uint64_t copy)
     while (folder && folder->copy != copy)
         folder = folder->next;
     return folder != NULL;
-}
-
-/* Charged even beyond the budget. */
-static void restore(struct folders *folders, struct folder *folder)
-{
-    folder->row = charge_of(folders, QUOTA_FOLDERS, folder->uid);
-    folder->texts = charge_of(folders, QUOTA_METADATA, folder->uid);
-    quota_charge_force(&folder->row, 1);
-    quota_charge_force(&folder->texts, text_bytes(folder->path, folder->artifact, folder->identity));
-    if (!has_copy(folders, folder->copy))
-        replica_reserve_anyway(folders->host, folder->uid, folder->bytes);
-    folders->last_copy = folder->copy > folders->last_copy ? folder->copy : folders->last_copy;
-    folder->next = folders->list;
-    folders->list = folder;
 }
 
 static bool take_record(struct folders *folders, struct json *json)
@@ -340,10 +259,18 @@ static bool take_record(struct folders *folders, struct json *json)
         }
         for (json_begin_array(json); json_next_item(json);) {
             struct folder *folder = memory_alloc(sizeof *folder);
-            if (take_folder(json, folder))
-                restore(folders, folder);
-            else
+            if (take_folder(json, folder)) {
+                /* charged even beyond the budget */
+                folder->charge = (struct quota_charge){.quota = folders->quota, .kind = QUOTA_FOLDERS, .uid = folder->uid};
+                quota_charge_force(&folder->charge, 1);
+                if (!has_copy(folders, folder->copy))
+                    replica_reserve_anyway(folders->host, folder->uid, folder->bytes);
+                folders->last_copy = folder->copy > folders->last_copy ? folder->copy : folders->last_copy;
+                folder->next = folders->list;
+                folders->list = folder;
+            } else {
                 free_folder(folder);
+            }
         }
     }
     return json_end(json) && version == RECORD_VERSION;
@@ -400,7 +327,7 @@ static void look_at_path(struct loop_work *work)
     bool is_it = fd >= 0 && fstat(fd, &status) == 0 && S_ISDIR(status.st_mode) && status.st_uid == look->uid &&
                  (uint64_t)status.st_dev == look->device;
     if (is_it && look->stamp_ns)
-        is_it = (uint64_t)status.st_mtim.tv_sec * 1000000000U + (uint64_t)status.st_mtim.tv_nsec == look->stamp_ns;
+        is_it = stamp_of(&status.st_mtim) == look->stamp_ns;
     /* behind a link is where it was not made */
     bool is_another = fd >= 0 || error.code == ERROR_NOT_FOUND || error.code == ERROR_FAILED_PRECONDITION;
     look->sight = is_it ? SIGHT_THERE : is_another ? SIGHT_GONE : SIGHT_NONE;
@@ -520,9 +447,19 @@ struct folders *folders_create(struct loop *loop, struct replica_table *host, st
     folders->quota = quota;
     folders->record = memory_print("%s/folders.json", state_dir);
     folders->timer = loop_timer_create(loop, on_timer, folders);
-    loop_timer_start(folders->timer, SOON_MS, LOOK_MS);
-    read_record(folders);
     return folders;
+}
+
+void folders_restore(struct folders *folders)
+{
+    read_record(folders);
+    folders->is_restored = true;
+    loop_timer_start(folders->timer, SOON_MS, LOOK_MS);
+}
+
+bool folders_are_restored(const struct folders *folders)
+{
+    return folders->is_restored;
 }
 
 void folders_stop(struct folders *folders)

@@ -32,18 +32,20 @@ struct folder {
     uint64_t copy;   /* folders with the same number share their memory */
     uint64_t device; /* of the file system, as the client says */
     uint64_t stamp_ns;
-    bool is_there;                  /* it has its name */
-    bool is_seen;                   /* this process, or one before, has found it: it is not in another mount namespace */
-    const void *maker;              /* whose call is open; NULL = none */
-    unsigned n_missed;              /* how many looks in a row did not find it */
-    struct folder_look *look;       /* in progress */
-    struct quota_charge row, texts; /* texts: QUOTA_METADATA */
+    bool is_there;              /* it has its name */
+    bool is_seen;               /* this process, or one before, has found it: it is not in another mount namespace */
+    const void *maker;          /* whose call is open; NULL = none */
+    unsigned n_missed;          /* how many looks in a row did not find it */
+    struct folder_look *look;   /* in progress */
+    struct quota_charge charge; /* one of QUOTA_FOLDERS, which bounds the texts, too: they are paths */
 };
 
 struct folders;
 
-/* Restores what the state directory has. quota: counts them (QUOTA_FOLDERS) and their texts; NULL = no limits. */
+/* quota: counts them (QUOTA_FOLDERS); NULL = no limits. */
 struct folders *folders_create(struct loop *loop, struct replica_table *host, struct quota *quota, const char *state_dir);
+void folders_restore(struct folders *folders); /* what the state directory has; before the first one is begun */
+bool folders_are_restored(const struct folders *folders);
 void folders_stop(struct folders *folders);    /* nothing is looked at or written from here on; accepts NULL */
 void folders_destroy(struct folders *folders); /* stopped, and the loop has ended; accepts NULL; the record stays */
 

@@ -1,5 +1,5 @@
 /* The hand-off server: accept, check the peer, take one token, answer with one message and one descriptor, then watch the
- * connection until it ends. A peer that says nothing, says something else or is somebody else is closed without a word.
+ * connection until it ends. A peer that says nothing, says something else or is another user's is closed without a word.
  *
  *     held, while its user's descriptors wait to be closed
  *        v
@@ -15,6 +15,7 @@
 #include <openssl/crypto.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/queue.h>
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -26,13 +27,78 @@
 #include "client/handoff_wire.h"
 #include "device/host_region.h"
 #include "observe/log.h"
-#include "replica/handoff_send.h"
+
+static enum handoff_sent fail_sending(const char *why)
+{
+    log_at_of(LOG_ERROR, "handoff_failed", LOG_NOBODY, LOG_TEXT("message", why));
+    return HANDOFF_NOT_SENT;
+}
+
+/* One message. Fills in what every answer has; n_fds is in it. False with errno. */
+static bool send_answer(int fd, struct handoff_answer *answer, const int *fds)
+{
+    union {
+        char bytes[CMSG_SPACE(HANDOFF_MESSAGE_FDS * sizeof(int))];
+        struct cmsghdr align;
+    } control = {0};
+    size_t bytes = answer->n_fds * sizeof(int);
+    struct iovec iov = {.iov_base = answer, .iov_len = sizeof *answer};
+    struct msghdr message = {
+        .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = CMSG_SPACE(bytes)};
+    struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+    answer->version = HANDOFF_VERSION;
+    memcpy(answer->magic, HANDOFF_MAGIC, sizeof answer->magic);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(bytes);
+    memcpy(CMSG_DATA(header), fds, bytes);
+    return sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)sizeof *answer;
+}
+
+/* The first message of a connection: there is room. */
+static enum handoff_sent send_memory(int fd, struct replica *replica)
+{
+    struct error error;
+    int memory_fd = device_export_fd(replica->segment, &error);
+    if (memory_fd < 0)
+        return fail_sending(error.message);
+    struct handoff_answer answer = {
+        .memory_bytes = replica->segment->allocated_bytes, .page_kind = device_page_kind(replica->segment), .n_fds = 1};
+    bool is_sent = send_answer(fd, &answer, &memory_fd);
+    close(memory_fd);
+    return is_sent ? HANDOFF_SENT_ALL : HANDOFF_NOT_SENT;
+}
+
+/* A client that is gone is no error of ours; too many descriptors on their way is (ETOOMANYREFS: `ulimit -n`). */
+static enum handoff_sent send_files(int fd, struct replica *replica)
+{
+    struct mapped_files *files = replica->files;
+    const struct mapped_view *view = files->view;
+    const struct source *source = replica->mapping->artifact->source;
+    while (files->n_sent < view->n_files) {
+        size_t left = view->n_files - files->n_sent, n = left < HANDOFF_MESSAGE_FDS ? left : HANDOFF_MESSAGE_FDS;
+        struct handoff_answer answer = {.page_kind = HANDOFF_FILES, .n_fds = (uint32_t)n};
+        for (size_t i = files->n_sent; i < files->n_sent + n; i++)
+            answer.memory_bytes += source->files[view->files[i]].size_bytes;
+        if (!send_answer(fd, &answer, files->fds + files->n_sent)) {
+            bool is_gone = errno == EPIPE || errno == ECONNRESET;
+            return errno == EAGAIN ? HANDOFF_SENT_SOME : is_gone ? HANDOFF_NOT_SENT : fail_sending(strerror(errno));
+        }
+        mapped_files_sent(files, files->n_sent + n);
+    }
+    return HANDOFF_SENT_ALL;
+}
+
+enum handoff_sent handoff_send(int fd, struct replica *replica)
+{
+    return replica->files ? send_files(fd, replica) : send_memory(fd, replica);
+}
 
 enum {
     SWEEP_MS = 1000,
     WARNING_INTERVAL_MS = 1000,
     MAX_UNREDEEMED_PER_UID = 4096,
-    MAX_UNCLOSED_PER_UID = 64, /* descriptors that a user sent and that nobody could close yet: with more, it is held */
+    MAX_UNCLOSED_PER_UID = 64, /* descriptors that a user sent and that no thread could close yet: with more, it is held */
     HELD_MS = 10,
 };
 
@@ -52,14 +118,14 @@ struct grant {
 };
 
 struct peer {
-    struct peer *next, **link;
+    LIST_ENTRY(peer) in_list;
     struct handoff *handoff;
     int fd;
     struct loop_watch *watch;
     uid_t uid;
     pid_t pid;
     struct seat seat;                         /* empty while an unredeemed token of its user has one */
-    bool is_held;                             /* nobody looks at what it says yet */
+    bool is_held;                             /* what it says is not read yet */
     bool brings_none;                         /* no descriptor of the client's can be in the socket's queue */
     struct replica *lease;                    /* NULL until a token was redeemed */
     uint64_t connected_ns, leased_ns;         /* leased_ns: when it was */
@@ -76,8 +142,8 @@ struct handoff {
     struct loop_timer *sweep, *held;
     size_t n_held;
     struct grant *grants;
-    struct peer *peers, *leases;   /* leases: those of one replica stand together, so that nobody walks past others' */
-    uint64_t warned_ns, n_refused; /* n_refused: since then */
+    LIST_HEAD(, peer) peers, leases; /* leases: those of one replica stand together, so that no walk passes others' */
+    uint64_t warned_ns, n_refused;   /* n_refused: since then */
 };
 
 static int take_seat(struct handoff *handoff, uid_t uid, struct seat *seat, struct error *error)
@@ -109,33 +175,13 @@ static void destroy_grant(struct grant **at, bool unpin)
     free(grant);
 }
 
-static void link_peer(struct peer *peer, struct peer **link)
-{
-    peer->next = *link;
-    peer->link = link;
-    if (peer->next)
-        peer->next->link = &peer->next;
-    *link = peer;
-}
-
 static void unlink_peer(struct peer *peer)
 {
     struct replica *replica = peer->lease;
+    struct peer *next = LIST_NEXT(peer, in_list);
     if (replica && replica->leases == peer)
-        replica->leases = peer->next && peer->next->lease == replica ? peer->next : NULL;
-    *peer->link = peer->next;
-    if (peer->next)
-        peer->next->link = peer->link;
-}
-
-static void begin_lease(struct peer *peer, struct replica *replica)
-{
-    unlink_peer(peer);
-    peer->lease = replica;
-    peer->leased_ns = clock_now_ns();
-    link_peer(peer, replica->leases ? replica->leases->link : &peer->handoff->leases);
-    replica->leases = peer;
-    replica_lend(replica, peer->uid);
+        replica->leases = next && next->lease == replica ? next : NULL;
+    LIST_REMOVE(peer, in_list);
 }
 
 static void free_peer(struct peer *peer)
@@ -158,17 +204,6 @@ static void close_peer(struct peer *peer)
         replica_unlend(peer->lease, peer->uid);
     }
     free_peer(peer);
-}
-
-/* Tokens are compared in constant time; the list is short. */
-static struct grant **find_grant(struct handoff *handoff, const unsigned char *token)
-{
-    struct grant **found = NULL;
-    for (struct grant **at = &handoff->grants; *at; at = &(*at)->next) {
-        if (CRYPTO_memcmp((*at)->token, token, HANDOFF_TOKEN_BYTES) == 0)
-            found = at;
-    }
-    return found;
 }
 
 static void warn_of_refusal(struct handoff *handoff, const char *reason, uid_t uid, pid_t pid)
@@ -201,17 +236,30 @@ static void go_on_sending(struct peer *peer)
 
 static void redeem(struct peer *peer, const unsigned char token[HANDOFF_TOKEN_BYTES])
 {
-    struct grant **at = find_grant(peer->handoff, token);
-    if (!at || (*at)->uid != peer->uid) {
-        refuse_peer(peer, at ? "another user's token" : "unknown token");
+    /* tokens are compared in constant time; the list is short */
+    struct handoff *handoff = peer->handoff;
+    struct grant **found = NULL;
+    for (struct grant **at = &handoff->grants; *at; at = &(*at)->next)
+        if (CRYPTO_memcmp((*at)->token, token, HANDOFF_TOKEN_BYTES) == 0)
+            found = at;
+    if (!found || (*found)->uid != peer->uid) {
+        refuse_peer(peer, found ? "another user's token" : "unknown token");
         return;
     }
-    struct replica *replica = (*at)->replica;
+    struct replica *replica = (*found)->replica;
     leave_seat(&peer->seat);
-    peer->seat = (*at)->seat; /* its seat and its pin are the lease's from here on */
-    (*at)->seat = (struct seat){0};
-    destroy_grant(at, false);
-    begin_lease(peer, replica);
+    peer->seat = (*found)->seat; /* its seat and its pin are the lease's from here on */
+    (*found)->seat = (struct seat){0};
+    destroy_grant(found, false);
+    unlink_peer(peer);
+    peer->lease = replica;
+    peer->leased_ns = clock_now_ns();
+    if (replica->leases)
+        LIST_INSERT_BEFORE(replica->leases, peer, in_list);
+    else
+        LIST_INSERT_HEAD(&handoff->leases, peer, in_list);
+    replica->leases = peer;
+    replica_lend(replica, peer->uid);
     go_on_sending(peer);
 }
 
@@ -268,21 +316,13 @@ static void accept_offer(struct peer *peer, const struct handoff_region *wire, i
         close_peer(peer);
 }
 
-/* Tokens are compared in constant time. */
-static struct peer *find_offer(struct handoff *handoff, const unsigned char *token)
-{
-    struct peer *found = NULL;
-    for (struct peer *peer = handoff->peers; peer; peer = peer->next) {
-        if (peer->region && CRYPTO_memcmp(peer->token, token, HANDOFF_TOKEN_BYTES) == 0)
-            found = peer;
-    }
-    return found;
-}
-
 int handoff_take_region(struct handoff *handoff, const unsigned char *token, size_t token_bytes, uid_t uid,
                         struct device_region **region, struct error *error)
 {
-    struct peer *peer = token_bytes == HANDOFF_TOKEN_BYTES ? find_offer(handoff, token) : NULL;
+    struct peer *peer = NULL, *one;
+    LIST_FOREACH (one, &handoff->peers, in_list) /* tokens are compared in constant time */
+        if (token_bytes == HANDOFF_TOKEN_BYTES && one->region && CRYPTO_memcmp(one->token, token, token_bytes) == 0)
+            peer = one;
     if (!peer || peer->uid != uid)
         return fail(
             error, ERROR_ABORTED, "REGION_UNKNOWN",
@@ -365,21 +405,13 @@ static void on_peer(void *data, int events)
         close_peer(peer);
 }
 
-static uint64_t silent_peers(const struct handoff *handoff, uid_t uid)
-{
-    uint64_t count = 0;
-    for (const struct peer *peer = handoff->peers; peer; peer = peer->next)
-        count += !peer->region && peer->uid == uid; /* an offer counts as a lease */
-    return count;
-}
-
 /* Each unredeemed token of a user has a seat for one connection, whichever it will be. */
 static bool has_free_token(const struct handoff *handoff, uid_t uid)
 {
     uint64_t n_tokens = 0, n_waiting = 0;
     for (const struct grant *grant = handoff->grants; grant; grant = grant->next)
         n_tokens += grant->uid == uid;
-    for (const struct peer *peer = handoff->peers; peer && n_tokens; peer = peer->next)
+    for (const struct peer *peer = LIST_FIRST(&handoff->peers); peer && n_tokens; peer = LIST_NEXT(peer, in_list))
         n_waiting += peer->uid == uid && peer->seat.lease.amount == 0;
     return n_tokens > n_waiting;
 }
@@ -394,7 +426,7 @@ static bool has_many_unclosed(uid_t uid)
 static void release_held(void *data)
 {
     struct handoff *handoff = data;
-    for (struct peer *peer = handoff->peers; peer && handoff->n_held; peer = peer->next) {
+    for (struct peer *peer = LIST_FIRST(&handoff->peers); peer && handoff->n_held; peer = LIST_NEXT(peer, in_list)) {
         if (!peer->is_held || has_many_unclosed(peer->uid))
             continue;
         peer->is_held = false;
@@ -405,20 +437,16 @@ static void release_held(void *data)
         loop_timer_stop(handoff->held);
 }
 
-static void hold_peer(struct peer *peer)
-{
-    peer->is_held = true;
-    if (peer->handoff->n_held++ == 0)
-        loop_timer_start(peer->handoff->held, HELD_MS, HELD_MS);
-}
-
 static void on_accept(void *context, int fd, const struct ucred *credentials)
 {
     struct handoff *handoff = context;
     struct seat seat = {0};
     struct error error;
     bool brings_none = foreign_fd_is_refused(fd), must_wait = has_many_unclosed(credentials->uid);
-    if (silent_peers(handoff, credentials->uid) >= handoff->max_silent_per_uid) {
+    uint64_t n_silent = 0;
+    for (const struct peer *one = LIST_FIRST(&handoff->peers); one; one = LIST_NEXT(one, in_list))
+        n_silent += !one->region && one->uid == credentials->uid; /* an offer counts as a lease */
+    if (n_silent >= handoff->max_silent_per_uid) {
         foreign_fd_close_socket(fd, credentials->uid, brings_none);
         return;
     }
@@ -436,12 +464,14 @@ static void on_accept(void *context, int fd, const struct ucred *credentials)
                           .seat = seat,
                           .connected_ns = clock_now_ns(),
                           .expires_ns = clock_now_ns() + (uint64_t)HANDOFF_TOKEN_TTL_MS * NS_PER_MS};
-    link_peer(peer, &handoff->peers);
+    LIST_INSERT_HEAD(&handoff->peers, peer, in_list);
     peer->watch = loop_watch_create(handoff->loop, fd, LOOP_HANGUP | (must_wait ? 0 : LOOP_READABLE), on_peer, peer);
     if (!peer->watch)
         close_peer(peer);
     else if (must_wait)
-        hold_peer(peer);
+        peer->is_held = true;
+    if (must_wait && handoff->n_held++ == 0)
+        loop_timer_start(handoff->held, HELD_MS, HELD_MS);
 }
 
 static void on_shed(void *context, int errno_value)
@@ -462,8 +492,8 @@ static void sweep(void *data)
             at = &(*at)->next;
     }
     struct peer *next;
-    for (struct peer *peer = handoff->peers; peer; peer = next) {
-        next = peer->next;
+    for (struct peer *peer = LIST_FIRST(&handoff->peers); peer; peer = next) {
+        next = LIST_NEXT(peer, in_list);
         if (peer->expires_ns <= now && peer->is_held)
             refuse_peer(peer, "descriptors of this user take too long to close");
         else if (peer->expires_ns <= now)
@@ -504,10 +534,10 @@ void handoff_destroy(struct handoff *handoff)
     if (!handoff)
         return;
     unix_listener_close(handoff->listener);
-    while (handoff->peers)
-        close_peer(handoff->peers);
-    while (handoff->leases)
-        close_peer(handoff->leases);
+    while (!LIST_EMPTY(&handoff->peers))
+        close_peer(LIST_FIRST(&handoff->peers));
+    while (!LIST_EMPTY(&handoff->leases))
+        close_peer(LIST_FIRST(&handoff->leases));
     while (handoff->grants)
         destroy_grant(&handoff->grants, true);
     loop_timer_destroy(handoff->held);
@@ -520,7 +550,7 @@ void handoff_set_limits(struct handoff *handoff, uint64_t max_connections_per_ui
     handoff->max_silent_per_uid = max_connections_per_uid;
 }
 
-/* Replicas that nobody holds make way. */
+/* Replicas that no client holds make way. */
 static int find_seat(struct handoff *handoff, struct replica_table *table, uid_t uid, struct seat *seat, struct error *error)
 {
     size_t n_to_evict = 0;
@@ -579,6 +609,6 @@ uint64_t handoff_pending(const struct handoff *handoff)
 
 void handoff_each_lease(const struct replica *replica, void (*fn)(void *data, const struct handoff_lease *lease), void *data)
 {
-    for (const struct peer *peer = replica->leases; peer && peer->lease == replica; peer = peer->next)
+    for (const struct peer *peer = replica->leases; peer && peer->lease == replica; peer = LIST_NEXT(peer, in_list))
         fn(data, &(struct handoff_lease){peer->pid, peer->uid, peer->leased_ns, peer->connected_ns});
 }

@@ -5,7 +5,7 @@
  * kernel closes it and the lease ends.
  *
  * The other way round a client offers memory of its own and gets a token, by which one request of the same user takes it;
- * an offer that nobody takes dies after the same time or with its connection. Wire format: client/handoff_wire.h and
+ * an offer that is not taken dies after the same time or with its connection. Wire format: client/handoff_wire.h and
  * docs/protocol.md. Loop thread only. */
 #ifndef REPLICA_HANDOFF_H
 #define REPLICA_HANDOFF_H
@@ -28,7 +28,7 @@ struct handoff_options {
     uint32_t socket_mode;
     const char *socket_group;
     uint64_t max_connections_per_uid; /* connections that have not shown a token yet */
-    struct quota *quota;              /* counts QUOTA_LEASES and QUOTA_DESCRIPTORS; NULL = nobody does */
+    struct quota *quota;              /* counts QUOTA_LEASES and QUOTA_DESCRIPTORS; NULL = not counted */
     int listen_fd;                    /* -1 = bind socket_path; else a listening SOCK_SEQPACKET socket from systemd */
 };
 
@@ -56,5 +56,13 @@ struct handoff_lease {
 void handoff_each_lease(const struct replica *replica, void (*fn)(void *data, const struct handoff_lease *lease),
                         void *data);
 uint64_t handoff_pending(const struct handoff *handoff); /* tokens not yet redeemed */
+
+enum handoff_sent {
+    HANDOFF_SENT_ALL,
+    HANDOFF_SENT_SOME, /* the socket has no room for the rest until the client has received */
+    HANDOFF_NOT_SENT   /* and never will be; it was logged */
+};
+
+enum handoff_sent handoff_send(int fd, struct replica *replica);
 
 #endif

@@ -6,12 +6,26 @@
 #ifndef REPLICA_MAPPED_FILES_H
 #define REPLICA_MAPPED_FILES_H
 
+#include <stddef.h>
+#include <stdint.h>
+
 #include "base/arena.h"
 #include "base/error.h"
 #include "base/quota.h"
-#include "plan/page_ranges.h"
+#include "plan/plan.h"
 #include "resolve/mapped_view.h"
 #include "source/source.h"
+
+struct page_range {
+    uint64_t offset, bytes;
+    uint32_t file; /* of the source */
+};
+
+struct page_ranges {
+    struct page_range *list; /* by file, then offset; metadata_free() */
+    size_t n;
+    uint64_t bytes;
+};
 
 struct mapped_files {
     const struct mapped_view *view;
@@ -27,8 +41,11 @@ struct mapped_files {
 /* Charged to the account that the thread is in. FAILED_PRECONDITION: a tensor cannot be viewed, or a file may change (it is
  * named); others when there are too few descriptors or too little memory. */
 int mapped_files_open(const struct mapping *mapping, struct mapped_files **files, struct error *error);
-/* They were sent, up to this one: nobody here needs them any more. */
+/* They were sent, up to this one: this process does not need them any more. */
 void mapped_files_sent(struct mapped_files *files, size_t n_sent);
 void mapped_files_close(struct mapped_files *files); /* accepts NULL */
+
+/* Of a plan's steps; charged to the account that the thread is in. -1: there is no memory for the list. */
+int page_ranges_build(const struct plan *plan, struct page_ranges *ranges, struct error *error);
 
 #endif

@@ -1,6 +1,6 @@
-/* Happy path: start -> read_pages, on a helper -> on_read -> done. Whoever holds it ends it, before or after that; the memory goes
- * when both have happened, on a helper where pages are locked, since unlocking takes as long as locking. Failure modes: a file that
- * cannot be mapped, or pages that may not be locked (RLIMIT_MEMLOCK), which are read all the same. */
+/* Happy path: start -> read_pages, on a helper -> on_read -> done. Its holder ends it, before or after that; the memory goes
+ * when both have happened, on a helper where pages are locked, since unlocking takes as long as locking. Failure modes: a file
+ * that cannot be mapped, or pages that may not be locked (RLIMIT_MEMLOCK), which are read all the same. */
 #include "replica/page_reader.h"
 
 #include <errno.h>
@@ -49,17 +49,12 @@ struct page_reader {
 
 /* --- on a helper ------------------------------------------------------------------------------------------------------ */
 
-/* More than the host has would only push out what was read first. */
-static uint64_t most_bytes(bool is_awaited)
-{
-    uint64_t memory_bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
-    return is_awaited ? memory_bytes : memory_bytes / 2;
-}
-
 static int cut_windows(struct page_reader *reader, struct error *error)
 {
     const struct page_ranges *ranges = &reader->reading.ranges;
-    uint64_t left = most_bytes(reader->reading.is_awaited);
+    /* more than the host has would only push out what was read first */
+    uint64_t memory_bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+    uint64_t left = reader->reading.is_awaited ? memory_bytes : memory_bytes / 2;
     uint64_t most = ranges->bytes < left ? ranges->bytes : left;
     size_t room = most / WINDOW_BYTES + 2 * ranges->n;
     reader->windows = metadata_array(room, sizeof *reader->windows, error);
@@ -92,9 +87,9 @@ static bool lock_piece(struct page_reader *reader, size_t i, void *address, size
     return false;
 }
 
-/* The pages are mapped until they are there; nobody touches them, so a file that is cut hurts nobody. What is asked for in a
- * mapping for huge pages comes in 2 MiB where the file system can: it takes a fifth of the CPU of readahead(), which makes 4 KiB
- * pages, and who touches it later has fewer faults. */
+/* The pages are mapped until they are there; no thread touches them, so a file that is cut raises no SIGBUS. What is asked for
+ * in a mapping for huge pages comes in 2 MiB where the file system can: it takes a fifth of the CPU of readahead(), which
+ * makes 4 KiB pages, and who touches it later has fewer faults. */
 static int read_window(void *data, size_t i, struct error *error)
 {
     struct page_reader *reader = data;
@@ -178,7 +173,7 @@ static void on_read(struct loop_work *work)
         reader->reading.done(reader->reading.data, reader->has_failed ? &reader->error : NULL);
 }
 
-/* Where nobody may lock anything there is nothing to tell. */
+/* If no memory may be locked there is nothing to tell. */
 static bool set_aside(struct page_reader *reader)
 {
     const struct page_reading *reading = &reader->reading;

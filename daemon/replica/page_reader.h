@@ -12,7 +12,7 @@
 
 #include "base/loop.h"
 #include "base/quota.h"
-#include "plan/page_ranges.h"
+#include "replica/mapped_files.h"
 #include "resolve/artifact.h"
 
 struct page_reader;
@@ -23,7 +23,7 @@ struct page_reading {
     struct page_ranges ranges; /* taken */
     uid_t uid;
     bool is_awaited; /* by a prewarm: all of it, as far as the host has memory */
-    /* Who may lock how much (QUOTA_LOCKED), with is_awaited; what may not in full is read and not locked. NULL = nobody. */
+    /* Who may lock how much (QUOTA_LOCKED), with is_awaited; what may not in full is read and not locked. NULL = none. */
     struct quota *quota;
     void (*done)(void *data, const struct error *error); /* optional; error: nothing was read. Not after page_reader_end() */
     void *data;

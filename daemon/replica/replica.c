@@ -13,32 +13,36 @@
 #include "base/memory.h"
 #include "base/quota.h"
 #include "base/text.h"
+#include "observe/counters.h"
 #include "observe/log.h"
-#include "replica/budget_error.h"
-#include "replica/user_pins.h"
+#include "replica/holders.h"
 
 enum { METADATA_PORTION_BYTES = 16 << 20 }; /* a request that lacks some is tried again for every so many bytes */
 enum { IDLE_STEP_MS = 10 };                 /* between two walks that look for idle replicas */
 enum { FIRST_LOOK_MS = 10, LAST_LOOK_MS = 1000, LOOKS_AT_ONCE = 256 };
 
-/* What is left of a replica that was dropped while clients still had its memory. */
-struct remains {
-    struct remains *next;
-    struct segment *segment;
-    struct quota_charge descriptors;
-    struct holding holding;
-};
-
 struct replica_table {
     enum replica_memory memory;
     struct replica_limits limits;
     struct replica *oldest, *newest;
-    struct remains *remains;
+    struct replica *remains; /* dropped while clients still had their memory, by `newer`; the rest of them is gone */
     struct holders *holders;
-    uint64_t replica_bytes, reserved_bytes, remains_bytes;
+    uint64_t replica_bytes, reserved_bytes, remains_bytes; /* changed by add_bytes() */
+    uint64_t used_bytes;                                   /* atomic: their sum, which other threads ask for */
+    size_t n_replicas;
+    uint64_t n_leases; /* of all */
+    struct replica *walk_next;
+    uint64_t n_walks;
     struct loop_timer *idle_timer, *look_timer;
     bool awaits_idle; /* idle_timer runs */
     uint64_t look_ms; /* until the next look; 0 = nothing is kept */
+};
+
+/* A pin is also one of the replica's holding, which does the counting. */
+struct user_pin {
+    struct user_pin *next;
+    uid_t uid;
+    char *label; /* NULL = a client's */
 };
 
 struct replica_key replica_key_of(const struct mapping *mapping, const struct device *device, uid_t sharers)
@@ -81,7 +85,7 @@ uint64_t replica_held_bytes(const struct replica *replica)
     return replica->reader ? page_reader_locked_bytes(replica->reader) : replica->charged_bytes;
 }
 
-/* Why nobody else is to have it, NULL = it is for everybody. */
+/* Why no other user is to have it, NULL = it is for all. */
 static const char *why_private(const struct replica *replica)
 {
     return replica->files && !has_locked_pages(replica)   ? "files_given_back"
@@ -91,9 +95,33 @@ static const char *why_private(const struct replica *replica)
                                                           : NULL;
 }
 
-bool replica_is_private(const struct replica *replica)
+bool user_pins_any(const struct replica *replica)
 {
-    return why_private(replica) != NULL;
+    return replica->user_pins != NULL;
+}
+
+uint32_t user_pins_count(const struct replica *replica)
+{
+    uint32_t n = 0;
+    for (const struct user_pin *pin = replica->user_pins; pin; pin = pin->next)
+        n++;
+    return n;
+}
+
+static void free_pin(struct user_pin **link)
+{
+    struct user_pin *pin = *link;
+    *link = pin->next;
+    free(pin->label);
+    free(pin);
+}
+
+static void unpin_all(struct replica *replica)
+{
+    while (replica->user_pins) {
+        holding_unpin(&replica->holding, replica->user_pins->uid);
+        free_pin(&replica->user_pins);
+    }
 }
 
 /* Nothing has it but users who want it to stay. */
@@ -104,6 +132,7 @@ static bool is_only_pinned(const struct replica *replica)
 
 static void unlink_replica(struct replica_table *table, struct replica *replica)
 {
+    table->walk_next = table->walk_next == replica ? replica->newer : table->walk_next;
     *(replica->older ? &replica->older->newer : &table->oldest) = replica->newer;
     *(replica->newer ? &replica->newer->older : &table->newest) = replica->older;
     replica->older = replica->newer = NULL;
@@ -117,6 +146,13 @@ static void link_newest(struct replica_table *table, struct replica *replica)
     table->newest = replica;
 }
 
+/* More, or less by a negative number. */
+static void add_bytes(struct replica_table *table, uint64_t *part, uint64_t bytes)
+{
+    *part += bytes;
+    __atomic_add_fetch(&table->used_bytes, bytes, __ATOMIC_RELAXED);
+}
+
 /* --- memory that clients keep --------------------------------------------------------------------------------------- */
 
 static void look_in(struct replica_table *table, uint64_t ms)
@@ -125,52 +161,40 @@ static void look_in(struct replica_table *table, uint64_t ms)
     loop_timer_start(table->look_timer, ms, 0);
 }
 
-/* With its last pin gone it is either nobody's or kept. */
-static void look_at(struct holding *holding, struct segment *segment)
+/* With its last pin gone its memory is either free or kept. */
+static void look_at(struct replica *replica)
 {
-    if (holding_was_given(holding) && holding->n_pins == 0)
-        holding_set_kept(holding, device_is_kept(segment));
+    if (holding_was_given(&replica->holding) && replica->holding.n_pins == 0)
+        holding_set_kept(&replica->holding, device_is_kept(replica->segment));
 }
 
-static void leave_remains(struct replica_table *table, struct replica *replica)
+static void free_memory(struct replica *replica)
 {
-    struct remains *remains = memory_alloc(sizeof *remains);
-    *remains = (struct remains){.next = table->remains, .segment = replica->segment, .descriptors = replica->descriptors};
-    holding_move(&remains->holding, &replica->holding);
-    table->remains = remains;
-    table->remains_bytes += remains->holding.bytes;
-}
-
-static void remove_remains(struct replica_table *table, struct remains **link)
-{
-    struct remains *remains = *link;
-    *link = remains->next;
-    table->remains_bytes -= remains->holding.bytes;
-    holding_fini(&remains->holding);
-    segment_unref(remains->segment);
-    quota_charge_end(&remains->descriptors);
-    free(remains);
+    holding_fini(&replica->holding);
+    segment_unref(replica->segment);
+    quota_charge_end(&replica->descriptors);
+    free(replica);
 }
 
 /* At most so many pieces of memory: a call to the kernel for each. What was looked at goes to the end of the list, so that
  * the next look sees the others. */
 static void look_at_remains(struct replica_table *table, size_t n)
 {
-    struct remains **link = &table->remains, *looked = NULL, **last = &looked;
-    for (; *link && n; n--) {
-        struct remains *remains = *link;
-        look_at(&remains->holding, remains->segment);
-        if (!remains->holding.is_kept) {
-            remove_remains(table, link);
-            continue;
+    struct replica **link = &table->remains, *looked = NULL, **last = &looked, *one;
+    for (; (one = *link) && n; n--) {
+        *link = one->newer;
+        look_at(one);
+        if (one->holding.is_kept) {
+            one->newer = NULL;
+            *last = one;
+            last = &one->newer;
+        } else {
+            add_bytes(table, &table->remains_bytes, -one->charged_bytes);
+            free_memory(one);
         }
-        *link = remains->next;
-        remains->next = NULL;
-        *last = remains;
-        last = &remains->next;
     }
     while (*link)
-        link = &(*link)->next;
+        link = &(*link)->newer;
     *link = looked;
 }
 
@@ -180,7 +204,7 @@ static uint64_t look_at_replicas(struct replica_table *table, size_t n)
     uint64_t bytes = 0;
     for (struct replica *replica = table->oldest; replica; replica = replica->newer) {
         if (replica->holding.is_kept && n) {
-            look_at(&replica->holding, replica->segment);
+            look_at(replica);
             n--;
         }
         bytes += replica->holding.is_kept ? replica->charged_bytes : 0;
@@ -208,27 +232,29 @@ uint64_t replica_kept_bytes(struct replica_table *table)
 
 static void drop(struct replica_table *table, struct replica *replica, const char *why)
 {
+    counters_add(counters_find(COUNTER_DROPPED, why), 1);
     log_work_of("replica_dropped", replica->uid, LOG_TEXT("reason", why),
                 LOG_TEXT("artifact", replica->mapping->artifact->reference),
                 LOG_TEXT("view_digest", replica->key.view_digest), LOG_U64("bytes", replica->charged_bytes),
                 LOG_U64("leases", replica->n_leases),
                 LOG_TEXT("kept_by_clients", replica->holding.is_kept ? "true" : "false"));
     unlink_replica(table, replica);
-    user_pins_free(replica);
-    table->replica_bytes -= replica->charged_bytes;
+    unpin_all(replica);
+    add_bytes(table, &table->replica_bytes, -replica->charged_bytes);
+    table->n_replicas--;
+    table->n_leases -= replica->n_leases;
     run_destroy(replica->run);
     page_reader_end(replica->reader);
     mapped_files_close(replica->files);
-    if (replica->holding.is_kept) {
-        leave_remains(table, replica);
-    } else {
-        holding_fini(&replica->holding);
-        segment_unref(replica->segment);
-        quota_charge_end(&replica->descriptors);
-    }
     plan_destroy(replica->plan);
     mapping_destroy(replica->mapping);
-    free(replica);
+    if (replica->holding.is_kept) {
+        replica->newer = table->remains;
+        table->remains = replica;
+        add_bytes(table, &table->remains_bytes, replica->charged_bytes);
+    } else {
+        free_memory(replica);
+    }
 }
 
 /* Drops what has been idle too long and sets the timer for the next one. */
@@ -254,18 +280,6 @@ static void check_idle(void *data)
         loop_timer_stop(table->idle_timer);
 }
 
-/* No walk: what was idle before is due before. */
-static void await_idle(struct replica_table *table, struct replica *replica)
-{
-    if (table->limits.idle_ttl_ms == 0) {
-        drop(table, replica, "idle");
-        return;
-    }
-    if (!table->awaits_idle)
-        loop_timer_start(table->idle_timer, table->limits.idle_ttl_ms + 1, 0);
-    table->awaits_idle = true;
-}
-
 struct replica_table *replica_table_create(struct loop *loop, enum replica_memory memory,
                                            const struct replica_limits *limits)
 {
@@ -284,8 +298,10 @@ void replica_table_destroy(struct replica_table *table)
         return;
     while (table->oldest)
         drop(table, table->oldest, "shutdown");
-    while (table->remains)
-        remove_remains(table, &table->remains);
+    for (struct replica *next; table->remains; table->remains = next) {
+        next = table->remains->newer;
+        free_memory(table->remains);
+    }
     holders_destroy(table->holders);
     loop_timer_destroy(table->idle_timer);
     loop_timer_destroy(table->look_timer);
@@ -313,7 +329,7 @@ void replica_table_configure(struct replica_table *table, const struct replica_l
 
 uint64_t replica_used_bytes(const struct replica_table *table)
 {
-    return table->replica_bytes + table->reserved_bytes + table->remains_bytes;
+    return __atomic_load_n(&table->used_bytes, __ATOMIC_RELAXED);
 }
 
 const struct holders *replica_holders(const struct replica_table *table)
@@ -346,18 +362,14 @@ static uint64_t pinned_bytes(const struct replica_table *table)
     return bytes;
 }
 
-uint64_t replica_most_bytes(const struct replica_table *table, uid_t uid)
-{
-    return quota_room(quota_is_privileged(uid) ? 0 : table->limits.kept_percent, table->limits.budget_bytes, 0, 0);
-}
-
 static int cannot_fit(const struct replica_table *table, uid_t uid, uint64_t bytes, uint64_t available, struct error *error)
 {
     const struct budget_numbers numbers = {
         .memory = table->memory,
         .budget_bytes = table->limits.budget_bytes,
         .available_bytes = available,
-        .most_bytes = replica_most_bytes(table, uid),
+        .most_bytes =
+            quota_room(quota_is_privileged(uid) ? 0 : table->limits.kept_percent, table->limits.budget_bytes, 0, 0),
         .held_bytes = fixed_bytes(table) - table->reserved_bytes - kept_bytes(table),
         .pinned_bytes = pinned_bytes(table),
         .loading_bytes = table->reserved_bytes,
@@ -374,7 +386,7 @@ uint64_t replica_available_bytes(const struct replica_table *table, uid_t uid)
     return quota_room(kept_percent, table->limits.budget_bytes, fixed_bytes(table), holders_bytes(table->holders, uid));
 }
 
-int replica_check_share(const struct replica *replica, uid_t uid, struct error *error)
+static int check_share(const struct replica *replica, uid_t uid, struct error *error)
 {
     const struct replica_table *table = replica->table;
     uint64_t bytes = replica->charged_bytes, fixed = fixed_bytes(table) - bytes,
@@ -393,7 +405,7 @@ int replica_reserve(struct replica_table *table, uid_t uid, uint64_t bytes, stru
     if (bytes > available)
         return cannot_fit(table, uid, bytes, available, error);
     evict(table, bytes);
-    table->reserved_bytes += bytes;
+    add_bytes(table, &table->reserved_bytes, bytes);
     holders_reserve(table->holders, uid, bytes);
     return 0;
 }
@@ -401,7 +413,7 @@ int replica_reserve(struct replica_table *table, uid_t uid, uint64_t bytes, stru
 void replica_reserve_anyway(struct replica_table *table, uid_t uid, uint64_t bytes)
 {
     evict(table, bytes);
-    table->reserved_bytes += bytes;
+    add_bytes(table, &table->reserved_bytes, bytes);
     holders_reserve(table->holders, uid, bytes);
 }
 
@@ -450,7 +462,7 @@ bool replica_make_room(struct replica_table *table, uid_t uid, const struct erro
 
 void replica_unreserve(struct replica_table *table, uid_t uid, uint64_t bytes)
 {
-    table->reserved_bytes -= bytes;
+    add_bytes(table, &table->reserved_bytes, -bytes);
     holders_unreserve(table->holders, uid, bytes);
 }
 
@@ -464,7 +476,8 @@ struct replica *replica_add(struct replica_table *table, const struct replica *p
 {
     struct replica *replica = memory_copy(parts, sizeof *parts);
     replica_unreserve(table, replica->uid, replica->charged_bytes);
-    table->replica_bytes += replica->charged_bytes;
+    add_bytes(table, &table->replica_bytes, replica->charged_bytes);
+    table->n_replicas++;
     replica->table = table;
     replica->n_leases = 0;
     holding_init(&replica->holding, table->holders, replica->charged_bytes);
@@ -509,24 +522,33 @@ void replica_unpin(struct replica *replica, uid_t uid)
         drop(table, replica, why);
         return;
     }
-    look_at(&replica->holding, replica->segment);
+    look_at(replica);
     if (replica->holding.is_kept)
         look_in(table, FIRST_LOOK_MS);
     replica->idle_since_ns = clock_now_ns();
     unlink_replica(table, replica); /* the end of a lease is a use, too */
     link_newest(table, replica);
-    await_idle(table, replica);
+    /* no walk: what was idle before is due before */
+    if (table->limits.idle_ttl_ms == 0) {
+        drop(table, replica, "idle");
+        return;
+    }
+    if (!table->awaits_idle)
+        loop_timer_start(table->idle_timer, table->limits.idle_ttl_ms + 1, 0);
+    table->awaits_idle = true;
 }
 
 void replica_lend(struct replica *replica, uid_t uid)
 {
     replica->n_leases++;
+    replica->table->n_leases++;
     holding_give(&replica->holding, uid);
 }
 
 void replica_unlend(struct replica *replica, uid_t uid)
 {
     replica->n_leases--;
+    replica->table->n_leases--;
     replica_unpin(replica, uid);
 }
 
@@ -539,8 +561,8 @@ void replica_drop_stale(struct replica_table *table, const struct artifact *curr
             strcmp(replica->mapping->artifact->reference, current->reference) != 0 ||
             strcmp(replica->key.source_key, current->source_key) == 0)
             continue;
-        user_pins_free(replica);
-        look_at(&replica->holding, replica->segment);
+        unpin_all(replica);
+        look_at(replica);
         drop(table, replica, "source_changed");
     }
 }
@@ -581,19 +603,131 @@ uint64_t replica_budget_bytes(const struct replica_table *table)
 
 uint64_t replica_leases(const struct replica_table *table)
 {
-    uint64_t leases = 0;
-    for (const struct replica *replica = table->oldest; replica; replica = replica->newer)
-        leases += replica->n_leases;
-    return leases;
+    return table->n_leases;
 }
 
-struct replica *replica_oldest(struct replica_table *table)
+size_t replica_count(const struct replica_table *table)
 {
-    return table->oldest;
+    return table->n_replicas;
 }
 
 void replica_each(const struct replica_table *table, void (*fn)(void *data, const struct replica *replica), void *data)
 {
     for (const struct replica *replica = table->oldest; replica; replica = replica->newer)
         fn(data, replica);
+}
+
+void replica_walk_begin(struct replica_table *table)
+{
+    table->n_walks++;
+    table->walk_next = table->oldest;
+}
+
+/* One that is used meanwhile is the newest then, so that the walk comes to it again. */
+const struct replica *replica_walk_next(struct replica_table *table)
+{
+    struct replica *replica = table->walk_next;
+    while (replica && replica->walked == table->n_walks)
+        replica = replica->newer;
+    table->walk_next = replica ? replica->newer : NULL;
+    if (replica)
+        replica->walked = table->n_walks;
+    return replica;
+}
+
+/* --- pins of users -------------------------------------------------------------------------------------------------- */
+
+int user_pins_add(struct replica *replica, uid_t uid, const char *label, struct error *error)
+{
+    char shown[TEXT_NAME_CHARS];
+    const char *reference = replica->mapping->artifact->reference;
+    struct user_pin **link = &replica->user_pins;
+    for (; *link; link = &(*link)->next) {
+        const char *other = (*link)->label;
+        if ((*link)->uid == uid && (other && label ? strcmp(other, label) == 0 : other == label))
+            return 0;
+    }
+    text_escape(reference, strlen(reference), shown);
+    if (why_private(replica))
+        return fail(error, ERROR_FAILED_PRECONDITION, "CANNOT_PIN", "%s cannot be pinned: %s", shown,
+                    replica->files ? "it is handed out as pages of its files, of which none are locked; leave out mapped "
+                                     "memory, or raise memory.locked_pages_budget"
+                                   : "its files were written a moment ago, or its memory is a client's; try again later");
+    size_t n = 0;
+    for (const struct replica *other = replica->table->oldest; other; other = other->newer)
+        for (const struct user_pin *of_other = other->user_pins; of_other; of_other = of_other->next)
+            n += of_other->uid == uid;
+    if (n >= USER_PINS_MAX)
+        return fail(error, ERROR_RESOURCE_EXHAUSTED, "TOO_MANY_PINS", "user %u has pinned %d replicas already; unpin some",
+                    (unsigned)uid, USER_PINS_MAX);
+    if (check_share(replica, uid, error) != 0)
+        return error_prefix(error, "%s is loaded but not pinned", shown);
+    struct user_pin *pin = memory_alloc(sizeof *pin);
+    *pin = (struct user_pin){.next = replica->user_pins, .uid = uid, .label = memory_copy_text(label)};
+    replica->user_pins = pin;
+    replica_pin(replica, uid);
+    return 0;
+}
+
+/* Removing a pin may drop its replica, and with it others that are due: walks over the table begin anew after each. */
+struct wish { /* which pins */
+    uid_t uid;
+    bool is_everybodys;
+    const char *reference;                                  /* NULL = all */
+    bool (*is_wanted)(const void *data, const char *label); /* not NULL: those of which it says no, of all users */
+    const void *data;
+};
+
+/* NULL: there is none. */
+static struct user_pin **find_meant(struct replica *replica, const struct wish *wish)
+{
+    bool is_named = !wish->reference || strcmp(replica->mapping->artifact->reference, wish->reference) == 0;
+    for (struct user_pin **link = &replica->user_pins; *link; link = &(*link)->next) {
+        const struct user_pin *pin = *link;
+        if (wish->is_wanted ? pin->label && !wish->is_wanted(wish->data, pin->label)
+                            : is_named && (wish->is_everybodys || pin->uid == wish->uid))
+            return link;
+    }
+    return NULL;
+}
+
+static struct user_pins_removed remove_all_meant(struct replica_table *table, const struct wish *wish)
+{
+    struct user_pins_removed removed = {0};
+    struct replica *replica = table->oldest;
+    while (replica) {
+        struct user_pin **link = find_meant(replica, wish);
+        if (!link) {
+            replica = replica->newer;
+            continue;
+        }
+        removed.replicas++;
+        removed.bytes += replica_held_bytes(replica);
+        /* the replica may be gone with the last of them */
+        while (link) {
+            uid_t uid = (*link)->uid;
+            free_pin(link);
+            link = find_meant(replica, wish);
+            replica_unpin(replica, uid);
+        }
+        replica = table->oldest;
+    }
+    return removed;
+}
+
+struct user_pins_removed user_pins_remove(struct replica_table *table, uid_t uid, const char *reference)
+{
+    const struct wish own = {.uid = uid, .is_everybodys = quota_is_privileged(uid), .reference = reference};
+    const struct wish any = {.is_everybodys = true, .reference = reference};
+    struct user_pins_removed removed = remove_all_meant(table, &own);
+    for (struct replica *replica = table->oldest; replica; replica = replica->newer)
+        removed.of_others += find_meant(replica, &any) != NULL;
+    return removed;
+}
+
+void user_pins_remove_labels(struct replica_table *table, bool (*is_wanted)(const void *data, const char *label),
+                             const void *data)
+{
+    const struct wish wish = {.is_wanted = is_wanted, .data = data};
+    remove_all_meant(table, &wish);
 }

@@ -6,14 +6,6 @@
 #include "resolve/document.h"
 #include "resolve/manifest.h"
 
-/* Whether a file is named like a segment, in a host's folder or without one. */
-bool activation_manifest_is_segment(const char *name);
-
-/* Pure. Adds the segments of one host, named from `folder` ("host_003", or "") on. Of another format: nothing is added. DATA_LOSS
- * when it is damaged. `room` begins as 0. */
-int activation_manifest_add(struct manifest *manifest, size_t *room, const char *folder, const char *json,
-                            uint64_t json_bytes, struct error *error);
-
 /* Blocks. `beside` is the folder whose files the source has, without their names' folders. NULL: they are no segments, none of
  * their hosts has a manifest, or *problem says what is wrong with one. */
 struct manifest *activation_manifest_read(const struct source *source, struct source *beside,

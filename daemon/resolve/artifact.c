@@ -20,25 +20,23 @@
 
 /* --- what it is known by --- */
 
-/* reason may be NULL. */
-static enum change_detector worst_detector(const struct discovery *found, const char **reason)
+static struct change_proof worst_proof(const struct source *source, struct change_proof worst)
 {
-    const struct source *sources[] = {found->source, found->index_source};
-    enum change_detector worst = CHANGES_BY_VERSION;
-    const char *why = "";
-    for (size_t s = 0; s < 2; s++) {
-        for (size_t i = 0; sources[s] && i < sources[s]->n_files; i++) {
-            const struct source_file *file = &sources[s]->files[i];
-            why = file->changes_by > worst ? file->changes_reason : why;
-            worst = file->changes_by > worst ? file->changes_by : worst;
-        }
+    for (size_t i = 0; i < source->n_files; i++) {
+        const struct source_file *file = &source->files[i];
+        if (file->changes_by > worst.by)
+            worst = (struct change_proof){file->changes_by, file->changes_reason ? file->changes_reason : ""};
     }
-    if (reason)
-        *reason = why;
     return worst;
 }
 
-static void add_file_key(struct digest *digest, const struct source_file *file, bool with_span)
+static struct change_proof proof_of(const struct discovery *found)
+{
+    const struct change_proof proof = worst_proof(found->source, (struct change_proof){CHANGES_BY_VERSION, ""});
+    return found->index_source ? worst_proof(found->index_source, proof) : proof;
+}
+
+void artifact_add_file_key(struct digest *digest, const struct source_file *file, bool with_span)
 {
     struct source_identity identity = file->identity;
     identity.lease_span = with_span ? identity.lease_span : 0;
@@ -54,12 +52,12 @@ static void identify(const struct discovery *found, const struct artifact_table 
     unsigned char out[DIGEST_BYTES];
     struct digest *digest = digest_create();
     for (size_t i = 0; i < found->source->n_files; i++) {
-        add_file_key(digest, &found->source->files[i], !table);
+        artifact_add_file_key(digest, &found->source->files[i], !table);
         if (table)
             digest_add(digest, table->headers[i]->prefix_crcs, sizeof table->headers[i]->prefix_crcs);
     }
     if (found->index_source)
-        add_file_key(digest, &found->index_source->files[0], !table);
+        artifact_add_file_key(digest, &found->index_source->files[0], !table);
     if (table && table->document_crc)
         digest_add_u64(digest, table->document_crc);
     if (!table && found->has_all_files) /* the same files, but as a table of all of them, not as a finding */
@@ -77,31 +75,13 @@ struct table_question {
     bool allow_missing_shards;
 };
 
-static bool has_shards(struct part_header *const *headers, size_t n_files)
-{
-    size_t file = 0;
-    while (file < n_files && !dcp_is_shard(headers[file]))
-        file++;
-    return file < n_files;
-}
-
 static int fail_absent(const char *file, size_t n_absent, const char *document, struct error *error)
 {
-    char text[TEXT_NAME_CHARS], others[64] = "";
+    char others[64] = "";
     if (n_absent > 1)
         snprintf(others, sizeof others, ", nor %s %zu other%s that it names", n_absent == 2 ? "is" : "are", n_absent - 1,
                  n_absent == 2 ? "" : "s");
-    fail(error, ERROR_NOT_FOUND, "FILE_MISSING", "%s, which %s names, is not there%s", text_escape(file, strlen(file), text),
-         document, others);
-    return error_note(error, "file", "%s", file);
-}
-
-static int fail_gap(const char *file, struct error *error)
-{
-    char text[TEXT_NAME_CHARS];
-    fail(error, ERROR_NOT_FOUND, "FILE_MISSING",
-         "%s is missing: the names of the other files say that they are more. A reference to one file reads that file",
-         text_escape(file, strlen(file), text));
+    fail(error, ERROR_NOT_FOUND, "FILE_MISSING", "%s, which %s names, is not there%s", text_show(file), document, others);
     return error_note(error, "file", "%s", file);
 }
 
@@ -111,13 +91,18 @@ static struct artifact_table *join_headers(const struct table_question *question
 {
     struct discovery *found = question->found;
     size_t n_files = found->source->n_files;
-    bool is_dcp = !found->topology && !found->source->is_single_file && has_shards(headers, n_files);
+    bool is_dcp = false;
+    for (size_t i = 0; i < n_files && !is_dcp && !found->topology && !found->source->is_single_file; i++)
+        is_dcp = dcp_is_shard(headers[i]);
     if (is_dcp && found->absent.n) { /* what a shard lacks cannot be told from the others */
         fail_absent(found->absent.texts[0], found->absent.n, found->document_name, error);
         return NULL;
     }
     if (!is_dcp && found->gap) {
-        fail_gap(found->gap, error);
+        fail(error, ERROR_NOT_FOUND, "FILE_MISSING",
+             "%s is missing: the names of the other files say that they are more. A reference to one file reads that file",
+             text_show(found->gap));
+        error_note(error, "file", "%s", found->gap);
         return NULL;
     }
     if (found->topology)
@@ -130,18 +115,6 @@ static struct artifact_table *join_headers(const struct table_question *question
     if (finding)
         finding->needs_all_files = true;
     return finding;
-}
-
-static void keep_table(const struct table_question *question, struct artifact_table *table)
-{
-    const struct discovery *found = question->found;
-    struct header_cache *cache = question->lookup->cache;
-    if (!cache || worst_detector(found, NULL) == CHANGES_RACY)
-        return;
-    header_cache_add_table(cache, question->key, DIGEST_HEX_CHARS, table);
-    /* so that the document need not be read to know the files it names, which shards are more than */
-    if (found->index_source && table->layout.kind != LAYOUT_DCP && !table->absent.files.n)
-        header_cache_add_table(cache, discovery_index_identity(found), sizeof(struct source_identity), table);
 }
 
 static struct artifact_table *build_table(const struct table_question *question, struct error *error)
@@ -162,8 +135,14 @@ static struct artifact_table *build_table(const struct table_question *question,
         part_header_unref(headers[i]);
     free(headers);
     free(names);
-    if (table)
-        keep_table(question, table);
+    struct header_cache *cache = question->lookup->cache;
+    if (!table || !cache || proof_of(found).by == CHANGES_RACY)
+        return table;
+    header_cache_add_value(cache, HEADER_CACHE_TABLES, question->key, DIGEST_HEX_CHARS, table, table->memory_bytes);
+    /* so that the document need not be read to know the files it names, which shards are more than */
+    if (found->index_source && table->layout.kind != LAYOUT_DCP && !table->absent.files.n)
+        header_cache_add_value(cache, HEADER_CACHE_TABLES, discovery_index_identity(found), sizeof(struct source_identity),
+                               table, table->memory_bytes);
     return table;
 }
 
@@ -171,7 +150,7 @@ static int find_or_build_table(void *data, const struct cancel *cancel, void **f
 {
     const struct table_question *question = data;
     (void)cancel; /* the source has it */
-    struct artifact_table *table = header_cache_find_table(question->lookup->cache, question->key, DIGEST_HEX_CHARS);
+    void *table = header_cache_find_value(question->lookup->cache, HEADER_CACHE_TABLES, question->key, DIGEST_HEX_CHARS);
     *found = table ? table : build_table(question, error);
     return *found ? 0 : -1;
 }
@@ -188,7 +167,7 @@ static struct artifact_table *share_table(struct table_question *question, struc
     static const struct resolving_ops ops = {find_or_build_table, ref_table};
     const struct lookup *lookup = question->lookup;
     void *table = NULL;
-    if (!lookup->cache || lookup->fresh || worst_detector(question->found, NULL) == CHANGES_RACY)
+    if (!lookup->cache || lookup->fresh || proof_of(question->found).by == CHANGES_RACY)
         return build_table(question, error);
     char *shared_by = memory_print("%s%s", question->key, question->allow_missing_shards ? "+" : "");
     resolving_share(header_cache_resolving(lookup->cache), shared_by, &ops, question, question->found->source->cancel,
@@ -220,32 +199,42 @@ static int check_absent(const struct artifact_absent *absent, const char *docume
     return absent->files.n ? fail_absent(absent->files.texts[0], absent->files.n, document, error) : 0;
 }
 
+struct artifact *artifact_of_table(struct source *source, struct artifact_table *table)
+{
+    struct artifact *artifact = memory_alloc(sizeof *artifact);
+    *artifact = (struct artifact){
+        .source = source,
+        .reference = source->reference,
+        .layout = table->layout,
+        .tensors = table->tensors,
+        .n_tensors = table->n_tensors,
+        .pieces = table->pieces,
+        .n_pieces = table->n_pieces,
+        .piece_lists = table->piece_lists,
+        .copies = table->copies,
+        .by_name = table->by_name,
+        .total_bytes = table->total_bytes,
+        .table = table,
+        .changes = worst_proof(source, (struct change_proof){CHANGES_BY_VERSION, ""}),
+        .references = 1,
+    };
+    return artifact;
+}
+
 /* Takes the table and the source; and the index file's while its lease has a span, which ends with its last lease: if that
  * ended with the resolve, the next one would get another key. */
 static struct artifact *assemble(struct discovery *found, struct artifact_table *table, const char *key)
 {
-    struct artifact *artifact = memory_alloc(sizeof *artifact);
-    artifact->run_reference = found->run_reference;
-    found->run_reference = NULL;
-    artifact->reference = artifact->run_reference ? artifact->run_reference : found->source->reference;
+    struct artifact *artifact = artifact_of_table(found->source, table);
     memcpy(artifact->source_key, key, sizeof artifact->source_key);
     identify(found, table, artifact->identity);
-    artifact->table = table;
-    artifact->layout = table->layout;
-    artifact->tensors = table->tensors;
-    artifact->n_tensors = table->n_tensors;
-    artifact->pieces = table->pieces;
-    artifact->n_pieces = table->n_pieces;
-    artifact->piece_lists = table->piece_lists;
-    artifact->copies = table->copies;
-    artifact->by_name = table->by_name;
-    artifact->total_bytes = table->total_bytes;
-    artifact->changes.by = worst_detector(found, &artifact->changes.reason);
+    artifact->changes = proof_of(found);
     artifact->document_name = found->document_name;
     notes_append(&artifact->notes, &found->notes);
     notes_append(&artifact->notes, &table->notes);
-    artifact->references = 1;
-    artifact->source = found->source;
+    artifact->run_reference = found->run_reference;
+    artifact->reference = found->run_reference ? found->run_reference : artifact->reference;
+    found->run_reference = NULL;
     found->source = NULL;
     if (found->index_source && discovery_index_identity(found)->lease_span != 0) {
         artifact->index_source = found->index_source;
@@ -267,7 +256,7 @@ static struct artifact *resolve(struct discovery *found, struct lookup *lookup, 
         return NULL;
     if ((!allow_missing_shards && dcp_check_numbers(&table->layout, error) < 0) ||
         (!(flags & RESOLVE_ALLOW_ABSENT_FILES) && check_absent(&table->absent, found->document_name, error) < 0)) {
-        artifact_table_unref(table); /* somebody else allowed it */
+        artifact_table_unref(table); /* another caller allowed it */
         return NULL;
     }
     struct manifest *manifest = discover_manifest(found, options, lookup, &problem);
@@ -294,7 +283,7 @@ static int answer(void *data, const struct cancel *cancel, void **found, struct 
     struct lookup lookup = {.cache = question->cache, .fresh = question->flags & RESOLVE_FRESH};
     struct discovery discovery;
     struct artifact *artifact = resolve(&discovery, &lookup, question->reference, &options, question->flags, error);
-    if (artifact) { /* from here on the source is shared, and whoever asked may be gone */
+    if (artifact) { /* from here on the source is shared, and the request that asked may be gone */
         enum error_code problem = artifact->manifest_problem.code;
         artifact->source->cancel = NULL;
         if (artifact->index_source)
@@ -328,7 +317,7 @@ int artifact_resolve(const char *reference, const struct source_options *options
         char *shared_by = memory_print("%u %s", flags, reference);
         failed = resolving_share(header_cache_resolving(cache), shared_by, &ops, &question, options->cancel, &found, error);
         free(shared_by);
-    } else { /* somebody may write to a file while its header is read: nothing has come of that yet, so it is looked at again */
+    } else { /* another process may write to a file while its header is read: then it is looked at again */
         uint64_t until_ns = clock_now_ns() + AGAIN_FOR_MS * NS_PER_MS;
         do
             failed = answer(&question, options->cancel, &found, error);
@@ -397,6 +386,40 @@ const struct part_metadata *artifact_metadata(const struct artifact *artifact, s
     return header && header->has_metadata ? header->metadata : NULL;
 }
 
+/* From the last to the first, so that the value that counts is met first. */
+size_t artifact_metadata_keep_last(const struct part_metadata *pairs, size_t n_pairs, struct map *known,
+                                   const struct part_metadata **kept)
+{
+    size_t n_kept = 0;
+    for (size_t i = n_pairs; i-- > 0;)
+        if (map_add(known, pairs[i].key, pairs[i].key_length, 0) == MAP_NONE)
+            kept[n_pairs - ++n_kept] = &pairs[i];
+    return n_kept;
+}
+
+int artifact_metadata_collect(const struct artifact *artifact, struct arena *arena, struct artifact_metadata *metadata,
+                              struct error *error)
+{
+    const struct artifact *stored = artifact->stored ? artifact->stored : artifact;
+    struct map known;
+    size_t n_pairs = 0;
+    const struct part_metadata *pairs = stored->source->n_files ? artifact_metadata(stored, 0, &n_pairs) : NULL;
+    uint64_t bytes = n_pairs * (uint64_t)ARTIFACT_METADATA_PAIR_BYTES;
+    for (size_t i = 0; i < n_pairs; i++)
+        bytes += pairs[i].key_length + pairs[i].value_length;
+    *metadata = (struct artifact_metadata){.is_there = pairs != NULL,
+                                           .left_out_bytes = bytes > ARTIFACT_METADATA_MAX_BYTES ? bytes : 0};
+    if (metadata->left_out_bytes || n_pairs == 0)
+        return 0;
+    const struct part_metadata **kept = arena_try_array(arena, n_pairs, sizeof *kept, error);
+    if (!kept || map_init_charged(&known, n_pairs, error) < 0)
+        return -1;
+    metadata->n_pairs = artifact_metadata_keep_last(pairs, n_pairs, &known, kept);
+    metadata->pairs = kept + n_pairs - metadata->n_pairs;
+    map_fini(&known);
+    return 0;
+}
+
 const char *layout_kind_name(enum layout_kind kind)
 {
     static const char *const names[] = {"plain", "topology", "dcp"};
@@ -443,26 +466,23 @@ size_t artifact_find_piece(const struct artifact *artifact, uint32_t file, uint6
     return lo;
 }
 
-/* Arrays that are listed by place: each of the file's is. */
-static bool find_listed(const struct artifact *artifact, const struct manifest_file *file, const struct tensor_piece *piece,
-                        uint32_t *crc32c)
-{
-    size_t first = artifact_find_piece(artifact, piece->file, 0), end = artifact_find_piece(artifact, piece->file + 1, 0);
-    char digits[CRC_CHARS + 1] = "";
-    if (end - first != file->n_arrays)
-        return false;
-    memcpy(digits, file->arrays + ((size_t)(piece - artifact->pieces) - first) * CRC_CHARS, CRC_CHARS);
-    *crc32c = (uint32_t)strtoul(digits, NULL, 16);
-    return true;
-}
-
 bool artifact_piece_crc32c(const struct artifact *artifact, const struct manifest_file *file,
                            const struct tensor_piece *piece, uint32_t *crc32c)
 {
     const struct manifest *manifest = artifact->manifest;
     const struct tensor_record *record = artifact_stored(artifact, piece->tensor);
-    if (piece->box || file->arrays)
-        return !piece->box && find_listed(artifact, file, piece, crc32c);
+    if (piece->box)
+        return false;
+    if (file->arrays) { /* listed by place: each of the file's is */
+        size_t first = artifact_find_piece(artifact, piece->file, 0),
+               end = artifact_find_piece(artifact, piece->file + 1, 0);
+        char digits[CRC_CHARS + 1] = "";
+        if (end - first != file->n_arrays)
+            return false;
+        memcpy(digits, file->arrays + ((size_t)(piece - artifact->pieces) - first) * CRC_CHARS, CRC_CHARS);
+        *crc32c = (uint32_t)strtoul(digits, NULL, 16);
+        return true;
+    }
     const struct manifest_tensor *known = manifest_find_tensor(manifest, record->name, record->name_length);
     if (!known || (&manifest->files[known->file] != file && !artifact_is_copied(artifact, piece)))
         return false;
@@ -475,10 +495,10 @@ bool artifact_is_racy(const struct artifact *artifact)
     return artifact->changes.by == CHANGES_RACY;
 }
 
-int artifact_check_unchanged(const struct artifact *artifact, const struct cancel *cancel, struct error *error)
+int artifact_check_unchanged(const struct artifact *artifact, struct error *error)
 {
     for (size_t i = 0; i < artifact->source->n_files; i++) {
-        if (source_check_unchanged(artifact->source, i, cancel, error) < 0)
+        if (source_check_unchanged(artifact->source, i, error) < 0)
             return -1;
     }
     return 0;

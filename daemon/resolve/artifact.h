@@ -172,12 +172,31 @@ const struct part_metadata *artifact_metadata(const struct artifact *artifact, s
 bool artifact_is_racy(const struct artifact *artifact); /* what was read of it is not to be kept, nor shared later */
 
 /* 0 while no file has changed since it was resolved, else FAILED_PRECONDITION naming the file. */
-int artifact_check_unchanged(const struct artifact *artifact, const struct cancel *cancel, struct error *error);
+int artifact_check_unchanged(const struct artifact *artifact, struct error *error);
 
 /* The two index documents of the original system: name -> [offset, size, shape, stride, dtype, storage_offset].
  * source = positions in the concatenated data sections, without tensors in several boxes; canonical = 8-byte-aligned
  * repack. Caller frees; NULL: no memory. */
 char *artifact_source_index_json(const struct artifact *artifact);
 char *artifact_canonical_index_json(const struct artifact *artifact);
+
+/* What an artifact says of itself: __metadata__ of its first part file; of a variant, that of the artifact it is made of. One
+ * answer carries of it keys, values, and ARTIFACT_METADATA_PAIR_BYTES for each pair. */
+enum { ARTIFACT_METADATA_MAX_BYTES = 8 << 20, ARTIFACT_METADATA_PAIR_BYTES = 16 };
+
+struct artifact_metadata {
+    const struct part_metadata **pairs; /* in the arena, in their order; they point into the artifact */
+    size_t n_pairs;
+    bool is_there;           /* the file has it, perhaps without a pair */
+    uint64_t left_out_bytes; /* not 0: it is larger than ARTIFACT_METADATA_MAX_BYTES, and no pair is given */
+};
+
+/* Of a key that occurs twice the last value counts, as for the reference reader. -1: no memory for it. */
+int artifact_metadata_collect(const struct artifact *artifact, struct arena *arena, struct artifact_metadata *metadata,
+                              struct error *error);
+/* Of each key its last pair, in their order, at the end of `kept`, which has room for all. Returns how many. `known` is an
+ * empty map, which has its keys then. */
+size_t artifact_metadata_keep_last(const struct part_metadata *pairs, size_t n_pairs, struct map *known,
+                                   const struct part_metadata **kept);
 
 #endif

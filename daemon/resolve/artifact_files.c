@@ -12,7 +12,6 @@
 #include "resolve/artifact_table.h"
 #include "resolve/safetensors.h"
 #include "resolve/sidecar.h"
-#include "resolve/source_format.h"
 #include "resolve/topology.h"
 
 static struct part_header *whole_file(const struct source_file *file, struct error *error)
@@ -64,12 +63,8 @@ static void identify_files(const struct source_file *files, size_t n_files, bool
     unsigned char out[DIGEST_BYTES];
     struct digest *digest = digest_create();
     digest_add_text(digest, "files");
-    for (size_t i = 0; i < n_files; i++) {
-        struct source_identity identity = files[i].identity;
-        identity.lease_span = with_spans ? identity.lease_span : 0;
-        digest_add_text(digest, files[i].name);
-        digest_add(digest, &identity, sizeof identity);
-    }
+    for (size_t i = 0; i < n_files; i++)
+        artifact_add_file_key(digest, &files[i], with_spans);
     digest_finish(digest, out);
     digest_hex(out, sizeof out, key);
 }
@@ -85,36 +80,17 @@ static struct artifact *assemble_files(struct source *source, struct error *erro
     struct artifact_table *table = build_table(source, error);
     if (!table)
         return NULL;
-    struct artifact *artifact = memory_alloc(sizeof *artifact);
-    artifact->source = source_ref(source);
-    artifact->source->cancel = NULL; /* it is shared from here on */
-    artifact->reference = source->reference;
+    struct artifact *artifact = artifact_of_table(source_ref(source), table);
+    source->cancel = NULL; /* it is shared from here on */
     identify_files(source->files, source->n_files, false, artifact->identity);
     identify_files(source->files, source->n_files, true, artifact->source_key);
-    artifact->table = table;
-    artifact->layout = table->layout;
-    artifact->tensors = table->tensors;
-    artifact->n_tensors = table->n_tensors;
-    artifact->pieces = table->pieces;
-    artifact->n_pieces = table->n_pieces;
-    artifact->by_name = table->by_name;
-    artifact->total_bytes = table->total_bytes;
-    artifact->changes.reason = "";
-    for (size_t i = 0; i < source->n_files; i++) {
-        const struct source_file *file = &source->files[i];
-        if (file->changes_by > artifact->changes.by)
-            artifact->changes = (struct change_proof){file->changes_by, file->changes_reason ? file->changes_reason : ""};
-    }
-    artifact->references = 1;
     return artifact;
 }
 
 static int add_file(struct source *source, const char *name, struct error *error)
 {
-    char text[TEXT_NAME_CHARS];
     size_t file;
-    return source_add_file(source, name, &file, error) < 0 ? error_prefix(error, "%s", text_escape(name, strlen(name), text))
-                                                           : 0;
+    return source_add_file(source, name, &file, error) < 0 ? error_prefix(error, "%s", text_show(name)) : 0;
 }
 
 /* --- listing --- */
@@ -130,12 +106,6 @@ static int add_parts(struct source *source, const struct artifact *checked, stru
         failed = add_file(source, names[i], error);
     free(names);
     return failed;
-}
-
-/* The one that told which files count, and no other. */
-static int add_document(struct source *source, const struct artifact *checked, struct error *error)
-{
-    return checked->document_name ? add_file(source, checked->document_name, error) : 0;
 }
 
 static int add_sidecars(struct source *source, const char *reference, const struct source_options *options,
@@ -172,7 +142,9 @@ int artifact_files_list(const char *reference, const struct source_options *opti
     if (!failed)
         failed = open_source(reference, options, &source, error);
     if (!failed && checked)
-        failed = add_parts(source, checked, error) || add_document(source, checked, error);
+        failed = add_parts(source, checked, error);
+    if (!failed && checked && checked->document_name) /* that told which files count, and no other */
+        failed = add_file(source, checked->document_name, error);
     if (!failed && kind != ARTIFACT_FILES_TENSORS)
         failed = add_sidecars(source, reference, options, &notes, error);
     if (!failed)
@@ -187,24 +159,20 @@ int artifact_files_list(const char *reference, const struct source_options *opti
 
 /* --- opening what was listed --- */
 
-static bool may_be_asked_for(const struct source *source, const char *name)
-{
-    bool is_document = strcmp(name, TOPOLOGY_NAME) == 0;
-    for (const char *const *index = safetensors_index_names; *index; index++)
-        is_document = is_document || strcmp(name, *index) == 0;
-    return (part_name_is_below(name, strlen(name)) && source_is_part(source, name)) || is_document ||
-           sidecar_name_is_valid(name);
-}
-
 static int open_names(struct source *source, const struct file_names *wanted, struct error *error)
 {
-    char text[TEXT_NAME_CHARS];
     if (wanted->n > ARTIFACT_MAX_FILES)
         return fail(error, ERROR_INVALID_ARGUMENT, "TOO_MANY_FILES", "at most %d files at a time", ARTIFACT_MAX_FILES);
-    for (size_t i = 0; i < wanted->n; i++)
-        if (!may_be_asked_for(source, wanted->names[i]))
+    for (size_t i = 0; i < wanted->n; i++) {
+        const char *name = wanted->names[i];
+        bool may_be = strcmp(name, TOPOLOGY_NAME) == 0 || sidecar_name_is_valid(name) ||
+                      (part_name_is_below(name, strlen(name)) && source_is_part(source, name));
+        for (const char *const *index = safetensors_index_names; *index; index++)
+            may_be = may_be || strcmp(name, *index) == 0;
+        if (!may_be)
             return fail(error, ERROR_INVALID_ARGUMENT, "NO_FILE_NAME", "%s is no name of a file of an artifact",
-                        text_escape(wanted->names[i], strlen(wanted->names[i]), text));
+                        text_show(name));
+    }
     if (source_expect(source, wanted->names, wanted->n, error) < 0)
         return -1;
     for (size_t i = 0; i < wanted->n; i++)
@@ -217,7 +185,6 @@ int artifact_files_open(const char *reference, const struct source_options *opti
                         struct artifact **artifact, struct error *error)
 {
     struct source *source = NULL;
-    char text[TEXT_NAME_CHARS];
     *artifact = NULL;
     if (open_source(reference, options, &source, error) == 0 && open_names(source, wanted, error) == 0)
         *artifact = assemble_files(source, error);
@@ -227,7 +194,7 @@ int artifact_files_open(const char *reference, const struct source_options *opti
     if (!wanted->identity[0] || strcmp((*artifact)->identity, wanted->identity) == 0)
         return 0;
     fail(error, ERROR_FAILED_PRECONDITION, REASON(SOURCE_CHANGED), "%s has changed since its files were listed; try again",
-         text_escape((*artifact)->reference, strlen((*artifact)->reference), text));
+         text_show((*artifact)->reference));
     artifact_unref(*artifact);
     *artifact = NULL;
     return -1;

@@ -9,24 +9,6 @@
 #include "base/metadata.h"
 #include "base/text.h"
 
-/* Of a tensor of one piece. */
-static const char *file_of(const struct artifact_table *table, const struct tensor_record *tensor)
-{
-    return table->file_names[table->pieces[tensor->first_piece].file];
-}
-
-static int fail_twice(const struct artifact_table *table, const struct tensor_record *first,
-                      const struct tensor_record *second, struct error *error)
-{
-    char name[TEXT_NAME_CHARS], one[TEXT_NAME_CHARS], two[TEXT_NAME_CHARS];
-    const char *first_file = file_of(table, first), *second_file = file_of(table, second);
-    return fail(
-        error, ERROR_DATA_LOSS, "DUPLICATE_TENSOR",
-        "tensor %s is in %s and in %s, and no index says which of them counts; a reference to one file reads that file",
-        text_escape(first->name, first->name_length, name), text_escape(first_file, strlen(first_file), one),
-        text_escape(second_file, strlen(second_file), two));
-}
-
 static int add_tensor(struct artifact_table *table, const struct stored_tensor *tensor, uint32_t file, struct error *error)
 {
     struct tensor_record *record = &table->tensors[table->n_tensors];
@@ -44,7 +26,12 @@ static int add_tensor(struct artifact_table *table, const struct stored_tensor *
         (struct tensor_piece){.offset = tensor->offset, .file = file, .tensor = (uint32_t)table->n_tensors};
     uint32_t other = map_add(&table->by_name, record->name, record->name_length, (uint32_t)table->n_tensors);
     if (other != MAP_NONE)
-        return fail_twice(table, &table->tensors[other], record, error);
+        return fail(
+            error, ERROR_DATA_LOSS, "DUPLICATE_TENSOR",
+            "tensor %s is in %s and in %s, and no index says which of them counts; a reference to one file reads that file",
+            text_show_bytes(record->name, record->name_length),
+            text_show(table->file_names[table->pieces[table->tensors[other].first_piece].file]),
+            text_show(table->file_names[file]));
     table->n_tensors++;
     if (!checked_add(table->total_bytes, record->bytes, &table->total_bytes))
         return fail(error, ERROR_DATA_LOSS, "VALIDATION_OVERFLOW", "the part files together are too large");
@@ -76,49 +63,25 @@ static void leave_out(struct left_out *left_out, const struct stored_tensor *ten
     }
 }
 
-static int add_indexed_file(struct index_reader *reader, uint32_t file, struct error *error)
-{
-    const struct part_header *header = reader->table->headers[file];
-    for (size_t i = 0; i < header->n_tensors; i++) {
-        const struct stored_tensor *tensor = &header->tensors[i];
-        uint32_t entry = map_find(&reader->entries, tensor->name, tensor->name_length);
-        if (entry == MAP_NONE)
-            leave_out(&reader->unnamed, tensor, file);
-        else if (reader->files[reader->index->entries[entry].file] != file)
-            leave_out(&reader->elsewhere, tensor, file);
-        else if (add_tensor(reader->table, tensor, file, error) < 0)
-            return -1;
-    }
-    return 0;
-}
-
-static int add_absent(struct index_reader *reader, const struct shard_entry *entry, struct error *error)
-{
-    struct artifact_absent *absent = &reader->table->absent;
-    char *name = arena_try_bytes(&reader->table->absent_names, entry->name_length + 1, error);
-    if (!name)
-        return -1;
-    memcpy(name, entry->name, entry->name_length);
-    absent->tensors[absent->n_tensors++] =
-        (struct absent_tensor){name, (uint32_t)entry->name_length, reader->absent_at[entry->file]};
-    return 0;
-}
-
 /* Each entry has its tensor, or its file is absent. */
 static int check_entries(struct index_reader *reader, struct error *error)
 {
     const struct shard_index *index = reader->index;
-    const struct artifact_table *table = reader->table;
-    char tensor[TEXT_NAME_CHARS], text[TEXT_NAME_CHARS];
+    struct artifact_table *table = reader->table;
     for (size_t i = 0; i < index->n_entries; i++) {
         const struct shard_entry *entry = &index->entries[i];
         const char *file = index->files[entry->file];
-        if (reader->files[entry->file] == MAP_NONE && add_absent(reader, entry, error) < 0)
-            return -1;
-        if (reader->files[entry->file] != MAP_NONE && map_find(&table->by_name, entry->name, entry->name_length) == MAP_NONE)
+        if (reader->files[entry->file] == MAP_NONE) {
+            char *name = arena_try_bytes(&table->absent_names, entry->name_length + 1, error);
+            if (!name)
+                return -1;
+            memcpy(name, entry->name, entry->name_length);
+            table->absent.tensors[table->absent.n_tensors++] =
+                (struct absent_tensor){name, (uint32_t)entry->name_length, reader->absent_at[entry->file]};
+        } else if (map_find(&table->by_name, entry->name, entry->name_length) == MAP_NONE) {
             return fail(error, ERROR_DATA_LOSS, "INDEX_DISAGREES", "%s and the files disagree: tensor %s is not in %s",
-                        index->document, text_escape(entry->name, entry->name_length, tensor),
-                        text_escape(file, strlen(file), text));
+                        index->document, text_show_bytes(entry->name, entry->name_length), text_show(file));
+        }
     }
     return 0;
 }
@@ -129,14 +92,12 @@ static void note_left_out(const struct index_reader *reader)
     const struct left_out *unnamed = &reader->unnamed, *elsewhere = &reader->elsewhere;
     const struct artifact_absent *absent = &table->absent;
     const char *index = reader->index->document, *file;
-    char tensor[TEXT_NAME_CHARS], text[TEXT_NAME_CHARS];
     if (unnamed->n) {
         file = table->file_names[unnamed->file];
         notes_add(&table->notes,
                   unnamed->n == 1 ? "%zu tensor that %s does not name is left out: %s of %s"
                                   : "%zu tensors that %s does not name are left out; the first is %s of %s",
-                  unnamed->n, index, text_escape(unnamed->first->name, unnamed->first->name_length, tensor),
-                  text_escape(file, strlen(file), text));
+                  unnamed->n, index, text_show_bytes(unnamed->first->name, unnamed->first->name_length), text_show(file));
     }
     if (elsewhere->n) {
         file = table->file_names[elsewhere->file];
@@ -145,30 +106,14 @@ static void note_left_out(const struct index_reader *reader)
             elsewhere->n == 1
                 ? "%zu tensor is also in another file than %s says, and that copy is not read: %s in %s"
                 : "%zu tensors are also in other files than %s says, and those copies are not read; the first is %s in %s",
-            elsewhere->n, index, text_escape(elsewhere->first->name, elsewhere->first->name_length, tensor),
-            text_escape(file, strlen(file), text));
+            elsewhere->n, index, text_show_bytes(elsewhere->first->name, elsewhere->first->name_length), text_show(file));
     }
     if (absent->files.n)
         notes_add(&table->notes,
                   "%zu of the %zu files that %s names %s missing, with %zu tensor%s that cannot be loaded%s %s",
                   absent->files.n, reader->index->n_files, index, absent->files.n == 1 ? "is" : "are", absent->n_tensors,
                   absent->n_tensors == 1 ? "" : "s", absent->files.n == 1 ? ":" : "; the first is",
-                  text_escape(absent->files.texts[0], strlen(absent->files.texts[0]), text));
-}
-
-/* Both lists are sorted. */
-static void match_files(struct index_reader *reader)
-{
-    struct artifact_table *table = reader->table;
-    const struct shard_index *index = reader->index;
-    uint32_t next = 0;
-    for (size_t i = 0; i < index->n_files; i++) {
-        bool is_there = next < table->n_files && strcmp(index->files[i], table->file_names[next]) == 0;
-        reader->files[i] = is_there ? next++ : MAP_NONE;
-        reader->absent_at[i] = (uint32_t)table->absent.files.n;
-        if (!is_there)
-            notes_add(&table->absent.files, "%s", index->files[i]);
-    }
+                  text_show(absent->files.texts[0]));
 }
 
 static int add_by_index(struct artifact_table *table, const struct shard_index *index, struct error *error)
@@ -179,13 +124,28 @@ static int add_by_index(struct artifact_table *table, const struct shard_index *
     reader.absent_at = memory_alloc_array(index->n_files, sizeof *reader.absent_at);
     for (size_t i = 0; i < index->n_entries && !failed; i++)
         map_add(&reader.entries, index->entries[i].name, index->entries[i].name_length, (uint32_t)i);
-    match_files(&reader);
+    for (size_t i = 0, next = 0; i < index->n_files; i++) { /* both lists are sorted */
+        bool is_there = next < table->n_files && strcmp(index->files[i], table->file_names[next]) == 0;
+        reader.files[i] = is_there ? (uint32_t)next++ : MAP_NONE;
+        reader.absent_at[i] = (uint32_t)table->absent.files.n;
+        if (!is_there)
+            notes_add(&table->absent.files, "%s", index->files[i]);
+    }
     if (!failed && table->absent.files.n) {
         table->absent.tensors = metadata_array(index->n_entries, sizeof *table->absent.tensors, error);
         failed = table->absent.tensors ? 0 : -1;
     }
-    for (size_t i = 0; i < table->n_files && !failed; i++)
-        failed = add_indexed_file(&reader, (uint32_t)i, error);
+    for (uint32_t file = 0; file < table->n_files; file++)
+        for (size_t i = 0; i < table->headers[file]->n_tensors && !failed; i++) {
+            const struct stored_tensor *tensor = &table->headers[file]->tensors[i];
+            uint32_t entry = map_find(&reader.entries, tensor->name, tensor->name_length);
+            if (entry == MAP_NONE)
+                leave_out(&reader.unnamed, tensor, file);
+            else if (reader.files[index->entries[entry].file] != file)
+                leave_out(&reader.elsewhere, tensor, file);
+            else
+                failed = add_tensor(table, tensor, file, error);
+        }
     if (!failed)
         failed = check_entries(&reader, error);
     if (!failed)
@@ -196,7 +156,7 @@ static int add_by_index(struct artifact_table *table, const struct shard_index *
     return failed;
 }
 
-/* Charged to whoever resolves it first, until nobody uses it any more. */
+/* Charged to the user who resolves it first, until it is not used any more. */
 struct artifact_table *artifact_table_create(struct part_header *const *headers, const char *const *file_names,
                                              size_t n_files, size_t n_tensors, size_t n_pieces, struct error *error)
 {

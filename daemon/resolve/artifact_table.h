@@ -38,6 +38,10 @@ struct artifact_table *artifact_table_build(struct part_header *const *headers, 
 /* An empty one with its files and room for so many tensors and pieces, for who fills it. NULL on error. */
 struct artifact_table *artifact_table_create(struct part_header *const *headers, const char *const *file_names,
                                              size_t n_files, size_t n_tensors, size_t n_pieces, struct error *error);
+/* The artifact whose table it is, of which identity and source_key are left to fill in. Takes both. */
+struct artifact *artifact_of_table(struct source *source, struct artifact_table *table);
+/* What identifies one of its files, with or without the span of its lease. */
+void artifact_add_file_key(struct digest *digest, const struct source_file *file, bool with_span);
 struct artifact_table *artifact_table_ref(struct artifact_table *table);
 void artifact_table_unref(struct artifact_table *table); /* accepts NULL */
 

@@ -1,7 +1,7 @@
 /* Whether boxes tile an array: disjoint, and together all of it. Any number of boxes in any order, of any dimensions.
  *
  * A box is rank offsets, then rank sizes, and lies inside the shape (offset + size <= extent, which the caller has checked).
- * Boxes without elements may lie anywhere. Pure; one thread per scratch. */
+ * Unless the array is empty, its elements can be counted in 64 bits. Boxes without elements may lie anywhere. Pure; one thread per scratch. */
 #ifndef RESOLVE_COVER_H
 #define RESOLVE_COVER_H
 
@@ -26,12 +26,10 @@ struct cover { /* of many arrays, one after the other: zeroed, then cover_fini()
     /* The order in which the boxes of the array before followed each other, which mostly is that of the next one. */
     uint32_t *order;
     size_t n_order, order_capacity;
-    const uint64_t **boxes; /* room for */
-    size_t boxes_capacity;
 };
 
-/* Some ten seconds. Grids take none; 100,000 arrays of 64 bricks each take a quarter of them. */
-enum { COVER_MAX_STEPS = 1 << 26 };
+/* Pairs of boxes: some seconds. Grids take none; 100,000 arrays of 64 bricks each take a tenth of them. */
+enum { COVER_MAX_STEPS = 1 << 30 };
 
 enum cover_verdict cover_check(struct cover *cover, uint32_t rank, const uint64_t *shape, const uint64_t *const *boxes,
                                size_t n_boxes);

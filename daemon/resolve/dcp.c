@@ -58,20 +58,6 @@ static int read_numbers(struct reader *reader, size_t *at, uint32_t *rank)
     return json_ok(&reader->json) ? 0 : fail_json(reader);
 }
 
-/* The entry is written like the one before, with its offsets first. */
-static int keep_molded(struct reader *reader, struct dcp_entry *entry, const uint64_t *numbers)
-{
-    const struct dcp_entry *before = entry - 1;
-    entry->rank = before->rank;
-    entry->has_shape = before->has_shape;
-    entry->offsets_at = reader->n_numbers;
-    entry->shape_at = entry->offsets_at + entry->rank;
-    for (size_t i = 0; i < reader->mold.n_numbers; i++)
-        if (keep_number(reader, numbers[i]) < 0)
-            return -1;
-    return 0;
-}
-
 /* What is known of one tensor. *is_plain: nothing but the offsets, then perhaps the shape. Of a key that occurs twice the last
  * one counts, as for the program that has written it. */
 static int read_members(struct reader *reader, struct dcp_entry *entry, bool *is_plain)
@@ -109,16 +95,24 @@ static int read_entry(struct reader *reader, struct dcp_entry *entry)
     struct json *json = &reader->json;
     uint64_t molded[JSON_MOLD_MAX_NUMBERS];
     bool is_plain;
-    if (json_mold_take(&reader->mold, json, molded))
-        return keep_molded(reader, entry, molded);
+    if (json_mold_take(&reader->mold, json, molded)) { /* it is written like the one before, with its offsets first */
+        entry->rank = entry[-1].rank;
+        entry->has_shape = entry[-1].has_shape;
+        entry->offsets_at = reader->n_numbers;
+        entry->shape_at = entry->offsets_at + entry->rank;
+        for (size_t i = 0; i < reader->mold.n_numbers; i++)
+            if (keep_number(reader, molded[i]) < 0)
+                return -1;
+        return 0;
+    }
     if (!json_begin_object(json))
         return fail_json(reader);
     const char *text = json->at - 1;
     if (read_members(reader, entry, &is_plain) < 0)
         return -1;
-    json_mold_set(&reader->mold, text, (size_t)(json->at - text));
-    reader->mold.is_set =
-        reader->mold.is_set && is_plain && reader->mold.n_numbers == entry->rank * (entry->has_shape ? 2 : 1);
+    reader->mold.is_set = false;
+    if (is_plain)
+        json_mold_set(&reader->mold, text, (size_t)(json->at - text), entry->rank * (entry->has_shape ? 2 : 1));
     return 0;
 }
 
@@ -162,10 +156,9 @@ void dcp_info_destroy(struct dcp_info *info)
     free(info);
 }
 
-/* Names that differ: whoever found all entries one after the other has seen that they do. */
+/* Names that differ: the caller has found all entries one after the other, and so seen that they do. */
 static int map_names(struct dcp_info *info, struct error *error)
 {
-    char text[TEXT_NAME_CHARS];
     if (info->is_mapped)
         return 0;
     if (map_init_charged(&info->by_name, info->n_entries, error) < 0)
@@ -176,7 +169,7 @@ static int map_names(struct dcp_info *info, struct error *error)
             continue;
         map_fini(&info->by_name); /* the next call fails again */
         return fail(error, ERROR_DATA_LOSS, "MALFORMED_SHARDING_INFO", DCP_SHARDING_INFO " names tensor %s twice",
-                    text_escape(entry->name, entry->name_length, text));
+                    text_show_bytes(entry->name, entry->name_length));
     }
     info->is_mapped = true;
     return 0;
@@ -259,7 +252,6 @@ static const uint32_t *list_missing(const bool *seen, uint32_t n, size_t *n_miss
 
 int dcp_read_numbers(const char *const *file_names, size_t n_names, struct artifact_layout *layout, struct error *error)
 {
-    char one[TEXT_NAME_CHARS], two[TEXT_NAME_CHARS];
     bool *shards = memory_alloc(DCP_MAX_NUMBER + 1), *files = memory_alloc(DCP_MAX_NUMBER + 1);
     const char *first = NULL;
     uint32_t n_shards = 0, n_files = 0;
@@ -271,7 +263,7 @@ int dcp_read_numbers(const char *const *file_names, size_t n_names, struct artif
             continue;
         if (first && of.n_files != n_files)
             failed = fail(error, ERROR_DATA_LOSS, "SHARD_NUMBERS_DISAGREE", "%s and %s disagree about the number of files",
-                          text_escape(first, strlen(first), one), text_escape(name, strlen(name), two));
+                          text_show(first), text_show(name));
         first = first ? first : name;
         n_files = of.n_files;
         n_shards = of.shard > n_shards ? of.shard : n_shards;

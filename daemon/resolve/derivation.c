@@ -27,20 +27,11 @@ uint64_t derivation_memory_bytes(const struct derivation *derivation)
     return sizeof *derivation + derivation->arena.total_bytes + map_memory_bytes(derivation->n_tensors);
 }
 
-static void identify_variant(const struct artifact *stored, const struct derivation *derivation,
-                             char identity[DIGEST_HEX_CHARS + 1])
-{
-    unsigned char out[DIGEST_BYTES];
-    struct digest *digest = digest_create();
-    digest_add_text(digest, stored->identity);
-    digest_add_text(digest, derivation->digest);
-    digest_finish(digest, out);
-    digest_hex(out, sizeof out, identity);
-}
-
 struct artifact *derivation_artifact(struct artifact *stored, struct derivation *derivation)
 {
     struct artifact *artifact = memory_alloc(sizeof *artifact);
+    unsigned char out[DIGEST_BYTES];
+    struct digest *digest = digest_create();
     *artifact = *stored;
     artifact->stored = artifact_ref(stored);
     artifact->derivation = derivation;
@@ -49,6 +40,9 @@ struct artifact *derivation_artifact(struct artifact *stored, struct derivation 
     artifact->by_name = derivation->by_name;
     artifact->total_bytes = derivation->total_bytes;
     artifact->references = 1;
-    identify_variant(stored, derivation, artifact->identity);
+    digest_add_text(digest, stored->identity);
+    digest_add_text(digest, derivation->digest);
+    digest_finish(digest, out);
+    digest_hex(out, sizeof out, artifact->identity);
     return artifact;
 }

@@ -1,5 +1,6 @@
 /* See discover.h. Of a known checkpoint the index is looked at but not read: a table of an earlier resolve with the same index
- * knows the file names. Failure modes: nothing to load, a missing file, a link that leads nowhere. */
+ * knows the file names. Failure modes: nothing to load, a missing file, a link that leads nowhere, a malformed document, an index of
+ * which no file is there and nothing else is. */
 #include "resolve/discover.h"
 
 #include <stdio.h>
@@ -28,22 +29,14 @@ static void free_names(char **names, size_t n_names)
     free(names);
 }
 
-/* Where nothing can be listed, nothing is. */
-static int list_names(struct source *source, char ***names, size_t *n_names, struct error *error)
-{
-    *names = NULL;
-    *n_names = 0;
-    int failed = source_list(source, names, n_names, error);
-    return failed && error->code == ERROR_UNIMPLEMENTED ? 0 : failed;
-}
-
-int discovery_list(struct discovery *discovery, struct error *error)
+/* Once. Where nothing can be listed, nothing is. */
+static int list_folder(struct discovery *discovery, struct error *error)
 {
     if (discovery->is_listed)
         return 0;
-    int failed = list_names(discovery->source, &discovery->listed, &discovery->n_listed, error);
-    discovery->is_listed = !failed;
-    return failed;
+    discovery->is_listed = source_list(discovery->source, NULL, &discovery->listed, &discovery->n_listed, error) == 0 ||
+                           error->code == ERROR_UNIMPLEMENTED;
+    return discovery->is_listed ? 0 : -1;
 }
 
 static void forget_listing(struct discovery *discovery)
@@ -54,7 +47,7 @@ static void forget_listing(struct discovery *discovery)
     discovery->is_listed = false;
 }
 
-int discovery_add_file(struct discovery *discovery, const char *name, struct error *error)
+static int add_file(struct discovery *discovery, const char *name, struct error *error)
 {
     size_t file;
     if (discovery->source->n_files == MAX_FILES)
@@ -62,12 +55,12 @@ int discovery_add_file(struct discovery *discovery, const char *name, struct err
     return source_add_file(discovery->source, name, &file, error);
 }
 
-int discovery_add_files(struct discovery *discovery, const char *const *names, size_t n_names, struct error *error)
+static int add_files(struct discovery *discovery, const char *const *names, size_t n_names, struct error *error)
 {
     if (source_expect(discovery->source, names, n_names, error) < 0)
         return -1;
     for (size_t i = 0; i < n_names; i++) {
-        if (discovery_add_file(discovery, names[i], error) < 0)
+        if (add_file(discovery, names[i], error) < 0)
             return document_prefix(error, names[i]);
     }
     return 0;
@@ -80,7 +73,8 @@ static bool is_wanted(const struct discovery *discovery, const char *name)
     return activation_parse_segment(name, ACTIVATION_SEALED, &number) && number >= run->first && number <= run->last;
 }
 
-const char **discovery_listed_parts(const struct discovery *discovery, size_t *n_parts)
+/* The part files of the listing, borrowed; the caller frees the array. */
+static const char **listed_parts(const struct discovery *discovery, size_t *n_parts)
 {
     const char **parts = memory_alloc_array(discovery->n_listed + 1, sizeof *parts);
     *n_parts = 0;
@@ -94,62 +88,24 @@ const char **discovery_listed_parts(const struct discovery *discovery, size_t *n
 
 /* --- stores of activations --- */
 
-/* The segments of one host, named from the store's folder on. */
-static int add_host(struct discovery *discovery, const char *host, const struct source_options *options, size_t *n_parts,
-                    struct error *error)
-{
-    char **names = NULL;
-    size_t n_names = 0;
-    struct source *folder = NULL;
-    char *reference = memory_print("%s/%s", discovery->source->reference, host);
-    int failed = source_open(reference, options, &folder, error);
-    free(reference);
-    if (!failed && !folder->is_single_file)
-        failed = list_names(folder, &names, &n_names, error);
-    for (size_t i = 0; i < n_names && !failed; i++) {
-        if (!is_wanted(discovery, names[i]))
-            continue;
-        ++*n_parts;
-        char *name = memory_print("%s/%s", host, names[i]);
-        const char *const one = name;
-        failed = discovery_add_files(discovery, &one, 1, error);
-        free(name);
-    }
-    free_names(names, n_names);
-    source_unref(folder);
-    return failed;
-}
-
-/* All at once where each is a request. */
-static int add_remote_hosts(struct discovery *discovery, size_t *n_parts, struct error *error)
+/* A folder without tensors of its own may be a store, whose hosts have a folder each. */
+static int add_hosts(struct discovery *discovery, size_t *n_parts, struct error *error)
 {
     char **names;
     size_t n_names, n_segments = 0;
-    int failed = source_list_folders(discovery->source, &names, &n_names, error);
+    int failed = activation_store_list(discovery->source, &names, &n_names, error);
+    if (failed && error->code == ERROR_UNIMPLEMENTED)
+        failed = 0;
     const char **segments = memory_alloc_array(n_names + 1, sizeof *segments);
     for (size_t i = 0; i < n_names && !failed; i++) {
         if (is_wanted(discovery, strchr(names[i], '/') + 1))
             segments[n_segments++] = names[i];
     }
     if (!failed)
-        failed = discovery_add_files(discovery, segments, n_segments, error);
+        failed = add_files(discovery, segments, n_segments, error);
     *n_parts += n_segments;
     free(segments);
     free_names(names, n_names);
-    return failed;
-}
-
-/* A folder without tensors of its own may be a store, whose hosts have a folder each. */
-static int add_hosts(struct discovery *discovery, const struct source_options *options, size_t *n_parts, struct error *error)
-{
-    int failed = 0;
-    if (discovery->source->ops->list_folders)
-        return add_remote_hosts(discovery, n_parts, error);
-    for (size_t i = 0; i < discovery->n_listed && !failed; i++) {
-        uint32_t host;
-        if (activation_parse_host(discovery->listed[i], &host))
-            failed = add_host(discovery, discovery->listed[i], options, n_parts, error);
-    }
     return failed;
 }
 
@@ -167,14 +123,13 @@ static void describe_strangers(char *const *names, size_t n_names, char *text, s
         {".distcp",
          "convert it with torch.distributed.checkpoint.format_utils.dcp_to_torch_save, then safetensors.torch.save_file"},
     };
-    char shown[TEXT_NAME_CHARS];
     text[0] = '\0';
     for (size_t k = 0; k < sizeof strangers / sizeof strangers[0]; k++) {
         for (size_t i = 0; i < n_names; i++) {
             size_t length = strlen(names[i]);
             if (!text_ends_with(names[i], length, strangers[k].suffix))
                 continue;
-            snprintf(text, room, "; it holds %s: %s", text_escape(names[i], length, shown), strangers[k].remedy);
+            snprintf(text, room, "; it holds %s: %s", text_show_bytes(names[i], length), strangers[k].remedy);
             return;
         }
     }
@@ -184,12 +139,11 @@ static void describe_strangers(char *const *names, size_t n_names, char *text, s
 static int fail_many_segments(const struct discovery *discovery, struct error *error)
 {
     const struct source *source = discovery->source;
-    char text[TEXT_NAME_CHARS];
     bool is_too_many = error->code == ERROR_UNIMPLEMENTED || error->code == ERROR_RESOURCE_EXHAUSTED;
-    if (!is_too_many || discovery->is_run || source->n_files == 0 || !activation_manifest_is_segment(source->files[0].name))
+    if (!is_too_many || discovery->is_run || source->n_files == 0 || !activation_is_segment(source->files[0].name))
         return -1;
     error_prefix(error, "a store of so many segments is read some at a time, as %s/segment_000001-000100",
-                 text_escape(source->reference, strlen(source->reference), text));
+                 text_show(source->reference));
     return -1;
 }
 
@@ -199,13 +153,12 @@ static int fail_many_segments(const struct discovery *discovery, struct error *e
 static int check_ranks(const struct discovery *discovery, const char *const *names, size_t n_names, struct error *error)
 {
     const char *reference = discovery->source->reference, *first;
-    char text[TEXT_NAME_CHARS], file[TEXT_NAME_CHARS];
     bool have_parts;
     uint32_t n_ranks = part_names_count_ranks(names, n_names, &first, &have_parts);
     if (n_ranks < 2)
         return 0;
-    text_escape(reference, strlen(reference), text);
-    text_escape(first, strlen(first), file);
+    const char *text = text_show(reference);
+    const char *file = text_show(first);
     return fail(
         error, ERROR_FAILED_PRECONDITION, "SHARDED_STATE",
         "%s is vLLM's sharded_state: files of %u tensor-parallel ranks, each with its own part of every tensor. Name "
@@ -213,35 +166,8 @@ static int check_ranks(const struct discovery *discovery, const char *const *nam
         text, n_ranks, text, file, have_parts ? ", or a folder that has the parts of one rank and no others" : "");
 }
 
-/* What was left out of the list by its name. */
-static void note_variants(struct discovery *discovery, const char *const *names, size_t n_names)
-{
-    char file[TEXT_NAME_CHARS];
-    if (n_names)
-        notes_add(&discovery->notes,
-                  n_names == 1
-                      ? "%s is another variant of the same weights and is not read; a reference to that file reads it"
-                      : "%s and %zu others are another variant of the same weights and are not read; a reference to "
-                        "one of the files reads it",
-                  text_escape(names[0], strlen(names[0]), file), n_names - 1);
-}
-
-/* A link that leads nowhere is no obstacle beside files that are known to be all there. `missing` is what opening it said. */
-static int judge_dangling(struct discovery *discovery, const char *dangling, const char *const *names, size_t n_names,
-                          const struct error *missing, struct error *error)
-{
-    char file[TEXT_NAME_CHARS];
-    if (!dangling)
-        return 0;
-    if (!part_names_have_set(names, n_names)) {
-        *error = *missing;
-        return document_prefix(error, dangling);
-    }
-    notes_add(&discovery->notes, "%s leads to no file and is not read", text_escape(dangling, strlen(dangling), file));
-    return 0;
-}
-
-/* These, without those that are folders. Compacts the list to what is there. */
+/* These, without those that are folders. Compacts the list to what is there. A link that leads nowhere is no obstacle beside files
+ * that are known to be all there. */
 static int add_parts(struct discovery *discovery, const char **names, size_t *n_names, struct error *error)
 {
     struct error missing = {0};
@@ -250,7 +176,7 @@ static int add_parts(struct discovery *discovery, const char **names, size_t *n_
     if (source_expect(discovery->source, names, *n_names, error) < 0)
         return -1;
     for (size_t i = 0; i < *n_names; i++) {
-        if (discovery_add_file(discovery, names[i], error) == 0) {
+        if (add_file(discovery, names[i], error) == 0) {
             names[n_there++] = names[i];
         } else if (error->code == ERROR_NOT_FOUND && !discovery->is_run) {
             dangling = dangling ? dangling : names[i];
@@ -260,18 +186,30 @@ static int add_parts(struct discovery *discovery, const char **names, size_t *n_
         }
     }
     *n_names = n_there;
-    return judge_dangling(discovery, dangling, names, n_there, &missing, error);
+    if (dangling && !part_names_have_set(names, n_there)) {
+        *error = missing;
+        return document_prefix(error, dangling);
+    }
+    if (dangling)
+        notes_add(&discovery->notes, "%s leads to no file and is not read", text_show(dangling));
+    return 0;
 }
 
 /* Of the folder itself. */
 static int add_listed(struct discovery *discovery, size_t *n_parts, struct error *error)
 {
     size_t n_all;
-    const char **names = discovery_listed_parts(discovery, &n_all);
+    const char **names = listed_parts(discovery, &n_all);
     int failed = 0;
     bool is_judged = !discovery->is_run && n_all <= MAX_FILES; /* more of them are refused anyway */
     *n_parts = is_judged ? part_names_drop_variants(names, n_all) : n_all;
-    note_variants(discovery, names + *n_parts, n_all - *n_parts);
+    if (*n_parts < n_all)
+        notes_add(&discovery->notes,
+                  n_all - *n_parts == 1
+                      ? "%s is another variant of the same weights and is not read; a reference to that file reads it"
+                      : "%s and %zu others are another variant of the same weights and are not read; a reference to "
+                        "one of the files reads it",
+                  text_show(names[*n_parts]), n_all - *n_parts - 1);
     if (is_judged)
         failed = check_ranks(discovery, names, *n_parts, error);
     if (!failed)
@@ -284,10 +222,10 @@ static int add_listed(struct discovery *discovery, size_t *n_parts, struct error
 
 static int fail_nothing(const struct discovery *discovery, struct error *error)
 {
-    char text[TEXT_NAME_CHARS], strangers[2 * TEXT_NAME_CHARS] = "";
+    char strangers[2 * TEXT_NAME_CHARS] = "";
     const struct format *format = discovery->format;
     const char *reference = discovery->source->reference;
-    text_escape(reference, strlen(reference), text);
+    const char *text = text_show(reference);
     if (discovery->is_run)
         return fail(error, ERROR_NOT_FOUND, "NO_CHECKPOINT", "%s holds no segment from %u to %u", text, discovery->run.first,
                     discovery->run.last);
@@ -296,14 +234,14 @@ static int fail_nothing(const struct discovery *discovery, struct error *error)
                 format->index_names[0], format->pattern, strangers);
 }
 
-static int add_all_files(struct discovery *discovery, const struct source_options *options, struct error *error)
+static int add_all_files(struct discovery *discovery, struct error *error)
 {
     size_t n_parts = 0;
-    int failed = discovery_list(discovery, error);
+    int failed = list_folder(discovery, error);
     if (!failed)
         failed = add_listed(discovery, &n_parts, error);
     if (!failed && !n_parts)
-        failed = add_hosts(discovery, options, &n_parts, error);
+        failed = add_hosts(discovery, &n_parts, error);
     discovery->has_all_files = true;
     if (failed)
         return fail_many_segments(discovery, error);
@@ -312,35 +250,20 @@ static int add_all_files(struct discovery *discovery, const struct source_option
 
 /* --- shards --- */
 
-/* Asks for those that may be there; a rank may have saved nothing. */
-static int add_numbered(struct discovery *discovery, char *const *names, size_t n_names, struct error *error)
-{
-    struct source *source = discovery->source;
-    size_t file;
-    if (source_expect(source, (const char *const *)names, n_names, error) < 0)
-        return -1;
-    for (size_t i = 0; i < n_names; i++) {
-        if (source->n_files < MAX_FILES && source_add_file(source, names[i], &file, error) < 0 &&
-            !source_may_be_absent(source, error))
-            return document_prefix(error, names[i]);
-    }
-    return 0;
-}
-
 /* Every part file of the folder that is not there yet, in the order of names. */
 static int add_others(struct discovery *discovery, struct error *error)
 {
     struct source *source = discovery->source;
     struct map known;
     size_t n_names;
-    const char **names = discovery_listed_parts(discovery, &n_names);
+    const char **names = listed_parts(discovery, &n_names);
     int failed = 0;
     map_init(&known, source->n_files);
     for (size_t i = 0; i < source->n_files; i++)
         map_add(&known, source->files[i].name, strlen(source->files[i].name), 0);
     for (size_t i = 0; i < n_names && !failed; i++)
         if (map_find(&known, names[i], strlen(names[i])) == MAP_NONE)
-            failed = discovery_add_files(discovery, &names[i], 1, error);
+            failed = add_files(discovery, &names[i], 1, error);
     map_fini(&known);
     free(names);
     return failed;
@@ -349,10 +272,10 @@ static int add_others(struct discovery *discovery, struct error *error)
 int discovery_add_shards(struct discovery *discovery, struct error *error)
 {
     struct source *source = discovery->source;
-    char **names, text[TEXT_NAME_CHARS];
-    size_t n_names;
+    char **names;
+    size_t n_names, file;
     discovery->has_all_files = true;
-    int failed = source_list(source, &discovery->listed, &discovery->n_listed, error);
+    int failed = source_list(source, NULL, &discovery->listed, &discovery->n_listed, error);
     if (!failed) {
         failed = add_others(discovery, error);
         forget_listing(discovery);
@@ -364,33 +287,245 @@ int discovery_add_shards(struct discovery *discovery, struct error *error)
         return fail(error, ERROR_FAILED_PRECONDITION, "SHARDS_NOT_LISTED",
                     "%s holds shards of a distributed checkpoint, but its files cannot be listed: it needs a %s that names "
                     "them",
-                    text_escape(source->reference, strlen(source->reference), text), discovery->format->index_names[0]);
+                    text_show(source->reference), discovery->format->index_names[0]);
     const char **known = memory_alloc_array(source->n_files, sizeof *known);
     for (size_t i = 0; i < source->n_files; i++)
         known[i] = source->files[i].name;
     names = dcp_names_between(known, source->n_files, MAX_FILES, &n_names);
     free(known);
-    failed = add_numbered(discovery, names, n_names, error);
+    failed = source_expect(source, (const char *const *)names, n_names, error);
+    for (size_t i = 0; i < n_names && !failed; i++) /* those that may be there; a rank may have saved nothing */
+        if (source->n_files < MAX_FILES && source_add_file(source, names[i], &file, error) < 0 &&
+            !source_may_be_absent(source, error))
+            failed = document_prefix(error, names[i]);
     free_names(names, n_names);
     return failed;
 }
 
-static int find_files(struct discovery *discovery, const struct source_options *options, struct lookup *lookup,
-                      struct error *error)
+/* --- the documents that say which files count --- */
+
+/* 1 = it is open, as the only file of index_source; 0 = there is none. */
+static int open_document(struct discovery *discovery, const char *name, struct error *error)
 {
-    struct source *source = discovery->source;
-    if (discovery->is_run && !source->is_single_file)
-        return add_all_files(discovery, options, error);
-    const char *slash = strrchr(source->reference, '/'), *single = NULL;
-    if (source->is_single_file)
-        single = source->file_name ? source->file_name : slash ? slash + 1 : strchr(source->reference, ':') + 1;
-    for (size_t i = 1; single && i < n_formats; i++)
-        discovery->format = formats[i]->probe(single) ? formats[i] : discovery->format;
-    if (single)
-        return discovery_add_files(discovery, &single, 1, error);
-    int found = discover_by_document(discovery, options, lookup, error);
-    return found ? (found < 0 ? -1 : 0) : add_all_files(discovery, options, error);
+    size_t file;
+    if (source_add_file(discovery->index_source, name, &file, error) == 0) {
+        discovery->document_name = name;
+        return 1;
+    }
+    /* a server that lists nothing may hide what is not there behind "forbidden"; then the checkpoint itself must be readable */
+    return source_may_be_absent(discovery->source, error) ? 0 : -1;
 }
+
+static bool is_listed(const struct discovery *discovery, const char *name)
+{
+    for (size_t i = 0; i < discovery->n_listed; i++)
+        if (strcmp(discovery->listed[i], name) == 0)
+            return true;
+    return false;
+}
+
+/* A link that leads nowhere is listed but cannot be opened. Without this check such a document would count as missing, and
+ * the parts that exist would count as the whole. Of those that were looked for before pair `end`. */
+static int check_dangling(struct discovery *discovery, size_t end, struct error *error)
+{
+    const char *dangling = NULL;
+    if (list_folder(discovery, error) < 0)
+        return -1;
+    if (is_listed(discovery, TOPOLOGY_NAME))
+        dangling = TOPOLOGY_NAME;
+    for (size_t i = 0; i < end && !dangling; i++)
+        dangling = is_listed(discovery, discovery->format->index_names[i]) ? discovery->format->index_names[i] : NULL;
+    return dangling ? fail(error, ERROR_NOT_FOUND, "DANGLING_LINK", "%s leads to no file", dangling) : 0;
+}
+
+int discovery_need_document(struct discovery *discovery, struct lookup *lookup, struct error *error)
+{
+    struct source *source = discovery->index_source;
+    struct document *text = &discovery->index_text;
+    bool is_topology = discovery->is_topology;
+    const char *name = discovery->document_name;
+    if (discovery->index || discovery->topology || !source)
+        return 0;
+    static const struct document_kind topology = {"a topology", TOPOLOGY_MAX_BYTES, "MALFORMED_TOPOLOGY"},
+                                      index = {"an index", SHARD_INDEX_MAX_BYTES, "MALFORMED_INDEX"};
+    if (document_read(lookup, source, 0, is_topology ? &topology : &index, text, error) < 0)
+        return document_prefix(error, name);
+    if (is_topology)
+        discovery->topology = topology_parse(text->text, text->bytes, error);
+    else
+        discovery->index = shard_index_parse(text->text, text->bytes, error);
+    if (!discovery->index && !discovery->topology)
+        return document_prefix(error, name);
+    if (discovery->index)
+        discovery->index->document = name;
+    document_keep(lookup, source, 0, text);
+    return 0;
+}
+
+/* --- the files that it names --- */
+
+/* Those that are there; the others are absent. */
+static int add_those_there(struct discovery *discovery, const char *const *names, size_t n_names, struct error *error)
+{
+    if (source_expect(discovery->source, names, n_names, error) < 0)
+        return -1;
+    for (size_t i = 0; i < n_names; i++) {
+        if (add_file(discovery, names[i], error) == 0)
+            continue;
+        if (error->code != ERROR_NOT_FOUND)
+            return document_prefix(error, names[i]);
+        notes_add(&discovery->absent, "%s", names[i]);
+    }
+    return 0;
+}
+
+static void forget_document(struct discovery *discovery)
+{
+    source_unref(discovery->index_source);
+    shard_index_destroy(discovery->index);
+    document_free(&discovery->index_text);
+    discovery->index_source = NULL;
+    discovery->index = NULL;
+    discovery->document_name = NULL;
+    notes_fini(&discovery->absent);
+}
+
+/* The one complete set that the folder has. Returns how many files that are, 0 = there is none; -1. */
+static int add_set(struct discovery *discovery, struct error *error)
+{
+    size_t n_names;
+    if (list_folder(discovery, error) < 0)
+        return -1;
+    const char **names = listed_parts(discovery, &n_names);
+    if (n_names > SHARD_INDEX_MAX_FILES) /* too many for a checkpoint */
+        n_names = 0;
+    n_names = part_names_keep_set(names, part_names_drop_variants(names, n_names));
+    int failed = n_names ? add_files(discovery, names, n_names, error) : 0;
+    free(names);
+    return failed ? -1 : (int)n_names;
+}
+
+/* With what the folder has instead. */
+static int fail_stale(struct discovery *discovery, struct error *error)
+{
+    size_t n_names;
+    char other[2 * TEXT_NAME_CHARS] = "";
+    const char **names = listed_parts(discovery, &n_names), *absent = discovery->absent.texts[0];
+    if (n_names > SHARD_INDEX_MAX_FILES)
+        n_names = 0;
+    char *gap = part_names_find_gap(names, part_names_drop_variants(names, n_names));
+    if (gap)
+        snprintf(other, sizeof other, ", and of the files that are there %s is missing", text_show(gap));
+    free(gap);
+    free(names);
+    const char *document = discovery->document_name;
+    const char *file = text_show(absent);
+    if (discovery->absent.n == 1)
+        fail(error, ERROR_NOT_FOUND, "INDEX_STALE", "%s, the only file that %s names, is not there%s", file, document,
+             other);
+    else
+        fail(error, ERROR_NOT_FOUND, "INDEX_STALE", "%s: none of the %zu files that %s names is there%s", file,
+             discovery->absent.n, document, other);
+    return error_note(error, "file", "%s", absent);
+}
+
+/* No file of the index is there. */
+static int pass_over(struct discovery *discovery, size_t pair, struct error *error)
+{
+    const char *single = discovery->format->single_names[pair], *document = discovery->document_name;
+    size_t n_absent = discovery->absent.n;
+    int n_files = 1;
+    if (add_file(discovery, single, error) < 0) {
+        if (error->code != ERROR_NOT_FOUND)
+            return document_prefix(error, single);
+        n_files = add_set(discovery, error);
+        if (n_files <= 0)
+            return n_files ? -1 : fail_stale(discovery, error);
+    }
+    const char *name = discovery->source->files[0].name;
+    notes_add(&discovery->notes,
+              "%s is stale and was passed over, because none of the files that it names (%zu) is there; %s%s read", document,
+              n_absent, text_show(name), n_files == 1 ? " is" : " and the other files of its set are");
+    forget_document(discovery);
+    return 0;
+}
+
+/* The single file of older or newer weights may lie beside an index that counts. */
+static int note_single(struct discovery *discovery, size_t pair, struct error *error)
+{
+    const char *single = discovery->format->single_names[pair];
+    const struct source *source = discovery->source;
+    if (list_folder(discovery, error) < 0)
+        return -1;
+    for (size_t i = 0; i < source->n_files; i++)
+        if (strcmp(source->files[i].name, single) == 0)
+            return 0;
+    if (is_listed(discovery, single))
+        notes_add(&discovery->notes, "%s says which files are read; %s beside it is none of them", discovery->document_name,
+                  single);
+    return 0;
+}
+
+/* The files that the document names: from the table of an earlier resolve with the same document, or from the document itself. */
+static int add_named(struct discovery *discovery, size_t pair, struct lookup *lookup, struct error *error)
+{
+    const struct source_identity *identity = discovery_index_identity(discovery);
+    struct artifact_table *hint = NULL;
+    if (lookup_cache(lookup, discovery->index_source, 0) && !lookup->fresh)
+        hint = header_cache_find_value(lookup->cache, HEADER_CACHE_TABLES, identity, sizeof *identity);
+    if (!hint && discovery_need_document(discovery, lookup, error) < 0)
+        return -1;
+    const char *const *names = hint                  ? (const char *const *)hint->file_names
+                               : discovery->topology ? discovery->topology->files
+                                                     : discovery->index->files;
+    size_t n_names = hint ? hint->n_files : discovery->topology ? discovery->topology->n_files : discovery->index->n_files;
+    int failed = discovery->is_topology ? add_files(discovery, names, n_names, error)
+                                        : add_those_there(discovery, names, n_names, error);
+    artifact_table_unref(hint);
+    if (failed || discovery->is_topology)
+        return failed;
+    return discovery->source->n_files ? note_single(discovery, pair, error) : pass_over(discovery, pair, error);
+}
+
+/* Of a folder: 1 = its document, or the name of its only file, has told; 0 = there is neither. */
+static int look_for_documents(struct discovery *discovery, const struct source_options *options, struct lookup *lookup,
+                              struct error *error)
+{
+    const struct format *format = discovery->format;
+    struct error hidden = {0};
+    size_t pair = 0;
+    if (source_open_beside(discovery->source, options, &discovery->index_source, error) < 0)
+        return -1;
+    int found = open_document(discovery, TOPOLOGY_NAME, error);
+    discovery->is_topology = found > 0;
+    if (found > 0)
+        return add_named(discovery, 0, lookup, error) < 0 ? -1 : 1;
+    for (; !found && format->single_names[pair]; pair++) {
+        found = open_document(discovery, format->index_names[pair], error);
+        if (found > 0)
+            return check_dangling(discovery, pair, error) || add_named(discovery, pair, lookup, error) ? -1 : 1;
+        if (found)
+            continue;
+        const char *single = format->single_names[pair];
+        found = add_file(discovery, single, error) == 0;
+        if (found)
+            continue;
+        document_prefix(error, single);
+        if (!source_may_be_absent(discovery->source, error))
+            found = -1;
+        else if (error->code != ERROR_NOT_FOUND && !hidden.code)
+            hidden = *error; /* it may be there: the first error is kept */
+    }
+    forget_document(discovery);
+    if (found < 0 || check_dangling(discovery, pair, error) < 0)
+        return -1;
+    if (found || !hidden.code)
+        return found;
+    *error = hidden;
+    return -1;
+}
+
+/* --- the whole --- */
 
 int discover(const char *reference, const struct source_options *options, struct lookup *lookup, struct discovery *discovery,
              struct error *error)
@@ -402,9 +537,21 @@ int discover(const char *reference, const struct source_options *options, struct
         struct activation_run *run = &discovery->run;
         discovery->run_reference = memory_print("%s/segment_%06u-%06u", discovery->source->reference, run->first, run->last);
     }
-    int failed = find_files(discovery, options, lookup, error);
+    const struct source *source = discovery->source;
+    const char *slash = strrchr(source->reference, '/'), *single = NULL;
+    int found = 0;
+    if (source->is_single_file)
+        single = source->file_name ? source->file_name : slash ? slash + 1 : strchr(source->reference, ':') + 1;
+    for (size_t i = 1; single && i < n_formats; i++)
+        discovery->format = formats[i]->probe(single) ? formats[i] : discovery->format;
+    if (single)
+        found = add_files(discovery, &single, 1, error) < 0 ? -1 : 1;
+    else if (!discovery->is_run)
+        found = look_for_documents(discovery, options, lookup, error);
+    if (!found)
+        found = add_all_files(discovery, error);
     forget_listing(discovery);
-    return failed;
+    return found < 0 ? -1 : 0;
 }
 
 void discovery_fini(struct discovery *discovery)
@@ -436,8 +583,7 @@ static struct source *open_beside(const struct discovery *discovery, const struc
         beside = source_ref(discovery->index_source);
     } else if (!source->is_single_file) {
         source_open_beside(source, options, &beside, error);
-    } else if (slash && (source->caps.has_folders ||
-                         (source->ops->list_folders && activation_manifest_is_segment(source->files[0].name)))) {
+    } else if (slash && (source->caps.has_folders || activation_is_segment(source->files[0].name))) {
         char *folder = memory_print("%.*s", (int)(slash - reference), reference);
         source_open(folder, options, &beside, error);
         free(folder);

@@ -37,17 +37,6 @@ struct discovery {
     struct document index_text; /* which they borrow */
 };
 
-/* A file that is to be there. */
-int discovery_add_file(struct discovery *discovery, const char *name, struct error *error);
-int discovery_add_files(struct discovery *discovery, const char *const *names, size_t n_names, struct error *error);
-int discovery_list(struct discovery *discovery, struct error *error); /* once; where nothing can be listed, nothing is */
-/* The part files of the listing, borrowed; the caller frees the array. */
-const char **discovery_listed_parts(const struct discovery *discovery, size_t *n_parts);
-
-/* Of a folder: 1 = its document, or the name of its only file, has told; 0 = there is neither. discover_index.c */
-int discover_by_document(struct discovery *discovery, const struct source_options *options, struct lookup *lookup,
-                         struct error *error);
-
 int discover(const char *reference, const struct source_options *options, struct lookup *lookup, struct discovery *discovery,
              struct error *error);
 void discovery_fini(struct discovery *discovery); /* accepts what a failed discover() has left */

@@ -4,15 +4,15 @@
 #include <string.h>
 
 #include "base/metadata.h"
-#include "base/parallel.h"
 #include "base/text.h"
+#include "blocks/blocks.h"
 
 enum { PIECE_BYTES = 32 << 20, MAX_READERS = 4 };
 
 int document_prefix(struct error *error, const char *file_name)
 {
-    char text[TEXT_NAME_CHARS];
-    if (!strstr(error->message, text_escape(file_name, strlen(file_name), text)))
+    const char *text = text_show(file_name);
+    if (!strstr(error->message, text))
         error_prefix(error, "%s", text);
     return error_note(error, "file", "%s", file_name);
 }
@@ -25,43 +25,12 @@ struct header_cache *lookup_cache(const struct lookup *lookup, const struct sour
 int lookup_read(struct lookup *lookup, struct source *source, size_t file, uint64_t offset, void *bytes, uint64_t count,
                 struct error *error)
 {
+    const struct block_stretch stretch = {file, offset, offset + count, bytes};
+    /* one thread takes half a second for the largest, most of it to make the pages */
+    const struct block_stream stream = {
+        .source = source, .stretches = &stretch, .n_stretches = 1, .piece_bytes = PIECE_BYTES, .n_threads = MAX_READERS};
     __atomic_add_fetch(&lookup->bytes_read, count, __ATOMIC_RELAXED);
-    return count ? source_read_bytes(source, file, offset, bytes, count, error) : 0;
-}
-
-struct reading {
-    struct lookup *lookup;
-    struct source *source;
-    size_t file;
-    struct document *document;
-};
-
-static int read_piece(void *data, size_t i, struct error *error)
-{
-    const struct reading *reading = data;
-    uint64_t at = (uint64_t)i * PIECE_BYTES, left = reading->document->bytes - at;
-    return lookup_read(reading->lookup, reading->source, reading->file, at, reading->document->text + at,
-                       left < PIECE_BYTES ? left : PIECE_BYTES, error);
-}
-
-/* One thread takes half a second for the largest, most of it to make the pages. */
-static int read_text(struct lookup *lookup, struct source *source, size_t file, struct document *document,
-                     struct error *error)
-{
-    struct reading reading = {lookup, source, file, document};
-    size_t n_pieces = (size_t)((document->bytes + PIECE_BYTES - 1) / PIECE_BYTES);
-    return parallel_run(n_pieces, n_pieces < MAX_READERS ? n_pieces : MAX_READERS, read_piece, &reading, error);
-}
-
-/* Every document is JSON. What a browser or a portal leaves instead begins with a tag. */
-static int check_no_page(const struct document *document, const char *what, struct error *error)
-{
-    uint64_t at = 0;
-    while (at < document->bytes && strchr(" \t\r\n", document->text[at]) && document->text[at])
-        at++;
-    if (at == document->bytes || document->text[at] != '<')
-        return 0;
-    return fail(error, ERROR_DATA_LOSS, "WEB_PAGE", "this is a web page (HTML), not %s", what);
+    return blocks_stream(&stream, error);
 }
 
 int document_read(struct lookup *lookup, struct source *source, size_t file, const struct document_kind *kind,
@@ -78,9 +47,16 @@ int document_read(struct lookup *lookup, struct source *source, size_t file, con
     if (document->is_cached)
         return 0;
     document->text = metadata_alloc(document->bytes, error);
-    if (document->text && read_text(lookup, source, file, document, error) == 0 &&
-        source_check_still(source, file, error) == 0 && check_no_page(document, kind->what, error) == 0)
-        return 0;
+    if (document->text && lookup_read(lookup, source, file, 0, document->text, document->bytes, error) == 0 &&
+        source_check_still(source, file, error) == 0) {
+        uint64_t at = 0;
+        while (at < document->bytes && strchr(" \t\r\n", document->text[at]) && document->text[at])
+            at++;
+        if (at == document->bytes || document->text[at] != '<')
+            return 0;
+        /* every document is JSON; what a browser or a portal leaves instead begins with a tag */
+        fail(error, ERROR_DATA_LOSS, "WEB_PAGE", "this is a web page (HTML), not %s", kind->what);
+    }
     document_free(document);
     return -1;
 }

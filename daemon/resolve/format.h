@@ -54,7 +54,9 @@ bool part_name_is_plain(const char *name, size_t length);
 /* The same one or more folders below, "vision/tower.safetensors": every component is plain. */
 bool part_name_is_below(const char *name, size_t length);
 
+/* What a source has to know of safetensors: which names are those of parts, and whether a folder holds a whole checkpoint. */
 struct source_format;
+extern const struct source_format source_format_safetensors;
 
 /* What helps to parse one header of an artifact after the other. Of one thread; zeroed at first. Parsers leave their memory
  * here, from metadata_alloc(), so that the kernel need not make its pages anew for each. */

@@ -11,9 +11,6 @@
 #include "source/source.h"
 
 struct header_cache;
-struct artifact_table;
-struct derivation;
-struct manifest;
 struct resolving; /* resolve/resolving.h */
 
 /* state_dir NULL = memory only. A directory that cannot be used is an error. */
@@ -37,17 +34,18 @@ bool header_cache_find_index(struct header_cache *cache, const struct source_ide
 void header_cache_add_index(struct header_cache *cache, const struct source_identity *identity, const char *json,
                             uint64_t json_bytes);
 
-/* Tables by any key of the caller's; returns a referenced table or NULL. */
-struct artifact_table *header_cache_find_table(struct header_cache *cache, const void *key, size_t key_bytes);
-void header_cache_add_table(struct header_cache *cache, const void *key, size_t key_bytes, struct artifact_table *table);
-
-/* What variants make of artifacts, likewise. */
-struct derivation *header_cache_find_derivation(struct header_cache *cache, const void *key, size_t key_bytes);
-void header_cache_add_derivation(struct header_cache *cache, const void *key, size_t key_bytes,
-                                 struct derivation *derivation);
-
-/* The parsed manifest of an activation store's host, likewise. */
-struct manifest *header_cache_find_manifest(struct header_cache *cache, const void *key, size_t key_bytes);
-void header_cache_add_manifest(struct header_cache *cache, const void *key, size_t key_bytes, struct manifest *manifest);
+/* Values of one kind by any key of the caller's; the HEADERS above are found by their functions alone. Find
+ * returns a reference or NULL. Add takes one of its own and replaces what the key had; a value that is larger than the cap is not
+ * kept. */
+enum header_cache_kind {
+    HEADER_CACHE_HEADERS,     /* struct part_header */
+    HEADER_CACHE_TABLES,      /* struct artifact_table: of whole artifacts */
+    HEADER_CACHE_DERIVATIONS, /* struct derivation: what variants make of artifacts */
+    HEADER_CACHE_MANIFESTS,   /* struct manifest: the parsed one of an activation store's host */
+    HEADER_CACHE_KINDS
+};
+void *header_cache_find_value(struct header_cache *cache, enum header_cache_kind kind, const void *key, size_t key_bytes);
+void header_cache_add_value(struct header_cache *cache, enum header_cache_kind kind, const void *key, size_t key_bytes,
+                            void *value, uint64_t value_bytes);
 
 #endif

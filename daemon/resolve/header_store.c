@@ -116,8 +116,8 @@ static void trim(struct header_store *store)
 
 static int open_directory(const char *state_dir, struct error *error)
 {
-    char path[PATH_MAX], text[TEXT_NAME_CHARS];
-    text_escape(state_dir, strlen(state_dir), text);
+    char path[PATH_MAX];
+    const char *text = text_show(state_dir);
     if ((size_t)snprintf(path, sizeof path, "%s/headers", state_dir) >= sizeof path)
         return fail_errno(error, ENAMETOOLONG, "state directory %s", text);
     if ((mkdir(state_dir, 0700) < 0 && errno != EEXIST) || (mkdir(path, 0700) < 0 && errno != EEXIST))

@@ -18,6 +18,7 @@ enum {
     MAX_TENSORS = 1 << 24,
     READ_AHEAD_BYTES = 64 << 20,
     LOCAL_THREADS = 8,
+    FILES_PER_THREAD = 8,
     KEPT_BYTES = READ_AHEAD_BYTES / LOCAL_THREADS * 2
 };
 
@@ -82,28 +83,7 @@ static void put_desk(struct header_reader *reader, struct desk *desk)
     pthread_mutex_unlock(&reader->lock);
 }
 
-static int make_room(struct desk *desk, uint64_t n_bytes, struct error *error)
-{
-    if (n_bytes <= desk->room && desk->bytes)
-        return 0;
-    metadata_free(desk->bytes);
-    desk->bytes = metadata_alloc(n_bytes, error);
-    desk->room = desk->bytes ? n_bytes : 0;
-    return desk->bytes ? 0 : -1;
-}
-
 /* --- samples --- */
-
-/* The header that was parsed from the same text, of a file as long. */
-static struct part_header *find_same(struct header_reader *reader, const char *bytes, uint64_t n_bytes, uint64_t file_bytes)
-{
-    pthread_mutex_lock(&reader->lock);
-    struct sample sample = reader->sample;
-    pthread_mutex_unlock(&reader->lock);
-    bool is_same = sample.bytes && sample.n_bytes == n_bytes && sample.file_bytes == file_bytes &&
-                   memcmp(sample.bytes, bytes, n_bytes) == 0;
-    return is_same ? part_header_ref(sample.header) : NULL;
-}
 
 /* The first one that is not large gives its text, which its desk then lacks. */
 static void keep_sample(struct header_reader *reader, struct part_header *header, struct desk *desk, uint64_t n_bytes,
@@ -128,18 +108,6 @@ static void keep_sample(struct header_reader *reader, struct part_header *header
     part_header_unref(old);
 }
 
-static void free_reader(struct header_reader *reader)
-{
-    while (reader->idle) {
-        struct desk *desk = reader->idle;
-        reader->idle = desk->next;
-        destroy_desk(desk);
-    }
-    part_header_unref(reader->sample.sibling);
-    part_header_unref(reader->sample.header);
-    metadata_free(reader->sample.bytes);
-}
-
 /* --- one file --- */
 
 static struct part_header *read_and_parse(struct header_reader *reader, size_t file, uint64_t n_bytes, struct error *error)
@@ -149,11 +117,21 @@ static struct part_header *read_and_parse(struct header_reader *reader, size_t f
     struct header_cache *cache = lookup_cache(reader->lookup, reader->source, file);
     struct part_header *header = NULL;
     struct desk *desk = take_desk(reader);
-    if (make_room(desk, n_bytes, error) == 0 &&
+    if (n_bytes > desk->room || !desk->bytes) {
+        metadata_free(desk->bytes);
+        desk->bytes = metadata_alloc(n_bytes, error);
+        desk->room = desk->bytes ? n_bytes : 0;
+    }
+    if (desk->bytes &&
         lookup_read(reader->lookup, reader->source, file, format->first_bytes, desk->bytes, n_bytes, error) == 0 &&
         source_check_still(reader->source, file, error) == 0) {
-        header = find_same(reader, desk->bytes, n_bytes, part->size_bytes);
-        if (!header)
+        pthread_mutex_lock(&reader->lock);
+        struct sample sample = reader->sample;
+        pthread_mutex_unlock(&reader->lock);
+        if (sample.bytes && sample.n_bytes == n_bytes && sample.file_bytes == part->size_bytes &&
+            memcmp(sample.bytes, desk->bytes, n_bytes) == 0) /* the same text, of a file as long */
+            header = part_header_ref(sample.header);
+        else
             header = format->parse(desk->bytes, n_bytes, part->size_bytes, &desk->help, error);
     }
     if (header && cache)
@@ -208,15 +186,6 @@ static int find_or_read_header(void *data, size_t file, struct error *error)
     return 0;
 }
 
-/* Parsing is what takes time; few files are not worth a thread. */
-static size_t local_threads(size_t n_files)
-{
-    enum { FILES_PER_THREAD = 8 };
-    long n_cpus = sysconf(_SC_NPROCESSORS_ONLN);
-    size_t n = 1 + n_files / FILES_PER_THREAD, most = n_cpus > 0 && n_cpus < LOCAL_THREADS ? (size_t)n_cpus : LOCAL_THREADS;
-    return n < most ? n : most;
-}
-
 int headers_read(struct source *source, const struct format *format, struct lookup *lookup, struct part_header **headers,
                  struct error *error)
 {
@@ -226,8 +195,21 @@ int headers_read(struct source *source, const struct format *format, struct look
                                    .headers = headers,
                                    .lock = PTHREAD_MUTEX_INITIALIZER,
                                    .is_less = PTHREAD_COND_INITIALIZER};
-    size_t n_threads = source->caps.reads_are_requests ? source->caps.parallel_requests : local_threads(source->n_files);
+    size_t n_threads = source->caps.parallel_requests;
+    if (!source->caps.reads_are_requests) { /* parsing is what takes time; few files are not worth a thread */
+        long n_cpus = sysconf(_SC_NPROCESSORS_ONLN);
+        size_t most = n_cpus > 0 && n_cpus < LOCAL_THREADS ? (size_t)n_cpus : LOCAL_THREADS;
+        n_threads = 1 + source->n_files / FILES_PER_THREAD;
+        n_threads = n_threads < most ? n_threads : most;
+    }
     int failed = parallel_run(source->n_files, n_threads, find_or_read_header, &reader, error);
-    free_reader(&reader);
+    while (reader.idle) {
+        struct desk *desk = reader.idle;
+        reader.idle = desk->next;
+        destroy_desk(desk);
+    }
+    part_header_unref(reader.sample.sibling);
+    part_header_unref(reader.sample.header);
+    metadata_free(reader.sample.bytes);
     return failed;
 }

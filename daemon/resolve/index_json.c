@@ -27,23 +27,14 @@ static const struct tensor_record **sorted_records(const struct artifact *artifa
     return records;
 }
 
-/* Strides in elements, as torch has them: an extent of 0 counts as 1. */
-static void write_strides(struct json_writer *writer, const struct tensor_record *record)
+static void write_record(struct json_writer *writer, const struct tensor_record *record, uint64_t offset)
 {
-    uint64_t strides[TENSOR_MAX_RANK], stride = 1;
+    const char *torch_name = dtype_torch_name(record->dtype);
+    uint64_t strides[TENSOR_MAX_RANK], stride = 1; /* in elements, as torch has them: an extent of 0 counts as 1 */
     for (uint32_t i = record->rank; i-- > 0;) {
         strides[i] = stride;
         stride *= record->shape[i] ? record->shape[i] : 1; /* may wrap only where there are no elements */
     }
-    json_write_open(writer, '[');
-    for (uint32_t i = 0; i < record->rank; i++)
-        json_write_u64(writer, strides[i]);
-    json_write_close(writer, ']');
-}
-
-static void write_record(struct json_writer *writer, const struct tensor_record *record, uint64_t offset)
-{
-    const char *torch_name = dtype_torch_name(record->dtype);
     json_write_key_bytes(writer, record->name, record->name_length);
     json_write_open(writer, '[');
     json_write_u64(writer, offset);
@@ -52,7 +43,10 @@ static void write_record(struct json_writer *writer, const struct tensor_record 
     for (uint32_t i = 0; i < record->rank; i++)
         json_write_u64(writer, record->shape[i]);
     json_write_close(writer, ']');
-    write_strides(writer, record);
+    json_write_open(writer, '[');
+    for (uint32_t i = 0; i < record->rank; i++)
+        json_write_u64(writer, strides[i]);
+    json_write_close(writer, ']');
     json_write_text(writer, torch_name ? torch_name : dtype_name(record->dtype));
     json_write_u64(writer, 0); /* storage_offset: every tensor has a storage of its own */
     json_write_close(writer, ']');

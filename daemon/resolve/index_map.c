@@ -23,12 +23,6 @@ void index_copy(const struct index_draft *from, struct index_draft *to)
     memcpy(to->dst_start, from->dst_start, sizeof *to - offsetof(struct index_draft, dst_start));
 }
 
-static void remove_loop(struct index_draft *draft, uint32_t at)
-{
-    draft->n_loops--;
-    memmove(&draft->loops[at], &draft->loops[at + 1], (draft->n_loops - at) * sizeof draft->loops[0]);
-}
-
 /* Only n values of a loop, from `first` on. */
 void index_narrow(struct index_draft *draft, uint32_t at, uint64_t first, uint64_t n)
 {
@@ -43,7 +37,8 @@ void index_narrow(struct index_draft *draft, uint32_t at, uint64_t first, uint64
         return;
     if (loop->table)
         draft->src_start[loop->src_dim] += loop->table[0] * loop->src_step;
-    remove_loop(draft, at);
+    draft->n_loops--;
+    memmove(&draft->loops[at], &draft->loops[at + 1], (draft->n_loops - at) * sizeof draft->loops[0]);
 }
 
 static int fail_too_many(const struct index_work *work)
@@ -112,16 +107,6 @@ struct index_range index_extent(const struct index_draft *draft, enum index_side
     return (struct index_range){first, last};
 }
 
-static uint32_t largest_loop(const struct index_draft *draft, enum index_side side, uint32_t dim)
-{
-    uint32_t largest = 0;
-    for (uint32_t i = 1; i < draft->n_loops; i++) {
-        if (step_on(&draft->loops[i], side, dim) > step_on(&draft->loops[largest], side, dim))
-            largest = i;
-    }
-    return largest;
-}
-
 static uint64_t divide_up(uint64_t a, uint64_t b)
 {
     return a / b + (a % b > 0);
@@ -137,7 +122,9 @@ int index_clip_dim(const struct index_draft *draft, enum index_side side, uint32
         return taker->take(taker->data, draft);
     if (all.last < wanted.first || all.first > wanted.last)
         return 0;
-    uint32_t at = largest_loop(draft, side, dim);
+    uint32_t at = 0; /* the largest */
+    for (uint32_t i = 1; i < draft->n_loops; i++)
+        at = step_on(&draft->loops[i], side, dim) > step_on(&draft->loops[at], side, dim) ? i : at;
     uint64_t step = step_on(&draft->loops[at], side, dim), size = draft->loops[at].size;
     uint64_t rest = all.last - all.first - (size - 1) * step; /* of the smaller digits */
     uint64_t touch = wanted.first > all.first + rest ? divide_up(wanted.first - all.first - rest, step) : 0;
@@ -310,79 +297,52 @@ int index_concat(struct index_work *work, const struct index_array *parts, size_
     return index_finish(&list, shape, out);
 }
 
-/* A dimension in front of `dim`, at index k of it. */
-static void insert_dim(struct index_draft *draft, uint32_t rank, uint32_t dim, uint64_t k)
+/* The shape without dimension `dim`, or with one of a single index in front of it: no element moves. */
+static int set_dim(struct index_work *work, const struct index_array *in, uint32_t dim, bool is_there,
+                   struct index_array *out)
 {
-    memmove(&draft->dst_start[dim + 1], &draft->dst_start[dim], (rank - dim) * sizeof draft->dst_start[0]);
-    draft->dst_start[dim] = k;
-    for (uint32_t i = 0; i < draft->n_loops; i++)
-        draft->loops[i].dst_dim += draft->loops[i].dst_dim >= dim;
+    uint64_t shape[TENSOR_MAX_RANK];
+    uint32_t rank = is_there ? in->rank + 1 : in->rank - 1;
+    for (uint32_t i = 0; i < rank; i++)
+        shape[i] = i < dim ? in->shape[i] : !is_there ? in->shape[i + 1] : i == dim ? 1 : in->shape[i - 1];
+    return index_reshape(work, in, rank, shape, out);
 }
 
 int index_stack(struct index_work *work, const struct index_array *parts, size_t n_parts, uint32_t dim,
                 struct index_array *out)
 {
-    uint32_t rank = parts[0].rank;
-    struct index_list list = {.work = work, .dst_rank = rank + 1};
-    uint64_t shape[TENSOR_MAX_RANK];
-    memcpy(shape, parts[0].shape, dim * sizeof shape[0]);
-    shape[dim] = n_parts;
-    memcpy(shape + dim + 1, parts[0].shape + dim, (rank - dim) * sizeof shape[0]);
-    for (size_t p = 0; p < n_parts; p++) {
-        for (size_t m = 0; m < parts[p].n_maps; m++) {
-            struct index_draft draft;
-            index_draft(&parts[p].maps[m], rank, &draft);
-            insert_dim(&draft, rank, dim, p);
-            if (index_keep(&list, &draft) < 0)
-                return -1;
-        }
-    }
-    return index_finish(&list, shape, out);
-}
-
-struct unstacked_list {
-    struct index_list list;
-    uint32_t dim;
-};
-
-static int take_unstacked(void *data, const struct index_draft *part)
-{
-    struct unstacked_list *unstacked = data;
-    struct index_draft draft;
-    uint32_t dim = unstacked->dim;
-    index_copy(part, &draft);
-    memmove(&draft.dst_start[dim], &draft.dst_start[dim + 1], (unstacked->list.dst_rank - dim) * sizeof draft.dst_start[0]);
-    for (uint32_t i = 0; i < draft.n_loops; i++)
-        draft.loops[i].dst_dim -= draft.loops[i].dst_dim > dim;
-    return index_keep(&unstacked->list, &draft);
+    struct index_array *rows = arena_try_array(work->arena, n_parts, sizeof *rows, work->error);
+    if (!rows)
+        return -1;
+    for (size_t p = 0; p < n_parts; p++)
+        if (set_dim(work, &parts[p], dim, true, &rows[p]) < 0)
+            return -1;
+    return index_concat(work, rows, n_parts, dim, out);
 }
 
 int index_unstack(struct index_work *work, const struct index_array *in, uint32_t dim, uint64_t k, struct index_array *out)
 {
-    struct unstacked_list unstacked = {{.work = work, .dst_rank = in->rank - 1}, dim};
-    const struct index_taker taker = {take_unstacked, &unstacked};
-    uint64_t shape[TENSOR_MAX_RANK];
-    memcpy(shape, in->shape, dim * sizeof shape[0]);
-    memcpy(shape + dim, in->shape + dim + 1, (in->rank - dim - 1) * sizeof shape[0]);
-    for (size_t m = 0; m < in->n_maps; m++) {
-        struct index_draft draft;
-        index_draft(&in->maps[m], in->rank, &draft);
-        if (index_clip_dim(&draft, INDEX_DST, dim, k, k, &taker) < 0)
-            return -1;
-    }
-    return index_finish(&unstacked.list, shape, out);
+    uint64_t start[TENSOR_MAX_RANK] = {0}, size[TENSOR_MAX_RANK];
+    struct index_array row;
+    memcpy(size, in->shape, in->rank * sizeof size[0]);
+    start[dim] = k;
+    size[dim] = 1;
+    return index_slice(work, in, start, size, &row) < 0 ? -1 : set_dim(work, &row, dim, false, out);
 }
 
 int index_replicate(struct index_work *work, const struct index_array *in, uint64_t n, struct index_array *out)
 {
     struct index_list list = {.work = work, .dst_rank = in->rank + 1};
+    struct index_array one;
     uint64_t shape[TENSOR_MAX_RANK];
     shape[0] = n;
-    memcpy(shape + 1, in->shape, in->rank * sizeof shape[0]);
-    for (size_t m = 0; m < in->n_maps && n; m++) {
+    if (in->rank)
+        memcpy(shape + 1, in->shape, in->rank * sizeof shape[0]);
+    if (set_dim(work, in, 0, true, &one) < 0)
+        return -1;
+    for (size_t m = 0; m < one.n_maps && n; m++) {
         struct index_draft draft;
-        index_draft(&in->maps[m], in->rank, &draft);
-        insert_dim(&draft, in->rank, 0, 0);
+        index_draft(&one.maps[m], one.rank, &draft);
         if (n > 1)
             draft.loops[draft.n_loops++] = (struct index_loop){n, 1, 0, 0, 0, NULL};
         if (index_keep(&list, &draft) < 0)
@@ -410,23 +370,12 @@ static uint32_t only_loop(const struct index_map *map, uint32_t dim, uint64_t ex
     return found;
 }
 
-/* Row by row of a map whose rows are in several loops. */
-static int gather_rows(struct moved_list *rows, const struct index_draft *draft, uint32_t dim, const uint32_t *table,
-                       uint64_t *start)
-{
-    for (uint64_t v = 0; v < rows->extent; v++) {
-        start[dim] = table[v] - v; /* may wrap around, and back where it is subtracted */
-        if (index_clip_dim(draft, INDEX_DST, dim, table[v], table[v], &(struct index_taker){take_moved, rows}) < 0)
-            return -1;
-    }
-    return 0;
-}
-
 int index_gather(struct index_work *work, const struct index_array *in, uint32_t dim, const uint32_t *table,
                  struct index_array *out)
 {
     uint64_t start[TENSOR_MAX_RANK] = {0};
     struct moved_list rows = {{.work = work, .dst_rank = in->rank}, start, in->shape[dim]};
+    const struct index_taker taker = {take_moved, &rows};
     for (size_t m = 0; m < in->n_maps; m++) {
         struct index_draft draft;
         index_draft(&in->maps[m], in->rank, &draft);
@@ -437,8 +386,12 @@ int index_gather(struct index_work *work, const struct index_array *in, uint32_t
                 return -1;
         } else if (rows.extent > MAX_GATHER_WORK / in->n_maps) {
             return fail_too_many(work);
-        } else if (gather_rows(&rows, &draft, dim, table, start) < 0) {
-            return -1;
+        } else { /* row by row */
+            for (uint64_t v = 0; v < rows.extent; v++) {
+                start[dim] = table[v] - v; /* may wrap around, and back where it is subtracted */
+                if (index_clip_dim(&draft, INDEX_DST, dim, table[v], table[v], &taker) < 0)
+                    return -1;
+            }
         }
     }
     return index_finish(&rows.list, in->shape, out);

@@ -135,26 +135,19 @@ struct splitting { /* from one dimension of one group on */
 
 static int split_from(void *data, const struct index_draft *from);
 
-static uint32_t longest_step(const struct index_draft *draft, uint32_t dim)
-{
-    uint32_t longest = draft->n_loops;
-    for (uint32_t i = 0; i < draft->n_loops; i++) {
-        if (draft->loops[i].dst_dim == dim &&
-            (longest == draft->n_loops || draft->loops[i].dst_step > draft->loops[longest].dst_step))
-            longest = i;
-    }
-    return longest;
-}
-
 /* Into what begins and ends in the middle of a row, and the rows between; or, if it has whole rows only, into single ones,
  * or single values of its outermost loop when these are further apart. */
 static int split_apart(const struct splitting *splitting, const struct index_draft *draft)
 {
     struct splitting next = *splitting;
     const struct index_taker taker = {split_from, &next};
-    uint32_t dim = splitting->dim, loop = longest_step(draft, dim);
+    uint32_t dim = splitting->dim, loop = draft->n_loops; /* the one of the longest step */
     uint64_t weight = splitting->reshape->weight[dim];
     struct index_range all = index_extent(draft, INDEX_DST, dim);
+    for (uint32_t i = 0; i < draft->n_loops; i++)
+        if (draft->loops[i].dst_dim == dim &&
+            (loop == draft->n_loops || draft->loops[i].dst_step > draft->loops[loop].dst_step))
+            loop = i;
     uint64_t first_whole = (all.first + weight - 1) / weight * weight, end_whole = (all.last + 1) / weight * weight;
     if (first_whole < end_whole && (all.first < first_whole || end_whole <= all.last))
         return (first_whole && index_clip_dim(draft, INDEX_DST, dim, 0, first_whole - 1, &taker) < 0) ||

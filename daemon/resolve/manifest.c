@@ -1,24 +1,26 @@
-/* One walk over the JSON. What is not known is skipped, so that later versions may add to a file; what is known must be
+/* One walk over the JSON, for manifests of checkpoints and of an activation store's hosts. What is not known is skipped, so that later versions may add to a file; what is known must be
  * right and agree with itself: names once, as many blocks as the size has. See manifest.h. */
 #include "resolve/manifest.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/activation_name.h"
 #include "base/json.h"
 #include "base/memory.h"
 #include "base/metadata.h"
 #include "base/text.h"
 #include "resolve/format.h"
 #include "resolve/safetensors.h"
-#include "resolve/source_format.h"
+#include "source/source.h"
 
 enum { CRC_CHARS = 8 };
 
 struct reader {
     struct json json;
     struct manifest *manifest;
-    size_t file_room, tensor_room;
+    size_t *file_room, tensor_room;
+    const char *folder; /* of a host, whose "segments" these are, before their names; NULL = "files" of a checkpoint */
     struct json_string blocks; /* of the file at hand */
     bool has_blocks, has_bytes;
     uint64_t version;
@@ -33,9 +35,8 @@ static int fail_manifest(struct reader *reader, const char *complaint)
 
 static int fail_file(struct reader *reader, const struct manifest_file *file, const char *complaint)
 {
-    char name[TEXT_NAME_CHARS];
     return fail(reader->error, ERROR_DATA_LOSS, "MALFORMED_MANIFEST", "not a manifest: file %s %s",
-                file->name ? text_escape(file->name, strlen(file->name), name) : "without a name", complaint);
+                file->name ? text_show(file->name) : "without a name", complaint);
 }
 
 static bool out_of_memory(struct reader *reader)
@@ -44,32 +45,38 @@ static bool out_of_memory(struct reader *reader)
     return json_fail(&reader->json, "too much");
 }
 
-static const char *copy_text(struct reader *reader, const struct json_string *text)
+/* As C has it, below a folder ("" = none). NULL: the document is not read on. */
+static const char *copy_text(struct reader *reader, const char *folder, const struct json_string *text)
 {
-    char *copy = arena_try_bytes(&reader->manifest->arena, text->length + 1, reader->error);
-    if (copy)
-        memcpy(copy, text->text, text->length);
-    else
+    size_t before = *folder ? strlen(folder) + 1 : 0;
+    char *copy = arena_try_bytes(&reader->manifest->arena, before + text->length + 1, reader->error);
+    if (!copy) {
         out_of_memory(reader);
-    return copy;
+        return NULL;
+    }
+    if (before) {
+        memcpy(copy, folder, before - 1);
+        copy[before - 1] = '/';
+    }
+    return (char *)memcpy(copy + before, text->text, text->length) - before;
 }
 
-/* A text without NULs, as C has it. */
-static bool take_text(struct reader *reader, const char **text)
+/* A text without NULs. */
+static bool take_text(struct reader *reader, const char *folder, const char **text)
 {
     struct json_string value;
     if (!json_take_string(&reader->json, &value))
         return false;
-    if (memchr(value.text, '\0', value.length))
-        return json_fail(&reader->json, "a text with a NUL");
-    *text = copy_text(reader, &value);
+    if (memchr(value.text, '\0', value.length) || (reader->folder && memchr(value.text, '/', value.length)))
+        return json_fail(&reader->json, "a text with a NUL or a slash");
+    *text = copy_text(reader, folder, &value);
     return *text != NULL;
 }
 
 static bool take_checksum(struct reader *reader, enum checksum_kind kind, struct checksum *checksum)
 {
     const char *text;
-    if (!take_text(reader, &text))
+    if (!take_text(reader, "", &text))
         return false;
     return checksum_parse_hex(kind, text, checksum) || json_fail(&reader->json, "a checksum that is none");
 }
@@ -84,7 +91,7 @@ static bool take_tensor(struct reader *reader, const struct json_string *name)
         return json_fail(&reader->json, "too many tensors");
     if (!take_checksum(reader, CHECKSUM_CRC32C, &sum))
         return false;
-    const char *copy = copy_text(reader, name);
+    const char *copy = copy_text(reader, "", name);
     if (!copy || METADATA_RESERVE(manifest->tensors, manifest->n_tensors, reader->tensor_room, reader->error) < 0)
         return out_of_memory(reader);
     manifest->tensors[manifest->n_tensors++] = (struct manifest_tensor){
@@ -96,37 +103,45 @@ static bool take_tensor(struct reader *reader, const struct json_string *name)
     return true;
 }
 
-static void take_tensors(struct reader *reader)
-{
-    struct json_string name;
-    if (!json_begin_object(&reader->json))
-        return;
-    while (json_next_key(&reader->json, &name))
-        take_tensor(reader, &name);
-}
-
 /* --- files --- */
+
+/* CRC-32C of array after array, which stay in hex: there are as many as samples. */
+static void take_arrays(struct reader *reader, struct manifest_file *file)
+{
+    if (!take_text(reader, "", &file->arrays))
+        return;
+    size_t length = strlen(file->arrays);
+    file->n_arrays = length / CRC_CHARS;
+    if (length % CRC_CHARS || strspn(file->arrays, "0123456789abcdefABCDEF") != length)
+        json_fail(&reader->json, "checksums that are not in hex");
+}
 
 static void take_file_value(struct reader *reader, const struct json_string *key, struct manifest_file *file)
 {
-    if (json_string_is(key, "name"))
-        take_text(reader, &file->name);
+    struct json *json = &reader->json;
+    struct json_string name;
+    const char *folder = reader->folder;
+    if (json_string_is(key, folder ? "file" : "name"))
+        take_text(reader, folder ? folder : "", &file->name);
     else if (json_string_is(key, "bytes"))
-        reader->has_bytes = json_take_u64(&reader->json, &file->bytes);
-    else if (json_string_is(key, "version"))
-        take_text(reader, &file->version);
+        reader->has_bytes = json_take_u64(json, &file->bytes);
     else if (json_string_is(key, "sha256"))
         take_checksum(reader, CHECKSUM_SHA256, &file->sha256);
     else if (json_string_is(key, "crc32c"))
         take_checksum(reader, CHECKSUM_CRC32C, &file->crc32c);
     else if (json_string_is(key, "header_crc32c"))
         take_checksum(reader, CHECKSUM_CRC32C, &file->header);
-    else if (json_string_is(key, "blocks"))
-        reader->has_blocks = json_take_string(&reader->json, &reader->blocks);
-    else if (json_string_is(key, "tensors"))
-        take_tensors(reader);
-    else
-        json_skip(&reader->json);
+    else if (folder && json_string_is(key, "array_crc32c"))
+        take_arrays(reader, file);
+    else if (!folder && json_string_is(key, "version"))
+        take_text(reader, "", &file->version);
+    else if (!folder && json_string_is(key, "blocks"))
+        reader->has_blocks = json_take_string(json, &reader->blocks);
+    else if (folder || !json_string_is(key, "tensors"))
+        json_skip(json);
+    else if (json_begin_object(json))
+        while (json_next_key(json, &name))
+            take_tensor(reader, &name);
 }
 
 /* One string of 8 hex digits per block: kept as text until block_bytes is known, which may stand behind it. */
@@ -165,15 +180,15 @@ static int take_file(struct reader *reader)
     if (!json_ok(&reader->json))
         return -1;
     size_t length = file.name ? strlen(file.name) : 0;
-    if (!length || !part_name_is_below(file.name, length))
-        return fail_file(reader, &file, "is to lie in the same folder or below it");
+    if (!length || !(reader->folder ? activation_is_segment(file.name) : part_name_is_below(file.name, length)))
+        return fail_file(reader, &file, reader->folder ? "is no segment" : "is to lie in the same folder or below it");
     if (!reader->has_bytes)
         return fail_file(reader, &file, "has no size");
     if (keep_blocks(reader, &file) < 0)
         return -1;
-    if (manifest->n_files == MANIFEST_MAX_FILES)
+    if (manifest->n_files == MANIFEST_MAX_FILES && !reader->folder)
         return fail_manifest(reader, "too many files");
-    if (METADATA_RESERVE(manifest->files, manifest->n_files, reader->file_room, reader->error) < 0)
+    if (METADATA_RESERVE(manifest->files, manifest->n_files, *reader->file_room, reader->error) < 0)
         return -1;
     manifest->files[manifest->n_files++] = file;
     return 0;
@@ -185,13 +200,13 @@ static int take_value(struct reader *reader, const struct json_string *key)
 {
     if (json_string_is(key, "format"))
         json_take_string(&reader->json, &reader->format);
-    else if (json_string_is(key, "version"))
+    else if (!reader->folder && json_string_is(key, "version"))
         json_take_u64(&reader->json, &reader->version);
-    else if (json_string_is(key, "block_bytes"))
+    else if (!reader->folder && json_string_is(key, "block_bytes"))
         json_take_u64(&reader->json, &reader->manifest->block_bytes);
-    else if (!json_string_is(key, "files"))
+    else if (!json_string_is(key, reader->folder ? "segments" : "files"))
         json_skip(&reader->json);
-    else if (reader->manifest->n_files)
+    else if (reader->manifest->n_files && !reader->folder)
         return fail_manifest(reader, "files occurs twice");
     else if (!json_begin_array(&reader->json))
         return -1;
@@ -221,7 +236,6 @@ static int check_blocks(struct reader *reader)
 
 int manifest_index(struct manifest *manifest, struct error *error)
 {
-    char name[TEXT_NAME_CHARS];
     if (map_init_charged(&manifest->file_by_name, manifest->n_files, error) < 0 ||
         map_init_charged(&manifest->tensor_by_name, manifest->n_tensors, error) < 0)
         return -1;
@@ -229,17 +243,17 @@ int manifest_index(struct manifest *manifest, struct error *error)
         if (map_add(&manifest->file_by_name, manifest->files[i].name, strlen(manifest->files[i].name), (uint32_t)i) !=
             MAP_NONE)
             return fail(error, ERROR_DATA_LOSS, "MALFORMED_MANIFEST", "not a manifest: file %s occurs twice",
-                        text_escape(manifest->files[i].name, strlen(manifest->files[i].name), name));
+                        text_show(manifest->files[i].name));
     for (size_t i = 0; i < manifest->n_tensors; i++) {
         const struct manifest_tensor *tensor = &manifest->tensors[i];
         if (map_add(&manifest->tensor_by_name, tensor->name, tensor->name_length, (uint32_t)i) != MAP_NONE)
             return fail(error, ERROR_DATA_LOSS, "MALFORMED_MANIFEST", "not a manifest: tensor %s occurs twice",
-                        text_escape(tensor->name, tensor->name_length, name));
+                        text_show_bytes(tensor->name, tensor->name_length));
     }
     return 0;
 }
 
-static int read_document(struct reader *reader)
+static int read_members(struct reader *reader)
 {
     struct json_string key;
     char text[JSON_ERROR_CHARS];
@@ -251,15 +265,7 @@ static int read_document(struct reader *reader)
         return -1;
     if (!json_ok(&reader->json) || (!failed && !json_end(&reader->json)))
         return fail_manifest(reader, json_error(&reader->json, text));
-    if (failed)
-        return -1;
-    if (!reader->format.text || !json_string_is(&reader->format, MANIFEST_FORMAT))
-        return fail_manifest(reader, "\"format\" is not \"" MANIFEST_FORMAT "\"");
-    if (reader->version != MANIFEST_VERSION)
-        return fail(reader->error, ERROR_UNIMPLEMENTED, "UNKNOWN_MANIFEST_VERSION",
-                    "the manifest has version %llu; this tensorcast knows %d", (unsigned long long)reader->version,
-                    MANIFEST_VERSION);
-    return check_blocks(reader) < 0 || manifest_index(reader->manifest, reader->error) < 0 ? -1 : 0;
+    return failed;
 }
 
 struct manifest *manifest_create(void)
@@ -273,14 +279,41 @@ struct manifest *manifest_create(void)
 struct manifest *manifest_parse(const char *json, uint64_t json_bytes, struct error *error)
 {
     struct manifest *manifest = manifest_create();
-    struct reader reader = {.manifest = manifest, .error = error};
+    size_t room = 0;
+    struct reader reader = {.manifest = manifest, .file_room = &room, .error = error};
     json_init(&reader.json, json, json_bytes, &manifest->arena);
     reader.json.memory_error = error;
-    if (json_bytes > MANIFEST_MAX_BYTES ? fail_manifest(&reader, "it is too large") : read_document(&reader)) {
-        manifest_unref(manifest);
-        return NULL;
+    int failed = json_bytes > MANIFEST_MAX_BYTES ? fail_manifest(&reader, "it is too large") : read_members(&reader);
+    if (!failed && (!reader.format.text || !json_string_is(&reader.format, MANIFEST_FORMAT)))
+        failed = fail_manifest(&reader, "\"format\" is not \"" MANIFEST_FORMAT "\"");
+    if (!failed && reader.version != MANIFEST_VERSION)
+        failed = fail(error, ERROR_UNIMPLEMENTED, "UNKNOWN_MANIFEST_VERSION",
+                      "the manifest has version %llu; this tensorcast knows %d", (unsigned long long)reader.version,
+                      MANIFEST_VERSION);
+    if (!failed && check_blocks(&reader) == 0 && manifest_index(manifest, error) == 0)
+        return manifest;
+    manifest_unref(manifest);
+    return NULL;
+}
+
+int manifest_add_segments(struct manifest *manifest, size_t *room, const char *folder, const char *json, uint64_t json_bytes,
+                          struct error *error)
+{
+    struct reader reader = {.manifest = manifest, .file_room = room, .folder = folder, .error = error};
+    size_t before = manifest->n_files;
+    json_init(&reader.json, json, json_bytes, &manifest->arena);
+    reader.json.memory_error = error;
+    int failed = read_members(&reader);
+    bool is_other = reader.format.text && !json_string_is(&reader.format, ACTIVATION_MANIFEST_FORMAT);
+    if (is_other || (!failed && !reader.format.text)) {
+        manifest->n_files = before;
+        return 0;
     }
-    return manifest;
+    if (!failed || error->code != ERROR_DATA_LOSS)
+        return failed;
+    struct error cause = *error;
+    return fail(error, ERROR_DATA_LOSS, "BAD_MANIFEST",
+                "it is damaged: %s; removed, it is made anew from the segments that are here", cause.message);
 }
 
 struct manifest *manifest_ref(struct manifest *manifest)

@@ -1,4 +1,4 @@
-/* <name>.manifest.json: what a checkpoint's bytes were when somebody had read and checked all of them. docs/manifest.md has
+/* <name>.manifest.json: what a checkpoint's bytes were when all of them had been read and checked. docs/manifest.md has
  * the format; `tensorcast manifest` writes it, a manifest beside the checkpoint is used by every load.
  *
  * manifest_parse() is pure: bytes in, table out. Const once parsed; any thread. */
@@ -60,10 +60,14 @@ struct manifest *manifest_ref(struct manifest *manifest);
 void manifest_unref(struct manifest *manifest);                  /* accepts NULL */
 uint64_t manifest_memory_bytes(const struct manifest *manifest); /* about */
 
-/* For who makes one of something else: empty; files are added with METADATA_RESERVE and their texts in the arena; then their names
- * are indexed, twice the same is DATA_LOSS. */
+/* For who makes one of something else: empty; files are added with METADATA_RESERVE and their texts in the arena; then their
+ * names are indexed, twice the same is DATA_LOSS. */
 struct manifest *manifest_create(void);
 int manifest_index(struct manifest *manifest, struct error *error);
+/* Adds the segments of one host of an activation store, named from `folder` ("host_003", or "") on. Of another format: nothing
+ * is added. DATA_LOSS when it is damaged. `room` begins as 0. */
+int manifest_add_segments(struct manifest *manifest, size_t *room, const char *folder, const char *json, uint64_t json_bytes,
+                          struct error *error);
 
 /* NULL when the manifest does not have it. */
 const struct manifest_file *manifest_find_file(const struct manifest *manifest, const char *name);

@@ -33,9 +33,8 @@ static int refuse_view(const struct builder *builder, size_t tensor, const char 
                        struct error *error)
 {
     const struct tensor_record *record = builder->mapping->tensors[tensor].record;
-    char name[TEXT_NAME_CHARS];
     fail(error, ERROR_FAILED_PRECONDITION, reason, "%s cannot be a view of a file: %s",
-         text_escape(record->name, record->name_length, name), why);
+         text_show_bytes(record->name, record->name_length), why);
     return error_note(error, "tensor", "%s", record->name);
 }
 
@@ -207,24 +206,17 @@ static int walk(struct builder *builder, struct error *error)
     return 0;
 }
 
-/* Transfers are in the order of their files. */
-static void number_files(struct builder *builder)
-{
-    const struct mapping *mapping = builder->mapping;
-    struct mapped_view *view = builder->view;
-    for (size_t i = 0; i < mapping->n_transfers; i++) {
-        const struct transfer *transfer = &mapping->transfers[i];
-        if (!view->n_files || view->files[view->n_files - 1] != transfer->file)
-            view->files[view->n_files++] = transfer->file;
-        view->tensors[transfer->tensor].file = (uint32_t)(view->n_files - 1);
-    }
-}
-
 const struct mapped_view *mapped_view_build(const struct mapping *mapping, struct arena *arena, struct error *error)
 {
     struct builder builder = {.mapping = mapping, .joined_of = SIZE_MAX};
     if (allocate(&builder, arena, error) != 0 || walk(&builder, error) != 0)
         return NULL;
-    number_files(&builder);
-    return builder.view;
+    struct mapped_view *view = builder.view;
+    for (size_t i = 0; i < mapping->n_transfers; i++) { /* which are in the order of their files */
+        const struct transfer *transfer = &mapping->transfers[i];
+        if (!view->n_files || view->files[view->n_files - 1] != transfer->file)
+            view->files[view->n_files++] = transfer->file;
+        view->tensors[transfer->tensor].file = (uint32_t)(view->n_files - 1);
+    }
+    return view;
 }

@@ -50,45 +50,26 @@ static const char *nearest_name(const struct artifact *artifact, const char *nam
     return nearest;
 }
 
-static int note_tensor(struct error *error, const char *name, size_t length)
-{
-    return error_note(error, "tensor", "%.*s", (int)length, name);
-}
-
-static int fail_misnamed(const struct mapping_builder *builder, const struct view_item *item)
-{
-    char name[TEXT_NAME_CHARS], near[TEXT_NAME_CHARS], reference[TEXT_NAME_CHARS];
-    const char *nearest = nearest_name(builder->artifact, item->name, item->name_length);
-    const char *artifact = builder->artifact->reference;
-    text_escape(item->name, item->name_length, name);
-    text_escape(artifact, strlen(artifact), reference);
-    if (!nearest)
-        fail(builder->error, ERROR_NOT_FOUND, "TENSOR_NOT_FOUND", "tensor %s is not in %s", name, reference);
-    else
-        fail(builder->error, ERROR_NOT_FOUND, "TENSOR_NOT_FOUND", "tensor %s is not in %s; did you mean %s?", name,
-             reference, text_escape(nearest, strlen(nearest), near));
-    return note_tensor(builder->error, item->name, item->name_length);
-}
-
-/* It is known by its name alone. */
-static int fail_absent(const struct mapping_builder *builder, const struct absent_tensor *absent)
-{
-    const char *file = artifact_absent(builder->artifact)->files.texts[absent->file];
-    char name[TEXT_NAME_CHARS], text[TEXT_NAME_CHARS];
-    fail(builder->error, ERROR_NOT_FOUND, "FILE_MISSING", "tensor %s is in %s, which is not there",
-         text_escape(absent->name, absent->name_length, name), text_escape(file, strlen(file), text));
-    error_note(builder->error, "file", "%s", file);
-    return note_tensor(builder->error, absent->name, absent->name_length);
-}
-
 static int fail_unknown(const struct mapping_builder *builder, const struct view_item *item)
 {
     const struct artifact_absent *absent = artifact_absent(builder->artifact);
-    for (size_t i = 0; i < absent->n_tensors; i++)
-        if (absent->tensors[i].name_length == item->name_length &&
-            memcmp(absent->tensors[i].name, item->name, item->name_length) == 0)
-            return fail_absent(builder, &absent->tensors[i]);
-    return fail_misnamed(builder, item);
+    size_t i = 0;
+    while (i < absent->n_tensors && (absent->tensors[i].name_length != item->name_length ||
+                                     memcmp(absent->tensors[i].name, item->name, item->name_length) != 0))
+        i++;
+    const char *name = text_show_bytes(item->name, item->name_length), *reference = text_show(builder->artifact->reference);
+    if (i < absent->n_tensors) {
+        const char *file = absent->files.texts[absent->tensors[i].file];
+        fail(builder->error, ERROR_NOT_FOUND, "FILE_MISSING", "tensor %s is in %s, which is not there", name,
+             text_show(file));
+        error_note(builder->error, "file", "%s", file);
+    } else {
+        const char *nearest = nearest_name(builder->artifact, item->name, item->name_length);
+        fail(builder->error, ERROR_NOT_FOUND, "TENSOR_NOT_FOUND",
+             nearest ? "tensor %s is not in %s; did you mean %s?" : "tensor %s is not in %s", name, reference,
+             nearest ? text_show(nearest) : "");
+    }
+    return error_note_tensor(builder->error, item->name, item->name_length);
 }
 
 /* Views mostly keep the artifact's order, so the tensor behind the last one is tried before the map. */
@@ -134,7 +115,8 @@ bool mapping_lower_slice(const struct mapping_slice *slice, const uint64_t *stor
         runs->n_runs = record->bytes > 0;
         runs->src_offset = runs->dst_offset = 0;
         runs->row_bytes = runs->src_stride = runs->dst_stride = record->bytes;
-        runs->n_rows = runs->n_levels = 1;
+        runs->n_rows = 1;
+        runs->n_outer = 0;
         return true;
     }
     if (!stored)
@@ -160,21 +142,19 @@ struct mapping_slice mapping_slice(const struct mapping_builder *builder, size_t
 
 int mapping_fail_sub_byte(const struct mapping_builder *builder, const struct tensor_record *record)
 {
-    char name[TEXT_NAME_CHARS];
     fail(builder->error, ERROR_UNIMPLEMENTED, "SUB_BYTE_SLICE",
          "tensor %s: %s elements are cut within a byte, by the slice or by the files that hold parts of the tensor",
-         text_escape(record->name, record->name_length, name), dtype_name(record->dtype));
-    return note_tensor(builder->error, record->name, record->name_length);
+         text_show_bytes(record->name, record->name_length), dtype_name(record->dtype));
+    return error_note_tensor(builder->error, record->name, record->name_length);
 }
 
 int mapping_count(struct mapping_builder *builder, const struct tensor_record *record, uint64_t n_runs)
 {
-    char name[TEXT_NAME_CHARS];
     if (checked_add(builder->n_transfers, n_runs, &builder->n_transfers) && builder->n_transfers <= MAPPING_MAX_RUNS)
         return 0;
     return fail(builder->error, ERROR_UNIMPLEMENTED, "TOO_MANY_RUNS",
                 "tensor %s: the view needs more than %d byte runs; slice fewer inner dimensions",
-                text_escape(record->name, record->name_length, name), MAPPING_MAX_RUNS);
+                text_show_bytes(record->name, record->name_length), MAPPING_MAX_RUNS);
 }
 
 static int count_runs(struct mapping_builder *builder, const struct mapping_slice *slice)
@@ -228,20 +208,8 @@ static int place_tensor(struct mapping_builder *builder, size_t index, const str
     return 0;
 }
 
-static int cut_tensor(const struct mapping_builder *builder, const struct view_item *item,
-                      const struct tensor_record *record, const uint64_t **start, const uint64_t **size)
-{
-    uint64_t *dims = arena_try_array(&builder->mapping->arena, 2 * (size_t)record->rank, sizeof *dims, builder->error);
-    if (!dims)
-        return -1;
-    *start = dims;
-    *size = dims + record->rank;
-    return view_slices(item, builder->view->leading, record, dims, dims + record->rank, builder->error);
-}
-
 static int place_items(struct mapping_builder *builder)
 {
-    char name[TEXT_NAME_CHARS];
     uint32_t found = UINT32_MAX; /* the first guess is 0 */
     for (size_t i = 0; i < builder->view->n_items; i++) {
         const struct view_item *item = &builder->view->items[i];
@@ -250,13 +218,20 @@ static int place_items(struct mapping_builder *builder)
             return fail_unknown(builder, item);
         if (builder->item_of_tensor[found] != NOT_IN_VIEW) {
             fail(builder->error, ERROR_INVALID_ARGUMENT, "DUPLICATE_TENSOR", "tensor %s occurs twice in the view",
-                 text_escape(item->name, item->name_length, name));
-            return note_tensor(builder->error, item->name, item->name_length);
+                 text_show_bytes(item->name, item->name_length));
+            return error_note_tensor(builder->error, item->name, item->name_length);
         }
         const struct tensor_record *record = &builder->artifact->tensors[found];
         const uint64_t *start = zeros, *size = record->shape;
-        if ((item->n_slices && cut_tensor(builder, item, record, &start, &size) < 0) ||
-            place_tensor(builder, i, record, start, size) < 0)
+        if (item->n_slices) {
+            uint64_t *dims =
+                arena_try_array(&builder->mapping->arena, 2 * (size_t)record->rank, sizeof *dims, builder->error);
+            if (!dims || view_slices(item, builder->view->leading, record, dims, dims + record->rank, builder->error) < 0)
+                return -1;
+            start = dims;
+            size = dims + record->rank;
+        }
+        if (place_tensor(builder, i, record, start, size) < 0)
             return -1;
     }
     return 0;
@@ -264,36 +239,25 @@ static int place_items(struct mapping_builder *builder)
 
 /* --- transfers --- */
 
-struct transfer *mapping_emit(const struct box_runs *runs, const struct transfer *from, struct transfer *out)
+struct transfer *mapping_emit(const struct box_runs *runs, const struct tensor_piece *piece, uint64_t to, uint32_t tensor,
+                              uint32_t operation, struct transfer *out)
 {
     for (uint64_t i = 0; i < runs->n_runs; i++) {
         uint64_t src_offset, dst_offset;
         box_run_offsets(runs, i, &src_offset, &dst_offset);
         *out++ = (struct transfer){
-            .src_offset = from->src_offset + src_offset,
-            .dst_offset = from->dst_offset + dst_offset,
+            .src_offset = piece->offset + src_offset,
+            .dst_offset = to + dst_offset,
             .row_bytes = runs->row_bytes,
             .n_rows = runs->n_rows,
             .src_stride = runs->src_stride,
             .dst_stride = (int64_t)runs->dst_stride,
-            .file = from->file,
-            .operation = from->operation,
-            .tensor = from->tensor,
+            .file = piece->file,
+            .operation = operation & (OPERATION_MAX_PER_MAPPING - 1),
+            .tensor = tensor,
         };
     }
     return out;
-}
-
-static struct transfer *emit_piece(const struct mapping_builder *builder, const struct tensor_piece *piece, uint32_t index,
-                                   struct transfer *out)
-{
-    const struct view_tensor *tensor = &builder->mapping->tensors[index];
-    const struct transfer from = {
-        .src_offset = piece->offset, .dst_offset = tensor->offset, .file = piece->file, .tensor = index};
-    const struct mapping_slice slice = mapping_slice(builder, index);
-    struct box_runs runs;
-    mapping_lower_slice(&slice, piece->box, &runs);
-    return mapping_emit(&runs, &from, out);
 }
 
 /* Of an artifact in which pieces are stored more than once. */
@@ -324,14 +288,18 @@ static int emit_transfers(struct mapping_builder *builder)
     if (!mapping->transfers || !mapping->file_first)
         return -1;
     choose_copies(builder);
+    struct box_runs runs;
     struct transfer *out = mapping->transfers;
     for (size_t i = 0; i < artifact->n_pieces; i++) {
         const struct tensor_piece *piece = &artifact->pieces[i];
         uint32_t index = builder->item_of_tensor[piece->tensor];
         while (file < piece->file)
             mapping->file_first[++file] = (size_t)(out - mapping->transfers);
-        if (index != NOT_IN_VIEW && copy_choice_takes(&builder->choice, i))
-            out = emit_piece(builder, piece, index, out);
+        if (index == NOT_IN_VIEW || !copy_choice_takes(&builder->choice, i))
+            continue;
+        const struct mapping_slice slice = mapping_slice(builder, index);
+        mapping_lower_slice(&slice, piece->box, &runs);
+        out = mapping_emit(&runs, piece, mapping->tensors[index].offset, index, OPERATION_COPY, out);
     }
     mapping->n_transfers = (size_t)(out - mapping->transfers);
     while (file < n_files)
@@ -340,27 +308,6 @@ static int emit_transfers(struct mapping_builder *builder)
 }
 
 /* --- the whole --- */
-
-/* Of sizes that request and artifact choose. */
-static int take_memory(struct mapping_builder *builder)
-{
-    struct mapping *mapping = builder->mapping;
-    size_t n_known = builder->artifact->n_tensors;
-    mapping->tensors = arena_try_array(&mapping->arena, mapping->n_tensors, sizeof *mapping->tensors, builder->error);
-    builder->starts = metadata_array(mapping->n_tensors, sizeof *builder->starts, builder->error);
-    builder->item_of_tensor = metadata_array(n_known, sizeof *builder->item_of_tensor, builder->error);
-    if (!mapping->tensors || !builder->starts || !builder->item_of_tensor)
-        return -1;
-    memset(builder->item_of_tensor, 0xFF, n_known * sizeof *builder->item_of_tensor);
-    return 0;
-}
-
-static void choose_placement(struct mapping *mapping, const struct view_spec *view)
-{
-    bool by_source = view->placement == PLACEMENT_SOURCE && !view->targets && mapping->artifact->source->caps.direct_reads;
-    mapping->placement = by_source ? PLACEMENT_SOURCE : PLACEMENT_PACKED;
-    mapping->align_bytes = view->align_bytes || by_source ? view->align_bytes : VIEW_DEFAULT_ALIGN;
-}
 
 /* What is too large for the budget is that in the first place, and not too complicated. Tensors that were not looked at any
  * more would only make it larger. */
@@ -394,9 +341,18 @@ struct mapping *mapping_build(const struct view_spec *view, struct artifact *art
     struct mapping *mapping = memory_alloc(sizeof *mapping);
     struct mapping_builder builder = {.mapping = mapping, .view = view, .artifact = artifact, .error = error};
     mapping->artifact = artifact_ref(artifact);
-    choose_placement(mapping, view);
+    bool by_source = view->placement == PLACEMENT_SOURCE && !view->targets && artifact->source->caps.direct_reads;
+    mapping->placement = by_source ? PLACEMENT_SOURCE : PLACEMENT_PACKED;
+    mapping->align_bytes = view->align_bytes || by_source ? view->align_bytes : VIEW_DEFAULT_ALIGN;
     mapping->n_tensors = view->whole ? artifact->n_tensors : view->n_items;
-    int failed = take_memory(&builder) < 0 || copy_choice_init(&builder.choice, artifact, error) < 0 ||
+    /* of sizes that request and artifact choose */
+    mapping->tensors = arena_try_array(&mapping->arena, mapping->n_tensors, sizeof *mapping->tensors, error);
+    builder.starts = metadata_array(mapping->n_tensors, sizeof *builder.starts, error);
+    builder.item_of_tensor = metadata_array(artifact->n_tensors, sizeof *builder.item_of_tensor, error);
+    if (builder.item_of_tensor)
+        memset(builder.item_of_tensor, 0xFF, artifact->n_tensors * sizeof *builder.item_of_tensor);
+    int failed = !mapping->tensors || !builder.starts || !builder.item_of_tensor ||
+                         copy_choice_init(&builder.choice, artifact, error) < 0 ||
                          (view->targets && mapping_check_targets(&builder))
                      ? -1
                      : 0;

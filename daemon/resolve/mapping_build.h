@@ -32,8 +32,9 @@ struct mapping_slice mapping_slice(const struct mapping_builder *builder, size_t
 /* UNIMPLEMENTED when there are too many by now. */
 int mapping_count(struct mapping_builder *builder, const struct tensor_record *record, uint64_t n_runs);
 int mapping_fail_sub_byte(const struct mapping_builder *builder, const struct tensor_record *record);
-/* Makes transfers of runs whose offsets count from `from` and `to`; those set what the runs do not say. Returns the end. */
-struct transfer *mapping_emit(const struct box_runs *runs, const struct transfer *from, struct transfer *out);
+/* Makes transfers of runs, whose offsets count from the piece and from `to`. Returns the end. */
+struct transfer *mapping_emit(const struct box_runs *runs, const struct tensor_piece *piece, uint64_t to, uint32_t tensor,
+                              uint32_t operation, struct transfer *out);
 
 /* Counts what a slice of a derived tensor takes. */
 int mapping_derived_count(struct mapping_builder *builder, const struct mapping_slice *slice);
@@ -42,7 +43,7 @@ int mapping_derived_emit(struct mapping_builder *builder);
 
 /* --- targets (builder->view->targets) --- */
 
-/* The target of a tensor if its strides count: NULL where it is C order or empty (then nobody has checked them), or there are
+/* The target of a tensor if its strides count: NULL where it is C order or empty (then they are not checked), or there are
  * no targets. */
 const struct target *mapping_strided_target(const struct mapping_builder *builder, size_t index);
 /* Whether the target of a tensor fits; fills in tensor->offset. */

@@ -1,5 +1,5 @@
 /* Slices of derived tensors, lowered: each map is clipped to the slice, its tables are expanded, what is left is clipped to
- * the pieces of the stored tensor, and each part that comes out becomes runs (index_lower.c). This is walked twice, to count
+ * the pieces of the stored tensor, and each part that comes out becomes runs. This is walked twice, to count
  * and to emit. Parts with scales get an operation of their own, whose grid is what the part needs and no more. */
 #include <string.h>
 
@@ -7,25 +7,28 @@
 #include "base/metadata.h"
 #include "base/text.h"
 #include "resolve/derivation.h"
-#include "resolve/index_lower.h"
 #include "resolve/mapping_build.h"
 
+struct emitting;
+
 struct walk { /* over one array */
-    const struct artifact *artifact;
+    struct mapping_builder *builder;
+    const struct tensor_record *record; /* of the tensor that it is done for */
     const struct index_array *array;
     const uint64_t *start, *size; /* the slice of it */
     const struct target *target;  /* whose strides count; NULL = C order without a gap */
     unsigned to_bits;
     const struct copy_choice *choice; /* which copy of a piece is read; NULL = that is being found out */
+    /* part: NULL = of a tensor as it is stored, perhaps of no run */
     int (*take)(struct walk *walk, const struct index_draft *part, const struct tensor_piece *piece,
                 const struct box_runs *runs);
-    int (*fail_odd)(struct walk *walk); /* elements that do not begin or end at bytes */
-    void *data;
+    struct emitting *emitting; /* NULL = runs are counted */
     /* of the map at hand */
     const struct tensor_record *stored;
     const struct tensor_piece *piece;
-    struct index_frame frame;
-    uint64_t src_stride[TENSOR_MAX_RANK];
+    const uint64_t *src_start;            /* what lies at offset 0; NULL = zeros */
+    unsigned from_bits, part_bits;        /* of one element, stored and derived */
+    uint64_t src_stride[TENSOR_MAX_RANK]; /* in stored elements */
     int64_t dst_stride_bits[TENSOR_MAX_RANK];
 };
 
@@ -36,26 +39,27 @@ static void fill_strides(uint32_t rank, const uint64_t *shape, uint64_t *strides
         strides[i] = n;
 }
 
-static void fill_dst_strides(struct walk *walk, unsigned bits)
-{
-    uint64_t n = bits;
-    for (uint32_t i = walk->array->rank; i-- > 0; n *= walk->size[i])
-        walk->dst_stride_bits[i] = (int64_t)n;
-    uint32_t n_strided = walk->target ? walk->array->rank : 0;
-    if (walk->target)
-        target_row(walk->target, &n_strided);
-    for (uint32_t i = 0; i < n_strided; i++)
-        walk->dst_stride_bits[i] = walk->target->dims[i] == 1 ? 0 : walk->target->strides[i] * 8;
-}
-
 static int lower_part(void *data, const struct index_draft *part)
 {
     struct walk *walk = data;
     const struct tensor_piece *piece = walk->choice ? copy_choice_find(walk->choice, walk->piece) : walk->piece;
+    struct loop_nest nest = {.n_loops = part->n_loops};
     struct box_runs runs;
-    if (!index_lower(part, &walk->frame, &runs))
-        return walk->fail_odd(walk);
-    return walk->take(walk, part, piece, &runs);
+    uint64_t dst = 0;
+    for (uint32_t i = 0; i < part->src_rank; i++)
+        nest.src +=
+            (part->src_start[i] - (walk->src_start ? walk->src_start[i] : 0)) * walk->src_stride[i] * walk->from_bits;
+    for (uint32_t i = 0; i < walk->array->rank; i++)
+        dst += (part->dst_start[i] - walk->start[i]) * (uint64_t)walk->dst_stride_bits[i];
+    nest.dst = (int64_t)dst;
+    for (uint32_t i = 0; i < part->n_loops; i++) {
+        const struct index_loop *loop = &part->loops[i];
+        nest.loops[i] = (struct nest_loop){loop->size, loop->src_step * walk->src_stride[loop->src_dim] * walk->from_bits,
+                                           (int64_t)(loop->dst_step * (uint64_t)walk->dst_stride_bits[loop->dst_dim])};
+    }
+    return box_lower_nest(&nest, walk->from_bits, walk->part_bits, &runs)
+               ? walk->take(walk, part, piece, &runs)
+               : mapping_fail_sub_byte(walk->builder, walk->record);
 }
 
 static int clip_to_pieces(void *data, const struct index_draft *part)
@@ -64,7 +68,7 @@ static int clip_to_pieces(void *data, const struct index_draft *part)
     const struct tensor_record *stored = walk->stored;
     const struct index_taker taker = {lower_part, walk};
     for (uint32_t k = 0; k < stored->n_pieces; k++) {
-        walk->piece = artifact_piece(walk->artifact, stored, k);
+        walk->piece = artifact_piece(walk->builder->artifact, stored, k);
         if (!walk->piece->box) {
             if (lower_part(walk, part) < 0)
                 return -1;
@@ -72,7 +76,7 @@ static int clip_to_pieces(void *data, const struct index_draft *part)
         }
         const uint64_t *box = walk->piece->box;
         fill_strides(stored->rank, box + stored->rank, walk->src_stride);
-        walk->frame.src_start = box;
+        walk->src_start = box;
         if (index_clip(part, INDEX_SRC, stored->rank, box, box + stored->rank, &taker) < 0)
             return -1;
     }
@@ -91,18 +95,22 @@ static int walk_array(struct walk *walk)
     for (size_t m = 0; m < array->n_maps; m++) {
         struct index_draft draft;
         const struct index_map *map = &array->maps[m];
-        walk->stored = artifact_stored(walk->artifact, map->source);
+        walk->stored = artifact_stored(walk->builder->artifact, map->source);
         if (map->src_rank == 1) /* flat, or of one dimension: the same */
             walk->src_stride[0] = 1;
         else
             fill_strides(map->src_rank, walk->stored->shape, walk->src_stride);
-        walk->frame = (struct index_frame){.dst_rank = array->rank,
-                                           .dst_start = walk->start,
-                                           .dst_stride_bits = walk->dst_stride_bits,
-                                           .src_stride = walk->src_stride,
-                                           .from_bits = dtype_bits(walk->stored->dtype),
-                                           .to_bits = map->operation ? walk->to_bits : dtype_bits(walk->stored->dtype)};
-        fill_dst_strides(walk, walk->frame.to_bits);
+        walk->src_start = NULL;
+        walk->from_bits = dtype_bits(walk->stored->dtype);
+        walk->part_bits = map->operation ? walk->to_bits : walk->from_bits;
+        uint64_t n = walk->part_bits;
+        for (uint32_t i = array->rank; i-- > 0; n *= walk->size[i])
+            walk->dst_stride_bits[i] = (int64_t)n;
+        uint32_t n_strided = walk->target ? array->rank : 0;
+        if (walk->target)
+            target_row(walk->target, &n_strided);
+        for (uint32_t i = 0; i < n_strided; i++)
+            walk->dst_stride_bits[i] = walk->target->dims[i] == 1 ? 0 : walk->target->strides[i] * 8;
         index_draft(map, array->rank, &draft);
         if (index_clip(&draft, INDEX_DST, array->rank, walk->start, walk->size, &taker) < 0)
             return -1;
@@ -110,58 +118,43 @@ static int walk_array(struct walk *walk)
     return 0;
 }
 
-/* --- counting ------------------------------------------------------------------------------------------------------- */
-
-struct counting {
-    struct mapping_builder *builder;
-    const struct tensor_record *record;
-};
+/* The slice of a tensor of the view. */
+static int walk_tensor(struct walk *walk, const struct mapping_slice *slice)
+{
+    const struct artifact *artifact = walk->builder->artifact;
+    const struct tensor_record *record = walk->record = slice->record;
+    const struct derived_tensor *derived = &artifact->derivation->tensors[record - artifact->derivation->records];
+    const struct index_array array = {record->rank, record->shape, derived->maps, derived->n_maps};
+    const struct tensor_record *stored = artifact_stored(artifact, derived->source);
+    const struct mapping_slice same = {stored, slice->start, slice->size, slice->target};
+    struct box_runs runs;
+    walk->array = &array;
+    walk->start = slice->start;
+    walk->size = slice->size;
+    walk->target = slice->target;
+    walk->to_bits = dtype_bits(record->dtype);
+    for (uint32_t k = 0; k < stored->n_pieces && derived->is_stored; k++) {
+        const struct tensor_piece *piece = artifact_piece(artifact, stored, k);
+        if (!mapping_lower_slice(&same, piece->box, &runs))
+            return mapping_fail_sub_byte(walk->builder, record);
+        if (walk->take(walk, NULL, walk->choice ? copy_choice_find(walk->choice, piece) : piece, &runs) < 0)
+            return -1;
+    }
+    return derived->is_stored ? 0 : walk_array(walk);
+}
 
 static int take_count(struct walk *walk, const struct index_draft *part, const struct tensor_piece *piece,
                       const struct box_runs *runs)
 {
-    const struct counting *counting = walk->data;
     (void)part;
-    copy_choice_want(&counting->builder->choice, piece);
-    return mapping_count(counting->builder, counting->record, runs->n_runs);
-}
-
-static int fail_count(struct walk *walk)
-{
-    const struct counting *counting = walk->data;
-    return mapping_fail_sub_byte(counting->builder, counting->record);
+    if (runs->n_runs)
+        copy_choice_want(&walk->builder->choice, piece);
+    return mapping_count(walk->builder, walk->record, runs->n_runs);
 }
 
 int mapping_derived_count(struct mapping_builder *builder, const struct mapping_slice *slice)
 {
-    const struct tensor_record *record = slice->record;
-    const struct derivation *derivation = builder->artifact->derivation;
-    const struct derived_tensor *derived = &derivation->tensors[record - derivation->records];
-    const struct index_array array = {record->rank, record->shape, derived->maps, derived->n_maps};
-    struct counting counting = {builder, record};
-    struct walk walk = {.artifact = builder->artifact,
-                        .array = &array,
-                        .start = slice->start,
-                        .size = slice->size,
-                        .target = slice->target,
-                        .to_bits = dtype_bits(record->dtype),
-                        .take = take_count,
-                        .fail_odd = fail_count,
-                        .data = &counting};
-    struct box_runs runs;
-    if (!derived->is_stored)
-        return walk_array(&walk);
-    const struct tensor_record *stored = artifact_stored(builder->artifact, derived->source);
-    const struct mapping_slice same = {stored, slice->start, slice->size, slice->target};
-    for (uint32_t k = 0; k < stored->n_pieces; k++) {
-        if (!mapping_lower_slice(&same, artifact_piece(builder->artifact, stored, k)->box, &runs))
-            return mapping_fail_sub_byte(builder, record);
-        if (runs.n_runs)
-            copy_choice_want(&builder->choice, artifact_piece(builder->artifact, stored, k));
-        if (mapping_count(builder, record, runs.n_runs) < 0)
-            return -1;
-    }
-    return 0;
+    return walk_tensor(&(struct walk){.builder = builder, .take = take_count}, slice);
 }
 
 /* --- operations ----------------------------------------------------------------------------------------------------- */
@@ -177,23 +170,17 @@ struct emitting {
     uint32_t last_chain;
 };
 
-static const struct tensor_record *record_of(const struct emitting *emitting)
-{
-    return emitting->builder->mapping->tensors[emitting->index].record;
-}
-
 /* Arrays grow by metadata_reserve() and move to the mapping's arena at the end. */
 static int add_operation(struct emitting *emitting, const struct operation *operation, uint32_t *index)
 {
     struct mapping *mapping = emitting->builder->mapping;
     struct error *error = emitting->builder->error;
-    const struct tensor_record *record = record_of(emitting);
-    char name[TEXT_NAME_CHARS];
+    const struct tensor_record *record = emitting->builder->mapping->tensors[emitting->index].record;
     if (mapping->n_operations >= OPERATION_MAX_PER_MAPPING) {
         fail(error, ERROR_UNIMPLEMENTED, "TOO_MANY_OPERATIONS",
              "tensor %s: the view needs more than %d different conversions; load fewer tensors at once",
-             text_escape(record->name, record->name_length, name), OPERATION_MAX_PER_MAPPING);
-        return error_note(error, "tensor", "%.*s", (int)record->name_length, record->name);
+             text_show_bytes(record->name, record->name_length), OPERATION_MAX_PER_MAPPING);
+        return error_note_tensor(error, record->name, record->name_length);
     }
     if (METADATA_RESERVE(mapping->operations, mapping->n_operations, emitting->operation_capacity, error) < 0)
         return -1;
@@ -283,29 +270,21 @@ static struct blocks measure_part(const struct walk *walk, const struct index_dr
     return blocks;
 }
 
-static int fail_odd_scale(struct walk *walk)
-{
-    const struct emitting *emitting = walk->data;
-    return mapping_fail_sub_byte(emitting->builder, record_of(emitting));
-}
-
 static int take_scales(struct walk *walk, const struct index_draft *part, const struct tensor_piece *piece,
                        const struct box_runs *runs)
 {
-    struct emitting *emitting = walk->data;
+    struct emitting *emitting = walk->emitting;
     struct scales *scales = &emitting->builder->mapping->scales;
-    const struct transfer from = {
-        .src_offset = piece->offset, .dst_offset = scales->bytes, .file = piece->file, .tensor = emitting->index};
     (void)part;
     for (uint64_t i = 0; i < runs->n_runs; i++) {
         struct box_runs one = *runs;
         box_run_offsets(runs, i, &one.src_offset, &one.dst_offset);
         one.n_runs = 1;
-        one.n_levels = 2;
-        if (mapping_count(emitting->builder, record_of(emitting), 1) < 0 ||
+        one.n_outer = 0;
+        if (mapping_count(emitting->builder, walk->record, 1) < 0 ||
             METADATA_RESERVE(scales->transfers, scales->n_transfers, emitting->scale_capacity, emitting->builder->error) < 0)
             return -1;
-        mapping_emit(&one, &from, &scales->transfers[scales->n_transfers++]);
+        mapping_emit(&one, piece, scales->bytes, emitting->index, OPERATION_COPY, &scales->transfers[scales->n_transfers++]);
     }
     return 0;
 }
@@ -316,14 +295,14 @@ static int add_scales(struct emitting *emitting, const struct scaling *scaling, 
     struct mapping *mapping = emitting->builder->mapping;
     struct scales *scales = &mapping->scales;
     uint64_t start[2] = {blocks->rows.first, blocks->columns.first}, size[2] = {grid->grid_rows, grid->grid_columns};
-    struct walk walk = {.artifact = emitting->builder->artifact,
+    struct walk walk = {.builder = emitting->builder,
+                        .record = mapping->tensors[emitting->index].record,
                         .array = &scaling->scales,
                         .start = start,
                         .size = size,
                         .choice = &emitting->builder->choice,
                         .take = take_scales,
-                        .fail_odd = fail_odd_scale,
-                        .data = emitting};
+                        .emitting = emitting};
     grid->values = arena_try_array(&mapping->arena, size[0] * size[1], sizeof *grid->values, emitting->builder->error);
     if (!grid->values || walk_array(&walk) < 0 ||
         METADATA_RESERVE(scales->grids, scales->n_grids, emitting->grid_capacity, emitting->builder->error) < 0)
@@ -334,17 +313,10 @@ static int add_scales(struct emitting *emitting, const struct scaling *scaling, 
     return 0;
 }
 
-/* The grid of another part will do when it has the same blocks of the same box. */
-static bool is_same_grid(const struct scale_grid *a, const struct scale_grid *b)
-{
-    return a->origin == b->origin && a->n_columns == b->n_columns && a->first_row == b->first_row &&
-           a->first_column == b->first_column && a->grid_rows == b->grid_rows && a->grid_columns == b->grid_columns;
-}
-
 static int scale_part(const struct walk *walk, const struct index_draft *part, const struct tensor_piece *piece,
                       uint32_t *index)
 {
-    struct emitting *emitting = walk->data;
+    struct emitting *emitting = walk->emitting;
     struct mapping *mapping = emitting->builder->mapping;
     const struct element_chain *chain = &emitting->derivation->chains[part->operation];
     struct operation operation = operation_of(chain);
@@ -356,8 +328,12 @@ static int scale_part(const struct walk *walk, const struct index_draft *part, c
         const struct scaling *scaling = &emitting->derivation->scalings[chain->steps[i].scaling];
         struct scale_grid grid = {0};
         const struct blocks blocks = measure_part(walk, part, scaling, piece, &grid);
-        if (last && is_same_grid(last->steps[i].grid, &grid)) {
-            operation.steps[i].grid = last->steps[i].grid;
+        const struct scale_grid *known = last ? last->steps[i].grid : NULL;
+        if (known && known->origin == grid.origin && known->n_columns == grid.n_columns &&
+            known->first_row == grid.first_row && known->first_column == grid.first_column &&
+            known->grid_rows == grid.grid_rows &&
+            known->grid_columns == grid.grid_columns) { /* the same blocks of the same box */
+            operation.steps[i].grid = known;
             continue;
         }
         struct scale_grid *kept = arena_try_array(&mapping->arena, 1, sizeof *kept, emitting->builder->error);
@@ -375,25 +351,17 @@ static int scale_part(const struct walk *walk, const struct index_draft *part, c
     return is_known ? 0 : add_operation(emitting, &operation, index);
 }
 
-static bool has_scales(const struct element_chain *chain)
-{
-    for (uint32_t i = 0; i < chain->n_steps; i++) {
-        if (chain->steps[i].scaling != NO_SCALING)
-            return true;
-    }
-    return false;
-}
-
 static int find_operation(const struct walk *walk, const struct index_draft *part, const struct tensor_piece *piece,
                           uint32_t *index)
 {
-    struct emitting *emitting = walk->data;
-    const struct element_chain *chain = &emitting->derivation->chains[part->operation];
+    struct emitting *emitting = walk->emitting;
     *index = OPERATION_COPY;
-    if (!part->operation)
+    if (!part || !part->operation)
         return 0;
-    if (has_scales(chain))
-        return scale_part(walk, part, piece, index);
+    const struct element_chain *chain = &emitting->derivation->chains[part->operation];
+    for (uint32_t i = 0; i < chain->n_steps; i++)
+        if (chain->steps[i].scaling != NO_SCALING)
+            return scale_part(walk, part, piece, index);
     const struct operation operation = operation_of(chain);
     uint32_t *known = &emitting->operation_of_chain[part->operation];
     if (!*known && add_operation(emitting, &operation, known) < 0)
@@ -407,48 +375,12 @@ static int find_operation(const struct walk *walk, const struct index_draft *par
 static int take_transfers(struct walk *walk, const struct index_draft *part, const struct tensor_piece *piece,
                           const struct box_runs *runs)
 {
-    struct emitting *emitting = walk->data;
+    struct emitting *emitting = walk->emitting;
     const struct view_tensor *tensor = &emitting->builder->mapping->tensors[emitting->index];
-    struct transfer from = {
-        .src_offset = piece->offset, .dst_offset = tensor->offset, .file = piece->file, .tensor = emitting->index};
     uint32_t operation;
     if (find_operation(walk, part, piece, &operation) < 0)
         return -1;
-    from.operation = operation & (OPERATION_MAX_PER_MAPPING - 1);
-    emitting->out = mapping_emit(runs, &from, emitting->out);
-    return 0;
-}
-
-static int emit_tensor(struct emitting *emitting)
-{
-    const struct mapping_builder *builder = emitting->builder;
-    const struct view_tensor *tensor = &builder->mapping->tensors[emitting->index];
-    const struct tensor_record *record = tensor->record;
-    const struct derived_tensor *derived = &emitting->derivation->tensors[record - emitting->derivation->records];
-    const uint64_t *start = builder->starts[emitting->index];
-    const struct index_array array = {record->rank, record->shape, derived->maps, derived->n_maps};
-    struct walk walk = {.artifact = builder->artifact,
-                        .array = &array,
-                        .start = start,
-                        .size = tensor->shape,
-                        .target = mapping_strided_target(builder, emitting->index),
-                        .to_bits = dtype_bits(record->dtype),
-                        .choice = &builder->choice,
-                        .take = take_transfers,
-                        .fail_odd = fail_odd_scale,
-                        .data = emitting};
-    if (!derived->is_stored)
-        return walk_array(&walk);
-    const struct tensor_record *stored = artifact_stored(builder->artifact, derived->source);
-    const struct mapping_slice slice = {stored, start, tensor->shape, walk.target};
-    for (uint32_t k = 0; k < stored->n_pieces; k++) {
-        const struct tensor_piece *piece = copy_choice_find(&builder->choice, artifact_piece(builder->artifact, stored, k));
-        const struct transfer from = {
-            .src_offset = piece->offset, .dst_offset = tensor->offset, .file = piece->file, .tensor = emitting->index};
-        struct box_runs runs;
-        mapping_lower_slice(&slice, piece->box, &runs);
-        emitting->out = mapping_emit(&runs, &from, emitting->out);
-    }
+    emitting->out = mapping_emit(runs, piece, tensor->offset, emitting->index, operation, emitting->out);
     return 0;
 }
 
@@ -494,7 +426,10 @@ int mapping_derived_emit(struct mapping_builder *builder)
     for (size_t i = 0; i < mapping->n_tensors && !failed; i++) {
         emitting.index = (uint32_t)i;
         emitting.last_piece = NULL;
-        failed = emit_tensor(&emitting);
+        const struct mapping_slice slice = mapping_slice(builder, i);
+        failed = walk_tensor(
+            &(struct walk){.builder = builder, .choice = &builder->choice, .take = take_transfers, .emitting = &emitting},
+            &slice);
     }
     failed = settle(&emitting, failed);
     metadata_free(emitting.operation_of_chain);

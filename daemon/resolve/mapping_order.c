@@ -42,17 +42,6 @@ static size_t find_run_end(const struct transfer *list, size_t first, size_t n)
     return end < n ? end : n;
 }
 
-static void merge_two(const struct transfer *a, size_t n_a, const struct transfer *b, size_t n_b, struct transfer *out)
-{
-    while (n_a && n_b) {
-        bool takes_b = is_before(b, a);
-        *out++ = takes_b ? *b++ : *a++;
-        takes_b ? n_b-- : n_a--;
-    }
-    memcpy(out, a, n_a * sizeof *a);
-    memcpy(out + n_a, b, n_b * sizeof *b);
-}
-
 /* Merges neighbouring runs of `from` into `to`. Returns the number of runs that are left. */
 static size_t merge_runs(const struct transfer *from, size_t n, struct transfer *to)
 {
@@ -60,7 +49,9 @@ static size_t merge_runs(const struct transfer *from, size_t n, struct transfer 
     for (size_t first = 0; first < n; n_runs++) {
         size_t middle = find_run_end(from, first, n);
         size_t end = middle < n ? find_run_end(from, middle, n) : n;
-        merge_two(from + first, middle - first, from + middle, end - middle, to + first);
+        size_t a = first, b = middle;
+        for (size_t out = first; out < end; out++)
+            to[out] = from[a < middle && (b == end || !is_before(&from[b], &from[a])) ? a++ : b++];
         first = end;
     }
     return n_runs;
@@ -98,15 +89,6 @@ static int find_files(struct mapping *mapping, struct error *error)
     while (file < n_files)
         mapping->file_first[++file] = mapping->n_transfers;
     return 0;
-}
-
-static bool are_disjoint(const struct mapping *mapping)
-{
-    const struct transfer *list = mapping->transfers;
-    for (size_t i = 1; i < mapping->n_transfers; i++)
-        if (list[i].file == list[i - 1].file && transfer_end(&list[i - 1]) > list[i].src_offset)
-            return false;
-    return true;
 }
 
 /* --- the union ------------------------------------------------------------------------------------------------------ */
@@ -161,19 +143,19 @@ static int add_span(struct unite *unite, struct span span)
     return add_read(unite, span.lo, bytes, 1, bytes);
 }
 
-static int add_spans(struct unite *unite)
-{
-    for (size_t i = 0; i < unite->n_spans; i++)
-        if (add_span(unite, unite->spans[i]))
-            return -1;
-    return 0;
-}
-
 static int note_span(struct unite *unite, uint64_t lo, uint64_t hi)
 {
     if (METADATA_RESERVE(unite->spans, unite->n_spans, unite->spans_room, unite->error))
         return -1;
     unite->spans[unite->n_spans++] = (struct span){lo, hi};
+    return 0;
+}
+
+static int add_spans(struct unite *unite)
+{
+    for (size_t i = 0; i < unite->n_spans; i++)
+        if (add_span(unite, unite->spans[i]))
+            return -1;
     return 0;
 }
 
@@ -189,35 +171,6 @@ static void join_spans(struct unite *unite)
             last->hi = next.hi;
     }
     unite->n_spans = unite->n_spans ? kept + 1 : 0;
-}
-
-static int note_contiguous(struct unite *unite)
-{
-    unite->n_spans = 0;
-    for (size_t i = 0; i < unite->n_cluster; i++) {
-        const struct transfer *transfer = &unite->cluster[i];
-        if (is_contiguous(transfer) && note_span(unite, transfer->src_offset, transfer_end(transfer)))
-            return -1;
-    }
-    join_spans(unite);
-    return 0;
-}
-
-/* Rows that lie in no contiguous span as a whole. `at` moves along with rising offsets. */
-static bool is_apart(const struct unite *unite, const struct transfer *transfer, size_t *at)
-{
-    while (*at < unite->n_spans && unite->spans[*at].hi <= transfer->src_offset)
-        (*at)++;
-    return *at == unite->n_spans || unite->spans[*at].lo > transfer->src_offset ||
-           unite->spans[*at].hi < transfer_end(transfer);
-}
-
-static uint64_t count_rows_apart(const struct unite *unite)
-{
-    uint64_t n_rows = 0;
-    for (size_t i = 0, at = 0; i < unite->n_cluster; i++)
-        n_rows += is_apart(unite, &unite->cluster[i], &at) ? unite->cluster[i].n_rows : 0;
-    return n_rows;
 }
 
 static bool have_one_stride(const struct unite *unite)
@@ -295,9 +248,19 @@ static int unite_cluster(struct unite *unite, uint64_t hi)
         return add_read(unite, first->src_offset, first->row_bytes, first->n_rows, first->src_stride);
     if (unite->n_cluster == 1)
         return add_read(unite, first->src_offset, transfer_bytes(first), 1, 0);
-    if (note_contiguous(unite))
-        return -1;
-    uint64_t n_apart = count_rows_apart(unite);
+    unite->n_spans = 0;
+    for (size_t i = 0; i < unite->n_cluster; i++)
+        if (is_contiguous(&first[i]) && note_span(unite, first[i].src_offset, transfer_end(&first[i])))
+            return -1;
+    join_spans(unite);
+    uint64_t n_apart = 0; /* rows that lie in no contiguous span as a whole */
+    for (size_t i = 0, at = 0; i < unite->n_cluster; i++) {
+        while (at < unite->n_spans && unite->spans[at].hi <= first[i].src_offset)
+            at++;
+        bool is_within = at < unite->n_spans && unite->spans[at].lo <= first[i].src_offset &&
+                         unite->spans[at].hi >= transfer_end(&first[i]);
+        n_apart += is_within ? 0 : first[i].n_rows;
+    }
     if (n_apart == 0)
         return add_spans(unite);
     if (unite->n_spans == 0 && have_one_stride(unite))
@@ -360,15 +323,6 @@ static int find_reach(struct mapping *mapping, struct error *error)
     return 0;
 }
 
-static int fail_crowded(const struct mapping *mapping, const struct transfer *transfer, struct error *error)
-{
-    char name[TEXT_NAME_CHARS];
-    const struct tensor_record *record = mapping->tensors[transfer->tensor].record;
-    return fail(error, ERROR_UNIMPLEMENTED, "TOO_MANY_RUNS",
-                "tensor %s: more than %d byte runs meet within %d MiB of a file; slice fewer inner dimensions",
-                text_escape(record->name, record->name_length, name), MAX_WINDOW_TRANSFERS, WINDOW_BYTES >> 20);
-}
-
 /* Workers belong to all users: how long one is busy with a window, and the memory of its clips, do not depend on the view. */
 static int check_windows(const struct mapping *mapping, struct error *error)
 {
@@ -379,7 +333,11 @@ static int check_windows(const struct mapping *mapping, struct error *error)
         while (mapping->transfers[first].file != last->file || reach[first] <= lo)
             first++;
         if (i - first >= MAX_WINDOW_TRANSFERS)
-            return fail_crowded(mapping, last, error);
+            return fail(error, ERROR_UNIMPLEMENTED, "TOO_MANY_RUNS",
+                        "tensor %s: more than %d byte runs meet within %d MiB of a file; slice fewer inner dimensions",
+                        text_show_bytes(mapping->tensors[last->tensor].record->name,
+                                        mapping->tensors[last->tensor].record->name_length),
+                        MAX_WINDOW_TRANSFERS, WINDOW_BYTES >> 20);
     }
     return 0;
 }
@@ -389,7 +347,12 @@ int mapping_order(struct mapping *mapping, struct error *error)
     mapping->order = NULL;
     if (sort_transfers(mapping, error) || find_files(mapping, error))
         return -1;
-    if (are_disjoint(mapping))
+    const struct transfer *list = mapping->transfers;
+    size_t n_apart = 1;
+    while (n_apart < mapping->n_transfers &&
+           (list[n_apart].file != list[n_apart - 1].file || transfer_end(&list[n_apart - 1]) <= list[n_apart].src_offset))
+        n_apart++;
+    if (n_apart >= mapping->n_transfers)
         return 0;
     struct unite unite = {.rows_left = MAX_ROWS_APART, .error = error};
     mapping->order = arena_alloc(&mapping->arena, sizeof *mapping->order);

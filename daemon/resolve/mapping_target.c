@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "base/text.h"
-#include "resolve/loop_nest.h"
 #include "resolve/mapping_build.h"
 #include "resolve/strided.h"
 #include "resolve/target_proof.h"
@@ -33,28 +32,9 @@ const struct target *mapping_strided_target(const struct mapping_builder *builde
 static int fail_target(const struct mapping_builder *builder, const struct tensor_record *record, const char *reason,
                        const char *what, const char *given, const char *wanted)
 {
-    char name[TEXT_NAME_CHARS];
     fail(builder->error, ERROR_INVALID_ARGUMENT, reason, "target %s has %s %s, the view's tensor has %s",
-         text_escape(record->name, record->name_length, name), what, given, wanted);
-    return error_note(builder->error, "tensor", "%.*s", (int)record->name_length, record->name);
-}
-
-static const char *shape_text(uint32_t rank, const uint64_t *dims, char out[TEXT_NAME_CHARS])
-{
-    size_t used = (size_t)snprintf(out, TEXT_NAME_CHARS, "[");
-    for (uint32_t i = 0; i < rank && used < TEXT_NAME_CHARS; i++)
-        used += (size_t)snprintf(out + used, TEXT_NAME_CHARS - used, "%s%llu", i ? ", " : "", (unsigned long long)dims[i]);
-    if (used < TEXT_NAME_CHARS)
-        snprintf(out + used, TEXT_NAME_CHARS - used, "]");
-    return out;
-}
-
-static bool is_shape(const struct target *target, const uint64_t *shape)
-{
-    for (uint32_t i = 0; i < target->rank; i++)
-        if (target->dims[i] != shape[i])
-            return false;
-    return true;
+         text_show_bytes(record->name, record->name_length), what, given, wanted);
+    return error_note_tensor(builder->error, record->name, record->name_length);
 }
 
 int mapping_check_target(struct mapping_builder *builder, size_t index, struct view_tensor *tensor)
@@ -62,12 +42,12 @@ int mapping_check_target(struct mapping_builder *builder, size_t index, struct v
     const struct target_list *list = builder->view->targets;
     const struct target *target = &list->tensors[index];
     const struct tensor_record *record = tensor->record;
-    char given[TEXT_NAME_CHARS], wanted[TEXT_NAME_CHARS];
     if (target->dtype != record->dtype)
         return fail_target(builder, record, "TARGET_DTYPE", "dtype", dtype_name(target->dtype), dtype_name(record->dtype));
-    if (target->rank != record->rank || !is_shape(target, tensor->shape))
-        return fail_target(builder, record, "TARGET_SHAPE", "shape", shape_text(target->rank, target->dims, given),
-                           shape_text(record->rank, tensor->shape, wanted));
+    if (target->rank != record->rank ||
+        (record->rank && memcmp(target->dims, tensor->shape, record->rank * sizeof *target->dims) != 0))
+        return fail_target(builder, record, "TARGET_SHAPE", "shape", text_show_shape(target->dims, target->rank),
+                           text_show_shape(tensor->shape, record->rank));
     if (target_check(list, target, record->name, record->name_length, builder->error))
         return -1;
     tensor->offset = tensor->bytes ? list->regions[target->region].base + target->offset : 0;
@@ -81,7 +61,7 @@ bool mapping_lower_target(const struct target *target, const struct box *box, st
     uint32_t n_strided;
     struct loop_nest nest = {0};
     target_row(target, &n_strided);
-    runs->n_runs = runs->n_levels = 0;
+    runs->n_runs = runs->n_outer = 0;
     for (uint32_t i = 0; i < box->rank; i++)
         if (!box->size[i])
             return true;
@@ -94,20 +74,10 @@ bool mapping_lower_target(const struct target *target, const struct box *box, st
         if (box->size[i] > 1)
             nest.loops[nest.n_loops++] = (struct nest_loop){box->size[i], src_bits, dst_bits};
     }
-    return loop_nest_lower(&nest, bits, bits, runs);
+    return box_lower_nest(&nest, bits, bits, runs);
 }
 
 /* --- fills ---------------------------------------------------------------------------------------------------------- */
-
-/* The value of a fill, of one byte where all its bytes are the same. */
-static void take_value(const struct target_fill *from, struct mapping_fill *fill)
-{
-    fill->value_bytes = 1;
-    for (size_t i = 1; i < from->value_bytes; i++)
-        if (from->value[i] != from->value[0])
-            fill->value_bytes = (uint32_t)from->value_bytes;
-    memcpy(fill->value, from->value, fill->value_bytes);
-}
 
 struct fill_shape {
     struct strided_box box; /* rows, loops; the longest loop is the rows of a mapping_fill */
@@ -135,12 +105,11 @@ static void shape_fill(const struct target_list *list, const struct target *targ
 static int check_fill(struct mapping_builder *builder, const struct target_fill *fill, uint64_t *n_fills)
 {
     const struct target *target = &fill->target;
-    char name[TEXT_NAME_CHARS];
     struct fill_shape shape;
     unsigned bits = dtype_bits(target->dtype);
     if (target_check(builder->view->targets, target, target->name, target->name_length, builder->error))
         return -1;
-    text_escape(target->name, target->name_length, name);
+    const char *name = text_show_bytes(target->name, target->name_length);
     if (bits < 8)
         return fail(builder->error, ERROR_UNIMPLEMENTED, "SUB_BYTE_TARGET", "fill %s: elements smaller than a byte", name);
     if (fill->value_bytes != bits / 8)
@@ -164,7 +133,12 @@ static void emit_fill(struct mapping *mapping, const struct target_list *list, u
     struct mapping_fill fill = {.fill = index, .n_rows = 1};
     if (target_is_empty(&list->fills[index].target))
         return;
-    take_value(&list->fills[index], &fill);
+    const struct target_fill *from = &list->fills[index];
+    fill.value_bytes = 1; /* where all its bytes are the same */
+    for (size_t i = 1; i < from->value_bytes; i++)
+        if (from->value[i] != from->value[0])
+            fill.value_bytes = (uint32_t)from->value_bytes;
+    memcpy(fill.value, from->value, fill.value_bytes);
     shape_fill(list, &list->fills[index].target, &shape);
     fill.row_bytes = fill.dst_stride = shape.box.row;
     if (shape.box.n_loops) {
@@ -191,7 +165,6 @@ int mapping_check_targets(struct mapping_builder *builder)
     const struct target_list *list = builder->view->targets;
     const struct artifact *artifact = builder->artifact;
     size_t n = builder->mapping->n_tensors;
-    char text[TEXT_NAME_CHARS];
     builder->mapping->has_targets = true;
     if (list->n_tensors > n)
         return fail(builder->error, ERROR_INVALID_ARGUMENT, "TARGET_COUNT",
@@ -203,8 +176,8 @@ int mapping_check_targets(struct mapping_builder *builder)
     size_t length = item ? item->name_length : artifact->tensors[list->n_tensors].name_length;
     fail(builder->error, ERROR_INVALID_ARGUMENT, "TARGET_MISSING",
          "tensor %s has no target: there are %zu for the %zu tensors of the view; give one for each",
-         text_escape(name, length, text), list->n_tensors, n);
-    return error_note(builder->error, "tensor", "%.*s", (int)length, name);
+         text_show_bytes(name, length), list->n_tensors, n);
+    return error_note_tensor(builder->error, name, length);
 }
 
 int mapping_settle_targets(struct mapping_builder *builder)

@@ -79,18 +79,18 @@ static bool take_rank(struct part_name *part, size_t end)
     return true;
 }
 
-static bool is_of_word(char c)
-{
-    return is_digit(c) || c == '_' || c == '-' || ((c | 0x20) >= 'a' && (c | 0x20) <= 'z');
-}
-
 /* Takes ".fp16" off the end: a word with a letter in it. ".1" is no variant but one of many. */
 static void take_variant(struct part_name *part, size_t *end)
 {
     size_t at = *end;
     bool has_letter = false;
-    for (; at > 0 && is_of_word(part->name[at - 1]); at--)
-        has_letter = has_letter || (part->name[at - 1] | 0x20) >= 'a';
+    for (; at > 0; at--) {
+        char c = part->name[at - 1];
+        bool is_letter = (c | 0x20) >= 'a' && (c | 0x20) <= 'z';
+        if (!is_letter && !is_digit(c) && c != '_' && c != '-')
+            break;
+        has_letter = has_letter || is_letter;
+    }
     size_t length = *end - at;
     if (!has_letter || at < 2 || part->name[at - 1] != '.' ||
         (length == strlen("safetensors") && memcmp(part->name + at, "safetensors", length) == 0))

@@ -8,42 +8,30 @@
 #include "base/memory.h"
 #include "base/metadata.h"
 
-static bool has_name(const struct tensor_record *record, const struct stored_tensor *stored)
-{
-    return record->name == stored->name ||
-           (record->name_length == stored->name_length && memcmp(record->name, stored->name, stored->name_length) == 0);
-}
-
 uint32_t piece_find_record(struct piece_builder *builder, const struct stored_tensor *stored)
 {
     const struct artifact_table *table = builder->table;
     uint32_t found = builder->guess;
-    if (found >= table->n_tensors || !has_name(&table->tensors[found], stored))
+    const struct tensor_record *record = &table->tensors[found];
+    if (found >= table->n_tensors || record->name_length != stored->name_length ||
+        memcmp(record->name, stored->name, stored->name_length) != 0)
         found = map_find(&table->by_name, stored->name, stored->name_length);
     if (found != MAP_NONE)
         builder->guess = found + 1;
     return found;
 }
 
-/* Room for twice as many. */
-static int reserve_records(struct artifact_table *table, struct error *error)
-{
-    size_t before = table->tensor_capacity;
-    if (table->n_tensors < before)
-        return 0;
-    if (METADATA_RESERVE(table->tensors, before, table->tensor_capacity, error) < 0 ||
-        map_reserve(&table->by_name, table->tensor_capacity, error) < 0)
-        return -1;
-    size_t more = table->tensor_capacity - before;
-    table->memory_bytes += more * sizeof *table->tensors + map_memory_bytes(more);
-    return 0;
-}
-
 uint32_t piece_add_record(struct piece_builder *builder, const struct stored_tensor *stored)
 {
     struct artifact_table *table = builder->table;
-    if (reserve_records(table, builder->error) < 0)
-        return MAP_NONE;
+    size_t before = table->tensor_capacity;
+    if (table->n_tensors == before) { /* room for twice as many */
+        if (METADATA_RESERVE(table->tensors, before, table->tensor_capacity, builder->error) < 0 ||
+            map_reserve(&table->by_name, table->tensor_capacity, builder->error) < 0)
+            return MAP_NONE;
+        size_t more = table->tensor_capacity - before;
+        table->memory_bytes += more * sizeof *table->tensors + map_memory_bytes(more);
+    }
     uint32_t number = (uint32_t)table->n_tensors++;
     table->tensors[number] = (struct tensor_record){
         .name = stored->name, .name_length = stored->name_length, .dtype = stored->dtype, .rank = stored->rank};
@@ -93,15 +81,6 @@ void piece_join_copies(struct artifact_table *table, const uint32_t *pieces, siz
         table->copies[pieces[i]] = pieces[(i + 1) % n];
 }
 
-/* Whether no lower piece is in its ring; marks the others. */
-static bool is_first(const uint32_t *copies, uint32_t piece, bool *is_later)
-{
-    bool first = !is_later[piece];
-    for (uint32_t other = copies[piece]; first && other != piece; other = copies[other])
-        is_later[other] = true;
-    return first;
-}
-
 int piece_finish(struct artifact_table *table, struct error *error)
 {
     bool *is_later = metadata_array(table->n_pieces, sizeof *is_later, error);
@@ -112,9 +91,14 @@ int piece_finish(struct artifact_table *table, struct error *error)
         struct tensor_record *record = &table->tensors[i];
         uint32_t first = record->first_piece, n = record->n_pieces;
         record->first_piece = n_listed;
-        for (uint32_t k = first; k < first + n; k++)
-            if (is_first(table->copies, table->piece_lists[k], is_later))
-                table->piece_lists[n_listed++] = table->piece_lists[k];
+        for (uint32_t k = first; k < first + n; k++) {
+            uint32_t piece = table->piece_lists[k];
+            if (is_later[piece]) /* a lower one is in its ring */
+                continue;
+            for (uint32_t other = table->copies[piece]; other != piece; other = table->copies[other])
+                is_later[other] = true;
+            table->piece_lists[n_listed++] = piece;
+        }
         record->n_pieces = n_listed - record->first_piece;
         if (!checked_add(table->total_bytes, record->bytes, &table->total_bytes)) {
             metadata_free(is_later);

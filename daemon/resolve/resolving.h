@@ -1,6 +1,6 @@
-/* Resolves under way, by key: whoever asks for what somebody else is asking already waits for that answer and shares it, the
- * error as well. Eight ranks that start together so ask a store what one would. Who is cancelled leaves the others to it; it
- * ends when nobody is left. Any thread; blocks. */
+/* Resolves under way, by key: single-flight: a thread that asks for what another is asking already waits for that answer and
+ * shares it, the error as well. Eight ranks that start together so ask a store what one would. Who is cancelled leaves the
+ * others to it; it ends when no thread waits. Any thread; blocks. */
 #ifndef RESOLVE_RESOLVING_H
 #define RESOLVE_RESOLVING_H
 
@@ -10,7 +10,7 @@
 struct resolving;
 
 struct resolving *resolving_create(void);
-void resolving_destroy(struct resolving *resolving); /* accepts NULL; nobody may be in resolving_share() */
+void resolving_destroy(struct resolving *resolving); /* accepts NULL; no thread may be in resolving_share() */
 
 struct resolving_ops {
     int (*resolve)(void *data, const struct cancel *cancel, void **found, struct error *error);

@@ -17,7 +17,7 @@
 #include "base/text.h"
 #include "resolve/header_store.h"
 #include "resolve/shard_index.h"
-#include "resolve/source_format.h"
+#include "source/source.h"
 
 struct entry {
     struct json_string name;
@@ -102,9 +102,8 @@ int safetensors_header_length(const unsigned char *first, uint64_t file_bytes, u
 static int fail_tensor(struct error *error, enum error_code code, const char *reason, const struct json_string *name,
                        const char *complaint)
 {
-    char text[TEXT_NAME_CHARS];
-    fail(error, code, reason, "tensor %s: %s", text_escape(name->text, name->length, text), complaint);
-    return error_note(error, "tensor", "%.*s", (int)name->length, name->text);
+    fail(error, code, reason, "tensor %s: %s", text_show_bytes(name->text, name->length), complaint);
+    return error_note_tensor(error, name->text, name->length);
 }
 
 /* The reference checks the encoding before it parses. */
@@ -120,9 +119,8 @@ static int fail_json(struct reader *reader)
 
 static int fail_entry(struct reader *reader, const struct entry *entry)
 {
-    char text[TEXT_NAME_CHARS];
     fail_json(reader);
-    return error_prefix(reader->error, "tensor %s", text_escape(entry->name.text, entry->name.length, text));
+    return error_prefix(reader->error, "tensor %s", text_show_bytes(entry->name.text, entry->name.length));
 }
 
 static int read_metadata(struct reader *reader)
@@ -147,13 +145,12 @@ static int read_metadata(struct reader *reader)
 static int read_dtype(struct reader *reader, struct entry *entry)
 {
     struct json_string name;
-    char text[TEXT_NAME_CHARS], tensor[TEXT_NAME_CHARS];
     if (!json_take_string(&reader->json, &name))
         return fail_entry(reader, entry);
     if (dtype_parse(name.text, name.length, &entry->dtype))
         return 0;
     return fail(reader->error, ERROR_UNIMPLEMENTED, "UNKNOWN_DTYPE", "tensor %s: unknown dtype %s",
-                text_escape(entry->name.text, entry->name.length, tensor), text_escape(name.text, name.length, text));
+                text_show_bytes(entry->name.text, entry->name.length), text_show_bytes(name.text, name.length));
 }
 
 static int read_shape(struct reader *reader, struct entry *entry)
@@ -209,19 +206,6 @@ static int take_molded(struct reader *reader, struct entry *entry)
     return 1;
 }
 
-/* Where the numbers of its text are those of its fields, and come in this order. */
-static void remember_mold(struct reader *reader, const struct entry *entry, const char *text, bool is_in_order)
-{
-    if (!is_in_order)
-        return;
-    reader->last_mold = (reader->last_mold + 1) % N_MOLDS;
-    struct entry_mold *mold = &reader->molds[reader->last_mold];
-    mold->dtype = entry->dtype;
-    json_mold_set(&mold->text, text, (size_t)(reader->json.at - text));
-    if (mold->text.n_numbers != entry->rank + 2)
-        mold->text.is_set = false;
-}
-
 static int read_entry(struct reader *reader, struct entry *entry)
 {
     static const struct {
@@ -255,7 +239,12 @@ static int read_entry(struct reader *reader, struct entry *entry)
         json_fail(&reader->json, "dtype, shape or data_offsets is missing");
     if (!json_ok(&reader->json))
         return fail_entry(reader, entry);
-    remember_mold(reader, entry, text, is_in_order);
+    if (is_in_order) { /* the numbers of its text are those of its fields, and come in this order */
+        reader->last_mold = (reader->last_mold + 1) % N_MOLDS;
+        struct entry_mold *mold = &reader->molds[reader->last_mold];
+        mold->dtype = entry->dtype;
+        json_mold_set(&mold->text, text, (size_t)(reader->json.at - text), entry->rank + 2);
+    }
     return 0;
 }
 
@@ -332,7 +321,6 @@ static int compare_entries(const void *a, const void *b)
 
 static int check_size(struct reader *reader, const struct entry *entry)
 {
-    char text[TEXT_NAME_CHARS];
     uint64_t bits = 1;
     bool fits = true;
     for (uint32_t i = 0; i < entry->rank; i++)
@@ -347,13 +335,12 @@ static int check_size(struct reader *reader, const struct entry *entry)
         return 0;
     return fail(reader->error, ERROR_DATA_LOSS, "TENSOR_INVALID_INFO",
                 "tensor %s: shape and dtype make %llu bytes, data_offsets %llu",
-                text_escape(entry->name.text, entry->name.length, text), (unsigned long long)(bits / 8),
+                text_show_bytes(entry->name.text, entry->name.length), (unsigned long long)(bits / 8),
                 (unsigned long long)(entry->end - entry->start));
 }
 
 static int validate(struct reader *reader, uint64_t data_bytes)
 {
-    char text[TEXT_NAME_CHARS];
     uint64_t end = 0;
     size_t n_sorted = 1; /* most writers sort already */
     while (n_sorted < reader->n_entries && compare_entries(&reader->entries[n_sorted - 1], &reader->entries[n_sorted]) <= 0)
@@ -365,7 +352,7 @@ static int validate(struct reader *reader, uint64_t data_bytes)
         if (entry->start != end || entry->end < entry->start)
             return fail(reader->error, ERROR_DATA_LOSS, "INVALID_OFFSET",
                         "tensor %s: data_offsets [%llu, %llu] do not continue at %llu, where the tensor before it ends",
-                        text_escape(entry->name.text, entry->name.length, text), (unsigned long long)entry->start,
+                        text_show_bytes(entry->name.text, entry->name.length), (unsigned long long)entry->start,
                         (unsigned long long)entry->end, (unsigned long long)end);
         if (check_size(reader, entry) < 0)
             return -1;

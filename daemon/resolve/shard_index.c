@@ -53,11 +53,10 @@ static int number_file(struct reader *reader, const struct json_string *file, ui
 static int add_entry(struct reader *reader, const struct json_string *name, const struct json_string *file)
 {
     struct shard_index *index = reader->index;
-    char tensor[TEXT_NAME_CHARS], text[TEXT_NAME_CHARS];
     if (!part_name_is_below(file->text, file->length))
         return fail(reader->error, ERROR_DATA_LOSS, "MALFORMED_INDEX",
                     "weight_map sends tensor %s to \"%s\"; a part file lies in the same folder or below it",
-                    text_escape(name->text, name->length, tensor), text_escape(file->text, file->length, text));
+                    text_show_bytes(name->text, name->length), text_show_bytes(file->text, file->length));
     uint32_t number;
     if (METADATA_RESERVE(index->entries, index->n_entries, reader->entry_capacity, reader->error) < 0 ||
         number_file(reader, file, &number) < 0)
@@ -67,23 +66,9 @@ static int add_entry(struct reader *reader, const struct json_string *name, cons
     return 0;
 }
 
-static int read_weight_map(struct reader *reader)
-{
-    struct json_string name, file;
-    if (!json_begin_object(&reader->json))
-        return fail_json(reader);
-    while (json_next_key(&reader->json, &name)) {
-        if (!json_take_string(&reader->json, &file))
-            return fail_json(reader);
-        if (add_entry(reader, &name, &file) < 0)
-            return -1;
-    }
-    return json_ok(&reader->json) ? 0 : fail_json(reader);
-}
-
 static int read_document(struct reader *reader)
 {
-    struct json_string key;
+    struct json_string key, name, file;
     bool seen = false;
     if (!json_begin_object(&reader->json))
         return fail_json(reader);
@@ -94,8 +79,12 @@ static int read_document(struct reader *reader)
         }
         seen = true;
         reader->index->n_entries = 0; /* of an earlier one */
-        if (read_weight_map(reader) < 0)
-            return -1;
+        json_begin_object(&reader->json);
+        while (json_next_key(&reader->json, &name) && json_take_string(&reader->json, &file))
+            if (add_entry(reader, &name, &file) < 0)
+                return -1;
+        if (!json_ok(&reader->json))
+            return fail_json(reader);
     }
     if (!json_end(&reader->json))
         return fail_json(reader);

@@ -11,7 +11,7 @@
 #include "base/sidecar_name.h"
 #include "base/text.h"
 #include "resolve/activation_store.h"
-#include "resolve/source_format.h"
+#include "resolve/format.h"
 
 struct sidecar_search {
     struct sidecars *found;
@@ -27,20 +27,10 @@ static int check_cancelled(const struct cancel *cancel, struct error *error)
     return cancel_is_set(cancel) ? fail(error, ERROR_CANCELLED, "CANCELLED", "cancelled by the client") : 0;
 }
 
-static int fail_missing(const char *reference, const char *name, struct error *error)
-{
-    char text[TEXT_NAME_CHARS], of[TEXT_NAME_CHARS], limit[TEXT_SIZE_CHARS];
-    return fail(error, ERROR_NOT_FOUND, "NO_SUCH_SIDECAR",
-                "%s has no sidecar %s; sidecars are configuration, tokenizer and template files of at most %s",
-                text_escape(reference, strlen(reference), of), text_escape(name, strlen(name), text),
-                text_format_bytes(sidecar_max_bytes(name), limit));
-}
-
 /* 1 = taken, 0 = not a small file, -1 = an error. */
 static int add_sidecar(struct sidecar_search *search, const char *name)
 {
     struct sidecars *found = search->found;
-    char text[TEXT_NAME_CHARS];
     size_t file;
     if (check_cancelled(search->cancel, search->error) < 0)
         return -1;
@@ -50,10 +40,10 @@ static int add_sidecar(struct sidecar_search *search, const char *name)
     if (source_add_file(found->source, name, &file, search->error) < 0) {
         enum error_kind kind = search->error->kind;
         if (search->error->code == ERROR_NOT_FOUND && search->is_listed)
-            notes_add(&found->notes, "%s leads to no file and is left out", text_escape(name, strlen(name), text));
+            notes_add(&found->notes, "%s leads to no file and is left out", text_show(name));
         bool no_file = search->error->code == ERROR_NOT_FOUND || kind == ERROR_KIND_NOT_A_REGULAR_FILE ||
                        kind == ERROR_KIND_IS_A_FOLDER;
-        return no_file ? 0 : error_prefix(search->error, "%s", text_escape(name, strlen(name), text));
+        return no_file ? 0 : error_prefix(search->error, "%s", text_show(name));
     }
     const struct source_file *opened = &found->source->files[file];
     if (opened->size_bytes > sidecar_max_bytes(name) && !(search->only_listed && sidecar_name_is_tensors(name)))
@@ -63,33 +53,30 @@ static int add_sidecar(struct sidecar_search *search, const char *name)
     return 1;
 }
 
-/* A server that hides what is not there behind "forbidden" is believed when it shows anything at all. */
-static int add_well_known(struct sidecar_search *search)
-{
-    struct error denied = {0};
-    for (const char *const *name = sidecar_well_known_names; *name; name++) {
-        if (add_sidecar(search, *name) >= 0)
-            continue;
-        if (!source_may_be_absent(search->found->source, search->error))
-            return -1;
-        denied = *search->error;
-    }
-    if (search->found->n_files || !denied.code)
-        return 0;
-    *search->error = denied;
-    return -1;
-}
-
 static int add_all(struct sidecar_search *search)
 {
-    char **names = NULL;
-    size_t n_names = 0;
+    char **names;
+    size_t n_names;
     int failed = 0;
     if (search->found->source->is_single_file)
         return 0;
-    if (source_list(search->found->source, &names, &n_names, search->error) < 0) {
+    if (source_list(search->found->source, NULL, &names, &n_names, search->error) < 0) {
+        struct error denied = {0};
         free(names);
-        return search->error->code == ERROR_UNIMPLEMENTED ? add_well_known(search) : -1;
+        if (search->error->code != ERROR_UNIMPLEMENTED)
+            return -1;
+        for (const char *const *name = sidecar_well_known_names; *name; name++) {
+            if (add_sidecar(search, *name) >= 0)
+                continue;
+            if (!source_may_be_absent(search->found->source, search->error))
+                return -1;
+            denied = *search->error;
+        }
+        /* a server that hides what is not there behind "forbidden" is believed when it shows anything at all */
+        if (search->found->n_files || !denied.code)
+            return 0;
+        *search->error = denied;
+        return -1;
     }
     search->is_listed = true;
     for (size_t i = 0; i < n_names; i++) {
@@ -119,8 +106,13 @@ struct sidecars *sidecars_open(const char *reference, const struct source_option
                          (only_listed && sidecar_name_is_tensors(names[i]));
         bool possible = is_served && !sidecars->source->is_single_file;
         int added = possible ? add_sidecar(&search, names[i]) : 0;
-        if (added <= 0)
-            failed = added < 0 ? -1 : fail_missing(sidecars->source->reference, names[i], error);
+        char limit[TEXT_SIZE_CHARS];
+        failed = added < 0 ? -1 : 0;
+        if (added == 0)
+            failed = fail(error, ERROR_NOT_FOUND, "NO_SUCH_SIDECAR",
+                          "%s has no sidecar %s; sidecars are configuration, tokenizer and template files of at most %s",
+                          text_show(sidecars->source->reference), text_show(names[i]),
+                          text_format_bytes(sidecar_max_bytes(names[i]), limit));
     }
     if (failed) {
         sidecars_close(sidecars);
@@ -152,42 +144,10 @@ void sidecars_close(struct sidecars *sidecars)
     free(sidecars);
 }
 
-static const struct checksum *expected_sum(const struct sidecars *sidecars, const struct sidecar *sidecar)
-{
-    return &sidecars->source->files[sidecar->file].checksums[0];
-}
-
-/* Goes on with the sum where it ended; a read from elsewhere gives it up. */
-static void add_to_sum(struct sidecars *sidecars, const struct sidecar *sidecar, uint64_t offset, const void *bytes,
-                       uint64_t count)
-{
-    if (offset == 0 || offset != sidecars->summed_bytes)
-        drop_sum(sidecars);
-    if (offset == 0)
-        sidecars->is_summing = checksum_start(&sidecars->sum, expected_sum(sidecars, sidecar)->kind);
-    if (sidecars->is_summing)
-        checksum_add(&sidecars->sum, bytes, count);
-    sidecars->summed_bytes = offset + count;
-}
-
-static int check_sum(struct sidecars *sidecars, const struct sidecar *sidecar, struct error *error)
-{
-    char found[CHECKSUM_TEXT_CHARS], expected[CHECKSUM_TEXT_CHARS];
-    if (!sidecars->is_summing)
-        return 0;
-    struct checksum sum = checksum_finish(&sidecars->sum);
-    sidecars->is_summing = false;
-    if (checksum_equal(&sum, expected_sum(sidecars, sidecar)))
-        return 0;
-    return fail(error, ERROR_DATA_LOSS, "CHECKSUM_MISMATCH", "its bytes have %s, the store says %s; fetch it again",
-                checksum_print(&sum, found), checksum_print(expected_sum(sidecars, sidecar), expected));
-}
-
 int sidecars_read(struct sidecars *sidecars, size_t index, uint64_t offset, void *bytes, uint64_t count,
                   const struct cancel *cancel, struct error *error)
 {
     const struct sidecar *sidecar = &sidecars->files[index];
-    char text[TEXT_NAME_CHARS];
     struct iovec iov = {.iov_base = bytes, .iov_len = count};
     struct source_read read = {
         .file = sidecar->file, .offset = offset, .iov = &iov, .n_iov = 1, .cancel = cancel, .uid = sidecars->source->uid};
@@ -198,12 +158,28 @@ int sidecars_read(struct sidecars *sidecars, size_t index, uint64_t offset, void
         return 0;
     }
     int failed = count ? source_read(sidecars->source, &read, error) : 0;
-    if (!failed)
-        add_to_sum(sidecars, sidecar, offset, bytes, count);
-    if (!failed && offset + count == sidecar->size_bytes)
-        failed =
-            source_check_unchanged(sidecars->source, sidecar->file, cancel, error) || check_sum(sidecars, sidecar, error);
-    return failed ? error_prefix(error, "%s", text_escape(sidecar->name, strlen(sidecar->name), text)) : 0;
+    const struct checksum *expected = &sidecars->source->files[sidecar->file].checksums[0];
+    if (failed)
+        return error_prefix(error, "%s", text_show(sidecar->name));
+    if (offset == 0 || offset != sidecars->summed_bytes) /* a read from elsewhere gives the sum up */
+        drop_sum(sidecars);
+    if (offset == 0)
+        sidecars->is_summing = checksum_start(&sidecars->sum, expected->kind);
+    if (sidecars->is_summing)
+        checksum_add(&sidecars->sum, bytes, count);
+    sidecars->summed_bytes = offset + count;
+    if (sidecars->summed_bytes == sidecar->size_bytes)
+        failed = source_check_unchanged(sidecars->source, sidecar->file, error);
+    if (!failed && sidecars->summed_bytes == sidecar->size_bytes && sidecars->is_summing) {
+        char found_text[CHECKSUM_TEXT_CHARS], text[CHECKSUM_TEXT_CHARS];
+        struct checksum found = checksum_finish(&sidecars->sum);
+        sidecars->is_summing = false;
+        if (!checksum_equal(&found, expected))
+            failed =
+                fail(error, ERROR_DATA_LOSS, "CHECKSUM_MISMATCH", "its bytes have %s, the store says %s; fetch it again",
+                     checksum_print(&found, found_text), checksum_print(expected, text));
+    }
+    return failed ? error_prefix(error, "%s", text_show(sidecar->name)) : 0;
 }
 
 int sidecar_read_config(const char *reference, const struct source_options *options, const struct cancel *cancel,

@@ -1,6 +1,6 @@
 /* A folder is whole when it has topology.json, or else an index, and every part that it names, or a single file. Shards of
  * several ranks are not believed to be all there: an index need not name each of them, and nothing else tells how many. */
-#include "resolve/source_format.h"
+#include "resolve/format.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +13,7 @@
 #include "resolve/safetensors.h"
 #include "resolve/shard_index.h"
 #include "resolve/topology.h"
+#include "source/source.h"
 
 static bool is_part(const char *name)
 {
@@ -41,37 +42,22 @@ static char *read_document(const char *folder, const char *name, uint64_t size_b
     return json;
 }
 
-static bool has_all(const char *folder, const char *const *files, size_t n_files)
+/* Whether the document is good and every part that it names is there. */
+static bool has_named(const char *folder, const char *name, uint64_t document_bytes)
 {
-    bool has = true;
+    struct error ignored;
+    size_t n_bytes;
+    bool is_topology = strcmp(name, TOPOLOGY_NAME) == 0;
+    char *json = read_document(folder, name, document_bytes, &n_bytes);
+    struct topology *topology = is_topology ? topology_parse(json, n_bytes, &ignored) : NULL;
+    struct shard_index *index = is_topology ? NULL : shard_index_parse(json, n_bytes, &ignored);
+    const char *const *files = topology ? topology->files : index ? index->files : NULL;
+    size_t n_files = topology ? topology->n_files : index ? index->n_files : 0;
+    bool has = topology || index;
     for (size_t i = 0; has && i < n_files; i++)
-        has = size_of(folder, files[i]) >= 0;
-    return has;
-}
-
-/* Whether the index is good and every part it names is there. */
-static bool has_indexed(const char *folder, const char *name, uint64_t index_bytes)
-{
-    struct error ignored;
-    size_t n_bytes;
-    char *json = read_document(folder, name, index_bytes, &n_bytes);
-    struct shard_index *index = shard_index_parse(json, n_bytes, &ignored);
-    bool has = index && has_all(folder, index->files, index->n_files);
-    for (size_t i = 0; has && i < index->n_files; i++)
-        has = !dcp_is_shard_name(index->files[i]);
-    shard_index_destroy(index);
-    free(json);
-    return has;
-}
-
-static bool has_ranks(const char *folder, uint64_t topology_bytes)
-{
-    struct error ignored;
-    size_t n_bytes;
-    char *json = read_document(folder, TOPOLOGY_NAME, topology_bytes, &n_bytes);
-    struct topology *topology = topology_parse(json, n_bytes, &ignored);
-    bool has = topology && has_all(folder, topology->files, topology->n_files);
+        has = size_of(folder, files[i]) >= 0 && (is_topology || !dcp_is_shard_name(files[i]));
     topology_destroy(topology);
+    shard_index_destroy(index);
     free(json);
     return has;
 }
@@ -80,12 +66,12 @@ static bool is_whole(const char *folder)
 {
     int64_t topology_bytes = size_of(folder, TOPOLOGY_NAME);
     if (topology_bytes >= 0)
-        return topology_bytes <= TOPOLOGY_MAX_BYTES && has_ranks(folder, (uint64_t)topology_bytes);
+        return topology_bytes <= TOPOLOGY_MAX_BYTES && has_named(folder, TOPOLOGY_NAME, (uint64_t)topology_bytes);
     for (size_t pair = 0; safetensors_index_names[pair]; pair++) {
         const char *name = safetensors_index_names[pair];
         int64_t index_bytes = size_of(folder, name);
         if (index_bytes >= 0)
-            return index_bytes <= SHARD_INDEX_MAX_BYTES && has_indexed(folder, name, (uint64_t)index_bytes);
+            return index_bytes <= SHARD_INDEX_MAX_BYTES && has_named(folder, name, (uint64_t)index_bytes);
         if (size_of(folder, safetensors_single_names[pair]) >= 0)
             return true;
     }

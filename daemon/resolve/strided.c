@@ -2,30 +2,6 @@
 
 #include "base/checked.h"
 
-static uint32_t sort_in(struct strided_loop *loops, uint32_t n, struct strided_loop loop)
-{
-    uint32_t at = n;
-    for (; at > 0 && loops[at - 1].stride > loop.stride; at--)
-        loops[at] = loops[at - 1];
-    loops[at] = loop;
-    return n + 1;
-}
-
-/* Rows that follow each other are one; so are loops. */
-static void join(struct strided_box *box, struct strided_loop *loops)
-{
-    uint32_t kept = 0;
-    for (uint32_t i = 0; i < box->n_loops; i++) {
-        if (kept == 0 && loops[i].stride == box->row)
-            box->row *= loops[i].size;
-        else if (kept > 0 && loops[i].stride == loops[kept - 1].stride * loops[kept - 1].size)
-            loops[kept - 1].size *= loops[i].size;
-        else
-            loops[kept++] = loops[i];
-    }
-    box->n_loops = kept;
-}
-
 struct strided_box strided_make(uint64_t at, uint64_t row, uint32_t rank, const uint64_t *sizes, const int64_t *strides,
                                 struct strided_loop *loops)
 {
@@ -37,10 +13,22 @@ struct strided_box strided_make(uint64_t at, uint64_t row, uint32_t rank, const 
             continue;
         reach += (loop.size - 1) * loop.stride;
         box.lo -= strides[i] < 0 ? (loop.size - 1) * loop.stride : 0;
-        box.n_loops = sort_in(loops, box.n_loops, loop);
+        uint32_t place = box.n_loops++;
+        for (; place > 0 && loops[place - 1].stride > loop.stride; place--)
+            loops[place] = loops[place - 1];
+        loops[place] = loop;
     }
     box.hi = box.lo + reach + row;
-    join(&box, loops);
+    uint32_t kept = 0; /* rows that follow each other are one; so are loops */
+    for (uint32_t i = 0; i < box.n_loops; i++) {
+        if (kept == 0 && loops[i].stride == box.row)
+            box.row *= loops[i].size;
+        else if (kept > 0 && loops[i].stride == loops[kept - 1].stride * loops[kept - 1].size)
+            loops[kept - 1].size *= loops[i].size;
+        else
+            loops[kept++] = loops[i];
+    }
+    box.n_loops = kept;
     return box;
 }
 

@@ -64,28 +64,15 @@ struct naming {
 
 static int fail_named(const struct naming *naming, enum error_code code, const char *reason, const char *what)
 {
-    char name[TEXT_NAME_CHARS];
-    fail(naming->error, code, reason, "target %s %s", text_escape(naming->name, naming->length, name), what);
-    return error_note(naming->error, "tensor", "%.*s", (int)naming->length, naming->name);
-}
-
-/* How far elements lie before and behind the first one. */
-static bool find_reach(const struct target *target, uint32_t rank, uint64_t *before, uint64_t *behind)
-{
-    *before = *behind = 0;
-    for (uint32_t i = 0; i < rank; i++) {
-        int64_t stride = target->strides[i];
-        uint64_t reach, *side = stride < 0 ? before : behind;
-        if (!checked_mul(target->dims[i] - 1, checked_magnitude(stride), &reach) || !checked_add(*side, reach, side))
-            return false;
-    }
-    return true;
+    fail(naming->error, code, reason, "target %s %s", text_show_bytes(naming->name, naming->length), what);
+    return error_note_tensor(naming->error, naming->name, naming->length);
 }
 
 static int check_place(const struct target_list *list, const struct target *target, const struct naming *naming)
 {
-    uint64_t before, behind, end, row;
+    uint64_t before = 0, behind = 0, end, row; /* how far elements lie before and behind the first one */
     uint32_t rank = target->rank;
+    bool fits = true;
     if (dtype_bits(target->dtype) < 8 &&
         (!rank || target->dims[rank - 1] > UINT64_MAX / 8 || target->dims[rank - 1] * dtype_bits(target->dtype) % 8))
         return fail_named(naming, ERROR_UNIMPLEMENTED, "SUB_BYTE_TARGET",
@@ -95,8 +82,13 @@ static int check_place(const struct target_list *list, const struct target *targ
         if (target->strides[i] == 0 && target->dims[i] > 1)
             return fail_named(naming, ERROR_INVALID_ARGUMENT, "TARGET_REPEATS",
                               "repeats elements: a dimension has stride 0; every element needs memory of its own");
-    if (find_reach(target, rank, &before, &behind) && before <= target->offset && checked_add(behind, row, &behind) &&
-        checked_add(target->offset, behind, &end) && end <= list->regions[target->region].bytes)
+    for (uint32_t i = 0; i < rank && fits; i++) {
+        uint64_t reach, *side = target->strides[i] < 0 ? &before : &behind;
+        fits = checked_mul(target->dims[i] - 1, checked_magnitude(target->strides[i]), &reach) &&
+               checked_add(*side, reach, side);
+    }
+    if (fits && before <= target->offset && checked_add(behind, row, &behind) && checked_add(target->offset, behind, &end) &&
+        end <= list->regions[target->region].bytes)
         return 0;
     return fail_named(naming, ERROR_INVALID_ARGUMENT, "TARGET_OUTSIDE",
                       "is not inside its region: offset and strides lead out of the memory that was offered");

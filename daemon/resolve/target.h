@@ -14,7 +14,7 @@
  * who knows the offers, before mapping_build(). From then on the list is const; it is borrowed by view_spec.targets until
  * mapping_build() returns. A mapping keeps nothing of it: values of fills are copied.
  *
- * mapping_build() checks all of it: whoever makes a list only has to see to it that `rank` numbers stand behind dims and
+ * mapping_build() checks all of it: code that makes a list only has to see to it that `rank` numbers stand behind dims and
  * strides, and that a dtype is a dtype. Pure; any thread. */
 #ifndef RESOLVE_TARGET_H
 #define RESOLVE_TARGET_H
@@ -75,7 +75,8 @@ struct target_list {
 
 /* INVALID_ARGUMENT when regions or arrays are too many; looks at the numbers alone. */
 int target_check_counts(const struct target_list *list, struct error *error);
-/* Checks them and fills in bases and space_bytes. INVALID_ARGUMENT when regions or arrays are too many, or regions too large together. */
+/* Checks them and fills in bases and space_bytes. INVALID_ARGUMENT when regions or arrays are too many, or regions too large
+ * together. */
 int target_place_regions(struct target_list *list, struct error *error);
 
 /* Whether there are elements. */

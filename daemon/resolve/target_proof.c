@@ -10,36 +10,37 @@
 #include "resolve/target_proof.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/checked.h"
 #include "base/metadata.h"
 #include "base/text.h"
 #include "resolve/strided.h"
-#include "resolve/target_lack.h"
 
-struct entry { /* what a target spans */
+struct span {
     uint64_t lo, hi;
-    uint32_t owner; /* tensors, then fills, then covers */
 };
 
-enum { BOX_STEPS = 8 }; /* what it takes to make a box */
+enum { BOX_STEPS = 8 /* what it takes to make a box */, LACK_CHARS = 256 };
 
 enum finding { FOUND_NOTHING, FOUND_OVERLAP, FOUND_GAP, FOUND_TOO_COMPLEX };
 
 struct proof {
     const struct target_list *list;
     const struct view_tensor *tensors;
-    uint64_t *bases;       /* of regions, in a space in which the same memory is at the same place */
-    struct entry *entries; /* of tensors and fills, by lo */
-    uint64_t *reach;       /* of each: how far it or one before it goes */
-    size_t n_entries;
-    struct strided_loop *loops; /* TENSOR_MAX_RANK for each entry, and for what is held against them */
-    struct strided_box *boxes;
+    uint64_t *bases; /* of regions, in a space in which the same memory is at the same place */
+    struct strided_box
+        *writers; /* of tensors and fills that have elements, by lo. Owners: tensors, then fills, then covers */
+    struct strided_loop *loops; /* of theirs */
+    uint64_t *reach;            /* of each writer: how far it or one before it goes */
+    size_t n_writers;
+    struct strided_box *boxes; /* room for all of them, and what is held against them */
     uint64_t steps_left;
     struct error *error;
     enum finding found;
-    uint32_t owners[2]; /* of an overlap */
+    uint32_t owners[2]; /* of an overlap, or of what takes too long */
     uint64_t gap;       /* where it begins */
 };
 
@@ -53,25 +54,24 @@ static const struct target *target_of(const struct target_list *list, uint32_t o
     return owner < list->n_fills ? &list->fills[owner].target : &list->covers[owner - list->n_fills];
 }
 
-static const char *name_of(const struct proof *proof, uint32_t owner, char out[TEXT_NAME_CHARS])
+static const char *name_of(const struct proof *proof, uint32_t owner)
 {
     const struct target *target = target_of(proof->list, owner);
     if (owner < proof->list->n_tensors)
-        return text_escape(proof->tensors[owner].record->name, proof->tensors[owner].record->name_length, out);
-    return text_escape(target->name, target->name_length, out);
+        return text_show_bytes(proof->tensors[owner].record->name, proof->tensors[owner].record->name_length);
+    return text_show_bytes(target->name, target->name_length);
 }
 
 static int fail_overlap(const struct proof *proof)
 {
-    char first[TEXT_NAME_CHARS], second[TEXT_NAME_CHARS];
     uint32_t low = proof->owners[0] < proof->owners[1] ? 0 : 1;
-    name_of(proof, proof->owners[low], first);
+    const char *first = name_of(proof, proof->owners[low]);
     if (proof->owners[0] == proof->owners[1])
         return fail(proof->error, ERROR_INVALID_ARGUMENT, "TARGET_REPEATS",
                     "target %s repeats elements: its strides lead to the same memory twice", first);
     return fail(proof->error, ERROR_INVALID_ARGUMENT, "TARGETS_OVERLAP",
                 "targets %s and %s overlap: they share elements, or parts of elements, in memory", first,
-                name_of(proof, proof->owners[1 - low], second));
+                name_of(proof, proof->owners[1 - low]));
 }
 
 /* --- boxes ---------------------------------------------------------------------------------------------------------- */
@@ -102,19 +102,10 @@ static int compare_boxes(const void *a, const void *b)
     return left->lo < right->lo ? -1 : left->lo > right->lo;
 }
 
-static void sort_boxes(struct strided_box *boxes, size_t n)
-{
-    for (size_t i = 1; i < n; i++)
-        if (boxes[i].lo < boxes[i - 1].lo) {
-            qsort(boxes, n, sizeof *boxes, compare_boxes);
-            return;
-        }
-}
-
 /* What n > 0 boxes span. */
-static struct entry span_of(const struct strided_box *boxes, size_t n)
+static struct span span_of(const struct strided_box *boxes, size_t n)
 {
-    struct entry span = {boxes[0].lo, boxes[0].hi, 0};
+    struct span span = {boxes[0].lo, boxes[0].hi};
     for (size_t i = 1; i < n; i++) {
         span.lo = boxes[i].lo < span.lo ? boxes[i].lo : span.lo;
         span.hi = boxes[i].hi > span.hi ? boxes[i].hi : span.hi;
@@ -140,7 +131,7 @@ static bool drop_common_loop(struct strided_box *boxes, size_t n)
     if (i == n)
         return false;
     const struct strided_loop outer = boxes[i].loops[boxes[i].n_loops - 1];
-    const struct entry span = span_of(boxes, n);
+    const struct span span = span_of(boxes, n);
     uint64_t repeated = (outer.size - 1) * outer.stride;
     for (i = 0; i < n && has_outer_loop(&boxes[i], outer);)
         i++;
@@ -206,7 +197,7 @@ static uint64_t common_divisor(uint64_t a, uint64_t b)
 /* None set, of what the boxes span. */
 static int bits_init(struct proof *proof, const struct strided_box *boxes, size_t n, struct bits *bits)
 {
-    const struct entry span = span_of(boxes, n);
+    const struct span span = span_of(boxes, n);
     *bits = (struct bits){.lo = span.lo};
     for (size_t i = 0; i < n; i++) {
         bits->unit = common_divisor(common_divisor(bits->unit, boxes[i].row), boxes[i].lo - span.lo);
@@ -262,15 +253,6 @@ static int find_overlap(struct proof *proof, uint32_t first, uint32_t second)
     return -1;
 }
 
-/* Which of boxes [0, last] has the byte before the last one comes to it. */
-static int find_owner(struct proof *proof, const struct strided_box *boxes, size_t last, uint64_t at)
-{
-    size_t i = 0;
-    while (i < last && !has_byte(&boxes[i], at))
-        i++;
-    return find_overlap(proof, boxes[i].owner, boxes[last].owner);
-}
-
 static int write_down(struct proof *proof, const struct strided_box *boxes, size_t n, struct bits *bits)
 {
     for (size_t i = 0; i < n; i++) {
@@ -279,8 +261,12 @@ static int write_down(struct proof *proof, const struct strided_box *boxes, size
             if (spend_steps(proof, row_steps(bits, &boxes[i])))
                 return -1;
             uint64_t met = bits_find(bits, rows.at, boxes[i].row, true);
-            if (met < boxes[i].row)
-                return find_owner(proof, boxes, i, rows.at + met);
+            if (met < boxes[i].row) {
+                size_t owner = 0; /* the box that had the byte before */
+                while (owner < i && !has_byte(&boxes[owner], rows.at + met))
+                    owner++;
+                return find_overlap(proof, boxes[owner].owner, boxes[i].owner);
+            }
             bits_set(bits, rows.at, boxes[i].row);
         } while (next_row(&rows));
     }
@@ -308,14 +294,20 @@ static int check_hull(struct proof *proof, struct strided_box *boxes, size_t n)
     return result;
 }
 
-/* Changes the boxes. */
+/* Whether no byte is twice in the boxes. Changes them. */
 static int check_disjoint(struct proof *proof, struct strided_box *boxes, size_t n)
 {
-    sort_boxes(boxes, n);
+    size_t n_sorted = 1;
+    while (n_sorted < n && boxes[n_sorted - 1].lo <= boxes[n_sorted].lo)
+        n_sorted++;
+    if (n_sorted < n)
+        qsort(boxes, n, sizeof *boxes, compare_boxes);
     for (size_t first = 0, end; first < n; first = end) {
         uint64_t hi = boxes[first].hi;
         for (end = first + 1; end < n && boxes[end].lo < hi; end++)
             hi = boxes[end].hi > hi ? boxes[end].hi : hi;
+        proof->owners[0] = boxes[first].owner;
+        proof->owners[1] = boxes[end - first > 1 ? first + 1 : first].owner;
         if (spend_steps(proof, end - first) || check_hull(proof, boxes + first, end - first))
             return -1;
     }
@@ -324,11 +316,6 @@ static int check_disjoint(struct proof *proof, struct strided_box *boxes, size_t
 
 /* --- covers --------------------------------------------------------------------------------------------------------- */
 
-static bool is_cover(const struct proof *proof, uint32_t owner)
-{
-    return owner >= proof->list->n_tensors + proof->list->n_fills;
-}
-
 static int find_gap(struct proof *proof, uint64_t at)
 {
     proof->found = FOUND_GAP;
@@ -336,10 +323,10 @@ static int find_gap(struct proof *proof, uint64_t at)
     return -1;
 }
 
-/* The boxes of the targets that meet [lo, hi), by where they begin; as many. */
-static size_t collect_writers(struct proof *proof, uint64_t lo, uint64_t hi, struct strided_box *boxes)
+/* Copies the boxes of the targets that meet [lo, hi), by where they begin; as many. */
+static size_t collect_writers(struct proof *proof, uint64_t lo, uint64_t hi)
 {
-    size_t first = 0, end = proof->n_entries, n = 0;
+    size_t first = 0, end = proof->n_writers, n = 0;
     while (first < end) { /* the first that reaches beyond lo, or has one before it that does */
         size_t middle = first + (end - first) / 2;
         if (proof->reach[middle] <= lo)
@@ -347,24 +334,10 @@ static size_t collect_writers(struct proof *proof, uint64_t lo, uint64_t hi, str
         else
             end = middle;
     }
-    for (; first < proof->n_entries && proof->entries[first].lo < hi; first++)
-        if (proof->entries[first].hi > lo) {
-            boxes[n] = box_of(proof, proof->entries[first].owner, proof->loops + n * TENSOR_MAX_RANK);
-            n++;
-        }
+    for (; first < proof->n_writers && proof->writers[first].lo < hi; first++)
+        if (proof->writers[first].hi > lo)
+            proof->boxes[n++] = proof->writers[first];
     return n;
-}
-
-/* Of a plain cover and plain writers. */
-static int check_ranges(struct proof *proof, const struct strided_box *cover, const struct strided_box *writers, size_t n)
-{
-    uint64_t at = cover->lo;
-    for (size_t i = 0; i < n && at < cover->hi; i++) {
-        if (writers[i].lo > at)
-            break;
-        at = writers[i].hi > at ? writers[i].hi : at;
-    }
-    return at < cover->hi ? find_gap(proof, at) : 0;
 }
 
 static int check_bits(struct proof *proof, const struct strided_box *cover, const struct strided_box *writers, size_t n)
@@ -388,67 +361,122 @@ static int check_bits(struct proof *proof, const struct strided_box *cover, cons
 
 /* --- what a cover lacks --------------------------------------------------------------------------------------------- */
 
-/* Whether a target writes into the box, or may: what would take too long counts. */
-static bool is_written(void *data, const struct strided_box *box)
+/* Which elements of a cover are left out, in words: the box of indexes around the gap grows along one dimension after the other,
+ * the one with the smallest stride first. */
+struct lack {
+    struct proof *proof;
+    const struct target *cover;
+    uint64_t at, row; /* of the element with all indexes 0 */
+    uint32_t rank;
+    uint32_t order[TENSOR_MAX_RANK]; /* dimensions by the size of their strides, the smallest first */
+    uint64_t first[TENSOR_MAX_RANK], size[TENSOR_MAX_RANK];
+};
+
+static uint64_t magnitude_of(const struct lack *lack, uint32_t dim)
 {
-    struct proof *proof = data;
-    size_t n = collect_writers(proof, box->lo, box->hi, proof->boxes);
+    return checked_magnitude(lack->cover->strides[dim]);
+}
+
+/* Stride by stride, the largest first. */
+static void find_element(struct lack *lack)
+{
+    uint64_t rest = lack->proof->gap - lack->at;
+    for (uint32_t i = 0; i < lack->rank; i++) {
+        uint32_t at = i;
+        for (; at > 0 && magnitude_of(lack, lack->order[at - 1]) > magnitude_of(lack, i); at--)
+            lack->order[at] = lack->order[at - 1];
+        lack->order[at] = i;
+        if (lack->cover->strides[i] < 0)
+            rest += (lack->cover->dims[i] - 1) * magnitude_of(lack, i);
+    }
+    for (uint32_t n = lack->rank; n-- > 0;) {
+        uint32_t dim = lack->order[n];
+        uint64_t last = lack->cover->dims[dim] - 1, index = last ? rest / magnitude_of(lack, dim) : 0;
+        index = index < last ? index : last;
+        rest -= last ? index * magnitude_of(lack, dim) : 0;
+        lack->first[dim] = lack->cover->strides[dim] < 0 ? last - index : index;
+        lack->size[dim] = 1;
+    }
+}
+
+/* Whether the box is still left out with `more` indexes on one side. What would take too long to find out counts as written. */
+static bool can_grow(const struct lack *lack, uint32_t dim, bool goes_up, uint64_t more)
+{
+    struct proof *proof = lack->proof;
+    struct strided_loop loops[TENSOR_MAX_RANK];
+    uint64_t sizes[TENSOR_MAX_RANK], at = lack->at;
+    if (more > (goes_up ? lack->cover->dims[dim] - lack->first[dim] - lack->size[dim] : lack->first[dim]))
+        return false;
+    for (uint32_t i = 0; i < lack->rank; i++) {
+        uint64_t first = lack->first[i] - (i == dim && !goes_up ? more : 0);
+        sizes[i] = lack->size[i] + (i == dim ? more : 0);
+        at += first * (uint64_t)lack->cover->strides[i];
+    }
+    const struct strided_box box = strided_make(at, lack->row, lack->rank, sizes, lack->cover->strides, loops);
+    size_t n = collect_writers(proof, box.lo, box.hi);
     bool is_free = spend_steps(proof, (n + 1) * BOX_STEPS) == 0;
     for (size_t i = 0; i < n && is_free; i++) {
-        struct strided_box pair[] = {proof->boxes[i], *box};
+        struct strided_box pair[] = {proof->boxes[i], box};
         is_free = check_disjoint(proof, pair, 2) == 0;
     }
-    return !is_free;
+    return is_free;
+}
+
+/* As many more indexes of a dimension as go, on one side: twice as many until that is refused, then half as many. */
+static uint64_t grow(const struct lack *lack, uint32_t dim, bool goes_up)
+{
+    uint64_t more = 0, step = 1;
+    for (; can_grow(lack, dim, goes_up, more + step); step *= 2)
+        more += step;
+    for (; step; step /= 2)
+        more += can_grow(lack, dim, goes_up, more + step) ? step : 0;
+    return more;
 }
 
 static int fail_gap(struct proof *proof, uint32_t owner)
 {
     const struct target *cover = target_of(proof->list, owner);
     struct error *error = proof->error, ignored;
-    char name[TEXT_NAME_CHARS], box[TARGET_LACK_CHARS];
+    struct lack lack = {.proof = proof, .cover = cover, .at = proof->bases[cover->region] + cover->offset};
+    char box[LACK_CHARS] = "";
     proof->error = &ignored;
     proof->steps_left = TARGET_MAX_STEPS;
-    target_find_lack(cover, proof->bases[cover->region] + cover->offset, proof->gap, is_written, proof, box);
-    name_of(proof, owner, name);
+    lack.row = target_row(cover, &lack.rank);
+    find_element(&lack);
+    for (uint32_t n = 0; n < lack.rank; n++) {
+        uint32_t dim = lack.order[n];
+        lack.size[dim] += grow(&lack, dim, true);
+        uint64_t lower = grow(&lack, dim, false);
+        lack.first[dim] -= lower;
+        lack.size[dim] += lower;
+    }
+    for (uint32_t i = 0, used = 0; i < cover->rank && used < sizeof box; i++) {
+        bool is_known = i < lack.rank; /* elements smaller than a byte: a whole row */
+        uint64_t first = is_known ? lack.first[i] : 0, size = is_known ? lack.size[i] : cover->dims[i];
+        used +=
+            (uint32_t)snprintf(box + used, sizeof box - used, "%s%" PRIu64 ":%" PRIu64, i ? ", " : "", first, first + size);
+    }
     return fail(error, ERROR_INVALID_ARGUMENT, "NOT_COVERED",
-                "%s[%s] is not covered: no target of the request writes it; give a tensor or a fill for it", name, box);
+                "%s[%s] is not covered: no target of the request writes it; give a tensor or a fill for it",
+                name_of(proof, owner), box);
 }
 
 /* --- the whole ------------------------------------------------------------------------------------------------------ */
 
-static int fail_too_long(struct proof *proof, uint32_t first, uint32_t second)
+/* What a check found, as an error. */
+static int tell_finding(struct proof *proof)
 {
-    char name[TEXT_NAME_CHARS], other[TEXT_NAME_CHARS];
-    name_of(proof, first, name);
-    if (first == second)
-        return fail(proof->error, ERROR_UNIMPLEMENTED, "TARGETS_TOO_COMPLEX",
-                    "target %s cannot be checked in time: too many targets or strides that cross meet in it", name);
-    return fail(proof->error, ERROR_UNIMPLEMENTED, "TARGETS_TOO_COMPLEX",
-                "targets %s and %s lie within each other in too complex a way to prove that they do not overlap", name,
-                name_of(proof, second, other));
-}
-
-/* What a check found, as an error. `first`, `second`: what it was about, where it took too long. */
-static int tell_finding(struct proof *proof, uint32_t first, uint32_t second)
-{
+    const char *first = name_of(proof, proof->owners[0]);
     if (proof->found == FOUND_OVERLAP)
         return fail_overlap(proof);
-    return proof->found == FOUND_TOO_COMPLEX ? fail_too_long(proof, first, second) : -1;
-}
-
-static void order_regions(const struct target_list *list, uint32_t *order)
-{
-    for (uint32_t i = 0; i < list->n_regions; i++) {
-        const struct target_region *next = &list->regions[i];
-        uint32_t at = i;
-        for (; at > 0; at--) {
-            const struct target_region *last = &list->regions[order[at - 1]];
-            if (last->inode < next->inode || (last->inode == next->inode && last->device <= next->device))
-                break;
-            order[at] = order[at - 1];
-        }
-        order[at] = i;
-    }
+    if (proof->found != FOUND_TOO_COMPLEX)
+        return -1;
+    if (proof->owners[0] == proof->owners[1])
+        return fail(proof->error, ERROR_UNIMPLEMENTED, "TARGETS_TOO_COMPLEX",
+                    "target %s cannot be checked in time: too many targets or strides that cross meet in it", first);
+    return fail(proof->error, ERROR_UNIMPLEMENTED, "TARGETS_TOO_COMPLEX",
+                "targets %s and %s lie within each other in too complex a way to prove that they do not overlap", first,
+                name_of(proof, proof->owners[1]));
 }
 
 /* Every memory is at a place of its own, offers of the same one at the same. */
@@ -462,7 +490,17 @@ static int place_memories(struct proof *proof)
         metadata_free(order);
         return -1;
     }
-    order_regions(list, order);
+    for (uint32_t i = 0; i < list->n_regions; i++) { /* by memory */
+        const struct target_region *next = &list->regions[i];
+        uint32_t at = i;
+        for (; at > 0; at--) {
+            const struct target_region *last = &list->regions[order[at - 1]];
+            if (last->inode < next->inode || (last->inode == next->inode && last->device <= next->device))
+                break;
+            order[at] = order[at - 1];
+        }
+        order[at] = i;
+    }
     for (size_t i = 0; i < list->n_regions; i++) {
         const struct target_region *region = &list->regions[order[i]];
         const struct target_region *last = i ? &list->regions[order[i - 1]] : NULL;
@@ -476,81 +514,39 @@ static int place_memories(struct proof *proof)
     return 0;
 }
 
-static int compare_entries(const void *a, const void *b)
-{
-    const struct entry *left = a, *right = b;
-    return left->lo < right->lo ? -1 : left->lo > right->lo;
-}
-
-/* By itself. What has elements and writes becomes an entry. */
-static int check_one(struct proof *proof, uint32_t owner)
-{
-    struct strided_loop loops[TENSOR_MAX_RANK];
-    if (target_is_empty(target_of(proof->list, owner)))
-        return 0;
-    struct strided_box box = box_of(proof, owner, loops);
-    const struct entry entry = {box.lo, box.hi, owner};
-    if (strided_repeats(&box)) {
-        proof->owners[0] = proof->owners[1] = owner;
-        return fail_overlap(proof);
-    }
-    if (!is_cover(proof, owner) && check_disjoint(proof, &box, 1))
-        return tell_finding(proof, owner, owner);
-    if (!is_cover(proof, owner))
-        proof->entries[proof->n_entries++] = entry;
-    return 0;
-}
-
-static int check_each(struct proof *proof)
-{
-    const struct target_list *list = proof->list;
-    size_t n_writers = list->n_tensors + list->n_fills;
-    proof->entries = metadata_array(n_writers, sizeof *proof->entries, proof->error);
-    proof->reach = metadata_array(n_writers, sizeof *proof->reach, proof->error);
-    if (!proof->entries || !proof->reach)
-        return -1;
-    for (size_t i = 0; i < n_writers + list->n_covers; i++)
-        if (check_one(proof, (uint32_t)i))
-            return -1;
-    qsort(proof->entries, proof->n_entries, sizeof *proof->entries, compare_entries);
-    for (size_t i = 0; i < proof->n_entries; i++)
-        proof->reach[i] = i && proof->reach[i - 1] > proof->entries[i].hi ? proof->reach[i - 1] : proof->entries[i].hi;
-    return 0;
-}
-
-/* Where the hull that begins at entry `first` ends. */
-static size_t end_of_hull(const struct proof *proof, size_t first)
-{
-    size_t end = first + 1;
-    while (end < proof->n_entries && proof->entries[end].lo < proof->reach[end - 1])
-        end++;
-    return end;
-}
-
-/* Room for the boxes of the largest hull, or for all where covers may meet them, and one more. */
-static int make_room(struct proof *proof)
-{
-    size_t most = proof->list->n_covers ? proof->n_entries : 0;
-    for (size_t first = 0, end; first < proof->n_entries && !proof->list->n_covers; first = end) {
-        end = end_of_hull(proof, first);
-        most = end - first > most ? end - first : most;
-    }
-    proof->boxes = metadata_array(most + 1, sizeof *proof->boxes, proof->error);
-    proof->loops = metadata_array((most + 1) * TENSOR_MAX_RANK, sizeof *proof->loops, proof->error);
-    return proof->boxes && proof->loops ? 0 : -1;
-}
-
 static int prove_disjoint(struct proof *proof)
 {
-    for (size_t first = 0, end; first < proof->n_entries; first = end) {
-        end = end_of_hull(proof, first);
-        if (end == first + 1)
+    const struct target_list *list = proof->list;
+    size_t most = list->n_tensors + list->n_fills, n_loops = 0;
+    for (size_t i = 0; i < most; i++)
+        n_loops += target_of(list, (uint32_t)i)->rank;
+    proof->writers = metadata_array(most, sizeof *proof->writers, proof->error);
+    proof->reach = metadata_array(most, sizeof *proof->reach, proof->error);
+    proof->boxes = metadata_array(most + 1, sizeof *proof->boxes, proof->error);
+    proof->loops = metadata_array(n_loops, sizeof *proof->loops, proof->error);
+    if (!proof->writers || !proof->reach || !proof->boxes || !proof->loops)
+        return -1;
+    struct strided_loop *loops = proof->loops, of_cover[TENSOR_MAX_RANK];
+    for (size_t i = 0; i < most + list->n_covers; i++) {
+        uint32_t owner = (uint32_t)i;
+        if (target_is_empty(target_of(list, owner)))
             continue;
-        size_t n = collect_writers(proof, proof->entries[first].lo, proof->reach[end - 1], proof->boxes);
-        if (check_disjoint(proof, proof->boxes, n))
-            return tell_finding(proof, proof->entries[first].owner, proof->entries[first + 1].owner);
+        const struct strided_box box = box_of(proof, owner, i < most ? loops : of_cover);
+        if (strided_repeats(&box)) {
+            find_overlap(proof, owner, owner);
+            return fail_overlap(proof);
+        }
+        if (i < most) {
+            proof->writers[proof->n_writers++] = box;
+            loops += box.n_loops;
+        }
     }
-    return 0;
+    qsort(proof->writers, proof->n_writers, sizeof *proof->writers, compare_boxes);
+    for (size_t i = 0; i < proof->n_writers; i++) {
+        proof->boxes[i] = proof->writers[i];
+        proof->reach[i] = i && proof->reach[i - 1] > proof->writers[i].hi ? proof->reach[i - 1] : proof->writers[i].hi;
+    }
+    return check_disjoint(proof, proof->boxes, proof->n_writers) ? tell_finding(proof) : 0;
 }
 
 static int prove_cover(struct proof *proof, uint32_t owner)
@@ -559,29 +555,36 @@ static int prove_cover(struct proof *proof, uint32_t owner)
     if (target_is_empty(target_of(proof->list, owner)))
         return 0;
     const struct strided_box cover = box_of(proof, owner, loops);
-    size_t n = collect_writers(proof, cover.lo, cover.hi, proof->boxes);
+    size_t n = collect_writers(proof, cover.lo, cover.hi);
     struct strided_box *boxes = proof->boxes;
     bool are_plain = true;
+    proof->owners[0] = proof->owners[1] = owner;
     boxes[n] = cover;
     while (drop_common_loop(boxes, n + 1))
         ;
     for (size_t i = 0; i <= n; i++)
         are_plain = are_plain && boxes[i].n_loops == 0;
     int result = spend_steps(proof, (n + 1) * BOX_STEPS);
-    result = result ? result : are_plain ? check_ranges(proof, &boxes[n], boxes, n) : check_bits(proof, &boxes[n], boxes, n);
+    uint64_t at = boxes[n].lo; /* up to where writers cover it, in the order in which they begin */
+    for (size_t i = 0; i < n && are_plain && boxes[i].lo <= at; i++)
+        at = boxes[i].hi > at ? boxes[i].hi : at;
+    if (!result && are_plain)
+        result = at < boxes[n].hi ? find_gap(proof, at) : 0;
+    else if (!result)
+        result = check_bits(proof, &boxes[n], boxes, n);
     if (result && proof->found == FOUND_GAP)
         return fail_gap(proof, owner);
-    return result ? tell_finding(proof, owner, owner) : 0;
+    return result ? tell_finding(proof) : 0;
 }
 
 int target_prove(const struct target_list *list, const struct view_tensor *tensors, struct error *error)
 {
     struct proof proof = {.list = list, .tensors = tensors, .steps_left = TARGET_MAX_STEPS, .error = error};
-    int result = place_memories(&proof) || check_each(&proof) || make_room(&proof) || prove_disjoint(&proof) ? -1 : 0;
+    int result = place_memories(&proof) || prove_disjoint(&proof) ? -1 : 0;
     for (size_t i = 0; i < list->n_covers && !result; i++)
         result = prove_cover(&proof, (uint32_t)(list->n_tensors + list->n_fills + i));
     metadata_free(proof.bases);
-    metadata_free(proof.entries);
+    metadata_free(proof.writers);
     metadata_free(proof.reach);
     metadata_free(proof.boxes);
     metadata_free(proof.loops);

@@ -1,7 +1,9 @@
 /* One walk over the JSON into growing arrays; numbers are pointed to by index until they no longer move. What the walk finds
- * wrong is malformed; whether the parts fit together is for topology_check.c. */
+ * wrong is malformed; whether the parts fit together is checked afterwards. */
 #include "resolve/topology.h"
 
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,6 +14,7 @@
 #include "base/memory.h"
 #include "base/metadata.h"
 #include "base/text.h"
+#include "resolve/cover.h"
 #include "resolve/format.h"
 
 struct reader {
@@ -41,10 +44,9 @@ static int fail_json(struct reader *reader)
 
 static int fail_tensor(struct reader *reader, const struct topology_tensor *tensor, const char *complaint)
 {
-    char name[TEXT_NAME_CHARS];
     fail(reader->error, ERROR_DATA_LOSS, "MALFORMED_TOPOLOGY", "tensor %s: %s",
-         text_escape(tensor->name, tensor->name_length, name), complaint);
-    return error_note(reader->error, "tensor", "%.*s", (int)tensor->name_length, tensor->name);
+         text_show_bytes(tensor->name, tensor->name_length), complaint);
+    return error_note_tensor(reader->error, tensor->name, tensor->name_length);
 }
 
 /* --- numbers and chunks --- */
@@ -108,37 +110,6 @@ static bool take_file(struct reader *reader, struct topology_chunk *chunk)
     return true;
 }
 
-static int keep_box(struct reader *reader, struct topology_chunk *chunk, const struct numbers *offsets,
-                    const struct numbers *sizes)
-{
-    chunk->box_at = reader->topology->n_numbers;
-    chunk->n_offsets = (uint8_t)offsets->count;
-    chunk->n_sizes = (uint8_t)sizes->count;
-    return keep_numbers(reader, offsets->list, offsets->count) < 0 ? -1 : keep_numbers(reader, sizes->list, sizes->count);
-}
-
-/* The chunk is written like the one before. */
-static int keep_molded(struct reader *reader, struct topology_chunk *chunk, const uint64_t *numbers)
-{
-    size_t n = 2 * (size_t)reader->mold_rank;
-    chunk->box_at = reader->topology->n_numbers;
-    chunk->n_offsets = chunk->n_sizes = reader->mold_rank;
-    chunk->file = file_index(numbers[n]);
-    return keep_numbers(reader, numbers, n);
-}
-
-/* Where the numbers of its text are those of the fields, and come in this order. */
-static void remember_mold(struct reader *reader, const char *text, const struct numbers *offsets,
-                          const struct numbers *sizes, bool is_in_order)
-{
-    reader->mold_rank = (uint8_t)offsets->count;
-    reader->chunk_mold.is_set = false;
-    if (is_in_order && offsets->count == sizes->count)
-        json_mold_set(&reader->chunk_mold, text, (size_t)(reader->json.at - text));
-    if (reader->chunk_mold.n_numbers != 2 * offsets->count + 1)
-        reader->chunk_mold.is_set = false;
-}
-
 static int read_chunk(struct reader *reader)
 {
     enum { OFFSETS = 1, SHAPE = 2, FILE_INDEX = 4, ALL = 7 };
@@ -151,8 +122,13 @@ static int read_chunk(struct reader *reader)
     bool is_in_order = true;
     if (!chunk)
         return -1;
-    if (json_mold_take(&reader->chunk_mold, json, molded))
-        return keep_molded(reader, chunk, molded);
+    chunk->box_at = reader->topology->n_numbers;
+    if (json_mold_take(&reader->chunk_mold, json, molded)) { /* it is written like the one before */
+        size_t n = 2 * (size_t)reader->mold_rank;
+        chunk->n_offsets = chunk->n_sizes = reader->mold_rank;
+        chunk->file = file_index(molded[n]);
+        return keep_numbers(reader, molded, n);
+    }
     if (!json_begin_object(json))
         return fail_json(reader);
     const char *text = json->at - 1;
@@ -176,8 +152,14 @@ static int read_chunk(struct reader *reader)
         json_fail(json, "a chunk needs offsets, shape and filename_index");
     if (!json_ok(json))
         return fail_json(reader);
-    remember_mold(reader, text, &offsets, &sizes, is_in_order);
-    return keep_box(reader, chunk, &offsets, &sizes);
+    /* a mold where the numbers of its text are those of the fields, and come in this order */
+    reader->mold_rank = (uint8_t)offsets.count;
+    reader->chunk_mold.is_set = false;
+    if (is_in_order && offsets.count == sizes.count)
+        json_mold_set(&reader->chunk_mold, text, (size_t)(json->at - text), 2 * offsets.count + 1);
+    chunk->n_offsets = (uint8_t)offsets.count;
+    chunk->n_sizes = (uint8_t)sizes.count;
+    return keep_numbers(reader, offsets.list, offsets.count) < 0 ? -1 : keep_numbers(reader, sizes.list, sizes.count);
 }
 
 /* --- the fields of a tensor --- */
@@ -344,11 +326,10 @@ static int read_tensors(struct reader *reader)
 static int add_file(struct reader *reader, struct map *known, const struct json_string *file)
 {
     struct topology *topology = reader->topology;
-    char text[TEXT_NAME_CHARS];
     if (!part_name_is_plain(file->text, file->length))
         return fail(reader->error, ERROR_DATA_LOSS, "MALFORMED_TOPOLOGY",
                     "filenames has \"%s\"; a part file is a plain name in the same folder",
-                    text_escape(file->text, file->length, text));
+                    text_show_bytes(file->text, file->length));
     if (topology->n_files == TOPOLOGY_MAX_FILES)
         return fail(reader->error, ERROR_UNIMPLEMENTED, "TOO_MANY_FILES", "more than %d part files", TOPOLOGY_MAX_FILES);
     if (METADATA_RESERVE(topology->files, topology->n_files, reader->file_capacity, reader->error) < 0)
@@ -359,7 +340,7 @@ static int add_file(struct reader *reader, struct map *known, const struct json_
     memcpy(copy, file->text, file->length);
     if (map_add(known, copy, file->length, 0) != MAP_NONE)
         return fail(reader->error, ERROR_DATA_LOSS, "MALFORMED_TOPOLOGY", "filenames has %s twice",
-                    text_escape(file->text, file->length, text));
+                    text_show_bytes(file->text, file->length));
     topology->files[topology->n_files++] = copy;
     return 0;
 }
@@ -434,6 +415,160 @@ static int sort_tensors(struct reader *reader)
     return 0;
 }
 
+/* --- the rules of the reference in its order, tensor by tensor in the order of names --- */
+
+struct checker {
+    struct topology *topology;
+    struct cover cover;
+    uint32_t *seen_by; /* per file: the last tensor that has a chunk in it, counted from 1 */
+    const uint64_t **boxes;
+    size_t boxes_capacity;
+    struct error *error;
+};
+
+/* `word` is the reference's, `reason` ours. */
+__attribute__((format(printf, 5, 6))) static int fail_rule(const struct checker *checker,
+                                                           const struct topology_tensor *tensor, const char *reason,
+                                                           const char *word, const char *format, ...)
+{
+    char detail[256 + 2 * TEXT_NAME_CHARS];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(detail, sizeof detail, format, arguments);
+    va_end(arguments);
+    fail(checker->error, ERROR_DATA_LOSS, reason, "tensor %s: %s: %s", text_show_bytes(tensor->name, tensor->name_length),
+         word, detail);
+    return error_note_tensor(checker->error, tensor->name, tensor->name_length);
+}
+
+static const char *file_of(const struct checker *checker, const struct topology_chunk *chunk)
+{
+    return text_show(checker->topology->files[chunk->file]);
+}
+
+static int check_files(struct checker *checker, const struct topology_tensor *tensor)
+{
+    const struct topology *topology = checker->topology;
+    const struct topology_chunk *chunks = tensor->n_chunks ? &topology->chunks[tensor->first_chunk] : NULL;
+    uint32_t number = (uint32_t)(tensor - topology->tensors) + 1;
+    for (uint32_t i = 0; i < tensor->n_chunks; i++) {
+        if (chunks[i].file < topology->n_files)
+            continue;
+        return fail_rule(checker, tensor, "INVALID_FILENAME_INDEX", "InvalidFilenameIndex",
+                         "%s %u is in a file that is not one of the %zu of filenames", tensor->is_shared ? "copy" : "chunk",
+                         i, topology->n_files);
+    }
+    for (uint32_t i = 0; i < tensor->n_chunks; i++) {
+        uint32_t *seen_by = &checker->seen_by[chunks[i].file];
+        if (*seen_by == number) {
+            return fail_rule(checker, tensor, "DUPLICATE_INDICES", "DuplicateIndices", "it is in %s twice",
+                             file_of(checker, &chunks[i]));
+        }
+        *seen_by = number;
+    }
+    return 0;
+}
+
+static int check_bounds(const struct checker *checker, const struct topology_tensor *tensor)
+{
+    const struct topology *topology = checker->topology;
+    const uint64_t *shape = &topology->numbers[tensor->shape_at];
+    for (uint32_t i = 0; i < tensor->n_chunks; i++) {
+        const struct topology_chunk *chunk = &topology->chunks[tensor->first_chunk + i];
+        if (chunk->n_offsets != tensor->rank || chunk->n_sizes != tensor->rank) {
+            return fail_rule(checker, tensor, "INVALID_CHUNK_DIMENSIONS", "InvalidChunkDimensions",
+                             "chunk %u in %s has %u offsets and %u sizes, the tensor %u dimensions", i,
+                             file_of(checker, chunk), chunk->n_offsets, chunk->n_sizes, tensor->rank);
+        }
+        const uint64_t *offsets = &topology->numbers[chunk->box_at], *sizes = offsets + tensor->rank;
+        for (uint32_t d = 0; d < tensor->rank; d++) {
+            if (offsets[d] <= shape[d] && sizes[d] <= shape[d] - offsets[d])
+                continue;
+            return fail_rule(checker, tensor, "CHUNK_OUT_OF_BOUNDS", "ChunkOutOfBounds",
+                             "chunk %u in %s: %llu elements from %llu on in dimension %u, which has %llu", i,
+                             file_of(checker, chunk), (unsigned long long)sizes[d], (unsigned long long)offsets[d], d,
+                             (unsigned long long)shape[d]);
+        }
+    }
+    return 0;
+}
+
+static int check_cover(struct checker *checker, const struct topology_tensor *tensor)
+{
+    const struct topology *topology = checker->topology;
+    const struct topology_chunk *chunks = tensor->n_chunks ? &topology->chunks[tensor->first_chunk] : NULL;
+    const size_t *pair = checker->cover.pair;
+    while (checker->boxes_capacity < tensor->n_chunks)
+        if (metadata_reserve((void **)&checker->boxes, &checker->boxes_capacity, sizeof *checker->boxes, checker->error) < 0)
+            return -1;
+    for (uint32_t i = 0; i < tensor->n_chunks; i++)
+        checker->boxes[i] = &topology->numbers[chunks[i].box_at];
+    switch (
+        cover_check(&checker->cover, tensor->rank, &topology->numbers[tensor->shape_at], checker->boxes, tensor->n_chunks)) {
+    case COVER_EXACT:
+        return 0;
+    case COVER_OVERLAPS:
+        return fail_rule(checker, tensor, "OVERLAPPING_CHUNKS", "OverlappingChunks",
+                         "chunk %zu in %s and chunk %zu in %s have elements in common", pair[0],
+                         file_of(checker, &chunks[pair[0]]), pair[1], file_of(checker, &chunks[pair[1]]));
+    case COVER_GAP:
+        return fail_rule(checker, tensor, "NON_COVERING_CHUNKS", "NonCoveringChunks",
+                         "not every element of the tensor is in a chunk");
+    case COVER_TOO_COMPLEX:
+        return fail(checker->error, ERROR_UNIMPLEMENTED, "LAYOUT_TOO_COMPLEX",
+                    "tensor %s is cut in too many ways to be checked in reasonable time",
+                    text_show_bytes(tensor->name, tensor->name_length));
+    case COVER_NO_MEMORY:
+        break;
+    }
+    return -1;
+}
+
+static int compare_files(const void *a, const void *b)
+{
+    const struct topology_chunk *x = a, *y = b;
+    return (x->file > y->file) - (x->file < y->file);
+}
+
+static int check_tensor(struct checker *checker, const struct topology_tensor *tensor)
+{
+    struct topology *topology = checker->topology;
+    if (!tensor->is_shared && tensor->n_chunks != topology->world_size) {
+        return fail_rule(checker, tensor, "INVALID_CHUNK_COUNT", "InvalidChunkCount", "%u chunks for a world size of %llu",
+                         tensor->n_chunks, (unsigned long long)topology->world_size);
+    }
+    if (tensor->is_shared && tensor->lists_files && !tensor->n_chunks)
+        return fail_rule(checker, tensor, "NO_FILE_OF_TENSOR", "InvalidFilenameIndex", "filename_indices is empty");
+    if (check_files(checker, tensor) < 0)
+        return -1;
+    if (!tensor->is_shared && (check_bounds(checker, tensor) < 0 || check_cover(checker, tensor) < 0))
+        return -1;
+    struct topology_chunk *chunks = tensor->n_chunks ? &topology->chunks[tensor->first_chunk] : NULL;
+    uint32_t n_sorted = 1;
+    while (n_sorted < tensor->n_chunks && chunks[n_sorted - 1].file < chunks[n_sorted].file)
+        n_sorted++;
+    if (n_sorted < tensor->n_chunks)
+        qsort(chunks, tensor->n_chunks, sizeof *chunks, compare_files);
+    return 0;
+}
+
+/* Whether all tensors add up. Sorts each one's chunks by file. */
+static int check_topology(struct topology *topology, struct error *error)
+{
+    struct checker checker = {.topology = topology, .cover = {.error = error}, .error = error};
+    checker.seen_by = metadata_array(topology->n_files, sizeof *checker.seen_by, error);
+    int failed = checker.seen_by ? 0 : -1;
+    for (size_t i = 0; i < topology->n_tensors && !failed; i++)
+        failed = check_tensor(&checker, &topology->tensors[i]);
+    if (!failed &&
+        (!topology->world_size || topology->world_size > UINT32_MAX)) /* and no tensor is cut, which tells first */
+        failed = fail(error, ERROR_DATA_LOSS, "MALFORMED_TOPOLOGY", "not a topology: world_size is the number of ranks");
+    cover_fini(&checker.cover);
+    metadata_free(checker.seen_by);
+    metadata_free(checker.boxes);
+    return failed;
+}
+
 struct topology *topology_parse(const char *json, uint64_t json_bytes, struct error *error)
 {
     struct reader reader = {.topology = memory_alloc(sizeof *reader.topology), .error = error};
@@ -442,7 +577,7 @@ struct topology *topology_parse(const char *json, uint64_t json_bytes, struct er
     reader.json.is_lenient = true;
     /* there are numbers to point to, also where all tensors are scalars */
     if (METADATA_RESERVE(reader.topology->numbers, 0, reader.number_capacity, error) == 0 && read_document(&reader) == 0 &&
-        sort_tensors(&reader) == 0 && topology_check(reader.topology, error) == 0)
+        sort_tensors(&reader) == 0 && check_topology(reader.topology, error) == 0)
         return reader.topology;
     topology_destroy(reader.topology);
     return NULL;

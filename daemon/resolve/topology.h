@@ -5,11 +5,11 @@
  *                      | {"type": "Shared", "shape": [..], "dtype": "F32", "filename_indices": [i, ..]}},
  *      "filenames": [..], "world_size": N}
  *
- * Format, rules, their order and the words of their errors (OverlappingChunks) are those of the reference,
- * NarsilAi's topology.rs; unknown fields are ignored. Stricter where it would hand out wrong bytes or none: a key may occur once, a file
+ * Format, rules, their order and the words of their errors (OverlappingChunks) are those of the reference, NarsilAi's
+ * topology.rs; unknown fields are ignored. Stricter where it would hand out wrong bytes or none: a key may occur once, a file
  * is a plain name in the same folder and stands once in `filenames`, and coverage is exact for any number of chunks. A Shared
- * tensor may also have "filename_index": i as older files do, or neither: then it is in every file that has it.
- * Errors are DATA_LOSS; UNIMPLEMENTED where a limit is passed. */
+ * tensor may also have "filename_index": i as older files do, or neither: then it is in every file that has it. Errors are
+ * DATA_LOSS; UNIMPLEMENTED where a limit is passed. */
 #ifndef RESOLVE_TOPOLOGY_H
 #define RESOLVE_TOPOLOGY_H
 
@@ -49,7 +49,7 @@ struct topology {
     size_t n_tensors;
     struct topology_chunk *chunks;
     size_t n_chunks;
-    uint64_t *numbers; /* shapes and boxes; from metadata_alloc(): whoever takes them leaves NULL */
+    uint64_t *numbers; /* shapes and boxes; from metadata_alloc(): code that takes them leaves NULL */
     size_t n_numbers;
     uint64_t world_size; /* checked: from 1 to what 32 bits hold */
     struct arena arena;  /* names of files, and those of tensors that had escapes */
@@ -58,8 +58,5 @@ struct topology {
 /* Parsed and found to add up. NULL on error. Borrows `json` until topology_destroy(). */
 struct topology *topology_parse(const char *json, uint64_t json_bytes, struct error *error);
 void topology_destroy(struct topology *topology); /* accepts NULL */
-
-/* The second half of topology_parse(), in topology_check.c: 0 when all tensors add up. Sorts each one's chunks by file. */
-int topology_check(struct topology *topology, struct error *error);
 
 #endif

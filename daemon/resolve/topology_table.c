@@ -21,12 +21,11 @@ struct builder {
 static int fail_disagreement(const struct builder *builder, const char *name, size_t length, const char *complaint,
                              uint32_t file)
 {
-    char tensor[TEXT_NAME_CHARS], text[TEXT_NAME_CHARS];
     const char *file_name = builder->topology->files[file];
     fail(builder->error, ERROR_DATA_LOSS, "TOPOLOGY_DISAGREES", TOPOLOGY_NAME " and the files disagree: tensor %s %s %s",
-         text_escape(name, length, tensor), complaint, text_escape(file_name, strlen(file_name), text));
+         text_show_bytes(name, length), complaint, text_show(file_name));
     error_note(builder->error, "file", "%s", file_name);
-    return error_note(builder->error, "tensor", "%.*s", (int)length, name);
+    return error_note_tensor(builder->error, name, length);
 }
 
 static const struct topology_tensor *find_tensor(const struct topology *topology, const struct stored_tensor *stored)
@@ -66,42 +65,7 @@ static int add_record(struct builder *builder, const struct stored_tensor *store
     return 0;
 }
 
-static int add_header(struct builder *builder, uint32_t file)
-{
-    struct artifact_table *table = builder->pieces.table;
-    const struct part_header *header = table->headers[file];
-    builder->pieces.guess = 0;
-    builder->first_of_file[file] = table->n_pieces;
-    for (size_t i = 0; i < header->n_tensors; i++) {
-        const struct stored_tensor *stored = &header->tensors[i];
-        uint32_t record = piece_find_record(&builder->pieces, stored);
-        if (record == MAP_NONE && add_record(builder, stored, file, &record) < 0)
-            return -1;
-        piece_add(table, stored, file, record, NULL);
-    }
-    return 0;
-}
-
 /* --- a tensor --- */
-
-static const struct stored_tensor *stored_as(const struct builder *builder, uint32_t piece)
-{
-    const struct artifact_table *table = builder->pieces.table;
-    uint32_t file = table->pieces[piece].file;
-    return &table->headers[file]->tensors[piece - builder->first_of_file[file]];
-}
-
-/* `shape` is that of all of it, or of a chunk. */
-static int check_stored(const struct builder *builder, const struct topology_tensor *tensor, const uint64_t *shape,
-                        uint32_t piece)
-{
-    const struct stored_tensor *stored = stored_as(builder, piece);
-    if (stored->dtype == tensor->dtype && stored->rank == tensor->rank &&
-        memcmp(stored->shape, shape, tensor->rank * sizeof *shape) == 0)
-        return 0;
-    return fail_disagreement(builder, tensor->name, tensor->name_length, "has another dtype or shape in",
-                             builder->pieces.table->pieces[piece].file);
-}
 
 /* Pieces and chunks come by file. */
 static int check_record(const struct builder *builder, const struct tensor_record *record,
@@ -123,8 +87,10 @@ static int check_record(const struct builder *builder, const struct tensor_recor
             shape = box + tensor->rank;
             table->pieces[piece].box = tensor->n_chunks > 1 ? box : NULL;
         }
-        if (check_stored(builder, tensor, shape, piece) < 0)
-            return -1;
+        const struct stored_tensor *stored = &table->headers[file]->tensors[piece - builder->first_of_file[file]];
+        if (stored->dtype != tensor->dtype || stored->rank != tensor->rank ||
+            memcmp(stored->shape, shape, tensor->rank * sizeof *shape) != 0) /* of all of it, or of a chunk */
+            return fail_disagreement(builder, tensor->name, tensor->name_length, "has another dtype or shape in", file);
     }
     if (record->n_pieces < tensor->n_chunks)
         return fail_disagreement(builder, tensor->name, tensor->name_length, "is not in", chunks[record->n_pieces].file);
@@ -136,7 +102,6 @@ static int check_record(const struct builder *builder, const struct tensor_recor
 static int check_all_stored(const struct builder *builder)
 {
     const struct topology *topology = builder->topology;
-    char name[TEXT_NAME_CHARS];
     size_t missing = 0;
     while (missing < topology->n_tensors && builder->is_stored[missing])
         missing++;
@@ -147,15 +112,24 @@ static int check_all_stored(const struct builder *builder)
         return fail_disagreement(builder, tensor->name, tensor->name_length, "is not in",
                                  topology->chunks[tensor->first_chunk].file);
     return fail(builder->error, ERROR_DATA_LOSS, "TOPOLOGY_DISAGREES", "tensor %s of " TOPOLOGY_NAME " is in no file",
-                text_escape(tensor->name, tensor->name_length, name));
+                text_show_bytes(tensor->name, tensor->name_length));
 }
 
 static int fill_from_topology(struct builder *builder)
 {
     struct artifact_table *table = builder->pieces.table;
-    for (uint32_t file = 0; file < table->n_files; file++)
-        if (add_header(builder, file) < 0)
-            return -1;
+    for (uint32_t file = 0; file < table->n_files; file++) {
+        const struct part_header *header = table->headers[file];
+        builder->pieces.guess = 0;
+        builder->first_of_file[file] = table->n_pieces;
+        for (size_t i = 0; i < header->n_tensors; i++) {
+            const struct stored_tensor *stored = &header->tensors[i];
+            uint32_t record = piece_find_record(&builder->pieces, stored);
+            if (record == MAP_NONE && add_record(builder, stored, file, &record) < 0)
+                return -1;
+            piece_add(table, stored, file, record, NULL);
+        }
+    }
     if (check_all_stored(builder) < 0 || piece_list_all(table, builder->error) < 0)
         return -1;
     for (size_t i = 0; i < table->n_tensors; i++)

@@ -83,16 +83,6 @@ static void take_block(struct reading *reading)
         memcpy(reading->model->block, block, sizeof block);
 }
 
-static void take_type(struct reading *reading, struct told *told)
-{
-    struct json_string type;
-    if (json_peek(&reading->json) != JSON_STRING)
-        json_skip(&reading->json);
-    else if (json_take_string(&reading->json, &type))
-        told->is_falcon = json_string_equals(&type, "falcon") || json_string_equals(&type, "RefinedWeb") ||
-                          json_string_equals(&type, "RefinedWebModel");
-}
-
 static void take_better(uint64_t count, int key, uint64_t *told, int *told_key)
 {
     if (!count || (*told && *told_key < key)) /* of a key that occurs twice the last one counts */
@@ -123,7 +113,12 @@ static bool take_member(struct reading *reading, enum section section, const str
     } else if (json_string_equals(key, "new_decoder_architecture")) {
         told->new_decoder = take_flag(json);
     } else if (json_string_equals(key, "model_type")) {
-        take_type(reading, told);
+        struct json_string type;
+        if (json_peek(json) != JSON_STRING)
+            json_skip(json);
+        else if (json_take_string(json, &type))
+            told->is_falcon = json_string_equals(&type, "falcon") || json_string_equals(&type, "RefinedWeb") ||
+                              json_string_equals(&type, "RefinedWebModel");
     } else {
         return false;
     }

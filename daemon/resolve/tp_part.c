@@ -9,25 +9,14 @@
 #include "base/text.h"
 #include "resolve/usual_split.h"
 
-enum { SHAPE_CHARS = 96, USUAL_BLOCK = 128 };
-
-/* Also where it is too large to be shown. */
-static const char *show_shape(const struct tp_tensor *tensor, char out[SHAPE_CHARS])
-{
-    size_t at = (size_t)snprintf(out, SHAPE_CHARS, "(");
-    for (size_t d = 0; d < tensor->rank && at < SHAPE_CHARS; d++)
-        at += (size_t)snprintf(out + at, SHAPE_CHARS - at, "%s%" PRIu64, d ? ", " : "", tensor->shape[d]);
-    if (at < SHAPE_CHARS)
-        snprintf(out + at, SHAPE_CHARS - at, ")");
-    return out;
-}
+enum { USUAL_BLOCK = 128 };
 
 /* Puts the tensor before a complaint. */
 static int of_tensor(const struct tp_tensor *tensor, struct error *error)
 {
-    char name[TEXT_NAME_CHARS], shape[SHAPE_CHARS];
-    error_prefix(error, "tensor '%s' %s", text_escape(tensor->name, tensor->name_length, name), show_shape(tensor, shape));
-    return error_note(error, "tensor", "%.*s", (int)tensor->name_length, tensor->name);
+    error_prefix(error, "tensor '%s' %s", text_show_bytes(tensor->name, tensor->name_length),
+                 text_show_shape(tensor->shape, tensor->rank));
+    return error_note_tensor(error, tensor->name, tensor->name_length);
 }
 
 /* --- rows and heads --- */
@@ -107,7 +96,6 @@ static uint64_t infer_block(uint64_t extent, uint64_t n_scales)
 static int find_block(const struct tp_group *group, const struct tp_tensor *weight, const struct tp_tensor *scales,
                       int64_t dimension, uint64_t *block, struct error *error)
 {
-    char shape[SHAPE_CHARS];
     bool is_grid = scales->rank == weight->rank && weight->rank == 2;
     *block = 0;
     if (!is_grid) { /* one for each row, or one for all */
@@ -123,10 +111,9 @@ static int find_block(const struct tp_group *group, const struct tp_tensor *weig
     *block = is_told ? told[dimension] : infer_block(extent, n_scales);
     if (*block && (!is_told || n_blocks(extent, *block) == n_scales))
         return 0;
-    char name[TEXT_NAME_CHARS];
     return fail(error, ERROR_INVALID_ARGUMENT, "SPLITS_A_BLOCK",
                 "its scales '%s' %s do not fit its blocks%s, so it is not known what may be cut",
-                text_escape(scales->name, scales->name_length, name), show_shape(scales, shape),
+                text_show_bytes(scales->name, scales->name_length), text_show_shape(scales->shape, scales->rank),
                 is_told ? " by weight_block_size of config.json" : "");
 }
 
@@ -157,43 +144,8 @@ static int cut_weight(const struct tp_group *group, const struct tp_tensor *weig
     return of_tensor(weight, error);
 }
 
-/* The length of the name of the weight whose scales these are; 0 = they are none. */
-static size_t weight_name_length(const struct tp_tensor *tensor)
-{
-    static const char *const endings[] = {"_scale_inv", "_scale"};
-    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++)
-        if (text_ends_with(tensor->name, tensor->name_length, endings[i]))
-            return tensor->name_length - strlen(endings[i]);
-    return 0;
-}
-
-static bool find_scales(const struct tp_group *group, const struct tp_tensor *weight, struct tp_tensor *scales)
-{
-    static const char *const endings[] = {"_scale_inv", "_scale"};
-    bool found = false;
-    for (size_t i = 0; i < sizeof endings / sizeof *endings && !found; i++) {
-        char *name = memory_print("%.*s%s", (int)weight->name_length, weight->name, endings[i]);
-        found = group->find(group->data, name, strlen(name), scales);
-        free(name);
-    }
-    return found;
-}
-
-/* Scales go with their weight: whole where it is whole, and where all of it shares one. */
-static int cut_scales(const struct tp_group *group, const struct tp_tensor *weight, const struct tp_tensor *scales,
-                      struct tp_part *part, struct error *error)
-{
-    uint64_t block;
-    if (cut_weight(group, weight, scales, part, &block, error) < 0)
-        return -1;
-    if (part->dimension == USUAL_SPLIT_NONE)
-        return 0;
-    if (!block || (size_t)part->dimension >= scales->rank)
-        part->dimension = USUAL_SPLIT_NONE;
-    else
-        *part = (struct tp_part){part->dimension, part->start / block, n_blocks(part->stop, block)};
-    return 0;
-}
+static const char *const scale_endings[] = {"_scale_inv", "_scale"};
+enum { N_SCALE_ENDINGS = sizeof scale_endings / sizeof *scale_endings };
 
 int tp_part_of_dimension(const struct tp_group *group, const struct tp_tensor *tensor, int64_t dimension,
                          struct tp_part *part, struct error *error)
@@ -210,13 +162,30 @@ int tp_part_find(const struct tp_group *group, const struct tp_tensor *tensor, s
     struct tp_tensor other;
     uint64_t block;
     struct usual_split usual = usual_split_find(tensor->name, tensor->name_length, tensor->rank);
-    size_t length = weight_name_length(tensor);
+    size_t length = 0; /* of the name of the weight whose scales these are; 0 = they are none */
+    for (size_t i = 0; i < N_SCALE_ENDINGS && !length; i++)
+        if (text_ends_with(tensor->name, tensor->name_length, scale_endings[i]))
+            length = tensor->name_length - strlen(scale_endings[i]);
     *part = (struct tp_part){.dimension = USUAL_SPLIT_NONE};
     if (group->size <= 1 || (usual.dimension == USUAL_SPLIT_NONE && !length))
         return 0;
-    if (length && group->find(group->data, tensor->name, length, &other))
-        return cut_scales(group, &other, tensor, part, error);
+    if (length && group->find(group->data, tensor->name, length, &other)) {
+        if (cut_weight(group, &other, tensor, part, &block, error) < 0)
+            return -1;
+        /* scales go with their weight: whole where it is whole, and where all of it shares one */
+        if (part->dimension != USUAL_SPLIT_NONE && block && (size_t)part->dimension < tensor->rank)
+            *part = (struct tp_part){part->dimension, part->start / block, n_blocks(part->stop, block)};
+        else
+            part->dimension = USUAL_SPLIT_NONE;
+        return 0;
+    }
     if (length && !text_ends_with(tensor->name, tensor->name_length, "_inv"))
         return 0; /* the scales of an unknown tensor */
-    return cut_weight(group, tensor, find_scales(group, tensor, &other) ? &other : NULL, part, &block, error);
+    bool has_scales = false;
+    for (size_t i = 0; i < N_SCALE_ENDINGS && !has_scales; i++) {
+        char *name = memory_print("%.*s%s", (int)tensor->name_length, tensor->name, scale_endings[i]);
+        has_scales = group->find(group->data, name, strlen(name), &other);
+        free(name);
+    }
+    return cut_weight(group, tensor, has_scales ? &other : NULL, part, &block, error);
 }

@@ -29,11 +29,6 @@ struct transfer {
     uint32_t tensor;         /* index into mapping->tensors */
 };
 
-/* How a transfer is done where nothing quicker is known: what every other implementation is tested against. `operation` is
- * the transfer's, or NULL for a copy. */
-void transfer_apply(const struct transfer *transfer, const struct operation *operation, const unsigned char *file,
-                    unsigned char *replica);
-
 /* End of the last row in the file. */
 static inline uint64_t transfer_end(const struct transfer *transfer)
 {

@@ -57,28 +57,11 @@ static bool is_word(const char *word, const char *text, size_t length)
     return strlen(word) == length && memcmp(word, text, length) == 0;
 }
 
-static bool is_attention(const char *name, size_t length)
-{
-    return is_word("self_attn", name, length) || is_word("attention", name, length) || is_word("attn", name, length) ||
-           is_word("self_attention", name, length);
-}
-
 /* The last component of the first `length` bytes; `dot` is where it begins, less one. */
 static const char *last_component(const char *name, size_t length, const char **dot)
 {
     *dot = memrchr(name, '.', length);
     return *dot ? *dot + 1 : name;
-}
-
-static struct usual_split split_of(const struct usual_row *row, const char *parameter, size_t length, size_t n_dimensions)
-{
-    bool is_bias = is_word("bias", parameter, length);
-    bool is_weight = is_word("weight", parameter, length) || is_word("weight_scale", parameter, length) ||
-                     is_word("weight_scale_inv", parameter, length); /* scales follow their weight */
-    size_t most = is_bias ? 1 : 2;
-    int dimension = is_bias ? row->bias_dimension : is_weight ? row->weight_dimension : USUAL_SPLIT_NONE;
-    bool has_it = n_dimensions <= most && dimension < (int)n_dimensions; /* else it only shares the name */
-    return (struct usual_split){has_it ? dimension : USUAL_SPLIT_NONE, row->unit};
 }
 
 struct usual_split usual_split_find(const char *name, size_t name_length, size_t n_dimensions)
@@ -90,11 +73,20 @@ struct usual_split usual_split_find(const char *name, size_t name_length, size_t
     const char *module = last_component(name, (size_t)(end - name), &dot);
     const char *parent = dot ? last_component(name, (size_t)(dot - name), &before) : name;
     size_t length = (size_t)(name + name_length - parameter), parent_length = dot ? (size_t)(dot - parent) : 0;
+    bool is_attention = is_word("self_attn", parent, parent_length) || is_word("attention", parent, parent_length) ||
+                        is_word("attn", parent, parent_length) || is_word("self_attention", parent, parent_length);
     for (size_t i = 0; i < sizeof usual_rows / sizeof usual_rows[0]; i++) {
         const struct usual_row *row = &usual_rows[i];
         if (is_word(row->module, module, (size_t)(end - module)) && (row->where != AT_TOP || !dot) &&
-            (row->where != IN_ATTENTION || is_attention(parent, parent_length)))
-            return split_of(row, parameter, length, n_dimensions);
+            (row->where != IN_ATTENTION || is_attention)) {
+            bool is_bias = is_word("bias", parameter, length);
+            bool is_weight = is_word("weight", parameter, length) || is_word("weight_scale", parameter, length) ||
+                             is_word("weight_scale_inv", parameter, length); /* scales follow their weight */
+            int dimension = is_bias ? row->bias_dimension : is_weight ? row->weight_dimension : USUAL_SPLIT_NONE;
+            bool has_it =
+                n_dimensions <= (is_bias ? 1 : 2) && dimension < (int)n_dimensions; /* else it only shares the name */
+            return (struct usual_split){has_it ? dimension : USUAL_SPLIT_NONE, row->unit};
+        }
     }
     return (struct usual_split){USUAL_SPLIT_NONE, USUAL_ROWS};
 }

@@ -25,14 +25,13 @@ int view_slices(const struct view_item *item, bool leading, const struct tensor_
                 uint64_t *size, struct error *error)
 {
     static const struct slice whole = {0, INT64_MAX};
-    char text[TEXT_NAME_CHARS];
     bool fits = item->n_slices == record->rank || (leading && item->n_slices < record->rank);
     if (!fits) {
         fail(error, ERROR_INVALID_ARGUMENT, "WRONG_NUMBER_OF_SLICES",
              "tensor %s has %u dimensions, the view gives %u slice%s; give one per dimension",
-             text_escape(record->name, record->name_length, text), record->rank, item->n_slices,
+             text_show_bytes(record->name, record->name_length), record->rank, item->n_slices,
              item->n_slices == 1 ? "" : "s");
-        return error_note(error, "tensor", "%.*s", (int)record->name_length, record->name);
+        return error_note_tensor(error, record->name, record->name_length);
     }
     for (uint32_t i = 0; i < record->rank; i++)
         view_slice(i < item->n_slices ? &item->slices[i] : &whole, record->shape[i], &start[i], &size[i]);

@@ -38,19 +38,6 @@ static void add_u64(struct sink *sink, uint64_t value)
     add_bytes(sink, &value, sizeof value); /* digests never leave the host: its byte order will do */
 }
 
-static void add_tensor(struct sink *sink, const struct view_tensor *tensor, const uint64_t *start)
-{
-    const struct tensor_record *record = tensor->record;
-    bool at_origin = true; /* or nothing is taken: then the box begins nowhere in particular */
-    for (uint32_t i = 0; tensor->bytes && i < record->rank; i++)
-        at_origin = at_origin && !start[i];
-    add_u64(sink, (uint64_t)record->name_length << 32 | (uint64_t)record->dtype << 16 | record->rank << 1 | at_origin);
-    add_bytes(sink, record->name, record->name_length);
-    add_bytes(sink, tensor->shape, record->rank * sizeof *tensor->shape);
-    if (!at_origin)
-        add_bytes(sink, start, record->rank * sizeof *start);
-}
-
 static void add_target(struct sink *sink, const struct target *target)
 {
     add_u64(sink, (uint64_t)target->region << 32 | (uint64_t)target->dtype << 16 | target->rank);
@@ -90,8 +77,18 @@ void view_digest(const struct mapping *mapping, const uint64_t *const *starts, c
     add_u64(&sink, mapping->n_tensors);
     if (mapping->artifact->derivation)
         add_bytes(&sink, mapping->artifact->derivation->digest, DIGEST_HEX_CHARS);
-    for (size_t i = 0; i < mapping->n_tensors; i++)
-        add_tensor(&sink, &mapping->tensors[i], starts[i]);
+    for (size_t i = 0; i < mapping->n_tensors; i++) {
+        const struct view_tensor *tensor = &mapping->tensors[i];
+        const struct tensor_record *record = tensor->record;
+        bool at_origin = true; /* or nothing is taken: then the box begins nowhere in particular */
+        for (uint32_t d = 0; tensor->bytes && d < record->rank; d++)
+            at_origin = at_origin && !starts[i][d];
+        add_u64(&sink, (uint64_t)record->name_length << 32 | (uint64_t)record->dtype << 16 | record->rank << 1 | at_origin);
+        add_bytes(&sink, record->name, record->name_length);
+        add_bytes(&sink, tensor->shape, record->rank * sizeof *tensor->shape);
+        if (!at_origin)
+            add_bytes(&sink, starts[i], record->rank * sizeof *starts[i]);
+    }
     flush(&sink);
     digest_finish(sink.digest, out);
     digest_hex(out, sizeof out, hex);

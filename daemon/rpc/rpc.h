@@ -17,6 +17,7 @@
 #include "base/loop.h"
 #include "base/metadata.h"
 #include "base/quota.h"
+#include "base/traceparent.h"
 
 struct rpc_server;
 struct rpc_call;
@@ -28,6 +29,7 @@ struct rpc_method {
     bool streams;     /* server stream */
     void (*handle)(struct rpc_call *call, const ProtobufCMessage *request, void *context);
     bool is_essential; /* answered for root and the daemon's own user when no quota has room for them */
+    bool answers_in_drain;
 };
 
 struct rpc_options {
@@ -36,8 +38,8 @@ struct rpc_options {
     uint32_t socket_mode;
     const char *socket_group; /* "" = leave */
     uint64_t max_message_bytes;
-    struct quota *quota; /* who has how much of what users share; NULL = nobody counts */
-    int listen_fd;       /* -1 = bind socket_path; else a listening socket from systemd */
+    struct quota *quota; /* who has how much of what users share; NULL = nothing is counted */
+    int listen_fd; /* -1 = bind socket_path; else a listening socket from systemd, where another process may listen, too */
     const struct rpc_method *methods;
     size_t n_methods;
     const void *descriptor_set; /* serialized FileDescriptorSet, for reflection */
@@ -51,9 +53,11 @@ struct rpc_options {
  * no socket, or is too long is an error naming it; a stale socket is replaced. */
 int rpc_server_create(const struct rpc_options *options, struct rpc_server **server, struct error *error);
 void rpc_server_ready(struct rpc_server *server);
-/* Stops accepting, removes the socket, health goes NOT_SERVING; new calls are UNAVAILABLE. Running calls go on;
- * `drained` runs once when the last has ended or, soon after grace_ms, when what was left has been answered with UNAVAILABLE
- * (DAEMON_STOPPING) and cancelled. */
+bool rpc_server_waits(const struct rpc_server *server); /* another process accepts from the passed socket */
+/* Health goes NOT_SERVING; new calls are UNAVAILABLE, except of methods that answer in a drain. A socket of its own stays
+ * until the last call has ended, so that probes find the daemon. One that was passed is left to the next daemon: clients are
+ * told to go there, and calls that are on their way are still handled. Running calls go on; `drained` runs once when the last
+ * has ended or, soon after grace_ms, when what was left has been answered with UNAVAILABLE (DAEMON_STOPPING) and cancelled. */
 void rpc_server_drain(struct rpc_server *server, uint64_t grace_ms, void (*drained)(void *context));
 /* After drained (or at a failed start). A call that its handler has not ended by then is abandoned with the server. */
 void rpc_server_destroy(struct rpc_server *server);
@@ -84,6 +88,7 @@ bool rpc_call_is_of_group(const struct rpc_call *call, gid_t gid); /* who made t
 pid_t rpc_call_pid(const struct rpc_call *call); /* who made the connection; 0 = not to be seen from here */
 struct metadata_account rpc_call_account(const struct rpc_call *call); /* of its user */
 uint64_t rpc_call_connection(const struct rpc_call *call);             /* unique per connection of this process's life */
+struct traceparent rpc_call_traceparent(const struct rpc_call *call);  /* of its metadata */
 const char *rpc_call_method(const struct rpc_call *call);              /* "Resolve"; of the calls that handlers get */
 uint64_t rpc_call_deadline_ns(const struct rpc_call *call);            /* clock_now_ns() scale; UINT64_MAX = none */
 

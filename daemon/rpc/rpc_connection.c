@@ -1,9 +1,9 @@
 /* One client's socket, libnghttp2's session for it, and its calls.
  *
  * Reading: the watch says that there is something; at most READ_BYTES of it are fed to the session, whose callbacks make
- * calls and give them their headers and bytes. Writing: whoever has something to say touches the connection, and before the
+ * calls and give them their headers and bytes. Writing: code that has something to send touches the connection, and before the
  * loop waits, everything that touched connections have to say goes out in pieces of WRITE_BYTES. Who does not take it is read
- * from, since it may cancel, until MAX_WAITING_FRAMES wait, so nobody can make us keep more than that. */
+ * from, since it may cancel, until MAX_WAITING_FRAMES wait, so no client can make the daemon keep more than that. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +23,7 @@ enum {
     WRITES_PER_TURN = 16,
     ROUNDS_PER_TURN = 4,
     MAX_WAITING_FRAMES = 256, /* for a client that does not read; it may still cancel */
-    MAX_UNREAD_REFUSALS = 16, /* of a client that does not read what it gets: they are charged to nobody */
+    MAX_UNREAD_REFUSALS = 16, /* of a client that does not read what it gets: they are charged to no user */
     MAX_STREAMS = 128,        /* of one connection at once */
     STREAM_WINDOW_BYTES = 256 << 10,
     CONNECTION_WINDOW_BYTES = 1 << 20,
@@ -32,7 +32,7 @@ enum {
 
 /* --- the end --------------------------------------------------------------------------------------------------------- */
 
-/* At most one warning a second: whoever floods must not fill the log instead. */
+/* At most one warning a second: a client that floods must not fill the log instead. */
 static void log_complaint(const struct rpc_connection *connection)
 {
     struct rpc_http2 *http2 = &connection->server->http2;
@@ -68,12 +68,9 @@ void rpc_connection_end(struct rpc_connection *connection)
 
 static void untouch(struct rpc_connection *connection)
 {
-    if (!connection->touched)
-        return;
-    *connection->touched = connection->next_touched;
-    if (connection->next_touched)
-        connection->next_touched->touched = connection->touched;
-    connection->touched = NULL;
+    if (connection->is_touched)
+        LIST_REMOVE(connection, in_touched);
+    connection->is_touched = false;
 }
 
 static void destroy_connection(struct rpc_connection *connection)
@@ -82,13 +79,11 @@ static void destroy_connection(struct rpc_connection *connection)
     untouch(connection);
     nghttp2_session_del(connection->session);
     connection->session = NULL;
-    while (connection->calls)
-        rpc_call_disconnected(connection->calls);
+    while (!LIST_EMPTY(&connection->calls))
+        rpc_call_disconnected(LIST_FIRST(&connection->calls));
     loop_watch_destroy(connection->watch);
     foreign_fd_close_socket(connection->fd, connection->user->uid, connection->refuses_descriptors);
-    *connection->link = connection->next;
-    if (connection->next)
-        connection->next->link = connection->link;
+    LIST_REMOVE(connection, in_server);
     server->n_connections--;
     rpc_admission_ended(server, connection->user, connection->is_surplus);
     free(connection->unsent.bytes);
@@ -99,14 +94,9 @@ static void destroy_connection(struct rpc_connection *connection)
 
 void rpc_connection_touch(struct rpc_connection *connection)
 {
-    struct rpc_http2 *http2 = &connection->server->http2;
-    if (connection->touched)
-        return;
-    connection->next_touched = http2->touched;
-    connection->touched = &http2->touched;
-    if (http2->touched)
-        http2->touched->touched = &connection->next_touched;
-    http2->touched = connection;
+    if (!connection->is_touched)
+        LIST_INSERT_HEAD(&connection->server->http2.touched, connection, in_touched);
+    connection->is_touched = true;
 }
 
 /* How much the socket took; -1: it is broken. */
@@ -136,8 +126,8 @@ static int send_unsent(struct rpc_connection *connection)
     return 0;
 }
 
-/* Fills server->http2.out with frames; -1: the session is broken. */
-static int collect_frames(struct rpc_connection *connection)
+/* 1: there may be more; -1: the session or the socket is broken. */
+static int send_frames(struct rpc_connection *connection)
 {
     struct rpc_http2 *http2 = &connection->server->http2;
     http2->n_out = 0;
@@ -149,18 +139,9 @@ static int collect_frames(struct rpc_connection *connection)
             return -1;
         memcpy(http2->out + http2->n_out, n ? bytes : http2->out, (size_t)n);
         http2->n_out += (size_t)n;
-        if (http2->n_out == before) /* DATA is put there by rpc_reply_send() */
+        if (http2->n_out == before) /* DATA is put there by rpc_call_send_data() */
             break;
     }
-    return 0;
-}
-
-/* 1: there may be more. */
-static int send_frames(struct rpc_connection *connection)
-{
-    struct rpc_http2 *http2 = &connection->server->http2;
-    if (collect_frames(connection) != 0)
-        return -1;
     if (!http2->n_out)
         return 0;
     ssize_t n = send_some(connection, http2->out, http2->n_out);
@@ -172,27 +153,6 @@ static int send_frames(struct rpc_connection *connection)
     return 1;
 }
 
-static bool is_done(const struct rpc_connection *connection)
-{
-    return connection->complaint ||
-           (!nghttp2_session_want_read(connection->session) && !nghttp2_session_want_write(connection->session));
-}
-
-/* From the start each time: a handler that goes on may end other calls. */
-static void tell_drained(struct rpc_connection *connection)
-{
-    struct rpc_call *call = connection->calls;
-    while (call) {
-        if (call->reply.has_drained) {
-            call->reply.has_drained = false;
-            rpc_call_drained(call);
-            call = connection->calls;
-        } else {
-            call = call->next;
-        }
-    }
-}
-
 static void write_turn(struct rpc_connection *connection)
 {
     int more = 1;
@@ -202,7 +162,8 @@ static void write_turn(struct rpc_connection *connection)
         more = send_unsent(connection) < 0 ? -1 : 1;
     for (int i = 0; i < WRITES_PER_TURN && more > 0 && !connection->unsent.count; i++)
         more = send_frames(connection);
-    if (more < 0 || is_done(connection)) {
+    if (more < 0 || connection->complaint ||
+        (!nghttp2_session_want_read(connection->session) && !nghttp2_session_want_write(connection->session))) {
         hang_up(connection);
         return;
     }
@@ -216,7 +177,14 @@ static void write_turn(struct rpc_connection *connection)
     }
     bool may_read = !waits || nghttp2_session_get_outbound_queue_size(connection->session) < MAX_WAITING_FRAMES;
     loop_watch_change(connection->watch, LOOP_HANGUP | (waits ? LOOP_WRITABLE : 0) | (may_read ? LOOP_READABLE : 0));
-    tell_drained(connection);
+    for (struct rpc_call *call = LIST_FIRST(&connection->calls), *next; call; call = next) {
+        next = LIST_NEXT(call, in_connection);
+        if (!call->reply.has_drained)
+            continue;
+        call->reply.has_drained = false;
+        rpc_call_drained(call);
+        next = LIST_FIRST(&connection->calls); /* a handler that goes on may end other calls */
+    }
 }
 
 /* What calls say when they hear that all was written is for this turn, too; but a turn ends. */
@@ -224,27 +192,39 @@ static void write_touched(void *data)
 {
     struct rpc_server *server = data;
     struct rpc_http2 *http2 = &server->http2;
-    for (int round = 0; http2->touched && round < ROUNDS_PER_TURN; round++) {
-        struct rpc_connection *first = http2->touched;
-        http2->touched = NULL;
-        first->touched = &first;
-        while (first) {
-            struct rpc_connection *connection = first;
+    for (int round = 0; !LIST_EMPTY(&http2->touched) && round < ROUNDS_PER_TURN; round++) {
+        LIST_HEAD(, rpc_connection) now = {LIST_FIRST(&http2->touched)};
+        LIST_INIT(&http2->touched);
+        now.lh_first->in_touched.le_prev = &now.lh_first;
+        while (!LIST_EMPTY(&now)) {
+            struct rpc_connection *connection = LIST_FIRST(&now);
             untouch(connection);
             write_turn(connection);
         }
     }
-    if (http2->touched)
-        rpc_turns_again(server);
+    if (!LIST_EMPTY(&http2->touched))
+        rpc_admission_next_turn(server);
+}
+
+void rpc_connection_send_away_all(struct rpc_server *server)
+{
+    struct rpc_connection *connection;
+    LIST_FOREACH (connection, &server->connections, in_server) {
+        if (!connection->session)
+            continue;
+        nghttp2_submit_shutdown_notice(connection->session);
+        rpc_connection_touch(connection);
+    }
 }
 
 void rpc_connection_end_all(struct rpc_server *server)
 {
-    for (struct rpc_connection *connection = server->connections; connection; connection = connection->next)
+    struct rpc_connection *connection;
+    LIST_FOREACH (connection, &server->connections, in_server)
         rpc_connection_end(connection);
     write_touched(server);
-    while (server->connections)
-        destroy_connection(server->connections);
+    while (!LIST_EMPTY(&server->connections))
+        destroy_connection(LIST_FIRST(&server->connections));
 }
 
 void rpc_connection_ping(struct rpc_connection *connection)
@@ -338,7 +318,7 @@ static int on_sent(nghttp2_session *session, const nghttp2_frame *frame, void *d
     return 0;
 }
 
-static int create_session(struct rpc_connection *connection)
+void rpc_connection_greet(struct rpc_connection *connection)
 {
     const nghttp2_settings_entry settings[] = {
         {NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, MAX_STREAMS},
@@ -347,16 +327,15 @@ static int create_session(struct rpc_connection *connection)
         {NGHTTP2_SETTINGS_NO_RFC7540_PRIORITIES, 1},
     };
     const struct rpc_http2 *http2 = &connection->server->http2;
-    if (nghttp2_session_server_new2(&connection->session, http2->callbacks, connection, http2->option) != 0)
-        return -1;
+    if (connection->session)
+        return;
+    if (nghttp2_session_server_new2(&connection->session, http2->callbacks, connection, http2->option) != 0) {
+        hang_up(connection);
+        return;
+    }
     rpc_connection_touch(connection);
-    return nghttp2_submit_settings(connection->session, NGHTTP2_FLAG_NONE, settings, sizeof settings / sizeof *settings) ||
-           nghttp2_session_set_local_window_size(connection->session, NGHTTP2_FLAG_NONE, 0, CONNECTION_WINDOW_BYTES);
-}
-
-void rpc_connection_greet(struct rpc_connection *connection)
-{
-    if (!connection->session && create_session(connection) != 0)
+    if (nghttp2_submit_settings(connection->session, NGHTTP2_FLAG_NONE, settings, sizeof settings / sizeof *settings) ||
+        nghttp2_session_set_local_window_size(connection->session, NGHTTP2_FLAG_NONE, 0, CONNECTION_WINDOW_BYTES))
         hang_up(connection);
 }
 
@@ -400,7 +379,7 @@ static void on_event(void *data, int events)
     struct rpc_spell spell;
     if (events & LOOP_WRITABLE)
         rpc_connection_touch(connection);
-    if (!rpc_turns_begin(connection, &spell) && !(events & LOOP_HANGUP))
+    if (!rpc_admission_begin_spell(connection, &spell) && !(events & LOOP_HANGUP))
         return; /* the loop tells again */
     ssize_t n = -1;
     errno = events & LOOP_HANGUP ? EPIPE : EAGAIN;
@@ -408,7 +387,7 @@ static void on_event(void *data, int events)
         n = receive_some(connection, server->http2.in);
     if (n > 0) {
         rpc_connection_feed(connection, server->http2.in, (size_t)n);
-        rpc_turns_end(&spell);
+        rpc_admission_end_spell(&spell);
         return;
     }
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
@@ -434,18 +413,14 @@ struct rpc_connection *rpc_connection_create(struct rpc_server *server, int fd, 
                                           .refuses_descriptors = foreign_fd_is_refused(fd),
                                           .made_ns = now_ns,
                                           .heard_ns = now_ns,
-                                          .used_ns = now_ns,
-                                          .next = server->connections,
-                                          .link = &server->connections};
+                                          .used_ns = now_ns};
     connection->watch = loop_watch_create(server->options.loop, fd, LOOP_READABLE | LOOP_HANGUP, on_event, connection);
     if (!connection->watch) {
         foreign_fd_close_socket(fd, peer->uid, connection->refuses_descriptors);
         free(connection);
         return NULL;
     }
-    if (connection->next)
-        connection->next->link = &connection->next;
-    server->connections = connection;
+    LIST_INSERT_HEAD(&server->connections, connection, in_server);
     server->n_connections++;
     return connection;
 }
@@ -462,7 +437,7 @@ void rpc_connection_init(struct rpc_server *server)
     nghttp2_session_callbacks_set_on_frame_recv_callback(http2->callbacks, on_frame);
     nghttp2_session_callbacks_set_on_stream_close_callback(http2->callbacks, on_stream_close);
     nghttp2_session_callbacks_set_on_frame_send_callback(http2->callbacks, on_sent);
-    nghttp2_session_callbacks_set_send_data_callback(http2->callbacks, rpc_reply_send);
+    nghttp2_session_callbacks_set_send_data_callback(http2->callbacks, rpc_call_send_data);
     nghttp2_option_set_no_auto_window_update(http2->option, 1); /* rpc_call_data() says what may come */
     nghttp2_option_set_no_closed_streams(http2->option, 1);
     nghttp2_option_set_max_continuations(http2->option, RPC_MAX_BLOCK_FRAMES);

@@ -57,19 +57,6 @@ static int bad_wire(const ProtobufCMessageDescriptor *type, struct error *error)
 
 static int check_message(const ProtobufCMessageDescriptor *type, struct wire wire, int depth, struct error *error);
 
-static int check_delimited(const ProtobufCMessageDescriptor *type, const ProtobufCFieldDescriptor *field,
-                           const uint8_t *bytes, size_t count, int depth, struct error *error)
-{
-    if (field->type == PROTOBUF_C_TYPE_MESSAGE)
-        return check_message(field->descriptor, (struct wire){bytes, bytes + count}, depth + 1, error);
-    if (field->type != PROTOBUF_C_TYPE_STRING)
-        return 0;
-    if (memchr(bytes, 0, count) || !text_is_utf8((const char *)bytes, count))
-        return fail(error, ERROR_INVALID_ARGUMENT, "INVALID_TEXT", "field %s of %s holds %s; text must be UTF-8 without NUL",
-                    field->name, type->name, memchr(bytes, 0, count) ? "a NUL byte" : "invalid UTF-8");
-    return 0;
-}
-
 static int check_field(const ProtobufCMessageDescriptor *type, struct wire *wire, int depth, struct error *error)
 {
     enum { VARINT = 0, FIXED64 = 1, DELIMITED = 2, FIXED32 = 5 };
@@ -99,7 +86,15 @@ static int check_field(const ProtobufCMessageDescriptor *type, struct wire *wire
     const ProtobufCFieldDescriptor *field = protobuf_c_message_descriptor_get_field(type, (unsigned)(tag >> 3));
     if (!field || (tag & 7) != DELIMITED)
         return 0;
-    return check_delimited(type, field, bytes, (size_t)length, depth, error);
+    if (field->type == PROTOBUF_C_TYPE_MESSAGE)
+        return check_message(field->descriptor, (struct wire){bytes, bytes + length}, depth + 1, error);
+    if (field->type != PROTOBUF_C_TYPE_STRING)
+        return 0;
+    bool has_nul = memchr(bytes, 0, length);
+    if (has_nul || !text_is_utf8((const char *)bytes, length))
+        return fail(error, ERROR_INVALID_ARGUMENT, "INVALID_TEXT", "field %s of %s holds %s; text must be UTF-8 without NUL",
+                    field->name, type->name, has_nul ? "a NUL byte" : "invalid UTF-8");
+    return 0;
 }
 
 static int check_message(const ProtobufCMessageDescriptor *type, struct wire wire, int depth, struct error *error)
@@ -119,15 +114,6 @@ int rpc_decode_check(const ProtobufCMessageDescriptor *type, const void *bytes, 
     return check_message(type, (struct wire){start, start + count}, 1, error);
 }
 
-static int fail_memory(const ProtobufCMessageDescriptor *type, size_t count, const struct arena *arena, struct error *error)
-{
-    if (error->kind != ERROR_KIND_ARENA_FULL)
-        return -1;
-    return fail(error, ERROR_RESOURCE_EXHAUSTED, "MESSAGE_TOO_COMPLEX",
-                "a %s of %zu bytes needs more than %zu bytes of memory when decoded; send fewer or longer entries",
-                type->name, count, arena->cap_bytes);
-}
-
 ProtobufCMessage *rpc_decode(const ProtobufCMessageDescriptor *type, const void *bytes, size_t count, struct arena *arena,
                              struct error *error)
 {
@@ -139,9 +125,11 @@ ProtobufCMessage *rpc_decode(const ProtobufCMessageDescriptor *type, const void 
         return NULL;
     bool is_out_of_memory;
     ProtobufCMessage *message = message_decode(type, bytes, count, arena, &is_out_of_memory, error);
-    if (is_out_of_memory)
-        fail_memory(type, count, arena, error);
-    else if (!message)
+    if (!message && !is_out_of_memory)
         bad_wire(type, error);
+    else if (!message && error->kind == ERROR_KIND_ARENA_FULL)
+        fail(error, ERROR_RESOURCE_EXHAUSTED, "MESSAGE_TOO_COMPLEX",
+             "a %s of %zu bytes needs more than %zu bytes of memory when decoded; send fewer or longer entries", type->name,
+             count, arena->cap_bytes);
     return message;
 }

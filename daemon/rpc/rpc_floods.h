@@ -1,6 +1,6 @@
 /* Which frames of HTTP/2 a connection may send how often. libnghttp2 bounds what it keeps; this bounds what costs the sender
  * nothing and us something: cancelled requests, pings, SETTINGS, empty DATA, tiny window updates, long header blocks.
- * Whoever goes beyond loses the connection. Pure: no I/O, no clock. */
+ * A client that goes beyond loses the connection. Pure: no I/O, no clock. */
 #ifndef RPC_FLOODS_H
 #define RPC_FLOODS_H
 

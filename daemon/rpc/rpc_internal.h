@@ -1,4 +1,4 @@
-/* What the files of the gRPC server share; nobody else includes this. Everything runs on the loop thread, but for the
+/* What the files of the gRPC server share; no other file includes this. Everything runs on the loop thread, but for the
  * decoding of large requests and rpc_pack(), which see no struct of here but a call's request and its rpc_out. */
 #ifndef RPC_RPC_INTERNAL_H
 #define RPC_RPC_INTERNAL_H
@@ -22,7 +22,7 @@ enum {
     RPC_MAX_METADATA_BYTES = 16 << 10
 }; /* of a request's headers, 32 more for each, as SETTINGS_MAX_HEADER_LIST_SIZE counts */
 
-/* --- methods: rpc_route.c, rpc_health.c, rpc_reflection.c ------------------------------------------------------------ */
+/* --- methods: rpc_services.c ----------------------------------------------------------------------------------------- */
 
 enum rpc_kind { RPC_UNARY, RPC_STREAM, RPC_BIDI };
 
@@ -30,31 +30,20 @@ struct rpc_route {
     char *path; /* "/package.Service/Method" */
     const ProtobufCMessageDescriptor *input;
     enum rpc_kind kind;
-    bool is_essential; /* see struct rpc_method */
+    bool is_essential, answers_in_drain; /* see struct rpc_method */
     void (*handle)(struct rpc_call *call, const ProtobufCMessage *request, void *context);
     void *context;
 };
 
-int rpc_route_build(struct rpc_server *server, struct error *error);
-const struct rpc_route *rpc_route_find(const struct rpc_server *server, const char *path, size_t length);
-void rpc_route_destroy(struct rpc_server *server);
+int rpc_services_build(struct rpc_server *server, struct error *error);
+const struct rpc_route *rpc_services_find(const struct rpc_server *server, const char *path, size_t length);
+void rpc_services_destroy(struct rpc_server *server);
 
-/* Rows for the routes, with the server as context. */
-extern const struct rpc_method rpc_health_methods[];
-enum { RPC_HEALTH_METHODS = 2, RPC_REFLECTION_VERSIONS = 2 };
-extern const ProtobufCServiceDescriptor *const rpc_reflection_services[RPC_REFLECTION_VERSIONS];
-void rpc_reflection_handle(struct rpc_call *call, const ProtobufCMessage *request, void *context);
-
-/* --- whose handler runs when: rpc_turns.c ---------------------------------------------------------------------------- */
+/* --- whose handler runs when: rpc_admission.c ------------------------------------------------------------------------ */
 
 struct rpc_line { /* of a user: calls whose messages are there, in order */
-    struct rpc_call *first, **last;
-    uint64_t turn, spent_ns; /* for him, in this turn of the loop */
-};
-
-struct rpc_place {         /* of a call in its user's line */
-    struct rpc_line *line; /* NULL = it is in none */
-    struct rpc_call *next, **link;
+    TAILQ_HEAD(, rpc_call) calls;
+    uint64_t turn, spent_ns; /* for the user, in this turn of the loop */
 };
 
 struct rpc_spell { /* of reading from a connection */
@@ -67,16 +56,16 @@ struct rpc_turns {
     uint64_t turn, n_waiting;
 };
 
-void rpc_turns_init(struct rpc_server *server);
-void rpc_turns_fini(struct rpc_server *server);
-/* False: its user has had his time of this turn. Otherwise rpc_turns_end() counts what follows. */
-bool rpc_turns_begin(const struct rpc_connection *connection, struct rpc_spell *spell);
-void rpc_turns_end(const struct rpc_spell *spell);
+void rpc_admission_init(struct rpc_server *server);
+void rpc_admission_fini(struct rpc_server *server);
+/* False: its user has used up the time of this turn. Otherwise rpc_admission_end_spell() counts what follows. */
+bool rpc_admission_begin_spell(const struct rpc_connection *connection, struct rpc_spell *spell);
+void rpc_admission_end_spell(const struct rpc_spell *spell);
 /* Has the call's request decoded, if it is not yet, and handled, now or in a later turn. */
-void rpc_turns_add(struct rpc_call *call);
-void rpc_turns_remove(struct rpc_call *call); /* if it waits */
+void rpc_admission_run(struct rpc_call *call);
+void rpc_admission_remove(struct rpc_call *call); /* if it waits */
 /* Another turn of the loop follows, whether something happens or not. */
-void rpc_turns_again(struct rpc_server *server);
+void rpc_admission_next_turn(struct rpc_server *server);
 
 /* --- who may connect and call: rpc_admission.c ----------------------------------------------------------------------- */
 
@@ -102,7 +91,6 @@ void rpc_admission_accept(void *server, int fd, const struct ucred *peer); /* ta
 void rpc_admission_ended(struct rpc_server *server, struct rpc_user *user, bool is_surplus);
 /* -1: error says that the call, or the connection it came in on, is too many. */
 int rpc_admission_admit(struct rpc_call *call, struct error *error);
-void rpc_admission_on_sweep(void *server);
 
 /* --- sockets and HTTP/2: rpc_connection.c ---------------------------------------------------------------------------- */
 
@@ -111,11 +99,11 @@ struct rpc_unsent { /* what the socket did not take */
     size_t at, count;
 };
 
-/* One client's connection. It is destroyed by what its watch tells, or with the server, and by nobody else: whoever wants it
- * to end hangs up, and the watch tells. A surplus connection has no session before its first byte. */
+/* One client's connection. It is destroyed by what its watch tells, or with the server, and by no other code: code that wants
+ * it to end hangs up, and the watch tells. A surplus connection has no session before its first byte. */
 struct rpc_connection {
     struct rpc_server *server;
-    struct rpc_connection *next, **link; /* in server->connections */
+    LIST_ENTRY(rpc_connection) in_server;
     struct rpc_user *user;
     uint64_t id;
     int fd;
@@ -129,17 +117,18 @@ struct rpc_connection {
     nghttp2_session *session;
     struct rpc_floods floods;
     const char *complaint; /* why it is to be ended */
-    struct rpc_call *calls;
+    LIST_HEAD(, rpc_call) calls;
     size_t n_calls, n_refused; /* refused: of these, calls that are in no quota */
     struct rpc_unsent unsent;
-    struct rpc_connection *next_touched, **touched; /* NULL = it has nothing to write */
+    LIST_ENTRY(rpc_connection) in_touched;
+    bool is_touched; /* it has something to write */
 };
 
 struct rpc_http2 { /* of the server: what all connections use in turns */
     nghttp2_session_callbacks *callbacks;
     nghttp2_option *option;
     struct loop_turn *turn;
-    struct rpc_connection *touched;
+    LIST_HEAD(, rpc_connection) touched;
     uint8_t *in, *out;
     size_t n_out;
     uint64_t complained_ns, n_unsaid; /* of connections that were ended */
@@ -156,13 +145,15 @@ void rpc_connection_feed(struct rpc_connection *connection, const uint8_t *bytes
 void rpc_connection_touch(struct rpc_connection *connection); /* something is to be written, before the loop waits */
 void rpc_connection_end(struct rpc_connection *connection);   /* politely: says GOAWAY first */
 void rpc_connection_ping(struct rpc_connection *connection);
+void rpc_connection_send_away_all(
+    struct rpc_server *server);                         /* asks clients to make their next calls on other connections */
 void rpc_connection_end_all(struct rpc_server *server); /* at once; calls hear that their client left */
 
-/* --- calls: rpc_call.c, rpc_reply.c ---------------------------------------------------------------------------------- */
+/* --- calls: rpc_call.c ----------------------------------------------------------------------------------------------- */
 
 /*   RECEIVING --message--> [DECODING on a helper] --> [WAITING] --> RUNNING, the handler has it --> ENDED --> freed, when its
  *       ^------------------- bidi: the next message ------------------'                               stream is closed
- * WAITING is for its user's next turn. A refused call goes from RECEIVING to ENDED. Whether somebody can still be told is
+ * WAITING is for its user's next turn. A refused call goes from RECEIVING to ENDED. Whether the client can still be told is
  * not a state: `stream`, `is_left`. */
 enum rpc_call_state { RPC_CALL_RECEIVING, RPC_CALL_DECODING, RPC_CALL_WAITING, RPC_CALL_RUNNING, RPC_CALL_ENDED };
 
@@ -171,6 +162,7 @@ struct rpc_head {                  /* what the headers say */
     uint64_t timeout_ns;           /* UINT64_MAX = none */
     size_t bytes;
     bool is_post, is_grpc, is_encoded;
+    struct traceparent parent;
 };
 
 struct rpc_request {
@@ -184,14 +176,14 @@ struct rpc_request {
 };
 
 struct rpc_out { /* a packed message that waits to be written */
-    struct rpc_out *next;
+    STAILQ_ENTRY(rpc_out) link;
     struct quota_charge charge;
     size_t count;
     uint8_t bytes[]; /* with its prefix */
 };
 
 struct rpc_reply {
-    struct rpc_out *first, **last;
+    STAILQ_HEAD(, rpc_out) outs;
     size_t n_out, at; /* so much of the first was written */
     size_t largest_bytes;
     enum error_code code;
@@ -201,7 +193,7 @@ struct rpc_reply {
     bool is_last;              /* the status follows what is queued */
     bool is_closed;            /* the status was submitted: nothing can follow */
     bool was_dropped;          /* what was queued did not go out */
-    bool has_drained;          /* the last of what was queued did, and nobody was told */
+    bool has_drained;          /* the last of what was queued did, and the handler was not told */
 };
 
 struct rpc_hooks { /* what the handler wants to hear of */
@@ -215,8 +207,8 @@ struct rpc_hooks { /* what the handler wants to hear of */
 struct rpc_call {
     struct rpc_server *server;
     struct rpc_connection *connection; /* NULL = it has ended */
-    struct rpc_call *next, **link;     /* in connection->calls */
-    int32_t stream;                    /* 0 = closed */
+    LIST_ENTRY(rpc_call) in_connection;
+    int32_t stream; /* 0 = closed */
     enum rpc_call_state state;
     uid_t uid;
     pid_t pid;
@@ -227,7 +219,8 @@ struct rpc_call {
     struct rpc_request request;
     struct rpc_reply reply;
     struct rpc_hooks hooks;
-    struct rpc_place place;
+    struct rpc_line *line; /* of its user; NULL = it does not wait */
+    TAILQ_ENTRY(rpc_call) in_line;
     struct loop_task telling; /* that the client is gone, when it cannot be said at once */
     bool is_telling_posted;
     enum rpc_state state_told; /* of the server, to hooks.on_state */
@@ -246,28 +239,22 @@ void rpc_call_half_closed(struct rpc_call *call); /* the client sends no more */
 void rpc_call_drained(struct rpc_call *call);     /* everything that was queued was written */
 void rpc_call_closed(struct rpc_call *call);      /* the stream is; by the client or since all is said */
 void rpc_call_disconnected(struct rpc_call *call);
-void rpc_call_wait(struct rpc_call *call);   /* rpc_turns.c: it has to */
+void rpc_call_wait(struct rpc_call *call);   /* rpc_admission.c: it has to */
 void rpc_call_handle(struct rpc_call *call); /* it is its turn */
 
 /* Tells the handler as if the client had left. It may end the call at once; if it does not, since a helper of its hangs, the
  * client gets server->drain.stopping all the same. */
 void rpc_call_cut_off(struct rpc_call *call);
 
-ssize_t rpc_reply_read(nghttp2_session *session, int32_t stream, uint8_t *buffer, size_t room, uint32_t *flags,
+/* A DATA frame: its head and `count` bytes of the first message go out. One at a time, for there is room for so many. */
+int rpc_call_send_data(nghttp2_session *session, nghttp2_frame *frame, const uint8_t *head, size_t count,
                        nghttp2_data_source *source, void *connection);
-int rpc_reply_send(nghttp2_session *session, nghttp2_frame *frame, const uint8_t *head, size_t count,
-                   nghttp2_data_source *source, void *connection);
-void rpc_reply_add(struct rpc_call *call, struct rpc_out *out); /* takes it */
-void rpc_reply_http(struct rpc_call *call, char *status);       /* "415": this is not gRPC */
-/* The status, after what is queued, or at once and instead of it. error NULL = OK. */
-void rpc_reply_end(struct rpc_call *call, const struct error *error);
-void rpc_reply_abort(struct rpc_call *call, const struct error *error);
-void rpc_reply_drop(struct rpc_call *call); /* what is queued */
 
-/* --- the server: rpc.c, rpc_memory.c --------------------------------------------------------------------------------- */
+/* --- the server: rpc.c ----------------------------------------------------------------------------------------------- */
 
 struct rpc_drain {
     struct loop_timer *timer;
+    uint64_t grace_ns, leaving_ns; /* until when calls have time; until when new ones are taken */
     bool is_shut, is_over, is_destroyed;
     struct loop_task over;
     void (*on_drained)(void *context);
@@ -282,8 +269,8 @@ struct rpc_server {
     struct map paths; /* -> index into routes */
     struct rpc_symbols *symbols;
     struct unix_listener *listener;
-    struct rpc_connection *connections;
-    uint64_t n_connections, last_connection, n_calls; /* calls: from arrival until freed */
+    LIST_HEAD(, rpc_connection) connections;
+    uint64_t n_connections, last_connection, n_calls, n_late_calls; /* calls: from arrival until freed */
     struct rpc_admission admission;
     struct rpc_turns turns;
     struct rpc_http2 http2;
@@ -292,10 +279,7 @@ struct rpc_server {
     bool trim_waits;
 };
 
-void rpc_server_call_gone(struct rpc_server *server); /* a call was freed; the server may be, too */
-
-void rpc_memory_tame(void);
-void rpc_memory_trim_later(struct rpc_server *server);
-void rpc_memory_on_timer(void *server);
+void rpc_server_call_gone(struct rpc_server *server);  /* a call was freed; the server may be, too */
+void rpc_server_trim_later(struct rpc_server *server); /* gives memory of large requests back in a moment */
 
 #endif

@@ -22,9 +22,25 @@ bool rpc_message_is_whole(const struct rpc_message *message)
            message->count - GRPC_WIRE_PREFIX_BYTES >= rpc_message_length(message);
 }
 
-static int check_prefix(const struct rpc_message *message, uint64_t max_bytes, struct error *error)
+/* The room doubles; a large piece is moved by the kernel without being copied. */
+int rpc_message_add(struct rpc_message *message, const uint8_t *bytes, size_t count, uint64_t max_bytes, struct error *error)
 {
-    if (message->count < GRPC_WIRE_PREFIX_BYTES)
+    size_t sum = message->count + count;
+    if (sum > RPC_FREE_REQUEST_BYTES && sum > message->charge.amount &&
+        quota_charge_add(&message->charge, sum - message->charge.amount, error) != 0)
+        return -1;
+    if (sum > message->room) {
+        size_t room = sum > 2 * message->room ? sum : 2 * message->room;
+        uint8_t *grown = realloc(message->bytes, room);
+        if (!grown)
+            return metadata_fail_memory(room, error);
+        message->bytes = grown;
+        message->room = room;
+    }
+    if (count)
+        memcpy(message->bytes + message->count, bytes, count);
+    message->count = sum;
+    if (sum < GRPC_WIRE_PREFIX_BYTES)
         return 0;
     if (message->bytes[0] != 0)
         return fail(error, ERROR_UNIMPLEMENTED, "COMPRESSED_MESSAGE",
@@ -34,34 +50,6 @@ static int check_prefix(const struct rpc_message *message, uint64_t max_bytes, s
                     "the request message has %zu bytes, more than server.max_message_size allows (%llu)",
                     rpc_message_length(message), (unsigned long long)max_bytes);
     return 0;
-}
-
-/* Doubles; a large piece is moved by the kernel without being copied. */
-static int make_room(struct rpc_message *message, size_t count, struct error *error)
-{
-    if (count <= message->room)
-        return 0;
-    size_t room = count > 2 * message->room ? count : 2 * message->room;
-    uint8_t *bytes = realloc(message->bytes, room);
-    if (!bytes)
-        return metadata_fail_memory(room, error);
-    message->bytes = bytes;
-    message->room = room;
-    return 0;
-}
-
-int rpc_message_add(struct rpc_message *message, const uint8_t *bytes, size_t count, uint64_t max_bytes, struct error *error)
-{
-    size_t sum = message->count + count;
-    if (sum > RPC_FREE_REQUEST_BYTES && sum > message->charge.amount &&
-        quota_charge_add(&message->charge, sum - message->charge.amount, error) != 0)
-        return -1;
-    if (make_room(message, sum, error) != 0)
-        return -1;
-    if (count)
-        memcpy(message->bytes + message->count, bytes, count);
-    message->count = sum;
-    return check_prefix(message, max_bytes, error);
 }
 
 void rpc_message_next(struct rpc_message *message)

@@ -20,20 +20,6 @@ static void copy_text(char *to, size_t room, const char *from)
 
 enum { MAX_NOTES = 8, NOTE_OVERHEAD_BYTES = 16 };
 
-static size_t list_notes(const struct error *error, Google__Rpc__MetadataEntry entries[MAX_NOTES],
-                         Google__Rpc__MetadataEntry *metadata[MAX_NOTES])
-{
-    const char *value;
-    size_t n = 0;
-    for (const char *key = NULL; n < MAX_NOTES && (key = error_next_note(error, key, &value)) != NULL; n++) {
-        google__rpc__metadata_entry__init(&entries[n]);
-        entries[n].key = key;
-        entries[n].value = value;
-        metadata[n] = &entries[n];
-    }
-    return n;
-}
-
 void rpc_status_build(const struct error *error, struct rpc_status *status)
 {
     copy_text(status->message, sizeof status->message, error->message);
@@ -46,7 +32,14 @@ void rpc_status_build(const struct error *error, struct rpc_status *status)
     info.reason = reason;
     info.domain = "tensorcast";
     info.metadata = metadata;
-    info.n_metadata = list_notes(error, entries, metadata);
+    const char *value;
+    for (const char *key = NULL; info.n_metadata < MAX_NOTES && (key = error_next_note(error, key, &value)) != NULL;) {
+        Google__Rpc__MetadataEntry *entry = metadata[info.n_metadata] = &entries[info.n_metadata];
+        google__rpc__metadata_entry__init(entry);
+        entry->key = key;
+        entry->value = value;
+        info.n_metadata++;
+    }
     Google__Rpc__Detail detail = GOOGLE__RPC__DETAIL__INIT, *details[] = {&detail};
     detail.type_url = "type.googleapis.com/google.rpc.ErrorInfo";
     detail.value.data = packed;

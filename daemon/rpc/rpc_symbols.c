@@ -77,11 +77,6 @@ static size_t length_of(struct span span)
     return (size_t)(span.end - span.at);
 }
 
-static bool equals(struct span span, const char *text)
-{
-    return length_of(span) == strlen(text) && memcmp(span.at, text, length_of(span)) == 0;
-}
-
 struct rpc_symbols *rpc_symbols_create(const void *descriptor_set, size_t bytes)
 {
     struct rpc_symbols *symbols = memory_alloc(sizeof *symbols);
@@ -118,37 +113,33 @@ const uint8_t *rpc_symbols_file(const struct rpc_symbols *symbols, int file, siz
 
 int rpc_symbols_find_file(const struct rpc_symbols *symbols, const char *name)
 {
-    for (size_t i = 0; i < symbols->n_files; i++)
-        if (symbols->files[i].name.at && equals(symbols->files[i].name, name))
+    for (size_t i = 0; i < symbols->n_files; i++) {
+        struct span own = symbols->files[i].name;
+        if (own.at && length_of(own) == strlen(name) && memcmp(own.at, name, length_of(own)) == 0)
             return (int)i;
+    }
     return -1;
 }
 
-static bool declares(enum kind kind, struct span declaration, const char *symbol);
-
-/* `symbol` is the child itself or something inside it. */
-static bool child_declares(enum kind kind, struct span child, const char *symbol)
-{
-    struct span name = find_field(child, 1);
-    size_t length = length_of(name);
-    if (name.at && strncmp((const char *)name.at, symbol, length) == 0) {
-        if (!symbol[length])
-            return true;
-        if (symbol[length] == '.' && kind != IN_ENUM && declares(kind, child, symbol + length + 1))
-            return true;
-    }
-    return kind == IN_ENUM && declares(kind, child, symbol); /* values live beside their enum */
-}
-
+/* `symbol` is a child of it or something inside that. */
 static bool declares(enum kind kind, struct span declaration, const char *symbol)
 {
     uint64_t field;
     struct span content;
     while (next_field(&declaration, &field, &content))
-        for (size_t i = 0; i < sizeof children / sizeof children[0]; i++)
-            if (children[i].parent == kind && children[i].field == field &&
-                child_declares(children[i].child, content, symbol))
+        for (size_t i = 0; i < sizeof children / sizeof children[0]; i++) {
+            enum kind child = children[i].child;
+            struct span name = find_field(content, 1);
+            size_t length = length_of(name);
+            if (children[i].parent != kind || children[i].field != field)
+                continue;
+            if (name.at && strncmp((const char *)name.at, symbol, length) == 0 &&
+                (!symbol[length] ||
+                 (symbol[length] == '.' && child != IN_ENUM && declares(child, content, symbol + length + 1))))
                 return true;
+            if (child == IN_ENUM && declares(child, content, symbol)) /* values live beside their enum */
+                return true;
+        }
     return false;
 }
 
@@ -168,14 +159,6 @@ int rpc_symbols_find(const struct rpc_symbols *symbols, const char *symbol)
     return -1;
 }
 
-static bool contains(const int *list, size_t n, int value)
-{
-    for (size_t i = 0; i < n; i++)
-        if (list[i] == value)
-            return true;
-    return false;
-}
-
 size_t rpc_symbols_closure(const struct rpc_symbols *symbols, int file, int *needed)
 {
     size_t n = 0;
@@ -190,7 +173,10 @@ size_t rpc_symbols_closure(const struct rpc_symbols *symbols, int file, int *nee
             memcpy(name, content.at, length_of(content));
             int found = rpc_symbols_find_file(symbols, name);
             free(name);
-            if (found >= 0 && !contains(needed, n, found))
+            bool is_new = found >= 0;
+            for (size_t known = 0; known < n; known++)
+                is_new = is_new && needed[known] != found;
+            if (is_new)
                 needed[n++] = found;
         }
     }

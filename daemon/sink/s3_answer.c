@@ -60,32 +60,10 @@ static uint64_t number_of(const char *text)
     return value == UINT64_MAX || *rest ? UINT64_MAX : value;
 }
 
-static void end_part(struct parts *parts)
-{
-    struct sink *sink = parts->sink;
-    if (parts->number >= 1 && parts->number <= sink->n_parts && parts->count != UINT64_MAX &&
-        s3_answer_is_etag(parts->etag)) {
-        struct sink_stored *stored = &sink->stored[parts->number - 1];
-        *stored = (struct sink_stored){
-            .is_stored = true, .has_crc32c = parts->has_crc32c, .crc32c = parts->crc32c, .count = parts->count};
-        memcpy(stored->etag, parts->etag, sizeof stored->etag);
-    }
-    parts->number = 0;
-    parts->count = UINT64_MAX;
-    parts->has_crc32c = false;
-    parts->etag[0] = '\0';
-}
-
-static void take_sum(struct parts *parts, const char *value)
-{
-    struct checksum sum;
-    parts->has_crc32c = checksum_parse_base64(CHECKSUM_CRC32C, value, &sum);
-    parts->crc32c = parts->has_crc32c ? (uint32_t)checksum_crc(&sum) : 0;
-}
-
 static bool take_part(void *data, const char *path, const char *text)
 {
     struct parts *parts = data;
+    struct sink *sink = parts->sink;
     static const char root[] = "ListPartsResult";
     if (strncmp(path, root, sizeof root - 1) != 0)
         return false;
@@ -98,11 +76,23 @@ static bool take_part(void *data, const char *path, const char *text)
         parts->count = number_of(value);
     else if (strcmp(name, "/Part/ETag") == 0)
         snprintf(parts->etag, sizeof parts->etag, "%s", value);
-    else if (strcmp(name, "/Part/ChecksumCRC32C") == 0)
-        take_sum(parts, value);
-    else if (strcmp(name, "/Part") == 0)
-        end_part(parts);
-    else if (strcmp(name, "/ChecksumAlgorithm") == 0)
+    else if (strcmp(name, "/Part/ChecksumCRC32C") == 0) {
+        struct checksum sum;
+        parts->has_crc32c = checksum_parse_base64(CHECKSUM_CRC32C, value, &sum);
+        parts->crc32c = parts->has_crc32c ? (uint32_t)checksum_crc(&sum) : 0;
+    } else if (strcmp(name, "/Part") == 0) {
+        if (parts->number >= 1 && parts->number <= sink->n_parts && parts->count != UINT64_MAX &&
+            s3_answer_is_etag(parts->etag)) {
+            struct sink_stored *stored = &sink->stored[parts->number - 1];
+            *stored = (struct sink_stored){
+                .is_stored = true, .has_crc32c = parts->has_crc32c, .crc32c = parts->crc32c, .count = parts->count};
+            memcpy(stored->etag, parts->etag, sizeof stored->etag);
+        }
+        parts->number = 0;
+        parts->count = UINT64_MAX;
+        parts->has_crc32c = false;
+        parts->etag[0] = '\0';
+    } else if (strcmp(name, "/ChecksumAlgorithm") == 0)
         snprintf(parts->algorithm, sizeof parts->algorithm, "%s", value);
     else if (strcmp(name, "/ChecksumType") == 0)
         snprintf(parts->type, sizeof parts->type, "%s", value);

@@ -5,30 +5,20 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/base64.h"
 #include "base/memory.h"
 #include "base/redact.h"
 #include "sink/sink_ops.h"
-#include "source/http/http_retry.h"
+#include "source/http/http.h"
+#include "source/secret.h"
 
 enum { FIRST_PAUSE_MS = 100, PAUSE_STEP_MS = 50 };
 
 static const struct sink_ops *const sink_table[] = {&sink_file_ops, &sink_gcs_ops, &sink_s3_ops};
 
-const struct sink_ops *sink_find(const char *reference)
-{
-    for (size_t i = 0; i < sizeof sink_table / sizeof sink_table[0]; i++) {
-        size_t length = strlen(sink_table[i]->scheme);
-        if (strncmp(reference, sink_table[i]->scheme, length) == 0 && reference[length] == ':')
-            return sink_table[i];
-    }
-    return NULL;
-}
-
 static int fail_reference(const char *reference, const char *complaint, struct error *error)
 {
-    char shown[REDACT_CHARS];
-    redact(reference, shown, sizeof shown);
-    return fail(error, ERROR_INVALID_ARGUMENT, "BAD_REFERENCE", "%s: %s", shown, complaint);
+    return fail(error, ERROR_INVALID_ARGUMENT, "BAD_REFERENCE", "%s: %s", redact_show(reference), complaint);
 }
 
 /* Such a key would not come back as the same text from a listing, or be another path where stores are folders. */
@@ -52,7 +42,13 @@ static const char *complaint_about_key(const char *key)
 
 int sink_parse(struct sink *sink, const char *reference, struct error *error)
 {
-    const char *path = strchr(reference, ':') + 1;
+    size_t scheme_chars = strcspn(reference, ":");
+    for (size_t i = 0; reference[scheme_chars] && i < sizeof sink_table / sizeof sink_table[0]; i++)
+        if (strlen(sink_table[i]->scheme) == scheme_chars && strncmp(reference, sink_table[i]->scheme, scheme_chars) == 0)
+            sink->ops = sink_table[i];
+    if (!sink->ops)
+        return fail_reference(reference, "files are written to gs://BUCKET/NAME, s3://BUCKET/NAME or disk:/PATH", error);
+    const char *path = reference + scheme_chars + 1;
     if (sink->ops == &sink_file_ops) {
         sink->bucket = memory_copy_text("");
         sink->key = memory_copy_text(path);
@@ -68,22 +64,26 @@ int sink_parse(struct sink *sink, const char *reference, struct error *error)
     return complaint ? fail_reference(reference, complaint, error) : 0;
 }
 
+int sink_open(struct sink *sink, struct error *error)
+{
+    const char *reference = sink->upload->reference;
+    if (sink_parse(sink, reference, error) < 0)
+        return -1;
+    return sink->ops == &sink_file_ops ? 0 : stores_check_reference(sink->stores, reference, error);
+}
+
 void sink_fini(struct sink *sink)
 {
     free(sink->bucket);
     free(sink->key);
-    if (sink->session)
-        explicit_bzero(sink->session, strlen(sink->session));
-    free(sink->session);
+    secret_free(sink->session);
     free(sink->stored);
     free(sink->state);
 }
 
 int sink_check_reference(const char *reference, struct error *error)
 {
-    struct sink sink = {.ops = sink_find(reference)};
-    if (!sink.ops)
-        return fail_reference(reference, "files are written to gs://BUCKET/NAME, s3://BUCKET/NAME or disk:/PATH", error);
+    struct sink sink = {0};
     int status = sink_parse(&sink, reference, error);
     sink_fini(&sink);
     return status;
@@ -111,10 +111,9 @@ bool sink_has_condition(const struct sink *sink)
 
 int sink_fail_exists(const struct sink *sink, struct error *error)
 {
-    char shown[REDACT_CHARS];
-    redact(sink->upload->reference, shown, sizeof shown);
+    const char *shown = redact_show(sink->upload->reference);
     if (sink->upload->if_version)
-        return fail(error, ERROR_ABORTED, REASON(OBJECT_CHANGED), "%s was changed by somebody else meanwhile", shown);
+        return fail(error, ERROR_ABORTED, REASON(OBJECT_CHANGED), "%s was changed by another process meanwhile", shown);
     return fail(error, ERROR_ALREADY_EXISTS, "OBJECT_EXISTS", "%s is there already and holds something else", shown);
 }
 
@@ -134,8 +133,7 @@ int sink_fail_conditions(const struct sink *sink, struct error *error)
 
 int sink_fail_gone(const struct sink *sink, struct error *error)
 {
-    char shown[REDACT_CHARS];
-    redact(sink->upload->reference, shown, sizeof shown);
+    const char *shown = redact_show(sink->upload->reference);
     return fail(error, ERROR_UNAVAILABLE, REASON(UPLOAD_GONE), "%s: the store has forgotten what was begun", shown);
 }
 
@@ -154,9 +152,15 @@ int sink_read_url(const struct sink *sink, const struct http_store *store, const
                                      .cancel = sink->upload->cancel,
                                      .checksum = CHECKSUM_CRC32C,
                                      .checksum_value = &sum};
-    int status = object->size_bytes ? http_read_range(stores_http(sink->stores), &range, error) : 0;
+    int status = object->size_bytes ? http_read_range(sink->stores->http, &range, error) : 0;
     *crc32c = (uint32_t)sum;
     return status;
+}
+
+void sink_crc_text(uint32_t crc32c, char text[SINK_CRC_TEXT_CHARS])
+{
+    const unsigned char bytes[] = {crc32c >> 24 & 255, crc32c >> 16 & 255, crc32c >> 8 & 255, crc32c & 255};
+    base64_encode_padded(bytes, sizeof bytes, text);
 }
 
 int sink_pause(const struct sink *sink, uint32_t n, struct error *error)

@@ -11,26 +11,6 @@
 
 enum { CHANGED_TRIES = 3 };
 
-static int open_sink(struct sink *sink, struct error *error)
-{
-    const char *reference = sink->upload->reference;
-    if (sink_check_reference(reference, error) < 0)
-        return -1;
-    sink->ops = sink_find(reference);
-    if (sink_parse(sink, reference, error) < 0)
-        return -1;
-    return sink->ops == &sink_file_ops ? sink_fail_conditions(sink, error)
-                                       : stores_check_reference(sink->stores, reference, error);
-}
-
-static int fail_size(const struct sink *sink, uint64_t max_bytes, struct error *error)
-{
-    char shown[REDACT_CHARS];
-    redact(sink->upload->reference, shown, sizeof shown);
-    return fail(error, ERROR_FAILED_PRECONDITION, REASON(DOCUMENT_TOO_LARGE), "%s is larger than %llu bytes", shown,
-                (unsigned long long)max_bytes);
-}
-
 static int read_version(struct sink *sink, uint64_t max_bytes, struct sink_document *document, struct error *error)
 {
     struct sink_object object = {0};
@@ -38,7 +18,8 @@ static int read_version(struct sink *sink, uint64_t max_bytes, struct sink_docum
     if (sink->ops->look(sink, &object, error) < 0)
         return -1;
     if (object.size_bytes > max_bytes)
-        return fail_size(sink, max_bytes, error);
+        return fail(error, ERROR_FAILED_PRECONDITION, REASON(DOCUMENT_TOO_LARGE), "%s is larger than %llu bytes",
+                    redact_show(sink->upload->reference), (unsigned long long)max_bytes);
     document->bytes = malloc((size_t)object.size_bytes + 1);
     if (!document->bytes)
         return fail(error, ERROR_RESOURCE_EXHAUSTED, "NO_MEMORY", "no memory for a document of %llu bytes",
@@ -54,23 +35,26 @@ static int read_version(struct sink *sink, uint64_t max_bytes, struct sink_docum
     return 0;
 }
 
-/* By what a store answers for a version that is gone: it was replaced, or removed, since it was looked at. */
-static bool has_changed(const struct error *error, bool was_seen)
+/* A folder has no versions. */
+static int open_versions(struct sink *sink, struct error *error)
 {
-    return error->code == ERROR_FAILED_PRECONDITION || (was_seen && error->code == ERROR_NOT_FOUND);
+    if (sink_open(sink, error) < 0)
+        return -1;
+    return sink->ops == &sink_file_ops ? sink_fail_conditions(sink, error) : 0;
 }
 
 int sink_document_read(struct stores *stores, const struct sink_upload *where, uint64_t max_bytes,
                        struct sink_document *document, struct error *error)
 {
     struct sink sink = {.stores = stores, .upload = where};
-    int status = open_sink(&sink, error);
+    int status = open_versions(&sink, error);
     *document = (struct sink_document){0};
     for (uint32_t n = 0; status == 0; n++) {
         status = read_version(&sink, max_bytes, document, error);
-        bool again = status < 0 && n + 1 < CHANGED_TRIES && error->kind != ERROR_KIND_DOCUMENT_TOO_LARGE &&
-                     has_changed(error, document->bytes);
-        if (!again)
+        /* a store answers so for a version that is gone: it was replaced, or removed, since it was looked at */
+        bool has_changed =
+            status < 0 && (error->code == ERROR_FAILED_PRECONDITION || (document->bytes && error->code == ERROR_NOT_FOUND));
+        if (!has_changed || error->kind == ERROR_KIND_DOCUMENT_TOO_LARGE || n + 1 == CHANGED_TRIES)
             break;
         sink_document_fini(document);
         status = 0;
@@ -104,19 +88,14 @@ static int is_refused(struct sink *sink, struct error *error)
     return sink_is_refused(error) ? 1 : -1;
 }
 
-/* Who writes it first is not refused, and is the second time. */
-static int check_creation(struct sink *sink, struct error *error)
-{
-    int refused = is_refused(sink, error);
-    return refused ? refused : is_refused(sink, error);
-}
-
 int sink_document_check_conditions(struct stores *stores, const struct sink_upload *where, struct error *error)
 {
     struct sink_upload upload = {
         .reference = where->reference, .cancel = where->cancel, .uid = where->uid, .needs_condition = true};
     struct sink sink = {.stores = stores, .upload = &upload};
-    int refused = open_sink(&sink, error) < 0 ? -1 : check_creation(&sink, error);
+    int refused = open_versions(&sink, error) < 0 ? -1 : is_refused(&sink, error);
+    if (refused == 0) /* the first to write it is not refused, and is the second time */
+        refused = is_refused(&sink, error);
     if (refused > 0) {
         /* no version of the two bytes that are there: neither their MD5 nor a generation */
         upload.if_version = sink.ops == &sink_gcs_ops ? "9223372036854775807" : "\"00000000000000000000000000000000\"";

@@ -1,5 +1,5 @@
-/* A file in a folder: written beside its name, synced, read back from where it lies, and linked to the name, which fails when there
- * is one; only who replaces renames. The session is the name of the file beside it. Its folders are made. */
+/* A file in a folder: written beside its name, synced, read back from where it lies, and linked to the name, which fails when
+ * there is one; only who replaces renames. The session is the name of the file beside it. Its folders are made. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -20,8 +20,7 @@ static const char beside[] = ".uploading";
 
 static int fail_file(const struct sink *sink, int error_number, const char *what, struct error *error)
 {
-    char shown[TEXT_NAME_CHARS];
-    return fail_errno(error, error_number, "cannot %s %s", what, text_escape(sink->key, strlen(sink->key), shown));
+    return fail_errno(error, error_number, "cannot %s %s", what, text_show(sink->key));
 }
 
 static const char *name_of(const struct sink *sink)
@@ -38,7 +37,6 @@ static char *name_beside(const struct sink *sink)
 static int open_path(int top_fd, char *path, bool makes, struct error *error)
 {
     const char *below = path + strspn(path, "/");
-    char shown[TEXT_NAME_CHARS];
     int fd = followed_link_open(top_fd, *below ? below : ".", path, O_RDONLY | O_DIRECTORY, error);
     char *slash = strrchr(path, '/');
     if (fd >= 0 || !makes || error->code != ERROR_NOT_FOUND || !slash)
@@ -51,27 +49,22 @@ static int open_path(int top_fd, char *path, bool makes, struct error *error)
     if (mkdirat(parent_fd, slash + 1, 0755) == 0 || errno == EEXIST)
         fd = openat(parent_fd, slash + 1, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0)
-        fail_errno(error, errno, "cannot make %s", text_escape(path, strlen(path), shown));
+        fail_errno(error, errno, "cannot make %s", text_show(path));
     close(parent_fd);
     return fd;
 }
 
 /* For each operation anew, and never through a link of another user to what is not his: who may write around the folder would
  * choose otherwise where files of root's land. */
-static int open_folder_of(const struct sink *sink, bool makes, struct error *error)
+static int open_folder(const struct sink *sink, bool makes, struct error *error)
 {
-    char *path = memory_print("%.*s", (int)(name_of(sink) - sink->key - 1), sink->key), shown[TEXT_NAME_CHARS];
+    char *path = memory_print("%.*s", (int)(name_of(sink) - sink->key - 1), sink->key);
     int top_fd = open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     int fd = top_fd < 0 ? fail_errno(error, errno, "cannot open /") : open_path(top_fd, path, makes, error);
     if (top_fd >= 0)
         close(top_fd);
     free(path);
-    return fd >= 0 ? fd : error_prefix(error, "%s", text_escape(sink->key, strlen(sink->key), shown));
-}
-
-static int open_folder(const struct sink *sink, struct error *error)
-{
-    return open_folder_of(sink, false, error);
+    return fd >= 0 ? fd : error_prefix(error, "%s", text_show(sink->key));
 }
 
 static int sum_at(const struct sink *sink, int folder_fd, const char *name, uint32_t *crc32c, struct error *error)
@@ -92,7 +85,7 @@ static int sum_at(const struct sink *sink, int folder_fd, const char *name, uint
 static int file_look(struct sink *sink, struct sink_object *object, struct error *error)
 {
     struct stat found;
-    int folder_fd = open_folder(sink, error);
+    int folder_fd = open_folder(sink, false, error);
     *object = (struct sink_object){0};
     if (folder_fd < 0)
         return -1;
@@ -110,21 +103,14 @@ static int file_read_back(struct sink *sink, const struct sink_object *object, v
     (void)object;
     if (bytes) /* a file has no version that a write could be tied to */
         return sink_fail_conditions(sink, error);
-    int folder_fd = open_folder(sink, error);
+    int folder_fd = open_folder(sink, false, error);
     int status = folder_fd < 0 ? -1 : sum_at(sink, folder_fd, name_of(sink), crc32c, error);
     if (folder_fd >= 0)
         close(folder_fd);
     return status;
 }
 
-static int write_at(const struct sink *sink, int fd, const struct sink_part *part, struct error *error)
-{
-    if (file_io_write_at(fd, part->bytes, part->count, part->offset) < 0)
-        return fail_file(sink, errno, "write", error);
-    return 0;
-}
-
-/* One that was begun here: nobody else's, and under no other name. -1 with errno. */
+/* One that was begun here: no other process's, and under no other name. -1 with errno. */
 static int open_begun(int folder_fd, const char *name, int flags, struct stat *found)
 {
     int fd = openat(folder_fd, name, flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
@@ -141,9 +127,9 @@ static int file_begin(struct sink *sink, struct error *error)
 {
     char *name = name_beside(sink);
     int fd = -1;
-    int folder_fd = open_folder_of(sink, true, error);
+    int folder_fd = open_folder(sink, true, error);
     if (folder_fd >= 0) {
-        unlinkat(folder_fd, name, 0); /* of somebody who died, and whose session is lost */
+        unlinkat(folder_fd, name, 0); /* of a process that died, and whose session is lost */
         fd = openat(folder_fd, name, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_CREAT | O_EXCL, 0644);
         if (fd < 0)
             fail_file(sink, errno, "write", error);
@@ -157,18 +143,14 @@ static int file_begin(struct sink *sink, struct error *error)
     return fd < 0 ? -1 : 0;
 }
 
-static bool is_own_session(const struct sink *sink, const char *name)
-{
-    size_t folder_chars = (size_t)(name_of(sink) - sink->key);
-    return strncmp(sink->session, sink->key, folder_chars) == 0 && strcmp(sink->session + folder_chars, name) == 0;
-}
-
 /* What was not synced may be holes: the whole is read back before it gets its name. */
 static int file_find_parts(struct sink *sink, struct error *error)
 {
     char *name = name_beside(sink);
     struct stat found;
-    int folder_fd = is_own_session(sink, name) ? open_folder(sink, error) : -1;
+    size_t folder_chars = (size_t)(name_of(sink) - sink->key);
+    bool is_own = strncmp(sink->session, sink->key, folder_chars) == 0 && strcmp(sink->session + folder_chars, name) == 0;
+    int folder_fd = is_own ? open_folder(sink, false, error) : -1;
     int fd = folder_fd < 0 ? -1 : open_begun(folder_fd, name, O_RDONLY, &found);
     free(name);
     if (folder_fd >= 0)
@@ -188,8 +170,10 @@ static int file_put_part(struct sink *sink, const struct sink_part *part, struct
 {
     char *name = name_beside(sink);
     struct stat found;
-    int folder_fd = open_folder(sink, error), fd = folder_fd < 0 ? -1 : open_begun(folder_fd, name, O_RDWR, &found);
-    int status = fd >= 0 ? write_at(sink, fd, part, error) : folder_fd < 0 ? -1 : fail_file(sink, errno, "write", error);
+    int folder_fd = open_folder(sink, false, error), fd = folder_fd < 0 ? -1 : open_begun(folder_fd, name, O_RDWR, &found);
+    int status = folder_fd < 0 ? -1 : 0;
+    if (status == 0 && (fd < 0 || file_io_write_at(fd, part->bytes, part->count, part->offset) < 0))
+        status = fail_file(sink, errno, "write", error);
     if (status == 0 && fdatasync(fd) < 0)
         status = fail_file(sink, errno, "sync", error);
     if (fd >= 0)
@@ -201,28 +185,22 @@ static int file_put_part(struct sink *sink, const struct sink_part *part, struct
     return status;
 }
 
-static int give_name(const struct sink *sink, int folder_fd, const char *name, struct error *error)
-{
-    bool replaces = sink->upload->replaces;
-    int failed = replaces ? renameat(folder_fd, name, folder_fd, name_of(sink))
-                          : linkat(folder_fd, name, folder_fd, name_of(sink), 0);
-    if (failed)
-        return errno == EEXIST ? sink_fail_exists(sink, error) : fail_file(sink, errno, "name", error);
-    if (!replaces)
-        unlinkat(folder_fd, name, 0);
-    return fsync(folder_fd) < 0 ? fail_file(sink, errno, "sync the folder of", error) : 0;
-}
-
 static int file_complete(struct sink *sink, struct sink_object *made, struct error *error)
 {
     char *name = name_beside(sink);
     *made = (struct sink_object){.size_bytes = sink->upload->bytes, .checksum.kind = CHECKSUM_CRC32C};
     uint32_t crc = 0;
-    int folder_fd = open_folder(sink, error);
+    int folder_fd = open_folder(sink, false, error);
     int status = folder_fd < 0 ? -1 : sum_at(sink, folder_fd, name, &crc, error);
     made->checksum = checksum_of_crc(CHECKSUM_CRC32C, crc);
-    if (status == 0)
-        status = give_name(sink, folder_fd, name, error);
+    bool replaces = sink->upload->replaces;
+    if (status == 0 && (replaces ? renameat(folder_fd, name, folder_fd, name_of(sink))
+                                 : linkat(folder_fd, name, folder_fd, name_of(sink), 0)) < 0)
+        status = errno == EEXIST ? sink_fail_exists(sink, error) : fail_file(sink, errno, "name", error);
+    if (status == 0 && !replaces)
+        unlinkat(folder_fd, name, 0);
+    if (status == 0 && fsync(folder_fd) < 0)
+        status = fail_file(sink, errno, "sync the folder of", error);
     if (folder_fd >= 0)
         close(folder_fd);
     free(name);
@@ -232,7 +210,7 @@ static int file_complete(struct sink *sink, struct sink_object *made, struct err
 static void remove_file(const struct sink *sink, const char *name)
 {
     struct error ignored;
-    int folder_fd = open_folder(sink, &ignored);
+    int folder_fd = open_folder(sink, false, &ignored);
     if (folder_fd < 0)
         return;
     unlinkat(folder_fd, name, 0);

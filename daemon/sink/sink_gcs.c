@@ -48,7 +48,7 @@ static int ask_gcs(const struct sink *sink, struct http_call *call, struct http_
     call->cancel = sink->upload->cancel;
     call->uid = sink->upload->uid;
     *reply = (struct http_reply){0};
-    return http_fetch(stores_http(sink->stores), call, reply, error);
+    return http_fetch(sink->stores->http, call, reply, error);
 }
 
 static int fail_answer(const struct sink *sink, const struct http_reply *reply, struct error *error)
@@ -59,18 +59,6 @@ static int fail_answer(const struct sink *sink, const struct http_reply *reply, 
     return error_prefix(error, "%s://%s", sink->ops->scheme, sink->bucket);
 }
 
-/* A session is an address that was kept in a file: what it makes need not be what it was begun for. */
-static int check_place(const struct sink *sink, const struct gcs_object *object, struct error *error)
-{
-    char bucket[TEXT_NAME_CHARS], name[TEXT_NAME_CHARS];
-    const char *there = object->bucket ? object->bucket : sink->bucket;
-    if (strcmp(object->name, sink->key) == 0 && strcmp(there, sink->bucket) == 0)
-        return 0;
-    return fail(error, ERROR_FAILED_PRECONDITION, "ANOTHER_OBJECT",
-                "the store made gs://%s/%s and not what it was asked for: the upload that was begun was another one",
-                text_escape(there, strlen(there), bucket), text_escape(object->name, strlen(object->name), name));
-}
-
 static int take_object(const struct sink *sink, const struct http_reply *reply, struct sink_object *made,
                        struct error *error)
 {
@@ -78,18 +66,20 @@ static int take_object(const struct sink *sink, const struct http_reply *reply, 
     *made = (struct sink_object){0};
     if (gcs_object_parse(reply->body, reply->body_bytes, &object, error) < 0)
         return -1;
-    if (check_place(sink, &object, error) < 0) {
-        gcs_object_clear(&object);
-        return -1;
-    }
+    const char *there = object.bucket && *object.bucket ? object.bucket : sink->bucket;
+    int status = 0;
+    /* a session is an address that was kept in a file: what it makes need not be what it was begun for */
+    if (strcmp(object.name, sink->key) != 0 || strcmp(there, sink->bucket) != 0)
+        status = fail(error, ERROR_FAILED_PRECONDITION, "ANOTHER_OBJECT",
+                      "the store made gs://%s/%s and not what it was asked for: the upload that was begun was another one",
+                      text_show(there), text_show(object.name));
     made->size_bytes = object.size_bytes;
     snprintf(made->version, sizeof made->version, "%s", object.generation);
-    for (size_t i = 0; i < CHECKSUM_PER_FILE; i++) {
+    for (size_t i = 0; i < CHECKSUM_PER_FILE; i++)
         if (object.checksums[i].kind == CHECKSUM_CRC32C)
             made->checksum = object.checksums[i];
-    }
     gcs_object_clear(&object);
-    return 0;
+    return status;
 }
 
 static int gcs_look(struct sink *sink, struct sink_object *object, struct error *error)
@@ -122,25 +112,18 @@ static char *upload_url(const struct sink *sink, const char *kind)
 
 /* --- one request --- */
 
-/* {"crc32c": base64 of the four bytes, big endian} */
-static void print_metadata(uint32_t crc32c, char text[64])
+/* Parted by a line that does not occur in the bytes: made of their checksum, and looked for. */
+static char *whole_body(const struct sink_part *part, char boundary[64], size_t *count, struct error *error)
 {
-    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    uint64_t bits = (uint64_t)crc32c << 4; /* 36 bits are six digits */
-    char sum[7] = "";
-    for (int i = 0; i < 6; i++)
-        sum[i] = digits[bits >> (30 - 6 * i) & 63];
-    snprintf(text, 64, "{\"crc32c\":\"%s==\"}", sum);
-}
-
-/* A line that does not occur in the bytes: made of their checksum and length, and looked for. */
-static char *whole_body(const struct sink_part *part, const char *boundary, size_t *count, struct error *error)
-{
-    char metadata[64];
-    print_metadata(part->crc32c, metadata);
-    char *head = memory_print("--%s\r\nContent-Type: application/json\r\n\r\n%s\r\n--%s\r\nContent-Type: "
-                              "application/octet-stream\r\n\r\n",
-                              boundary, metadata, boundary);
+    char sum[SINK_CRC_TEXT_CHARS];
+    unsigned n = 0;
+    do
+        snprintf(boundary, 64, "tensorcast-%08x-%u", part->crc32c, n++);
+    while (memmem(part->bytes, part->count, boundary, strlen(boundary)));
+    sink_crc_text(part->crc32c, sum);
+    char *head = memory_print("--%s\r\nContent-Type: application/json\r\n\r\n{\"crc32c\":\"%s\"}\r\n--%s\r\n"
+                              "Content-Type: application/octet-stream\r\n\r\n",
+                              boundary, sum, boundary);
     char *tail = memory_print("\r\n--%s--\r\n", boundary);
     size_t head_chars = strlen(head), tail_chars = strlen(tail);
     *count = head_chars + part->count + tail_chars;
@@ -156,19 +139,10 @@ static char *whole_body(const struct sink_part *part, const char *boundary, size
     return body;
 }
 
-static void choose_boundary(const struct sink_part *part, char boundary[64])
-{
-    unsigned n = 0;
-    do
-        snprintf(boundary, 64, "tensorcast-%08x-%u", part->crc32c, n++);
-    while (memmem(part->bytes, part->count, boundary, strlen(boundary)));
-}
-
 static int gcs_put_whole(struct sink *sink, const struct sink_part *part, struct sink_object *made, struct error *error)
 {
     char boundary[64];
     size_t count;
-    choose_boundary(part, boundary);
     char *body = whole_body(part, boundary, &count, error);
     if (!body)
         return -1;
@@ -197,11 +171,18 @@ static int gcs_put_whole(struct sink *sink, const struct sink_part *part, struct
 
 /* --- a session --- */
 
-static char *print_session(uint64_t stored_bytes, char *target)
+static void set_session(struct sink *sink, uint64_t stored_bytes, const char *target)
 {
     char *session = memory_print("%" PRIu64 " %s", stored_bytes, target);
-    secret_free(target);
-    return session;
+    secret_free(sink->session);
+    sink->session = session;
+}
+
+static struct gcs_state *begin_state(struct sink *sink, uint64_t stored_bytes)
+{
+    struct gcs_state *state = sink->state = sink->state ? sink->state : memory_alloc(sizeof *state);
+    *state = (struct gcs_state){.stored_bytes = stored_bytes};
+    return state;
 }
 
 /* Sessions are kept as path and query: they are asked for at the configured server only, whatever host it calls itself. */
@@ -220,15 +201,15 @@ static int gcs_begin(struct sink *sink, struct error *error)
     else if (status == 0) {
         struct url where;
         char *resolved = location && strlen(location) < SINK_MAX_SESSION_CHARS ? url_resolve(url, location, error) : NULL;
-        if (resolved && url_parse(resolved, &where, error) == 0)
-            sink->session = print_session(0, url_target(&where));
-        else
+        if (resolved && url_parse(resolved, &where, error) == 0) {
+            char *target = url_target(&where);
+            set_session(sink, 0, target);
+            secret_free(target);
+        } else
             status = fail(error, ERROR_UNAVAILABLE, "BAD_ANSWER", "the store began an upload and does not say where");
         secret_free(resolved);
     }
-    if (!sink->state)
-        sink->state = memory_alloc(sizeof(struct gcs_state));
-    *(struct gcs_state *)sink->state = (struct gcs_state){0};
+    begin_state(sink, 0);
     http_reply_clear(&reply);
     free(url);
     return status;
@@ -246,19 +227,6 @@ static char *session_url(const struct sink *sink)
     return memory_print("%s%s", origin, target ? target + 1 : "/");
 }
 
-/* "bytes=0-1048575" */
-static bool take_range(const char *range, uint64_t *stored_bytes)
-{
-    char *rest;
-    *stored_bytes = 0;
-    if (!range)
-        return true;
-    if (strncmp(range, "bytes=0-", 8) != 0 || range[8] < '0' || range[8] > '9')
-        return false;
-    uint64_t last = strtoull(range + 8, &rest, 10);
-    return !*rest && checked_add(last, 1, stored_bytes);
-}
-
 /* What a session said: how much it has, or the object. */
 static int take_answer(struct sink *sink, const struct http_reply *reply, struct error *error)
 {
@@ -273,47 +241,46 @@ static int take_answer(struct sink *sink, const struct http_reply *reply, struct
     }
     if (status != 308)
         return fail_answer(sink, reply, error);
-    if (!take_range(http_head_find(&reply->head, "range"), &state->stored_bytes) ||
-        state->stored_bytes > sink->upload->bytes)
+    const char *range = http_head_find(&reply->head, "range"); /* "bytes=0-1048575" */
+    char *rest = NULL;
+    bool is_range = range && strncmp(range, "bytes=0-", 8) == 0 && range[8] >= '0' && range[8] <= '9';
+    uint64_t last = is_range ? strtoull(range + 8, &rest, 10) : 0;
+    state->stored_bytes = 0;
+    if (range &&
+        (!is_range || *rest || !checked_add(last, 1, &state->stored_bytes) || state->stored_bytes > sink->upload->bytes))
         return fail(error, ERROR_UNAVAILABLE, "BAD_ANSWER", "the store does not say how much it has");
     return 0;
-}
-
-static const char *what_session_said(const struct error *error)
-{
-    switch (error->code) {
-    case ERROR_PERMISSION_DENIED:
-        return "the store refuses the credentials (401 or 403)";
-    case ERROR_NOT_FOUND:
-        return "the store does not find it, or its bucket (404)";
-    case ERROR_DEADLINE_EXCEEDED:
-        return "no answer in time";
-    case ERROR_CANCELLED:
-        return "cancelled";
-    default:
-        return error->kind == ERROR_KIND_UPLOAD_GONE ? "it is gone" : "no good answer";
-    }
 }
 
 /* A session's address stands in no message. */
 static int hide_session(struct error *error)
 {
-    return fail(error, error->code, error->kind == ERROR_KIND_UPLOAD_GONE ? REASON(UPLOAD_GONE) : "UPLOAD_FAILED",
-                "an upload session: %s", what_session_said(error));
+    bool is_gone = error->kind == ERROR_KIND_UPLOAD_GONE;
+    const char *said = is_gone                                  ? "it is gone"
+                       : error->code == ERROR_PERMISSION_DENIED ? "the store refuses the credentials (401 or 403)"
+                       : error->code == ERROR_NOT_FOUND         ? "the store does not find it, or its bucket (404)"
+                       : error->code == ERROR_DEADLINE_EXCEEDED ? "no answer in time"
+                       : error->code == ERROR_CANCELLED         ? "cancelled"
+                                                                : "no good answer";
+    return fail(error, error->code, is_gone ? REASON(UPLOAD_GONE) : "UPLOAD_FAILED", "an upload session: %s", said);
 }
 
-static int send_range(struct sink *sink, const char *range, const void *bytes, size_t count, uint32_t max_tries,
-                      struct error *error)
+/* What the store has not yet of all up to the end of a part. */
+static int send_rest(struct sink *sink, const struct sink_part *part, struct error *error)
 {
-    char *url = session_url(sink);
+    const struct gcs_state *state = sink->state;
+    uint64_t end = part->offset + part->count;
+    char range[96], *url = session_url(sink);
+    snprintf(range, sizeof range, "bytes %" PRIu64 "-%" PRIu64 "/%" PRIu64, state->stored_bytes, end - 1,
+             sink->upload->bytes);
     const struct http_header header = {"Content-Range", range};
     struct http_call call = {.method = "PUT",
                              .url = url,
                              .headers = &header,
                              .n_headers = 1,
-                             .body = bytes,
-                             .body_bytes = count,
-                             .max_tries = max_tries};
+                             .body = (const char *)part->bytes + (state->stored_bytes - part->offset),
+                             .body_bytes = (size_t)(end - state->stored_bytes),
+                             .max_tries = 1};
     struct http_reply reply;
     int status = ask_gcs(sink, &call, &reply, error);
     status = status < 0 ? hide_session(error) : take_answer(sink, &reply, error);
@@ -336,10 +303,7 @@ static bool is_of_bucket(const struct sink *sink)
 
 static int gcs_find_parts(struct sink *sink, struct error *error)
 {
-    if (!sink->state)
-        sink->state = memory_alloc(sizeof(struct gcs_state));
-    struct gcs_state *state = sink->state;
-    *state = (struct gcs_state){.stored_bytes = strtoull(sink->session, NULL, 10)};
+    const struct gcs_state *state = begin_state(sink, strtoull(sink->session, NULL, 10));
     if (state->stored_bytes >= sink->upload->bytes || !strstr(sink->session, " /") || !is_of_bucket(sink))
         return sink_fail_gone(sink, error);
     for (uint32_t i = 0; i < sink->n_parts; i++) {
@@ -348,25 +312,6 @@ static int gcs_find_parts(struct sink *sink, struct error *error)
         sink->stored[i] = (struct sink_stored){.is_stored = begin + count <= state->stored_bytes, .count = count};
     }
     return 0;
-}
-
-static int send_rest(struct sink *sink, const struct sink_part *part, struct error *error)
-{
-    struct gcs_state *state = sink->state;
-    uint64_t end = part->offset + part->count;
-    char range[96];
-    snprintf(range, sizeof range, "bytes %" PRIu64 "-%" PRIu64 "/%" PRIu64, state->stored_bytes, end - 1,
-             sink->upload->bytes);
-    const char *from = (const char *)part->bytes + (state->stored_bytes - part->offset);
-    return send_range(sink, range, from, (size_t)(end - state->stored_bytes), 1, error);
-}
-
-static void note_stored(struct sink *sink)
-{
-    const struct gcs_state *state = sink->state;
-    char *target = memory_copy_text(strchr(sink->session, ' ') + 1), *old = sink->session;
-    sink->session = print_session(state->stored_bytes, target);
-    secret_free(old);
 }
 
 /* The answer to the last bytes may have been lost, and the object be there: the driver looks whose it is. */
@@ -398,7 +343,7 @@ static int gcs_put_part(struct sink *sink, const struct sink_part *part, struct 
         if (status < 0 && (sink_pause(sink, n_fruitless, error) < 0 || look_for_end(sink, part, error) < 0))
             return -1;
     }
-    note_stored(sink);
+    set_session(sink, state->stored_bytes, strchr(sink->session, ' ') + 1);
     sink->stored[part->number] = (struct sink_stored){.is_stored = true, .count = part->count};
     return 0;
 }

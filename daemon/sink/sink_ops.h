@@ -76,9 +76,10 @@ struct sink_ops {
 
 extern const struct sink_ops sink_file_ops, sink_gcs_ops, sink_s3_ops;
 
-const struct sink_ops *sink_find(const char *reference); /* NULL: no store that takes files */
-/* Fills bucket and key of "gs://bucket/key". */
+/* Fills ops, bucket and key by "gs://bucket/key". */
 int sink_parse(struct sink *sink, const char *reference, struct error *error);
+/* The same of an upload's reference; stores_check_reference() as well. */
+int sink_open(struct sink *sink, struct error *error);
 void sink_fini(struct sink *sink);
 struct http_store;
 /* read_back of a store that is asked by HTTP: all of that version from `url`, as `store` asks. */
@@ -89,6 +90,8 @@ int sink_fail_exists(const struct sink *sink, struct error *error);     /* ALREA
 bool sink_is_refused(const struct error *error);                        /* by that */
 int sink_fail_conditions(const struct sink *sink, struct error *error); /* UNIMPLEMENTED: the store knows none */
 int sink_fail_gone(const struct sink *sink, struct error *error);       /* UPLOAD_GONE */
+enum { SINK_CRC_TEXT_CHARS = 9 };
+void sink_crc_text(uint32_t crc32c, char text[SINK_CRC_TEXT_CHARS]); /* base64 of its bytes, big endian */
 /* Waits before try number n (from 1), random up to a bound that doubles; CANCELLED. */
 int sink_pause(const struct sink *sink, uint32_t n, struct error *error);
 

@@ -25,6 +25,7 @@
 #include "sink/sink_sum.h"
 #include "sink/sink_window.h"
 #include "source/disk/filesystem.h"
+#include "source/secret.h"
 
 enum {
     ROUNDS = 3,
@@ -46,10 +47,12 @@ struct put {
     uint64_t done_bytes;
     struct part_memory *spare; /* ... these, and of ... */
     pthread_cond_t loaded;
-    struct part_group {          /* ... parts that are read and summed at once, by whoever comes first */
+    struct part_group {          /* ... parts that are read and summed at once, by the thread that comes first */
         struct sink_part *parts; /* NULL = not yet */
-        char **bytes;            /* of each, until it is sent; or ... */
-        struct sink_window **windows;
+        struct part_bytes {      /* of each, until it is sent: one of the two */
+            char *memory;
+            struct sink_window *window;
+        } * bytes;
         bool is_loaded;
     } * groups;
     uint32_t group_parts;
@@ -66,43 +69,8 @@ struct part_memory {
 
 static int fail_changed(const struct put *put, struct error *error)
 {
-    char shown[REDACT_CHARS];
-    redact(put->upload->reference, shown, sizeof shown);
     return fail(error, ERROR_FAILED_PRECONDITION, REASON(SOURCE_CHANGED),
-                "the file that is sent to %s has changed meanwhile", shown);
-}
-
-/* And its CRC-32C, of pieces that the processor's caches still have. */
-static int read_part(const struct put *put, struct sink_part *part, char *bytes, struct error *error)
-{
-    part->bytes = bytes;
-    part->crc32c = 0;
-    for (size_t at = 0, count; at < part->count; at += count) {
-        count = part->count - at < READ_BYTES ? part->count - at : READ_BYTES;
-        ssize_t n = file_io_read_at(put->upload->fd, bytes + at, count, part->offset + at);
-        if (n < 0)
-            return fail_errno(error, errno, "cannot read the file that is sent");
-        if ((size_t)n < count)
-            return fail_changed(put, error);
-        part->crc32c = crc32c_update(part->crc32c, bytes + at, count);
-    }
-    return 0;
-}
-
-/* Files of /proc say that they have 0 bytes, and are made while they are read: what is sent of one would be nothing, or no two
- * readings the same. */
-static int check_empty(const struct put *put, struct error *error)
-{
-    char byte, shown[REDACT_CHARS];
-    ssize_t n = put->upload->bytes > 0 ? 0 : file_io_read_at(put->upload->fd, &byte, 1, 0);
-    if (n <= 0)
-        return n < 0 ? fail_errno(error, errno, "cannot read the file that is sent") : 0;
-    redact(put->upload->reference, shown, sizeof shown);
-    return fail(
-        error, ERROR_FAILED_PRECONDITION, "SIZE_NOT_TOLD",
-        "the file that is sent to %s has bytes, and its size is said to be 0, as those of /proc are: copy it, and send "
-        "the copy",
-        shown);
+                "the file that is sent to %s has changed meanwhile", redact_show(put->upload->reference));
 }
 
 /* Not proof that it is the same, which the whole's checksum is; it finds who still writes before the object is complete. */
@@ -168,8 +136,7 @@ static void forget_session(struct put *put)
     struct error ignored; /* a session that is kept for nothing is found gone by the next call */
     if (!put->sink.session)
         return;
-    explicit_bzero(put->sink.session, strlen(put->sink.session));
-    free(put->sink.session);
+    secret_free(put->sink.session);
     put->sink.session = NULL;
     put->sink.has_whole_crc = false;
     memset(put->sink.stored, 0, put->sink.n_parts * sizeof *put->sink.stored);
@@ -223,41 +190,35 @@ static void give_memory(struct put *put, char *bytes)
     pthread_mutex_unlock(&put->lock);
 }
 
-static void free_memory(struct put *put)
-{
-    while (put->spare) {
-        struct part_memory *memory = put->spare;
-        put->spare = memory->next;
-        free(memory);
-    }
-}
-
 /* Of parts of the session that is begun, or of a whole. */
 static bool needs_md5(const struct put *put)
 {
     return put->sink.ops->limits.has_md5 && !put->sink.has_whole_crc;
 }
 
-/* A part is sent as it lies in the page cache where what the store compares is the one sum that is made of it. */
-static struct sink_window *open_window(const struct put *put, const struct sink_part *part)
+/* Into memory of its own, with its CRC-32C, of pieces that the processor's caches still have. */
+static int read_part(struct put *put, struct sink_part *part, char **memory, struct error *error)
 {
-    bool may_map = put->is_local && put->sink.has_whole_crc;
-    return may_map ? sink_window_open(put->upload->fd, part->offset, part->count) : NULL;
-}
-
-static int sum_window(const struct put *put, struct sink_part *part, const struct sink_window *window, struct error *error)
-{
-    part->bytes = sink_window_bytes(window);
-    part->crc32c = crc32c_update(0, part->bytes, part->count);
-    return sink_window_is_whole(window) ? 0 : fail_changed(put, error);
+    char *bytes = *memory = take_memory(put);
+    if (!bytes)
+        return fail(error, ERROR_RESOURCE_EXHAUSTED, "NO_MEMORY", "no memory for a part of %zu bytes", part->count);
+    part->bytes = bytes;
+    part->crc32c = 0;
+    for (size_t at = 0, count; at < part->count; at += count) {
+        count = part->count - at < READ_BYTES ? part->count - at : READ_BYTES;
+        ssize_t n = file_io_read_at(put->upload->fd, bytes + at, count, part->offset + at);
+        if (n < 0)
+            return fail_errno(error, errno, "cannot read the file that is sent");
+        if ((size_t)n < count)
+            return fail_changed(put, error);
+        part->crc32c = crc32c_update(part->crc32c, bytes + at, count);
+    }
+    return 0;
 }
 
 static int load_part(struct put *put, struct sink_part *part, bool with_md5, char **bytes, struct error *error)
 {
-    *bytes = take_memory(put);
-    if (!*bytes)
-        return fail(error, ERROR_RESOURCE_EXHAUSTED, "NO_MEMORY", "no memory for a part of %zu bytes", part->count);
-    if (read_part(put, part, *bytes, error) < 0)
+    if (read_part(put, part, bytes, error) < 0)
         return -1;
     sink_sum_parts(&put->sums, part, 1, with_md5);
     return 0;
@@ -273,12 +234,18 @@ static int load_group(struct put *put, size_t at, const struct part_group *group
         parts[i] = part_of(put, first + i);
         if (i > 0 && cancel_is_set(put->upload->cancel))
             return fail(error, ERROR_CANCELLED, "CANCELLED", "cancelled");
-        group->windows[i] = open_window(put, &parts[i]);
-        char *bytes = group->bytes[i] = group->windows[i] ? NULL : take_memory(put);
-        if (!bytes && !group->windows[i])
-            return fail(error, ERROR_RESOURCE_EXHAUSTED, "NO_MEMORY", "no memory for a part of %zu bytes", parts[i].count);
-        if (bytes ? read_part(put, &parts[i], bytes, error) : sum_window(put, &parts[i], group->windows[i], error))
+        /* it is sent as it lies in the page cache where what the store compares is the one sum that is made of it */
+        struct sink_window *window = NULL;
+        if (put->is_local && put->sink.has_whole_crc)
+            window = group->bytes[i].window = sink_window_open(put->upload->fd, parts[i].offset, parts[i].count);
+        if (!window && read_part(put, &parts[i], &group->bytes[i].memory, error) < 0)
             return -1;
+        if (window) {
+            parts[i].bytes = sink_window_bytes(window);
+            parts[i].crc32c = crc32c_update(0, parts[i].bytes, parts[i].count);
+            if (!sink_window_is_whole(window))
+                return fail_changed(put, error);
+        }
     }
     sink_sum_parts(&put->sums, parts, n, needs_md5(put));
     return 0;
@@ -292,7 +259,6 @@ static struct sink_part *await_part(struct put *put, size_t i, struct error *err
     if (!group->parts && !put->has_failed) {
         group->parts = memory_alloc_array(put->group_parts, sizeof *group->parts);
         group->bytes = memory_alloc_array(put->group_parts, sizeof *group->bytes);
-        group->windows = memory_alloc_array(put->group_parts, sizeof *group->windows);
         pthread_mutex_unlock(&put->lock);
         int failed = load_group(put, i / put->group_parts, group, error);
         pthread_mutex_lock(&put->lock);
@@ -311,17 +277,11 @@ static struct sink_part *await_part(struct put *put, size_t i, struct error *err
     return is_loaded ? &group->parts[i % put->group_parts] : NULL;
 }
 
-static void give_part(struct put *put, struct part_group *group, size_t i)
+static void give_part(struct put *put, struct part_bytes *bytes)
 {
-    give_memory(put, group->bytes[i]);
-    sink_window_close(group->windows[i]);
-    group->bytes[i] = NULL;
-    group->windows[i] = NULL;
-}
-
-static bool has_window(const struct put *put, size_t i)
-{
-    return put->groups[i / put->group_parts].windows[i % put->group_parts] != NULL;
+    give_memory(put, bytes->memory);
+    sink_window_close(bytes->window);
+    *bytes = (struct part_bytes){0};
 }
 
 static int send_part(void *data, size_t i, struct error *error)
@@ -332,13 +292,14 @@ static int send_part(void *data, size_t i, struct error *error)
     struct sink_part *part = await_part(put, i, error);
     if (!part)
         return -1;
+    struct part_bytes *bytes = &put->groups[i / put->group_parts].bytes[i % put->group_parts];
     int status = 0;
     struct error changed; /* says more than that the store refuses a part, or is not sent all of it */
     bool is_there = sink_sum_is_stored(part, &put->sink.stored[i]);
     if (!is_there) {
         put->sink.stored[i] = (struct sink_stored){0};
         status = put->sink.ops->put_part(&put->sink, part, error);
-        if (status < 0 && has_window(put, i) && check_still(put, &changed) < 0)
+        if (status < 0 && bytes->window && check_still(put, &changed) < 0)
             *error = changed;
         if (status == 0 && put->sink.ops->limits.in_order)
             status = keep_session(put, false, error);
@@ -347,7 +308,7 @@ static int send_part(void *data, size_t i, struct error *error)
         put->sink.stored[i].crc32c = part->crc32c;
         count_part(put, part->count, !is_there);
     }
-    give_part(put, &put->groups[i / put->group_parts], i % put->group_parts);
+    give_part(put, bytes);
     return status;
 }
 
@@ -361,10 +322,9 @@ static int run_parts(struct put *put, uint32_t parallel, struct error *error)
     int status = parallel_run(put->sink.n_parts, parallel, send_part, put, error);
     for (size_t i = 0; i < n_groups; i++) {
         for (uint32_t k = 0; put->groups[i].parts && k < put->group_parts; k++)
-            give_part(put, &put->groups[i], k); /* what was not sent */
+            give_part(put, &put->groups[i].bytes[k]); /* what was not sent */
         free(put->groups[i].parts);
         free(put->groups[i].bytes);
-        free(put->groups[i].windows);
     }
     free(put->groups);
     return status;
@@ -439,12 +399,6 @@ static int compare_sums(struct put *put, struct sink_object *object, bool *is_sa
     return 0;
 }
 
-static bool may_replace(const struct put *put, const struct sink_object *object)
-{
-    const char *version = put->upload->if_version;
-    return version ? strcmp(version, object->version) == 0 : put->upload->replaces;
-}
-
 /* 1: the very bytes are there; 0: nothing is, or may be replaced. */
 static int look_before(struct put *put, struct error *error)
 {
@@ -461,7 +415,9 @@ static int look_before(struct put *put, struct error *error)
         return -1;
     if (is_same)
         return 1;
-    return may_replace(put, &object) ? 0 : sink_fail_exists(&put->sink, error);
+    const char *version = put->upload->if_version;
+    bool may_replace = version ? strcmp(version, object.version) == 0 : put->upload->replaces;
+    return may_replace ? 0 : sink_fail_exists(&put->sink, error);
 }
 
 /* 1: there and right; 0: has to be done anew. */
@@ -494,24 +450,11 @@ static int one_round(struct put *put, struct error *error)
     return 0;
 }
 
-static int put_object(struct put *put, struct error *error)
-{
-    for (uint32_t round = 0; round < ROUNDS; round++) {
-        int status = one_round(put, error);
-        if (status != 0)
-            return status < 0 ? -1 : 0;
-    }
-    return -1; /* the error is that of the last round */
-}
-
-static int open_sink(struct put *put, struct error *error)
+static int open_put(struct put *put, struct error *error)
 {
     const struct sink_upload *upload = put->upload;
-    if (sink_check_reference(upload->reference, error) < 0)
-        return -1;
-    put->sink.ops = sink_find(upload->reference);
-    put->sink.upload = upload;
-    if (sink_parse(&put->sink, upload->reference, error) < 0)
+    char byte;
+    if (sink_open(&put->sink, error) < 0)
         return -1;
     if (upload->needs_condition && !sink_has_condition(&put->sink)) /* the store gave no version */
         return sink_fail_conditions(&put->sink, error);
@@ -521,37 +464,48 @@ static int open_sink(struct put *put, struct error *error)
         return fail(error, ERROR_INVALID_ARGUMENT, REASON(NOT_A_REGULAR_FILE), "what is sent is no regular file");
     if ((uint64_t)put->before.st_size != upload->bytes)
         return fail_changed(put, error);
-    if (check_empty(put, error) < 0)
-        return -1;
+    /* Files of /proc say that they have 0 bytes, and are made while they are read: what is sent of one would be nothing, or no
+     * two readings the same. */
+    ssize_t n = upload->bytes > 0 ? 0 : file_io_read_at(upload->fd, &byte, 1, 0);
+    if (n < 0)
+        return fail_errno(error, errno, "cannot read the file that is sent");
+    if (n > 0)
+        return fail(
+            error, ERROR_FAILED_PRECONDITION, "SIZE_NOT_TOLD",
+            "the file that is sent to %s has bytes, and its size is said to be 0, as those of /proc are: copy it, and "
+            "send the copy",
+            redact_show(upload->reference));
     put->is_local = filesystem_traits_of(upload->fd).kind == SOURCE_LOCAL;
     lay_out(put);
     if (upload->session && *upload->session && strlen(upload->session) < SINK_MAX_SESSION_CHARS && put->sink.n_parts > 0)
         put->sink.session = memory_copy_text(upload->session);
-    return put->sink.ops == &sink_file_ops ? 0 : stores_check_reference(put->sink.stores, upload->reference, error);
-}
-
-/* Also once somebody has renewed the credentials, without which nothing could be aborted either. */
-static bool can_go_on(const struct error *error)
-{
-    return sink_may_pass(error) || error->code == ERROR_PERMISSION_DENIED;
+    return 0;
 }
 
 int sink_put(struct stores *stores, const struct sink_upload *upload, struct sink_result *result, struct error *error)
 {
-    struct put put = {.sink.stores = stores, .upload = upload, .result = result};
+    struct put put = {.sink = {.stores = stores, .upload = upload}, .upload = upload, .result = result};
     *result = (struct sink_result){.proof = ""};
     pthread_mutex_init(&put.lock, NULL);
     pthread_cond_init(&put.loaded, NULL);
-    int status = open_sink(&put, error);
+    int status = open_put(&put, error), done = 0;
     if (status == 0) {
-        status = put_object(&put, error);
-        struct error kept = *error;
-        if (status < 0 && (!upload->keep || !can_go_on(error)))
+        for (uint32_t round = 0; round < ROUNDS && done == 0; round++)
+            done = one_round(&put, error);
+        status = done > 0 ? 0 : -1; /* the error is that of the last round */
+        /* it can go on also once the operator has renewed the credentials, without which nothing could be aborted either */
+        if (status < 0 && !(upload->keep && (sink_may_pass(error) || error->code == ERROR_PERMISSION_DENIED))) {
+            struct error kept = *error;
             abort_session(&put);
-        *error = kept;
+            *error = kept;
+        }
         result->crc32c = status < 0 ? 0 : sink_sum_crc32c(&put.sums);
     }
-    free_memory(&put);
+    while (put.spare) {
+        struct part_memory *memory = put.spare;
+        put.spare = memory->next;
+        free(memory);
+    }
     free(put.sums.parts);
     sink_fini(&put.sink);
     pthread_cond_destroy(&put.loaded);
@@ -563,10 +517,8 @@ void sink_abort(struct stores *stores, const char *reference, const char *sessio
 {
     struct error ignored; /* a reference that cannot be read has begun nothing */
     const struct sink_upload upload = {.reference = reference};
-    struct sink sink = {.stores = stores, .ops = sink_find(reference), .upload = &upload};
-    if (!sink.ops || strlen(session) >= SINK_MAX_SESSION_CHARS)
-        return;
-    if (sink_parse(&sink, reference, &ignored) == 0) {
+    struct sink sink = {.stores = stores, .upload = &upload};
+    if (strlen(session) < SINK_MAX_SESSION_CHARS && sink_parse(&sink, reference, &ignored) == 0) {
         sink.session = memory_copy_text(session);
         sink.ops->abort(&sink);
     }

@@ -1,10 +1,10 @@
 /* S3: small objects by one PUT, larger ones by a multipart upload whose parts go in any order.
  * https://docs.aws.amazon.com/AmazonS3/latest/userguide/mpuoverview.html
  *
- * Every body carries its MD5 for the store to compare, and the ETag that it answers is compared here. An ETag is no MD5 where the
- * store encrypts with keys of a key service: such objects are read back. A store may compare the CRC-32C of each part, and of the
- * whole before it is there (a checksum of the type FULL_OBJECT): then the parts carry that alone, since MD5 is most of the CPU time
- * of an upload. https://docs.aws.amazon.com/AmazonS3/latest/userguide/checking-object-integrity-upload.html
+ * Every body carries its MD5 for the store to compare, and the ETag that it answers is compared here. An ETag is no MD5 where
+ * the store encrypts with keys of a key service: such objects are read back. A store may compare the CRC-32C of each part, and
+ * of the whole before it is there (a checksum of the type FULL_OBJECT): then the parts carry that alone, since MD5 is most of
+ * the CPU time of an upload. https://docs.aws.amazon.com/AmazonS3/latest/userguide/checking-object-integrity-upload.html
  *
  * Stores that do not know If-None-Match say so or ignore it; the look before is what keeps objects there. */
 #include <inttypes.h>
@@ -30,7 +30,6 @@ enum {
     S3_WHOLE_BYTES = 8 << 20,
     S3_PART_BYTES = 5 << 20,
     MD5_TEXT_CHARS = 25,
-    CRC_TEXT_CHARS = 9,
     ASKED_HEADERS = 2,
     CODE_CHARS = 64
 };
@@ -51,7 +50,7 @@ static struct s3_client *client_of(const struct sink *sink)
     return s3_client_of(sink->stores);
 }
 
-/* TLS keeps a body whole, and nobody is between this host and itself; elsewhere the signature has to cover it. */
+/* TLS keeps a body whole, and nothing is between this host and itself; elsewhere the signature has to cover it. */
 static const char *payload_hash(const char *url, const struct asked *asked, char hex[DIGEST_HEX_CHARS + 1])
 {
     struct error ignored;
@@ -68,24 +67,10 @@ static const char *payload_hash(const char *url, const struct asked *asked, char
     return hex;
 }
 
-static const char *strip_quotes(const char *etag, char bare[SINK_VERSION_CHARS])
-{
-    size_t length = strlen(etag);
-    bool is_quoted = length >= 2 && etag[0] == '"' && etag[length - 1] == '"';
-    snprintf(bare, SINK_VERSION_CHARS, "%.*s", (int)(length - 2 * is_quoted), etag + is_quoted);
-    return bare;
-}
-
-static void print_crc(uint32_t sum, char text[CRC_TEXT_CHARS])
-{
-    const unsigned char bytes[] = {sum >> 24 & 255, sum >> 16 & 255, sum >> 8 & 255, sum & 255};
-    base64_encode_padded(bytes, sizeof bytes, text);
-}
-
 /* Any status is an answer, what is worth a retry excepted. */
 static int ask_s3(const struct sink *sink, const struct asked *asked, struct http_reply *reply, struct error *error)
 {
-    char md5[MD5_TEXT_CHARS], crc[CRC_TEXT_CHARS], hex[DIGEST_HEX_CHARS + 1];
+    char md5[MD5_TEXT_CHARS], crc[SINK_CRC_TEXT_CHARS], hex[DIGEST_HEX_CHARS + 1];
     char *url = s3_client_url(client_of(sink), sink->bucket, sink->key, asked->query);
     struct http_header signed_headers[ASKED_HEADERS];
     struct s3_request request = {.client = client_of(sink),
@@ -97,13 +82,19 @@ static int ask_s3(const struct sink *sink, const struct asked *asked, struct htt
         base64_encode_padded(asked->part->md5, SINK_MD5_BYTES, md5);
         signed_headers[request.n_signed_headers++] = (struct http_header){"content-md5", md5};
     } else if (asked->part) {
-        print_crc(asked->part->crc32c, crc);
+        sink_crc_text(asked->part->crc32c, crc);
         signed_headers[request.n_signed_headers++] = (struct http_header){"x-amz-checksum-crc32c", crc};
     }
     for (size_t i = 0; !asked->part && i < ASKED_HEADERS && asked->sums[i].name; i++)
         signed_headers[request.n_signed_headers++] = asked->sums[i];
+    const char *version = sink->upload->if_version;
     char bare[SINK_VERSION_CHARS];
-    const char *version = asked->is_bare ? strip_quotes(sink->upload->if_version, bare) : sink->upload->if_version;
+    if (asked->is_bare) {
+        size_t length = strlen(version);
+        bool is_quoted = length >= 2 && version[0] == '"' && version[length - 1] == '"';
+        snprintf(bare, sizeof bare, "%.*s", (int)(length - 2 * is_quoted), version + is_quoted);
+        version = bare;
+    }
     const struct http_header condition = {version ? "If-Match" : "If-None-Match", version ? version : "*"};
     const struct http_store store = {.prepare = s3_client_prepare, .judge = s3_client_judge, .data = &request};
     const struct http_call call = {.store = &store,
@@ -118,7 +109,7 @@ static int ask_s3(const struct sink *sink, const struct asked *asked, struct htt
                                    .uid = sink->upload->uid,
                                    .cancel = sink->upload->cancel};
     *reply = (struct http_reply){0};
-    int status = http_fetch(stores_http(sink->stores), &call, reply, error);
+    int status = http_fetch(sink->stores->http, &call, reply, error);
     free(url);
     return status;
 }
@@ -166,23 +157,24 @@ static int fail_answer(const struct sink *sink, const struct http_reply *reply, 
     return error_prefix(error, "s3://%s", sink->bucket);
 }
 
-/* One that is encrypted with a key of somebody's is no sum of the bytes. */
-static void take_etag(const struct http_head *head, char etag[SINK_ETAG_CHARS])
-{
-    const char *value = http_head_find(head, "etag"), *encryption = http_head_find(head, "x-amz-server-side-encryption");
-    bool is_other = (encryption && strncmp(encryption, "aws:kms", 7) == 0) ||
-                    http_head_find(head, "x-amz-server-side-encryption-customer-algorithm");
-    snprintf(etag, SINK_ETAG_CHARS, "%s", value && !is_other && strlen(value) < SINK_ETAG_CHARS ? value : "");
-}
-
 static void take_object(const struct http_head *head, struct sink_object *object)
 {
     const char *sum = http_head_find(head, "x-amz-checksum-crc32c"), *type = http_head_find(head, "x-amz-checksum-type");
-    const char *etag = http_head_find(head, "etag");
-    take_etag(head, object->etag);
-    snprintf(object->version, sizeof object->version, "%s", etag && strlen(etag) < sizeof object->version ? etag : "");
+    const char *etag = http_head_find(head, "etag"), *encryption = http_head_find(head, "x-amz-server-side-encryption");
+    /* one that is encrypted with a key of its owner's is no sum of the bytes */
+    bool is_other = (encryption && strncmp(encryption, "aws:kms", 7) == 0) ||
+                    http_head_find(head, "x-amz-server-side-encryption-customer-algorithm");
+    etag = etag && strlen(etag) < SINK_ETAG_CHARS ? etag : "";
+    snprintf(object->etag, sizeof object->etag, "%s", is_other ? "" : etag);
+    snprintf(object->version, sizeof object->version, "%s", etag);
     if (sum && !(type && strcasecmp(type, "COMPOSITE") == 0))
         checksum_parse_base64(CHECKSUM_CRC32C, sum, &object->checksum);
+}
+
+/* The answer, which is to be cleared in any case; -1 where it is not good. */
+static int judge_answer(const struct sink *sink, int status, const struct http_reply *reply, struct error *error)
+{
+    return status == 0 && !is_good(reply) ? fail_answer(sink, reply, error) : status;
 }
 
 static int s3_look(struct sink *sink, struct sink_object *object, struct error *error)
@@ -190,10 +182,8 @@ static int s3_look(struct sink *sink, struct sink_object *object, struct error *
     const struct asked asked = {.method = "HEAD", .with_checksums = true};
     struct http_reply reply;
     *object = (struct sink_object){0};
-    int status = ask_s3(sink, &asked, &reply, error);
-    if (status == 0 && !is_good(&reply))
-        status = fail_answer(sink, &reply, error);
-    else if (status == 0 && !http_head_content_length(&reply.head, &object->size_bytes))
+    int status = judge_answer(sink, ask_s3(sink, &asked, &reply, error), &reply, error);
+    if (status == 0 && !http_head_content_length(&reply.head, &object->size_bytes))
         status = fail(error, ERROR_UNAVAILABLE, "BAD_ANSWER", "the store does not tell the size of the object");
     if (status == 0)
         take_object(&reply.head, object);
@@ -201,13 +191,8 @@ static int s3_look(struct sink *sink, struct sink_object *object, struct error *
     return status;
 }
 
-static bool knows_no_condition(const struct http_reply *reply)
-{
-    return reply->head.status == 501;
-}
-
-/* A body that arrived damaged is sent again, a few times; so is one for a store that has no conditions, without, unless it needs
- * one. */
+/* A body that arrived damaged is sent again, a few times; so is one for a store that has no conditions, without, unless it
+ * needs one. */
 static int ask_again(const struct sink *sink, struct asked *asked, struct http_reply *reply, struct error *error)
 {
     enum { DAMAGED_TRIES = 3 };
@@ -217,7 +202,7 @@ static int ask_again(const struct sink *sink, struct asked *asked, struct http_r
             return -1;
         code_of(reply, code);
         bool is_damaged = is_damage(code);
-        bool has_none = asked->is_conditional && knows_no_condition(reply) && !sink->upload->needs_condition;
+        bool has_none = asked->is_conditional && reply->head.status == 501 && !sink->upload->needs_condition;
         if (!has_none && (!is_damaged || n >= DAMAGED_TRIES))
             return 0;
         asked->is_conditional &= !has_none;
@@ -227,22 +212,17 @@ static int ask_again(const struct sink *sink, struct asked *asked, struct http_r
     }
 }
 
-static bool is_still(struct sink *sink)
-{
-    struct sink_object now;
-    struct error ignored; /* then what it answered stands */
-    return s3_look(sink, &now, &ignored) == 0 && strcmp(now.version, sink->upload->if_version) == 0;
-}
-
-/* Ceph's gateway compares If-Match with the ETag without its quotes. A version that is refused in both forms, and is what is there
- * all the same, is a condition that the store does not keep. */
+/* Ceph's gateway compares If-Match with the ETag without its quotes. A version that is refused in both forms, and is what is
+ * there all the same, is a condition that the store does not keep. */
 static int ask_in_place(struct sink *sink, struct asked *asked, struct http_reply *reply, struct error *error)
 {
     for (;;) {
         if (ask_again(sink, asked, reply, error) < 0)
             return -1;
+        struct sink_object now;
+        struct error ignored; /* then what it answered stands */
         bool is_refused = asked->is_conditional && sink->upload->if_version && reply->head.status == 412;
-        if (!is_refused || !is_still(sink))
+        if (!is_refused || s3_look(sink, &now, &ignored) < 0 || strcmp(now.version, sink->upload->if_version) != 0)
             return 0;
         http_reply_clear(reply);
         if (asked->is_bare && sink->upload->needs_condition)
@@ -261,9 +241,7 @@ static int s3_put_whole(struct sink *sink, const struct sink_part *part, struct 
                           .is_conditional = sink_has_condition(sink)};
     struct http_reply reply = {0};
     *made = (struct sink_object){.size_bytes = part->count};
-    int status = ask_in_place(sink, &asked, &reply, error);
-    if (status == 0 && !is_good(&reply))
-        status = fail_answer(sink, &reply, error);
+    int status = judge_answer(sink, ask_in_place(sink, &asked, &reply, error), &reply, error);
     if (status == 0)
         take_object(&reply.head, made);
     http_reply_clear(&reply);
@@ -272,21 +250,23 @@ static int s3_put_whole(struct sink *sink, const struct sink_part *part, struct 
 
 /* --- multipart --- */
 
-static char *encode_session(const struct sink *sink)
+/* "partNumber=1&uploadId=ID"; the caller frees. */
+static char *session_query(const struct sink *sink, const char *before)
 {
-    return url_encode(sink->session, strlen(sink->session), false);
+    char *id = url_encode(sink->session, strlen(sink->session), false), *query = memory_print("%suploadId=%s", before, id);
+    free(id);
+    return query;
 }
 
 static void s3_abort(struct sink *sink)
 {
     struct error ignored; /* what cannot be aborted now is for the bucket's lifecycle rule, see docs/uploads.md */
-    char *id = encode_session(sink), *query = memory_print("uploadId=%s", id);
+    char *query = session_query(sink, "");
     const struct asked asked = {.method = "DELETE", .query = query};
     struct http_reply reply;
     ask_s3(sink, &asked, &reply, &ignored);
     http_reply_clear(&reply);
     free(query);
-    free(id);
 }
 
 static int begin_with(struct sink *sink, const struct asked *asked, struct http_reply *reply, struct error *error)
@@ -297,8 +277,8 @@ static int begin_with(struct sink *sink, const struct asked *asked, struct http_
     return sink->session ? 0 : fail_answer(sink, reply, error);
 }
 
-/* A store that does not know such checksums refuses to be asked for them, says nothing of them, or takes them as those of the parts
- * alone, which would be two checksums for nothing. */
+/* A store that does not know such checksums refuses to be asked for them, says nothing of them, or takes them as those of the
+ * parts alone, which would be two checksums for nothing. */
 static int s3_begin(struct sink *sink, struct error *error)
 {
     struct asked asked = {.method = "POST",
@@ -324,46 +304,37 @@ static int s3_begin(struct sink *sink, struct error *error)
     return status;
 }
 
-static int find_page(struct sink *sink, struct s3_part_page *page, struct error *error)
-{
-    char *id = encode_session(sink);
-    char *query = memory_print("max-parts=1000&part-number-marker=%u&uploadId=%s", page->next_marker, id);
-    const struct asked asked = {.method = "GET", .query = query};
-    struct http_reply reply;
-    int status = ask_s3(sink, &asked, &reply, error);
-    if (status == 0 && !is_good(&reply))
-        status = fail_answer(sink, &reply, error);
-    if (status == 0 && !s3_answer_parts(reply.body, reply.body_bytes, sink, page))
-        status = fail_answer(sink, &reply, error);
-    http_reply_clear(&reply);
-    free(query);
-    free(id);
-    return status;
-}
-
 static int s3_find_parts(struct sink *sink, struct error *error)
 {
     struct s3_part_page page = {.is_truncated = true};
-    while (page.is_truncated) {
+    int status = 0;
+    while (status == 0 && page.is_truncated) {
         uint32_t marker = page.next_marker;
-        if (find_page(sink, &page, error) < 0)
-            return -1;
-        if (page.is_truncated && page.next_marker <= marker)
-            return fail(error, ERROR_UNAVAILABLE, "BAD_ANSWER", "the store's list of parts does not go on");
+        char before[80];
+        snprintf(before, sizeof before, "max-parts=1000&part-number-marker=%u&", marker);
+        char *query = session_query(sink, before);
+        const struct asked asked = {.method = "GET", .query = query};
+        struct http_reply reply;
+        status = judge_answer(sink, ask_s3(sink, &asked, &reply, error), &reply, error);
+        if (status == 0 && !s3_answer_parts(reply.body, reply.body_bytes, sink, &page))
+            status = fail_answer(sink, &reply, error);
+        else if (status == 0 && page.is_truncated && page.next_marker <= marker)
+            status = fail(error, ERROR_UNAVAILABLE, "BAD_ANSWER", "the store's list of parts does not go on");
+        http_reply_clear(&reply);
+        free(query);
     }
-    return 0;
+    return status;
 }
 
 static int s3_put_part(struct sink *sink, const struct sink_part *part, struct error *error)
 {
     struct sink_stored *stored = &sink->stored[part->number];
-    char *id = encode_session(sink);
-    char *query = memory_print("partNumber=%u&uploadId=%s", part->number + 1, id);
+    char before[40];
+    snprintf(before, sizeof before, "partNumber=%u&", part->number + 1);
+    char *query = session_query(sink, before);
     struct asked asked = {.method = "PUT", .query = query, .body = part->bytes, .body_bytes = part->count, .part = part};
     struct http_reply reply = {0};
-    int status = ask_again(sink, &asked, &reply, error);
-    if (status == 0 && !is_good(&reply))
-        status = fail_answer(sink, &reply, error);
+    int status = judge_answer(sink, ask_again(sink, &asked, &reply, error), &reply, error);
     const char *etag = status == 0 ? http_head_find(&reply.head, "etag") : NULL;
     if (status == 0 && (!etag || strlen(etag) >= SINK_ETAG_CHARS || !s3_answer_is_etag(etag)))
         status = fail(error, ERROR_UNAVAILABLE, "BAD_ANSWER", "the store gives no ETag for a part");
@@ -373,18 +344,17 @@ static int s3_put_part(struct sink *sink, const struct sink_part *part, struct e
     }
     http_reply_clear(&reply);
     free(query);
-    free(id);
     return status;
 }
 
 static char *print_parts(const struct sink *sink, size_t *count)
 {
     enum { PART_CHARS = SINK_ETAG_CHARS * 6 + 140 };
-    char crc[CRC_TEXT_CHARS], *text = memory_alloc((size_t)sink->n_parts * PART_CHARS + 100);
+    char crc[SINK_CRC_TEXT_CHARS], *text = memory_alloc((size_t)sink->n_parts * PART_CHARS + 100);
     char *at = text + sprintf(text, "<CompleteMultipartUpload xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">");
     for (uint32_t i = 0; i < sink->n_parts; i++) {
         at += sprintf(at, "<Part><PartNumber>%u</PartNumber><ETag>%s</ETag>", i + 1, sink->stored[i].etag);
-        print_crc(sink->stored[i].crc32c, crc);
+        sink_crc_text(sink->stored[i].crc32c, crc);
         if (sink->has_whole_crc)
             at += sprintf(at, "<ChecksumCRC32C>%s</ChecksumCRC32C>", crc);
         at += sprintf(at, "</Part>");
@@ -394,24 +364,19 @@ static char *print_parts(const struct sink *sink, size_t *count)
     return text;
 }
 
-static void print_whole_crc(const struct sink *sink, char text[CRC_TEXT_CHARS])
-{
-    uint32_t crc = 0;
-    for (uint32_t i = 0; i < sink->n_parts; i++)
-        crc = crc32c_combine(crc, sink->stored[i].crc32c, sink->stored[i].count);
-    print_crc(crc, text);
-}
-
 static int s3_complete(struct sink *sink, struct sink_object *made, struct error *error)
 {
     size_t count;
-    char crc[CRC_TEXT_CHARS];
-    char *id = encode_session(sink), *query = memory_print("uploadId=%s", id), *body = print_parts(sink, &count);
+    char crc[SINK_CRC_TEXT_CHARS];
+    char *query = session_query(sink, ""), *body = print_parts(sink, &count);
     struct asked asked = {
         .method = "POST", .query = query, .body = body, .body_bytes = count, .is_conditional = sink_has_condition(sink)};
     struct http_reply reply = {0};
-    print_whole_crc(sink, crc);
     if (sink->has_whole_crc) {
+        uint32_t sum = 0;
+        for (uint32_t i = 0; i < sink->n_parts; i++)
+            sum = crc32c_combine(sum, sink->stored[i].crc32c, sink->stored[i].count);
+        sink_crc_text(sum, crc);
         asked.sums[0] = (struct http_header){"x-amz-checksum-crc32c", crc};
         asked.sums[1] = (struct http_header){"x-amz-checksum-type", "FULL_OBJECT"};
     }
@@ -421,7 +386,6 @@ static int s3_complete(struct sink *sink, struct sink_object *made, struct error
     http_reply_clear(&reply);
     free(body);
     free(query);
-    free(id);
     return status == 0 ? s3_look(sink, made, error) : status;
 }
 

@@ -13,26 +13,20 @@
 
 enum { MD5_HEX_CHARS = 2 * SINK_MD5_BYTES };
 
-/* One by itself may find those of other files to be summed with. */
-static void sum_md5(struct sink_part *parts, size_t n)
-{
-    struct md5_lane lanes[MD5_LANES];
-    parts[0].has_md5 = n == 1 ? sink_md5(parts[0].bytes, parts[0].count, parts[0].md5) : sink_md5_is_there();
-    if (n == 1 || !parts[0].has_md5)
-        return;
-    for (size_t i = 0; i < n; i++)
-        lanes[i] = (struct md5_lane){.bytes = parts[i].bytes, .count = parts[i].count};
-    md5_lanes(lanes, n);
-    for (size_t i = 0; i < n; i++) {
-        parts[i].has_md5 = true;
-        memcpy(parts[i].md5, lanes[i].sum, sizeof parts[i].md5);
-    }
-}
-
 void sink_sum_parts(struct sink_sums *sums, struct sink_part *parts, size_t n, bool with_md5)
 {
-    if (with_md5)
-        sum_md5(parts, n);
+    struct md5_lane lanes[MD5_LANES];
+    if (with_md5 && n == 1) { /* it may find parts of other files to be summed with */
+        parts[0].has_md5 = sink_md5(parts[0].bytes, parts[0].count, parts[0].md5);
+    } else if (with_md5 && sink_md5_is_there()) {
+        for (size_t i = 0; i < n; i++)
+            lanes[i] = (struct md5_lane){.bytes = parts[i].bytes, .count = parts[i].count};
+        md5_lanes(lanes, n);
+        for (size_t i = 0; i < n; i++) {
+            parts[i].has_md5 = true;
+            memcpy(parts[i].md5, lanes[i].sum, sizeof parts[i].md5);
+        }
+    }
     for (size_t i = 0; i < n; i++) {
         struct part_sum *sum = &sums->parts[parts[i].number];
         *sum = (struct part_sum){.count = parts[i].count, .crc32c = parts[i].crc32c, .has_md5 = parts[i].has_md5};
@@ -71,24 +65,19 @@ void sink_sum_etag(const struct sink_sums *sums, char etag[SINK_ETAG_CHARS])
     snprintf(etag + MD5_HEX_CHARS, SINK_ETAG_CHARS - MD5_HEX_CHARS, "-%u", sums->n_parts);
 }
 
-/* Without its quotes. False: it is no MD5 sum, or one of parts with other ends. */
-static bool is_comparable(const char *etag, size_t length, uint32_t n_parts)
-{
-    char tail[16] = "";
-    if (n_parts > 1)
-        snprintf(tail, sizeof tail, "-%u", n_parts);
-    return length == MD5_HEX_CHARS + strlen(tail) && strspn(etag, "0123456789abcdefABCDEF") >= MD5_HEX_CHARS &&
-           strncmp(etag + MD5_HEX_CHARS, tail, strlen(tail)) == 0;
-}
-
+/* SINK_UNKNOWN: theirs is no MD5 sum, or one of parts with other ends. */
 static enum sink_match compare_etags(const char *theirs, const char *ours, uint32_t n_parts)
 {
+    char tail[16] = "";
     size_t length = strlen(theirs);
     if (length >= 2 && theirs[0] == '"' && theirs[length - 1] == '"') {
         theirs++;
         length -= 2;
     }
-    if (!*ours || !is_comparable(theirs, length, n_parts))
+    if (n_parts > 1)
+        snprintf(tail, sizeof tail, "-%u", n_parts);
+    if (!*ours || length != MD5_HEX_CHARS + strlen(tail) || strspn(theirs, "0123456789abcdefABCDEF") < MD5_HEX_CHARS ||
+        strncmp(theirs + MD5_HEX_CHARS, tail, strlen(tail)) != 0)
         return SINK_UNKNOWN;
     return strlen(ours) == length && strncasecmp(theirs, ours, length) == 0 ? SINK_SAME : SINK_DIFFERENT;
 }

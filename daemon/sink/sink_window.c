@@ -5,7 +5,7 @@
 #include <sys/mman.h>
 
 #include "base/memory.h"
-#include "device/bus_guard.h"
+#include "base/bus_guard.h"
 #include "base/huge_pages.h"
 
 struct sink_window {
@@ -14,25 +14,20 @@ struct sink_window {
     struct bus_guard *guard;
 };
 
-static bool map(struct sink_window *window, int fd, uint64_t offset, size_t count)
+struct sink_window *sink_window_open(int fd, uint64_t offset, size_t count)
 {
+    struct sink_window *window = memory_alloc(sizeof *window);
     struct error ignored; /* then it is read */
     size_t room = (count + HUGE_PAGE_BYTES - 1) / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES;
     window->reserved_bytes = room + HUGE_PAGE_BYTES;
     window->reserved = mmap(NULL, window->reserved_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (window->reserved == MAP_FAILED)
-        return false;
-    window->bytes = window->reserved + (-(uintptr_t)window->reserved & (HUGE_PAGE_BYTES - 1));
-    return bus_guard_begin(window->bytes, room, &window->guard, &ignored) == 0 &&
-           mmap(window->bytes, count, PROT_READ, MAP_SHARED | MAP_FIXED, fd, (off_t)offset) != MAP_FAILED &&
-           madvise(window->bytes, count, MADV_SEQUENTIAL) == 0;
-}
-
-struct sink_window *sink_window_open(int fd, uint64_t offset, size_t count)
-{
-    struct sink_window *window = memory_alloc(sizeof *window);
-    if (map(window, fd, offset, count))
-        return window;
+    if (window->reserved != MAP_FAILED) {
+        window->bytes = window->reserved + (-(uintptr_t)window->reserved & (HUGE_PAGE_BYTES - 1));
+        if (bus_guard_begin(window->bytes, room, &window->guard, &ignored) == 0 &&
+            mmap(window->bytes, count, PROT_READ, MAP_SHARED | MAP_FIXED, fd, (off_t)offset) != MAP_FAILED &&
+            madvise(window->bytes, count, MADV_SEQUENTIAL) == 0)
+            return window;
+    }
     sink_window_close(window);
     return NULL;
 }

@@ -4,30 +4,25 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/activation_name.h"
 #include "base/memory.h"
 #include "base/redact.h"
 #include "base/url.h"
 
 /* --- references --- */
 
-static int fail_bucket(const char *scheme, const char *path, const char *complaint, struct error *error)
-{
-    char *reference = memory_print("%s:%s", scheme, path), *shown = redact_copy(reference), text[TEXT_NAME_CHARS];
-    fail(error, ERROR_INVALID_ARGUMENT, "BAD_REFERENCE", "%s: %s: %s://bucket/model",
-         text_escape(shown, strlen(shown), text), complaint, scheme);
-    free(reference);
-    free(shown);
-    return -1;
-}
-
 int bucket_source_parse(struct bucket_source *source, const char *path, struct error *error)
 {
     struct source *base = &source->objects.base;
     size_t bucket_length = strncmp(path, "//", 2) == 0 ? strcspn(path + 2, "/") : 0;
-    if (!bucket_length || memchr(path + 2, '@', bucket_length))
-        return fail_bucket(base->ops->name, path,
-                           bucket_length ? "user and password are not accepted" : "a bucket follows two slashes", error);
+    if (!bucket_length || memchr(path + 2, '@', bucket_length)) {
+        const char *scheme = base->ops->name;
+        char *reference = memory_print("%s:%s", scheme, path), *shown = redact_copy(reference);
+        fail(error, ERROR_INVALID_ARGUMENT, "BAD_REFERENCE", "%s: %s: %s://bucket/model", text_show(shown),
+             bucket_length ? "user and password are not accepted" : "a bucket follows two slashes", scheme);
+        free(reference);
+        free(shown);
+        return -1;
+    }
     const char *rest = path + 2 + bucket_length;
     rest += *rest == '/'; /* one slash parts bucket and key; a second one would belong to the key */
     size_t length = strlen(rest);
@@ -45,8 +40,9 @@ int bucket_source_parse(struct bucket_source *source, const char *path, struct e
     return 0;
 }
 
-void bucket_source_fini(struct bucket_source *source)
+void bucket_source_close(struct source *base)
 {
+    struct bucket_source *source = (struct bucket_source *)base;
     object_source_fini(&source->objects);
     free(source->bucket);
     free(source->prefix);
@@ -78,7 +74,7 @@ int bucket_source_fetch(struct bucket_source *source, const struct http_store *s
                                    .max_reply_bytes = max_bytes,
                                    .cancel = &source->objects.cancel,
                                    .uid = source->objects.base.uid};
-    int failed = http_fetch(stores_http(source->objects.stores), &call, reply, error);
+    int failed = http_fetch(source->objects.stores->http, &call, reply, error);
     free(url);
     return failed;
 }
@@ -98,16 +94,17 @@ int bucket_source_list_pages(struct object_source *source, object_page *page, st
             failed = fail(error, ERROR_DATA_LOSS, "LISTING_REPEATS", "the listing does not end after %d pages", n_pages);
     } while (!failed && token);
     free(token);
-    if (!failed && !source->n_objects && !source->n_folders)
+    if (!failed && !source->n_objects)
         failed = fail(error, ERROR_NOT_FOUND, "NO_SUCH_ARTIFACT", "there is no object below that prefix");
     return failed;
 }
 
-int bucket_source_list(struct object_source *objects, object_page *page, struct error *error)
+int bucket_source_list(struct object_source *objects, struct error *error)
 {
     char text[BUCKET_SHOWN_CHARS];
-    int failed = bucket_source_list_pages(objects, page, error);
-    return failed ? error_prefix(error, "listing %s", bucket_source_shown((struct bucket_source *)objects, "", text)) : 0;
+    const struct bucket_source *source = (const struct bucket_source *)objects;
+    int failed = bucket_source_list_pages(objects, source->page, error);
+    return failed ? error_prefix(error, "listing %s", bucket_source_shown(source, "", text)) : 0;
 }
 
 static char *listed_prefix(const struct bucket_source *source)
@@ -137,15 +134,13 @@ int bucket_source_add(struct bucket_source *source, const char *key, struct obje
 
 int bucket_source_add_folder(struct bucket_source *source, const char *prefix, struct error *error)
 {
-    size_t above = strlen(source->prefix), length = strlen(prefix);
-    uint32_t host;
-    if (source->objects.below || length < above + 2 || prefix[length - 1] != '/' ||
-        strncmp(prefix, source->prefix, above) != 0)
-        return 0;
-    char *name = memory_print("%.*s", (int)(length - above - 1), prefix + above);
-    int failed = activation_parse_host(name, &host) ? object_source_add_folder(&source->objects, name, error) : 0;
-    free(name);
-    return failed;
+    size_t length = strlen(prefix);
+    char *key = memory_print("%.*s", (int)length - (length != 0), prefix), *above = listed_prefix(source);
+    bool is_below = object_source_name_below(key, above);
+    struct object folder = {.name = is_below ? memory_copy_text(prefix + strlen(source->prefix)) : NULL};
+    free(above);
+    free(key);
+    return is_below ? object_source_add(&source->objects, &folder, error) : 0;
 }
 
 void bucket_source_explain(struct bucket_source *source, const struct object *object, const struct http_reply *reply,
@@ -153,17 +148,17 @@ void bucket_source_explain(struct bucket_source *source, const struct object *ob
 {
     struct object now = {0};
     struct error asking;
-    char text[BUCKET_SHOWN_CHARS], was[TEXT_NAME_CHARS], is[TEXT_NAME_CHARS];
+    char text[BUCKET_SHOWN_CHARS];
     int status = reply->head.status;
     struct object_source *objects = &source->objects;
     if (status != 404 && status != 412 && status != 416)
         return;
     bucket_source_shown(source, object->name, text);
-    text_escape(object->version, strlen(object->version), was);
+    const char *was = text_show(object->version);
     if (objects->objects_by->stat(objects, object->name, &now, &asking) == 0)
         fail(error, ERROR_FAILED_PRECONDITION, REASON(SOURCE_CHANGED),
              "%s was replaced while it was loaded: it was %s, now it is %s; load it again", text, was,
-             text_escape(now.version, strlen(now.version), is));
+             text_show(now.version));
     else if (asking.code == ERROR_NOT_FOUND)
         fail(error, ERROR_FAILED_PRECONDITION, REASON(SOURCE_CHANGED), "%s (%s) was deleted while it was loaded", text, was);
     object_clear(&now);

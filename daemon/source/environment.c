@@ -16,23 +16,16 @@ const char *environment_get(const char *name)
     return value && *value ? value : NULL;
 }
 
-/* What one name stands for, malloced; NULL = it is not set. */
-static char *value_of(char *name)
-{
-    char *tail = strchr(name, '/');
-    if (tail)
-        *tail++ = '\0';
-    const char *value = environment_get(name);
-    if (!value)
-        return NULL;
-    return tail ? memory_print("%s/%s", value, tail) : memory_copy_text(value);
-}
-
 const char *environment_text(const char *names, struct arena *arena)
 {
     char *list = memory_copy_text(names), *rest = list, *value = NULL;
-    for (char *name; !value && (name = strsep(&rest, " ")) != NULL;)
-        value = value_of(name);
+    for (char *name; !value && (name = strsep(&rest, " ")) != NULL;) {
+        char *tail = strchr(name, '/');
+        if (tail)
+            *tail++ = '\0';
+        const char *set = environment_get(name);
+        value = set ? memory_print("%s%s%s", set, tail ? "/" : "", tail ? tail : "") : NULL;
+    }
     const char *text = value ? arena_text(arena, value, strlen(value)) : "";
     free(value);
     free(list);
@@ -57,12 +50,11 @@ int environment_number(const char *name, uint64_t max, uint64_t *value, struct e
 {
     const char *text = environment_get(name);
     uint64_t parsed;
-    char shown[TEXT_NAME_CHARS];
     if (!text)
         return 0;
     if (text_parse_bytes(text, &parsed) < 0 || parsed == 0 || parsed > max)
         return fail(error, ERROR_INVALID_ARGUMENT, "BAD_ENVIRONMENT", "%s is \"%s\"; expected a number from 1 to %llu", name,
-                    text_escape(text, strlen(text), shown), (unsigned long long)max);
+                    text_show(text), (unsigned long long)max);
     *value = parsed;
     return 0;
 }

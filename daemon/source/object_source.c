@@ -17,7 +17,7 @@
 static bool is_cancelled(void *data)
 {
     const struct object_source *source = data;
-    return cancel_is_set(source->base.cancel) || cancel_is_set(stores_cancel(source->stores));
+    return cancel_is_set(source->base.cancel) || cancel_is_set(source->stores->cancel);
 }
 
 int object_source_init(struct object_source *source, const struct object_ops *ops, const struct source_options *options,
@@ -29,14 +29,14 @@ int object_source_init(struct object_source *source, const struct object_ops *op
     source->stores = options->stores;
     source->charge = metadata_charge();
     source->cancel = (struct cancel){is_cancelled, source};
-    source->origin = origin ? memory_copy_text(origin) : NULL;
+    source->origin = memory_copy_text(origin);
     pthread_mutex_init(&source->lock, NULL);
     source->base.caps = (struct source_caps){
         .filesystem = SOURCE_NETWORK,
         SOURCE_CAPS_OF_REQUESTS,
         .device_id = source_identity_of(source->origin ? source->origin : type, 0).device,
-        .request_bytes = stores_request_bytes(source->stores),
-        .parallel_requests = stores_parallel_requests(source->stores),
+        .request_bytes = source->stores->request_bytes,
+        .parallel_requests = source->stores->parallel_requests,
     };
     memcpy(source->base.caps.filesystem_type, type, strnlen(type, sizeof source->base.caps.filesystem_type - 1));
     return 0;
@@ -61,7 +61,7 @@ static void close_file(struct object_file *file)
     free(file);
 }
 
-static void close_files(struct source *source)
+void object_source_close_files(struct source *source)
 {
     for (size_t i = 0; i < source->n_files; i++)
         close_file(source->handles[i]);
@@ -80,12 +80,8 @@ void object_source_fini(struct object_source *source)
 {
     if (!source->objects_by)
         return;
-    close_files(&source->base);
     clear_table(source);
     free(source->objects);
-    for (size_t i = 0; i < source->n_folders; i++)
-        free(source->folders[i]);
-    free(source->folders);
     for (size_t i = 0; i < source->n_belows; i++)
         free(source->belows[i]);
     free(source->belows);
@@ -106,24 +102,6 @@ const char *object_source_name_below(const char *key, const char *prefix)
     return is_plain ? name : NULL;
 }
 
-/* In portions, because a listing has many, each of which is small. */
-static int charge_listed(struct object_source *source, uint64_t bytes, struct error *error)
-{
-    enum { PORTION_BYTES = 64 << 10 };
-    source->object_bytes += bytes;
-    if (source->object_bytes <= source->charge.amount || !source->charge.quota)
-        return 0;
-    return quota_charge_add(&source->charge, bytes + PORTION_BYTES, error);
-}
-
-static int charge_object(struct object_source *source, const struct object *object, struct error *error)
-{
-    enum { TEXTS = 3 };
-    uint64_t bytes = sizeof *object + 2 * sizeof object + TEXTS * 16 + strlen(object->name) + strlen(object->pin) +
-                     strlen(object->version) + (object->location ? strlen(object->location) : 0);
-    return charge_listed(source, bytes, error);
-}
-
 int object_source_add(struct object_source *source, struct object *object, struct error *error)
 {
     if (source->n_objects == OBJECT_MAX_OBJECTS) {
@@ -135,24 +113,17 @@ int object_source_add(struct object_source *source, struct object *object, struc
         object->pin = memory_copy_text("");
     if (!object->version)
         object->version = memory_copy_text(object->pin);
-    if (charge_object(source, object, error) != 0) {
+    enum { TEXTS = 3, PORTION_BYTES = 64 << 10 }; /* charged in portions: a listing has many, each of which is small */
+    uint64_t bytes = sizeof *object + 2 * sizeof object + TEXTS * 16 + strlen(object->name) + strlen(object->pin) +
+                     strlen(object->version) + (object->location ? strlen(object->location) : 0);
+    source->object_bytes += bytes;
+    if (source->object_bytes > source->charge.amount && source->charge.quota &&
+        quota_charge_add(&source->charge, bytes + PORTION_BYTES, error) != 0) {
         object_clear(object);
         return -1;
     }
     ARRAY_RESERVE(source->objects, source->n_objects, source->objects_capacity);
     source->objects[source->n_objects++] = memory_copy(object, sizeof *object);
-    return 0;
-}
-
-int object_source_add_folder(struct object_source *source, const char *name, struct error *error)
-{
-    if (source->n_folders == OBJECT_MAX_OBJECTS)
-        return fail(error, ERROR_RESOURCE_EXHAUSTED, "TOO_MANY_FILES", "more than %d folders below the artifact",
-                    OBJECT_MAX_OBJECTS);
-    if (charge_listed(source, 2 * sizeof name + 16 + strlen(name), error) != 0)
-        return -1;
-    ARRAY_RESERVE(source->folders, source->n_folders, source->folders_capacity);
-    source->folders[source->n_folders++] = memory_copy_text(name);
     return 0;
 }
 
@@ -169,12 +140,10 @@ static void sort_objects(struct object_source *source)
 
 static int check_unique(const struct object_source *source, struct error *error)
 {
-    char text[TEXT_NAME_CHARS];
     for (size_t i = 1; i < source->n_objects; i++) {
         const char *name = source->objects[i]->name;
-        if (strcmp(name, source->objects[i - 1]->name) == 0)
-            return fail(error, ERROR_DATA_LOSS, "LISTING_REPEATS", "the store's listing names %s twice",
-                        text_escape(name, strlen(name), text));
+        if (strcmp(name, source->objects[i - 1]->name) == 0 && !text_ends_with(name, strlen(name), "/"))
+            return fail(error, ERROR_DATA_LOSS, "LISTING_REPEATS", "the store's listing names %s twice", text_show(name));
     }
     return 0;
 }
@@ -260,8 +229,9 @@ static struct object *find_object(struct object_source *source, const char *name
     int failed = make_table(source, error);
     const bool listed = source->listed;
     const char *slash = strrchr(name, '/');
-    struct object *found = failed ? NULL : find_in_table(source, name);
-    if (!failed && !found && listed && slash) { /* an index may name files in folders */
+    bool is_folder = slash && !slash[1];
+    struct object *found = failed || is_folder ? NULL : find_in_table(source, name);
+    if (!failed && !found && listed && slash && !is_folder) { /* an index may name files in folders */
         failed = list_below(source, name, (size_t)(slash - name), error);
         found = failed ? NULL : find_in_table(source, name);
     }
@@ -274,35 +244,16 @@ static struct object *find_object(struct object_source *source, const char *name
     return NULL;
 }
 
-struct object_beside { /* a second source of the same artifact */
-    struct source base;
-    struct object_source *of;
-};
-static const struct source_ops beside_ops;
-
 /* Whose table it is. */
 static struct object_source *owner_of(struct source *source)
 {
-    return source->ops == &beside_ops ? ((struct object_beside *)source)->of : (struct object_source *)source;
+    return (struct object_source *)source_owner(source);
 }
 
-/* Of those in folders, or of the others. */
-static void copy_names(const struct object_source *source, bool in_folders, char ***names, size_t *n_names)
-{
-    if (source->n_objects)
-        *names = memory_alloc_array(source->n_objects, sizeof **names);
-    for (size_t i = 0; i < source->n_objects; i++) {
-        const char *name = source->objects[i]->name;
-        if ((strchr(name, '/') != NULL) == in_folders)
-            (*names)[(*n_names)++] = memory_copy_text(name);
-    }
-}
-
-int object_source_list(struct source *base, char ***names, size_t *n_names, struct error *error)
+int object_source_list(struct source *base, const char *folder, char ***names, size_t *n_names, struct error *error)
 {
     struct object_source *source = owner_of(base);
-    *names = NULL;
-    *n_names = 0;
+    size_t length = folder ? strlen(folder) : 0;
     pthread_mutex_lock(&source->lock);
     int failed = make_table(source, error);
     if (!failed && !source->listed && !source->base.is_single_file) {
@@ -310,23 +261,21 @@ int object_source_list(struct source *base, char ***names, size_t *n_names, stru
         *error = source->refused.code ? source->refused : *error;
         failed = -1;
     }
-    if (!failed) /* what lies in a folder is no file of the artifact's own */
-        copy_names(source, false, names, n_names);
-    pthread_mutex_unlock(&source->lock);
-    return failed;
-}
-
-int object_source_list_folders(struct source *base, char ***names, size_t *n_names, struct error *error)
-{
-    struct object_source *source = (struct object_source *)base;
-    *names = NULL;
-    *n_names = 0;
-    pthread_mutex_lock(&source->lock);
-    int failed = make_table(source, error);
-    for (size_t i = 0; i < source->n_folders && !failed; i++)
-        failed = list_below(source, source->folders[i], strlen(source->folders[i]), error);
-    if (!failed)
-        copy_names(source, true, names, n_names);
+    if (!failed && folder && source->listed)
+        failed = list_below(source, folder, length, error);
+    if (!failed && source->n_objects)
+        *names = memory_alloc_array(source->n_objects, sizeof **names);
+    for (size_t i = 0; i < source->n_objects && !failed; i++) {
+        const char *name = source->objects[i]->name;
+        if (i && strcmp(name, source->objects[i - 1]->name) == 0) /* a folder, of two pages */
+            continue;
+        if (folder && (strncmp(name, folder, length) != 0 || name[length] != '/'))
+            continue;
+        name += folder ? length + 1 : 0;
+        const char *slash = strchr(name, '/');
+        if (*name && (!slash || !slash[1])) /* what lies deeper is no entry of the folder's own */
+            (*names)[(*n_names)++] = memory_copy_text(name);
+    }
     pthread_mutex_unlock(&source->lock);
     return failed;
 }
@@ -340,12 +289,9 @@ static int ask_expected(void *data, size_t i, struct error *error)
 {
     const struct expected *expected = data;
     const char *name = expected->names[i];
-    char text[TEXT_NAME_CHARS];
     struct object *object = find_object(expected->source, name, error);
     if (!object) /* open() tells that it is missing */
-        return source_may_be_absent(&expected->source->base, error)
-                   ? 0
-                   : error_prefix(error, "%s", text_escape(name, strlen(name), text));
+        return source_may_be_absent(&expected->source->base, error) ? 0 : error_prefix(error, "%s", text_show(name));
     if (expected->source->objects_by->ask)
         expected->source->objects_by->ask(expected->source, object);
     return 0;
@@ -353,7 +299,7 @@ static int ask_expected(void *data, size_t i, struct error *error)
 
 int object_source_expect(struct source *source, const char *const *names, size_t n_names, struct error *error)
 {
-    struct expected expected = {(struct object_source *)source, names};
+    struct expected expected = {owner_of(source), names};
     if (n_names < 2)
         return 0;
     if (expected.source->objects_by->ask && ask_expected(&expected, 0, error) < 0)
@@ -362,18 +308,6 @@ int object_source_expect(struct source *source, const char *const *names, size_t
 }
 
 /* --- files --- */
-
-/* The checksums belong to it: one that the user gave must not be taken for verified because another load was. */
-static struct source_identity identity_of(const struct object_file *file)
-{
-    char checksums[CHECKSUM_PER_FILE * (2 * CHECKSUM_MAX_BYTES + 1)] = "";
-    for (size_t i = 0; i < CHECKSUM_PER_FILE; i++)
-        digest_hex(file->object->checksums[i].value, CHECKSUM_MAX_BYTES, checksums + strlen(checksums));
-    char *text = memory_print("%s\n%s\n%s", file->url, file->object->pin, checksums);
-    struct source_identity identity = source_identity_of(text, file->object->size_bytes);
-    free(text);
-    return identity;
-}
 
 int object_source_open_file(struct source *base, const char *name, struct source_file *file, void **handle,
                             struct error *error)
@@ -398,9 +332,15 @@ int object_source_open_file(struct source *base, const char *name, struct source
     object->head = NULL;
     pthread_mutex_unlock(&source->lock);
     file->size_bytes = object->size_bytes;
-    file->identity = identity_of(opened);
+    /* the checksums belong to it: one that the user gave must not be taken for verified because another load was */
+    char checksums[CHECKSUM_PER_FILE * (2 * CHECKSUM_MAX_BYTES + 1)] = "";
+    for (size_t i = 0; i < CHECKSUM_PER_FILE; i++)
+        digest_hex(object->checksums[i].value, CHECKSUM_MAX_BYTES, checksums + strlen(checksums));
+    char *text = memory_print("%s\n%s\n%s", opened->url, object->pin, checksums);
+    file->identity = source_identity_of(text, object->size_bytes);
+    free(text);
     file->version = memory_copy_text(object->version);
-    file->pin = object->pin ? memory_copy_text(object->pin) : NULL;
+    file->pin = memory_copy_text(object->pin);
     memcpy(file->checksums, object->checksums, sizeof file->checksums);
     *handle = opened;
     return 0;
@@ -426,21 +366,7 @@ static int read_range(struct object_file *file, const struct source_read *how, s
         .checksum_value = &range->checksum_value,
         .arrival = how->arrival,
     };
-    return http_read_range(stores_http(file->source->stores), &request, error);
-}
-
-static int fetch_head(struct object_file *file, const struct source_read *how, struct error *error)
-{
-    uint64_t size = file->object->size_bytes, bytes = size < OBJECT_HEAD_BYTES ? size : OBJECT_HEAD_BYTES;
-    char *head = metadata_alloc(bytes, error);
-    struct source_read range = {.iov = &(struct iovec){head, bytes}, .n_iov = 1};
-    if (!head || read_range(file, how, &range, error) < 0) {
-        metadata_free(head);
-        return -1;
-    }
-    file->head = head;
-    file->head_bytes = bytes;
-    return 0;
+    return http_read_range(file->source->stores->http, &request, error);
 }
 
 static uint64_t total_bytes(const struct source_read *read)
@@ -476,11 +402,19 @@ static void copy_from_head(const struct object_file *file, const struct source_r
 static int read_head(struct object_file *file, const struct source_read *read, struct source_read *rest, struct iovec *iov,
                      struct error *error)
 {
-    uint64_t bytes = total_bytes(read);
+    uint64_t bytes = total_bytes(read), size = file->object->size_bytes;
     bool may_serve = read->checksum == CHECKSUM_NONE && !read->fresh_connection, is_whole = file->object->comes_whole;
-    if (may_serve && !file->head && !file->head_done && (is_whole || (read->offset == 0 && bytes < OBJECT_HEAD_BYTES)) &&
-        fetch_head(file, read, error) < 0)
-        return -1;
+    if (may_serve && !file->head && !file->head_done && (is_whole || (read->offset == 0 && bytes < OBJECT_HEAD_BYTES))) {
+        uint64_t head_bytes = size < OBJECT_HEAD_BYTES ? size : OBJECT_HEAD_BYTES;
+        char *head = metadata_alloc(head_bytes, error);
+        struct source_read range = {.iov = &(struct iovec){head, head_bytes}, .n_iov = 1};
+        if (!head || read_range(file, read, &range, error) < 0) {
+            metadata_free(head);
+            return -1;
+        }
+        file->head = head;
+        file->head_bytes = head_bytes;
+    }
     if (may_serve)
         copy_from_head(file, read, rest, iov);
     if (!is_whole && (!may_serve || read->offset > 0 || bytes >= file->head_bytes)) {
@@ -514,26 +448,19 @@ int object_source_read(struct source *source, struct source_read *read, struct e
 
 /* --- the rest --- */
 
-static int fail_changed(const struct object *object, const char *now, struct error *error)
-{
-    char name[TEXT_NAME_CHARS], was[TEXT_NAME_CHARS], is[TEXT_NAME_CHARS];
-    return fail(error, ERROR_FAILED_PRECONDITION, REASON(SOURCE_CHANGED),
-                "%s was replaced since it was resolved: it was %s, now it is %s; load it again",
-                text_escape(object->name, strlen(object->name), name),
-                text_escape(object->version, strlen(object->version), was), text_escape(now, strlen(now), is));
-}
-
-int object_source_check_unchanged(struct source *source, size_t index, const struct cancel *cancel, struct error *error)
+int object_source_check_unchanged(struct source *source, size_t index, bool by_name, struct error *error)
 {
     const struct object_file *file = source->handles[index];
     const struct object *known = file->object;
     struct object now = {0};
-    (void)cancel; /* the source has one */
-    if (!known->weak)
+    if (!by_name || !known->weak)
         return 0;
     int failed = file->source->objects_by->stat(file->source, known->name, &now, error);
+    const char *version = now.version ? now.version : now.pin;
     if (!failed && (strcmp(now.pin, known->pin) != 0 || now.size_bytes != known->size_bytes))
-        failed = fail_changed(known, now.version ? now.version : now.pin, error);
+        failed = fail(error, ERROR_FAILED_PRECONDITION, REASON(SOURCE_CHANGED),
+                      "%s was replaced since it was resolved: it was %s, now it is %s; load it again",
+                      text_show(known->name), text_show(known->version), text_show(version));
     object_clear(&now);
     return failed;
 }
@@ -542,7 +469,7 @@ void object_source_speed(struct source *base, struct source_speed *speed)
 {
     const struct object_source *source = owner_of(base);
     struct http_statistics learned;
-    http_engine_statistics(stores_http(source->stores), source->origin, &learned);
+    http_engine_statistics(source->stores->http, source->origin, &learned);
     *speed = (struct source_speed){
         .latency_us = learned.latency_us,
         .connection_bytes_per_s = learned.connection_bytes_per_s,
@@ -554,33 +481,4 @@ void object_source_speed(struct source *base, struct source_speed *speed)
         .throttled = learned.throttled,
         .received_bytes = learned.received_bytes,
     };
-}
-
-/* --- a second source of the same artifact --- */
-
-static void beside_close(struct source *source)
-{
-    close_files(source);
-    source_unref(&((struct object_beside *)source)->of->base);
-}
-
-static const struct source_ops beside_ops = {
-    .name = "beside",
-    .source_size = sizeof(struct object_beside),
-    .list = object_source_list,
-    .open_file = object_source_open_file,
-    .read = object_source_read,
-    .check_unchanged = object_source_check_unchanged,
-    .speed = object_source_speed,
-    .close = beside_close,
-};
-
-struct source *object_source_beside(struct source *source)
-{
-    struct object_beside *beside = memory_alloc(sizeof *beside);
-    beside->base.ops = &beside_ops;
-    beside->base.caps = source->caps;
-    beside->base.is_single_file = source->is_single_file;
-    beside->of = (struct object_source *)source_ref(source);
-    return &beside->base;
 }

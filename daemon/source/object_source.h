@@ -23,7 +23,7 @@ enum {
     OBJECT_HEAD_BYTES = 256 << 10, /* of a file, asked for at once: headers of most parts fit */
 };
 
-struct object { /* texts are malloced and owned by whoever has the struct */
+struct object { /* texts are malloced and owned by the holder of the struct */
     char *name; /* relative to the artifact: "model.safetensors", "sub/config.json" */
     uint64_t size_bytes;
     char *pin;           /* what the store pins it by: generation, ETag with its quotes, commit; NULL or "" = nothing */
@@ -53,7 +53,8 @@ struct object_file { /* the handle of an opened file; const while it is read, bu
 
 struct object_ops {
     /* Optional; NULL = the store cannot list, stat is asked name by name. Adds every object of the artifact, or of the folder
-     * `below`, with object_source_add(), by names that begin with it. Called at most once for each; may block. */
+     * `below`, with object_source_add(), by names that begin with it; folders by names that end with a slash. Called at most
+     * once for each; may block. */
     int (*list)(struct object_source *source, struct error *error);
     void (*listed)(struct object_source *source); /* optional: the listing was good; the table is sorted now */
     /* Optional when there is list, which then serves for single files, too. One object: for a reference to a single file,
@@ -76,10 +77,8 @@ struct object_source {
     pthread_mutex_t lock; /* of the table while it is made */
     bool listed;
     struct error refused; /* why the listing failed; it is not asked for again. Without one: why there is nothing to list */
-    struct object **objects; /* sorted by name once listed */
+    struct object **objects; /* and folders; sorted by name once listed */
     size_t n_objects, objects_capacity;
-    char **folders; /* of hosts of an activation store, sorted once listed */
-    size_t n_folders, folders_capacity;
     const char *below; /* the folder that is being listed, "host_003/"; NULL = the artifact's own */
     char **belows;     /* folders of which the objects are in the table */
     size_t n_belows, belows_capacity;
@@ -95,29 +94,27 @@ void object_source_fini(struct object_source *source); /* the backend's close; a
 
 /* Takes the texts of `object`, also on failure (too many). A name that occurs twice fails the listing afterwards. */
 int object_source_add(struct object_source *source, struct object *object, struct error *error);
-int object_source_add_folder(struct object_source *source, const char *name, struct error *error);
 void object_clear(struct object *object); /* frees the texts */
 /* What is left of `key` below `prefix` ("" or ending in a slash), or NULL when it does not lie there or what is left is no
  * plain file name: it is empty, "." or "..", or has a slash. An artifact is one folder, as on a disk: what lies deeper
- * belongs to others, folders' place holders are no files, and nobody writes to a disk by such names. */
+ * belongs to others, folders' place holders are no files, and such names write to no disk. */
 const char *object_source_name_below(const char *key, const char *prefix);
 
 /* The rows of struct source_ops that every store shares. */
-int object_source_list(struct source *source, char ***names, size_t *n_names, struct error *error);
-int object_source_list_folders(struct source *source, char ***names, size_t *n_names, struct error *error);
+int object_source_list(struct source *source, const char *folder, char ***names, size_t *n_names, struct error *error);
 int object_source_expect(struct source *source, const char *const *names, size_t n_names, struct error *error);
 int object_source_open_file(struct source *source, const char *name, struct source_file *file, void **handle,
                             struct error *error);
 int object_source_read(struct source *source, struct source_read *read, struct error *error);
 /* Nothing is asked where every range was pinned: what was read is one version, whatever the name leads to now. */
-int object_source_check_unchanged(struct source *source, size_t file, const struct cancel *cancel, struct error *error);
+int object_source_check_unchanged(struct source *source, size_t file, bool by_name, struct error *error);
 void object_source_speed(struct source *source, struct source_speed *speed);
-struct source *object_source_beside(struct source *source);
+void object_source_close_files(struct source *source);
 
 #define OBJECT_SOURCE_OPS(scheme, type, open_function, close_function)                                                      \
     .name = (scheme), .source_size = sizeof(type), .open = (open_function), .list = object_source_list,                     \
-    .list_folders = object_source_list_folders, .expect = object_source_expect, .open_file = object_source_open_file,       \
-    .read = object_source_read, .check_unchanged = object_source_check_unchanged, .speed = object_source_speed,             \
-    .beside = object_source_beside, .close = (close_function)
+    .expect = object_source_expect, .open_file = object_source_open_file, .read = object_source_read,                       \
+    .check_unchanged = object_source_check_unchanged, .speed = object_source_speed,                                         \
+    .close_files = object_source_close_files, .close = (close_function)
 
 #endif

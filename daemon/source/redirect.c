@@ -4,6 +4,7 @@
 #include "source/redirect.h"
 
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -12,9 +13,8 @@
 #include "base/memory.h"
 #include "base/redact.h"
 #include "base/url.h"
-#include "source/signed_url.h"
 
-enum { MAX_HOPS = 5, LIFE_PERCENT = 80, URL_CHARS = 256, MAX_BODY_BYTES = 64 << 10 };
+enum { MAX_HOPS = 5, LIFE_PERCENT = 80, MAX_BODY_BYTES = 64 << 10 };
 
 struct redirect {
     struct stores *stores;
@@ -23,16 +23,41 @@ struct redirect {
     char *from;
     struct http_store home;
     bool is_confined;
-    struct http_header *headers;
-    size_t n_headers;
+    char *if_match;       /* NULL = any version */
     pthread_mutex_t lock; /* of what follows; held while the target is asked for, so that one asks for all */
     char *to;             /* NULL = to be asked for */
     uint64_t renew_ns;    /* 0 = it does not say when it ends */
 };
 
+/* A number in the query, as in "X-Amz-Expires=3600". */
+static bool query_u64(const char *url, const char *name, uint64_t *value)
+{
+    const char *at = strchr(url, '?');
+    size_t length = strlen(name);
+    while (at) {
+        at++;
+        if (strncmp(at, name, length) == 0 && at[length] == '=' && at[length + 1] >= '0' && at[length + 1] <= '9') {
+            *value = strtoull(at + length + 1, NULL, 10);
+            return true;
+        }
+        at = strchr(at, '&');
+    }
+    return false;
+}
+
+uint64_t redirect_life_s(const char *url, uint64_t now_unix_s)
+{
+    uint64_t value;
+    if (query_u64(url, "X-Amz-Expires", &value) || query_u64(url, "X-Goog-Expires", &value))
+        return value;
+    if (query_u64(url, "Expires", &value))
+        return value > now_unix_s ? value - now_unix_s : 1;
+    return 0;
+}
+
 static void set_target(struct redirect *redirect, char *to)
 {
-    uint64_t life_s = signed_url_life_s(to, (uint64_t)time(NULL));
+    uint64_t life_s = redirect_life_s(to, (uint64_t)time(NULL));
     free(redirect->to);
     redirect->to = to;
     redirect->renew_ns = life_s ? clock_now_ns() + life_s * (NS_PER_MS * 1000) / 100 * LIFE_PERCENT : 0;
@@ -42,9 +67,7 @@ static void set_target(struct redirect *redirect, char *to)
 
 static int fail_location(const char *url, const char *complaint, struct error *error)
 {
-    char text[URL_CHARS];
-    redact(url, text, sizeof text);
-    return fail(error, ERROR_FAILED_PRECONDITION, REASON(BAD_REDIRECT), "%s: %s", text, complaint);
+    return fail(error, ERROR_FAILED_PRECONDITION, REASON(BAD_REDIRECT), "%s: %s", redact_show(url), complaint);
 }
 
 /* One question: 0 with *next NULL when `url` itself serves the file. */
@@ -63,7 +86,7 @@ static int ask_for_target(struct redirect *redirect, const char *url, char **nex
     struct http_reply reply = {0};
     struct error why; /* says something of an accepted refusal, too: kept from those who take it for a failure */
     *next = NULL;
-    if (http_fetch(stores_http(redirect->stores), &call, &reply, &why) < 0) {
+    if (http_fetch(redirect->stores->http, &call, &reply, &why) < 0) {
         *error = why;
         return -1;
     }
@@ -71,7 +94,7 @@ static int ask_for_target(struct redirect *redirect, const char *url, char **nex
     if (status >= 300 && status < 400) {
         const char *location = http_head_find(&reply.head, "location");
         const struct http_hop hop = {url, location, redirect->is_confined};
-        *next = location ? http_fence_follow(stores_fence(redirect->stores), &hop, error) : NULL;
+        *next = location ? http_fence_follow(&redirect->stores->fence, &hop, error) : NULL;
         failed = *next ? 0 : location ? -1 : fail_location(url, "it redirects without saying where to", error);
     } else if (status >= 400) {
         enum http_verdict verdict =
@@ -116,8 +139,8 @@ static int prepare_range(void *data, struct http_attempt *attempt, struct error 
     if (!failed)
         http_attempt_set_url(attempt, redirect->to);
     pthread_mutex_unlock(&redirect->lock);
-    for (size_t i = 0; !failed && i < redirect->n_headers; i++)
-        http_attempt_add_header(attempt, redirect->headers[i].name, redirect->headers[i].value);
+    if (!failed && redirect->if_match)
+        http_attempt_add_header(attempt, "If-Match", redirect->if_match);
     if (!failed && at_home && redirect->home.prepare)
         failed = redirect->home.prepare(redirect->home.data, attempt, error);
     return failed;
@@ -125,19 +148,15 @@ static int prepare_range(void *data, struct http_attempt *attempt, struct error 
 
 /* --- refusals --- */
 
-static bool is_refusal(int status)
-{
-    return status == 401 || status == 403 || status == 410 || (status >= 300 && status < 400);
-}
-
 static enum http_verdict judge_range(void *data, const struct http_reply *reply, struct error *error)
 {
     struct redirect *redirect = ((struct object_file *)data)->data;
     bool at_home = reply->url && url_is_same_origin(reply->url, redirect->from);
     enum http_verdict verdict =
         at_home && redirect->home.judge ? redirect->home.judge(redirect->home.data, reply, error) : http_judge(reply, error);
-    bool moved = reply->head.status >= 300 && reply->head.status < 400;
-    if ((at_home && !moved) || !is_refusal(reply->head.status))
+    int status = reply->head.status;
+    bool moved = status >= 300 && status < 400, is_refused = moved || status == 401 || status == 403 || status == 410;
+    if ((at_home && !moved) || !is_refused)
         return verdict;
     pthread_mutex_lock(&redirect->lock);
     if (redirect->to && reply->url && strcmp(redirect->to, reply->url) == 0) {
@@ -162,11 +181,7 @@ void redirect_open_file(struct object_file *file, const struct redirect_options 
     redirect->from = url_parse(file->url, &url, &ignored) < 0 ? memory_copy_text(file->url) : url_print(&url);
     redirect->is_confined = options->is_confined;
     redirect->home = options->home ? *options->home : (struct http_store){0};
-    redirect->n_headers = options->n_headers;
-    redirect->headers = memory_alloc_array(options->n_headers, sizeof *redirect->headers);
-    for (size_t i = 0; i < options->n_headers; i++)
-        redirect->headers[i] =
-            (struct http_header){memory_copy_text(options->headers[i].name), memory_copy_text(options->headers[i].value)};
+    redirect->if_match = memory_copy_text(options->if_match);
     pthread_mutex_init(&redirect->lock, NULL);
     if (options->to)
         set_target(redirect, memory_copy_text(options->to));
@@ -179,12 +194,8 @@ void redirect_close_file(struct object_file *file)
     struct redirect *redirect = file->data;
     if (!redirect)
         return;
-    for (size_t i = 0; i < redirect->n_headers; i++) {
-        memory_free_const(redirect->headers[i].name);
-        memory_free_const(redirect->headers[i].value);
-    }
     pthread_mutex_destroy(&redirect->lock);
-    free(redirect->headers);
+    free(redirect->if_match);
     free(redirect->from);
     free(redirect->to);
     free(redirect);

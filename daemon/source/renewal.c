@@ -76,22 +76,20 @@ static int renew(struct renewal *renewal, const struct cancel *cancel, struct er
     return 0;
 }
 
-static int get_locked(struct renewal *renewal, const struct cancel *cancel, struct error *error)
+int renewal_get(struct renewal *renewal, const struct cancel *cancel, void *out, uint64_t *generation, struct error *error)
 {
-    while (renewal->renewing && !usable(renewal, renewal->now())) {
+    int failed = 0;
+    pthread_mutex_lock(&renewal->lock);
+    while (!failed && renewal->renewing && !usable(renewal, renewal->now())) {
         if (cancel_is_set(cancel))
-            return fail(error, ERROR_CANCELLED, "CANCELLED", "cancelled while waiting for %s", renewal->rules->what);
-        condition_wait_until(&renewal->changed, &renewal->lock, clock_now_ns() + (uint64_t)WAIT_MS * NS_PER_MS);
+            failed = fail(error, ERROR_CANCELLED, "CANCELLED", "cancelled while waiting for %s", renewal->rules->what);
+        else
+            condition_wait_until(&renewal->changed, &renewal->lock, clock_now_ns() + (uint64_t)WAIT_MS * NS_PER_MS);
     }
     int64_t now = renewal->now();
     bool is_due = !usable(renewal, now) || (renewal->renew_at && now >= renewal->renew_at);
-    return renewal->renewing || !is_due ? 0 : renew(renewal, cancel, error);
-}
-
-int renewal_get(struct renewal *renewal, const struct cancel *cancel, void *out, uint64_t *generation, struct error *error)
-{
-    pthread_mutex_lock(&renewal->lock);
-    int failed = get_locked(renewal, cancel, error);
+    if (!failed && is_due && !renewal->renewing)
+        failed = renew(renewal, cancel, error);
     if (!failed) {
         renewal->rules->copy(renewal->value, out);
         *generation = renewal->generation;

@@ -11,12 +11,28 @@
 
 #include "base/file_io.h"
 #include "base/memory.h"
+#include "base/url.h"
 
-void secret_free(char *secret)
+void secret_free(void *secret)
 {
     if (secret)
         explicit_bzero(secret, malloc_usable_size(secret));
     free(secret);
+}
+
+char *secret_form(const char *const (*pairs)[2])
+{
+    char *form = memory_copy_text("");
+    for (; (*pairs)[0]; pairs++) {
+        const char *value = (*pairs)[1];
+        char *was = form, *encoded = value ? url_encode(value, strlen(value), false) : NULL;
+        if (encoded) {
+            form = memory_print("%s%s%s=%s", was, *was ? "&" : "", (*pairs)[0], encoded);
+            secret_free(was);
+        }
+        secret_free(encoded);
+    }
+    return form;
 }
 
 bool secret_fits_header(const char *text)

@@ -2,9 +2,10 @@
 #include "source/source.h"
 
 #include <assert.h>
-#include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "base/digest.h"
 #include "base/loop.h"
@@ -14,42 +15,26 @@
 #include "source/http/http_fence.h"
 #include "source/stores.h"
 
+enum { PAGE_BYTES = 4096 };
+
 static int fail_reference(const char *reference, enum error_code code, const char *complaint, struct error *error)
 {
-    char *shown = redact_copy(reference), name[TEXT_NAME_CHARS];
-    fail(error, code, code == ERROR_UNIMPLEMENTED ? "UNKNOWN_SCHEME" : "BAD_REFERENCE", "%s: %s",
-         text_escape(shown, strlen(shown), name), complaint);
+    char *shown = redact_copy(reference);
+    fail(error, code, code == ERROR_UNIMPLEMENTED ? "UNKNOWN_SCHEME" : "BAD_REFERENCE", "%s: %s", text_show(shown),
+         complaint);
     free(shown);
     return -1;
 }
 
-/* Offers what there is: "there are disk:, https: and s3:". */
+/* Offers what there is. */
 static int fail_scheme(const char *reference, struct error *error)
 {
-    char *list = memory_copy_text(""), *complaint;
-    const char *last = NULL;
-    for (const struct store *const *store = store_table; *store; store++) {
-        if ((*store)->is_internal)
-            continue;
-        char *longer = last ? memory_print("%s%s%s:", list, *list ? ", " : " ", last) : memory_copy_text("");
-        free(list);
-        list = longer;
-        last = (*store)->scheme;
-    }
-    complaint = memory_print("no such kind of source is built in; there are%s%s %s:", list, *list ? " and" : "", last);
-    fail_reference(reference, ERROR_UNIMPLEMENTED, complaint, error);
-    free(complaint);
-    free(list);
-    return -1;
-}
-
-/* FNV-1a: who makes two servers collide has them share helpers of their own. */
-static uint64_t hash_text(const char *text, size_t length)
-{
-    uint64_t hash = 0xcbf29ce484222325;
-    for (size_t i = 0; i < length; i++)
-        hash = (hash ^ (unsigned char)text[i]) * 0x100000001b3;
-    return hash;
+    char complaint[256];
+    size_t used = (size_t)snprintf(complaint, sizeof complaint, "no such kind of source is built in; there are");
+    for (const struct store *const *store = store_table; *store && used < sizeof complaint; store++)
+        used += (size_t)snprintf(complaint + used, sizeof complaint - used, "%s %s:", store == store_table ? "" : ",",
+                                 (*store)->scheme);
+    return fail_reference(reference, ERROR_UNIMPLEMENTED, complaint, error);
 }
 
 void source_place_work(const char *reference, struct loop_work *work)
@@ -58,11 +43,14 @@ void source_place_work(const char *reference, struct loop_work *work)
     const struct store *store = store_find(reference);
     if (store && store->is_remote) {
         size_t length = authority ? (size_t)(authority + 3 - reference) : 0;
+        uint64_t hash = 0xcbf29ce484222325; /* FNV-1a: users who make two servers collide share helpers of their own */
+        for (const char *at = reference; at < reference + length + strcspn(reference + length, "/?#"); at++)
+            hash = (hash ^ (unsigned char)*at) * 0x100000001b3;
         work->pool = LOOP_REMOTE;
-        work->lane = loop_lane_of(hash_text(reference, length + strcspn(reference + length, "/?#")));
+        work->lane = loop_lane_of(hash);
     } else {
         work->pool = LOOP_DISK;
-        work->lane = (store && store->source->lane ? store->source->lane(colon + 1) : 0) | (uint64_t)1 << 63;
+        work->lane = (store && store->lane ? store->lane(colon + 1) : 0) | (uint64_t)1 << 63;
     }
 }
 
@@ -70,11 +58,6 @@ bool source_is_remote(const char *reference)
 {
     const struct store *store = store_find(reference);
     return store && store->is_remote;
-}
-
-char *source_shown(const char *reference)
-{
-    return redact_copy(reference);
 }
 
 static const struct store *find_store(const char *reference, struct error *error)
@@ -106,7 +89,7 @@ char *source_listed(const char *reference, struct error *error)
 {
     if (!find_store(reference, error))
         return NULL;
-    char *whole = without_slashes(reference), *shown = source_shown(whole);
+    char *whole = without_slashes(reference), *shown = redact_copy(whole);
     free(whole);
     return shown;
 }
@@ -126,7 +109,7 @@ int source_open(const char *reference, const struct source_options *options, str
     opened->format = options->format;
     opened->cancel = options->cancel;
     opened->uid = options->uid;
-    opened->reference = source_shown(whole);
+    opened->reference = redact_copy(whole);
     int failed = store->source->open(opened, whole + (colon + 1 - reference), options, error);
     free(whole);
     if (failed) {
@@ -140,11 +123,19 @@ int source_open(const char *reference, const struct source_options *options, str
 int source_open_beside(struct source *source, const struct source_options *options, struct source **beside,
                        struct error *error)
 {
-    if (!source->ops->beside)
+    if (!source->ops->close_files)
         return source_open(source->reference, options, beside, error);
-    *beside = source->ops->beside(source);
-    (*beside)->references = 1;
-    (*beside)->reference = memory_copy_text(source->reference);
+    const struct source fresh = {.ops = source->ops,
+                                 .of = source_ref(source_owner(source)),
+                                 .reference = memory_copy_text(source->reference),
+                                 .format = source->format,
+                                 .is_single_file = source->is_single_file,
+                                 .file_name = source->file_name,
+                                 .caps = source->caps,
+                                 .cancel = source->cancel,
+                                 .uid = source->uid,
+                                 .references = 1};
+    *beside = memory_copy(&fresh, sizeof fresh);
     return 0;
 }
 
@@ -165,7 +156,11 @@ void source_unref(struct source *source)
 {
     if (!source || __atomic_sub_fetch(&source->references, 1, __ATOMIC_ACQ_REL) > 0)
         return;
-    source->ops->close(source);
+    if (source->ops->close_files)
+        source->ops->close_files(source);
+    if (!source->of)
+        source->ops->close(source);
+    source_unref(source->of);
     for (size_t i = 0; i < source->n_files; i++)
         file_clear(&source->files[i]);
     free(source->files);
@@ -174,17 +169,11 @@ void source_unref(struct source *source)
     free(source);
 }
 
-int source_list(struct source *source, char ***names, size_t *n_names, struct error *error)
-{
-    return source->ops->list(source, names, n_names, error);
-}
-
-int source_list_folders(struct source *source, char ***names, size_t *n_names, struct error *error)
+int source_list(struct source *source, const char *folder, char ***names, size_t *n_names, struct error *error)
 {
     *names = NULL;
     *n_names = 0;
-    return source->ops->list_folders ? source->ops->list_folders(source, names, n_names, error)
-                                     : fail(error, ERROR_UNIMPLEMENTED, "NO_LISTING", "folders are listed one by one");
+    return source->ops->list(source, folder, names, n_names, error);
 }
 
 int source_expect(struct source *source, const char *const *names, size_t n_names, struct error *error)
@@ -194,7 +183,7 @@ int source_expect(struct source *source, const char *const *names, size_t n_name
 
 int source_add_file(struct source *source, const char *name, size_t *file, struct error *error)
 {
-    struct source_file fresh = {.name = memory_copy_text(name)};
+    struct source_file fresh = {.name = memory_copy_text(name), .fd = -1};
     void *handle = NULL;
     if (source->ops->open_file(source, name, &fresh, &handle, error) < 0) {
         file_clear(&fresh);
@@ -221,19 +210,11 @@ int source_read(struct source *source, struct source_read *read, struct error *e
         total += read->iov[i].iov_len;
     uint64_t bytes = total;
     if (read->offset > file->size_bytes || (!read->direct && bytes > file->size_bytes - read->offset)) {
-        char name[TEXT_NAME_CHARS];
         return fail(error, ERROR_DATA_LOSS, "BEYOND_END_OF_FILE", "%s: bytes %llu to %llu of a file of %llu bytes",
-                    text_escape(file->name, strlen(file->name), name), (unsigned long long)read->offset,
-                    (unsigned long long)(read->offset + bytes), (unsigned long long)file->size_bytes);
+                    text_show(file->name), (unsigned long long)read->offset, (unsigned long long)(read->offset + bytes),
+                    (unsigned long long)file->size_bytes);
     }
     return source->ops->read(source, read, error);
-}
-
-int source_read_bytes(struct source *source, size_t file, uint64_t offset, void *bytes, uint64_t count, struct error *error)
-{
-    struct iovec iov = {.iov_base = bytes, .iov_len = count};
-    struct source_read read = {.file = file, .offset = offset, .iov = &iov, .n_iov = 1};
-    return source_read(source, &read, error);
 }
 
 uint64_t source_resident_extents(struct source *source, size_t file, const struct source_extent *extents, size_t n_extents)
@@ -252,16 +233,19 @@ int source_open_immutable(struct source *source, size_t file, enum immutability 
     assert(file < source->n_files);
     if (source->ops->open_immutable)
         return source->ops->open_immutable(source, file, proof, error);
-    char name[TEXT_NAME_CHARS];
     return fail(error, ERROR_FAILED_PRECONDITION, "NOT_ON_THIS_HOST",
                 "%s is fetched from a store, which can change it; only files on a disk of this host can be mapped",
-                text_escape(source->files[file].name, strlen(source->files[file].name), name));
+                text_show(source->files[file].name));
 }
 
-void *source_map(struct source *source, size_t file, uint64_t offset, uint64_t bytes, uint64_t *mapped_bytes)
+void *source_map(const struct source *source, size_t file, uint64_t offset, uint64_t bytes, uint64_t *mapped_bytes)
 {
     assert(file < source->n_files);
-    return source->ops->map ? source->ops->map(source, file, offset, bytes, mapped_bytes) : NULL;
+    int fd = source->files[file].fd;
+    uint64_t first = offset / PAGE_BYTES * PAGE_BYTES;
+    *mapped_bytes = offset + bytes - first;
+    void *address = fd < 0 ? MAP_FAILED : mmap(NULL, *mapped_bytes, PROT_READ, MAP_SHARED, fd, (off_t)first);
+    return address == MAP_FAILED ? NULL : address;
 }
 
 const char *immutability_name(enum immutability proof)
@@ -270,16 +254,16 @@ const char *immutability_name(enum immutability proof)
     return names[proof];
 }
 
-int source_check_unchanged(struct source *source, size_t file, const struct cancel *cancel, struct error *error)
+int source_check_unchanged(struct source *source, size_t file, struct error *error)
 {
     assert(file < source->n_files);
-    return source->ops->check_unchanged(source, file, cancel, error);
+    return source->ops->check_unchanged(source, file, true, error);
 }
 
 int source_check_still(struct source *source, size_t file, struct error *error)
 {
     assert(file < source->n_files);
-    return source->ops->check_still ? source->ops->check_still(source, file, error) : 0;
+    return source->ops->check_unchanged(source, file, false, error);
 }
 
 const char *change_detector_name(enum change_detector detector)
@@ -295,9 +279,7 @@ bool source_is_part(const struct source *source, const char *name)
 
 int source_fail_reference(const struct source *source, const char *complaint, struct error *error)
 {
-    char text[TEXT_NAME_CHARS];
-    return fail(error, ERROR_INVALID_ARGUMENT, "BAD_REFERENCE", "%s: %s",
-                text_escape(source->reference, strlen(source->reference), text), complaint);
+    return fail(error, ERROR_INVALID_ARGUMENT, "BAD_REFERENCE", "%s: %s", text_show(source->reference), complaint);
 }
 
 bool source_may_be_absent(const struct source *source, const struct error *error)
@@ -329,4 +311,36 @@ struct source_identity source_identity_of(const char *text, uint64_t size_bytes)
     digest_add_text(digest, text);
     digest_finish(digest, sum.bytes);
     return (struct source_identity){sum.words[0], sum.words[1], size_bytes, sum.words[2], sum.words[3], 0};
+}
+
+/* --- the table of stores --- */
+
+static bool is_scheme(const char *scheme, const char *reference, size_t length)
+{
+    return scheme && strlen(scheme) == length && memcmp(scheme, reference, length) == 0;
+}
+
+const struct store *store_find(const char *reference)
+{
+    size_t length = strcspn(reference, ":");
+    for (const struct store *const *store = store_table; reference[length] && *store; store++) {
+        if (is_scheme((*store)->scheme, reference, length) || is_scheme((*store)->alias, reference, length))
+            return *store;
+    }
+    return NULL;
+}
+
+static const struct config_section *store_section(size_t index)
+{
+    for (const struct store *const *store = store_table; *store; store++) {
+        if ((*store)->section && index-- == 0)
+            return (*store)->section;
+    }
+    return NULL;
+}
+
+/* The configuration is told of them: it knows no store. */
+__attribute__((constructor)) static void hand_over_sections(void)
+{
+    schema_set_sections(store_section);
 }

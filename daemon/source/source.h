@@ -3,7 +3,7 @@
  * One `struct source` is one opened artifact: its files, each with size and identity, and open handles. It is
  * reference-counted (artifact cache, loads and replicas share it) and const after source_open(), so reads come from any
  * thread. Callers use the checked wrappers below, never the ops: contract and counters live there once.
- * Every backend is a folder below this one and a row of daemon/stores/store_table.c; source_memory.c is the smallest. */
+ * Every backend is a folder below this one and a row of store_table.c; tests/support/source_memory.c is the smallest. */
 #ifndef SOURCE_SOURCE_H
 #define SOURCE_SOURCE_H
 
@@ -26,19 +26,20 @@ struct stores; /* source/stores.h */
  * in the other four, see source_identity_of(). */
 struct source_identity {
     uint64_t device, inode, size_bytes, mtime_ns, ctime_ns;
-    uint64_t lease_span; /* not 0: the rest says it of this stretch of time in this process only, see source/file_lease.h */
+    uint64_t
+        lease_span; /* not 0: the rest says it of this stretch of time in this process only, see source/disk/file_lease.h */
 };
 
 /* How a change would be noticed between the moment of the identity and the end of a load. Worst last. */
 enum change_detector {
     CHANGES_BY_VERSION,    /* the store's: every read names it */
-    CHANGES_BY_LEASE,      /* a read lease of the kernel: nobody can write meanwhile */
-    CHANGES_BY_TIMESTAMPS, /* a file that nobody has changed for a while, so that the next change shows */
+    CHANGES_BY_LEASE,      /* a read lease of the kernel: no process can write meanwhile */
+    CHANGES_BY_TIMESTAMPS, /* a file that has not changed for a while, so that the next change shows */
     CHANGES_RACY,          /* its timestamps do not tell: what is read is used once and not kept */
 };
 const char *change_detector_name(enum change_detector detector); /* "version", "lease", "timestamps", "racy" */
 
-/* Why the bytes of a file cannot change, whoever tries. Strongest first. */
+/* Why the bytes of a file cannot change, whichever process tries. Strongest first. */
 enum immutability {                          /* the later, the weaker */
                     IMMUTABLE_BY_NOTHING,    /* there is no file to be proven */
                     IMMUTABLE_BY_FS_VERITY,  /* the kernel checks them against a digest */
@@ -56,6 +57,7 @@ struct source_file {
     const char *changes_reason; /* static; why by nothing better, "" or NULL = there is nothing better */
     const char *version;        /* owned; what pins it, for people: "generation 17", "etag \"ab\""; NULL on disk */
     const char *pin;            /* owned; the same for programs, as the store's folder says; NULL = there is none */
+    int fd;                     /* the backend's: of the file on this host, to be mapped; -1 = there is none */
     struct checksum checksums[CHECKSUM_PER_FILE]; /* of the whole file, as the store gives them */
 };
 
@@ -99,7 +101,7 @@ struct source_extent { /* of a file */
 struct source_read {
     size_t file;
     uint64_t offset;
-    const struct iovec *iov; /* of requests: a NULL base throws its length away */
+    const struct iovec *iov; /* a NULL base throws its length away */
     int n_iov;
     bool direct;                 /* bypass the page cache; the caller keeps the alignment of caps */
     bool is_cached;              /* it is in the page cache, and the buffers are read much later: see base/copy.h ... */
@@ -136,17 +138,11 @@ struct source_options {
 struct source_ops {
     const char *name;   /* "disk" */
     size_t source_size; /* the core allocates this much, zeroed, beginning with struct source */
-    /* Optional, of what is not remote: a number for the file systems that may keep whoever opens `path` waiting; asks none.
-     */
-    uint64_t (*lane)(const char *path);
     /* Required. Opens the directory or single file behind `path`. Sets is_single_file. */
     int (*open)(struct source *source, const char *path, const struct source_options *options, struct error *error);
-    /* Required. Names of the entries of the directory, sorted bytewise, for discovery. UNIMPLEMENTED where no listing
-     * exists: names are tried then. */
-    int (*list)(struct source *source, char ***names, size_t *n_names, struct error *error);
-    /* Optional, of what is remote. Names of the files in the folders that an activation store's hosts have in it,
-     * "host_003/segment_000001.safetensors", sorted: from then on they can be opened. */
-    int (*list_folders)(struct source *source, char ***names, size_t *n_names, struct error *error);
+    /* Required. Names of the entries of the directory, or of `folder` below it (NULL: its own), sorted bytewise, for
+     * discovery. Stores end the names of folders with a slash. UNIMPLEMENTED where no listing exists: names are tried then. */
+    int (*list)(struct source *source, const char *folder, char ***names, size_t *n_names, struct error *error);
     /* Optional. These files will be opened next: what must be asked about each is asked at once. One that is not there is no
      * error before it is opened. */
     int (*expect)(struct source *source, const char *const *names, size_t n_names, struct error *error);
@@ -160,25 +156,21 @@ struct source_ops {
     /* Optional. A new read-only descriptor of a file whose bytes cannot change, the caller's to close, or -1:
      * FAILED_PRECONDITION, NOT_IMMUTABLE, when nothing proves that. */
     int (*open_immutable)(struct source *source, size_t file, enum immutability *proof, struct error *error);
-    /* Optional. Maps the pages that hold these bytes, read-only, for munmap(); NULL = it cannot be done. */
-    void *(*map)(struct source *source, size_t file, uint64_t offset, uint64_t bytes, uint64_t *mapped_bytes);
-    /* Required. 0 while the name still leads to the same unchanged file, else FAILED_PRECONDITION naming it. `cancel` (may be
-     * NULL) ends a wait for a server. */
-    int (*check_unchanged)(struct source *source, size_t file, const struct cancel *cancel, struct error *error);
-    /* Optional. The same about what was read so far, without asking for the name again: 0 or FAILED_PRECONDITION. Absent
-     * where every read says so itself. */
-    int (*check_still)(struct source *source, size_t file, struct error *error);
-    /* Optional. A source of the same artifact without files, which shares what this one has learned and asked, by a copy or
-     * by a reference to it. NULL = it is opened a second time. */
-    struct source *(*beside)(struct source *source);
+    /* Required. 0 while what was read is the file that was opened, and with `by_name` while its name still leads to it, else
+     * FAILED_PRECONDITION naming it. Only `by_name` may ask a server: elsewhere every read says so itself. */
+    int (*check_unchanged)(struct source *source, size_t file, bool by_name, struct error *error);
     /* Optional. What it has learned about its speed. */
     void (*speed)(struct source *source, struct source_speed *speed);
+    /* Optional: closes the handles, and `close` only the rest. Then a source with files of its own can share the artifact of
+     * another: all functions find that by source_owner(). Without it such a source is opened a second time. */
+    void (*close_files)(struct source *source);
     void (*close)(struct source *source);
 };
 
 struct source {
     const struct source_ops *ops;
-    const char *reference;              /* "disk:/models/llama" without a trailing slash, as source_shown() shows it */
+    struct source *of;                  /* the source whose artifact it shares; NULL = its own */
+    const char *reference;              /* "disk:/models/llama" without a trailing slash, as redact_copy() shows it */
     const struct source_format *format; /* of the options */
     bool is_single_file;
     const char *file_name; /* of the single file, the backend's; NULL = the last part of the reference */
@@ -186,20 +178,23 @@ struct source {
     void **handles;
     size_t n_files;
     struct source_caps caps;
-    const struct cancel *cancel; /* of whoever opens it and its files; taken away before it is shared */
+    const struct cancel *cancel; /* of the request that opens it and its files; taken away before it is shared */
     uid_t uid;                   /* who opened it, also once it is shared */
+    uint64_t waited_ns;          /* the backend's: for files that were changed just now */
     int references;              /* atomic */
 };
+
+static inline struct source *source_owner(struct source *source)
+{
+    return source->of ? source->of : source;
+}
 
 /* Finds the store by scheme (source/store.h) and opens the reference, without any file yet. */
 int source_open(const char *reference, const struct source_options *options, struct source **source, struct error *error);
 bool source_is_remote(const char *reference); /* by its scheme; false for what source_open() would refuse */
 /* Fills in pool and lane of work that asks the reference's server or file system, which may not answer. Asks neither. */
 void source_place_work(const char *reference, struct loop_work *work);
-/* A reference for logs, messages and answers: that of a web server loses the values of its query, which may be a signature.
- * malloced. */
-char *source_shown(const char *reference);
-/* As source.reference would be, which replicas are listed by, malloced; NULL: it can be no reference. Asks nobody. */
+/* As source.reference would be, which replicas are listed by, malloced; NULL: it can be no reference. Asks no server. */
 char *source_listed(const char *reference, struct error *error);
 /* The same artifact again, without any file: for documents that do not belong to its files. */
 int source_open_beside(struct source *source, const struct source_options *options, struct source **beside,
@@ -207,22 +202,20 @@ int source_open_beside(struct source *source, const struct source_options *optio
 struct source *source_ref(struct source *source);
 void source_unref(struct source *source); /* any thread; accepts NULL; the last one closes */
 
-int source_list(struct source *source, char ***names, size_t *n_names, struct error *error); /* caller frees each and all */
-/* As the op; UNIMPLEMENTED without: each folder is a source of its own then. */
-int source_list_folders(struct source *source, char ***names, size_t *n_names, struct error *error);
+/* As the op; the caller frees each and all. */
+int source_list(struct source *source, const char *folder, char ***names, size_t *n_names, struct error *error);
 int source_expect(struct source *source, const char *const *names, size_t n_names, struct error *error);
 int source_add_file(struct source *source, const char *name, size_t *file, struct error *error); /* before it is shared */
 int source_read(struct source *source, struct source_read *read, struct error *error);
-/* The common case: one buffer, through the page cache. */
-int source_read_bytes(struct source *source, size_t file, uint64_t offset, void *bytes, uint64_t count, struct error *error);
 /* As the op. At most SOURCE_MAX_EXTENTS at once. */
 uint64_t source_resident_extents(struct source *source, size_t file, const struct source_extent *extents, size_t n_extents);
 uint64_t source_resident_bytes(struct source *source, size_t file, uint64_t offset, uint64_t bytes); /* of one */
 /* As the op; also -1 where the files are not on this host. */
 int source_open_immutable(struct source *source, size_t file, enum immutability *proof, struct error *error);
-void *source_map(struct source *source, size_t file, uint64_t offset, uint64_t bytes, uint64_t *mapped_bytes);
-int source_check_unchanged(struct source *source, size_t file, const struct cancel *cancel, struct error *error);
-int source_check_still(struct source *source, size_t file, struct error *error);
+/* Maps the pages that hold these bytes, read-only, for munmap(); NULL = it cannot be done. */
+void *source_map(const struct source *source, size_t file, uint64_t offset, uint64_t bytes, uint64_t *mapped_bytes);
+int source_check_unchanged(struct source *source, size_t file, struct error *error); /* by name */
+int source_check_still(struct source *source, size_t file, struct error *error);     /* what was read so far */
 /* Whether a file that could not be opened may be one that is not there: a server that lists nothing may hide that behind
  * "forbidden". Where requests must not lead is no such answer. */
 bool source_may_be_absent(const struct source *source, const struct error *error);

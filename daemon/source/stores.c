@@ -2,7 +2,6 @@
  * know, then the default. Every text is a copy of our own. */
 #include "source/stores.h"
 
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,24 +9,12 @@
 #include "base/redact.h"
 #include "source/environment.h"
 
-enum { MAX_CONNECTIONS = 1024, NO_HEDGING = 101, URL_CHARS = 256 };
+enum { MAX_CONNECTIONS = 1024, NO_HEDGING = 101 };
 
 struct kept { /* of one store */
     void *settings;
     bool is_configured; /* the file says something of it, or the environment its endpoint */
     void *client;       /* NULL = not used yet */
-};
-
-struct stores {
-    struct arena arena; /* of all texts and settings */
-    struct http_engine *http;
-    struct http_fence fence;
-    uint64_t request_bytes;
-    uint32_t parallel_requests;
-    const struct cancel *cancel;
-    bool may_write;
-    pthread_mutex_t lock; /* of clients */
-    struct kept *kept;    /* one per row of store_table */
 };
 
 static size_t row_of(const struct store *store)
@@ -81,50 +68,44 @@ static bool is_configured(const struct config_section *section, const char *conf
     return false;
 }
 
-static void *make_settings(const struct config *config, const struct store *store, struct arena *arena)
-{
-    const struct config_section *section = store->section;
-    const void *configured = schema_section(config, section);
-    char *settings = memcpy(arena_alloc(arena, section->bytes), configured, section->bytes);
-    for (size_t i = 0; i < section->n_keys; i++)
-        fill_key(&section->keys[i], settings, arena);
-    if (store->complete)
-        store->complete(configured, settings, arena);
-    return settings;
-}
-
 static void fill_settings(struct stores *stores, const struct config *config)
 {
     size_t n_rows = row_of(NULL), n_endpoints = 0;
     const char **endpoints = arena_array(&stores->arena, n_rows, sizeof *endpoints);
     stores->kept = arena_array(&stores->arena, n_rows, sizeof *stores->kept);
     for (size_t i = 0; i < n_rows; i++) {
-        const struct store_settings *settings;
-        if (!store_table[i]->section)
-            continue;
-        settings = stores->kept[i].settings = make_settings(config, store_table[i], &stores->arena);
         const struct config_section *section = store_table[i]->section;
-        stores->kept[i].is_configured = is_configured(section, schema_section(config, section), stores->kept[i].settings);
-        if (settings->endpoint)
-            endpoints[n_endpoints++] = settings->endpoint;
+        if (!section)
+            continue;
+        const void *configured = schema_section(config, section);
+        void *settings = memcpy(arena_alloc(&stores->arena, section->bytes), configured, section->bytes);
+        for (size_t k = 0; k < section->n_keys; k++)
+            fill_key(&section->keys[k], settings, &stores->arena);
+        if (store_table[i]->complete)
+            store_table[i]->complete(configured, settings, &stores->arena);
+        stores->kept[i].settings = settings;
+        stores->kept[i].is_configured = is_configured(section, configured, settings);
+        const char *endpoint = ((const struct store_settings *)settings)->endpoint;
+        if (endpoint)
+            endpoints[n_endpoints++] = endpoint;
     }
     stores->fence.endpoints = endpoints;
     stores->fence.n_endpoints = n_endpoints;
 }
 
-static int start_engine(struct stores *stores, const struct config *config, struct error *error)
+static int start_engine(struct stores *stores, const struct config_http *http, struct error *error)
 {
     const struct http_engine_options options = {
-        .max_connections = (uint32_t)config->sources.http.max_connections,
-        .max_host_connections = (uint32_t)config->sources.http.max_host_connections,
-        .max_tries = (uint32_t)config->sources.http.max_tries,
-        .connect_timeout_ms = config->sources.http.connect_timeout_ms,
-        .first_byte_timeout_ms = config->sources.http.first_byte_timeout_ms,
-        .stall_timeout_ms = config->sources.http.stall_timeout_ms,
-        .progress_timeout_ms = config->sources.http.progress_timeout_ms,
-        .hedge_after_ms = config->sources.http.hedge_after_ms,
-        .hedge_percent = config->sources.http.hedge_percent ? (uint32_t)config->sources.http.hedge_percent : NO_HEDGING,
-        .ca_file = config->sources.http.ca_file,
+        .max_connections = (uint32_t)http->max_connections,
+        .max_host_connections = (uint32_t)http->max_host_connections,
+        .max_tries = (uint32_t)http->max_tries,
+        .connect_timeout_ms = http->connect_timeout_ms,
+        .first_byte_timeout_ms = http->first_byte_timeout_ms,
+        .stall_timeout_ms = http->stall_timeout_ms,
+        .progress_timeout_ms = http->progress_timeout_ms,
+        .hedge_after_ms = http->hedge_after_ms,
+        .hedge_percent = http->hedge_percent ? (uint32_t)http->hedge_percent : NO_HEDGING,
+        .ca_file = http->ca_file,
         .fence = stores->fence,
     };
     return http_engine_create(&options, &stores->http, error);
@@ -135,37 +116,28 @@ static int start_engine(struct stores *stores, const struct config *config, stru
 int stores_create(const struct config *config, const struct cancel *cancel, struct stores **stores, struct error *error)
 {
     struct stores *made = memory_alloc(sizeof *made);
-    uint64_t parallel_requests = config->sources.http.max_host_connections;
+    const struct config_http *http = &config->sources.http;
+    const struct config_list *urls = &config->sources.trusted_urls;
+    uint64_t parallel_requests = http->max_host_connections;
     arena_init(&made->arena, 0);
     pthread_mutex_init(&made->lock, NULL);
     made->cancel = cancel;
-    made->request_bytes = config->sources.http.request_bytes;
+    made->request_bytes = http->request_bytes;
     fill_settings(made, config);
-    const char **trusted_urls = arena_array(&made->arena, config->sources.trusted_urls.n_items, sizeof *trusted_urls);
-    for (size_t i = 0; i < config->sources.trusted_urls.n_items; i++)
-        trusted_urls[i] =
-            arena_text(&made->arena, config->sources.trusted_urls.items[i], strlen(config->sources.trusted_urls.items[i]));
-    made->fence.allow_plain = config->sources.http.allow_plain;
+    const char **trusted_urls = arena_array(&made->arena, urls->n_items, sizeof *trusted_urls);
+    for (size_t i = 0; i < urls->n_items; i++)
+        trusted_urls[i] = arena_text(&made->arena, urls->items[i], strlen(urls->items[i]));
+    made->fence.allow_plain = http->allow_plain;
     made->fence.trusted_urls = trusted_urls;
-    made->fence.n_trusted_urls = config->sources.trusted_urls.n_items;
+    made->fence.n_trusted_urls = urls->n_items;
     if (environment_number("LEVANTER_FSSPEC_MAX_CONCURRENT_CHUNKS", MAX_CONNECTIONS, &parallel_requests, error) < 0 ||
-        start_engine(made, config, error) < 0) {
+        start_engine(made, http, error) < 0) {
         stores_destroy(made);
         return -1;
     }
     made->parallel_requests = (uint32_t)parallel_requests;
     *stores = made;
     return 0;
-}
-
-void stores_allow_writing(struct stores *stores)
-{
-    stores->may_write = true;
-}
-
-bool stores_may_write(const struct stores *stores)
-{
-    return stores->may_write;
 }
 
 void stores_destroy(struct stores *stores)
@@ -180,26 +152,6 @@ void stores_destroy(struct stores *stores)
     pthread_mutex_destroy(&stores->lock);
     arena_fini(&stores->arena);
     free(stores);
-}
-
-struct http_engine *stores_http(struct stores *stores)
-{
-    return stores->http;
-}
-
-const struct cancel *stores_cancel(const struct stores *stores)
-{
-    return stores->cancel;
-}
-
-uint64_t stores_request_bytes(const struct stores *stores)
-{
-    return stores->request_bytes;
-}
-
-uint32_t stores_parallel_requests(const struct stores *stores)
-{
-    return stores->parallel_requests;
 }
 
 const void *stores_settings(const struct stores *stores, const struct store *store)
@@ -230,28 +182,24 @@ void stores_describe(struct stores *stores, void (*tell)(void *data, const char 
     }
 }
 
+bool stores_run_programs(void)
+{
+    bool is_any = false;
+    for (const struct store *const *store = store_table; *store && !is_any; store++)
+        is_any = (*store)->runs_programs && (*store)->runs_programs();
+    return is_any;
+}
+
 /* --- what may be asked for --- */
 
 int stores_check_reference(const struct stores *stores, const char *reference, struct error *error)
 {
-    char shown[URL_CHARS];
     const struct store *store = store_find(reference);
     const struct store_settings *settings = store && store->section ? stores_settings(stores, store) : NULL;
     bool is_off = settings && !settings->is_enabled;
-    if (!is_off && http_fence_trusts(stores_fence(stores), reference))
+    if (!is_off && http_fence_trusts(&stores->fence, reference))
         return 0;
-    redact(reference, shown, sizeof shown);
     return fail(error, ERROR_PERMISSION_DENIED, is_off ? "SOURCE_SWITCHED_OFF" : REASON(OUTSIDE_TRUSTED_URLS),
                 is_off ? "%s: sources of this kind are switched off here" : "%s is not below any of sources.trusted_urls",
-                shown);
-}
-
-const struct http_fence *stores_fence(const struct stores *stores)
-{
-    return &stores->fence;
-}
-
-int stores_check_url(const struct stores *stores, const char *url, struct error *error)
-{
-    return http_fence_check(stores_fence(stores), url, error);
+                redact_show(reference));
 }

@@ -12,65 +12,39 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "base/url.h"
+#include "source/secret.h"
 
 static const char name[] = "uploads.log", fresh_name[] = "uploads.log.new";
-
-enum { LINES_BYTES = 2 * UPLOAD_LOG_MAX_LINE_BYTES };
-
-static void take_line(char *line, void (*take)(void *data, char **fields, size_t n_fields), void *data)
-{
-    char *fields[UPLOAD_LOG_FIELDS], *rest = line;
-    size_t n = 0;
-    while (rest && n < UPLOAD_LOG_FIELDS) {
-        fields[n] = strsep(&rest, " ");
-        if (!text_percent_decode(fields[n++]))
-            return;
-    }
-    if (n > 0 && !rest && strlen(fields[0]) == 1)
-        take(data, fields, n);
-}
-
-struct reader {
-    char *bytes; /* the beginning of a line, and what comes next */
-    size_t count;
-    bool is_too_long; /* the line whose beginning was left out */
-};
-
-static void take_lines(struct reader *reader, void (*take)(void *data, char **fields, size_t n_fields), void *data)
-{
-    char *at = reader->bytes, *past = reader->bytes + reader->count, *end;
-    for (; (end = memchr(at, '\n', (size_t)(past - at))) != NULL; at = end + 1) {
-        *end = '\0';
-        if (!reader->is_too_long && end - at <= UPLOAD_LOG_MAX_LINE_BYTES)
-            take_line(at, take, data);
-        reader->is_too_long = false;
-    }
-    reader->count = (size_t)(past - at);
-    if (reader->count > UPLOAD_LOG_MAX_LINE_BYTES) {
-        reader->is_too_long = true;
-        reader->count = 0;
-    }
-    memmove(reader->bytes, at, reader->count);
-}
 
 int upload_log_read(const char *folder, void (*take)(void *data, char **fields, size_t n_fields), void *data,
                     struct error *error)
 {
-    char *path = memory_print("%s/%s", folder, name);
+    char *path = memory_print("%s/%s", folder, name), *line = NULL;
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW), failure = errno;
+    FILE *file = fd >= 0 ? fdopen(fd, "r") : NULL;
+    size_t room = 0;
+    ssize_t length;
     free(path);
-    if (fd < 0)
+    if (!file)
         return failure == ENOENT ? 0 : fail_errno(error, failure, "cannot open %s in the state folder", name);
-    struct reader reader = {.bytes = memory_alloc(LINES_BYTES)};
-    ssize_t got;
-    while ((got = file_io_read(fd, reader.bytes + reader.count, LINES_BYTES - reader.count)) > 0) {
-        reader.count += (size_t)got;
-        take_lines(&reader, take, data);
+    while ((length = getline(&line, &room, file)) > 0) {
+        char *fields[UPLOAD_LOG_FIELDS], *rest = line;
+        size_t n = 0;
+        if (line[length - 1] != '\n' || length - 1 > UPLOAD_LOG_MAX_LINE_BYTES)
+            continue;
+        line[length - 1] = '\0';
+        while (rest && n < UPLOAD_LOG_FIELDS) {
+            fields[n] = strsep(&rest, " ");
+            if (!text_percent_decode(fields[n++]))
+                n = UPLOAD_LOG_FIELDS + 1; /* not a line of ours */
+        }
+        if (n <= UPLOAD_LOG_FIELDS && !rest && strlen(fields[0]) == 1)
+            take(data, fields, n);
     }
-    failure = errno;
-    close(fd);
-    free(reader.bytes);
-    return got < 0 ? fail_errno(error, failure, "cannot read %s in the state folder", name) : 0;
+    failure = ferror(file) ? errno : 0;
+    fclose(file);
+    free(line);
+    return failure ? fail_errno(error, failure, "cannot read %s in the state folder", name) : 0;
 }
 
 int upload_log_begin(struct upload_log *log, const char *folder, struct error *error)
@@ -98,29 +72,22 @@ int upload_log_replace(struct upload_log *log, struct error *error)
 
 int upload_log_add(struct upload_log *log, const char *const *fields, size_t n_fields, bool sync, struct error *error)
 {
-    char *line = memory_copy_text("");
+    char *line = NULL;
+    size_t length;
+    FILE *stream = open_memstream(&line, &length);
     for (size_t i = 0; i < n_fields; i++) {
         char *text = url_encode(fields[i], strlen(fields[i]), true);
-        char *longer = memory_print("%s%s%s", line, text, i + 1 < n_fields ? " " : "\n");
-        explicit_bzero(text, strlen(text));
-        free(text);
-        free(line);
-        line = longer;
+        fprintf(stream, "%s%c", text, i + 1 < n_fields ? ' ' : '\n');
+        secret_free(text);
     }
-    size_t length = strlen(line), done = 0;
-    int failure = 0;
-    while (done < length && !failure) {
-        ssize_t n = write(log->fd, line + done, length - done);
-        failure = n < 0 && errno != EINTR ? errno : 0;
-        done += n > 0 ? (size_t)n : 0;
-    }
-    if (failure && done > 0) /* half a line would spoil the next one */
+    fclose(stream);
+    int failure = file_io_write(log->fd, line, length) < 0 ? errno : 0;
+    if (failure) /* half a line would spoil the next one */
         (void)!write(log->fd, "\n", 1);
     if (!failure && sync && fdatasync(log->fd) < 0)
         failure = errno;
     log->n_lines++;
-    explicit_bzero(line, length);
-    free(line);
+    secret_free(line);
     return failure ? fail_errno(error, failure, "cannot write %s in the state folder", name) : 0;
 }
 

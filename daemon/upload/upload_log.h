@@ -6,8 +6,8 @@
  *   D ID                                                done, and told; or not wanted any more
  *   F ID CODE REASON MESSAGE                            failed, and told
  *
- * Texts are percent-encoded. A last line that a crash cut short is left out, and one that is longer than any of ours. However
- * long the file is, it is read. One owner at a time; blocks. */
+ * Texts are percent-encoded. A last line that a crash cut short is left out, and one that is longer than any of ours. One owner at
+ * a time; blocks. */
 #ifndef UPLOAD_UPLOAD_LOG_H
 #define UPLOAD_UPLOAD_LOG_H
 

@@ -5,16 +5,16 @@
  *      +- later --+--> failed           asking again would not help; the file stays, and so does the entry
  *
  * What was added is never forgotten: entries, sessions that were begun and what came of them are in `uploads.log` of the state
- * folder (mode 0600: an address of a session is a secret, and is in no log). A daemon that starts goes on with what is there, and
- * sends no finished part again. Transient failures (a server that is busy or away, expired credentials) are retried for about a
- * day, with pauses of up to a minute. Final failures, such as a missing bucket, are retried once after the next start or when
- * the file is added again. If the object is another writer's, or the file has changed, only adding it again helps. A refused
- * upload counts as failed while it stays queued, because it needs operator action.
+ * folder (mode 0600: an address of a session is a secret, and is in no log). A daemon that starts goes on with what is there,
+ * and sends no finished part again. Transient failures (a server that is busy or away, expired credentials) are retried for
+ * about a day, with pauses of up to a minute. Final failures, such as a missing bucket, are retried once after the next start
+ * or when the file is added again. If the object is another writer's, or the file has changed, only adding it again helps. A
+ * refused upload counts as failed while it stays queued, because it needs operator action.
  *
- * Rows (QUOTA_UPLOADS) and their memory (QUOTA_METADATA) are counted as the daemon's own user's. Those that the log has at a start
- * count even beyond the quotas.
+ * Rows (QUOTA_UPLOADS) are counted as the daemon's own user's. Those that the log has at a start count even beyond the quota.
  *
- * Groups take turns: the next file is of the group of which the fewest are being sent. Threads of the queue's own do the work. */
+ * Groups take turns: the next file is of the group of which the fewest are being sent. Threads of the queue's own do the
+ * work. */
 #ifndef UPLOAD_UPLOAD_QUEUE_H
 #define UPLOAD_UPLOAD_QUEUE_H
 
@@ -36,13 +36,14 @@ enum {
 };
 
 struct upload_item {  /* texts are copied */
-    const char *file; /* absolute path; opened without following a link at its end. Nobody changes it until it is done */
+    const char *file; /* absolute path; opened without following a link at its end. No process changes it until it is done */
     const char *reference; /* "gs://bucket/prefix/host_003/segment_000001.safetensors": sink_join() makes it */
     const char *group;     /* whose counts it is in, such as "disk:/data/acts/host_003" */
     uint64_t bytes;        /* of the file; a file of another size or sum is not sent (failed, SOURCE_CHANGED) */
     uint32_t crc32c;       /* of the file */
-    /* A document that describes the others of its group: it begins when none of them waits or is sent any more, and every ten
-     * seconds where that does not happen; replaces what is there, as far as who listens allows, is sent as it is at that moment (bytes and crc32c mean nothing), and is counted only while somebody else's is in its place. Added again while it is being
+    /* A document that describes the others of its group. It begins when none of them waits or is sent any more, and every ten
+     * seconds where that does not happen. It replaces what is there, as far as the listener allows, and is sent as it is at that
+     * moment: bytes and crc32c mean nothing. It is counted only while another file is in its place. Added again while it is being
      * sent, it is sent once more. */
     bool is_manifest;
 };
@@ -56,7 +57,7 @@ struct upload_totals { /* of all groups, the same */
     uint64_t pending, failed, pending_bytes;
 };
 
-struct upload_listener { /* zeroed = nobody listens. All on a thread of the queue, which may wait there and holds nothing */
+struct upload_listener { /* zeroed = none. All on a thread of the queue, which may wait there and holds nothing */
     /* An item is done, error NULL, or has failed for good: this is where a local copy is deleted. Called again after a restart
      * when the daemon died before it had returned, so it must bear that; after it has returned the entry of one that is done is
      * gone. Texts live during the call. */
@@ -80,9 +81,11 @@ struct upload_options {
     struct upload_listener listener;
 };
 
-/* Reads the log; sends nothing before upload_queue_start(). Blocks. */
-int upload_queue_create(const struct upload_options *options, struct upload_queue **queue, struct error *error);
-/* Before the start: sets a listener that the creator of the queue does not know yet. */
+/* Empty, and takes nothing before upload_queue_open(). */
+struct upload_queue *upload_queue_create(const struct upload_options *options);
+/* Reads the log, which is this queue's alone from here on; sends nothing before upload_queue_start(). Blocks. */
+int upload_queue_open(struct upload_queue *queue, struct error *error);
+/* Before it is opened: sets a listener that the creator of the queue does not know yet. */
 void upload_queue_listen(struct upload_queue *queue, const struct upload_listener *listener);
 void upload_queue_start(struct upload_queue *queue);
 void upload_queue_set_prefixes(struct upload_queue *queue, const char *const *prefixes, size_t n_prefixes);
@@ -94,7 +97,8 @@ void upload_queue_destroy(struct upload_queue *queue); /* stops it; accepts NULL
 int upload_queue_check(struct upload_queue *queue, const char *reference, struct error *error);
 
 /* All of them or none; durable when it returns 0. The same file to the same reference is not added twice: when it waits or has
- * failed, it is tried at once. RESOURCE_EXHAUSTED when there are too many; what upload_queue_check() says. Blocks (fdatasync): helpers. */
+ * failed, it is tried at once. RESOURCE_EXHAUSTED when there are too many; what upload_queue_check() says. Blocks (fdatasync):
+ * helpers. */
 int upload_queue_add(struct upload_queue *queue, const struct upload_item *items, size_t n_items, struct error *error);
 /* Takes out what of a group goes elsewhere than below a prefix, but for what is being sent. Blocks. */
 void upload_queue_leave(struct upload_queue *queue, const char *group, const char *prefix);

@@ -10,19 +10,13 @@ void mt19937_init(struct mt19937 *twister, uint32_t seed)
     twister->next = MT19937_WORDS;
 }
 
-static void refill(struct mt19937 *twister)
-{
-    for (uint32_t i = 0; i < MT19937_WORDS; i++) {
-        uint32_t word = (twister->state[i] & 0x80000000u) | (twister->state[(i + 1) % MT19937_WORDS] & 0x7fffffffu);
-        twister->state[i] = twister->state[(i + SHIFT) % MT19937_WORDS] ^ word >> 1 ^ (word & 1 ? 0x9908b0dfu : 0);
-    }
-    twister->next = 0;
-}
-
 uint32_t mt19937_next(struct mt19937 *twister)
 {
-    if (twister->next == MT19937_WORDS)
-        refill(twister);
+    for (uint32_t i = 0; i < MT19937_WORDS && twister->next == MT19937_WORDS; i++) {
+        uint32_t mixed = (twister->state[i] & 0x80000000u) | (twister->state[(i + 1) % MT19937_WORDS] & 0x7fffffffu);
+        twister->state[i] = twister->state[(i + SHIFT) % MT19937_WORDS] ^ mixed >> 1 ^ (mixed & 1 ? 0x9908b0dfu : 0);
+    }
+    twister->next %= MT19937_WORDS;
     uint32_t word = twister->state[twister->next++];
     word ^= word >> 11;
     word ^= word << 7 & 0x9d2c5680u;

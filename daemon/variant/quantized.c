@@ -76,7 +76,7 @@ bool quantized_artifact(const struct artifact *artifact)
     const struct quantized_taker taker = {is_there, artifact};
     for (size_t i = 0; i < artifact->n_tensors; i++) {
         const struct tensor_record *tensor = &artifact->tensors[i];
-        bool is_float = cast_is_float(tensor->dtype) || tensor->dtype == DTYPE_F4 || tensor->dtype == DTYPE_F6_E2M3 ||
+        bool is_float = dtype_is_float(tensor->dtype) || tensor->dtype == DTYPE_F4 || tensor->dtype == DTYPE_F6_E2M3 ||
                         tensor->dtype == DTYPE_F6_E3M2;
         if (quantized_type(tensor->dtype) && (is_float || quantized_each_scale(tensor->name, tensor->name_length, &taker)))
             return true;

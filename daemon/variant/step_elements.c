@@ -14,21 +14,9 @@
 
 static int fail_chain(const struct tensor_set *set, const struct set_tensor *tensor, const char *why)
 {
-    char name[TEXT_NAME_CHARS];
     fail(set->error, ERROR_UNIMPLEMENTED, "UNIMPLEMENTED_CONVERSION", "tensor %s: %s",
-         text_escape(tensor->name, tensor->name_length, name), why);
-    return error_note(set->error, "tensor", "%.*s", (int)tensor->name_length, tensor->name);
-}
-
-static bool is_same_chain(const struct element_chain *a, const struct element_chain *b)
-{
-    if (a->from != b->from || a->n_steps != b->n_steps)
-        return false;
-    for (uint32_t i = 0; i < a->n_steps; i++) {
-        if (a->steps[i].to != b->steps[i].to || a->steps[i].scaling != b->steps[i].scaling)
-            return false;
-    }
-    return true;
+         text_show_bytes(tensor->name, tensor->name_length), why);
+    return error_note_tensor(set->error, tensor->name, tensor->name_length);
 }
 
 /* The last ones are compared: chains come tensor by tensor, and most of them are one of a few. */
@@ -43,8 +31,12 @@ static int find_chain(struct tensor_set *set, const struct element_chain *chain,
     }
     size_t oldest = set->n_chains > COMPARED_CHAINS ? set->n_chains - COMPARED_CHAINS : 1;
     for (size_t i = set->n_chains; i-- > oldest;) {
+        const struct element_chain *known = &set->chains[i];
+        bool is_same = known->from == chain->from && known->n_steps == chain->n_steps;
+        for (uint32_t k = 0; k < chain->n_steps && is_same; k++)
+            is_same = known->steps[k].to == chain->steps[k].to && known->steps[k].scaling == chain->steps[k].scaling;
         *index = (uint32_t)i;
-        if (is_same_chain(&set->chains[i], chain))
+        if (is_same)
             return 0;
     }
     if (METADATA_RESERVE(set->chains, set->n_chains, set->chain_capacity, set->error) < 0)
@@ -76,7 +68,7 @@ static int cast_tensor(struct tensor_set *set, const struct set_tensor *tensor)
     bool is_wanted = !step->has_only || step->only & 1u << tensor->dtype;
     if (is_wanted && is_small_float)
         return fail_chain(set, tensor, "elements of less than a byte cannot be cast");
-    if (!is_wanted || tensor->dtype == step->dtype || !cast_is_float(tensor->dtype))
+    if (!is_wanted || tensor->dtype == step->dtype || !dtype_is_float(tensor->dtype))
         return set_add(set, tensor) ? 0 : -1;
     struct set_tensor cast = *tensor;
     struct index_array array;
@@ -157,7 +149,7 @@ static int check_scale(struct tensor_set *set, const struct set_tensor *tensor, 
     const int64_t *block = set->step->numbers.list;
     const uint64_t *shape = tensor->array.shape, *grid = scale->array.shape;
     char one[SET_SHAPE_CHARS], two[SET_SHAPE_CHARS];
-    if (!cast_is_float(scale->dtype))
+    if (!dtype_is_float(scale->dtype))
         return set_fail(set, scale, "scales are floats, not %s", dtype_name(scale->dtype));
     if (scale->array.rank == 2 && shape[0] / (uint64_t)block[0] + (shape[0] % (uint64_t)block[0] > 0) == grid[0] &&
         shape[1] / (uint64_t)block[1] + (shape[1] % (uint64_t)block[1] > 0) == grid[1])
@@ -254,10 +246,8 @@ static int find_scales(struct tensor_set *set, struct roles *roles)
         if (!name)
             return -1;
         uint32_t scale = map_find(&roles->by_name, name, length);
-        if (scale == MAP_NONE || scale == i) {
-            char shown[TEXT_NAME_CHARS];
-            return set_fail(set, tensor, "its scales %s are missing", text_escape(name, length, shown));
-        }
+        if (scale == MAP_NONE || scale == i)
+            return set_fail(set, tensor, "its scales %s are missing", text_show_bytes(name, length));
         roles->scale_of[i] = scale;
     }
     for (size_t i = 0; i < set->n; i++) {
@@ -336,54 +326,44 @@ static bool take_partner(const void *data, const char *name, size_t length)
     return true;
 }
 
-/* Not when every value of the one is a value of the other. */
-static bool is_rounded(enum dtype from, enum dtype to)
-{
-    return from != to && (dtype_bits(to) <= dtype_bits(from) || (from == DTYPE_F8_E8M0 && to == DTYPE_F16));
-}
-
 /* Weights would lose their scales, or scales be rounded, in a step that is about both of them, as a cast of everything is. A
  * step that names only one of them is deliberate. */
 static int check_quantized(const struct tensor_set *set, const struct roles *roles, size_t at)
 {
     const struct set_tensor *tensor = &set->tensors[at];
     enum dtype to = set->step->dtype;
-    char shown[TEXT_NAME_CHARS];
     size_t weight = at, scale = at;
     if (roles->role[at] == ROLE_NONE || (set->step->has_only && !(set->step->only & 1u << tensor->dtype)) ||
-        tensor->dtype == to || !cast_is_float(tensor->dtype))
+        tensor->dtype == to || !dtype_is_float(tensor->dtype))
         return 0;
     const struct partner of_weight = {set, roles, false, &scale}, of_scale = {set, roles, true, &weight};
+    /* Not when every value of the one is a value of the other. */
     bool is_found =
         is_quantized(tensor)
             ? quantized_each_scale(tensor->name, tensor->name_length, &(struct quantized_taker){take_partner, &of_weight})
-            : is_rounded(tensor->dtype, to) && quantized_each_weight(tensor->name, tensor->name_length,
-                                                                     &(struct quantized_taker){take_partner, &of_scale});
+            : (tensor->dtype != to &&
+               (dtype_bits(to) <= dtype_bits(tensor->dtype) || (tensor->dtype == DTYPE_F8_E8M0 && to == DTYPE_F16))) &&
+                  quantized_each_weight(tensor->name, tensor->name_length,
+                                        &(struct quantized_taker){take_partner, &of_scale});
     if (!is_found)
         return 0;
     return set_fail(
         set, &set->tensors[weight],
         "it is %s with scales %s, and a cast to %s would %s; make it plain first, as the recipe fp8-block-to-bf16 "
         "does with blocks of FP8 (--variant fp8-block-to-bf16), or name what else is to be cast in a recipe",
-        dtype_name(set->tensors[weight].dtype),
-        text_escape(set->tensors[scale].name, set->tensors[scale].name_length, shown), dtype_name(to),
-        weight == at ? "leave them out" : "round them");
-}
-
-static bool has_quantized(const struct tensor_set *set)
-{
-    for (size_t i = 0; i < set->n; i++)
-        if (quantized_type(set->tensors[i].dtype))
-            return true;
-    return false;
+        dtype_name(set->tensors[weight].dtype), text_show_bytes(set->tensors[scale].name, set->tensors[scale].name_length),
+        dtype_name(to), weight == at ? "leave them out" : "round them");
 }
 
 int step_cast(struct tensor_set *set)
 {
     struct roles roles = {0};
-    int failed = has_quantized(set) && (index_set(set, &roles) < 0 || find_weights(set, &roles) < 0) ? -1 : 0;
+    bool has_quantized = false;
+    for (size_t i = 0; i < set->n; i++)
+        has_quantized = has_quantized || quantized_type(set->tensors[i].dtype);
+    int failed = has_quantized && (index_set(set, &roles) < 0 || find_weights(set, &roles) < 0) ? -1 : 0;
     for (size_t i = 0; i < set->n && roles.role && !failed; i++)
         failed = check_quantized(set, &roles, i);
     forget_set(&roles);
-    return failed ? failed : set_each(set, cast_tensor);
+    return failed ? failed : set_each(set, &set->step->tensors, cast_tensor);
 }

@@ -100,12 +100,11 @@ static int compare_members(const void *a, const void *b)
 static int take_parts(struct tensor_set *set, const struct group *group, struct index_array *parts)
 {
     const struct set_tensor *first = &set->tensors[group->members[0].tensor];
-    char name[TEXT_NAME_CHARS];
     for (size_t i = 0; i < group->n; i++) {
         const struct set_tensor *tensor = &set->tensors[group->members[i].tensor];
         if (tensor->dtype != first->dtype)
             return set_fail(set, tensor, "it has elements of %s, %s of %s; cast them first", dtype_name(tensor->dtype),
-                            text_escape(first->name, first->name_length, name), dtype_name(first->dtype));
+                            text_show_bytes(first->name, first->name_length), dtype_name(first->dtype));
         if (set_maps(set, tensor, &parts[i]) < 0)
             return -1;
     }
@@ -116,7 +115,7 @@ static int take_parts(struct tensor_set *set, const struct group *group, struct 
 static int check_shapes(struct tensor_set *set, const struct group *group, uint32_t dim)
 {
     const struct set_tensor *first = &set->tensors[group->members[0].tensor];
-    char name[TEXT_NAME_CHARS], one[SET_SHAPE_CHARS], two[SET_SHAPE_CHARS];
+    char one[SET_SHAPE_CHARS], two[SET_SHAPE_CHARS];
     for (size_t i = 1; i < group->n; i++) {
         const struct set_tensor *tensor = &set->tensors[group->members[i].tensor];
         bool fits = tensor->array.rank == first->array.rank;
@@ -126,7 +125,7 @@ static int check_shapes(struct tensor_set *set, const struct group *group, uint3
             return set_fail(set, tensor, "its shape %s does not fit %s of %s",
                             set_show_shape(tensor->array.rank, tensor->array.shape, one),
                             set_show_shape(first->array.rank, first->array.shape, two),
-                            text_escape(first->name, first->name_length, name));
+                            text_show_bytes(first->name, first->name_length));
     }
     return 0;
 }
@@ -198,24 +197,6 @@ static int join_all(struct tensor_set *set, const struct groups *groups, join_fu
 
 /* --- concat --------------------------------------------------------------------------------------------------------- */
 
-/* Every pattern of `from` has to have found its tensor. */
-static int check_complete(struct tensor_set *set, struct groups *groups)
-{
-    const struct recipe_patterns *from = &set->step->from;
-    for (size_t g = 0; g < groups->n; g++) {
-        struct group *group = &groups->list[g];
-        qsort(group->members, group->n, sizeof *group->members, compare_members);
-        for (size_t i = 0; i < from->n; i++) {
-            size_t length;
-            if (i < group->n && group->members[i].place == i)
-                continue;
-            const char *name = set_fill(set, &from->list[i], &group->match, &length);
-            return name ? set_fail_name(set, name, length, "is missing: it is to be joined with others") : -1;
-        }
-    }
-    return 0;
-}
-
 static int find_concat_members(struct tensor_set *set, struct groups *groups, bool *seen)
 {
     const struct recipe_patterns *from = &set->step->from;
@@ -241,24 +222,9 @@ static int find_concat_members(struct tensor_set *set, struct groups *groups, bo
     return 0;
 }
 
-int step_concat(struct tensor_set *set)
-{
-    struct groups groups;
-    struct set_patterns found;
-    int failed = groups_init(set, &groups);
-    failed = set_patterns_init(set, &set->step->from, &found) || failed ? -1 : 0;
-    failed = failed ? failed : find_concat_members(set, &groups, found.seen);
-    failed = failed ? failed : set_check_seen(set, &found);
-    failed = failed ? failed : check_complete(set, &groups);
-    failed = failed ? failed : join_all(set, &groups, concat_group);
-    set_patterns_fini(&found);
-    groups_fini(&groups);
-    return failed;
-}
-
 /* --- stack ---------------------------------------------------------------------------------------------------------- */
 
-static int find_stack_members(struct tensor_set *set, struct groups *groups)
+static int find_stack_members(struct tensor_set *set, struct groups *groups, bool *seen)
 {
     const struct pattern *from = &set->step->from.list[0];
     for (size_t t = 0; t < set->n; t++) {
@@ -273,21 +239,24 @@ static int find_stack_members(struct tensor_set *set, struct groups *groups)
         const struct captured *counted = &match.numbers[--match.n_numbers];
         if (!recipe_text_is_number(counted->text, counted->length, &index))
             return set_fail(set, tensor, "its number is too large");
+        seen[0] = true;
         if (add_member(set, groups, t, &match, (uint64_t)index) < 0)
             return -1;
     }
     return 0;
 }
 
-/* 0 to n - 1, each once. */
-static int check_counted(struct tensor_set *set, struct groups *groups)
+/* --- the whole ------------------------------------------------------------------------------------------------------ */
+
+/* Every pattern of `from` has to have found its tensor; those that one pattern counts go from 0 to n - 1, each once. */
+static int check_places(struct tensor_set *set, struct groups *groups, bool is_counted)
 {
-    const struct pattern *from = &set->step->from.list[0];
+    const struct recipe_patterns *from = &set->step->from;
     for (size_t g = 0; g < groups->n; g++) {
         struct group *group = &groups->list[g];
         qsort(group->members, group->n, sizeof *group->members, compare_members);
-        for (size_t i = 0; i < group->n; i++) {
-            uint64_t place = group->members[i].place;
+        for (size_t i = 0; i < (is_counted ? group->n : from->n); i++) {
+            uint64_t place = i < group->n ? group->members[i].place : UINT64_MAX;
             if (place == i)
                 continue;
             if (place < i)
@@ -295,28 +264,41 @@ static int check_counted(struct tensor_set *set, struct groups *groups)
             char number[SET_NUMBER_CHARS];
             struct pattern_match match = group->match;
             size_t length;
-            match.numbers[match.n_numbers++] = (struct captured){number, set_number(i, number)};
-            const char *name = set_fill(set, from, &match, &length);
-            return name ? set_fail_name(set, name, length, "is missing: those to be stacked count from 0 without a gap")
-                        : -1;
+            if (is_counted)
+                match.numbers[match.n_numbers++] = (struct captured){number, set_number(i, number)};
+            const char *name = set_fill(set, &from->list[is_counted ? 0 : i], &match, &length);
+            if (!name)
+                return -1;
+            return set_fail_name(set, name, length,
+                                 is_counted ? "is missing: those to be stacked count from 0 without a gap"
+                                            : "is missing: it is to be joined with others");
         }
     }
     return 0;
 }
 
-int step_stack(struct tensor_set *set)
+static int join_members(struct tensor_set *set, bool is_counted,
+                        int (*find)(struct tensor_set *set, struct groups *groups, bool *seen), join_function *join)
 {
     struct groups groups;
     struct set_patterns found;
     int failed = groups_init(set, &groups);
     failed = set_patterns_init(set, &set->step->from, &found) || failed ? -1 : 0;
-    failed = failed ? failed : find_stack_members(set, &groups);
-    if (!failed)
-        found.seen[0] = groups.n > 0;
+    failed = failed ? failed : find(set, &groups, found.seen);
     failed = failed ? failed : set_check_seen(set, &found);
-    failed = failed ? failed : check_counted(set, &groups);
-    failed = failed ? failed : join_all(set, &groups, stack_group);
+    failed = failed ? failed : check_places(set, &groups, is_counted);
+    failed = failed ? failed : join_all(set, &groups, join);
     set_patterns_fini(&found);
     groups_fini(&groups);
     return failed;
+}
+
+int step_concat(struct tensor_set *set)
+{
+    return join_members(set, false, find_concat_members, concat_group);
+}
+
+int step_stack(struct tensor_set *set)
+{
+    return join_members(set, true, find_stack_members, stack_group);
 }

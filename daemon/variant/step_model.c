@@ -35,7 +35,7 @@ static int permute_tensor(struct tensor_set *set, const struct set_tensor *tenso
 
 int step_permute_rope(struct tensor_set *set)
 {
-    return set_each(set, permute_tensor);
+    return set_each(set, &set->step->tensors, permute_tensor);
 }
 
 /* --- experts -------------------------------------------------------------------------------------------------------- */
@@ -96,19 +96,14 @@ static int cut_into_groups(struct tensor_set *set, const struct experts *experts
     return index_reshape(&set->work, in, 3, columns, out) < 0 ? -1 : index_transpose(&set->work, out, dims, out);
 }
 
-/* (replicas, groups, ..) as (experts, ..). */
-static int join_replicas(struct tensor_set *set, const struct experts *experts, struct index_array *array)
-{
-    const uint64_t shape[3] = {experts->n_groups * experts->n_replicas, array->shape[2], array->shape[3]};
-    return index_reshape(&set->work, array, 3, shape, array);
-}
-
 static int replicate(struct tensor_set *set, const struct experts *experts, struct index_array *array)
 {
     if (cut_into_groups(set, experts, array, array) < 0 ||
         index_replicate(&set->work, array, experts->n_replicas, array) < 0)
         return -1;
-    return join_replicas(set, experts, array);
+    /* (replicas, groups, ..) as (experts, ..). */
+    const uint64_t shape[3] = {experts->n_groups * experts->n_replicas, array->shape[2], array->shape[3]};
+    return index_reshape(&set->work, array, 3, shape, array);
 }
 
 /* The permutations of all replicas but the first, one behind the other. The same for every tensor of that size, since each
@@ -171,5 +166,5 @@ static int replicate_tensor(struct tensor_set *set, const struct set_tensor *ten
 
 int step_replicate_experts(struct tensor_set *set)
 {
-    return set_each(set, replicate_tensor);
+    return set_each(set, &set->step->tensors, replicate_tensor);
 }

@@ -47,22 +47,21 @@ void set_fini(struct tensor_set *set)
 
 int set_fail(const struct tensor_set *set, const struct set_tensor *tensor, const char *format, ...)
 {
-    char message[ERROR_MESSAGE_CHARS], name[TEXT_NAME_CHARS];
+    char message[ERROR_MESSAGE_CHARS];
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(message, sizeof message, format, arguments);
     va_end(arguments);
     fail(set->error, ERROR_INVALID_ARGUMENT, "VARIANT_DOES_NOT_FIT", "tensor %s: %s",
-         text_escape(tensor->name, tensor->name_length, name), message);
-    return error_note(set->error, "tensor", "%.*s", (int)tensor->name_length, tensor->name);
+         text_show_bytes(tensor->name, tensor->name_length), message);
+    return error_note_tensor(set->error, tensor->name, tensor->name_length);
 }
 
 int set_fail_name(const struct tensor_set *set, const char *name, size_t length, const char *complaint)
 {
-    char shown[TEXT_NAME_CHARS];
-    fail(set->error, ERROR_INVALID_ARGUMENT, "VARIANT_DOES_NOT_FIT", "tensor %s %s", text_escape(name, length, shown),
+    fail(set->error, ERROR_INVALID_ARGUMENT, "VARIANT_DOES_NOT_FIT", "tensor %s %s", text_show_bytes(name, length),
          complaint);
-    return error_note(set->error, "tensor", "%.*s", (int)length, name);
+    return error_note_tensor(set->error, name, length);
 }
 
 const char *set_show_shape(uint32_t rank, const uint64_t *shape, char out[SET_SHAPE_CHARS])
@@ -252,24 +251,22 @@ int set_check_seen(struct tensor_set *set, const struct set_patterns *found)
 {
     for (size_t i = 0; i < found->patterns->n && !set->step->optional; i++) {
         const struct pattern *pattern = &found->patterns->list[i];
-        char name[TEXT_NAME_CHARS];
         if (!found->seen[i])
             return fail(set->error, ERROR_INVALID_ARGUMENT, "PATTERN_MATCHES_NOTHING",
                         "no tensor is called %s; with `optional: true` there need be none",
-                        text_escape(pattern->text, pattern->length, name));
+                        text_show_bytes(pattern->text, pattern->length));
     }
     return 0;
 }
 
-int set_each(struct tensor_set *set, int (*change)(struct tensor_set *set, const struct set_tensor *tensor))
+int set_each(struct tensor_set *set, const struct recipe_patterns *patterns,
+             int (*change)(struct tensor_set *set, const struct set_tensor *tensor))
 {
     struct set_patterns found;
-    struct pattern_match match;
-    int failed = set_patterns_init(set, &set->step->tensors, &found);
+    int failed = set_patterns_init(set, patterns, &found);
     for (size_t i = 0; i < set->n && !failed; i++) {
-        size_t pattern;
-        failed = set_find(set, &found, &set->tensors[i], &pattern, &match);
-        if (!failed && pattern < found.patterns->n)
+        failed = set_find(set, &found, &set->tensors[i], &set->pattern, &set->match);
+        if (!failed && set->pattern < patterns->n)
             failed = change(set, &set->tensors[i]);
         else if (!failed)
             failed = set_add(set, &set->tensors[i]) ? 0 : -1;

@@ -36,8 +36,10 @@ struct tensor_set {
     const struct recipe_step *step;  /* that is being applied */
     struct set_tensor *tensors, *next;
     size_t n, n_next, capacity, next_capacity;
-    size_t n_matches;          /* of SET_MAX_MATCHES */
-    uint64_t match_steps_left; /* of SET_MAX_MATCH_STEPS */
+    size_t n_matches;           /* of SET_MAX_MATCHES */
+    uint64_t match_steps_left;  /* of SET_MAX_MATCH_STEPS */
+    size_t pattern;             /* that set_each() has found for the tensor at hand ... */
+    struct pattern_match match; /* ... and what its wildcards stand for */
     struct index_work work;
     struct arena *arena;
     const struct cancel *cancel; /* asked for each pattern that is held against a name */
@@ -84,8 +86,9 @@ int set_find(struct tensor_set *set, struct set_patterns *found, const struct se
 /* INVALID_ARGUMENT for a pattern that matched nothing, unless the step is optional. */
 int set_check_seen(struct tensor_set *set, const struct set_patterns *found);
 
-/* Calls `change` for every tensor that the step's `tensors` match; the others stay. `change` adds what comes of it. */
-int set_each(struct tensor_set *set, int (*change)(struct tensor_set *set, const struct set_tensor *tensor));
+/* Calls `change` for every tensor that the patterns match; the others stay. `change` adds what comes of it. Then the next set. */
+int set_each(struct tensor_set *set, const struct recipe_patterns *patterns,
+             int (*change)(struct tensor_set *set, const struct set_tensor *tensor));
 
 /* The maps of a tensor, made now if it is as it is stored. */
 int set_maps(struct tensor_set *set, const struct set_tensor *tensor, struct index_array *array);

@@ -34,19 +34,6 @@ static int (*const apply_step[STEP_COUNT])(struct tensor_set *set) = {
     [STEP_EXPECT] = step_expect,
 };
 
-static int apply_all(struct tensor_set *set, const struct recipe *recipe)
-{
-    for (size_t i = 0; i < recipe->n_steps; i++) {
-        const struct recipe_step *step = &recipe->steps[i];
-        set->step = step;
-        if (apply_step[step->kind](set) < 0) {
-            bool is_of_step = set->error->code == ERROR_INVALID_ARGUMENT || set->error->code == ERROR_UNIMPLEMENTED;
-            return is_of_step ? recipe_error_prefix(step, NULL, set->error) : -1;
-        }
-    }
-    return 0;
-}
-
 /* --- tables --------------------------------------------------------------------------------------------------------- */
 
 /* One array after the other in the arena; the first that fails stays failed. */
@@ -106,15 +93,6 @@ static int fill_tables(struct tensor_set *set, struct derivation *derivation)
     return 0;
 }
 
-static void digest_recipe(const char *canonical, char hex[DIGEST_HEX_CHARS + 1])
-{
-    unsigned char out[DIGEST_BYTES];
-    struct digest *digest = digest_create();
-    digest_add_text(digest, canonical);
-    digest_finish(digest, out);
-    digest_hex(out, sizeof out, hex);
-}
-
 static struct derivation *derive(const struct artifact *artifact, const struct recipe *recipe, const char *digest,
                                  const struct cancel *cancel, struct error *error)
 {
@@ -125,7 +103,12 @@ static struct derivation *derive(const struct artifact *artifact, const struct r
     derivation->table = artifact->table ? artifact_table_ref(artifact->table) : NULL;
     arena_init(&derivation->arena, 0);
     int failed = set_init(&set, artifact, &derivation->arena, cancel, error);
-    failed = failed ? failed : apply_all(&set, recipe);
+    for (size_t i = 0; i < recipe->n_steps && !failed; i++) {
+        set.step = &recipe->steps[i];
+        failed = apply_step[set.step->kind](&set);
+        if (failed && (error->code == ERROR_INVALID_ARGUMENT || error->code == ERROR_UNIMPLEMENTED))
+            recipe_error_prefix(set.step, NULL, error);
+    }
     failed = failed ? failed : fill_tables(&set, derivation);
     set_fini(&set);
     if (!failed)
@@ -136,13 +119,6 @@ static struct derivation *derive(const struct artifact *artifact, const struct r
 
 /* --- the whole ------------------------------------------------------------------------------------------------------ */
 
-/* What the derivation follows from: the tensors, where they lie, and the steps. Any change of the files is another key. */
-static void make_key(const struct artifact *artifact, const char *digest, char key[2 * DIGEST_HEX_CHARS + 1])
-{
-    memcpy(key, artifact->source_key, DIGEST_HEX_CHARS);
-    memcpy(key + DIGEST_HEX_CHARS, digest, DIGEST_HEX_CHARS + 1);
-}
-
 static struct derivation *find_or_derive(const struct artifact *artifact, const struct recipe *recipe,
                                          struct header_cache *cache, const struct cancel *cancel, struct error *error)
 {
@@ -150,16 +126,23 @@ static struct derivation *find_or_derive(const struct artifact *artifact, const 
     char *canonical = recipe_json(recipe, error);
     if (!canonical)
         return NULL;
-    digest_recipe(canonical, digest);
+    unsigned char out[DIGEST_BYTES];
+    struct digest *of_recipe = digest_create();
+    digest_add_text(of_recipe, canonical);
+    digest_finish(of_recipe, out);
+    digest_hex(out, sizeof out, digest);
     free(canonical);
-    make_key(artifact, digest, key);
+    /* What the derivation follows from: the tensors, where they lie, and the steps. Any change of the files is another key. */
+    memcpy(key, artifact->source_key, DIGEST_HEX_CHARS);
+    memcpy(key + DIGEST_HEX_CHARS, digest, DIGEST_HEX_CHARS + 1);
     cache = artifact_is_racy(artifact) ? NULL : cache;
-    struct derivation *derivation = cache ? header_cache_find_derivation(cache, key, sizeof key) : NULL;
+    struct derivation *derivation = cache ? header_cache_find_value(cache, HEADER_CACHE_DERIVATIONS, key, sizeof key) : NULL;
     if (derivation)
         return derivation;
     derivation = derive(artifact, recipe, digest, cancel, error);
     if (derivation && cache)
-        header_cache_add_derivation(cache, key, sizeof key, derivation);
+        header_cache_add_value(cache, HEADER_CACHE_DERIVATIONS, key, sizeof key, derivation,
+                               derivation_memory_bytes(derivation));
     return derivation;
 }
 

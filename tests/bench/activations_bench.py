@@ -8,7 +8,6 @@ narrow="auto". A round appends and commits --size bytes of each, lets fio write 
 end), and pickles and gzips (protocol 4, level 9, a file per 64 samples, no fsync) as many samples as a few seconds allow. Seconds
 end with commit(); processor seconds end when all is sealed and summed. Raw records go to BUILD/bench/activations.json.
 """
-import argparse
 import contextlib
 import gzip
 import json
@@ -20,39 +19,19 @@ import shutil
 import subprocess
 import sys
 import time
-from pathlib import Path
 from statistics import median
 
-import bench as whole_bench
 import machine
 import numpy as np
+from command import arguments, publish
 from report import Goals, spread
 
 import tensorcast_client as tc
 
-BEGIN, END = "<!-- measured activations: begin -->", "<!-- measured activations: end -->"
 LAYERS, SHAPE, GB = 4, (512, 2304), 1e9
 SAMPLE_BYTES = LAYERS * SHAPE[0] * SHAPE[1] * 4
 FIO, PICKLE, APPEND, RESUME = "fio, sequential write", "pickle and gzip", "append and commit", "resume"
 SHA = "SHA-256 alone"
-
-
-def arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("build", type=Path)
-    parser.add_argument("--quick", action="store_true", help="0.3 GB, 100 segments, one round: does everything work?")
-    parser.add_argument("--rounds", type=int)
-    parser.add_argument("--size", type=int, help="bytes of the samples of one run")
-    parser.add_argument("--segments", type=int, help="of the store that is resumed")
-    parser.add_argument("--data", type=Path, help="room for --size bytes on the disk to measure; default BUILD/bench/data")
-    parser.add_argument("--write", type=Path, help="the Markdown file whose measured part is replaced")
-    options = parser.parse_args()
-    options.build = options.build.resolve()
-    options.data = (options.data or options.build / "bench" / "data").resolve()
-    options.rounds = options.rounds or (1 if options.quick else 5)
-    options.size = options.size or (300_000_000 if options.quick else 8_000_000_000)
-    options.segments = options.segments or (100 if options.quick else 1000)
-    return options
 
 
 class Service:
@@ -221,7 +200,9 @@ def table(found):
 
 
 def main():
-    options = arguments()
+    options = arguments(__doc__, "0.3 GB, 100 segments", 5, (300_000_000, 8_000_000_000), "bytes of the samples of one run",
+                        "room for --size bytes on the disk to measure", {"--segments": {"type": int, "help": "of the store that is resumed"}})
+    options.segments = options.segments or (100 if options.quick else 1000)
     machine.take_over("activations_bench")
     service, found = Service(options), []
     turns = {FIO: lambda: fio(service, options), RESUME: lambda: resume(service, options), SHA: lambda: sha256(options)}
@@ -242,9 +223,7 @@ def main():
     (options.build / "bench" / "activations.json").write_text(json.dumps(record))
     body = (f"Measured on {record['date']}: {machine.describe()}; numpy {np.__version__}. {options.rounds} rounds of "
             f"{options.size / GB:.1f} GB; a store of {options.segments} segments is resumed.\n\n{goals(found).table()}\n{table(found)}\n")
-    print(body)
-    if options.write:
-        whole_bench.write(options.write, body, BEGIN, END)
+    publish(options, "activations", body)
     sys.exit(any("failed" in r for r in found))
 
 

@@ -7,20 +7,18 @@ Every contender runs once a round, in a new order each round. The clock starts w
 and loaded a tiny checkpoint, and stops when every byte has been read by its consumer. --only runs the cases and probes
 with that word in their title. Raw records go to BUILD/bench/records.json.
 """
-import argparse
 import json
 import random
 import subprocess
 import sys
 import time
-from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 
 import checkpoints
 import machine
 import probes
+from command import arguments, packages, publish
 from contest import Bench, Case, Contender, run, take_turns
-from report import Goals, best_peer, case_table, ratio, tight
+from report import Goals, best_peer, case_table, ratio
 
 PEERS = [Contender("safetensors views", "safetensors views"), Contender("safetensors copies", "safetensors copies"),
          Contender("vLLM default", "vLLM default"), Contender("Run:ai streamer", "Run:ai streamer")]
@@ -31,22 +29,6 @@ C_PLAIN = Contender("tensorcast C, no privileges", "C", pages="never")
 C_POOL = Contender("tensorcast C, pool", "C", pages="advise", pool=True)
 PY_FRESH = Contender("tensorcast Python, fresh", "tensorcast Python", pages="advise")
 PY_POOL = Contender("tensorcast Python, pool", "tensorcast Python", pages="advise", pool=True)
-BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
-
-
-def arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("build", type=Path)
-    parser.add_argument("--quick", action="store_true", help="small checkpoints, one round: does everything work?")
-    parser.add_argument("--rounds", type=int)
-    parser.add_argument("--only", default="")
-    parser.add_argument("--data", type=Path, help="6 GB of room on the disk to measure; default BUILD/bench/data")
-    parser.add_argument("--write", type=Path, help="the Markdown file whose measured part is replaced")
-    options = parser.parse_args()
-    options.build = options.build.resolve()
-    options.data = (options.data or options.build / "bench" / "data").resolve()
-    options.rounds = options.rounds or (1 if options.quick else 5)
-    return options
 
 
 def plan(options):
@@ -138,15 +120,6 @@ def slices_table(found):
     return "\n".join(lines)
 
 
-def packages():
-    def number(name):
-        try:
-            return version(name)
-        except PackageNotFoundError:
-            return "absent"
-    return ", ".join(f"{name} {number(name)}" for name in ("torch", "safetensors", "runai-model-streamer", "numpy"))
-
-
 def text(options, measured, cases, found):
     sizes = {case.title(): case.bytes() for case, _ in cases}
     tcd = subprocess.run([options.build / "tensorcast", "--version"], capture_output=True, text=True).stdout.strip()
@@ -160,16 +133,8 @@ def text(options, measured, cases, found):
     return "\n".join([*parts, slices_table(found)]).rstrip() + "\n"
 
 
-def write(path, body, begin=BEGIN, end=END):
-    """Replaces a measured part of a document, or makes one of nothing else."""
-    old = path.read_text() if path.exists() else f"{begin}\n{end}\n"
-    head, _, rest = old.partition(begin)
-    _, _, tail = rest.partition(end)
-    path.write_text(f"{head}{begin}\n\n{tight(body)}\n{end}{tail}")
-
-
 def main():
-    options = arguments()
+    options = arguments(__doc__, "small checkpoints", 5, data="6 GB of room on the disk to measure", more={"--only": {"default": ""}})
     machine.take_over("bench")
     cases, folders = plan(options)
     bench = Bench(options.build, options.data, checkpoints.llama(options.data / "tiny", 1 << 20, 2))
@@ -181,9 +146,7 @@ def main():
         found = run_probes(bench, folders, options)
     (options.build / "bench" / "records.json").write_text(json.dumps({"cases": measured, "probes": found}, default=str))
     body = text(options, measured, cases, found)
-    print(body)
-    if options.write:
-        write(options.write, body)
+    publish(options, "", body)
     sys.exit(any("failed" in r or r.get("equal") is False for records in measured.values() for r in records))
 
 

@@ -7,7 +7,6 @@ The source is the shards that eight ranks saved with torch.distributed.checkpoin
 columns; all of it is in the page cache. An export is durable when it returns, so there are two rows for cp: as it is, and until
 sync has returned. Contenders take turns, in a new order each round. Raw records go to BUILD/bench/export.json.
 """
-import argparse
 import json
 import os
 import random
@@ -16,15 +15,13 @@ import shutil
 import subprocess
 import sys
 import time
-from pathlib import Path
 from statistics import median
 
-import bench as whole_bench
 import checkpoints
 import machine
+from command import arguments, packages, publish
 from report import Goals, spread
 
-BEGIN, END = "<!-- measured export: begin -->", "<!-- measured export: end -->"
 CP, SYNCED, TORCH = "cp", "cp and sync", "torch consolidate_safetensors_files_on_every_rank"
 ONE, FUSE, RESHARD, DCP = "export to one file", "fuse", "reshard -t 4", "export --format dcp, 8 ranks"
 CONSOLIDATE = """
@@ -33,22 +30,6 @@ from torch.distributed.checkpoint._consolidate_hf_safetensors import consolidate
 source, out, names = sys.argv[1:]
 consolidate(source, out, {name: 1 for name in json.load(open(names))})
 """
-
-
-def arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("build", type=Path)
-    parser.add_argument("--quick", action="store_true", help="0.5 GB, one round: does everything work?")
-    parser.add_argument("--rounds", type=int)
-    parser.add_argument("--size", type=int, help="bytes of the checkpoint; four times as much room is needed")
-    parser.add_argument("--data", type=Path, help="room for source and target; default BUILD/bench/data")
-    parser.add_argument("--write", type=Path, help="the Markdown file whose measured part is replaced")
-    options = parser.parse_args()
-    options.build = options.build.resolve()
-    options.data = (options.data or options.build / "bench" / "data").resolve()
-    options.rounds = options.rounds or (1 if options.quick else 5)
-    options.size = options.size or (500_000_000 if options.quick else 4_000_000_000)
-    return options
 
 
 def commands(options, plain, shards, out):
@@ -127,7 +108,8 @@ def goals(found):
 
 
 def main():
-    options = arguments()
+    options = arguments(__doc__, "0.5 GB", 5, (500_000_000, 4_000_000_000),
+                        "bytes of the checkpoint; four times as much room is needed", "room for source and target")
     machine.take_over("export_bench")
     plain = checkpoints.llama(options.data / f"llama-{options.size}", options.size)
     shards = checkpoints.shards(options.data / f"shards-{options.size}", plain)
@@ -145,11 +127,9 @@ def main():
     size = sum(f.stat().st_size for f in plain.glob("*.safetensors"))
     record = {"date": time.strftime("%Y-%m-%d"), "rounds": options.rounds, "bytes": size, "found": found}
     (options.build / "bench" / "export.json").write_text(json.dumps(record))
-    body = (f"Measured on {record['date']}: {machine.describe()}; {whole_bench.packages()}. {options.rounds} "
+    body = (f"Measured on {record['date']}: {machine.describe()}; {packages()}. {options.rounds} "
             f"rounds of {size / 1e9:.1f} GB.\n\n{goals(found).table()}\n{table(found, size)}\n")
-    print(body)
-    if options.write:
-        whole_bench.write(options.write, body, BEGIN, END)
+    publish(options, "export", body)
     sys.exit(any("failed" in r for r in found))
 
 

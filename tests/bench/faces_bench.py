@@ -11,7 +11,6 @@ its pages was looked at: the original returns before it has read anything.
 safetensors' own calls, by the official package and through the daemon: load_file of every file, the second half of each matrix by
 safe_open (as one of two ranks would), and names and shapes alone; cold, hot and resident.
 """
-import argparse
 import json
 import os
 import random
@@ -24,32 +23,15 @@ from pathlib import Path
 from statistics import median
 from types import SimpleNamespace
 
-import bench as whole_bench
 import checkpoints
 import machine
+from command import arguments, packages, publish
 from contest import Service
 from report import Goals, spread
 
 HERE = Path(__file__).resolve().parent
-BEGIN, END = "<!-- measured faces: begin -->", "<!-- measured faces: end -->"
 ORIGINAL, PATCHED, REFERENCE = "original", "run", "by reference"
 WAYS = {ORIGINAL: ([], "path"), PATCHED: (["-m", "tensorcast_client", "run"], "path"), REFERENCE: ([], "reference")}
-
-
-def arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("build", type=Path)
-    parser.add_argument("--quick", action="store_true", help="0.25 GB, one round: does everything work?")
-    parser.add_argument("--rounds", type=int)
-    parser.add_argument("--size", type=int, help="bytes of the checkpoint")
-    parser.add_argument("--data", type=Path, help="room for it on the disk to measure; default BUILD/bench/data")
-    parser.add_argument("--write", type=Path, help="the Markdown file whose measured part is replaced")
-    options = parser.parse_args()
-    options.build = options.build.resolve()
-    options.data = (options.data or options.build / "bench" / "data").resolve()
-    options.rounds = options.rounds or (1 if options.quick else 3)
-    options.size = options.size or ((256 << 20) if options.quick else 2_000_000_000)
-    return options
 
 
 def configure(folder):
@@ -172,7 +154,7 @@ def goals(found, size):
 
 
 def main():
-    options = arguments()
+    options = arguments(__doc__, "0.25 GB", 3, (256 << 20, 2_000_000_000))
     machine.take_over("faces_bench")
     folder = checkpoints.llama(options.data / f"llama-{options.size}", options.size)
     options.tiny = checkpoints.llama(options.data / "tiny-llama", 1 << 20, 1)
@@ -186,11 +168,9 @@ def main():
                     found.append({"case": case, "way": way, "round": at, **run(options, folder, way, n_ranks, state, call)})
                     print(found[-1], file=sys.stderr)
     (options.build / "bench" / "faces.json").write_text(json.dumps({"bytes": size, "found": found}))
-    body = (f"Measured on {time.strftime('%Y-%m-%d')}: {machine.describe()}; {whole_bench.packages()}. {options.rounds} rounds "
+    body = (f"Measured on {time.strftime('%Y-%m-%d')}: {machine.describe()}; {packages()}. {options.rounds} rounds "
             f"of {size / 1e9:.1f} GB.\n\n{goals(found, size).table()}\n{table(found, size)}\n")
-    print(body)
-    if options.write:
-        whole_bench.write(options.write, body, BEGIN, END)
+    publish(options, "faces", body)
     sys.exit(any("failed" in r for r in found))
 
 

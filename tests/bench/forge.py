@@ -69,7 +69,7 @@ def main():
 
     import worker  # noqa: F401
     asked = socket.socket(fileno=int(sys.argv[1]))
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for a rank by its number
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no code waits for a rank by its number
     asked.send(b"!")
     while True:
         message, fds, _, _ = socket.recv_fds(asked, 1 << 16, 3)

@@ -7,45 +7,23 @@ Sections (--only takes those with the word in their title): four ranks, disjoint
 ranks of many tensors. Contenders take turns, in a new order each round. Raw records go to BUILD/bench/groups.json, and a
 section that is not measured again keeps its records there, so that the table may be made in parts.
 """
-import argparse
 import json
 import random
 import subprocess
 import sys
 import time
-from pathlib import Path
 
-import bench as whole_bench
 import checkpoints
 import groups_report
 import machine
+from command import arguments, packages, publish
 from contest import GIB, Bench, Case, Contender, headers, run, take_turns
 from groups_report import ALONE, GROUP, SCATTER, UNGROUPED
 from loaders import Job
 
-BEGIN, END = "<!-- measured groups: begin -->", "<!-- measured groups: end -->"
 MAIN_SIZE = 4_000_000_000  # the checkpoint of bench.py
 C = Contender("C", "C", pages="advise")
 C_GROUP = Contender("C", "C", pages="advise", group=True)
-
-
-def arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("build", type=Path)
-    parser.add_argument("--quick", action="store_true", help="0.5 GB, 10,000 tensors, one round: does everything work?")
-    parser.add_argument("--rounds", type=int)
-    parser.add_argument("--only", default="")
-    parser.add_argument("--size", type=int, help="bytes of the checkpoint; three times as much memory is needed")
-    parser.add_argument("--tensors", type=int, help="in the checkpoint of many tensors")
-    parser.add_argument("--data", type=Path, help="room for both; default BUILD/bench/data")
-    parser.add_argument("--write", type=Path, help="the Markdown file whose measured part is replaced")
-    options = parser.parse_args()
-    options.build = options.build.resolve()
-    options.data = (options.data or options.build / "bench" / "data").resolve()
-    options.rounds = options.rounds or (1 if options.quick else 5)
-    options.size = options.size or (500_000_000 if options.quick else MAIN_SIZE)
-    options.tensors = options.tensors or (10_000 if options.quick else 100_000)
-    return options
 
 
 def needed_bytes(case):
@@ -62,7 +40,7 @@ def needed_bytes(case):
 
 
 def run_scatter(bench, size):
-    """What a reader that had the unique bytes in memory would still have to copy, into memory that nobody has touched."""
+    """What a reader that had the unique bytes in memory would still have to copy, into memory that was never touched."""
     bench.backed.take(2 * size + GIB)
     bench.backed.give()
     out = subprocess.run([bench.native, "copy", str(size), "2", "fresh"], check=True, capture_output=True, text=True).stdout
@@ -96,7 +74,10 @@ def plan(options):
 
 
 def main():
-    options = arguments()
+    options = arguments(__doc__, "0.5 GB, 10,000 tensors", 5, (500_000_000, MAIN_SIZE),
+                        "bytes of the checkpoint; three times as much memory is needed", "room for both",
+                        {"--only": {"default": ""}, "--tensors": {"type": int, "help": "in the checkpoint of many tensors"}})
+    options.tensors = options.tensors or (10_000 if options.quick else 100_000)
     machine.take_over("groups_bench")
     cases, kept = plan(options), options.build / "bench" / "groups.json"
     bench = Bench(options.build, options.data, checkpoints.llama(options.data / "tiny", 1 << 20, 2))
@@ -109,10 +90,8 @@ def main():
                                      "unique_bytes": needed_bytes(Case("", case.folder, 1, "hot")), "needed_bytes": needed_bytes(case),
                                      "tensors": sum(len(entries) for _, _, entries in headers(case.folder))}
             kept.write_text(json.dumps(records))
-    body = groups_report.text(json.loads(json.dumps(records)), options.build, whole_bench.packages())
-    print(body)
-    if options.write:
-        whole_bench.write(options.write, body, BEGIN, END)
+    body = groups_report.text(json.loads(json.dumps(records)), options.build, packages())
+    publish(options, "groups", body)
     sys.exit(failed)
 
 

@@ -1,7 +1,7 @@
 """The state of this machine that a timing depends on, and how to put it into a known one. Needs root.
 
 Page cache (dropped or filled, and checked), read-ahead, which huge pages the daemon may have, and memory that the host of
-a virtual machine has really backed: its first touch costs seconds per GiB and would be charged to whoever comes first.
+a virtual machine has really backed: its first touch costs seconds per GiB and would be charged to the first user.
 """
 import contextlib
 import ctypes

@@ -1,9 +1,9 @@
 /* What the benchmark cannot do in Python, as a program and (built with -shared) as a library.
  *
  *   native copy BYTES THREADS   seconds to copy BYTES between faulted huge pages, best of five: the ceiling of a hot load
- *   native copy BYTES THREADS fresh   the same, once, into memory that nobody has touched
+ *   native copy BYTES THREADS fresh   the same, once, into memory that was never touched
  *   native hold BYTES           touches BYTES, says "held", gives them back at the end of stdin: memory that the host of a
- *                               virtual machine has not backed yet would otherwise be paid for by whoever comes first
+ *                               virtual machine has not backed yet would otherwise be paid for by the first user
  *   touch_rows()                reads every byte of n_rows rows: a lazy mapping has not loaded anything before that */
 #define _GNU_SOURCE
 #include <pthread.h>

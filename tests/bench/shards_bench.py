@@ -7,42 +7,23 @@ files and beside torch's own reader.
 Eight ranks have saved: every other tensor is cut by rows, the others by columns. Contenders take turns, in a new order each round,
 with everything in the page cache and with nothing. Raw records go to BUILD/bench/shards.json.
 """
-import argparse
 import json
 import random
 import sys
 import tempfile
 import time
-from pathlib import Path
 
-import bench as whole_bench
 import checkpoints
 import machine
+from command import arguments, packages, publish
 from contest import Bench, Case, Contender, Rank, Service, measure, prepare_machine, take_turns
 from forge import Forge
 from loaders import Job
 from report import Goals, case_table, ratio
 
-BEGIN, END = "<!-- measured shards: begin -->", "<!-- measured shards: end -->"
 RANKS = 4
 PLAIN, SHARDS = "tensorcast Python, plain files", "tensorcast Python, 8 shards"
 OURS, TORCHS = "TensorcastReader, 8 shards", "HuggingFaceStorageReader, 8 shards"
-
-
-def arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("build", type=Path)
-    parser.add_argument("--quick", action="store_true", help="0.5 GB, one round: does everything work?")
-    parser.add_argument("--rounds", type=int)
-    parser.add_argument("--size", type=int, help="bytes of the checkpoint; twice as much room, and five times as much memory is needed")
-    parser.add_argument("--data", type=Path, help="room for both layouts; default BUILD/bench/data")
-    parser.add_argument("--write", type=Path, help="the Markdown file whose measured part is replaced")
-    options = parser.parse_args()
-    options.build = options.build.resolve()
-    options.data = (options.data or options.build / "bench" / "data").resolve()
-    options.rounds = options.rounds or (1 if options.quick else 3)
-    options.size = options.size or (500_000_000 if options.quick else 2_000_000_000)
-    return options
 
 
 def run(bench, plain, source, loader, check):
@@ -82,14 +63,15 @@ def goals(measured):
 
 
 def text(record):
-    lines = [f"Measured on {record['date']}: {machine.describe()}; {whole_bench.packages()}. {record['rounds']} "
+    lines = [f"Measured on {record['date']}: {machine.describe()}; {packages()}. {record['rounds']} "
              "rounds.", "", goals(record["measured"]).table()]
     lines += [case_table(f"four ranks, {temperature}", record["bytes"], found, PLAIN) for temperature, found in record["measured"].items()]
     return "\n".join(lines).rstrip() + "\n"
 
 
 def main():
-    options = arguments()
+    options = arguments(__doc__, "0.5 GB", 3, (500_000_000, 2_000_000_000),
+                        "bytes of the checkpoint; twice as much room, and five times as much memory is needed", "room for both layouts")
     machine.take_over("shards_bench")
     plain = checkpoints.llama(options.data / f"llama-{options.size}", options.size)
     shards = checkpoints.shards(options.data / f"shards-{options.size}", plain)
@@ -105,9 +87,7 @@ def main():
     record = {"date": time.strftime("%Y-%m-%d"), "rounds": options.rounds, "bytes": total_bytes, "measured": measured}
     (options.build / "bench" / "shards.json").write_text(json.dumps(record, default=str))
     body = text(record)
-    print(body)
-    if options.write:
-        whole_bench.write(options.write, body, BEGIN, END)
+    publish(options, "shards", body)
     sys.exit(any("failed" in r or r.get("equal") is False for found in measured.values() for r in found))
 
 

@@ -2,10 +2,10 @@
  *
  *   slow_store FOLDER LATENCY_MS BYTES_PER_S_PER_CONNECTION BYTES_PER_S_IN_ALL      0: unlimited
  *
- * Serves GET and HEAD with one range of the files below FOLDER (use a tmpfs: sparse files cost nothing there), HTTP/1.1, one
- * thread a connection; for loopback only. Prints its port. GET /statistics tells how many answers with data it gave, their
- * bytes, the most of them that were under way at a time, how long any was (busy_ms) and all their times added (request_ms);
- * GET /reset does so and begins anew. */
+ * Serves GET and HEAD with one range, and If-None-Match, of the files below FOLDER (use a tmpfs: sparse files cost nothing
+ * there), HTTP/1.1, one thread a connection; for loopback only. Prints its port. GET /statistics tells how many answers with
+ * data it gave, their bytes, the most of them that were under way at a time, how long any was (busy_ms) and all their times
+ * added (request_ms); GET /reset does so and begins anew. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -100,9 +100,14 @@ static int send_range(int to, int file, uint64_t offset, uint64_t bytes)
 
 static int send_file(int to, const char *head, int file, const struct stat *state)
 {
-    char text[512];
+    char text[512], etag[64];
     uint64_t size = (uint64_t)state->st_size, first = 0, last = size ? size - 1 : 0;
-    const char *range = strcasestr(head, "\r\nRange: bytes=");
+    const char *range = strcasestr(head, "\r\nRange: bytes="), *known = strcasestr(head, "\r\nIf-None-Match: ");
+    snprintf(etag, sizeof etag, "\"%" PRIx64 "-%" PRIx64 "\"", size, (uint64_t)state->st_mtime);
+    if (known && strncmp(known + 17, etag, strlen(etag)) == 0) {
+        int n = snprintf(text, sizeof text, "HTTP/1.1 304 Not Modified\r\nETag: %s\r\n\r\n", etag);
+        return send_text(to, text, (size_t)n);
+    }
     int n_given = range ? sscanf(range + 15, "%" SCNu64 "-%" SCNu64, &first, &last) : 0;
     if (n_given > 0 && first >= size) {
         static const char none[] = "HTTP/1.1 416 Range Not Satisfiable\r\nContent-Length: 0\r\n\r\n";
@@ -110,10 +115,8 @@ static int send_file(int to, const char *head, int file, const struct stat *stat
     }
     last = last < size ? last : size - 1;
     uint64_t bytes = size ? last - first + 1 : 0;
-    int n = snprintf(text, sizeof text,
-                     "HTTP/1.1 %s\r\nContent-Length: %" PRIu64 "\r\nAccept-Ranges: bytes\r\nETag: \"%" PRIx64 "-%" PRIx64
-                     "\"\r\n",
-                     n_given > 0 ? "206 Partial Content" : "200 OK", bytes, size, (uint64_t)state->st_mtime);
+    int n = snprintf(text, sizeof text, "HTTP/1.1 %s\r\nContent-Length: %" PRIu64 "\r\nAccept-Ranges: bytes\r\nETag: %s\r\n",
+                     n_given > 0 ? "206 Partial Content" : "200 OK", bytes, etag);
     if (n_given > 0)
         n += snprintf(text + n, sizeof text - (size_t)n, "Content-Range: bytes %" PRIu64 "-%" PRIu64 "/%" PRIu64 "\r\n",
                       first, last, size);

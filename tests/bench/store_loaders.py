@@ -1,6 +1,6 @@
 """The contenders that read object stores from Python: the Run:ai streamer, gcsfs and s3fs. One class each, as in loaders.py.
 
-Whoever uses fsspec cuts tensors himself: one process takes whole objects (`cat`), ranks ask for the header and then for
+A program that uses fsspec cuts tensors itself: one process takes whole objects (`cat`), ranks ask for the header and then for
 the rows that they want (`cat_ranges`); of a tensor that is split on its inner dimension they take all and keep a part.
 """
 import json

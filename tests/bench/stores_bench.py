@@ -7,7 +7,6 @@ Sections (--only takes those with the word in their name): nginx plain, nginx tl
 turns, in a new order each round; touched bytes and checks are those of bench.py. Records go to BUILD/bench/stores.json, and
 a section that is not measured again keeps its records there, so that the table may be made in parts.
 """
-import argparse
 import json
 import os
 import random
@@ -20,7 +19,6 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parents[0] / "stores"), str(HERE.parents[0] / "fake")]
 
-import bench as whole_bench  # noqa: E402
 import certificates  # noqa: E402
 import checkpoints  # noqa: E402
 import contest  # noqa: E402
@@ -28,10 +26,10 @@ import far_away  # noqa: E402
 import machine  # noqa: E402
 import servers  # noqa: E402
 import store_report  # noqa: E402
+from command import arguments, packages, publish  # noqa: E402
 from contest import Bench, Contender, Failed  # noqa: E402
 from store_contest import StoreCase, Watched, run, with_children  # noqa: E402
 
-BEGIN, END = "<!-- measured stores: begin -->", "<!-- measured stores: end -->"
 OURS = [Contender("tensorcast C, pool", "C", pages="advise", pool=True), Contender("tensorcast C, fresh", "C", pages="advise"),
         Contender("tensorcast C, no privileges", "C", pages="never"), Contender("tensorcast --standalone", "standalone", pages="advise")]
 PLAIN = [Contender("plain libcurl, touched memory", "download touched"), Contender("plain libcurl, fresh memory", "download fresh")]
@@ -39,20 +37,6 @@ BARE = [Contender("bare sockets, touched memory", "download socket")]  # plain H
 WITH_PEERS = [Contender("tensorcast C", "C", pages="advise"), Contender("tensorcast Python", "tensorcast Python", pages="advise"),
               Contender("Run:ai streamer", "Run:ai streamer, store")]
 SECTIONS = ("nginx plain", "nginx tls", "far away", "gs", "s3", "memory")
-
-
-def arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("build", type=Path)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", default="")
-    parser.add_argument("--size", type=int, default=1_000_000_000, help="bytes of the checkpoint")
-    parser.add_argument("--data", type=Path, help="room for it; default BUILD/bench/data")
-    parser.add_argument("--write", type=Path, help="the Markdown file whose measured part is replaced")
-    options = parser.parse_args()
-    options.build = options.build.resolve()
-    options.data = (options.data or options.build / "bench" / "data").resolve()
-    return options
 
 
 def prepare_data(options):
@@ -165,7 +149,7 @@ def measure(bench, options, section):
 
 
 def main():
-    options = arguments()
+    options = arguments(__doc__, None, 3, (0, 1_000_000_000), data="room for it", more={"--only": {"default": ""}})
     machine.take_over("stores_bench")
     for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "all_proxy"):
         os.environ.pop(name, None)
@@ -177,10 +161,8 @@ def main():
             found = measure(bench, options, section)
             records[section] = {"date": time.strftime("%Y-%m-%d"), "rounds": options.rounds, "size": bench_bytes(options), "found": found}
             kept.write_text(json.dumps(records, default=str))
-    body = store_report.text(json.loads(json.dumps(records)), options.build, whole_bench.packages())
-    print(body)
-    if options.write:
-        whole_bench.write(options.write, body, BEGIN, END)
+    body = store_report.text(json.loads(json.dumps(records)), options.build, packages())
+    publish(options, "stores", body)
 
 
 def bench_bytes(options):

@@ -8,7 +8,6 @@ checksum of the whole at the end included: as Amazon S3, which compares the CRC-
 and ETags alone. `put` is the whole command, from exec to exit; it reads the file and makes the CRC-32C of each part, and its MD5
 where the store wants that. The yardstick makes no checksum. Raw records go to BUILD/bench/uploads.json.
 """
-import argparse
 import base64
 import hashlib
 import json
@@ -23,14 +22,13 @@ import time
 from pathlib import Path
 from statistics import median
 
-import bench as whole_bench
 import machine
+from command import arguments, publish
 from report import Goals, spread
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "stores"))
 import servers  # noqa: E402
 
-BEGIN, END = "<!-- measured uploads: begin -->", "<!-- measured uploads: end -->"
 GB, PART_BYTES, CONNECTIONS = 1e9, 8 << 20, 8
 PLAIN, PUT, PUT_MD5, MD5 = "plain libcurl", "tensorcast put", "tensorcast put, MD5", "MD5 alone"
 CONFIG = """daemon off; worker_processes 2; user {user}; pid {folder}/pid; error_log {folder}/error.log;
@@ -52,20 +50,6 @@ http {{ map $request_uri $algorithm {{ default ""; "~^/crc/" CRC32C; }} map $req
   location /whole {{ internal; etag off; add_header ETag '"{etag}"'; add_header x-amz-checksum-crc32c $whole_crc;
    add_header x-amz-checksum-type $type; }} }} }}
 """
-
-
-def arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("build", type=Path)
-    parser.add_argument("--quick", action="store_true", help="0.2 GB, one round: does everything work?")
-    parser.add_argument("--rounds", type=int)
-    parser.add_argument("--size", type=int, help="bytes of the file")
-    parser.add_argument("--write", type=Path, help="the Markdown file whose measured part is replaced")
-    options = parser.parse_args()
-    options.build = options.build.resolve()
-    options.rounds = options.rounds or (1 if options.quick else 7)
-    options.size = options.size or (200_000_000 if options.quick else 2_000_000_000)
-    return options
 
 
 def nginx(folder, size, etag, crc):
@@ -162,7 +146,7 @@ def table(found, size):
 
 
 def main():
-    options = arguments()
+    options = arguments(__doc__, "0.2 GB", 7, (200_000_000, 2_000_000_000), "bytes of the file", None)
     machine.take_over("uploads_bench")
     found, order = [], random.Random(options.rounds)
     with tempfile.TemporaryDirectory(prefix="tcb-upload-", dir="/dev/shm") as folder:
@@ -195,9 +179,7 @@ def main():
             "time, from tmpfs to tmpfs, nginx on the same processors. "
             f"{MD5} takes {md5_s:.2f} s of CPU per GB.\n\n"
             f"{g.table()}\n{table(found, options.size)}\n")
-    print(body)
-    if options.write:
-        whole_bench.write(options.write, body, BEGIN, END)
+    publish(options, "uploads", body)
     sys.exit(any("failed" in r for r in found))
 
 

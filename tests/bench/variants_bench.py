@@ -6,38 +6,19 @@
 One daemon for each pair, the two in a new order each round, everything in the page cache, memory from a pool and fresh. What
 counts is the daemon's own time for a load, and what it reads. Raw records go to BUILD/bench/variants.json.
 """
-import argparse
 import json
 import random
 import sys
 import time
-from pathlib import Path
 from statistics import median
 
-import bench as whole_bench
 import checkpoints
 import machine
+from command import arguments, publish
 from contest import GIB, Bench, Service
 from report import GB, Goals, spread
 
-BEGIN, END = "<!-- measured variants: begin -->", "<!-- measured variants: end -->"
 EXPERTS, REPLICAS = 64, 8
-
-
-def arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("build", type=Path)
-    parser.add_argument("--quick", action="store_true", help="0.25 GB, one round: does everything work?")
-    parser.add_argument("--rounds", type=int)
-    parser.add_argument("--size", type=int, help="bytes of each checkpoint; three of them are written, and four times as much memory is needed")
-    parser.add_argument("--data", type=Path, help="room for them; default BUILD/bench/data")
-    parser.add_argument("--write", type=Path, help="the Markdown file whose measured part is replaced")
-    options = parser.parse_args()
-    options.build = options.build.resolve()
-    options.data = (options.data or options.build / "bench" / "data").resolve()
-    options.rounds = options.rounds or (1 if options.quick else 7)
-    options.size = options.size or (250_000_000 if options.quick else 2_000_000_000)
-    return options
 
 
 def pairs(options):
@@ -135,7 +116,8 @@ def text(options, measured, shares):
 
 
 def main():
-    options = arguments()
+    options = arguments(__doc__, "0.25 GB", 7, (250_000_000, 2_000_000_000),
+                        "bytes of each checkpoint; three of them are written, and four times as much memory is needed", "room for them")
     machine.take_over("variants_bench")
     options.data.mkdir(parents=True, exist_ok=True)
     bench = Bench(options.build, options.data, None)
@@ -147,9 +129,7 @@ def main():
         shares = one_expert(bench, options)
     (options.build / "bench" / "variants.json").write_text(json.dumps({"loads": measured, "experts": shares}))
     body = text(options, measured, shares)
-    print(body)
-    if options.write:
-        whole_bench.write(options.write, body, BEGIN, END)
+    publish(options, "variants", body)
 
 
 if __name__ == "__main__":

@@ -8,18 +8,16 @@ into prepared and into fresh memory, beside memcpy and the peers that copy. --ma
 views. --into: into fused and padded targets of the caller, beside the plain load, and a refill of a loaded model, beside
 memcpy. One rank and four where ranks matter. In the first round every byte is compared with the files.
 """
-import argparse
 import json
 import random
 import sys
 import time
-from pathlib import Path
 
-import bench as whole_bench
 import checkpoints
 import into_ways
 import machine
 from bench import C_FRESH, C_POOL, COPY, FIO, PEERS, run_case
+from command import arguments, publish
 from contest import Bench, Case, Contender
 from report import GB, Goals, best_peer, by_name, case_table, ratio
 
@@ -30,23 +28,13 @@ CASES = {"cold": (("cold",), [FIO, VIEWS, C_POOL, C_FRESH]),
          "mapped": (("hot", "cold"), [VIEWS, PY_MAPPED])}
 
 
-def arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("build", type=Path)
-    for mode in (*CASES, "into"):
-        parser.add_argument(f"--{mode}", dest="mode", action="store_const", const=mode)
-    parser.add_argument("--quick", action="store_true", help="0.25 GB, one round: does everything work?")
-    parser.add_argument("--rounds", type=int)
-    parser.add_argument("--size", type=int, help="bytes of the checkpoint; three times as much memory is needed")
-    parser.add_argument("--data", type=Path, help="room for it on the disk to measure; default BUILD/bench/data")
-    parser.add_argument("--write", type=Path, help="the Markdown file whose measured part is replaced")
-    options = parser.parse_args()
+def of_mode():
+    modes = {f"--{mode}": {"dest": "mode", "action": "store_const", "const": mode} for mode in (*CASES, "into")}
+    options = arguments(__doc__, "0.25 GB", None, (256 << 20, None), "bytes of the checkpoint; three times as much memory is needed", more=modes)
     if not options.mode:
-        parser.error("one of --cold, --hot, --mapped, --into")
-    options.build = options.build.resolve()
-    options.data = (options.data or options.build / "bench" / "data").resolve()
-    options.rounds = options.rounds or (1 if options.quick else 2 if options.mode in ("cold", "mapped") else 3)
-    options.size = options.size or ((256 << 20) if options.quick else 2_000_000_000 if options.mode in ("hot", "into") else 4_000_000_000)
+        sys.exit("one of --cold, --hot, --mapped, --into")
+    options.rounds = options.rounds or (2 if options.mode in ("cold", "mapped") else 3)
+    options.size = options.size or (2_000_000_000 if options.mode in ("hot", "into") else 4_000_000_000)
     return options
 
 
@@ -110,7 +98,7 @@ def measure_loads(options, bench, llama, rng):
 
 
 def main():
-    options = arguments()
+    options = of_mode()
     machine.take_over("ways_bench")
     options.data.mkdir(parents=True, exist_ok=True)
     llama = checkpoints.llama(options.data / ("llama" if options.size == 4_000_000_000 else f"llama-{options.size}"), options.size)
@@ -122,9 +110,7 @@ def main():
             body, measured, ok = measure_loads(options, bench, llama, rng)
     (options.build / "bench" / f"{options.mode}.json").write_text(json.dumps(measured, default=str))
     body = f"Measured on {time.strftime('%Y-%m-%d')}: {machine.describe()}; {options.rounds} rounds.\n\n{body}"
-    print(body)
-    if options.write:
-        whole_bench.write(options.write, body, f"<!-- measured {options.mode}: begin -->", f"<!-- measured {options.mode}: end -->")
+    publish(options, options.mode, body)
     sys.exit(not ok)
 
 

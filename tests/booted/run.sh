@@ -15,7 +15,12 @@ if [ -z "${BOOTED_APART:-}" ]; then
 fi
 
 build=${TENSORCAST_BUILD:-build}
-base=$(bash tests/booted/base.sh "$build/tensorcastd" "$build/tensorcast")
+if [ $# = 0 ] || [[ $* = *packages* || $* = *wheel* ]]; then
+  make -s deb >/dev/null
+  make -s wheel >/dev/null
+  lintian --allow-root --fail-on error,warning --suppress-tags initial-upload-closes-no-bugs build/deb/*.deb
+fi
+base=$(bash tests/booted/base.sh "$build/tensorcastd" "$build/tensorcast" "$build/plugins/tensorcast-etcd.so")
 work=$(mktemp -d)
 trap 'umount -l "$work" 2>/dev/null || true; rmdir "$work"' EXIT
 mount -t tmpfs -o mode=755 booted "$work"
@@ -24,6 +29,8 @@ root=$work/root
 mount -t overlay -o "lowerdir=$base,upperdir=$work/upper,workdir=$work/work" overlay "$root"
 make -s install DESTDIR="$root" PREFIX=/usr/local >"$work/log/install" 2>&1 || { cat "$work/log/install"; exit 1; }
 : >"$root/etc/machine-id"
+mkdir "$root/made"
+find build/deb build/wheel -maxdepth 1 '(' -name '*.deb' -o -name '*.whl' ')' -exec cp -t "$root/made" {} + 2>/dev/null || true
 mkdir -p "$root/source"
 environment=$(dirname "$(dirname "$(realpath -s "$(cat build/test-python)")")") # where its users may read it
 cat >"$root/etc/systemd/system/booted.service" <<UNIT
@@ -42,7 +49,9 @@ UNIT
 mkdir -p "$root/etc/systemd/system/default.target.wants"
 ln -s ../booted.service "$root/etc/systemd/system/default.target.wants/booted.service"
 code=0
+# Landlock is what the daemon confines itself with; nspawn's own filter does not know it
 timeout -k 10 "${BOOTED_SECONDS:-300}" systemd-nspawn --quiet --boot --keep-unit --register=no --private-network --link-journal=no \
+  --system-call-filter="landlock_create_ruleset landlock_add_rule landlock_restrict_self" \
   --directory="$root" --machine="booted-$$" --bind-ro="$PWD:/source" --bind-ro="$environment:/environment" \
   systemd.mask=apt-daily.timer systemd.mask=apt-daily-upgrade.timer systemd.mask=dpkg-db-backup.timer systemd.mask=fstrim.timer \
   </dev/null >"$work/log/console" 2>&1 || code=$?

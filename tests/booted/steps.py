@@ -1,8 +1,10 @@
-"""Follows docs/operations.md, "Install", word for word on a booted system, as root, and uses what was installed as its users do.
+"""Follows the ```sh blocks of docs/operations.md and docs/upgrade.md word for word on a booted system, as root, and uses what was
+installed as its users do.
 
 Each step is a function of this file, in order; `steps.py NAME ...` runs those up to the last that is named. Commands of the page are run
 as they stand there, and one that no step runs fails, as does a directive of the units that no step looks at (units.py).
 """
+import ctypes
 import hashlib
 import json
 import os
@@ -11,6 +13,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 import traceback
 from pathlib import Path
@@ -24,6 +27,7 @@ from stores import Stores
 SOURCE = Path(__file__).resolve().parents[2]
 CONFIG = Path("/etc/tensorcast/store_daemon_config.yaml")
 LOG = Path("/var/log/tensorcast/daemon.log")
+PAGES = ("operations.md", "upgrade.md")
 SOCKETS = {"/run/tensorcast/daemon.sock": "stream", "/run/tensorcast/daemon.handoff": "seqpacket"}
 SERVICE, SOCKET = "tensorcastd.service", "tensorcastd.socket"
 MODEL = {"w": np.arange(5000, dtype=np.float32), "b": np.arange(77, dtype=np.int8)}
@@ -33,8 +37,8 @@ stores = Stores()
 # --- the page ---
 
 def page_commands():
-    text = (SOURCE / "docs/operations.md").read_text()
-    blocks = re.findall(r"^```sh\n(.*?)^```$", text[text.index("\n## Install"):text.index("\n## Configure")], re.M | re.S)
+    text = "".join((SOURCE / "docs" / page).read_text() for page in PAGES)
+    blocks = re.findall(r"^```sh\n(.*?)^```$", text, re.M | re.S)
     return [re.sub(r"\s+# .*", "", line).strip() for block in blocks for line in block.splitlines() if line.strip() and line[0] != "#"]
 
 
@@ -43,7 +47,7 @@ LEFT = page_commands()
 
 def say(command, by=None):
     """Runs a command of the page, or what stands for it here."""
-    assert command in LEFT, f"docs/operations.md does not say: {command}\nit says: {LEFT}"
+    assert command in LEFT, f"{PAGES} do not say: {command}\nit says: {LEFT}"
     LEFT.remove(command)
     return sh(by if by is not None else command)
 
@@ -210,6 +214,7 @@ def journal_priorities():
         return sh(f"journalctl --no-pager -o cat -u tensorcastd -p {priority}")
 
     assert "event=load_failed" in messages("warning..info") and "event=ready" in messages("info..info") and "<6>" not in journal()
+    assert "event=ready" in sh("journalctl --no-pager -o cat -u tensorcastd TENSORCAST_EVENT=ready")
     assert "event=ready" not in messages("warning") and "event=activation_root_not_writable" in messages("warning")
 
 
@@ -275,6 +280,72 @@ def socket_activation():
     assert shown("ActiveState") == "inactive" and all(map(os.path.exists, SOCKETS)) and loads() and shown("ActiveState") == "active"
 
 
+def upgrade_without_a_gap():
+    """Nobody gets an error, or bytes of another model, while daemons follow each other."""
+    stop, errors, done = threading.Event(), [], []
+
+    def load():
+        while not stop.is_set():
+            try:
+                assert loads()
+                done.append(main_pid())
+            except Exception as error:  # noqa: BLE001  the step tells
+                errors.append(error)
+                return
+
+    def more():
+        n = len(done)
+        assert soon(lambda: errors or len(done) > n + 5, 60) and not errors, errors
+
+    threads = [threading.Thread(target=load, daemon=True) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    before, logged = main_pid(), len(LOG.read_text())
+    say("cp -rT /etc/systemd/system/tensorcastd.service.d /etc/systemd/system/tensorcastd-next.service.d")
+    more()
+    say("systemctl daemon-reload && systemctl start tensorcastd-next")
+    assert "override.conf" in shown("DropInPaths", "tensorcastd-next.service")
+    more()
+    say("systemctl restart tensorcastd")
+    more()
+    say("systemctl stop tensorcastd-next")
+    more()
+    sh("systemctl restart tensorcastd")  # alone, as at the top of the section: loads wait for the new daemon
+    more()
+    stop.set()
+    for thread in threads:
+        thread.join(60)
+    assert main_pid() not in (0, before) and not errors and shown("ActiveState", "tensorcastd-next.service") == "inactive", errors
+    said = LOG.read_text()[logged:]
+    assert said.count("event=socket_taken_over") == 2 and not re.findall("event=(?:request_failed|load_failed|loop_stalled).*", said), said
+    sh("rm -r /etc/systemd/system/tensorcastd-next.service.d")
+
+
+def credentials():
+    """Secrets that root alone may read reach the daemon through systemd, as the page says."""
+    page = (SOURCE / "docs/operations.md").read_text()
+    unit = re.search(r"^```\n(\[Service\]\nLoadCredential=.*?)```", page, re.M | re.S)[1]
+    Path("/etc/tensorcast/cluster.key").write_bytes(os.urandom(32))
+    Path("/etc/tensorcast/aws-credentials").write_text("[default]\naws_access_key_id = AKFAKE\naws_secret_access_key = fakesecret\n")
+    sh("chmod 600 /etc/tensorcast/cluster.key /etc/tensorcast/aws-credentials")
+    keys = Path("/etc/systemd/system/tensorcastd.service.d/keys.conf")
+    before = keys.read_text()
+    keys.write_text(unit + "Environment=AWS_REGION=us-east-1\n")
+    extra = CONFIG.with_suffix(".d") / "hosts.yaml"
+    extra.parent.mkdir()
+    extra.write_text("hosts: {etcd: {endpoints: ['http://127.0.0.1:1']}, listen: '0.0.0.0:0', "
+                     "cluster_key_file: $CREDENTIALS_DIRECTORY/cluster.key}\n")
+    sh("systemctl daemon-reload && systemctl restart tensorcastd")
+    assert loads("s3://b/tiny")
+    assert f"profile default of /run/credentials/{SERVICE}/aws" in LOG.read_text()
+    sh("systemctl reload tensorcastd")  # which checks the configuration first
+    for path in ("/etc/tensorcast/cluster.key", "/etc/tensorcast/aws-credentials", extra):
+        os.unlink(path)
+    extra.parent.rmdir()
+    keys.write_text(before)
+    sh("systemctl daemon-reload && systemctl restart tensorcastd")
+
+
 def sandbox():
     left = Path("/dev/shm/left")
     left.touch()
@@ -282,6 +353,8 @@ def sandbox():
     sh("systemctl stop tensorcastd.socket tensorcastd.service")
     assert not left.exists()  # RemoveIPC=
     assert os.path.isdir("/run/tensorcast") and not any(map(os.path.exists, SOCKETS))  # RemoveOnStop=
+    told = re.findall(r"event=sandbox .*", journal())
+    assert told and all(re.match(r"event=sandbox mode=on seccomp=true landlock=[1-9]", line) for line in told), told  # the daemon's own
     wrong = units.check_sandbox()
     assert not wrong, "\n".join(wrong)
     sh("systemctl start tensorcastd.socket")
@@ -315,9 +388,93 @@ def uninstall():
     assert not [path for path in Path("/usr/local").rglob("*tensorcast*") if not path.is_dir()]
 
 
+def packages_install():
+    """Two commands from a bare system to a load."""
+    for path in ("/etc/tensorcast", "/var/lib/tensorcast", "/etc/systemd/system/tensorcastd.service.d", "/etc/logrotate.d/tensorcast", LOG.parent):
+        sh(f"rm -rf {path}")
+    sh("gpasswd -d ann tensorcast && userdel tensorcast && systemctl reset-failed")
+    say("make deb", "true")  # done by run.sh
+    say("apt install ./build/deb/tensorcast_*.deb", "apt-get install -y /made/tensorcast_*.deb")
+    assert loads(user=None) and shown("ActiveState") == "active" == shown("ActiveState", SOCKET)
+    say("usermod -aG tensorcast USER", "usermod -aG tensorcast ann")
+    assert "tensorcast" in say("tensorcast status") and loads()
+    assert CONFIG.read_text() == (SOURCE / "config" / CONFIG.name).read_text()
+    sh("apt-get install -y /made/*.deb")
+    ctypes.CDLL("/usr/lib/tensorcast/plugins/tensorcast-etcd.so")  # its libraries are there
+    sh("systemctl daemon-reload")
+    assert all("50-cuda.conf" in shown("DropInPaths", unit) for unit in (SERVICE, "tensorcastd-next", "tensorcastd@any"))
+    assert shown("PrivateDevices") == "no" and mode("/run/tensorcast") == "0755 tensorcast"
+    for page in ("tensorcast.1", "tensorcastd.8", "store_daemon_config.yaml.5"):
+        assert Path(f"/usr/share/man/man{page[-1]}/{page}.gz").exists()
+    text = (Path("/usr/share/doc/tensorcast") / "README.md").read_text()
+    assert all((Path("/usr/share/doc/tensorcast") / name).exists() for name in re.findall(r"\]\((docs/\w+\.md)", text))
+
+
+def packages_upgrade():
+    """A later build: the daemon is another, the sockets are those of before, and so is what the operator wrote."""
+    CONFIG.write_text(CONFIG.read_text().replace("host_budget: auto", "host_budget: 300MiB"))
+    before, sockets = main_pid(), [os.stat(path).st_ino for path in SOCKETS]
+    sh("for deb in /made/*.deb; do dpkg-deb -R $deb /tmp/deb && sed -i 's/0\\.1\\.0[^)]*/&.later/' /tmp/deb/DEBIAN/control && "
+       "dpkg-deb -b /tmp/deb $deb.later.deb && rm -r /tmp/deb; done")
+    waiting = subprocess.Popen(["bash", "-c", "for i in $(seq 100); do tensorcast load /models/tiny || exit; done"],
+                               stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    sh("apt-get install -y /made/*.later.deb")
+    assert waiting.wait(60) == 0, waiting.stderr.read()
+    assert ".later" in sh("dpkg-query -W -f '${Version}' tensorcast") and main_pid() != before
+    assert [os.stat(path).st_ino for path in SOCKETS] == sockets and shown("ActiveState", SOCKET) == "active" and loads()
+    assert "300MiB" in CONFIG.read_text() and os.listdir(CONFIG.parent) == [CONFIG.name]
+    assert not sh("systemctl --failed --quiet")
+
+
+def a_daemon_for_a_group():
+    sh("groupadd research && useradd -G research carl && mkdir -p /srv/research && cp -r /models/tiny /srv/research && "
+       "chgrp -R research /srv/research && chmod -R o-rwx,g+rX /srv/research")
+    page = (SOURCE / "docs/operations.md").read_text()
+    text = re.search(r"```yaml\n(server: .*?)```", page, re.S)[1]
+    (CONFIG.parent / "research.yaml").write_text(text.replace("64GiB", "300MiB"))
+    say("systemctl enable --now tensorcastd@research")
+    to_it = "TENSORCAST_SOCKET=/run/tensorcast-research/daemon.sock tensorcast "
+    say(f"{to_it}status")
+    sh(f"{to_it}load /srv/research/tiny", "carl")
+    assert "SOCKET_FORBIDDEN" in sh(f"{to_it}load /srv/research/tiny --json", "ann", fails=True)
+    sh("tensorcast load /srv/research/tiny", "ann", fails=True)
+    assert mode("/run/tensorcast-research/daemon.sock") == "0660 tensorcast" and mode("/var/lib/tensorcast-research") == "0700 tensorcast"
+    sh("systemctl reload tensorcastd@research")
+    sh("systemctl disable --now tensorcastd@research && rm -r /etc/tensorcast/research.yaml /var/l*/tensorcast-research")
+    assert loads() and not os.path.exists("/run/tensorcast-research")
+
+
+def packages_purge():
+    sh("apt-get purge -y 'tensorcast*' 'libtensorcast*'")
+    assert shown("LoadState") == "not-found" == shown("LoadState", SOCKET) and not os.path.exists(next(iter(SOCKETS)))
+    left = sh("find / -xdev -name '*tensorcast*' -not -path '/home/*' -not -path '/made/*' -not -path '/var/log/*' -not -path '/var/lib/apt/*'")
+    assert not left and pwd.getpwnam("tensorcast") and os.listdir("/models"), left
+
+
+def wheel():
+    """A user without root, where neither the packages nor `make install` have been, with nothing of the system but its C library."""
+    oldest = re.search(r"with glibc (\d+\.\d+) or later", (SOURCE / "docs/operations.md").read_text())[1].replace(".", "_")
+    (made,) = Path("/made").glob("*.whl")
+    assert f"manylinux_{oldest}_" in made.name, f"docs/operations.md promises an older glibc than {made.name} needs"
+    sh("useradd -m dora && cp -r /models/tiny /home/dora/m")
+    env = {"HOME": "/home/dora", "PATH": "/home/dora/wheel/bin:/usr/bin:/bin", "PYTHONPATH": "/home/dora/wheel"}
+    sh(f"{sys.executable} -m pip install -q --no-index --no-deps --no-compile --target ~/wheel /made/*.whl", "dora", env=env)
+    sh("tensorcastd --user >~/daemon.log 2>&1 & for i in $(seq 100); do tensorcast load ~/m && exit; sleep 0.1; done; exit 1",
+       "dora", env=env)
+    pid = sh("pgrep -u dora -x tensorcastd").strip()
+    used = {Path(line.split()[-1]) for line in Path(f"/proc/{pid}/maps").read_text().splitlines() if ".so" in line}
+    ours = {path for path in used if "wheel" in str(path)}
+    others = {re.match(r"[\w-]+", path.name)[0] for path in used - ours}
+    assert len(ours) > 10 and others <= {"libc", "libm", "libresolv", "libz", "ld-linux-x86-64"}, used
+    assert "tensorcast" in sh("tensorcast --version", "dora", env=env)
+    sh(f"kill {pid}")
+    assert soon(lambda: not os.path.exists(f"/proc/{pid}"))
+
+
 STEPS = [install, sockets, load_from_a_disk, a_user_outside_the_group_gets_nothing, load_from_a_store, export, append, upload,
          users_read_stores, journal_priorities, reload_, reload_with_a_mistake, restart_with_a_mistake, crash, many_restarts, log_file,
-         socket_activation, sandbox, user_unit, uninstall]
+         socket_activation, upgrade_without_a_gap, credentials, sandbox, user_unit, uninstall, packages_install, packages_upgrade,
+         a_daemon_for_a_group, packages_purge, wheel]
 
 
 def main(wanted):
@@ -332,7 +489,7 @@ def main(wanted):
             return 1
         print(f"{step.__name__}: passed in {time.monotonic() - begin:.1f} s", flush=True)
     if not wanted and LEFT:
-        print("FAILED: no step runs these commands of docs/operations.md:", *LEFT, sep="\n  ")
+        print("FAILED: no step runs these commands of the pages:", *LEFT, sep="\n  ")
         return 1
     print(f"{last + 1} passed in {time.monotonic() - START:.1f}s")
     return 0

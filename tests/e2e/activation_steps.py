@@ -1,6 +1,6 @@
 """Ends writers, daemons and machines at steps that have names: the way of a sample from its append to the deletion of its segment.
 
-stop_at_step.c, preloaded into the daemon, stops it before a step; whoever is to die is killed then."""
+stop_at_step.c, preloaded into the daemon, stops it before a step; the process that is to die is killed then."""
 import ctypes
 import multiprocessing
 import subprocess

@@ -2,7 +2,6 @@
 
 A tensor is its safetensors dtype and its bits, an array of unsigned integers. Files are written here, so that every type and
 every layout can be: nothing of ours is asked how."""
-import itertools
 import json
 from typing import NamedTuple
 
@@ -99,15 +98,15 @@ def write_file(path, tensors, metadata=None):
 
 
 def random_boxes(rng, shape, n):
-    """n boxes, some of them perhaps empty, that tile the shape: a grid, cut anywhere."""
-    grid, left = [1] * len(shape), n
-    for d in rng.permutation(len(shape)):
-        divisors = [k for k in range(1, left + 1) if left % k == 0]
-        grid[d] = int(rng.choice(divisors))
-        left //= grid[d]
-    grid[int(rng.integers(0, len(shape)))] *= left
-    cuts = [[0, *sorted(int(c) for c in rng.integers(0, extent + 1, k - 1)), extent] for extent, k in zip(shape, grid)]
-    return [tuple(slice(cut[i], cut[i + 1]) for cut, i in zip(cuts, at)) for at in itertools.product(*map(range, grid))]
+    """n boxes, some of them perhaps empty, that tile the shape, cut anywhere."""
+    boxes = [tuple(slice(0, extent) for extent in shape)]
+    while len(boxes) < n:
+        box = list(boxes.pop(int(rng.integers(len(boxes)))))
+        d = int(rng.integers(len(shape)))
+        at = int(rng.integers(box[d].start, box[d].stop + 1))
+        for part in (slice(box[d].start, at), slice(at, box[d].stop)):
+            boxes.append((*box[:d], part, *box[d + 1:]))
+    return [boxes[i] for i in rng.permutation(n)]
 
 
 def plain(rng, folder, tensors):

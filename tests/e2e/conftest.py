@@ -1,12 +1,17 @@
-"""Fixtures: `models` is a trusted folder of one test, `start` makes daemons, `daemon` is one with the defaults."""
+"""Fixtures: `models` is a trusted folder of one test, `start` makes daemons, `daemon` is one with the defaults, `alone` is the command
+without one, `either` both. Those of the fake stores are in store_scene.py and stores_fixture.py."""
+import contextlib
 import shutil
 import signal
+import subprocess
 import tempfile
 from pathlib import Path
 
 import pytest
 
-from stage import SANITIZED, Daemon
+from stage import SANITIZED, Daemon, Tensorcast, standalone
+from store_scene import SCHEMES, aws_keys, bare, store_daemon  # noqa: F401
+from stores_fixture import authority, fake, secure_fake  # noqa: F401
 
 
 def pytest_configure(config):
@@ -47,3 +52,39 @@ def start(models):
 @pytest.fixture
 def daemon(start):
     return start()
+
+
+@pytest.fixture
+def small_disk():
+    """small_disk(bytes): a file system of that size."""
+    with contextlib.ExitStack() as made:
+        def mount(size):
+            folder = Path(tempfile.mkdtemp(prefix="tc8-small-"))
+            made.callback(folder.rmdir)
+            if subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tc8", folder], stderr=subprocess.DEVNULL).returncode:
+                pytest.skip("no tmpfs can be mounted here")
+            made.callback(subprocess.run, ["umount", "-l", folder], check=True)
+            return folder
+
+        yield mount
+
+
+@pytest.fixture
+def alone():
+    return Tensorcast("/tmp/tc8-no-daemon-here.sock")
+
+
+@pytest.fixture(params=["daemon", "standalone"])
+def either(request):
+    """The command, with a daemon and without one."""
+    return standalone() if request.param == "standalone" else request.getfixturevalue("daemon").cli
+
+
+@pytest.fixture(params=SCHEMES)
+def scheme(request):
+    return request.param
+
+
+@pytest.fixture
+def acts(models):
+    return models / "acts"

@@ -42,6 +42,14 @@ def soon(condition, seconds=30.0):
     return bool(condition())
 
 
+def fill_disk(folder):
+    """To the last page; the file that does it."""
+    with contextlib.suppress(OSError), open(folder / "filler", "wb", buffering=0) as file:
+        while file.write(bytes(4096)) == 4096:
+            pass
+    return folder / "filler"
+
+
 @contextlib.contextmanager
 def acting_as(uid):
     """Connections that are made meanwhile are that user's. All threads of this process; only connecting and accepting care."""
@@ -119,6 +127,15 @@ class Tensorcast:
         return self.ok(*arguments, "--json", **options).report
 
 
+def standalone(**environment):
+    """The command that does without a daemon: --standalone stands behind whatever is run."""
+    made = Tensorcast("/tmp/tc8-no-daemon-here.sock")
+    made.environment.update(environment)
+    run = made.run
+    made.run = lambda *arguments, **how: run(*arguments, "--standalone", **how)
+    return made
+
+
 class Daemon:
     """One tensorcastd in a folder of its own."""
 
@@ -184,7 +201,7 @@ class Daemon:
         return self.cli.json("status")
 
     def at_rest(self):
-        """No load is running and nobody holds memory."""
+        """No load is running and no client holds memory."""
         status = self.status()
         return status["loads"] == [] and status["leases"] == 0
 

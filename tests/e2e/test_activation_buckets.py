@@ -10,8 +10,7 @@ import tensorcast_client as tc
 
 from activation_scene import holds, sample
 from stage import soon
-from store_scene import aws_keys, bare, settings  # noqa: F401
-from stores_fixture import fake  # noqa: F401
+from store_scene import settings
 
 
 @pytest.fixture(params=["gs", "s3"])
@@ -20,7 +19,7 @@ def scheme(request):
 
 
 class Bucket:
-    def __init__(self, fake, scheme):  # noqa: F811
+    def __init__(self, fake, scheme):
         self.world, self.listener, self.url = fake.world, {"gs": "gcs", "s3": "s3"}[scheme], f"{scheme}://b/acts"
 
     def keys(self):
@@ -37,7 +36,7 @@ class Bucket:
 
 
 @pytest.fixture
-def bucket(fake, bare, aws_keys, scheme, monkeypatch):  # noqa: F811
+def bucket(fake, bare, aws_keys, scheme, monkeypatch):
     """An empty one, which commands find by the environment."""
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", fake.url("gcs"))
     monkeypatch.setenv("AWS_ENDPOINT_URL", fake.url("s3"))
@@ -48,7 +47,7 @@ def bucket(fake, bare, aws_keys, scheme, monkeypatch):  # noqa: F811
 
 
 @pytest.fixture
-def daemon(start, models, fake, bucket):  # noqa: F811
+def daemon(start, models, fake, bucket):
     return start(sources={"disk": {"trusted_roots": [str(models)]}, **settings(fake)}, activations={"roots": [str(models)]})
 
 
@@ -109,7 +108,7 @@ def test_verify_names_the_object_that_is_not_as_it_was_sealed(daemon, bucket, fi
 
 
 @pytest.mark.parametrize("scheme, conditions", [("gs", "kept"), ("s3", "kept"), ("s3", "bare")], indirect=["scheme"])
-def test_units_are_claimed_once_given_back_by_time_and_done_by_their_owner(daemon, fake, bucket, conditions):  # noqa: F811
+def test_units_are_claimed_once_given_back_by_time_and_done_by_their_owner(daemon, fake, bucket, conditions):
     getattr(fake, bucket.listener).conditions = conditions
     claim = lambda owner, *more: daemon.cli.json("activations", "claim", bucket.url, "--owner", owner, *more)["unit"]  # noqa: E731
     with ThreadPoolExecutor(8) as pool:
@@ -128,7 +127,7 @@ def test_units_are_claimed_once_given_back_by_time_and_done_by_their_owner(daemo
 
 
 @pytest.mark.parametrize("scheme, how", [("gs", "ignored"), ("s3", "ignored"), ("s3", "unknown"), ("s3", "broken")], indirect=["scheme"])
-def test_a_store_without_conditions_is_refused_before_anything_is_claimed_and_merged_into_all_the_same(daemon, fake, bucket, filled, how):  # noqa: F811
+def test_a_store_without_conditions_is_refused_before_anything_is_claimed_and_merged_into_all_the_same(daemon, fake, bucket, filled, how):
     getattr(fake, bucket.listener).conditions = how
     outcome = daemon.cli.run("activations", "claim", bucket.url, "--owner", "w", "--units", 2)
     if how == "broken":  # found out when something is to be replaced

@@ -1,4 +1,4 @@
-"""Bytes of activation stores are held against the sums in their manifests, whoever reads them: loads, samples(), verify."""
+"""Bytes of activation stores are held against the sums in their manifests by all readers: loads, samples(), verify."""
 import json
 import re
 import struct
@@ -15,11 +15,6 @@ LARGE = {1: (200, 100), 2: (3,), 3: (0, 4), 9: (150, 70)}
 def large(i):
     """Arrays with and without bytes; several samples of them make a segment."""
     return {layer: np.random.default_rng([i, layer]).standard_normal(shape, np.float32) for layer, shape in LARGE.items()}
-
-
-@pytest.fixture
-def acts(models):
-    return models / "acts"
 
 
 @pytest.fixture

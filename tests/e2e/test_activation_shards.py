@@ -16,11 +16,6 @@ from activation_scene import holds, sample, stored
 
 
 @pytest.fixture
-def acts(models):
-    return models / "acts"
-
-
-@pytest.fixture
 def daemon(start, models):
     return start(activations={"roots": [str(models)]})
 
@@ -178,19 +173,13 @@ def test_a_number_that_the_host_has_for_another_sample_is_refused_before_anythin
     daemon.cli.ok("activations", "import", acts, other, "--host", 4)
 
 
-@pytest.mark.parametrize("text", ["{", '{"total_shards": 1', '{"total_shards": 1} x', ""])
-def test_metadata_that_are_damaged_are_told_and_the_shards_are_believed(daemon, acts, tmp_path, text):
+@pytest.mark.parametrize("text", ["{", '{"total_shards": 1', '{"total_shards": 1} x', "", None])
+def test_metadata_that_are_damaged_or_no_file_are_told_and_the_shards_are_believed(daemon, acts, tmp_path, text):
     shard(tmp_path / "shard_0001.pkl.gz", {4: [(1, sample(1)[4])]})
-    (tmp_path / "metadata.json").write_text(text)
-    assert "metadata.json is damaged" in daemon.cli.ok("activations", "import", acts, tmp_path, "--host", 3).err
-    assert sorted(stored(acts / "host_003")) == [1]
-
-
-def test_metadata_that_are_no_file_are_told_and_hang_nobody(daemon, acts, tmp_path):
-    shard(tmp_path / "shard_0001.pkl.gz", {4: [(1, sample(1)[4])]})
-    os.mkfifo(tmp_path / "metadata.json")
+    path = tmp_path / "metadata.json"
+    os.mkfifo(path) if text is None else path.write_text(text)
     told = daemon.cli.ok("activations", "import", acts, tmp_path, "--host", 3).err
-    assert "metadata.json is not compared" in told and "is no regular file" in told
+    assert re.search("metadata.json is not compared: .*is no regular file" if text is None else "metadata.json is damaged", told), told
     assert sorted(stored(acts / "host_003")) == [1]
 
 
@@ -231,19 +220,6 @@ def test_a_segment_that_is_said_to_be_in_no_bucket_is_a_damaged_manifest(daemon,
     path.write_text(json.dumps(told))
     outcome = daemon.cli.run("activations", "export", acts, "--out", tmp_path / "out")
     assert outcome.status == "DATA_LOSS" and "to no bucket" in outcome.err, outcome
-
-
-def test_a_segment_whose_bytes_have_changed_is_not_exported(daemon, acts, tmp_path):
-    with tc.connect(daemon.socket).activation_store(f"disk:{acts}", host=3, segment_bytes="4KiB") as store:
-        for i in range(20):
-            store.append(i, sample(i))
-    victim = sorted(acts.rglob("*.safetensors"))[1]
-    raw = bytearray(victim.read_bytes())
-    raw[-9] ^= 1  # of an array: the header is as it was
-    victim.write_bytes(raw)
-    outcome = daemon.cli.run("activations", "export", acts, "--out", tmp_path / "out")
-    assert outcome.status == "DATA_LOSS" and "host_003" in outcome.err and victim.name in outcome.err, outcome
-    assert not (tmp_path / "out").exists()
 
 
 def test_an_export_that_fails_takes_back_what_it_wrote_and_nothing_else(daemon, acts, tmp_path):

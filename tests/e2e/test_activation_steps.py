@@ -12,8 +12,6 @@ import pytest
 from activation_scene import same, stored
 from activation_steps import STEPS, UPLOAD_STEPS, Stops, Writer, has_writer, is_settled, is_stopped, sample
 from stage import soon
-from store_scene import aws_keys, bare  # noqa: F401
-from stores_fixture import fake  # noqa: F401
 from test_activation_uploads import bucket, entries, manifest, readable, uploads, writing  # noqa: F401
 
 ROUNDS = int(os.environ.get("ACTIVATION_STEPS", "1"))
@@ -58,13 +56,13 @@ def test_who_dies_at_any_step_loses_nothing_committed_and_doubles_nothing(start,
     assert all(same(there[i], sample(i)) for i in there)
 
 
-def whole(fake, acts):  # noqa: F811
+def whole(fake, acts):
     """How many samples there are, which are all from the first one on, each once, here or in the bucket; -1: not yet."""
     there = readable(fake, acts) if (acts / "host_003/manifest.json").exists() else []
     return -1 if there is None or there != list(range(len(there))) else len(there)
 
 
-def count(fake, acts, least, most):  # noqa: F811
+def count(fake, acts, least, most):
     """The same, once it is one from `least` to `most`; files go from here meanwhile, so it may be none when asked again."""
     found = []
     assert soon(lambda: found.append(whole(fake, acts)) or least <= found[-1] <= most), (least, most, found[-1])
@@ -72,7 +70,7 @@ def count(fake, acts, least, most):  # noqa: F811
 
 
 @pytest.mark.parametrize("victim", VICTIMS)
-def test_who_dies_at_any_step_of_an_upload_leaves_every_sample_here_or_there_once(writing, fake, models, stops, victim):  # noqa: F811
+def test_who_dies_at_any_step_of_an_upload_leaves_every_sample_here_or_there_once(writing, fake, models, stops, victim):
     dice, acts, committed = random.Random(os.urandom(8)), models / "acts", -1
     daemon = writing()
     daemon.stop()

@@ -13,7 +13,7 @@ import tensorcast_client as tc
 import checkpoints
 from stage import MiB
 
-NAMES = ["manifest.json", "segment_000001.safetensors", "segment_000002.open", "segment_000002.journal", "lock"]
+NAMES = ["manifest.json", "segment_000001.safetensors", "segment_000002.open", "segment_000002.journal", ".writer"]
 PATIENCE_S = 30
 
 

@@ -150,7 +150,7 @@ def test_python_reads_recipes_as_the_command_does(daemon, models, tmp_path, reci
         assert variant.describe() == told.report
 
 
-def test_a_variant_is_an_artifact_for_torch_and_for_whoever_comes_later(daemon, models):
+def test_a_variant_is_an_artifact_for_torch_and_for_later_clients(daemon, models):
     from tensorcast_client.dcp import TensorcastReader
     from tensorcast_client.torch import load_state_dict
     tensors = llama(False)

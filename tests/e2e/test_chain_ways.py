@@ -3,13 +3,21 @@ and written anew in every layout. TEST_SEED repeats a case, CHAIN_CASES says how
 import json
 import shutil
 
-import ml_dtypes
 import numpy as np
 
 import tensorcast_client as tc
-from chain import BITS, dequantized, of_floats, random_tensor, random_view, write_file
+from chain import BITS, of_floats, random_view, write_file
 from test_chain import EXECUTORS, N_CASES, Case, compare, document, seeds
-from test_into import spread
+
+
+def spread(rng, region, dtype, shape, offset):
+    """An array of that shape in a region behind `offset`, with random order of axes, steps, directions and gaps; and its end."""
+    order, steps = rng.permutation(len(shape)), rng.integers(1, 4, len(shape))
+    room = [max(1, shape[dim] * int(steps[dim]) + int(rng.integers(0, 3))) for dim in order]
+    base = region(dtype, tuple(room), offset).transpose(np.argsort(order))
+    part = base[(*(slice(0, size * int(step), int(step)) for size, step in zip(shape, steps)), ...)]
+    part = part[(*(slice(None, None, int(rng.choice([1, -1]))) for _ in shape), ...)]
+    return part, offset + int(np.prod(room)) * dtype.itemsize
 
 
 def random_targets(rng, dtypes, wanted):
@@ -44,7 +52,7 @@ def test_views_of_variants_land_in_strided_memory_of_the_caller(daemon, models):
 
 
 def test_columns_of_one_matrix_go_to_several_regions(daemon, models):
-    """Their elements lie side by side in the file, and with much that is nobody's between them in memory."""
+    """Their elements lie side by side in the file, and with much that no target wants between them in memory."""
     made = np.arange(256 * 3, dtype=np.float32).reshape(256, 3)
     write_file(models / "m.safetensors", {"w": of_floats(made, "F32")})
     recipe = {"version": 1, "steps": [{"unstack": {"from": "w", "to": "column.{}", "dim": 1}}]}
@@ -108,17 +116,3 @@ def test_variants_that_are_exported_are_the_same_in_every_layout(daemon, models,
             client.release()
             shutil.rmtree(models / "out")
             case.remove()
-
-
-def test_quantized_weights_are_exported_as_what_they_stand_for(daemon, models, tmp_path):
-    rng = np.random.default_rng(5)
-    weight = random_tensor(rng, "F8_E4M3", (300, 200))
-    scale = of_floats(rng.uniform(.5, 2, (3, 2)), "F32")
-    write_file(models / "m.safetensors", {"w": weight, "w_scale_inv": scale})
-    for form in (["hf"], ["dcp", "--world-size", 3, "--uneven", "ceil"], ["topology", "--world-size", 2]):
-        daemon.cli.ok("export", models / "m.safetensors", "--variant", "fp8-block-to-bf16", "--out", tmp_path / form[0], "--format", *form)
-        want = dequantized(weight, scale, (128, 128), "BF16")
-        shutil.copytree(tmp_path / form[0], models / form[0])
-        with tc.connect(daemon.socket) as client, client.artifact(f"disk:{models}/{form[0]}").tensor_dict(framework="numpy") as loaded:
-            assert list(loaded) == ["w"] and loaded["w"].dtype == ml_dtypes.bfloat16
-            assert loaded["w"].tobytes() == want.data(), form

@@ -1,4 +1,4 @@
-"""kill -9 at random moments, of clients and of the daemon: nobody else notices, nothing is left behind."""
+"""kill -9 at random moments, of clients and of the daemon: no other client notices, nothing is left behind."""
 import random
 import time
 
@@ -35,7 +35,7 @@ def test_a_client_killed_at_any_moment_leaves_no_load_no_lease_and_no_descriptor
             daemon.cli.run("release", "--all")
     assert soon(daemon.at_rest), daemon.status()
 
-    def released():  # a load that was being sealed when its client died becomes a replica that nobody leases
+    def released():  # a load that was being sealed when its client died becomes a replica without a lease
         daemon.cli.ok("release", "--all")
         return daemon.descriptors() <= idle + 1
     assert soon(released), "descriptors are left open"

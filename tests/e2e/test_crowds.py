@@ -26,7 +26,7 @@ def many_files():
 
 
 @pytest.mark.plain
-def test_a_thousand_idle_connections_cost_little_and_keep_nobody_out(start, models, many_files):
+def test_a_thousand_idle_connections_cost_little_and_keep_no_client_out(start, models, many_files):
     write(models / "m", {"w": blob(1, MiB)})
     daemon = start(limits={"nofile": (2 * MANY, 2 * MANY)}, server={"max_connections_per_uid": 2000})
     daemon.cli.ok("status")
@@ -95,7 +95,7 @@ def test_ranks_that_load_together_fetch_common_bytes_from_disk_once(daemon, mode
     assert fetched < 96 + 4 * 32 + 16, daemon.log()
 
 
-def test_a_client_that_never_reads_its_progress_stops_nobody(daemon, models):
+def test_a_client_that_never_reads_its_progress_stops_no_other(daemon, models):
     expected = {f"w{i}": blob(10 + i, 32 * MiB) for i in range(4)}
     write(models / "m", expected)
     with daemon.channel(("grpc.http2.lookahead_bytes", 1024)) as channel:

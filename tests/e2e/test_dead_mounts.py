@@ -1,4 +1,4 @@
-"""A mount that stops answering stops the requests that need it, and nobody else's, wherever it stops and however many there are.
+"""A mount that stops answering stops the requests that need it, and no others, wherever it stops and however many there are.
 
 A FUSE server that never answers stands for a dead NFS server. Root only."""
 import errno
@@ -154,7 +154,7 @@ def test_helpers_are_shared_between_users_also_those_for_one_mount(start, models
                 call.cancel()
 
 
-def test_a_folder_on_a_dead_mount_keeps_nobody_elses_from_being_missed(start, models, dead):
+def test_a_folder_on_a_dead_mount_does_not_keep_another_users_from_being_missed(start, models, dead):
     """What a client calls its folder may lie anywhere, and the daemon looks for it every few seconds."""
     daemon = start(server=OPEN)
     daemon.folder.chmod(0o755)

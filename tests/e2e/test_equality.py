@@ -29,7 +29,7 @@ def test_every_type_and_shape_is_what_safetensors_reads(daemon, models, zoo, tmp
 
 
 @pytest.mark.parametrize("executor", ["generic", "local"])
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(4))
 def test_random_views_are_what_numpy_makes_of_them(daemon, models, zoo, tmp_path, executor, seed):
     rng = np.random.default_rng(seed)
     names = [str(n) for n in rng.choice(sorted(zoo), 25, replace=False)]
@@ -61,24 +61,6 @@ def test_data_that_does_not_begin_at_a_multiple_of_eight_is_read_right(daemon, m
         path.write_bytes(len(header).to_bytes(8, "little") + header + raw[8 + length:])
         report = daemon.cli.json("load", f"disk:{models}/m", "--slice", "a[3:, 1:-1]", "--tensor", "b", "--digest")
         assert digests(report) == {"a": digest(arrays["a"][3:, 1:-1]), "b": digest(arrays["b"])}
-
-
-@pytest.mark.parametrize("ranks", [1, 2, 4])
-def test_tensor_parallel_ranks_together_are_the_checkpoint(daemon, models, ranks):
-    rng = np.random.default_rng(3)
-    layer = "model.layers.0."
-    shapes = {"model.embed_tokens.weight": (32, 16), layer + "self_attn.q_proj.weight": (16, 16), layer + "self_attn.k_proj.weight": (8, 16),
-              layer + "self_attn.o_proj.weight": (16, 16), layer + "mlp.gate_proj.weight": (24, 16), layer + "mlp.down_proj.weight": (16, 24),
-              layer + "input_layernorm.weight": (16,), "lm_head.weight": (32, 16)}
-    arrays = write(models / "m", {n: random_array(rng, np.float16, s) for n, s in shapes.items()})
-    columns = ("o_proj", "down_proj")
-    for rank in range(ranks):
-        want = {}
-        for name, value in arrays.items():
-            axis = None if "norm" in name else 1 if any(c in name for c in columns) else 0
-            want[name] = digest(value if axis is None else np.split(value, ranks, axis)[rank])
-        report = daemon.cli.json("load", f"disk:{models}/m", "--tp-size", ranks, "--tp-rank", rank, "--digest")
-        assert digests(report) == want
 
 
 @pytest.mark.parametrize("how, blocks", [

@@ -2,13 +2,13 @@
 import json
 import subprocess
 
+import grpc
 import pytest
 
 import checkpoints
 from stage import CLI, Tensorcast
 from store_scene import *  # noqa: F401,F403  (fixtures)
 from store_scene import one
-from stores_fixture import fake  # noqa: F401
 
 
 @pytest.fixture
@@ -109,7 +109,7 @@ def test_nothing_but_the_file_goes_to_standard_output(daemon, models, small, tmp
 
 
 @pytest.mark.parametrize("where", ["daemon", "standalone"])
-def test_a_load_ends_when_nobody_reads_its_result(store_daemon, fake, where):  # noqa: F811
+def test_a_load_ends_when_no_process_reads_its_result(store_daemon, fake, where):
     placed = one(fake, "http")
     daemon = store_daemon()
     fake.limit("web", bytes_per_s=100_000)  # minutes
@@ -118,3 +118,13 @@ def test_a_load_ends_when_nobody_reads_its_result(store_daemon, fake, where):  #
     process.stdout.close()
     err = process.stderr.read()
     assert process.wait(30) == 1 and "nobody reads standard output" in err, err
+
+
+@pytest.mark.parametrize("method", ["Resolve", "Explain", "Materialize", "Prewarm", "FetchSidecars", "Verify", "MakeFolder", "Blame"])
+def test_an_empty_request_is_refused_and_harms_nothing(daemon, method):
+    with daemon.channel() as channel:
+        try:
+            list(channel.unary_stream(f"/tensorcast.daemon.v1.StoreDaemon/{method}")(b"", timeout=60))
+        except grpc.RpcError as error:
+            assert error.code() in (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.NOT_FOUND), error
+    assert daemon.status()["pid"] == daemon.process.pid

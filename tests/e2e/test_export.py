@@ -9,14 +9,9 @@ from safetensors.numpy import save_file
 
 import checkpoints
 from chain import randperms
-from stage import MiB, Tensorcast
+from stage import MiB
 
 FORMATS = ["hf", "topology", "dcp"]
-
-
-@pytest.fixture
-def alone():
-    return Tensorcast("/tmp/tc8-no-daemon-here.sock")
 
 
 def official(path, arrays, metadata=None):
@@ -191,9 +186,11 @@ def test_of_a_key_that_a_file_has_twice_the_last_value_counts_however_many_there
     assert header(tmp_path / "out/model.safetensors") == json.loads(head)
 
 
-def test_the_target_may_be_written_as_a_reference(alone, models, tmp_path):
+def test_the_target_may_be_written_as_a_reference_and_be_a_link_to_an_empty_folder(alone, models, tmp_path):
     arrays = checkpoints.write(models / "m", {"w": np.ones((3, 2))})
-    for out, folder in [(f"disk:{tmp_path}/a", "a"), (f"file://{tmp_path}/b%20c", "b c")]:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    for out, folder in [(f"disk:{tmp_path}/a", "a"), (f"file://{tmp_path}/b%20c", "b c"), (f"{tmp_path}/link/", "real")]:
         assert alone.json("export", models / "m", "--out", out)["out"] == out
         same(whole(tmp_path / folder), arrays)
     alone.ok("export", models / "m", "--out", "disk:d", cwd=tmp_path)
@@ -201,7 +198,7 @@ def test_the_target_may_be_written_as_a_reference(alone, models, tmp_path):
                      ("mem:policy", "gs:// or s3://")]:
         refused = alone.run("export", models / "m", "--out", out, cwd=tmp_path)
         assert refused.status == "INVALID_ARGUMENT" and why in refused.err, refused
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b c", "d"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b c", "d", "link", "real"]
 
 
 def test_progress_lines_end_with_everything_done(alone, models, tmp_path):
@@ -236,14 +233,6 @@ def test_the_source_is_never_the_target(alone, models, force):
     same(whole(models / "m"), arrays)
 
 
-def test_a_target_in_a_folder_that_is_not_there_or_is_a_file_is_refused(alone, models, tmp_path):
-    checkpoints.write(models / "m", {"w": np.arange(6.0)})
-    (tmp_path / "file").write_text("mine")
-    for out in ["no/such/folder/out", "file", "file/out", ".."]:
-        assert alone.run("export", f"disk:{models}/m", "--out", tmp_path / out).code == 1
-    assert (tmp_path / "file").read_text() == "mine" and [p.name for p in tmp_path.iterdir()] == ["file"]
-
-
 def test_a_mount_point_is_refused_before_anything_is_written_and_a_folder_below_it_is_not(alone, models, tmp_path):
     arrays = checkpoints.write(models / "m", {"w": np.arange(6.0)})
     volume = tmp_path / "volume"
@@ -261,14 +250,6 @@ def test_a_mount_point_is_refused_before_anything_is_written_and_a_folder_below_
         subprocess.run(["umount", volume], check=True)
 
 
-def test_a_link_to_an_empty_folder_is_followed(alone, models, tmp_path):
-    arrays = checkpoints.write(models / "m", {"w": np.arange(6.0)})
-    (tmp_path / "real").mkdir()
-    (tmp_path / "link").symlink_to("real")
-    alone.ok("export", f"disk:{models}/m", "--out", f"{tmp_path}/link/")
-    same(whole(tmp_path / "real"), arrays)
-
-
 def test_an_artifact_without_tensors_or_with_empty_ones_is_exported(alone, models, tmp_path):
     for name, arrays in [("none", {}), ("empty", {"e": np.zeros((0, 4)), "f": np.zeros((4, 0), np.float16)})]:
         checkpoints.write(models / name, arrays)
@@ -279,7 +260,7 @@ def test_an_artifact_without_tensors_or_with_empty_ones_is_exported(alone, model
 
 
 @pytest.mark.plain
-@pytest.mark.parametrize("memory", [16, 64, 256])
+@pytest.mark.parametrize("memory", [16, 256])
 def test_memory_is_bounded_however_large_and_however_cut(alone, models, tmp_path, memory):
     """Columns of one tensor that is larger than that to eight files and back."""
     checkpoints.write(models / "m", {"w": checkpoints.blob(4, max(96, 5 * memory // 4) * MiB).reshape(8192, -1)})
@@ -317,50 +298,6 @@ def test_an_export_leaves_the_page_cache_as_it_was(alone, models, tmp_path):
     assert int(cached.stdout) <= 32 * MiB
 
 
-@pytest.mark.parametrize("dtype", ["BF16", "F16", "F64", "F8_E4M3"])
-def test_types_are_converted_however_the_output_is_cut(alone, models, tmp_path, dtype):
-    to = {"BF16": ml_dtypes.bfloat16, "F16": np.float16, "F64": np.float64, "F8_E4M3": ml_dtypes.float8_e4m3fn}[dtype]
-    rng = np.random.default_rng(9)
-    arrays = checkpoints.write(models / "m", {"w": rng.standard_normal((700, 900)).astype(np.float32), "ids": np.arange(8),
-                                              "v": rng.standard_normal((33,)).astype(np.float32)})
-    cast = {n: a if n == "ids" else a.astype(to) for n, a in arrays.items()}
-    for form in [[], ["--format", "topology", "--world-size", "4", "--tp-rule", "w=1"], ["--format", "dcp", "--world-size", "7",
-                                                                                       "--uneven", "ceil", "--tp-rule", "*=0"]]:
-        out = tmp_path / f"{len(form)}"
-        alone.ok("export", f"disk:{models}/m", "--out", out, "--dtype", dtype, "--memory", "16MiB", *form)
-        found = whole(out)
-        assert sorted(found) == sorted(cast)
-        for name, array in cast.items():
-            assert found[name].tobytes() == array.tobytes(), name
-    refused = alone.run("export", f"disk:{models}/m", "--out", tmp_path / "no", "--dtype", "I32")
-    assert refused.status == "INVALID_ARGUMENT" and not (tmp_path / "no").exists()
-
-
-def test_variants_are_written_however_the_output_is_cut(alone, models, tmp_path):
-    rng = np.random.default_rng(10)
-    a = {f"e.{i}.w": rng.standard_normal((300, 200)).astype(np.float32) for i in range(4)} | {
-        "q": rng.standard_normal((64, 48)).astype(np.float32), "k": np.arange(12, dtype=np.int32).reshape(3, 4)}
-    checkpoints.write(models / "m", a)
-    steps = [{"stack": {"from": "e.{}.w", "to": "experts", "dim": 0}}, {"transpose": {"tensors": ["experts"], "dims": [0, 2, 1]}},
-             {"permute_rope": {"tensors": ["q"], "heads": 4, "to": "halves"}}, {"alias": {"k2": "k"}},
-             {"concat": {"from": ["k", "k2"], "to": "kk", "dim": 1}},
-             {"alias": {"q2": "q"}}]
-    (tmp_path / "v.yaml").write_text(json.dumps({"version": 1, "steps": steps}))
-    halves = a["q"].reshape(4, 8, 2, 48).transpose(0, 2, 1, 3).reshape(64, 48)
-    made = {"experts": np.stack([a[f"e.{i}.w"].T for i in range(4)]), "q": halves, "q2": halves, "kk": np.concatenate([a["k"]] * 2, 1)}
-    variant = ["--variant", tmp_path / "v.yaml", "--memory", "16MiB"]
-    for number, form in enumerate([[], ["--format", "topology", "--world-size", "2", "--tp-rule", "experts=2", "--tp-rule", "*=1"],
-                                   ["--format", "dcp", "--world-size", "5", "--uneven", "ceil", "--tp-rule", "*=-1"]]):
-        out = tmp_path / str(number)
-        alone.ok("export", f"disk:{models}/m", "--out", out, *variant, *form, "--verify")
-        same(whole(out), made)
-    alone.ok("export", f"disk:{models}/m", "--out", tmp_path / "bf", *variant, "--dtype", "BF16", "--slice", "experts[1:3, :, 5:9]",
-             "--tensor", "kk")
-    found = whole(tmp_path / "bf")
-    assert found["experts"].tobytes() == made["experts"][1:3, :, 5:9].astype(ml_dtypes.bfloat16).tobytes()
-    assert found["kk"].tobytes() == made["kk"].tobytes()
-
-
 def test_a_mapping_names_the_file_of_every_tensor(alone, models, tmp_path):
     arrays = {name: np.arange(n, dtype=np.float32) for n, name in enumerate("abc", 1)}
     (models / "m").mkdir()
@@ -373,12 +310,9 @@ def test_a_mapping_names_the_file_of_every_tensor(alone, models, tmp_path):
         assert {k: v.tolist() for k, v in checkpoints.read_back(tmp_path / "out" / name).items()} == \
             {k: arrays[k].tolist() for k in files if files[k] == name}
     assert json.loads((tmp_path / "out/model.safetensors.index.json").read_text())["weight_map"] == files
-    for wrong, word in ({"a": "one.safetensors"}, "'b' is missing"), ({**files, "d": "one.safetensors"}, "'d'"), \
-            ({**files, "a": "../one.safetensors"}, "one.safetensors"):
-        mapping.write_text(json.dumps({"weight_map": wrong}))
-        failed = alone.run("export", models / "m", "--out", tmp_path / "no", "--mapping", mapping)
-        assert failed.code == 1 and "INVALID_ARGUMENT" in failed.err and word in failed.err, failed
-        assert not (tmp_path / "no").exists()
+    mapping.write_text(json.dumps({"weight_map": {**files, "d": "one.safetensors"}}))
+    failed = alone.run("export", models / "m", "--out", tmp_path / "no", "--mapping", mapping)
+    assert failed.status == "INVALID_ARGUMENT" and "'d'" in failed.err and not (tmp_path / "no").exists(), failed
 
 
 @pytest.mark.parametrize("more", [0, 1])
@@ -390,11 +324,9 @@ def test_a_mapping_of_256_mib_is_read_and_one_byte_more_is_refused(alone, models
     assert ("mapping.json is longer than 256 MiB" in failed.err) == bool(more) and failed.code == 1, failed
 
 
-def test_of_no_tensor_a_mapping_makes_no_index_that_nobody_can_read(alone, models, tmp_path):
+def test_a_mapping_of_no_tensor_makes_no_unreadable_index(alone, models, tmp_path):
     (models / "m").mkdir()
     save_file({}, models / "m/model.safetensors")
     (tmp_path / "mapping.json").write_text('{"weight_map": {}}')
     failed = alone.run("export", models / "m", "--out", tmp_path / "out", "--mapping", tmp_path / "mapping.json")
     assert failed.code == 1 and "INVALID_ARGUMENT" in failed.err and "no tensor to name" in failed.err and not (tmp_path / "out").exists()
-    alone.ok("export", models / "m", "--out", tmp_path / "out")
-    assert alone.json("inspect", "--standalone", tmp_path / "out")["tensors"] == []

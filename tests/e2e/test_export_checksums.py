@@ -6,18 +6,13 @@ import pytest
 
 import checkpoints
 from stage import MiB, Tensorcast
-from store_scene import SCHEMES, SIZE, aws_keys, bare, noise, place  # noqa: F401
-from stores_fixture import checksums, fake  # noqa: F401
+from store_scene import SCHEMES, SIZE, noise, place
+from stores_fixture import checksums
 
 NOTHING = "the source gives no checksum and there is no manifest"
 FORMATS = [["--format", "hf"], ["--format", "hf", "--max-file-size", "3MiB"],
            ["--format", "topology", "--world-size", "2", "--uneven", "share", "--tp-rule", "*=0"],
            ["--format", "dcp", "--world-size", "2", "--uneven", "ceil", "--tp-rule", "m=1", "--tp-rule", "*=0"]]
-
-
-@pytest.fixture
-def alone():
-    return Tensorcast("/tmp/tc8-no-daemon-here.sock")
 
 
 def matrix(seed, rows, columns):
@@ -101,7 +96,7 @@ def test_files_of_ranks_are_verified_though_a_shared_tensor_is_read_from_one(alo
 
 
 @pytest.fixture
-def settled(fake, bare, aws_keys, monkeypatch):  # noqa: F811
+def settled(fake, bare, aws_keys, monkeypatch):
     """The command finds the fake stores by the variables of their own SDKs."""
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", fake.url("gcs"))
     monkeypatch.setenv("AWS_ENDPOINT_URL", fake.url("s3"))
@@ -113,7 +108,7 @@ STORES_SAY = {"gs": "crc32c", "s3": "crc32c", "hf": "", "http": ""}
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_objects_are_held_against_the_sums_of_their_store(fake, settled, tmp_path, scheme):  # noqa: F811
+def test_objects_are_held_against_the_sums_of_their_store(fake, settled, tmp_path, scheme):
     placed = place(fake, scheme, {"a": noise(1)}, {"m": matrix(5, 1024, 2048), "c": checkpoints.blob(3, 100_000)})
     if scheme == "s3":
         for name in placed.files:
@@ -129,7 +124,7 @@ def test_objects_are_held_against_the_sums_of_their_store(fake, settled, tmp_pat
                   "--tp-rule", "*=replicate")[:2] == found[:2]
 
 
-def test_bytes_that_came_wrong_from_a_store_are_published_nowhere(fake, settled, tmp_path):  # noqa: F811
+def test_bytes_that_came_wrong_from_a_store_are_published_nowhere(fake, settled, tmp_path):
     placed = place(fake, "gs", {"a": noise(1)}, {"c": checkpoints.blob(3, 100_000)})
     fake.fault({"flip": 700_000}, {"listener": "gcs", "path": "00001-of-00002.*alt=media", "covers": 700_000}, times=1)
     done = settled.run("export", placed.reference, "--out", tmp_path / "out")

@@ -6,11 +6,10 @@ import pytest
 
 import checkpoints
 from stage import MiB, Tensorcast
-from stores_fixture import fake  # noqa: F401
 
 
 @pytest.fixture
-def weights(fake, tmp_path):  # noqa: F811
+def weights(fake, tmp_path):
     checkpoints.write(tmp_path / "m", {"a": checkpoints.blob(1, 3 * MiB)}, {"b": checkpoints.blob(2, MiB)})
     (tmp_path / "m" / "config.json").write_text("{}")
     (tmp_path / "m" / "empty.txt").write_text("")
@@ -20,7 +19,7 @@ def weights(fake, tmp_path):  # noqa: F811
 
 
 @pytest.fixture
-def hub(start, fake, tmp_path):  # noqa: F811
+def hub(start, fake, tmp_path):
     settings = {"HF_ENDPOINT": fake.url("hub"), "HF_HOME": str(tmp_path / "home")}
     daemon = start(running=False)
     daemon.start(environment={**settings, "HF_HUB_CACHE": str(tmp_path / "none")})
@@ -61,7 +60,7 @@ def test_progress_counts_bytes_as_they_come(daemon, models, tmp_path):
     assert counts == sorted(counts) and counts[-1] == steps[-1]["total_bytes"] == (tmp_path / "out/model.safetensors").stat().st_size
 
 
-def test_the_time_limit_is_that_of_all_windows_together(daemon_of_web, fake, tmp_path):  # noqa: F811
+def test_the_time_limit_is_that_of_all_windows_together(daemon_of_web, fake, tmp_path):
     checkpoints.write(tmp_path / "m", *[{f"w{i}": checkpoints.blob(i, MiB)} for i in range(24)])
     fake.world.preload("web", "m", tmp_path / "m")
     fake.fault({"delay": 1.0}, match={"covers": 500_000}, times=0)
@@ -71,7 +70,7 @@ def test_the_time_limit_is_that_of_all_windows_together(daemon_of_web, fake, tmp
 
 
 @WAYS
-def test_a_file_that_changes_while_it_is_fetched_gets_no_name(daemon_of_web, fake, tmp_path, how):  # noqa: F811
+def test_a_file_that_changes_while_it_is_fetched_gets_no_name(daemon_of_web, fake, tmp_path, how):
     checkpoints.write(tmp_path / "new", {"w": checkpoints.blob(2, 3 * MiB)})
     new = (tmp_path / "new/model.safetensors").read_bytes()
     checkpoints.write(tmp_path / "old", {"w": checkpoints.blob(1, 3 * MiB)})
@@ -89,7 +88,7 @@ def test_the_option_of_the_hub_s_cache_names_the_program_that_fills_it(hub):
     assert done.code == 2 and "hf download" in done.err, done
 
 
-def test_a_named_folder_is_not_taken_when_it_is_there_by_chance(hub, weights, tmp_path):  # noqa: F811
+def test_a_named_folder_is_not_taken_when_it_is_there_by_chance(hub, weights, tmp_path):
     (tmp_path / "model").mkdir()
     done = hub.run("fetch", "hf://org/model", "--all", cwd=tmp_path)
     assert (done.code, done.status) == (1, "ALREADY_EXISTS") and not os.listdir(tmp_path / "model"), done

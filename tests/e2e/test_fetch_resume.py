@@ -6,14 +6,13 @@ import pytest
 
 import checkpoints
 from stage import MiB, Tensorcast, soon
-from stores_fixture import fake  # noqa: F401
 
 SIZE = 96 * MiB
 WAYS = pytest.mark.parametrize("how", [[], ["--standalone"]], ids=["daemon", "standalone"])
 
 
 @pytest.fixture
-def model(fake, tmp_path):  # noqa: F811
+def model(fake, tmp_path):
     checkpoints.write(tmp_path / "m", {"w": checkpoints.blob(1, SIZE)})
     fake.world.preload("web", "m", tmp_path / "m")
     return (tmp_path / "m/model.safetensors").read_bytes()
@@ -23,13 +22,14 @@ def hidden(folder):
     return [path for path in folder.glob(".*") if path.is_file()] if folder.exists() else []
 
 
-def cut_off(cli, fake, reference, out, how, sign=signal.SIGINT, folder=None):  # noqa: F811
+def cut_off(cli, fake, reference, out, how, sign=signal.SIGINT, folder=None):
     """Fetches until the last part of the file is asked for, which does not come, and the rest is on the disk."""
     fake.fault({"delay": 3600}, match={"covers": SIZE - 1}, times=0)
     process = cli.spawn("fetch", reference, *([out] if folder is None else folder), "--all", *how)
     assert soon(lambda: sum(path.stat().st_size for path in hidden(out)) >= 32 * MiB, 60), hidden(out)
     process.send_signal(sign)
-    process.communicate(timeout=60)
+    _, told = process.communicate(timeout=60)
+    assert sign == signal.SIGKILL or "the same command goes on with it" in told
     assert process.returncode != 0 and not (out / "model.safetensors").exists()
     fake.faults.clear()
     (left,) = hidden(out)
@@ -37,13 +37,13 @@ def cut_off(cli, fake, reference, out, how, sign=signal.SIGINT, folder=None):  #
     return left
 
 
-def sent(fake):  # noqa: F811
+def sent(fake):
     return sum(entry["sent"] for entry in fake.requests("web"))
 
 
 @WAYS
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGKILL])
-def test_a_fetch_that_was_cut_off_goes_on(daemon, fake, model, tmp_path, how, sign):  # noqa: F811
+def test_a_fetch_that_was_cut_off_goes_on(daemon, fake, model, tmp_path, how, sign):
     out = tmp_path / "out"
     had = cut_off(daemon.cli, fake, f"{fake.url('web')}/m", out, how, sign).stat().st_size
     fake.journal.clear()
@@ -54,7 +54,7 @@ def test_a_fetch_that_was_cut_off_goes_on(daemon, fake, model, tmp_path, how, si
 
 
 @pytest.mark.parametrize("what", ["content", "readable", "foreign", "link"])
-def test_what_others_may_have_written_or_is_of_another_content_is_fetched_anew(daemon, fake, model, tmp_path, what):  # noqa: F811
+def test_what_others_may_have_written_or_is_of_another_content_is_fetched_anew(daemon, fake, model, tmp_path, what):
     out = tmp_path / "out"
     left = cut_off(daemon.cli, fake, f"{fake.url('web')}/m", out, ["--standalone"])
     if what == "content":
@@ -75,7 +75,7 @@ def test_what_others_may_have_written_or_is_of_another_content_is_fetched_anew(d
     assert bool(hidden(out)) == (what != "content")
 
 
-def test_a_damaged_beginning_is_found_by_the_stores_sum_and_not_gone_on_with_again(fake, tmp_path, monkeypatch):  # noqa: F811
+def test_a_damaged_beginning_is_found_by_the_stores_sum_and_not_gone_on_with_again(fake, tmp_path, monkeypatch):
     checkpoints.write(tmp_path / "m", {"w": checkpoints.blob(1, SIZE)})
     data = (tmp_path / "m/model.safetensors").read_bytes()
     fake.world.put("gcs", "b/m/model.safetensors", data)
@@ -91,7 +91,7 @@ def test_a_damaged_beginning_is_found_by_the_stores_sum_and_not_gone_on_with_aga
 
 
 @WAYS
-def test_a_fetch_that_fails_or_is_cut_off_early_leaves_no_folder(daemon, fake, model, tmp_path, how):  # noqa: F811
+def test_a_fetch_that_fails_or_is_cut_off_early_leaves_no_folder(daemon, fake, model, tmp_path, how):
     fake.fault({"status": 403}, match={"range": "bytes=[1-9]"}, times=0)
     assert daemon.cli.run("fetch", f"{fake.url('web')}/m", tmp_path / "out", "--all", *how).code == 1
     assert not (tmp_path / "out").exists()
@@ -104,7 +104,7 @@ def test_a_fetch_that_fails_or_is_cut_off_early_leaves_no_folder(daemon, fake, m
     assert process.returncode == 130 and not (tmp_path / "out").exists()
 
 
-def test_the_same_command_goes_on_also_where_it_names_no_folder(fake, model, tmp_path, monkeypatch):  # noqa: F811
+def test_the_same_command_goes_on_also_where_it_names_no_folder(fake, model, tmp_path, monkeypatch):
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     cli = Tensorcast("/tmp/tc-no-daemon.sock")

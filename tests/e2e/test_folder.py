@@ -145,7 +145,7 @@ def test_what_changed_is_never_passed_off_as_the_old(daemon, model, shm):
     assert contents(shm / "x") == before and contents(shm / "y") == contents(model)
 
 
-def test_a_folder_that_somebody_changed_is_not_handed_on(daemon, model, shm):
+def test_a_folder_that_another_process_changed_is_not_handed_on(daemon, model, shm):
     daemon.cli.ok("folder", f"disk:{model}", shm / "x")
     (shm / "x" / "config.json").chmod(0o644)
     (shm / "x" / "config.json").write_text("[]")
@@ -200,7 +200,7 @@ def test_the_next_daemon_lists_charges_and_releases(daemon, model, shm, how):
     assert used(daemon) == 0 and os.listdir(shm) == []
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become somebody else")
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become another user")
 def test_users_have_copies_of_their_own(start, model, shm):
     daemon = start(server={"socket_mode": "0666"})
     shm.chmod(0o1777)

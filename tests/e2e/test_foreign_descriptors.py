@@ -1,5 +1,5 @@
-"""Descriptors that clients send to the daemon: whoever closes the last copy may wait for as long as their owner likes, and that
-must not be the daemon's loop. Lingering: a TCP socket with SO_LINGER and bytes that nobody reads. Hung: a file of a FUSE server
+"""Descriptors that clients send to the daemon: the thread that closes the last copy may wait for as long as their owner likes, and that
+must not be the daemon's loop. Lingering: a TCP socket with SO_LINGER and bytes that no process reads. Hung: a file of a FUSE server
 that does not answer FLUSH."""
 import contextlib
 import os

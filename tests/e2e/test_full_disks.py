@@ -1,39 +1,13 @@
 """File systems without room: what is written is whole or not there, the error says what is full, and a daemon goes on without
 its log and state. Each is a small tmpfs, so these tests run as root."""
-import contextlib
 import os
-import subprocess
-import tempfile
-from pathlib import Path
 
 import pytest
 
 import checkpoints
-from stage import MiB, soon
+from stage import MiB, fill_disk, soon
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to mount a small file system")
-
-
-@pytest.fixture
-def small():
-    """small(bytes): a file system of that size."""
-    with contextlib.ExitStack() as made:
-        def mount(size):
-            folder = Path(tempfile.mkdtemp(prefix="tc8-small-"))
-            made.callback(folder.rmdir)
-            if subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tc8", folder], stderr=subprocess.DEVNULL).returncode:
-                pytest.skip("no tmpfs can be mounted here")
-            made.callback(subprocess.run, ["umount", "-l", folder], check=True)
-            return folder
-
-        yield mount
-
-
-def fill(folder):
-    with contextlib.suppress(OSError), open(folder / "filler", "wb", buffering=0) as file:
-        while file.write(bytes(4096)) == 4096:
-            pass
-    return folder / "filler"
 
 
 def visible(folder):
@@ -49,24 +23,25 @@ COMMANDS = {"fetch": lambda model, to: ["fetch", model, to / "copy", "--all"],
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_command_onto_a_full_disk_says_so_and_leaves_nothing_that_looks_whole(daemon, models, small, command):
+def test_a_command_onto_a_full_disk_says_so_and_leaves_nothing_that_looks_whole(daemon, models, small_disk, command):
     parts = [{f"w{i}": checkpoints.blob(i, 3 * MiB)} for i in range(4)]
     checkpoints.write(models / "m", *parts)
     sizes = {path.stat().st_size for path in (models / "m").iterdir()}
-    full = small(4 * MiB)
+    full = small_disk(4 * MiB)
     if command == "manifest":
-        fill(full)
+        fill_disk(full)
     outcome = daemon.cli.run(*COMMANDS[command](f"disk:{models}/m", full))
     assert outcome.status == "RESOURCE_EXHAUSTED" and outcome.code == 1 and str(full) in outcome.err, outcome
     left = {name: size for name, size in visible(full).items() if name != "filler"}
     assert set(left.values()) <= sizes, left  # whole files of a fetch or a put may stay, for the next try
+    assert command != "load" or not list(full.iterdir()), "not even a hidden file"
 
 
-def test_loads_go_on_with_a_full_state_folder_and_a_full_log(start, models, small):
+def test_loads_go_on_with_a_full_state_folder_and_a_full_log(start, models, small_disk):
     checkpoints.write(models / "m", {"w": checkpoints.blob(1, MiB)})
-    state, logs = small(1 * MiB), small(64 << 10)
+    state, logs = small_disk(1 * MiB), small_disk(64 << 10)
     daemon = start(running=False, server={"state_dir": str(state)}, logging={"file": str(logs / "log"), "level": "trace"}).start()
-    fillers = [fill(state), fill(logs)]
+    fillers = [fill_disk(state), fill_disk(logs)]
     for _ in range(30):
         daemon.cli.ok("load", f"disk:{models}/m", "--memory", "copied")
         daemon.cli.ok("release", "--all")

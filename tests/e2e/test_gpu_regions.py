@@ -85,7 +85,7 @@ print(json.dumps([places["b"], sums, around == bytes([0xA5]) * len(around), tens
     assert untouched(daemon)
 
 
-def test_an_offer_that_cannot_be_right_is_refused_and_harms_nobody(gpus, models, arrays):
+def test_an_offer_that_cannot_be_right_is_refused_and_harms_no_client(gpus, models, arrays):
     daemon = gpus()
     codes = client("""
 def code(*arguments, **how):
@@ -142,7 +142,7 @@ except KeyError:
     assert soon(lambda: untouched(daemon))
 
 
-def test_nobody_shares_a_clients_memory(gpus, models, arrays):
+def test_no_other_client_shares_a_clients_memory(gpus, models, arrays):
     daemon = gpus(delay_us=200000)  # long enough to be seen on a busy machine
     see_gpus(daemon.cli)
     filling = spawn("""

@@ -4,7 +4,7 @@ import json
 import numpy as np
 import pytest
 
-from fake_gpu import ALLOCATE, arrays, environment, needs_nccl, needs_plugin, python, spawn_python  # noqa: F401
+from fake_gpu import ALLOCATE, arrays, environment, needs_nccl, needs_plugin, spawn_python  # noqa: F401
 
 pytestmark = needs_plugin
 

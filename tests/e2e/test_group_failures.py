@@ -2,9 +2,9 @@
 happens. Files without a path are those of this folder; no name of a file: this one.
 
 rank missing at assembly      test_a_missing_rank_makes_the_others_load_alone_after_one_timeout, test_a_required_collective_fails_...
-client crashes while waiting  test_a_killed_client_frees_its_rank_and_hurts_nobody
-client crashes in mid-run     test_a_client_that_dies_in_mid_run_hurts_nobody, test_clients_killed_at_any_moment_leave_the_others_whole
-client is stopped             test_a_client_that_is_stopped_holds_up_nobody
+client crashes while waiting  test_a_killed_client_frees_its_rank_and_hurts_no_other
+client crashes in mid-run     test_a_client_that_dies_in_mid_run_hurts_no_other, test_clients_killed_at_any_moment_leave_the_others_whole
+client is stopped             test_a_client_that_is_stopped_holds_up_no_other
 daemon dies                   test_a_daemon_that_dies_in_mid_run_is_an_error_that_is_worth_a_retry
 daemon is told to stop        test_a_drain_ends_ranks_that_wait, test_a_drain_lets_a_running_group_finish, test_a_drain_without_...
 slow owner                    ../unit/test_collective.c: a_slow_owner_is_waited_for_and_nobody_fails
@@ -38,8 +38,7 @@ import pytest
 from checkpoints import blob, digest, digests, write
 from group_scene import WORLD, Load, arrays, expected, group, joined, load_all, slices, strategy  # noqa: F401
 from stage import MiB, soon
-from store_scene import DATA, aws_keys, bare, noise, one, store_daemon  # noqa: F401
-from stores_fixture import fake  # noqa: F401
+from store_scene import DATA, noise, one
 from wire import Wire
 
 
@@ -57,6 +56,19 @@ def test_a_missing_rank_makes_the_others_load_alone_after_one_timeout(start, mod
     late = Load(daemon, models, *group(1, *slices(1)))
     assert late.skipped() == "group_closed:group_assemble_timeout:missing=1" and late.report["collective"]["assemble_ms"] == 0
     assert digests(late.report) == expected(arrays, 1)
+
+
+def test_status_and_top_show_a_rank_that_waits_for_the_others_and_whose_it_is(start, models, arrays):
+    daemon = start(**strategy())
+    first = Load(daemon, models, *group(0, *slices(0), world=2))
+    assert joined(daemon, 1)
+    (row,) = daemon.status()["requests"]
+    assert (row["method"], row["stage"], row["pid"]) == ("Materialize", "group", first.process.pid) and daemon.status()["loads"] == []
+    for command in ("status", "top"):
+        page = daemon.cli.ok(command).out
+        assert f"pid {first.process.pid}" in page and "waiting for the other ranks of its group of 2" in page, page
+    second = Load(daemon, models, *group(1, *slices(1), world=2))
+    assert first.report_ok() and second.report_ok() and daemon.status()["requests"] == []
 
 
 def test_a_required_collective_fails_when_a_rank_is_missing(start, models, arrays):
@@ -96,7 +108,7 @@ def test_the_odd_rank_is_refused_with_what_differs_and_the_others_go_on(start, m
     assert [load.report_ok()["executor"] for load in (first, other)] == ["owner_file_collective"] * 2
 
 
-def test_a_killed_client_frees_its_rank_and_hurts_nobody(start, models, arrays):
+def test_a_killed_client_frees_its_rank_and_hurts_no_other(start, models, arrays):
     daemon = start(**strategy())
     doomed = Load(daemon, models, *group(0, world=2))
     assert joined(daemon, 1)
@@ -152,7 +164,7 @@ def test_a_file_that_changes_while_ranks_wait_fails_all_of_them(start, models, a
     (part,) = models.glob("m/*-00001-*")
     part.write_bytes(part.read_bytes())
     second = Load(daemon, models, *group(1, *slices(1), world=2))
-    for load in (first, second):  # nobody is told that the ranks disagree, and nobody waits for the timeout
+    for load in (first, second):  # no rank is told that the ranks disagree, and none waits for the timeout
         outcome = load.end()
         assert outcome.status == "FAILED_PRECONDITION" and re.search("changed|written|writing", outcome.err), outcome.err
     assert f"disk:{models}/m has changed while group" in second.err and "load it again on all ranks" in second.err, second
@@ -212,7 +224,7 @@ def slow(start, big):
     return start(**strategy(engine={"io_threads": 1}))
 
 
-def test_a_client_that_dies_in_mid_run_hurts_nobody(slow, models, big):
+def test_a_client_that_dies_in_mid_run_hurts_no_other(slow, models, big):
     for doomed in range(3):
         loads = caught_in_mid_run(slow, models)
         loads[doomed].process.kill()
@@ -240,7 +252,7 @@ def exchange(path):
 
 
 def waits_for_a_lease(path):
-    """Whether somebody who opens the file for writing waits until who has leased it gives that up."""
+    """Whether a process that opens the file for writing waits until the lease is given up."""
     with open("/proc/locks") as locks:
         return any("BREAKING" in line and f":{path.stat().st_ino} " in line for line in locks)
 
@@ -287,7 +299,7 @@ def test_a_drain_without_grace_ends_every_rank_with_an_error(start, models, big)
     assert daemon.process.wait(30) == 0
 
 
-def test_a_client_that_is_stopped_holds_up_nobody(start, models, arrays):
+def test_a_client_that_is_stopped_holds_up_no_other(start, models, arrays):
     daemon = start(**strategy())
     loads = [Load(daemon, models, *group(r, *slices(r), world=3)) for r in range(2)]
     assert joined(daemon, 2)

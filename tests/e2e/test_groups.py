@@ -1,4 +1,4 @@
-"""Ranks that load as a group: what they share is read once, and nobody hurts or waits for another for long."""
+"""Ranks that load as a group: what they share is read once, and no rank hurts or waits for another for long."""
 import re
 import subprocess
 import time
@@ -141,7 +141,7 @@ def test_the_configuration_can_force_a_transport_that_is_there(start, models, ar
     assert [digests(r) for r in reports] == [expected(arrays, r) for r in range(2)]
 
 
-def test_a_transport_that_is_not_there_is_refused_by_name_and_nobody_waits(start, models, arrays):
+def test_a_transport_that_is_not_there_is_refused_by_name_and_no_rank_waits(start, models, arrays):
     daemon = start(devices={"plugin_folder": str(models)},
                    **strategy(engine={"collective_transport": "nccl"}, owner_file_collective_group_assemble_timeout="10m"))
     assert daemon.logged("collective_transport_unavailable transport=nccl")

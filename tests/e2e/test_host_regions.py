@@ -84,7 +84,7 @@ def test_memory_that_cannot_be_filled_is_refused(daemon, models, model, reason):
     assert peer.recv(1) == b"" and nothing_is_left(daemon)
 
 
-def test_bytes_in_a_clients_memory_are_nobodys_but_its_own(daemon, models, model):
+def test_bytes_in_a_clients_memory_are_given_to_no_other_client(daemon, models, model):
     """What the client writes over them is not what the next load gets, and neither finds the other's memory."""
     region = Region(8 * MiB)
     load(daemon, models, region)

@@ -1,4 +1,4 @@
-"""What `make install` puts where, and that strangers can use it: pkg-config, man, systemd, bash completion."""
+"""What `make install` puts where, and that strangers can use it: pkg-config, man, systemd, completion."""
 import os
 import re
 import shlex
@@ -13,8 +13,10 @@ from stage import CLI, ROOT
 FILES = """bin/tensorcastd bin/tensorcast lib/libtensorcast.so.0 lib/libtensorcast.so lib/libtensorcast.a include/tensorcast.h
 lib/pkgconfig/tensorcast.pc share/man/man1/tensorcast.1 share/man/man8/tensorcastd.8 share/man/man5/store_daemon_config.yaml.5
 share/doc/tensorcast/store_daemon_config.yaml lib/systemd/system/tensorcastd.service lib/systemd/system/tensorcastd.socket
-lib/sysusers.d/tensorcast.conf share/systemd/user/tensorcastd.service share/doc/tensorcast/tensorcast.logrotate
-share/bash-completion/completions/tensorcast share/zsh/site-functions/_tensorcast share/fish/vendor_completions.d/tensorcast.fish""".split()
+lib/systemd/system/tensorcastd@.service lib/systemd/system/tensorcastd-next.service lib/sysusers.d/tensorcast.conf
+lib/tmpfiles.d/tensorcast.conf share/systemd/user/tensorcastd.service share/doc/tensorcast/tensorcast.logrotate
+share/doc/tensorcast/tensorcastd-cuda.conf share/bash-completion/completions/tensorcast
+share/zsh/site-functions/_tensorcast share/fish/vendor_completions.d/tensorcast.fish""".split()
 
 
 @pytest.fixture(scope="module")
@@ -114,10 +116,11 @@ def test_the_shared_library_exports_its_own_names_only(tree):
 @pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="systemd-analyze is not installed")
 def test_the_units_are_valid(tree):
     units = tree / "usr/lib/systemd/system"
-    for unit in ("tensorcastd.service", "tensorcastd.socket"):
+    shipped = ("tensorcastd.service", "tensorcastd-next.service", "tensorcastd.socket")
+    for unit in shipped:
         text = (units / unit).read_text().replace("/usr/bin/tensorcastd", str(tree / "usr/bin/tensorcastd").replace(" ", "\\x20"))
         (units / unit).write_text(text)
-    done = subprocess.run(["systemd-analyze", "verify", "--man=no", units / "tensorcastd.service", units / "tensorcastd.socket"],
+    done = subprocess.run(["systemd-analyze", "verify", "--man=no", *(units / unit for unit in shipped)],
                           capture_output=True, text=True)
     about_ours = [line for line in done.stderr.splitlines() if "tensorcast" in line]
     assert done.returncode == 0 and not about_ours, done.stderr
@@ -188,29 +191,35 @@ def test_bash_completes_commands_options_values_and_tensors(tree, tmp_path):
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_knows_every_option_of_the_help(shell):
+def test_completion_knows_every_command_and_every_option_of_its_help(shell):
+    ask = lambda *words: subprocess.check_output([CLI, "completion", shell, "--", *words], text=True).splitlines()  # noqa: E731
+    helps = options_of_helps()
+    assert {" ".join(words) for words in helps if len(words) == 1} <= {line.split("\t")[0] for line in ask("")}
+    for words, options in helps.items():
+        known = {line.split("\t")[0] for line in ask(*words, "")}
+        assert words == ("activations",) or options <= known, words
+    assert "--executor=tensor_batched_local" in ask("load", "--executor=") and "tensor_batched_local" in ask("load", "--executor", "")
     script = subprocess.check_output([CLI, "completion", shell], text=True)
-    assert [o for o in sorted(options_of_help()) if o.removeprefix("--") not in script] == []
+    assert f"tensorcast completion {shell} --" in script
     if shutil.which(shell):
         assert subprocess.run([shell, "-n"], input=script, capture_output=True, text=True).stderr == ""
 
 
-def options_of_help():
-    """Every long option that the help of some command names."""
-    text = subprocess.check_output([CLI, "--help"], text=True)
-    commands = re.findall(r"^  ([a-z]+)  +[A-Z]", text, re.M)
-    assert {"inspect", "plan", "reshard", "folder", "activations"} <= set(commands)
-    for command in commands:
-        text += subprocess.check_output([CLI, command, "--help"], text=True)
-    options = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text))
-    assert {"--view", "--digest", "--tp-size"} <= options
-    return options
+def options_of_helps():
+    """{words of a command: the long options that its help names}"""
+    read = lambda *words: subprocess.check_output([CLI, *words, "--help"], text=True)  # noqa: E731
+    commands = [(name,) for name in re.findall(r"^  ([a-z]+)  +[A-Z]", read(), re.M)]
+    commands += [("activations", name) for name in re.findall(r"^  ([a-z]+) .*  [A-Z]", read("activations"), re.M)]
+    assert {("inspect",), ("plan",), ("reshard",), ("folder",), ("activations",), ("activations", "claim")} <= set(commands)
+    helps = {words: set(re.findall(r"^  (--[a-z][a-z-]+)", read(*words), re.M)) for words in commands}
+    assert {"--view", "--digest", "--tp-size"} <= helps["load",]
+    return helps
 
 
-def test_man_page_and_completion_know_every_option_of_the_help(tree):
+def test_the_man_page_knows_every_command_and_option_of_the_help(tree):
     page = (tree / "usr/share/man/man1/tensorcast.1").read_text().replace("\\-", "-")
-    completion = (tree / "usr/share/bash-completion/completions/tensorcast").read_text()
-    assert [o for o in sorted(options_of_help()) if o not in page or o not in completion] == []
+    assert [o for o in sorted(set().union(*options_of_helps().values())) if o not in page] == []
+    assert [words for words in options_of_helps() if not re.search(rf"^\.TP\n\.BI?R? .*\b{' '.join(words)}\b", page, re.M)] == []
     for alias in re.findall(r"(\w+) is \w+[,.]", subprocess.check_output([CLI, "--help"], text=True).split("Aliases: ")[1].split("\n")[0]):
         assert re.search(rf"^\.BR .*\b{alias}\b", page.split("Aliases:")[1].split("OPTIONS")[0], re.M), alias
 

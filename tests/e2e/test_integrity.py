@@ -5,7 +5,7 @@ import json
 import pytest
 
 import checkpoints
-from stage import MiB, Tensorcast, soon
+from stage import MiB, soon
 
 SIZES = {"model-00001-of-00002.safetensors": {"a": 9 * MiB, "b": 5 * MiB}, "model-00002-of-00002.safetensors": {"c": 3 * MiB + 7}}
 
@@ -17,20 +17,10 @@ def model(models):
     return models / "m"
 
 
-@pytest.fixture(params=["daemon", "standalone"])
-def tensorcast(request, models):
-    """Runs a command either way."""
-    if request.param == "standalone":
-        alone = Tensorcast("/tmp/tensorcast-no-daemon-here.sock")
-        return lambda *arguments: alone.run(*arguments, "--standalone")
-    daemon = request.getfixturevalue("daemon")
-    return lambda *arguments: daemon.cli.run(*arguments)
-
-
 @pytest.fixture
-def manifest(tensorcast, model, tmp_path):
+def manifest(either, model, tmp_path):
     """Beside the model."""
-    done = tensorcast("manifest", f"disk:{model}", "--out", tmp_path / "made.json")
+    done = either.run("manifest", f"disk:{model}", "--out", tmp_path / "made.json")
     assert done.code == 0, done
     assert not (model / "model.manifest.json").exists()  # that is for the user to put there
     (model / "model.manifest.json").write_text((tmp_path / "made.json").read_text())
@@ -57,51 +47,43 @@ def test_a_manifest_tells_size_and_digest_of_every_file(manifest, model):
         assert len(file["blocks"]) == 8 * -(-len(content) // manifest["block_bytes"])
 
 
-def test_a_manifest_goes_to_standard_output_too(tensorcast, model):
-    done = tensorcast("manifest", f"disk:{model}", "--out", "-")
-    assert done.code == 0 and json.loads(done.out)["format"] == "tensorcast-manifest", done
-
-
-def test_a_load_without_anything_to_compare_with_says_so(tensorcast, model):
-    done = tensorcast("load", f"disk:{model}", "--json")
+def test_a_load_without_anything_to_compare_with_says_so(either, model):
+    done = either.run("load", f"disk:{model}", "--json")
     assert done.report["verified"]["status"] == "unverified", done
     assert "no manifest" in done.report["verified"]["reason"]
 
 
-def test_a_load_is_verified_by_its_manifest(tensorcast, manifest, model):
-    done = tensorcast("load", f"disk:{model}", "--json")
+def test_a_load_and_a_part_of_one_are_verified_by_the_manifest(either, manifest, model):
+    done = either.run("load", f"disk:{model}", "--json")
     verified = done.report["verified"]
     assert (verified["status"], verified["by"], verified["reason"]) == ("verified", "manifest crc32c", ""), done
     assert verified["bytes"] == done.report["bytes"]["view"]
+    part = either.run("load", f"disk:{model}", "--json", "--tensor", "b")
+    assert part.report["verified"]["status"] == "verified", part
 
 
-def test_a_part_of_a_load_is_verified_tensor_by_tensor(tensorcast, manifest, model):
-    done = tensorcast("load", f"disk:{model}", "--json", "--tensor", "b")
-    assert done.report["verified"]["status"] == "verified", done
-
-
-def test_a_damaged_tensor_fails_the_loads_that_want_it(tensorcast, manifest, model):
+def test_a_damaged_tensor_fails_the_loads_that_want_it(either, manifest, model):
     size = parts(model)[0].stat().st_size
     flip(parts(model)[0], size - 1)
-    done = tensorcast("load", f"disk:{model}")
+    done = either.run("load", f"disk:{model}")
     assert (done.code, done.status) == (1, "DATA_LOSS"), done
     assert "model-00001-of-00002.safetensors" in done.err and "tensor b" in done.err
-    assert tensorcast("load", f"disk:{model}", "--tensor", "a").code == 0
+    assert either.run("load", f"disk:{model}", "--tensor", "a").code == 0
 
 
-def test_verify_reads_everything_and_names_the_block(tensorcast, manifest, model):
-    assert tensorcast("verify", f"disk:{model}", "--json").report["verified"]["status"] == "verified"
+def test_verify_reads_everything_and_names_the_block(either, manifest, model):
+    assert either.run("verify", f"disk:{model}", "--json").report["verified"]["status"] == "verified"
     flip(parts(model)[0], 5 * MiB)
-    done = tensorcast("verify", f"disk:{model}")
+    done = either.run("verify", f"disk:{model}")
     assert (done.code, done.status) == (1, "DATA_LOSS"), done
     assert f"bytes {4 * MiB} to {8 * MiB}" in done.err
     assert [line.split()[0] for line in done.out.splitlines()[:2]] == ["BAD", "ok"]
 
 
-def test_the_last_line_of_verify_is_the_verdict(tensorcast, model):
-    last = lambda: tensorcast("verify", f"disk:{model}").out.splitlines()[-1]  # noqa: E731
+def test_the_last_line_of_verify_is_the_verdict(either, model):
+    last = lambda: either.run("verify", f"disk:{model}").out.splitlines()[-1]  # noqa: E731
     assert last().endswith("every header is valid and agrees with its file, no byte was compared: there is no checksum")
-    tensorcast("manifest", f"disk:{model}", "--out", model / "model.manifest.json")
+    either.run("manifest", f"disk:{model}", "--out", model / "model.manifest.json")
     assert last().endswith(", every byte with its checksum (manifest crc32c + manifest sha256)")
     flip(parts(model)[0], 5 * MiB)
     assert last() == f"disk:{model}: 1 of 2 files is damaged"
@@ -129,26 +111,26 @@ def said_of(daemon, models):
     return [line for line in daemon.log().splitlines() if "event=verify_done" in line][-1]
 
 
-def test_a_malformed_manifest_is_an_error_that_names_it(tensorcast, model):
+def test_a_malformed_manifest_is_an_error_that_names_it(either, model):
     (model / "model.manifest.json").write_text("{}")
     for command in ("load", "verify"):
-        done = tensorcast(command, f"disk:{model}")
+        done = either.run(command, f"disk:{model}")
         assert (done.code, done.status) == (1, "DATA_LOSS"), done
         assert "model.manifest.json" in done.err
 
 
-def test_a_manifest_of_other_files_is_an_error(tensorcast, manifest, model):
+def test_a_manifest_of_other_files_is_an_error(either, manifest, model):
     checkpoints.write(model, {"a": checkpoints.blob(9, 100)}, {"c": checkpoints.blob(9, 100)})
-    done = tensorcast("load", f"disk:{model}")
+    done = either.run("load", f"disk:{model}")
     assert (done.code, done.status) == (1, "DATA_LOSS"), done
     assert "by its manifest" in done.err
 
 
-def test_a_single_file_has_a_manifest_of_its_own_name(tensorcast, model):
+def test_a_single_file_has_a_manifest_of_its_own_name(either, model):
     path = parts(model)[1]
-    done = tensorcast("manifest", f"disk:{path}", "--out", model / "model-00002-of-00002.manifest.json")
+    done = either.run("manifest", f"disk:{path}", "--out", model / "model-00002-of-00002.manifest.json")
     assert done.code == 0, done
-    assert tensorcast("load", f"disk:{path}", "--json").report["verified"]["status"] == "verified"
+    assert either.run("load", f"disk:{path}", "--json").report["verified"]["status"] == "verified"
 
 
 def test_the_daemon_keeps_what_it_found_for_the_next_client(daemon, model):

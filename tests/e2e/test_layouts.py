@@ -7,11 +7,10 @@ import pytest
 import tensorcast_client as tc
 from safetensors.numpy import save_file
 
-from checkpoints import TYPES, digest, digests, random_array, random_slices
+from checkpoints import digest, digests, random_array
 from stage import ROOT
-from store_scene import DATA, SCHEMES, aws_keys, bare, store_daemon  # noqa: F401
+from store_scene import DATA, SCHEMES
 from store_scene import place as place_parts
-from stores_fixture import fake  # noqa: F401
 
 sys.path.insert(0, str(ROOT / "tests/support"))
 import layouts  # noqa: E402
@@ -28,7 +27,7 @@ def arrays():
     return {name: random_array(rng, [np.float32, np.float16, np.int64][at % 3], shape) for at, (name, shape) in enumerate(shapes.items())}
 
 
-def place(fake, scheme, folder):  # noqa: F811
+def place(fake, scheme, folder):
     """The files of a folder as a checkpoint in a store; its reference."""
     placed = place_parts(fake, scheme, {"other": np.zeros(1, np.uint8)}, name=folder.name)
     fake.world.remove(placed.listener, placed.prefix + DATA)
@@ -45,7 +44,7 @@ def same(report, arrays):
 
 @pytest.mark.parametrize("layout", ["topology", "dcp"])
 @pytest.mark.parametrize("scheme", [scheme for scheme in SCHEMES if scheme != "http"])
-def test_stores_that_list_have_every_layout(fake, store_daemon, arrays, tmp_path, scheme, layout):  # noqa: F811
+def test_stores_that_list_have_every_layout(fake, store_daemon, arrays, tmp_path, scheme, layout):
     layouts.write(tmp_path / layout, layout, arrays)
     placed, daemon = place(fake, scheme, tmp_path / layout), store_daemon()
     told = daemon.cli.json("inspect", placed.reference)
@@ -62,13 +61,13 @@ def test_stores_that_list_have_every_layout(fake, store_daemon, arrays, tmp_path
 
 
 @pytest.mark.parametrize("standalone", [[], ["--standalone"]])
-def test_a_web_server_has_a_topology(fake, store_daemon, arrays, tmp_path, standalone, monkeypatch):  # noqa: F811
+def test_a_web_server_has_a_topology(fake, store_daemon, arrays, tmp_path, standalone, monkeypatch):
     layouts.write(tmp_path / "m", "topology", arrays)
     placed, daemon = place(fake, "http", tmp_path / "m"), store_daemon()
     same(daemon.cli.json("load", placed.reference, "--digest", *standalone), arrays)
 
 
-def test_shards_on_a_web_server_need_an_index_that_names_the_last_one(fake, store_daemon, arrays, tmp_path):  # noqa: F811
+def test_shards_on_a_web_server_need_an_index_that_names_the_last_one(fake, store_daemon, arrays, tmp_path):
     layouts.write(tmp_path / "m", "dcp", arrays)
     placed, daemon = place(fake, "http", tmp_path / "m"), store_daemon()
     assert daemon.cli.run("inspect", placed.reference).status == "NOT_FOUND"
@@ -85,7 +84,7 @@ def has(path, name):
         return name in json.loads(file.read(int.from_bytes(file.read(8), "little")))
 
 
-def test_one_shard_on_a_web_server_is_not_taken_for_all(fake, store_daemon, tmp_path):  # noqa: F811
+def test_one_shard_on_a_web_server_is_not_taken_for_all(fake, store_daemon, tmp_path):
     (tmp_path / "m").mkdir()
     info = {"DCP_SHARDING_INFO": json.dumps({"w": {"saved_offsets": [0]}})}
     save_file({"w": np.zeros(3, np.uint8)}, tmp_path / "m" / DATA, metadata=info)
@@ -94,7 +93,7 @@ def test_one_shard_on_a_web_server_is_not_taken_for_all(fake, store_daemon, tmp_
     assert outcome.status == "FAILED_PRECONDITION" and "model.safetensors.index.json" in outcome.err
 
 
-def test_verify_finds_copies_that_differ_in_a_store(fake, store_daemon, arrays, tmp_path):  # noqa: F811
+def test_verify_finds_copies_that_differ_in_a_store(fake, store_daemon, arrays, tmp_path):
     layouts.write(tmp_path / "m", "topology", {**arrays, "norm": np.arange(1 << 20, dtype=np.float32)})
     with open(tmp_path / "m" / "rank2.safetensors", "r+b") as file:
         header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
@@ -175,96 +174,6 @@ def test_a_manifest_covers_pieces_and_copies(daemon, models, arrays, layout):
 def test_the_plan_of_the_original_loader_is_refused_for_pieces(daemon, models, arrays):
     outcome = daemon.cli.run("plan", layouts.write(models / "m", "dcp", arrays), "--compat")
     assert outcome.status == "UNIMPLEMENTED" and "lies in several files" in outcome.err
-
-
-# --- any cut, any slice ---
-
-def tiling(rng, shape, parts):
-    """Boxes (offsets, extents) that tile an array, cut anywhere."""
-    boxes = [([0] * len(shape), list(shape))]
-    while len(boxes) < parts:
-        offsets, extents = boxes.pop(int(rng.integers(len(boxes))))
-        d = int(rng.integers(len(shape)))
-        at = int(rng.integers(extents[d] + 1))
-        for first, n in ((0, at), (at, extents[d] - at)):
-            boxes.append(([*offsets[:d], offsets[d] + first, *offsets[d + 1:]], [*extents[:d], n, *extents[d + 1:]]))
-    return [boxes[i] for i in rng.permutation(len(boxes))]
-
-
-def random_checkpoint(rng):
-    arrays, cuts, n_files = {}, {}, int(rng.integers(1, 7))
-    for i in range(40):
-        shape = tuple(int(n) for n in rng.integers(0, 9, int(rng.integers(0, 5))))
-        name = f"t{i}"
-        arrays[name] = random_array(rng, TYPES[int(rng.integers(len(TYPES)))], shape)
-        cuts[name] = tiling(rng, shape, n_files) if shape else None
-    return arrays, cuts, n_files
-
-
-def cut(array, box):
-    return np.ascontiguousarray(array[tuple(slice(a, a + n) for a, n in zip(*box))]).reshape(box[1])
-
-
-def write_random_topology(rng, folder, arrays, cuts, n_files):
-    files, tensors = [{} for _ in range(n_files)], {}
-    for name, array in arrays.items():
-        if cuts[name] is None or rng.random() < 0.2:
-            some = sorted(rng.choice(n_files, int(rng.integers(1, n_files + 1)), replace=False).tolist())
-            tensors[name] = {"type": "Shared", "shape": list(array.shape), "filename_indices": some}
-            for i in some:
-                files[i][name] = array
-        else:
-            tensors[name] = {"type": "Distributed", "shape": list(array.shape),
-                             "chunks": [{"offsets": a, "shape": n, "filename_index": i} for i, (a, n) in enumerate(cuts[name])]}
-            for i, box in enumerate(cuts[name]):
-                files[i][name] = cut(array, box)
-    folder.mkdir()
-    for i, content in enumerate(files):
-        save_file(content, folder / f"f{i}")
-    known = {name: entry["dtype"] for i in range(n_files) for name, entry in header(folder / f"f{i}").items() if name != "__metadata__"}
-    for name, entry in tensors.items():
-        entry["dtype"] = known[name]
-    (folder / "topology.json").write_text(json.dumps({"tensors": tensors, "filenames": [f"f{i}" for i in range(n_files)], "world_size": n_files}))
-
-
-def header(path):
-    with open(path, "rb") as file:
-        return json.loads(file.read(int.from_bytes(file.read(8), "little")))
-
-
-def write_random_shards(rng, folder, arrays, cuts, n_files):
-    """Some boxes in a second shard, too; empty ones and those of scalars in one."""
-    files = [{} for _ in range(n_files)]
-    for name, array in arrays.items():
-        boxes = cuts[name] or [([], [])]
-        for i, box in enumerate(boxes):
-            files[i][name] = box
-        if len(boxes) == 1 and n_files > 1 and rng.random() < 0.5:
-            files[int(rng.integers(1, n_files))][name] = boxes[0]
-    folder.mkdir()
-    for i, content in enumerate(files):
-        info = json.dumps({name: {"saved_offsets": a} for name, (a, _) in content.items()})
-        save_file({name: cut(arrays[name], box) for name, box in content.items()}, folder / shard(i + 1),
-                  metadata={"DCP_SHARDING_INFO": info, "DCP_VERSION": "1.0", "format": "pt"})
-
-
-@pytest.mark.parametrize("write", [write_random_topology, write_random_shards])
-@pytest.mark.parametrize("executor", ["generic", "local"])
-def test_any_slice_of_any_cut_is_what_numpy_makes_of_the_whole(daemon, models, tmp_path, write, executor):
-    for seed in range(12):
-        rng = np.random.default_rng(seed)
-        arrays, cuts, n_files = random_checkpoint(rng)
-        folder = models / f"m{seed}"
-        write(rng, folder, arrays, cuts, n_files)
-        if write is write_random_shards:  # a shape is the hull of what was saved
-            arrays = {name: array for name, array in arrays.items() if array.size or cuts[name] is None}
-        for _ in range(3):
-            names = [str(name) for name in rng.permutation(sorted(arrays))]
-            slices = {name: random_slices(rng, arrays[name].shape) for name in names}
-            view = {"tensors": [{"name": name, "slices": text} if text else {"name": name} for name, (_, text) in slices.items()]}
-            report = daemon.cli.json("load", f"disk:{folder}", "--view", "-", "--digest", "--executor", executor, stdin=json.dumps(view))
-            assert digests(report) == {name: digest(arrays[name][index]) for name, (index, _) in slices.items()}, seed
-            assert report["bytes"]["view"] == report["bytes"]["unique_source"]
 
 
 # --- defects of other readers ---

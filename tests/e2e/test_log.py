@@ -2,7 +2,10 @@
 import os
 import re
 import signal
+import socket
+import struct
 import subprocess
+import sys
 import time
 
 import pytest
@@ -19,7 +22,7 @@ def lines(daemon, event):
     return [dict(re.findall(r'(\w+)=("(?:[^"\\]|\\.)*"|\S*)', line)) for line in found]
 
 
-def test_a_start_without_stores_and_devices_is_one_line(start, tmp_path):
+def test_a_start_without_stores_and_devices_is_two_lines(start, tmp_path):
     daemon = start(running=False)
     with pytest.MonkeyPatch.context() as patch:
         for name in list(os.environ):
@@ -27,7 +30,8 @@ def test_a_start_without_stores_and_devices_is_one_line(start, tmp_path):
                 patch.delenv(name)
         patch.setenv("HOME", str(tmp_path))
         daemon.start()
-    assert re.findall(r" level=info event=(\w+)", daemon.log()) == ["ready"], daemon.log()
+    assert soon(lambda: lines(daemon, "ready")), daemon.log()
+    assert re.findall(r" level=info event=(\w+)", daemon.log()) == ["sandbox", "ready"], daemon.log()
     assert daemon.stop() == 0
     daemon.configure({**daemon.tree, "sources": {**daemon.tree["sources"], "s3": {"region": "eu-west-9"}}})
     daemon.start()
@@ -89,7 +93,7 @@ def flood(daemon, count):
             assert call.code().name in ("PERMISSION_DENIED", "RESOURCE_EXHAUSTED")
 
 
-def test_a_log_that_nobody_reads_stops_nothing(start, models):
+def test_a_log_that_is_not_read_stops_nothing(start, models):
     write(models / "m", {"w": blob(1, 4096)})
     daemon = start(running=False)
     reader, writer = os.pipe()
@@ -113,7 +117,7 @@ def test_a_failing_client_cannot_fill_the_disk(daemon):
     assert line["of"] in ("load_failed", "request_failed") and line["uid"] == str(os.getuid())
 
 
-def test_whoever_opens_stores_without_end_cannot_fill_the_log(start, tmp_path):
+def test_a_user_who_opens_stores_without_end_cannot_fill_the_log(start, tmp_path):
     daemon = start(activations={"roots": [str(tmp_path)]})
     began = time.monotonic()
     client = tc.connect(daemon.socket)
@@ -161,3 +165,60 @@ def test_in_the_journal_lines_have_priorities_and_a_failed_start_as_well(start):
     daemon.config.write_text("server: {socket_pth: /x}\n")
     daemon.start(wait=False, environment=journal)
     assert daemon.process.wait(20) == os.EX_CONFIG and daemon.log().splitlines()[-1].startswith("<3>tensorcastd: INVALID_ARGUMENT: ")
+
+
+# Runs a command whose standard error is a stream to the journal: folder, then the command.
+IN_THE_JOURNAL = """
+import os, socket, sys
+stream = socket.socket(socket.AF_UNIX)
+stream.connect(sys.argv[1] + "/stdout")
+os.dup2(stream.fileno(), 2)
+about = os.fstat(2)
+os.environ["JOURNAL_STREAM"] = f"{about.st_dev}:{about.st_ino}"
+script = 'mount -t tmpfs none /run && mkdir -p /run/systemd/journal && mount --bind "$0" /run/systemd/journal && exec "$@"'
+os.execvp("unshare", ["unshare", "--mount", "sh", "-c", script, *sys.argv[1:]])
+"""
+
+
+def fields_of(entry):
+    """{name: value} of an entry in the journal's native protocol."""
+    found = {}
+    while entry:
+        head, entry = entry.split(b"\n", 1)
+        name, is_line, value = head.partition(b"=")
+        if not is_line:
+            size, = struct.unpack_from("<Q", entry)
+            value, entry = entry[8:8 + size], entry[8 + size + 1:]
+        found[name.decode()] = value.decode()
+    return found
+
+
+@pytest.mark.skipif(subprocess.run(["unshare", "--mount", "true"], capture_output=True).returncode, reason="no mount namespace can be made here")
+def test_the_journal_gets_entries_with_the_fields_of_each_event(start, models, tmp_path):
+    write(models / "m\nPRIORITY=0", {"w": blob(1, MiB)})
+    with socket.socket(socket.AF_UNIX) as lines, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as entries:
+        lines.bind(str(tmp_path / "stdout"))
+        lines.listen()
+        entries.bind(str(tmp_path / "socket"))
+        entries.settimeout(60)
+        daemon = start(running=False)
+        daemon.start(through=[sys.executable, "-c", IN_THE_JOURNAL, tmp_path])
+
+        def entry(event):
+            while (fields := fields_of(entries.recv(1 << 20)))["TENSORCAST_EVENT"] != event:
+                pass
+            return fields
+
+        assert entry("ready")["SYSLOG_IDENTIFIER"] == "tensorcastd"
+        report = daemon.cli.ok("load", f"disk:{models}/m\nPRIORITY=0", "--json").report
+        done = entry("load_done")
+        assert (done["TENSORCAST_LOAD_ID"], done["TENSORCAST_ARTIFACT"]) == (report["load_id"], f"disk:{models}/m\nPRIORITY=0")
+        assert done["PRIORITY"] == "6" and done["MESSAGE"].startswith("level=info event=load_done ") and "TENSORCAST_TIME" not in done
+        assert float(done["TENSORCAST_TOTAL_MS"]) > 0
+        entries.close()  # a journal that is gone: the stream gets the line
+        stream, _ = lines.accept()
+        stream.settimeout(60)
+        assert daemon.cli.run("load", "disk:/etc").code
+        with stream, stream.makefile() as file:
+            assert next(line for line in file if "event=load_failed" in line).startswith("<6>level=info event=load_failed ")
+        assert daemon.stop() == 0

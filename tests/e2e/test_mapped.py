@@ -129,7 +129,7 @@ def test_an_image_is_mapped_and_can_be_unmounted_afterwards(daemon, mounted, kin
     assert subprocess.run(["umount", at], capture_output=True).returncode == 0
 
 
-def test_an_image_that_somebody_else_may_write_to_is_no_proof(daemon, mounted):
+def test_an_image_that_another_user_may_write_to_is_no_proof(daemon, mounted):
     if not os.path.exists("/sys/dev/block"):
         pytest.skip("no sysfs here, which tells what file is below a loop device")
     at = mounted("squashfs")
@@ -161,7 +161,7 @@ def test_an_image_that_somebody_else_may_write_to_is_no_proof(daemon, mounted):
         assert code == "FAILED_PRECONDITION" and "cannot be seen" in text, text
 
 
-def test_an_attribute_in_an_image_that_somebody_else_may_write_to_is_no_proof(daemon, mounted):
+def test_an_attribute_in_an_image_that_another_user_may_write_to_is_no_proof(daemon, mounted):
     at = mounted("ext4")
     image = subprocess.run(["findmnt", "-no", "SOURCE", at], capture_output=True, text=True).stdout.strip()
     file = Path(subprocess.run(["losetup", "-nO", "BACK-FILE", image], capture_output=True, text=True).stdout.strip())
@@ -377,7 +377,7 @@ def test_locked_pages_that_are_pinned_count_and_stay_until_they_are_unpinned(sta
     assert soon(lambda: locked_bytes(daemon) == 0 and not daemon.status()["replicas"])
 
 
-def test_a_rank_whose_files_are_handed_out_keeps_nobody_waiting(start, models, arrays):
+def test_a_rank_whose_files_are_handed_out_keeps_no_other_waiting(start, models, arrays):
     settings = {**strategy(), "sources": {"disk": {"trusted_roots": [str(models)], "immutable_roots": [str(models)]}}}
     daemon = start(**settings)
     memory = ["mapped", "copied", "mapped", "copied"]

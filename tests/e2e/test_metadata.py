@@ -1,5 +1,5 @@
 """What is not tensors has a budget: requests, headers, indexes, byte runs and HTTP/2 frames cannot make the daemon larger than
-that and a constant, whoever sends them; what does not fit is refused, and the daemon serves on."""
+that and a constant, from any sender; what does not fit is refused, and the daemon serves on."""
 import contextlib
 import http.server
 import json
@@ -302,7 +302,7 @@ def test_odd_headers_before_too_many_of_them_do_not_end_the_daemon(start, name, 
 
 
 @pytest.mark.plain
-def test_answers_that_nobody_reads_do_not_pile_up(start):
+def test_answers_that_are_not_read_do_not_pile_up(start):
     daemon = start(memory=SMALL)
     with bounded(daemon, beside=-BUDGET + 24 * MiB), socket.socket(socket.AF_UNIX) as sock:
         sock.connect(str(daemon.socket))

@@ -6,14 +6,8 @@ import numpy as np
 import pytest
 
 import checkpoints
-from stage import Tensorcast
 
 SIZES = [[300, 4000, 100, 100, 0, 700], [50000], [200, 200, 200, 30000, 200]]
-
-
-@pytest.fixture
-def alone():
-    return Tensorcast("/tmp/tc-plan-no-daemon-here.sock")
 
 
 @pytest.fixture

@@ -23,8 +23,7 @@ import tensorcast_client as tc
 from activation_scene import same, stored
 from activation_steps import STEPS, UPLOAD_STEPS, Stops, Writer, is_settled, is_stopped, sample
 from stage import soon
-from store_scene import aws_keys, bare, settings  # noqa: F401
-from stores_fixture import fake  # noqa: F401
+from store_scene import settings
 from test_activation_steps import count, whole
 from test_activation_uploads import bucket, entries, manifest, uploads
 
@@ -178,7 +177,7 @@ def test_a_machine_that_loses_its_power_at_any_step_loses_nothing_committed(disk
         committed = len(found) - 1
 
 
-def test_a_machine_that_loses_its_power_at_any_step_of_an_upload_has_every_sample_here_or_there_once(disk, start, fake, bare, aws_keys, tmp_path):  # noqa: F811
+def test_a_machine_that_loses_its_power_at_any_step_of_an_upload_has_every_sample_here_or_there_once(disk, start, fake, bare, aws_keys, tmp_path):
     dice, committed, acts, stops = random.Random(os.urandom(8)), -1, disk.point / "acts", Stops(tmp_path)
     fake.world.bucket("gcs", "b")
     daemon = on_disk(start, disk, sources=settings(fake, http={"max_tries": 1})).start(environment=stops.environment)

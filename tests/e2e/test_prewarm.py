@@ -1,5 +1,4 @@
 """Prewarming: several at once, detached, pinned, and out of the configuration; what is pinned stays, and is paid for."""
-import http.server
 import json
 import signal
 import threading
@@ -77,28 +76,13 @@ def test_a_changed_source_ends_its_pin(daemon, models):
     assert soon(lambda: [r["pinned"] for r in daemon.cli.json("status")["replicas"] if r["artifact"] == kept] == [False])
 
 
-class Slow(http.server.BaseHTTPRequestHandler):
-    """Never answers before it is let go."""
-    protocol_version = "HTTP/1.1"
-
-    def log_message(self, *args):
-        pass
-
-    def do_GET(self):
-        self.server.gate.wait(30)
-        self.send_error(404)
-
-    do_HEAD = do_GET
-
-
 @pytest.fixture
-def stuck():
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Slow)
-    server.daemon_threads, server.gate = True, threading.Event()
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}/m.safetensors", server.gate
-    server.gate.set()
-    server.shutdown()
+def stuck(fake):
+    """A file that a server does not have, and what lets it say so: before, it never answers."""
+    gate = threading.Event()
+    fake.fault({"call": lambda: gate.wait(30)}, {"listener": "web"}, times=0)
+    yield f"{fake.url('web')}/m.safetensors", gate
+    gate.set()
 
 
 def test_a_detached_prewarm_is_told_by_status(start, models, stuck):
@@ -122,7 +106,7 @@ def test_a_user_runs_64_detached_prewarms_and_not_one_more(start, stuck):
     daemon.cli.ok("prewarm", *[f"{url}?{i}" for i in range(64)], "--detach")
     refused = daemon.cli.run("prewarm", url, "--detach")
     assert refused.status == "RESOURCE_EXHAUSTED" and "64" in refused.err, refused
-    daemon.process.send_signal(signal.SIGTERM)  # nobody waits for them: they end with the daemon
+    daemon.process.send_signal(signal.SIGTERM)  # no client waits for them: they end with the daemon
     assert daemon.process.wait(20) == 0
 
 
@@ -136,7 +120,7 @@ def test_the_configuration_keeps_its_list_warm(start, models):
                 and {a for a, r in rows(daemon).items() if r["pinned"]} == {one, split}), daemon.cli.json("status")
     assert daemon.cli.json("load", split, "--tp-size", "4", "--tp-rank", "1")["from_replica"] is True
     assert daemon.logged("none", "nothing*")
-    daemon.cli.ok("prewarm", one, "--pin")  # somebody asks for it as well
+    daemon.cli.ok("prewarm", one, "--pin")  # a client asks for it as well
     daemon.tree["prewarm"] = [{"artifact": two, "pin": True}, {"artifact": split, "tp_size": 2}]
     daemon.configure(daemon.tree)
     daemon.process.send_signal(signal.SIGHUP)

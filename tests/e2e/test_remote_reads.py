@@ -12,12 +12,11 @@ import pytest
 import checkpoints
 from checkpoints import blob
 from stage import MiB, soon
-from store_scene import aws_keys, bare, place, store_daemon  # noqa: F401
-from stores_fixture import fake  # noqa: F401
+from store_scene import place
 
 
 @pytest.fixture
-def weights(fake, tmp_path):  # noqa: F811
+def weights(fake, tmp_path):
     rng = np.random.default_rng(5)
     matrix = checkpoints.random_array(rng, np.uint8, (3000, 16384))
     parts = checkpoints.write(tmp_path / "m", {"w": matrix, "b": checkpoints.blob(2, 40 * MiB + 5)}, {"c": checkpoints.blob(3, 1000)})
@@ -25,7 +24,7 @@ def weights(fake, tmp_path):  # noqa: F811
     return parts
 
 
-def data_requests(fake):  # noqa: F811
+def data_requests(fake):
     """Ranges of tensors' bytes: the others begin with the file."""
     return [e for e in fake.requests("web") if e["status"] == 206 and not e["range"].startswith("bytes=0-")]
 
@@ -40,7 +39,7 @@ def candidate(report):
 
 
 @pytest.mark.parametrize("fine", [False, True])
-def test_a_load_asks_for_what_explain_says(start, fake, weights, fine):  # noqa: F811
+def test_a_load_asks_for_what_explain_says(start, fake, weights, fine):
     daemon = start(engine={"materialization_strategy": {"remote_fine_slices": fine}})
     # one file: to resolve it takes few requests, so that the load knows no more of the server's speed than explain did
     reference = f"{fake.url('web')}/m/model-00001-of-00002.safetensors"
@@ -58,7 +57,7 @@ def test_a_load_asks_for_what_explain_says(start, fake, weights, fine):  # noqa:
     assert all(got[name] == checkpoints.digest(array) for name, array in want.items())
 
 
-def test_ranks_share_requests(daemon, fake, weights):  # noqa: F811
+def test_ranks_share_requests(daemon, fake, weights):
     reference = f"{fake.url('web')}/m"
     daemon.cli.json("inspect", reference)
     fake.journal.clear()
@@ -71,7 +70,7 @@ def test_ranks_share_requests(daemon, fake, weights):  # noqa: F811
     assert 3000 * 16384 - 4 * 16384 <= read <= 3000 * 16384 + 16384
 
 
-def test_status_tells_what_was_learned(daemon, fake, weights):  # noqa: F811
+def test_status_tells_what_was_learned(daemon, fake, weights):
     for _ in range(5):  # a few requests are no statistics
         daemon.cli.json("load", f"{fake.url('web')}/m")
         daemon.cli.ok("release", "--all")
@@ -83,7 +82,7 @@ def test_status_tells_what_was_learned(daemon, fake, weights):  # noqa: F811
 
 
 @pytest.fixture
-def held(store_daemon, fake):  # noqa: F811
+def held(store_daemon, fake):
     """A reference whose tensor, three requests of 16 MiB, stops after 1 MiB of each request, and its daemon."""
     placed = place(fake, "http", {"w": blob(7, 40 * MiB)})
     placed.fault({"stall": {"after": MiB, "seconds": 0}}, times=0, match={"range": r"^bytes=[1-9]"})
@@ -101,7 +100,7 @@ def test_progress_counts_bytes_that_have_come_before_any_request_is_whole(held):
     assert soon(daemon.at_rest)
 
 
-def test_what_is_kept_of_a_store_for_other_ranks_is_told_beside_the_staging_memory(store_daemon, fake):  # noqa: F811
+def test_what_is_kept_of_a_store_for_other_ranks_is_told_beside_the_staging_memory(store_daemon, fake):
     """While one request of a rank's columns stops, the others' blocks are kept for ranks that want the other columns."""
     placed = place(fake, "http", {"w": blob(7, 64 * MiB).reshape(4096, 16384)})
     placed.fault({"stall": {"after": MiB, "seconds": 0}}, times=0, match={"range": r"^bytes=[3-9]\d{7}"})
@@ -129,25 +128,16 @@ def read_until(terminal, pattern, seconds=60):
     return shown
 
 
-def test_the_bar_moves_with_what_comes(held):
+@pytest.mark.parametrize("words", [["load", "{}"], ["manifest", "{}", "--out", "-"]], ids=lambda words: words[0])
+def test_the_bar_moves_with_what_comes(held, words):
     daemon, reference = held
     main, child = pty.openpty()
-    command = daemon.cli.spawn("load", reference, stderr=child, env={**daemon.cli.environment, "TERM": "xterm"})
+    words = [word.format(reference) for word in words]
+    command = daemon.cli.spawn(*words, stderr=child, env={**daemon.cli.environment, "TERM": "xterm"})
     os.close(child)
     shown = read_until(main, rb"[1-9]\S* MiB of 40")
-    assert re.search(rb"read +\[#?\.+\] +[1-9]%  [1-9]\S* MiB of 40\S* MiB  \S+ [KMG]iB/s  \d+ s", shown), shown
-    command.kill()
-    command.communicate()
-    os.close(main)
-
-
-def test_verify_counts_bytes_that_have_come(held):
-    daemon, reference = held
-    main, child = pty.openpty()
-    command = daemon.cli.spawn("manifest", reference, "--out", "-", stderr=child, env={**daemon.cli.environment, "TERM": "xterm"})
-    os.close(child)
-    shown = read_until(main, rb"[1-9]\S* MiB of 40")
-    assert re.search(rb"[1-9]\S* MiB of 40", shown), shown
+    whole = rb"read +\[#?\.+\] +[1-9]%  [1-9]\S* MiB of 40\S* MiB  \S+ [KMG]iB/s  \d+ s"
+    assert re.search(whole if words[0] == "load" else rb"[1-9]\S* MiB of 40", shown), shown
     command.kill()
     command.communicate()
     os.close(main)
@@ -160,7 +150,7 @@ def test_a_passed_time_limit_tells_how_far_the_load_was(held):
     assert re.search(r"not done within .*; (read|waiting for more bytes from \S+): [1-9]\S* MiB of 40\S* MiB\n", outcome.err), outcome
 
 
-def test_tensors_without_number_are_read_in_windows_of_65536_at_most(daemon, fake, tmp_path):  # noqa: F811
+def test_tensors_without_number_are_read_in_windows_of_65536_at_most(daemon, fake, tmp_path):
     """Each worker has lists of what lies in a window, which a file of a byte per tensor would make a gigabyte long."""
     arrays = checkpoints.write(tmp_path / "many", {f"t{i:05d}": np.full(3, i % 251, np.uint8) for i in range(70_000)})
     fake.world.preload("web", "many", tmp_path / "many")

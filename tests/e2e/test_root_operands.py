@@ -12,7 +12,6 @@ import pytest
 
 import checkpoints
 from stage import CLI, DAEMON, MiB, Tensorcast, for_everybody
-from stores_fixture import fake  # noqa: F401
 
 ANN = 70001
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
@@ -106,7 +105,7 @@ def test_clients_of_root_use_no_daemon_of_the_user_they_came_from(anns):
 
 
 @pytest.fixture
-def put(fake, tmp_path):  # noqa: F811
+def put(fake, tmp_path):
     """put(home, *options): root's file, 20 MiB, to gs://b/backup."""
     fake.world.bucket("gcs", "b")
     fake.world.bucket("gcs", "anns")
@@ -122,7 +121,7 @@ def put(fake, tmp_path):  # noqa: F811
     return run
 
 
-def begin_elsewhere(fake, put, home):  # noqa: F811
+def begin_elsewhere(fake, put, home):
     """A session of Ann's for a bucket of hers, under the name that the command looks for in that home."""
     fake.fault({"status": 403}, match={"listener": "gcs", "method": "PUT"}, times=0)
     assert put(home).code != 0
@@ -134,7 +133,7 @@ def begin_elsewhere(fake, put, home):  # noqa: F811
     return kept[0], session
 
 
-def test_a_session_in_the_home_of_another_user_is_not_gone_on_with(fake, put, anns, tmp_path):  # noqa: F811
+def test_a_session_in_the_home_of_another_user_is_not_gone_on_with(fake, put, anns, tmp_path):
     refused = put(anns, "--resume")
     assert refused.status == "FAILED_PRECONDITION" and "HOME" in refused.err, refused
     done = put(anns)
@@ -142,7 +141,7 @@ def test_a_session_in_the_home_of_another_user_is_not_gone_on_with(fake, put, an
 
 
 @pytest.mark.parametrize("how", ["foreign", "open to others", "link", "open folder"])
-def test_a_session_that_others_may_have_written_is_begun_anew(fake, put, tmp_path, how):  # noqa: F811
+def test_a_session_that_others_may_have_written_is_begun_anew(fake, put, tmp_path, how):
     home = tmp_path / "home"
     home.mkdir()
     kept, session = begin_elsewhere(fake, put, home)
@@ -161,7 +160,7 @@ def test_a_session_that_others_may_have_written_is_begun_anew(fake, put, tmp_pat
     assert not any(identity in entry["path"] + str(entry.get("query", "")) for entry in fake.requests("gcs")), fake.requests("gcs")
 
 
-def test_a_session_of_another_bucket_or_object_is_not_taken_for_this_one(fake, put, tmp_path):  # noqa: F811
+def test_a_session_of_another_bucket_or_object_is_not_taken_for_this_one(fake, put, tmp_path):
     home = tmp_path / "home"
     home.mkdir()
     kept, session = begin_elsewhere(fake, put, home)
@@ -170,7 +169,7 @@ def test_a_session_of_another_bucket_or_object_is_not_taken_for_this_one(fake, p
     assert fake.world.bucket("gcs", "b").keys.get("backup")
 
 
-def test_an_upload_that_made_another_object_is_no_success(fake, put, tmp_path):  # noqa: F811
+def test_an_upload_that_made_another_object_is_no_success(fake, put, tmp_path):
     (tmp_path / "home").mkdir()
     other = {"name": "loot", "bucket": "anns", "size": str(20 * MiB), "generation": "7", "crc32c": "AAAAAA=="}
     fake.fault({"status": 200, "body": json.dumps(other)}, match={"listener": "gcs", "method": "PUT", "header": {"content-range": r"-20971519/"}})
@@ -178,7 +177,7 @@ def test_an_upload_that_made_another_object_is_no_success(fake, put, tmp_path): 
     assert failed.status == "FAILED_PRECONDITION" and "gs://anns/loot" in failed.err, failed
 
 
-def test_an_export_to_a_store_is_not_staged_in_the_home_of_another_user(fake, anns, roots):  # noqa: F811
+def test_an_export_to_a_store_is_not_staged_in_the_home_of_another_user(fake, anns, roots):
     cli = Tensorcast("/tmp/tc-no-daemon.sock")
     cli.environment = {"PATH": os.environ["PATH"], "HOME": str(anns), "STORAGE_EMULATOR_HOST": fake.url("gcs")}
     fake.world.bucket("gcs", "b")
@@ -191,7 +190,7 @@ def test_an_export_to_a_store_is_not_staged_in_the_home_of_another_user(fake, an
 # --- settings of stores ---
 
 
-def test_root_runs_no_credential_process_of_another_users_home(fake, anns, roots):  # noqa: F811
+def test_root_runs_no_credential_process_of_another_users_home(fake, anns, roots):
     (anns / ".aws").mkdir()
     (anns / ".aws/config").write_text(f"[default]\ncredential_process = touch {anns}/was-run\nendpoint_url = {fake.url('s3')}\n")
     cli = Tensorcast("/tmp/tc-no-daemon.sock")

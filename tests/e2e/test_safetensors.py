@@ -44,7 +44,7 @@ def save(path, arrays, metadata=None):
 
 
 def by_hand(path, **tensors):
-    """{name: (dtype, shape, bytes)}, also what nobody's writer would write."""
+    """{name: (dtype, shape, bytes)}, also what no writer would write."""
     header, data = {}, b""
     for name, (dtype, shape, content) in tensors.items():
         header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(data), len(data) + len(content)]}
@@ -360,7 +360,7 @@ def test_what_was_told_of_a_folder_is_for_one_handle_of_a_file(served, models):
     for name, again in zip(arrays, others):
         for file, wanted in zip(files, (name, name, again, again, again)):
             array = file.get_tensor(wanted)
-            assert array.tobytes() == {**arrays, **others}[wanted].tobytes(), "somebody else has written to it"
+            assert array.tobytes() == {**arrays, **others}[wanted].tobytes(), "another caller has written to it"
             array[:] = 255
 
 

@@ -5,8 +5,7 @@ import time
 import pytest
 
 import checkpoints
-from stage import MiB, Tensorcast, soon
-from stores_fixture import fake  # noqa: F401
+from stage import MiB, soon
 
 FILES = {"config.json": b'{"model_type": "llama"}', "empty.txt": b"", "tokenizer.json": os.urandom(3 * MiB + 17),
          "tokenizer.model": os.urandom(MiB)}
@@ -27,18 +26,8 @@ def contents(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-@pytest.fixture(params=["daemon", "standalone"])
-def fetch(request, models):
-    """Runs `tensorcast fetch` either way."""
-    if request.param == "standalone":
-        alone = Tensorcast("/tmp/tc8-no-daemon-here.sock")
-        return lambda *arguments, **how: alone.run("fetch", *arguments, "--standalone", **how)
-    daemon = request.getfixturevalue("daemon")
-    return lambda *arguments, **how: daemon.cli.run("fetch", *arguments, **how)
-
-
-def test_every_small_file_arrives_and_nothing_else(fetch, model, tmp_path):
-    done = fetch(f"disk:{model}", "--sidecars", tmp_path / "out", "--json")
+def test_every_small_file_arrives_and_nothing_else(either, model, tmp_path):
+    done = either.run("fetch", f"disk:{model}", "--sidecars", tmp_path / "out", "--json")
     assert done.code == 0, done
     assert contents(tmp_path / "out") == FILES
     assert done.report == {"artifact": f"disk:{model}", "folder": str(tmp_path / "out"),
@@ -46,29 +35,29 @@ def test_every_small_file_arrives_and_nothing_else(fetch, model, tmp_path):
                            "total_bytes": sum(map(len, FILES.values()))}
 
 
-def test_a_second_time_replaces_what_is_there(fetch, model, tmp_path):
-    assert fetch(f"disk:{model}", "--sidecars", tmp_path / "out").code == 0
+def test_a_second_time_replaces_what_is_there(either, model, tmp_path):
+    assert either.run("fetch", f"disk:{model}", "--sidecars", tmp_path / "out").code == 0
     (model / "config.json").write_text("{}")
     (tmp_path / "out" / "mine").write_text("stays")
-    done = fetch(f"disk:{model}", "--sidecars", tmp_path / "out")
+    done = either.run("fetch", f"disk:{model}", "--sidecars", tmp_path / "out")
     assert done.code == 0 and "4 sidecars" in done.out, done
     assert contents(tmp_path / "out") == {**FILES, "config.json": b"{}", "mine": b"stays"}
 
 
-def test_an_artifact_that_does_not_exist_is_not_found(fetch, models, tmp_path):
-    done = fetch(f"disk:{models}/nobody", "--sidecars", tmp_path / "out")
+def test_an_artifact_that_does_not_exist_is_not_found(either, models, tmp_path):
+    done = either.run("fetch", f"disk:{models}/nobody", "--sidecars", tmp_path / "out")
     assert (done.code, done.status) == (1, "NOT_FOUND"), done
 
 
-def test_a_folder_that_cannot_be_written_is_an_error_that_names_it(fetch, model, tmp_path):
+def test_a_folder_that_cannot_be_written_is_an_error_that_names_it(either, model, tmp_path):
     (tmp_path / "file").write_text("")
-    done = fetch(f"disk:{model}", "--sidecars", tmp_path / "file")
+    done = either.run("fetch", f"disk:{model}", "--sidecars", tmp_path / "file")
     assert done.code == 1 and "file" in done.err, done
 
 
-def test_a_broken_checkpoint_still_has_its_sidecars(fetch, model, tmp_path):
+def test_a_broken_checkpoint_still_has_its_sidecars(either, model, tmp_path):
     (model / "model-00001-of-00002.safetensors").write_bytes(b"broken")
-    assert fetch(f"disk:{model}", "--sidecars", tmp_path / "out").code == 0
+    assert either.run("fetch", f"disk:{model}", "--sidecars", tmp_path / "out").code == 0
     assert contents(tmp_path / "out") == FILES
 
 
@@ -103,14 +92,14 @@ def test_without_a_folder_it_is_the_last_part_of_the_reference(daemon, model, tm
 
 
 @pytest.fixture
-def web(fake, model):  # noqa: F811
+def web(fake, model):
     """The same model behind a web server, which cannot list it."""
     fake.world.preload("web", "m", model)
     return f"{fake.url('web')}/m"
 
 
-def test_a_web_server_is_asked_for_the_usual_names(fetch, web, model, tmp_path):
-    (model / "extra.json").write_text("{}")  # nobody would guess
-    done = fetch(web, "--sidecars", tmp_path / "out")
+def test_a_web_server_is_asked_for_the_usual_names(either, web, model, tmp_path):
+    (model / "extra.json").write_text("{}")  # a name that no rule tells
+    done = either.run("fetch", web, "--sidecars", tmp_path / "out")
     assert done.code == 0, done
     assert contents(tmp_path / "out") == {name: FILES[name] for name in FILES if name != "empty.txt"}

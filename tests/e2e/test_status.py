@@ -114,8 +114,8 @@ def test_release_tells_what_is_in_use(daemon, models, holders):
     assert "in use" not in daemon.cli.ok("release", "--all").out
 
 
-def on_terminal(daemon, columns, *arguments):
-    """What the command shows on a terminal of that width, by the line."""
+def on_terminal(daemon, columns, *arguments, until="\x1b[2J", times=2):
+    """What the command shows on a terminal of that width. With --watch it is interrupted when `until` came so many times."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
     process = subprocess.Popen([CLI, "--socket", daemon.socket, *arguments], stdin=subprocess.DEVNULL, stdout=theirs, stderr=subprocess.PIPE)
@@ -124,7 +124,7 @@ def on_terminal(daemon, columns, *arguments):
     with contextlib.suppress(OSError):  # the other end is closed
         while piece := os.read(ours, 1 << 16):
             shown += piece
-            if b"\x1b[2J" in shown[1:] and "--watch" in arguments and shown.count(b"\x1b[2J") > 1:
+            if "--watch" in arguments and shown.count(until.encode()) >= times:
                 process.send_signal(signal.SIGINT)
     os.close(ours)
     return process.wait(10), shown.decode().replace("\r\n", "\n")

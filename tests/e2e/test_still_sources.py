@@ -1,4 +1,4 @@
-"""Files that somebody writes while they are loaded. A load gives the old bytes or the new ones or an error, and what a file
+"""Files that another process writes while they are loaded. A load gives the old bytes or the new ones or an error, and what a file
 no longer holds is not served from memory. Each way of writing, on each file system that can be had here."""
 import ctypes
 import json
@@ -182,7 +182,7 @@ WRITERS = [Pwritev, Direct, OverMapping]
 def can_be_seen(kind, place):
     kind_of_place = subprocess.run(["stat", "-f", "-c", "%T", place], capture_output=True, text=True).stdout
     if kind is OverMapping and kind_of_place.startswith("overlay"):
-        pytest.skip("an overlay knows nothing of mappings whose descriptor was closed (docs/operations.md)")
+        pytest.skip("an overlay knows nothing of mappings whose descriptor was closed (docs/changing-files.md)")
     if kind is Direct:
         path = write_model(place)
         try:

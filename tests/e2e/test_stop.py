@@ -44,7 +44,7 @@ class Mount:
         assert soon(daemon.serving), daemon.log()
 
     def end(self):
-        """Whoever hangs gets an error."""
+        """A process that hangs gets an error."""
         self.server.stdin.close()
         self.server.wait()
         self.server.stdout.close()

@@ -7,8 +7,8 @@ import re
 import pytest
 
 from stage import soon
-from store_scene import ACCESS, DATA, SECRET, aws_keys, bare, load, one, store_daemon  # noqa: F401
-from stores_fixture import Stores, authority, certificates, fake  # noqa: F401
+from store_scene import ACCESS, DATA, SECRET, load, one
+from stores_fixture import Stores, certificates
 from test_store_faults import refused
 
 MIDDLE = {"covers": 2_500_000}
@@ -90,7 +90,7 @@ def test_a_credentials_file_from_the_configuration_wins(fake, watched, private_g
 
 
 @pytest.mark.parametrize("place_of", ["home", "cloudsdk"])
-def test_the_credentials_of_gcloud(fake, watched, private_google, tmp_path, bare, place_of):
+def test_the_credentials_of_gcloud_are_found(fake, watched, private_google, tmp_path, bare, place_of):
     name = "application_default_credentials.json"
     if place_of == "home":
         path, environment = bare / ".config" / "gcloud" / name, {}
@@ -217,7 +217,7 @@ def test_keys_with_a_session_from_the_environment(fake, watched):
 
 
 @pytest.mark.parametrize("where", ["credentials file", "home", "config file", "profile", "profile in the configuration"])
-def test_profiles(fake, watched, bare, no_keys, tmp_path, where):
+def test_profiles_give_credentials(fake, watched, bare, no_keys, tmp_path, where):
     keys, environment, sources = {"aws_access_key_id": ACCESS, "aws_secret_access_key": SECRET}, {}, {}
     if where == "credentials file":
         profile_file(tmp_path / "c", "default", **keys)
@@ -236,12 +236,20 @@ def test_profiles(fake, watched, bare, no_keys, tmp_path, where):
     assert placed.is_delivered(load(watched(environment=environment, **sources), placed))
 
 
-def test_a_credential_process(fake, watched, bare, no_keys, tmp_path):
+def test_a_credential_process_gives_credentials(fake, watched, bare, no_keys, tmp_path):
     answer = json.dumps({"Version": 1, "AccessKeyId": ACCESS, "SecretAccessKey": SECRET})
     (tmp_path / "keys.json").write_text(answer)
     profile_file(bare / ".aws" / "config", "default", credential_process=f"cat {tmp_path}/keys.json")
     placed = one(fake, "s3")
     assert placed.is_delivered(load(watched(), placed))
+
+
+def test_a_credential_process_that_comes_after_the_start_does_not_run(fake, watched, bare, no_keys, tmp_path):
+    """The sandbox lets no program run where no profile had one at the start."""
+    daemon = watched()
+    profile_file(bare / ".aws" / "config", "default", credential_process=f"touch {tmp_path}/ran")
+    told = daemon.cli.run("load", one(fake, "s3").reference)
+    assert "credential_process: its program cannot be started" in told.err and "EPERM" in told.err and not (tmp_path / "ran").exists()
 
 
 @pytest.fixture(params=["web identity", "container", "container file", "instance"])
@@ -266,7 +274,7 @@ def issuing(request, fake, no_keys, tmp_path):
             "AWS_METADATA_SERVICE_NUM_ATTEMPTS": "3"}  # one try is everybody's default there
 
 
-def test_services_that_issue_keys(fake, watched, issuing):
+def test_services_that_issue_keys_are_asked(fake, watched, issuing):
     placed = one(fake, "s3")
     daemon = watched("pod-secret", "a.jwt.token-secret", environment=issuing)
     assert placed.is_delivered(load(daemon, placed))

@@ -5,8 +5,8 @@ import socket
 
 import pytest
 
-from store_scene import aws_keys, bare, load, one, place, store_daemon  # noqa: F401
-from stores_fixture import Stores, authority, fake  # noqa: F401
+from store_scene import load, one, place
+from stores_fixture import Stores
 from test_store_faults import refused
 
 REDIRECTS = (301, 302, 303, 307, 308)
@@ -15,7 +15,7 @@ SECRET = "SECRET-WORD"
 
 @pytest.fixture
 def inside():
-    """A service that nobody should be led to: on every address of this host."""
+    """A service to which no reference may lead: on every address of this host."""
     stores = Stores(host="0.0.0.0")
     stores.world.put("web", "latest/meta-data", b'{"SecretAccessKey": "topsecret"}')
     yield stores

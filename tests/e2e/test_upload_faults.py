@@ -1,7 +1,6 @@
 """What goes wrong while a daemon's queue uploads a segment: nothing is lost, nothing is deleted before the store has it whole, what
 is wrong is said, and it goes on when that is put right. tests/stores does the same to real servers."""
 import os
-import subprocess
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,9 +8,8 @@ import pytest
 import tensorcast_client as tc
 
 from checkpoints import blob
-from stage import Tensorcast, soon
-from store_scene import SECRET, aws_keys, bare, settings  # noqa: F401
-from stores_fixture import authority, fake, secure_fake  # noqa: F401
+from stage import Tensorcast, fill_disk, soon
+from store_scene import SECRET, settings
 import checksums  # noqa: E402, I001 -- stores_fixture makes it importable
 from test_activation_uploads import bucket, files, manifest, uploads
 from test_store_credentials import issuing, no_keys, service_account  # noqa: F401
@@ -27,7 +25,7 @@ def scheme(request):
 
 
 @pytest.fixture
-def scene(start, models, fake, bare, aws_keys, scheme):  # noqa: F811
+def scene(start, models, fake, bare, aws_keys, scheme):
     """make(environment=...) starts a daemon; fill() appends a sample that becomes one segment, which goes when it is uploaded."""
     acts, listener = models / "acts", LISTENERS[scheme]
     scene = SimpleNamespace(acts=acts, listener=listener, fake=fake, secrets=[SECRET, "upload_id=", "uploadId=", "Signature="])
@@ -130,7 +128,7 @@ def test_other_bytes_in_the_store_are_found_by_its_checksum_and_removed_and_the_
 
 
 @pytest.mark.parametrize("scheme", ["gs"], indirect=True)
-def test_a_token_that_ends_in_the_middle_is_renewed_and_one_that_is_refused_waits_for_somebody(scene, tmp_path):
+def test_a_token_that_ends_in_the_middle_is_renewed_and_one_that_is_refused_waits_for_an_operator(scene, tmp_path):
     key, secret = service_account(scene.fake, tmp_path)
     scene.secrets += [secret, "ya29.fake-secret"]
     scene.fake.gcs.needs_token = True
@@ -147,7 +145,7 @@ def test_a_token_that_ends_in_the_middle_is_renewed_and_one_that_is_refused_wait
 
 @pytest.mark.parametrize("scheme", ["s3"], indirect=True)
 @pytest.mark.parametrize("issuing", ["instance"], indirect=True)
-def test_keys_that_end_in_the_middle_are_renewed_by_who_issues_them(scene, issuing):  # noqa: F811
+def test_keys_that_end_in_the_middle_are_renewed_by_who_issues_them(scene, issuing):
     scene.secrets += ["issuedsecret", "issuedsession"]
     scene.make(issuing)
     ended = scene.fake.fault({"expire_tokens": True}, scene.large, nth=2)
@@ -157,7 +155,7 @@ def test_keys_that_end_in_the_middle_are_renewed_by_who_issues_them(scene, issui
 
 
 @pytest.mark.parametrize("scheme", ["s3"], indirect=True)
-def test_keys_that_have_ended_and_nobody_renews_are_said_and_the_file_waits(scene):
+def test_keys_that_have_ended_and_are_not_renewed_are_reported_and_the_file_waits(scene):
     access, keys = scene.fake.world.issue_keys()
     scene.secrets += [keys["secret"], keys["session"]]
     scene.make({"AWS_ACCESS_KEY_ID": access, "AWS_SECRET_ACCESS_KEY": keys["secret"], "AWS_SESSION_TOKEN": keys["session"]})
@@ -169,7 +167,7 @@ def test_keys_that_have_ended_and_nobody_renews_are_said_and_the_file_waits(scen
     assert ended.acted == 1 and len([e for e in scene.fake.requests("s3", method="PUT") if "partNumber=" in e["query"]]) == 2
 
 
-def test_a_server_whose_authority_is_not_known_gets_nothing_and_everything_when_it_is(scene, secure_fake, authority, monkeypatch):  # noqa: F811
+def test_a_server_whose_authority_is_not_known_gets_nothing_and_everything_when_it_is(scene, secure_fake, authority, monkeypatch):
     secure_fake.world.bucket(scene.listener, "b")
     secure_fake.world.aws.update(scene.fake.world.aws)
     daemon = scene.make(at=secure_fake)
@@ -181,38 +179,24 @@ def test_a_server_whose_authority_is_not_known_gets_nothing_and_everything_when_
     arrived(scene, secure_fake)
 
 
-@pytest.fixture
-def small_disk(tmp_path):
-    folder = tmp_path / "small disk"
-    folder.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=128k", "none", folder], capture_output=True).returncode:
-        pytest.skip("mounting needs root")
-    yield folder
-    subprocess.run(["umount", "-l", folder], check=True)
-
-
 def test_a_state_disk_that_fills_keeps_what_is_sealed_until_there_is_room(scene, small_disk):
     """What waits is on a disk without room for another line: nothing is lost, and what is queued goes on."""
-    daemon = scene.make(server={"state_dir": str(small_disk / "state")})
+    disk = small_disk(128 << 10)
+    daemon = scene.make(server={"state_dir": str(disk / "state")})
     scene.fake.fault({"status": 503}, {"listener": scene.listener}, times=0)
     scene.fill()
-    with open(small_disk / "filler", "wb", buffering=0) as file:
-        try:
-            while file.write(b"x"):
-                pass
-        except OSError:
-            pass
+    filler = fill_disk(disk)
     scene.fake.faults.clear()
     told = lambda: uploads(daemon, scene.acts)  # noqa: E731
     assert soon(lambda: "ENOSPC" in told()["error"] or not told()["pending"], 30), told()
     if told()["pending"]:
         assert kept(scene)
-    os.unlink(small_disk / "filler")
+    filler.unlink()
     arrived(scene)
 
 
 @pytest.fixture
-def s3(fake, bare, aws_keys, monkeypatch):  # noqa: F811
+def s3(fake, bare, aws_keys, monkeypatch):
     for name, value in {"AWS_ENDPOINT_URL": fake.url("s3"), "AWS_REGION": "us-east-1"}.items():
         monkeypatch.setenv(name, value)
     fake.world.bucket("s3", "b")

@@ -52,7 +52,7 @@ def alone():
 
 
 def test_without_a_session_the_sockets_lie_in_a_folder_of_the_users_own(own, alone):
-    """Containers, su and cron have no XDG_RUNTIME_DIR; anybody may make a folder in /tmp."""
+    """Containers, su and cron have no XDG_RUNTIME_DIR; any user may make a folder in /tmp."""
     session, folder = Path(f"/run/user/{os.geteuid()}"), Path(f"/tmp/tensorcast-{os.geteuid()}")
     if session.exists() or folder.exists():
         pytest.skip("this user has a session, or a daemon")
@@ -170,7 +170,7 @@ def test_what_is_missing_or_wrong_on_the_line_is_named(own, tmp_path):
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to give files to another user")
 def test_what_another_user_could_change_is_not_believed(own):
-    """As with `sudo -E`: HOME is somebody else's, and so is what lies there."""
+    """As with `sudo -E`: HOME is another user's, and so is what lies there."""
     file, state = own.home / ".config/tensorcast/store_daemon_config.yaml", own.home / ".local/state/tensorcast"
     for folder in (file.parent, state):
         folder.mkdir(parents=True)

@@ -1,4 +1,5 @@
 """What names, folders and files of one user can do to another, and to root: two users and root, run as such (see test_users.py)."""
+import contextlib
 import fcntl
 import os
 import pickle
@@ -24,7 +25,7 @@ MAPPED = 3  # MemoryPreference
 
 @pytest.fixture
 def shm():
-    """Anybody may make something in it, and remove what is his own, as in /dev/shm."""
+    """Any user may make something in it, and remove their own, as in /dev/shm."""
     folder = Path(tempfile.mkdtemp(prefix="tc-users-", dir="/dev/shm"))
     folder.chmod(0o1777)
     yield folder
@@ -82,7 +83,7 @@ def test_a_folder_that_is_another_users_is_refused_by_who_is_there_and_not_by_wh
     assert command(daemon, 0, "release", shm / "hers").code == 0
 
 
-def test_nobody_can_make_the_daemon_forget_a_folder_of_another_user(open_to_all, models, shm):
+def test_no_user_can_make_the_daemon_forget_a_folder_of_another_user(open_to_all, models, shm):
     """A record is of a user's folder, and its path is what the user says."""
     artifact, daemon = write(models, "m", MiB), open_to_all()
     assert command(daemon, BOB, "folder", artifact, shm / "his").code == 0
@@ -103,7 +104,7 @@ def test_nobody_can_make_the_daemon_forget_a_folder_of_another_user(open_to_all,
 # --- files' own pages ------------------------------------------------------------------------------------------------
 
 
-def test_descriptors_that_a_user_does_not_receive_keep_nobody_elses_from_being_sent(start, models):
+def test_descriptors_that_a_user_does_not_receive_do_not_keep_others_from_being_sent(start, models):
     """The kernel counts what lies in sockets against the daemon's user, and sends nothing for it beyond its limit of open files: so
     there must not be more of them than the daemon charges their client with, for the files that a lease keeps open."""
     checkpoints.write(models / "many", *({f"w{i}": checkpoints.blob(i, 4096)} for i in range(40)))
@@ -163,7 +164,7 @@ def test_what_another_user_links_to_is_not_copied_out_for_root(hers):
     with acting_as(ANN):
         os.symlink("a.bin", hers / "run" / "own")  # a link of hers to a file of hers, as in a cache
         os.symlink("own", hers / "run" / "chain")
-    os.symlink(hers / "secret" / "key", hers / "run" / "of root")  # whoever runs the command may link what he likes
+    os.symlink(hers / "secret" / "key", hers / "run" / "of root")  # the command's user may link anything
     PUT.ok("put", hers / "run", f"disk:{hers}/copy")
     assert {path.name: path.read_bytes()[:4] for path in (hers / "copy").iterdir()} == {
         "a.bin": b"hers", "own": b"hers", "chain": b"hers", "of root": b"secr"}
@@ -207,20 +208,30 @@ def test_what_another_user_links_to_in_a_model_is_not_exported_for_root(hers, wh
     PUT.ok("export", model, "--out", hers / "out5")
 
 
+@contextlib.contextmanager
+def her_program(folder, text):
+    """Python of hers with `libc`, in that folder, that runs meanwhile; it says `go` when it has begun."""
+    begin = "import ctypes, os, sys\nlibc = ctypes.CDLL(None)\nos.chdir(sys.argv[1])\nprint('go', flush=True)\n"
+    busy = subprocess.Popen(["setpriv", f"--reuid={ANN}", f"--regid={ANN}", "--clear-groups", sys.executable, "-I", "-c", begin + text, folder],
+                            cwd="/", stdout=subprocess.PIPE)
+    try:
+        assert busy.stdout.readline() == b"go\n"
+        yield busy
+    finally:
+        busy.kill()
+        busy.communicate()
+
+
 def test_what_another_user_exchanges_meanwhile_is_not_copied_out_either(hers):
     """Files and folders for links and back, as fast as she can."""
-    flip = ("import ctypes, os, sys\nlibc = ctypes.CDLL(None)\nos.chdir(sys.argv[1])\nprint('go', flush=True)\n"
-            "while True:\n for a, b in ((b'f', b'f2'), (b'd', b'd2')): libc.renameat2(-100, a, -100, b, 2)")
     with acting_as(ANN):
         (hers / "run" / "d").mkdir()
         for name in ("f", "d/key"):
             (hers / "run" / name).write_bytes(b"hers " * 140)
         os.symlink("../secret/key", hers / "run" / "f2")
         os.symlink("../secret", hers / "run" / "d2")
-    busy = subprocess.Popen(["setpriv", f"--reuid={ANN}", f"--regid={ANN}", "--clear-groups", sys.executable, "-I", "-c", flip,
-                             str(hers / "run")], cwd="/", stdout=subprocess.PIPE)
-    try:
-        assert busy.stdout.readline() == b"go\n"
+    flip = "while True:\n for a, b in ((b'f', b'f2'), (b'd', b'd2')): libc.renameat2(-100, a, -100, b, 2)"
+    with her_program(hers / "run", flip) as busy:
         codes = set()
         for i in range(60):
             codes.add(PUT.run("put", hers / "run", f"disk:{hers}/copy{i}").status)
@@ -228,9 +239,6 @@ def test_what_another_user_exchanges_meanwhile_is_not_copied_out_either(hers):
             assert all(path.read_bytes().startswith(b"hers") for path in copied), copied
         assert busy.poll() is None and codes <= {None, "PERMISSION_DENIED", "INVALID_ARGUMENT", "FAILED_PRECONDITION", "NOT_FOUND"}, codes
         assert codes & {"PERMISSION_DENIED", "INVALID_ARGUMENT"}, codes
-    finally:
-        busy.kill()
-        busy.communicate()
 
 
 def test_put_into_a_folder_of_another_user_writes_where_it_was_told(hers):
@@ -249,17 +257,9 @@ def test_put_into_a_folder_of_another_user_writes_where_it_was_told(hers):
     PUT.ok("put", hers / "run" / "a.bin", f"disk:{hers}/run/links own/a.bin")
     assert (hers / "run" / "own" / "a.bin").read_bytes().startswith(b"hers")
     PUT.ok("put", hers / "run" / "a.bin", f"disk:{hers}/run/new/deep/a.bin")
-    flip = ("import ctypes, os, sys\nlibc = ctypes.CDLL(None)\nos.chdir(sys.argv[1])\nprint('go', flush=True)\n"
-            "while True: libc.renameat2(-100, b'own', -100, b'link', 2)")
-    busy = subprocess.Popen(["setpriv", f"--reuid={ANN}", f"--regid={ANN}", "--clear-groups", sys.executable, "-I", "-c", flip,
-                             str(hers / "run")], cwd="/", stdout=subprocess.PIPE)
-    try:
-        assert busy.stdout.readline() == b"go\n"
+    with her_program(hers / "run", "while True: libc.renameat2(-100, b'own', -100, b'link', 2)") as busy:
         codes = {PUT.run("put", hers / "secret" / "key", f"disk:{hers}/run/own/k{i}").status for i in range(60)}
         assert busy.poll() is None and "PERMISSION_DENIED" in codes, codes
-    finally:
-        busy.kill()
-        busy.communicate()
     assert not list((hers / "secret" / "there").iterdir())
 
 
@@ -269,7 +269,7 @@ def test_put_into_a_folder_of_another_user_writes_where_it_was_told(hers):
 def test_half_an_export_that_another_user_left_is_not_gone_on_with(open_to_all, models, shm):
     """Her folder beside the target, with a journal that says that all is written: the same export of hers, and other bytes."""
     artifact, daemon = write(models, "m", MiB), open_to_all()
-    (models / "m" / "model.safetensors").chmod(0o644)  # an export reads with the rights of whoever runs it
+    (models / "m" / "model.safetensors").chmod(0o644)  # an export reads with the rights of its user
     assert command(daemon, ANN, "export", artifact, "--out", shm / "hers").code == 0
     with acting_as(ANN):
         (shm / ".root.exporting").mkdir()
@@ -337,7 +337,7 @@ def test_no_shard_is_imported_that_another_user_links_to(store):
     daemon.cli.ok("activations", "import", top / "hers", top / "hers/shards", "--host", 7)
 
 
-def test_claims_are_written_through_no_link_and_nobody_keeps_them_locked_for_ever(store):
+def test_claims_are_written_through_no_link_and_no_reader_keeps_them_locked_for_ever(store):
     daemon, top = store
     with acting_as(ANN):
         os.symlink("../roots", top / "hers/claims")
@@ -375,24 +375,16 @@ def test_what_root_writes_over_a_file_of_another_user_has_not_its_mode(store, mo
 
 
 def test_a_folder_that_is_exchanged_while_it_is_filled_is_the_one_that_was_opened(store, models):
-    """fetch writes file after file, and somebody else has the folder around."""
+    """fetch writes file after file, and another process moves the folder."""
     daemon, top = store
     checkpoints.write(models / "many", *({f"w{i}": checkpoints.blob(i, 64 << 10)} for i in range(40)))
     (top / "roots/there").mkdir()
     with acting_as(ANN):
         (top / "hers/to").mkdir()
         os.symlink("../roots/there", top / "hers/link")
-    flip = ("import ctypes, os, sys\nlibc = ctypes.CDLL(None)\nos.chdir(sys.argv[1])\nwhile not os.listdir('to'): pass\n"
-            "libc.renameat2(-100, b'to', -100, b'link', 2)")
-    busy = subprocess.Popen(["setpriv", f"--reuid={ANN}", f"--regid={ANN}", "--clear-groups", sys.executable, "-I", "-c", flip,
-                             str(top / "hers")], cwd="/")
-    try:
-        assert soon(lambda: Path(f"/proc/{busy.pid}/cwd").resolve() == top / "hers")
+    with her_program(top / "hers", "while not os.listdir('to'): pass\nlibc.renameat2(-100, b'to', -100, b'link', 2)") as busy:
         daemon.cli.ok("fetch", f"disk:{models}/many", top / "hers/to", "--all")
         assert busy.wait(20) == 0 and (top / "hers/to").is_symlink()
-    finally:
-        busy.kill()
-        busy.communicate()
     assert not list((top / "roots/there").iterdir()) and len(list((top / "hers/link").glob("*.safetensors"))) == 40
 
 

@@ -51,7 +51,7 @@ def leading_out(folder, target):
     return {name: folder / name for name in ("direct.safetensors", "linked", "indexed", "beside")} | {"by its own path": target}
 
 
-def test_no_answer_tells_what_is_outside_of_the_trusted_roots(open_to_all, models, secret):  # noqa: F811
+def test_no_answer_tells_what_is_outside_of_the_trusted_roots(open_to_all, models, secret):
     daemon, answers = open_to_all(), {}
     for number, below in enumerate(THERE):
         for way, path in leading_out(models / f"k{number}", secret / below).items():
@@ -63,7 +63,7 @@ def test_no_answer_tells_what_is_outside_of_the_trusted_roots(open_to_all, model
     assert not differing, differing
 
 
-def test_nothing_that_a_user_names_reaches_a_terminal_or_the_log_as_it_is(open_to_all, models):  # noqa: F811
+def test_nothing_that_a_user_names_reaches_a_terminal_or_the_log_as_it_is(open_to_all, models):
     daemon, folder = open_to_all(logging={"level": "trace"}), models / f"m{NASTY}"
     checkpoints.write(folder, {f"t{NASTY}": checkpoints.blob(1, 64), "fine": checkpoints.blob(2, 64)})
     reference = f"disk:{folder}"
@@ -128,7 +128,7 @@ print("go", flush=True)
 
 
 @pytest.mark.parametrize("attack", [PUNCH, FLOOD], ids=["punches holes into memory that it lends", "floods both sockets"])
-def test_another_user_loads_in_time_beside_one_who(open_to_all, models, attack):  # noqa: F811
+def test_another_user_loads_in_time_beside_one_who(open_to_all, models, attack):
     daemon, large, small = open_to_all(), write(models, "large", 64 * MiB), write(models, "a", 4 * MiB)
     attacker = subprocess.Popen([sys.executable, "-c", BECOME + attack, large, str(daemon.socket), str(daemon.handoff)], stdin=subprocess.DEVNULL,
                                 stdout=subprocess.PIPE, text=True, env={**daemon.cli.environment, "PYTHONPATH": os.pathsep.join(sys.path)})

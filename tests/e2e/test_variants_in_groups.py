@@ -16,7 +16,7 @@ def interleaved(array, heads):
     return array.reshape(heads, 2, -1, array.shape[1]).swapaxes(1, 2).reshape(array.shape)
 
 
-def made(arrays, rank):  # noqa: F811
+def made(arrays, rank):
     if rank == 1:
         return {name: array.astype(np.float32) for name, array in arrays.items()}
     if rank == 2:
@@ -34,7 +34,7 @@ def options(tmp_path, rank):
 
 
 @pytest.mark.parametrize("world", [2, 4])
-def test_ranks_with_variants_of_their_own_read_every_byte_once(start, models, arrays, tmp_path, world):  # noqa: F811
+def test_ranks_with_variants_of_their_own_read_every_byte_once(start, models, arrays, tmp_path, world):
     daemon = start(**strategy())
     reports = load_all(daemon, models, [group(rank, "--collective", "required", *options(tmp_path, rank), world=world)
                                         for rank in range(world)])
@@ -44,11 +44,3 @@ def test_ranks_with_variants_of_their_own_read_every_byte_once(start, models, ar
         assert report["executor"] == "owner_file_collective"
         assert report["collective"]["collective_unique_source_bytes"] == once
         assert abs(report["collective"]["collective_dedup_saving_bytes"] - (world - 1) * once) < 1000, "in bytes of the source"
-
-
-@pytest.mark.parametrize("executor", ["generic", "local"])
-@pytest.mark.parametrize("rank", [1, 2, 3])
-def test_each_executor_makes_the_same(daemon, models, arrays, tmp_path, executor, rank):  # noqa: F811
-    report = daemon.cli.json("load", f"disk:{models}/m", *options(tmp_path, rank), "--executor", executor, "--digest")
-    assert digests(report) == {name: digest(array) for name, array in made(arrays, rank).items()}
-    assert report["bytes"]["read"] == report["bytes"]["unique_source"] == sum(array.nbytes for array in arrays.values())

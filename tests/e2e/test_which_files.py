@@ -9,9 +9,8 @@ from safetensors.numpy import save_file
 
 from checkpoints import digest, digests
 from stage import Tensorcast, soon
-from store_scene import DATA, SCHEMES, aws_keys, bare, store_daemon  # noqa: F401
+from store_scene import DATA, SCHEMES
 from store_scene import place as place_parts
-from stores_fixture import fake  # noqa: F401
 
 INDEX = "model.safetensors.index.json"
 
@@ -34,7 +33,7 @@ def loads(cli, reference, wanted, *args):
 
 
 @pytest.fixture
-def stored(fake, store_daemon):  # noqa: F811
+def stored(fake, store_daemon):
     """stored(scheme, folder) -> (daemon, reference) of the same files in that store."""
 
     def make(scheme, folder):

@@ -1,7 +1,6 @@
 """A daemon, tiny random models as the libraries themselves save them, and programs in processes of their own."""
 import json
 import os
-import re
 import subprocess
 import sys
 import tempfile
@@ -44,11 +43,8 @@ class Daemon:
             time.sleep(0.05)
 
     def release(self):
-        """Nothing is resident that nobody holds."""
+        """Nothing is resident that no client holds."""
         subprocess.run([BUILD / "tensorcast", "--socket", self.socket, "release", "--all"], check=True, capture_output=True)
-
-    def bytes_read(self):
-        return sum(int(n) for n in re.findall(r"event=load_done .*?read_bytes=(\d+)", self.log.read_text()))
 
 
 @pytest.fixture(scope="session")

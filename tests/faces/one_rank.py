@@ -1,10 +1,9 @@
 """One of two tensor-parallel ranks of transformers on gloo, loading a model in each of several ways: prints what it has, what it
 needs, and what the daemon read for both ranks meanwhile. FOLDER-shards has the same tensors, of which nothing is resident yet.
-usage: RANK=0 WORLD_SIZE=2 ... one_rank.py FOLDER LOG WAY ..."""
+usage: RANK=0 WORLD_SIZE=2 ... one_rank.py FOLDER WAY ..."""
 import contextlib
 import json
 import os
-import re
 import sys
 import warnings
 
@@ -15,14 +14,13 @@ from transformers import AutoModelForCausalLM
 import tensorcast_client as tc
 
 warnings.simplefilter("ignore", FutureWarning)
-folder, log = sys.argv[1:3]
+folder = sys.argv[1]
 
 
 def bytes_read():
     if dist.is_initialized():
         dist.barrier()
-    with open(log) as file:
-        return sum(int(n) for n in re.findall(r"event=load_done .*?read_bytes=(\d+)", file.read()))
+    return tc.connect().status()["totals"]["read_bytes"]
 
 
 def load(way):
@@ -33,7 +31,7 @@ def load(way):
         return AutoModelForCausalLM.from_pretrained(f"{folder}-shards" if way == "patched" else folder, tp_plan="auto")
 
 
-for way in sys.argv[3:]:
+for way in sys.argv[2:]:
     before = bytes_read()
     state = load(way).state_dict()
     read = bytes_read() - before

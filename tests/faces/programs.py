@@ -1,7 +1,6 @@
 """Loads models as programs do that have never heard of us, and prints for each what it has and what the daemon read for it.
-usage: [python -m tensorcast_client run] programs.py MODELS LOG"""
+usage: [python -m tensorcast_client run] programs.py MODELS"""
 import json
-import re
 import sys
 
 import models
@@ -11,12 +10,13 @@ from diffusers import UNet2DModel
 from peft import PeftModel
 from transformers import AutoModelForCausalLM, LlamaForCausalLM
 
-folder, log = sys.argv[1:3]
+import tensorcast_client as tc
+
+folder = sys.argv[1]
 
 
 def bytes_read():
-    with open(log) as file:
-        return sum(int(n) for n in re.findall(r"event=load_done .*?read_bytes=(\d+)", file.read()))
+    return tc.connect().status()["totals"]["read_bytes"]
 
 
 def by_accelerate():

@@ -9,7 +9,7 @@ READ = {"llama": ["llama"], "llama-shards": ["llama-shards"], "llama in bfloat16
 @pytest.fixture(scope="module")
 def answers(models, daemon, start):
     daemon.release()
-    said = start("-m", "tensorcast_client", "run", "programs.py", models.folder, daemon.log)()
+    said = start("-m", "tensorcast_client", "run", "programs.py", models.folder)()
     return {answer["question"]: answer for answer in said}
 
 

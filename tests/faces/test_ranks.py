@@ -13,7 +13,7 @@ def answers(start, daemon, models):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    running = [start("one_rank.py", models.folder / "llama", daemon.log, "plain", *WAYS, RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2",
+    running = [start("one_rank.py", models.folder / "llama", "plain", *WAYS, RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2",
                      MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port)) for rank in (0, 1)]
     said = [answer for finish in running for answer in finish()]
     return {way: [answer for answer in said if answer["way"] == way] for way in ("plain", *WAYS)}

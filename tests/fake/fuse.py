@@ -4,13 +4,13 @@
                                                                           # a text instead of bytes is the target of a link
         files.hangs = {"read"}           # from now on these requests are never answered: any of NAMES, or "late_read"
         ...
-        files.hung                       # the names of the requests that nobody has answered, in order
+        files.hung                       # the names of the requests that were not answered, in order
         files.answer_late(b"\xee")       # answers the reads among them, with that byte
 
     with HungFiles(header, bytes_in_all) as files:    # one file, files.path, whose first bytes can be read
 
 Linux, root and /dev/fuse only: see why_not(). The mount is in a mount name space that the calling thread, and what it starts
-afterwards, has for itself. At the end the connection is cut: whoever hangs gets an error.
+afterwards, has for itself. At the end the connection is cut: a process that hangs gets an error.
 """
 import ctypes
 import errno
@@ -47,7 +47,7 @@ has_own_mounts = False
 
 
 def have_mounts_of_our_own():
-    """For this thread and what it starts: nobody else sees what they mount. In a chroot, whose / is no mount, that depends on
+    """For this thread and what it starts: no other process sees what they mount. In a chroot, whose / is no mount, that depends on
     how the mount around it was made."""
     global has_own_mounts
     if not has_own_mounts:

@@ -32,7 +32,7 @@ class S3:
     "kept", "bare" (If-Match without quotes, as Ceph's gateway has it), "broken" (If-Match is never met), "unknown" (501) or
     "ignored" for If-Match and If-None-Match of what is written. `whole_checksums`: multipart uploads may have a checksum of the type
     FULL_OBJECT; "refused": asking for one is 501, "of parts": it becomes one of the parts, as where the type is not known, and False:
-    nobody hears of it."""
+    no client hears of it."""
 
     def __init__(self, world):
         self.world, self.virtual_host = world, "s3.localhost"

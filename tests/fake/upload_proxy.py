@@ -5,9 +5,6 @@ import socket
 import struct
 import threading
 
-import certificates
-
-# and "bad signature", which a store that looks at signatures refuses in its own words
 FAULTS = ("reset", "reset in the middle", "503", "429", "answer lost", "answer cut", "flipped")
 
 
@@ -42,8 +39,6 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return self.answer(int(what), [("Retry-After", "0")], b"not now")
         if what == "flipped" and body:
             body = body[:len(body) // 2] + bytes([body[len(body) // 2] ^ 1]) + body[len(body) // 2 + 1:]
-        if what == "bad signature" and "Authorization" in self.headers:
-            self.headers.replace_header("Authorization", self.headers["Authorization"][:-4] + "0000")
         status, headers, data = proxy.forward(self.command, self.path, self.headers, body)
         proxy.passed.append((self.command, self.path, size))
         if what == "answer lost":
@@ -72,14 +67,11 @@ class UploadProxy:
     """`fault(number, method, path, size)` names what goes wrong with a request, from 1; `seen` has them all, `passed` those
     that the store has answered."""
 
-    def __init__(self, port, tls=None):
-        """tls: a folder with a certificate, as certificates.make() leaves it."""
+    def __init__(self, port):
         self.port, self.seen, self.passed, self.fault, self.lock = port, [], [], lambda *_: None, threading.Lock()
         self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.server.daemon_threads, self.server.proxy = True, self
-        self.url = f"http{'s' * bool(tls)}://127.0.0.1:{self.server.server_port}"
-        if tls:
-            self.server.socket = certificates.context(tls).wrap_socket(self.server.socket, server_side=True, do_handshake_on_connect=False)
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
         threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
 
     def take(self, method, path, size):

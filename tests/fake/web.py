@@ -37,9 +37,3 @@ class Web:
         if self.last_modified:
             headers.append(("Last-Modified", stamp))
         return data_answer(request, made.data, headers, self.ranges)
-
-    @staticmethod
-    def _is_known(request, tag, stamp):
-        if "if-none-match" in request.headers:
-            return tag is not None and request.headers["if-none-match"].removeprefix("W/") == tag.removeprefix("W/")
-        return stamp is not None and request.headers.get("if-modified-since") == stamp

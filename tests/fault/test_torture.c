@@ -119,7 +119,7 @@ static void assert_failed_cleanly(const struct load *load, enum error_code code)
 }
 
 /* The load beside it reads the same files into other memory: at the same time when memory fails, which is the victim's own;
- * after it when a read fails, which takes down whoever reads with it. */
+ * after it when a read fails, which takes down the loads that read with it. */
 static void fail_call(const struct variant *variant, uint64_t read, uint64_t device_call)
 {
     struct load_scene scene;

@@ -7,7 +7,7 @@
 
 #include "base/arena.h"
 #include "base/text.h"
-#include "client/layout.h"
+#include "client/handoff.h"
 #include "client/report_json.h"
 
 static void check(int truth)

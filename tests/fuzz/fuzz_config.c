@@ -1,5 +1,5 @@
 /* The configuration reader: config_parse(), and for what it accepts config_print(), whose text must read back and print the
- * same. Reaches config_yaml.c, config.c, config_value.c, config_path.c and config_print.c. */
+ * same. Reaches config_yaml.c, config.c, config_value.c and config_print.c. */
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -8,6 +8,7 @@
 
 #include "base/text.h"
 #include "config/config.h"
+#include "source/store.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -41,6 +42,7 @@ static void check_round_trip(const struct config *config)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct error error;
+    store_find(""); /* links the stores, whose sections are a part of the configuration */
     const struct config *config = config_parse((const char *)data, size, "fuzz.yaml", &error);
     if (config)
         check_round_trip(config);

@@ -1,12 +1,12 @@
 /* A config.json: what is corrected is JSON again, and nothing is left to be corrected; and what is read of it for ranks. Reaches
- * config_document.c and tp_model.c. */
+ * documents.c and tp_model.c. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/json.h"
 #include "resolve/tp_model.h"
-#include "variant/config_document.h"
+#include "variant/documents.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

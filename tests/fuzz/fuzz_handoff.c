@@ -21,7 +21,7 @@
 #include "base/loop.h"
 #include "observe/log.h"
 #include "replica/handoff.h"
-#include "source/source_memory.h"
+#include "tests/support/source_memory.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

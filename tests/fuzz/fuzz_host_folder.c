@@ -1,6 +1,6 @@
-/* A host's folder of an activation store as somebody has left it: four pieces of the input, each behind two bytes of its length,
- * are its manifest, an open segment, the journal of that, and a sealed segment of another number. Reaches host_recovery.c,
- * host_manifest.c, segment_journal.c, segment.c, segment_seal.c, segment_sum.c, segment_contents.c and sample.c.
+/* A host's folder of an activation store as another process has left it: four pieces of the input, each behind two bytes of
+ * its length, are its manifest, an open segment, the journal of that, and a sealed segment of another number. Reaches
+ * host_recovery.c, host_manifest.c, segment_journal.c, segment.c, segment_sum.c, segment_contents.c and sample.c.
  *
  * A folder that is opened is whole: it takes one more sample, and is opened again with all of them. */
 #include <fcntl.h>

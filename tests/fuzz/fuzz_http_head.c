@@ -1,10 +1,9 @@
 /* The head of an answer, line by line, and what is concluded from it. What is taken for a range is the one that was
- * asked for, or honestly the beginning of it. Reaches http_head.c and http_answer.c. */
+ * asked for, or honestly the beginning of it. Reaches http_head.c. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "source/http/http_answer.h"
 #include "source/http/http_head.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

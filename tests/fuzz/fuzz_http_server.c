@@ -5,7 +5,7 @@
  * at the host that it names, and no byte that one host sent lands in what was asked of another.
  *
  * The input: an operation a byte (which host, what is asked), each followed by answers, a kind a byte, as the requests come.
- * Reaches http_mover.c, http_connection.c, http_direct.c, http_exchange.c, http_origin.c, http_slots.c, http_settle.c. */
+ * Reaches http_engine.c, http_direct.c, http_exchange.c, http_origin.c, http_slots.c, http_run.c. */
 #include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
@@ -339,7 +339,7 @@ static void read_range(unsigned host, int is_fresh)
     check(!failed || (error.message[0] && strcmp(error.reason, "WRONG_CONNECTION") != 0));
 }
 
-/* What comes after redirects is of whoever it says. */
+/* What comes after redirects is of the server that it names. */
 static void fetch_document(unsigned host)
 {
     char url[64];

@@ -1,9 +1,10 @@
 /* model.manifest.json and the manifests of activation stores as input. What is accepted names plain files, or segments, and tensors
- * once each, and has as many blocks as the sizes say. Reaches manifest.c and activation_manifest.c. */
+ * once each, and has as many blocks as the sizes say. Reaches manifest.c. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/activation_name.h"
 #include "resolve/activation_manifest.h"
 
 static void check(int truth)
@@ -35,12 +36,12 @@ static void try_as_activations(const char *text, size_t size)
     struct error error;
     struct manifest *manifest = manifest_create();
     size_t room = 0;
-    if (activation_manifest_add(manifest, &room, "host_003", text, size, &error) < 0) {
+    if (manifest_add_segments(manifest, &room, "host_003", text, size, &error) < 0) {
         check(error.code == ERROR_DATA_LOSS && error.message[0]);
     } else if (manifest_index(manifest, &error) == 0) {
         for (size_t i = 0; i < manifest->n_files; i++) {
             const struct manifest_file *file = &manifest->files[i];
-            check(activation_manifest_is_segment(file->name) && manifest_find_file(manifest, file->name) == file);
+            check(activation_is_segment(file->name) && manifest_find_file(manifest, file->name) == file);
             check(!file->arrays || strlen(file->arrays) == 8 * file->n_arrays);
         }
     }

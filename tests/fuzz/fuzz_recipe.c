@@ -1,4 +1,4 @@
-/* Reaches recipe_yaml.c, recipe_node.c, recipe.c, recipe_json.c and substitute.c, and with what JSON was taken, the steps of
+/* Reaches recipe_yaml.c, recipe_node.c, recipe.c and substitute.c, and with what JSON was taken, the steps of
  * daemon/variant and mapping_derived.c on a small model. What is accepted has one canonical text; a mapping stays within the
  * file and fills exactly its tensors. */
 #include <stdint.h>
@@ -9,7 +9,7 @@
 #include "recipe/recipe.h"
 #include "recipe/substitute.h"
 #include "resolve/mapping.h"
-#include "source/source_memory.h"
+#include "tests/support/source_memory.h"
 #include "variant/variant.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -1,4 +1,4 @@
-/* What somebody who listens on the daemon's socket sends to a client that asks, from the first byte: the first byte of the
+/* What a process that listens on the daemon's socket sends to a client that asks, from the first byte: the first byte of the
  * input is the size of the pieces (0: all at once; 128 and more: after a daemon's greeting). Two calls are under way. When
  * the connection has ended, both have, with a status or a cause, and no message is longer than its prefix says. Reaches
  * rpc_channel.c, rpc_stream.c, rpc_trailers.c and libnghttp2. */
@@ -81,7 +81,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     for (size_t i = 0; i < N_CALLS; i++) {
         rpc_stream_init(&streams[i]);
         check(rpc_stream_pack(&streams[i], &request.base, &error) == 0);
-        rpc_channel_submit(channel, &streams[i], path, i ? 1000 : UINT64_MAX);
+        rpc_channel_submit(channel, &streams[i], path, i ? 1000 : UINT64_MAX, "");
     }
     if (data[0] >= 128)
         say(ends[1], greeting, GREETING_BYTES, GREETING_BYTES, channel, streams);

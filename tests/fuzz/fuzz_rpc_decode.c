@@ -8,7 +8,6 @@
 #include "grpc_health/v1/health.pb-c.h"
 #include "grpc_reflection/v1/reflection.pb-c.h"
 #include "api/codec.h"
-#include "api/codec_targets.h"
 #include "rpc/rpc_decode.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

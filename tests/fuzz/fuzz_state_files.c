@@ -1,5 +1,5 @@
 /* A file of the state directory as input; its first byte says which: a header of the header store, or calibration.json. Both
- * may be damaged or anybody's. What is believed of them obeys the limits. Reaches header_store.c and calibration_file.c. */
+ * may be damaged or forged. What is believed of them obeys the limits. Reaches header_store.c and calibration.c. */
 #include <dirent.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "base/metadata.h"
-#include "calibration/calibration_file.h"
+#include "execute/calibration.h"
 #include "resolve/header_store.h"
 #include "resolve/safetensors.h"
 

@@ -1,5 +1,5 @@
 /* Targets of a client as input: any regions, offsets, strides, fills and covers, for a small model or a variant of it. Reaches
- * target.c, target_proof.c, target_lack.c, strided.c, mapping_target.c, mapping_derived.c and loop_nest.c. What is accepted writes no byte of any memory
+ * target.c, target_proof.c, strided.c, mapping_target.c, mapping_derived.c and box.c. What is accepted writes no byte of any memory
  * twice and none outside of its regions, and writes every element of its covers.
  *
  * A byte each: for two regions bytes / 8, inode % 3, offset in the memory; numbers of fills % 3 and covers % 3, of which
@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "resolve/mapping.h"
-#include "source/source_memory.h"
+#include "tests/support/source_memory.h"
 #include "variant/variant.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -1,5 +1,5 @@
 /* topology.json as input. What is accepted names plain files, each once, and every tensor's chunks lie in it, in different files,
- * and have as many elements as it. Reaches topology.c, topology_check.c and cover.c. */
+ * and have as many elements as it. Reaches topology.c and cover.c. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

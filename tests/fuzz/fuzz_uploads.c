@@ -46,7 +46,8 @@ static struct upload_counts read_log(void)
     struct upload_queue *queue;
     struct upload_counts counts;
     struct error error;
-    check(upload_queue_create(&options, &queue, &error) == 0);
+    queue = upload_queue_create(&options);
+    check(upload_queue_open(queue, &error) == 0);
     upload_queue_counts(queue, NULL, &counts);
     upload_queue_destroy(queue);
     return counts;

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/cli/view_file.h"
+#include "client/cli/view_text.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

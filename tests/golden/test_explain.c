@@ -1,19 +1,11 @@
 /* Plans as text, compared with tests/golden/explain_*.txt. A changed plan or layout shows as a diff that a person reads:
  * TENSORCAST_REWRITE_GOLDEN=1 writes the files anew. Run from the repository's root. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tests/support/unit.h"
 
 #include "plan/explain.h"
-#include "source/source_memory.h"
+#include "tests/support/source_memory.h"
 #include "tests/support/layout_scene.h"
 #include "tests/support/mapping_fake.h"
-
-#include <cmocka.h> /* last: it makes a macro of fail */
 
 #define GIB ((uint64_t)1 << 30)
 #define MIB ((uint64_t)1 << 20)
@@ -102,16 +94,14 @@ static struct mapping_fake *llama_rank(void)
     return fake;
 }
 
-static void a_cold_rank_of_a_model(void **state)
+TEST(a_cold_rank_of_a_model)
 {
-    (void)state;
     struct scene scene = ordinary_scene();
     check(llama_rank(), &scene, "tests/golden/explain_cold_rank.txt");
 }
 
-static void a_view_above_the_whole_budget_is_told_before_it_is_tried(void **state)
+TEST(a_view_above_the_whole_budget_is_told_before_it_is_tried)
 {
-    (void)state;
     for (uint64_t budget_bytes = 0; budget_bytes <= 2; budget_bytes++) { /* none, too little, enough */
         struct scene scene = ordinary_scene();
         struct mapping_fake *fake = llama_rank();
@@ -130,17 +120,15 @@ static void a_view_above_the_whole_budget_is_told_before_it_is_tried(void **stat
     }
 }
 
-static void a_cached_rank_of_a_model(void **state)
+TEST(a_cached_rank_of_a_model)
 {
-    (void)state;
     struct scene scene = ordinary_scene();
     scene.facts.cached_share = 1;
     check(llama_rank(), &scene, "tests/golden/explain_cached_rank.txt");
 }
 
-static void a_rank_of_a_model_in_a_store(void **state)
+TEST(a_rank_of_a_model_in_a_store)
 {
-    (void)state;
     struct scene scene = ordinary_scene();
     scene.facts.source = (struct source_caps){.filesystem = SOURCE_NETWORK,
                                               .filesystem_type = "gs",
@@ -151,27 +139,37 @@ static void a_rank_of_a_model_in_a_store(void **state)
     check(llama_rank(), &scene, "tests/golden/explain_remote_rank.txt");
 }
 
-static void the_byte_gate_decides_otherwise(void **state)
+TEST(a_rank_of_a_model_in_a_store_that_hosts_share)
 {
-    (void)state;
+    struct scene scene = ordinary_scene();
+    scene.facts.source = (struct source_caps){.filesystem = SOURCE_NETWORK,
+                                              .filesystem_type = "gs",
+                                              SOURCE_CAPS_OF_REQUESTS,
+                                              .request_bytes = 16 * MIB,
+                                              .parallel_requests = 32};
+    scene.facts.extent_cache_bytes = GIB;
+    scene.facts.hosts = (struct hosts_facts){.is_on = true, .alive = 4};
+    check(llama_rank(), &scene, "tests/golden/explain_hosts.txt");
+}
+
+TEST(the_byte_gate_decides_otherwise)
+{
     struct scene scene = ordinary_scene();
     scene.strategy.cost_gate = COST_GATE_SOURCE_BYTES;
     scene.facts.cached_share = 0.374;
     check(llama_rank(), &scene, "tests/golden/explain_byte_gate.txt");
 }
 
-static void a_column_of_huge_rows(void **state)
+TEST(a_column_of_huge_rows)
 {
-    (void)state;
     struct scene scene = ordinary_scene();
     struct mapping_fake *fake = mapping_fake_create("disk:/models/sparse", 1, 80);
     mapping_fake_add_columns(fake, 0, 4, 256 * MIB, 4096, 8192);
     check(fake, &scene, "tests/golden/explain_huge_rows.txt");
 }
 
-static void many_files_and_a_group_on_a_network_filesystem(void **state)
+TEST(many_files_and_a_group_on_a_network_filesystem)
 {
-    (void)state;
     struct scene scene = ordinary_scene();
     scene.strategy.enable_owner_file_collective = true;
     scene.strategy.owner_file_collective_batch_bytes = 512 * MIB;
@@ -203,9 +201,8 @@ static struct mapping_fake *group_rank(uint64_t rank)
     return fake;
 }
 
-static void a_group_of_four_ranks(void **state)
+TEST(a_group_of_four_ranks)
 {
-    (void)state;
     struct scene scene = ordinary_scene();
     struct mapping_fake *fakes[4];
     struct collective_rank ranks[4];
@@ -242,9 +239,8 @@ static void a_group_of_four_ranks(void **state)
         mapping_fake_destroy(fakes[rank]);
 }
 
-static void a_view_without_bytes(void **state)
+TEST(a_view_without_bytes)
 {
-    (void)state;
     struct scene scene = ordinary_scene();
     struct mapping_fake *fake = mapping_fake_create("disk:/models/\x1b[31m", 1, 8);
     mapping_fake_add(fake, 0, 4, 2, (uint64_t[]){3, 0}, NULL, NULL);
@@ -252,14 +248,13 @@ static void a_view_without_bytes(void **state)
 }
 
 /* Of four ranks that saved q by rows and o by columns, what one of two ranks loads. */
-static void a_rank_across_shards_of_a_distributed_checkpoint(void **state)
+TEST(a_rank_across_shards_of_a_distributed_checkpoint)
 {
     static const struct slice q[] = {{512, 1024}, {0, INT64_MAX}}, o[] = {{0, INT64_MAX}, {512, 1024}};
     static const struct view_item items[] = {{"q", 1, 2, q}, {"o", 1, 2, o}, {"norm", 4, 0, NULL}};
     const struct view_spec view = {.items = items, .n_items = 3, .align_bytes = 64};
     struct scene scene = ordinary_scene();
     struct error error;
-    (void)state;
     for (unsigned rank = 0; rank < 4; rank++) {
         char name[64], info[200];
         snprintf(name, sizeof name, "shard-%05u-model-00001-of-00001.safetensors", rank + 1);
@@ -278,14 +273,13 @@ static void a_rank_across_shards_of_a_distributed_checkpoint(void **state)
 }
 
 /* The shared norm comes from the file that the slice is in. */
-static void a_slice_of_a_topology_with_a_shared_tensor(void **state)
+TEST(a_slice_of_a_topology_with_a_shared_tensor)
 {
     static const struct slice w[] = {{600, 700}, {0, INT64_MAX}};
     static const struct view_item items[] = {{"norm", 4, 0, NULL}, {"w", 1, 2, w}};
     const struct view_spec view = {.items = items, .n_items = 2, .align_bytes = 64};
     struct scene scene = ordinary_scene();
     struct error error;
-    (void)state;
     layout_put_text(
         "topology", "topology.json",
         "{\"tensors\":{\"norm\":{\"type\":\"Shared\",\"shape\":[512],\"dtype\":\"F32\"},\"w\":{\"type\":\"Distributed\","
@@ -301,22 +295,4 @@ static void a_slice_of_a_topology_with_a_shared_tensor(void **state)
     mapping_destroy(mapping);
     artifact_unref(artifact);
     source_memory_clear();
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_cold_rank_of_a_model),
-        cmocka_unit_test(a_view_above_the_whole_budget_is_told_before_it_is_tried),
-        cmocka_unit_test(a_cached_rank_of_a_model),
-        cmocka_unit_test(a_rank_of_a_model_in_a_store),
-        cmocka_unit_test(the_byte_gate_decides_otherwise),
-        cmocka_unit_test(a_column_of_huge_rows),
-        cmocka_unit_test(many_files_and_a_group_on_a_network_filesystem),
-        cmocka_unit_test(a_group_of_four_ranks),
-        cmocka_unit_test(a_view_without_bytes),
-        cmocka_unit_test(a_rank_across_shards_of_a_distributed_checkpoint),
-        cmocka_unit_test(a_slice_of_a_topology_with_a_shared_tensor),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,19 +1,11 @@
-/* The tables of reasons in docs/planning.md are the rows of daemon/plan/reason.c. UPDATE=1 build/tests/golden/test_plan_docs
+/* The tables of reasons in docs/planning.md are the rows of daemon/plan/reason.h. UPDATE=1 build/tests/golden/test_plan_docs
  * writes them anew. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tests/support/unit.h"
 
 #include "plan/reason.h"
 
-#include <cmocka.h> /* last: its macro fail() would hide ours */
-
 #define PATH "docs/planning.md"
-static const char MARK[] = "<!-- from daemon/plan/reason.c: make docs -->\n";
+static const char MARK[] = "<!-- from daemon/plan/reason.h: make docs -->\n";
 
 static char *read_document(void)
 {
@@ -59,12 +51,11 @@ static void print_document(const char *text, FILE *out)
     fputs(text, out);
 }
 
-static void the_document_lists_every_reason(void **state)
+TEST(the_document_lists_every_reason)
 {
     char *found = read_document(), *expected = NULL;
     size_t length;
     FILE *out = open_memstream(&expected, &length);
-    (void)state;
     print_document(found, out);
     fclose(out);
     if (getenv("UPDATE") && strcmp(found, expected) != 0) {
@@ -77,10 +68,4 @@ static void the_document_lists_every_reason(void **state)
     }
     free(expected);
     free(found);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(the_document_lists_every_reason)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

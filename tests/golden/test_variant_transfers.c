@@ -1,18 +1,11 @@
 /* What slices of variants come to, as text, compared with tests/golden/variant_transfers.txt: every kind of step, what is
  * read, and each transfer. TENSORCAST_REWRITE_GOLDEN=1 writes the file anew. Run from the repository's root. */
+#include "tests/support/unit.h"
+
 #include <inttypes.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "tests/support/operation_name.h"
 #include "tests/support/variant_scene.h"
-
-#include <cmocka.h>
 
 #define PATH "tests/golden/variant_transfers.txt"
 
@@ -48,7 +41,7 @@ static void print_mapping(const char *recipe, FILE *out)
     fprintf(out, "\n");
 }
 
-static void slices_of_variants_come_to_these_transfers(void **state)
+TEST_IN(slices_of_variants_come_to_these_transfers, variant_scene_begin, variant_scene_end)
 {
     static const char *const recipes[] = {
         "[{\"select\": [\"q\"]}, {\"rename\": {\"q\": \"wq\"}}]",
@@ -74,7 +67,6 @@ static void slices_of_variants_come_to_these_transfers(void **state)
     char *text = NULL;
     size_t length;
     FILE *out = open_memstream(&text, &length);
-    (void)state;
     variant_scene_put("{\"q\":{\"dtype\":\"F32\",\"shape\":[8,4],\"data_offsets\":[0,128]},"
                       "\"e.0\":{\"dtype\":\"BF16\",\"shape\":[3,2],\"data_offsets\":[128,140]},"
                       "\"e.1\":{\"dtype\":\"BF16\",\"shape\":[3,2],\"data_offsets\":[140,152]},"
@@ -103,11 +95,4 @@ static void slices_of_variants_come_to_these_transfers(void **state)
     if (strcmp(text, golden) != 0)
         fail_msg("%s differs from what is made now:\n%s", PATH, text);
     free(text);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(slices_of_variants_come_to_these_transfers, variant_scene_begin, variant_scene_end)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,7 +9,7 @@
 
 #include "base/clock.h"
 #include "plugins/cuda/cuda_private.h"
-#include "transport/transport.h"
+#include "device/transport.h"
 
 #define MIB ((uint64_t)1 << 20)
 #define PIECE_BYTES (64 * MIB + 4097)

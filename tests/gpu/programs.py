@@ -75,7 +75,7 @@ def modules_are_filled_where_their_parameters_are(client, folder, made):
 
 @contextlib.contextmanager
 def _least_free(most_used):
-    """Fails when less of the device's memory was free meanwhile than that many bytes below what was free before, whoever used it."""
+    """Fails when less of the device's memory was free meanwhile than that many bytes below what was free before, whichever process used it."""
     before, lowest, ended = torch.cuda.mem_get_info()[0], [], threading.Event()
 
     def watch():

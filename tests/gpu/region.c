@@ -1,6 +1,7 @@
 /* T3: memory of this process, filled by the daemon: `region ARTIFACT cudaMalloc|cuMemCreate`. At an offset inside its
  * allocation it has to hold what a load into host memory holds, with every byte around it as it was; offers that cannot be
- * right are refused and harm nobody. The same tensors go to targets at odd offsets. Prints one line; exit 0 when all of it is so. */
+ * right are refused and harm no client. The same tensors go to targets at odd offsets. Prints one line; exit 0 when all of it
+ * is so. */
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>

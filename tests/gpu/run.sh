@@ -93,7 +93,7 @@ t2() {
   "$tensorcast" load "$model" --device cuda:0 --digest --quiet | cmp - "$logs/host.sums" || return 1
   kill "${pids[0]}" "${pids[2]}"; wait_for_leases 0
 }
-if t2 >"$logs/T2" 2>&1; then row T2 passed "several clients see the bytes of the file, whoever leaves first"; else row T2 FAILED "see $logs/T2"; fi
+if t2 >"$logs/T2" 2>&1; then row T2 passed "several clients see the bytes of the file, whichever leaves first"; else row T2 FAILED "see $logs/T2"; fi
 
 # --- T3: memory that a client owns; what becomes of it when the client dies is T4's ---
 at_rest() { "$tensorcast" status --json | "$python" -c 'import json, sys; s = json.load(sys.stdin); sys.exit(s["leases"] + len(s["loads"]) > 0)'; }
@@ -130,7 +130,7 @@ t4() {
   echo "free before $before, after $after"
   [ $((before - after)) -lt $((256 << 20)) ] # a context may have grown, a replica may not be left
 }
-if t4 >"$logs/T4" 2>&1; then row T4 passed "killed clients and a killed daemon leave no memory behind and nobody broken"; else row T4 FAILED "see $logs/T4"; fi
+if t4 >"$logs/T4" 2>&1; then row T4 passed "killed clients and a killed daemon leave no memory behind and no client broken"; else row T4 FAILED "see $logs/T4"; fi
 
 # --- T5 ---
 best=

@@ -207,7 +207,7 @@ def test_aligned_rows_become_the_devices_memory_and_hold_the_lease(client, small
     assert wait_for(lambda: client.status()["leases"] == 0)
 
 
-def test_giving_an_array_away_changes_nobody_elses(small):
+def test_giving_an_array_away_changes_no_other_callers(small):
     sharding = NamedSharding(Mesh(DEVICES, ("a",)), P("a"))
     whole = content(SMALL)["matrix.f32"]
     step = jax.jit(lambda x: x * 0, donate_argnums=0)

@@ -69,7 +69,7 @@ def forced(count):
 
 
 @pytest.mark.parametrize("count", [1, 4, 8])
-def test_with_so_many_devices(environment, count):
+def test_jax_arrays_are_right_with_so_many_devices(environment, count):
     done = subprocess.run([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", HERE / "on_devices.py"], text=True,
                           capture_output=True, timeout=400, env={**environment, **forced(count), "JAX_COUNT": str(count)})
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]

@@ -1,13 +1,8 @@
 /* Random chains of steps on random tensors: the maps that come out give every element of the result once, and each is the
  * element that the same steps on whole arrays, element by element, put there. So do the parts of any box of either side.
  * Prints its seed; TEST_SEED repeats a run. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tests/support/unit.h"
+
 #include <time.h>
 
 #include "resolve/index_map.h"
@@ -412,11 +407,10 @@ static void random_tensor(struct pair *pair, uint32_t source)
     assert_int_equal(index_identity(&work, source, rank, shape, is_flat, &pair->maps), 0);
 }
 
-static void chains_of_steps_give_what_they_give_on_whole_arrays(void **state)
+TEST(chains_of_steps_give_what_they_give_on_whole_arrays)
 {
     static void (*const steps[])(struct pair *) = {step_slice,     step_transpose, step_reshape, step_gather, step_reshape,
                                                    step_replicate, step_concat,    step_stack,   step_unstack};
-    (void)state;
     for (int c = 0; c < N_CASES; c++) {
         struct pair pair;
         arena_init(&arena, 0);
@@ -431,13 +425,4 @@ static void chains_of_steps_give_what_they_give_on_whole_arrays(void **state)
         free(pair.plain.elements);
         arena_fini(&arena);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(chains_of_steps_give_what_they_give_on_whole_arrays)};
-    const char *seed = getenv("TEST_SEED");
-    random_state = seed ? strtoull(seed, NULL, 10) : (uint64_t)time(NULL) << 16 | 1;
-    printf("# TEST_SEED=%llu\n", (unsigned long long)random_state);
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

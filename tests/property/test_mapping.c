@@ -1,21 +1,15 @@
 /* Random views of random tensors, whole or in random pieces: the transfers of a mapping move exactly the bytes that an
  * element-by-element walk moves, in file order, disjoint on both sides, within the bounds the mapping states. So do those to
  * targets with random strides in two regions. Prints its seed; TEST_SEED repeats a run. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tests/support/unit.h"
+
 #include <time.h>
 
 #include "resolve/mapping.h"
-#include "source/source_memory.h"
+#include "tests/support/source_memory.h"
 #include "tests/support/pieces.h"
 #include "tests/support/random_cases.h"
-
-#include <cmocka.h> /* last: its fail() hides ours */
+#include "tests/support/transfer_apply.h"
 
 enum {
     N_CASES = RANDOM_CASES(20000),
@@ -528,22 +522,13 @@ static void run_case(void)
         free(model.values[i]);
 }
 
-static void mappings_move_what_an_element_walk_moves(void **state)
+TEST(mappings_move_what_an_element_walk_moves)
 {
     const char *seed = getenv("TEST_SEED");
-    (void)state;
     random_state = seed ? strtoull(seed, NULL, 0) : (uint64_t)time(NULL) * 0x9E3779B97F4A7C15u;
     print_message("TEST_SEED=%llu, %d cases\n", (unsigned long long)random_state, N_CASES);
     for (int i = 0; i < N_CASES; i++)
         run_case();
     assert_true(n_spread > N_CASES / 10 && n_backwards > N_CASES / 10);
     source_memory_clear();
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(mappings_move_what_an_element_walk_moves),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

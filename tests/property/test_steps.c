@@ -1,11 +1,7 @@
 /* For random mappings and both executors: steps are sorted and disjoint, cover every wanted byte, and add up to the
  * numbers of their candidate. Sizes are small enough to keep a map of every byte of every file. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tests/support/unit.h"
+
 #include <time.h>
 
 #include "base/memory.h"
@@ -13,8 +9,6 @@
 #include "plan/steps.h"
 #include "tests/support/mapping_fake.h"
 #include "tests/support/random_cases.h"
-
-#include <cmocka.h> /* last: it makes a macro of fail */
 
 enum { CASES = RANDOM_CASES(3000), N_FILES = 3, FILE_BYTES = 1 << 16 };
 
@@ -102,9 +96,8 @@ static void check_plan(const struct mapping *mapping, const struct plan *plan, u
     assert_true(read >= wanted);
 }
 
-static void steps_cover_every_run_and_add_up(void **state)
+TEST(steps_cover_every_run_and_add_up)
 {
-    (void)state;
     const char *given = getenv("TENSORCAST_SEED");
     uint64_t seed = given ? strtoull(given, NULL, 10) : (uint64_t)time(NULL);
     print_message("TENSORCAST_SEED=%llu\n", (unsigned long long)seed);
@@ -152,9 +145,8 @@ static void mark_wanted(const struct mapping *mapping, size_t file, unsigned cha
                    mapping->transfers[i].row_bytes);
 }
 
-static void exact_requests_end_where_bytes_end_and_at_the_grid(void **state)
+TEST(exact_requests_end_where_bytes_end_and_at_the_grid)
 {
-    (void)state;
     uint64_t seed = (uint64_t)time(NULL);
     print_message("seed %llu\n", (unsigned long long)seed);
     unsigned char *wanted = memory_alloc(FILE_BYTES);
@@ -174,11 +166,4 @@ static void exact_requests_end_where_bytes_end_and_at_the_grid(void **state)
         mapping_fake_destroy(fake);
     }
     free(wanted);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(steps_cover_every_run_and_add_up),
-                                       cmocka_unit_test(exact_requests_end_where_bytes_end_and_at_the_grid)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,19 +1,12 @@
 /* Random transfers of every kind, through the engine, to plain memory: what a walk over them writes, and nothing else. Prints
  * its seed; TEST_SEED repeats a run. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tests/support/unit.h"
 
 #include "base/clock.h"
 #include "tests/support/random_cases.h"
 #include "tests/support/random_transfers.h"
 #include "tests/support/transfer_scene.h"
 
-#include <cmocka.h>
 #undef fail /* ours is in base/error.h */
 
 enum { KIB = 1 << 10, BYTES = 300 * KIB, ROUNDS = RANDOM_CASES(60) };
@@ -79,26 +72,12 @@ static void run_in_all_ways(bool has_operations)
     run_random_transfers(true, 0, 256 * KIB, has_operations);
 }
 
-static void rows_that_interleave_turn_and_repeat_are_placed_right(void **state)
+TEST(rows_that_interleave_turn_and_repeat_are_placed_right)
 {
-    (void)state;
     run_in_all_ways(false);
 }
 
-static void elements_that_are_converted_are_placed_right(void **state)
+TEST(elements_that_are_converted_are_placed_right)
 {
-    (void)state;
     run_in_all_ways(true);
-}
-
-int main(void)
-{
-    const char *text = getenv("TEST_SEED");
-    seed = text ? strtoull(text, NULL, 10) : clock_now_ns() % 1000000;
-    printf("# TEST_SEED=%llu\n", (unsigned long long)seed);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rows_that_interleave_turn_and_repeat_are_placed_right),
-        cmocka_unit_test(elements_that_are_converted_are_placed_right),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -12,7 +12,9 @@
 #include "base/memory.h"
 #include "convert/cast.h"
 #include "resolve/mapping.h"
+#include "tests/support/source_bytes.h"
 #include "tests/support/pieces.h"
+#include "tests/support/transfer_apply.h"
 #include "variant/variant.h"
 
 enum { WORD_CHARS = 1000, MAX_RECIPE_BYTES = 1 << 20 };

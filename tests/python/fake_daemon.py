@@ -53,6 +53,7 @@ class FakeDaemon:
         self.file_of, self.pad = None, 5  # fn(name) -> number; bytes before the first tensor of a file
         self.batch = 64  # descriptors in a message
         self.knows_leading = True  # View.leading
+        self.metadata = {}  # of the last unary call
         self.folder = folder
         self._changed = threading.Condition()
         self._server = grpc.server(futures.ThreadPoolExecutor(32), options=[("grpc.max_receive_message_length", -1),
@@ -94,6 +95,7 @@ class FakeDaemon:
     # --- methods ---
     def _checked(self, method):
         def handle(data, context):
+            self.metadata = dict(context.invocation_metadata())
             try:
                 return method(data).SerializeToString()
             except Refused as refused:
@@ -165,6 +167,9 @@ class FakeDaemon:
         report = reference.message("LoadReport")(
             load_id="l1", artifact=load.artifact, identity=self.identity(load.artifact), executor="generic_byte_range",
             selection_reason="only one", view_bytes=sum(bits.nbytes for *_, bits in selected), memory="4k", total_ms=1.5)
+        report.peer_bytes, report.hosts.choice, report.hosts.alive, report.hosts.hedged_bytes = 7, "owner_peers", 3, 2
+        report.hosts.from_hosts.add(host="h1", bytes=4)
+        report.hosts.from_hosts.add(host="h2", bytes=3)
         report.candidates.add(executor="generic_byte_range", eligible=True, reason="always", requests=2, estimated_ms=.5)
         return report
 

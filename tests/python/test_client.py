@@ -2,8 +2,10 @@
 import copy
 import os
 import pickle
+import sys
 import threading
 import time
+from types import SimpleNamespace
 
 import grpc
 import numpy as np
@@ -276,6 +278,8 @@ def test_diagnostics_are_the_object_of_load_json(client, tensors):
     assert set(told) >= {"load_id", "artifact", "identity", "executor", "selection_reason", "candidates", "bytes",
                          "from_replica", "memory", "ms", "tensors"}
     assert set(told["bytes"]) >= {"view", "unique_source", "read", "copied", "residual"}
+    assert told["bytes"]["peer"] == 7
+    assert told["hosts"] == {"choice": "owner_peers", "reason": "", "alive": 3, "from": {"h1": 4, "h2": 3}, "hedged_bytes": 2}
     assert set(told["ms"]) == {"resolve", "plan", "execute", "total"} and told["ms"]["total"] == 1.5
     assert told["candidates"] == [{
         "executor": "generic_byte_range", "eligible": True, "reason": "always", "requested_bytes": 0,
@@ -541,7 +545,7 @@ def test_a_relative_path_is_relative_to_where_it_was_said(fake, tensors, monkeyp
 
 
 def test_the_argument_comes_before_the_environment_and_that_before_the_default(monkeypatch, tmp_path):
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))  # where nobody's own daemon is
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))  # where no daemon is
     assert tc.connect().socket_path == tc.DEFAULT_SOCKET == "/run/tensorcast/daemon.sock"
     monkeypatch.setenv("TENSORCAST_SOCKET", "/env.sock")
     assert tc.connect().socket_path == "/env.sock" and tc.connect("/arg.sock").socket_path == "/arg.sock"
@@ -570,3 +574,21 @@ def test_a_closed_client_says_so(fake, client, tensors):
 def test_importing_needs_no_torch_and_no_daemon(python):
     assert python("import sys, tensorcast_client as tc; tc.connect(); print('torch' in sys.modules, tc.__version__)") == \
         f"False {tc.__version__}"
+
+
+# --- OpenTelemetry ---
+
+def span(trace_id, span_id, flags=1):
+    context = SimpleNamespace(trace_id=trace_id, span_id=span_id, trace_flags=flags, is_valid=bool(trace_id and span_id))
+    return SimpleNamespace(get_span_context=lambda: context)
+
+
+@pytest.mark.parametrize("current, told", [(span(0xab, 0xcd), f"00-{'0' * 30}ab-{'0' * 14}cd-01"),
+                                           (span(1 << 127, 1 << 63, 3), f"00-8{'0' * 31}-8{'0' * 15}-03"),
+                                           (span(1, 2, 0), f"00-{1:032x}-{2:016x}-00"), (span(0, 0), None), (None, None)])
+def test_the_current_span_goes_with_each_call(fake, client, tensors, monkeypatch, current, told):
+    monkeypatch.delitem(sys.modules, "opentelemetry.trace", raising=False)
+    if current:
+        monkeypatch.setitem(sys.modules, "opentelemetry.trace", SimpleNamespace(get_current_span=lambda: current))
+    client.artifact(REF).tensor_names
+    assert fake.metadata.get("traceparent") == told

@@ -253,7 +253,7 @@ def test_frameworks_that_have_a_module_of_their_own_are_named(tensors):
 
 
 def test_memory_that_may_not_be_private_is_read_only(python, tensors):
-    """As with RLIMIT_DATA, which counts private memory that nobody has written to."""
+    """As with RLIMIT_DATA, which counts private memory that was not written to."""
     pytest.importorskip("torch", reason="torch is not installed")
     assert python("""
 import sys, tensorcast_client as tc, torch

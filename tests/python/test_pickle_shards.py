@@ -165,8 +165,8 @@ def test_a_shard_is_unpacked_plain_or_gzipped_also_in_members():
         assert unpacked(raw) == (b"plain", hashlib.sha256(raw).hexdigest())
 
 
-@pytest.mark.parametrize("damage", [lambda raw: raw[:-9], lambda raw: raw[:20], lambda raw: raw + b"more", lambda raw: raw[:-8] + b"\0" + raw[-7:],
-                                    lambda raw: b"", lambda raw: gzip.compress(b"")])
+@pytest.mark.parametrize("damage", [lambda raw: raw[:-9], lambda raw: raw[:20], lambda raw: raw + b"more", lambda raw: b"",
+                                    lambda raw: raw[:-8] + bytes([raw[-8] ^ 1]) + raw[-7:], lambda raw: gzip.compress(b"")])
 def test_an_archive_that_is_cut_or_damaged_or_empty_is_refused(damage):
     with pytest.raises(tc.TensorcastError, match="shard_0001.pkl.gz is damaged") as caught:
         unpacked(damage(gzip.compress(os.urandom(1000))))

@@ -18,7 +18,7 @@ def tensors(fake):
     return {name: bits for name, (_, bits) in fake.artifacts[REF].items()}
 
 
-def test_types_shapes_and_bytes(client, tensors):
+def test_torch_tensors_keep_types_shapes_and_bytes(client, tensors):
     with client.artifact(REF).tensor_dict(framework="torch") as got:
         assert {name: (t.dtype, tuple(t.shape)) for name, t in got.items()} == {
             "w": (torch.float32, (6, 4)), "b": (torch.bfloat16, (6,)), "s": (torch.int64, ()), "m": (torch.bool, (2,))}

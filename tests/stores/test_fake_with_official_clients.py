@@ -286,20 +286,20 @@ def read_as_found(fake):
     return found.method
 
 
-def test_instance_metadata_version_two(fake, bare_aws, monkeypatch):
+def test_instance_metadata_version_two_gives_credentials(fake, bare_aws, monkeypatch):
     fake.identity.ec2_metadata = True
     monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", fake.url("identity"))
     assert read_as_found(fake) == "iam-role"
 
 
-def test_container_credentials(fake, bare_aws, monkeypatch):
+def test_container_credentials_are_found(fake, bare_aws, monkeypatch):
     fake.identity.container_token = "Bearer pod"
     monkeypatch.setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", fake.url("identity") + "/v2/credentials/x")
     monkeypatch.setenv("AWS_CONTAINER_AUTHORIZATION_TOKEN", "Bearer pod")
     assert read_as_found(fake) == "container-role"
 
 
-def test_web_identity(fake, bare_aws, monkeypatch, tmp_path):
+def test_a_web_identity_gives_credentials(fake, bare_aws, monkeypatch, tmp_path):
     fake.identity.web_identity, fake.identity.role_arn = "a.jwt.token", "arn:aws:iam::1:role/r"
     (tmp_path / "token").write_text("a.jwt.token")
     monkeypatch.setenv("AWS_WEB_IDENTITY_TOKEN_FILE", str(tmp_path / "token"))

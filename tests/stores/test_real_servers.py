@@ -60,7 +60,7 @@ def google(servers, checkpoint, monkeypatch):
     return client
 
 
-def test_fake_gcs_server(google, daemon_for, checkpoint):
+def test_fake_gcs_server_is_read(google, daemon_for, checkpoint):
     daemon = daemon_for()
     report = both_ways(daemon, f"gs://real/{PREFIX}", checkpoint[1])
     assert report["bytes"]["view"] > 0
@@ -114,7 +114,7 @@ def s3_works(server, checkpoint, daemon_for, monkeypatch, refusal=("SignatureDoe
     assert "wrong-secret-of-this-test" not in outcome.err + wrong.log()
 
 
-def test_seaweedfs(servers, checkpoint, daemon_for, monkeypatch):
+def test_seaweedfs_is_read(servers, checkpoint, daemon_for, monkeypatch):
     s3_works(servers(real.seaweedfs), checkpoint, daemon_for, monkeypatch)
 
 
@@ -153,7 +153,7 @@ def test_seaweedfs_reads_on_in_the_version_that_was_begun(servers, daemon_for, m
 
 
 @pytest.mark.long
-def test_swift(servers, checkpoint, daemon_for, monkeypatch):
+def test_swift_is_read(servers, checkpoint, daemon_for, monkeypatch):
     s3_works(servers(real.swift), checkpoint, daemon_for, monkeypatch)
 
 
@@ -168,7 +168,7 @@ def test_swift_checks_the_region_and_the_right_one_is_found(servers, checkpoint,
 
 @pytest.mark.long
 @pytest.mark.parametrize("tokens", [False, True])
-def test_ceph(servers, checkpoint, daemon_for, monkeypatch, tokens):
+def test_ceph_is_read(servers, checkpoint, daemon_for, monkeypatch, tokens):
     server = servers(real.ceph, tokens)
     s3_works(server, checkpoint, daemon_for, monkeypatch, ("AccessDenied",) if tokens else ("SignatureDoesNotMatch",))
 
@@ -209,7 +209,7 @@ def web(servers, checkpoint, authority):
     return servers(real.nginx, checkpoint[0], authority)
 
 
-def test_nginx(web, checkpoint, daemon_for):
+def test_nginx_is_read(web, checkpoint, daemon_for):
     both_ways(daemon_for(), web.urls["http"], checkpoint[1])
     one = f"{web.urls['http']}/model-00002-of-00002.safetensors"
     assert digests(daemon_for().cli.json("load", one, "--digest")) == {n: checkpoint[1][n] for n in ("v", "empty")}

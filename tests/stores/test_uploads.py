@@ -31,8 +31,7 @@ def gs(servers, monkeypatch):
     bucket = storage.Client(project="p", credentials=AnonymousCredentials()).create_bucket(f"b{uuid.uuid4().hex}")
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", proxy.url)
     yield SimpleNamespace(url=f"gs://{bucket.name}", name=server.name, proxy=proxy, get=lambda key: bucket.blob(key).download_as_bytes(),
-                          names=lambda: {blob.name for blob in bucket.list_blobs()}, unfinished=list, setting="STORAGE_EMULATOR_HOST",
-                          drop=lambda: bucket.delete(force=True), make=bucket.create,
+                          names=lambda: {blob.name for blob in bucket.list_blobs()}, unfinished=list,
                           put=lambda key, data: bucket.blob(key).upload_from_string(data))
     proxy.close()
 
@@ -47,25 +46,7 @@ def bucket_of(server, monkeypatch):
     client = boto3.client("s3", endpoint_url=server.urls["s3"], region_name="us-east-1", aws_access_key_id=server.keys[0],
                           aws_secret_access_key=server.keys[1], config=Config(s3={"addressing_style": "path"}))
     client.create_bucket(Bucket=bucket)
-
-    def drop():
-        deadline = time.monotonic() + 20
-        while not is_dropped() and time.monotonic() < deadline:  # a request that was under way adds to it
-            time.sleep(.1)
-
-    def is_dropped():
-        try:
-            for upload in client.list_multipart_uploads(Bucket=bucket).get("Uploads", []):
-                client.abort_multipart_upload(Bucket=bucket, Key=upload["Key"], UploadId=upload["UploadId"])
-            for entry in client.list_objects_v2(Bucket=bucket).get("Contents", []):
-                client.delete_object(Bucket=bucket, Key=entry["Key"])
-            client.delete_bucket(Bucket=bucket)
-        except client.exceptions.ClientError as error:
-            return error.response["Error"]["Code"] == "NoSuchBucket"
-        return True
-
-    yield SimpleNamespace(url=f"s3://{bucket}", name=server.name, proxy=proxy, setting="AWS_ENDPOINT_URL",
-                          drop=drop, make=lambda: client.create_bucket(Bucket=bucket),
+    yield SimpleNamespace(url=f"s3://{bucket}", name=server.name, proxy=proxy,
                           get=lambda key: client.get_object(Bucket=bucket, Key=key)["Body"].read(),
                           names=lambda: {entry["Key"] for entry in client.list_objects_v2(Bucket=bucket).get("Contents", [])},
                           unfinished=lambda: client.list_multipart_uploads(Bucket=bucket).get("Uploads", []),
@@ -124,7 +105,7 @@ def test_a_fault_in_any_one_request_costs_nothing_but_time(store, tmp_path, size
         store.proxy.fresh(lambda n, *_, number=number: fault if n == number else None)
         put(file, f"{store.url}/{fault} at {number}")
         assert store.get(f"{fault} at {number}") == data, store.proxy.seen
-        # whose identifier was never told can be aborted by nobody: docs/uploads.md
+        # whose identifier was never told cannot be aborted: docs/uploads.md
         begun_unknown = fault in ("answer lost", "answer cut") and "uploads=" in store.proxy.seen[number - 1][1]
         assert len(store.unfinished()) <= left + begun_unknown, store.proxy.seen
         left = len(store.unfinished())
@@ -143,7 +124,7 @@ def test_what_is_there_is_left_alone_unless_it_is_replaced(store, tmp_path, size
     assert put(file, f"{store.url}/x").out["files"][0]["was_there"] and not any(m in ("PUT", "POST") for m, *_ in store.proxy.seen)
 
 
-def test_whoever_was_killed_goes_on_and_sends_no_part_twice(store, tmp_path):
+def test_a_killed_upload_goes_on_and_sends_no_part_twice(store, tmp_path):
     file, data = tmp_path / "file", noise(4 * LARGE)
     file.write_bytes(data)
     sent = lambda: [size for method, _, size in store.proxy.seen if method == "PUT" and size > 1 << 20]  # noqa: E731

@@ -10,7 +10,7 @@
 
 #include "resolve/artifact.h"
 #include "resolve/header_cache.h"
-#include "source/source_memory.h"
+#include "tests/support/source_memory.h"
 
 #include <cmocka.h>
 

@@ -16,6 +16,5 @@ void artifact_scene_put_part(const char *file, const char *letters);
 struct artifact *artifact_scene_resolve(bool fresh);
 /* The names of the tensors, in order. */
 void artifact_scene_holds(const struct artifact *artifact, const char *letters);
-#define TEST(name) cmocka_unit_test_setup_teardown(name, artifact_scene_open, artifact_scene_close)
 
 #endif

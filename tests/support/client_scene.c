@@ -285,15 +285,26 @@ static void on_unpin(struct rpc_call *call, const ProtobufCMessage *message, voi
     reply(call, &response.base);
 }
 
-#define ROW(name, streams, handle)                                                                                          \
+/* No traces. */
+static void on_blame(struct rpc_call *call, const ProtobufCMessage *message, void *context)
+{
+    Tensorcast__Daemon__V1__BlameResponse response = TENSORCAST__DAEMON__V1__BLAME_RESPONSE__INIT;
+    (void)message;
+    (void)context;
+    reply(call, &response.base);
+}
+
+#define ROW(name_, streams_, fn)                                                                                            \
     {                                                                                                                       \
-        &tensorcast__daemon__v1__store_daemon__descriptor, name, streams, handle, false                                     \
+        .service = &tensorcast__daemon__v1__store_daemon__descriptor, .name = (name_), .streams = (streams_),               \
+        .handle = (fn)                                                                                                      \
     }
 static const struct rpc_method methods[] = {
     ROW("Resolve", false, on_resolve), ROW("Explain", false, on_explain),     ROW("Materialize", true, on_materialize),
     ROW("Prewarm", false, on_prewarm), ROW("Release", false, on_release),     ROW("Status", false, on_status),
     ROW("Unpin", false, on_unpin),     ROW("FetchSidecars", true, on_status), /* test_sidecars.c */
-    ROW("Verify", true, on_verify),    ROW("MakeFolder", true, on_status),    /* nobody here asks for it */
+    ROW("Verify", true, on_verify),    ROW("MakeFolder", true, on_status),    /* not asked for here */
+    ROW("Blame", false, on_blame),
 
 };
 

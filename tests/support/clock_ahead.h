@@ -1,5 +1,5 @@
 /* For tests of waits: a wall clock that is an hour ahead of what the kernel compares with. That is how a clock looks that is
- * set back by an hour while somebody waits, without setting any. Include it in the one file of a test. */
+ * set back by an hour while a thread waits, without setting any. Include it in the one file of a test. */
 #ifndef TESTS_SUPPORT_CLOCK_AHEAD_H
 #define TESTS_SUPPORT_CLOCK_AHEAD_H
 

@@ -5,7 +5,7 @@
 #define SUPPORT_GROUP_STAGE_H
 
 #include "tests/support/load_stage.h"
-#include "transport/transport.h"
+#include "device/transport.h"
 
 enum { MIB = 1 << 20, MAX_RANKS = 8 };
 
@@ -16,7 +16,7 @@ struct group_script {
     uint64_t n_deliveries;                                              /* atomic */
     bool is_broken;                                                     /* cannot be opened */
     bool loses_bytes;                                                   /* every flush fails */
-    uint32_t lost_rank; /* whose device is out of service; UINT32_MAX = nobody's */
+    uint32_t lost_rank; /* whose device is out of service; UINT32_MAX = none */
 };
 extern struct group_script group_script;
 

@@ -3,7 +3,7 @@
 
 #include "base/foreign_fd.h"
 #include "replica/handoff.h"
-#include "source/source_memory.h"
+#include "tests/support/source_memory.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-/* Host memory that is filled, sealed and handed out, and attempts of whoever gets its descriptor. */
+/* Host memory that is filled, sealed and handed out, and attempts of a client that gets its descriptor. */
 #ifndef TESTS_SUPPORT_HOST_SEGMENTS_H
 #define TESTS_SUPPORT_HOST_SEGMENTS_H
 

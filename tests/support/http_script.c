@@ -1,4 +1,4 @@
-/* A scripted server; see http_script.h. Sockets are non-blocking to nobody: each thread polls its socket and a stop pipe. */
+/* A scripted server; see http_script.h. No thread blocks on a socket: each thread polls its socket and a stop pipe. */
 #include "tests/support/http_script.h"
 
 #include <arpa/inet.h>
@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -252,6 +253,7 @@ static void *listen_for_peers(void *data)
             reset(socket);
             continue;
         }
+        setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int));
         struct http_script_peer *peer = memory_alloc(sizeof *peer);
         peer->script = script;
         peer->socket = socket;

@@ -9,7 +9,7 @@
 
 #include "base/json.h"
 #include "base/memory.h"
-#include "source/source_memory.h"
+#include "tests/support/source_memory.h"
 
 #include <cmocka.h> /* last: it makes a macro of fail */
 

@@ -3,12 +3,56 @@
 #ifndef SUPPORT_LOAD_SCENE_H
 #define SUPPORT_LOAD_SCENE_H
 
+#include <pthread.h>
+
+#include "device/device.h"
 #include "execute/engine.h"
 #include "plan/plan.h"
 #include "resolve/artifact.h"
-#include "tests/support/device_fault.h"
+#include "source/source.h"
 #include "tests/support/source_fault.h"
-#include "tests/support/source_remote.h"
+
+/* A device in front of another one: counts calls, fails the n-th, and can hide that its memory has a host address, or
+ * give out memory with old bytes in it, as GPUs do.
+ * Wrappers stack. Thread-safe. */
+struct device_fault {
+    struct device base;
+    struct device *inner;
+    uint64_t n_calls;   /* atomic: allocate, prepare, copy, seal, export_fd */
+    uint64_t fail_from; /* this call (1 = the first) fails; 0 = none */
+    uint64_t delay_ns;  /* before each call */
+    int64_t n_segments; /* atomic: alive */
+    bool hides_address;
+    bool gives_dirty_memory;
+};
+
+struct device_fault *device_fault_create(struct device *inner); /* inner stays the caller's; free with device_destroy() */
+struct segment *device_fault_inner(struct segment *segment);    /* the inner device's segment behind a wrapped one */
+
+/* A store that is far away, in front of another source: each request waits, then its bytes come at the pace of one
+ * connection and of a link that all requests share. Counts what was asked of it. NULL iovecs are thrown away; waits ask for
+ * cancellation.
+ *
+ * Goes between a scene's artifact and its files: source_remote_create(scene.artifact->source). Thread-safe. */
+struct source_remote {
+    struct source base;
+    struct source *inner;
+    uint64_t latency_ns, connection_bytes_per_s, link_bytes_per_s; /* 0 = none, and no limits */
+    uint32_t allowed_requests; /* what its speed says of how many are allowed; 0 = nothing */
+    bool hides_speed;
+    bool invents_bytes; /* sevens instead of what the inner source has: the least that a network card does */
+    uint64_t n_reads, read_bytes, n_cancelled, in_flight, most_in_flight; /* atomic */
+    uint64_t shortest_read, longest_read;                                 /* atomic: bytes */
+    uint64_t holds_after_bytes; /* a read that has told of so many waits for `is_released`; whole MiB, 0 = none waits */
+    uint64_t n_held;            /* atomic */
+    bool is_released;           /* atomic */
+    pthread_mutex_t lock;
+    uint64_t link_free_ns;
+};
+
+/* Takes over the reference to `inner`; caps are those of a store with 16 MiB requests, 32 at once. Adjust caps and the
+ * fields above before it is shared; free with source_unref(). */
+struct source_remote *source_remote_create(struct source *inner);
 
 enum { SCENE_MAX_FILES = 17, SCENE_MAX_TENSORS = 64, SCENE_PATIENCE_MS = 20000 };
 enum { SCENE_ROWS = 700, SCENE_COLUMNS = 1000 }; /* of scene_init_matrices() */
@@ -29,8 +73,9 @@ struct load_scene {
         uint32_t rank;
     } tensors[SCENE_MAX_TENSORS];
     struct artifact *artifact;
-    bool fine_slices; /* remote_fine_slices of the strategy */
-    bool is_of_group; /* loads are ranks of one, as far as the engine is told */
+    bool fine_slices;             /* remote_fine_slices of the strategy */
+    bool is_of_group;             /* loads are ranks of one, as far as the engine is told */
+    struct block_holder *holders; /* of all loads */
     int n_running, n_done;
     const struct load *awaited;
 };
@@ -44,6 +89,7 @@ struct load { /* one load from view to segment */
     struct plan *plan;
     struct segment *segment;
     struct run *run;
+    struct lanes *lanes; /* a test's, for what workers do; NULL = they do not draw */
     bool is_done, has_failed;
     int order; /* among the loads of the scene that are done; 1 = the first */
     struct error error;
@@ -93,5 +139,11 @@ bool load_is_right_in(const struct load *load, const void *memory); /* the segme
 /* It is right, and its report accounts for every byte. Prints what is not. */
 bool load_has_succeeded(const struct load *load);
 void load_destroy(struct load *load);
+
+/* Loads from a store of which REMOTE_SCENE_REQUEST bytes are asked at once. Blocks are as large, so a few MiB are several. */
+enum { REMOTE_SCENE_REQUEST = 2 << 20 };
+struct source_remote *remote_scene_move_away(struct load_scene *scene);
+struct load *remote_scene_load_columns(struct load_scene *scene, const char *name, int64_t from, int64_t to);
+void remote_scene_release(struct source_remote *remote);
 
 #endif

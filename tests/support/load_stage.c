@@ -8,10 +8,10 @@
 #include <unistd.h>
 
 #include "base/memory.h"
-#include "calibration/calibration.h"
+#include "execute/calibration.h"
 #include "execute/engine.h"
 #include "resolve/header_cache.h"
-#include "source/source_memory.h"
+#include "tests/support/source_memory.h"
 
 void stage_put_artifact(const char *name, unsigned salt)
 {

@@ -4,8 +4,6 @@
 #define SUPPORT_LOAD_STAGE_H
 
 #include "load/load_services.h"
-#include "load/load_table.h"
-#include "load/load_target.h"
 #include "load/ticket.h"
 
 enum { STAGE_TENSOR_BYTES = 8 << 20, STAGE_BUDGET_BYTES = 47 << 20 };

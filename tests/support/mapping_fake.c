@@ -120,6 +120,7 @@ void mapping_fake_add(struct mapping_fake *fake, uint32_t file, uint64_t element
     for (uint32_t i = 0; i < rank; i++)
         record->bytes *= shape[i];
     fake->file_ends[file] += record->bytes;
+    fake->artifact.total_bytes += record->bytes;
     struct box box = lower(element_bytes, rank, shape, starts, stops);
     uint64_t wanted = box_bytes(&box);
     bool outer_sliced = rank && starts && (starts[0] || stops[0] != shape[0]);

@@ -14,7 +14,7 @@
 #include "fake_cuda.h"
 #include "fake_nccl.h"
 #include "observe/log.h"
-#include "transport/transport.h"
+#include "device/transport.h"
 
 #include <cmocka.h>
 

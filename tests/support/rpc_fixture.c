@@ -85,10 +85,15 @@ static void on_drained(void *context)
     sem_post(&draining->drained);
 }
 
-static void drain(struct rpc_fixture *fixture, void *grace_ms)
+void rpc_fixture_drain_here(struct rpc_fixture *fixture, uint64_t grace_ms)
 {
     draining = fixture;
-    rpc_server_drain(fixture->server, *(uint64_t *)grace_ms, on_drained);
+    rpc_server_drain(fixture->server, grace_ms, on_drained);
+}
+
+static void drain(struct rpc_fixture *fixture, void *grace_ms)
+{
+    rpc_fixture_drain_here(fixture, *(uint64_t *)grace_ms);
 }
 
 void rpc_fixture_drain(struct rpc_fixture *fixture, uint64_t grace_ms)

@@ -24,7 +24,8 @@ int rpc_fixture_start(struct rpc_fixture *fixture, struct error *error); /* not 
 void rpc_fixture_ready(struct rpc_fixture *fixture);
 /* Runs fn on the loop thread and waits for it. */
 void rpc_fixture_on_loop(struct rpc_fixture *fixture, void (*fn)(struct rpc_fixture *fixture, void *data), void *data);
-void rpc_fixture_drain(struct rpc_fixture *fixture, uint64_t grace_ms); /* starts it */
+void rpc_fixture_drain(struct rpc_fixture *fixture, uint64_t grace_ms);      /* starts it */
+void rpc_fixture_drain_here(struct rpc_fixture *fixture, uint64_t grace_ms); /* the same, on the loop thread */
 void rpc_fixture_wait_drained(struct rpc_fixture *fixture);
 void rpc_fixture_finish(struct rpc_fixture *fixture); /* after wait_drained, or at a failed start */
 void rpc_fixture_stop(struct rpc_fixture *fixture);   /* drain without grace, wait, finish */

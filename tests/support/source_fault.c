@@ -71,9 +71,12 @@ static uint64_t fault_resident_bytes(struct source *source, size_t file, const s
     return (uint64_t)((double)bytes * fault->resident_share);
 }
 
-static int fault_check_unchanged(struct source *source, size_t file, const struct cancel *cancel, struct error *error)
+static int fault_check_unchanged(struct source *source, size_t file, bool by_name, struct error *error)
 {
-    return source_check_unchanged(((struct source_fault *)source)->inner, file, cancel, error);
+    struct source_fault *fault = (struct source_fault *)source;
+    if (__atomic_load_n(&fault->is_changed, __ATOMIC_SEQ_CST))
+        return fail(error, ERROR_FAILED_PRECONDITION, REASON(SOURCE_CHANGED), "it was changed");
+    return by_name ? source_check_unchanged(fault->inner, file, error) : 0;
 }
 
 static void fault_speed(struct source *source, struct source_speed *speed)

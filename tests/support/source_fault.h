@@ -17,6 +17,7 @@ struct source_fault {
     uint64_t wrong_byte;        /* offset of a byte of that file that comes with a flipped bit; 0 = none */
     uint64_t wrong_times;       /* atomic: so many times; UINT64_MAX = always */
     bool wrong_differently;     /* another bit each time */
+    bool is_changed;            /* atomic: the files are others now than those that were opened */
     uint64_t n_fresh, n_summed; /* atomic: reads that asked for a fresh connection, and for a checksum */
     uint64_t delay_ns;          /* before each read */
     const bool *gate;           /* atomic: reads wait until it is true; NULL = none */

@@ -8,6 +8,7 @@
 
 #include "base/memory.h"
 #include "tests/support/random_bytes.h"
+#include "tests/support/transfer_apply.h"
 
 enum { UNTOUCHED = 0xA5, MOST_TRANSFERS = 40, HEAP_ALIGN = 4096 };
 

@@ -5,7 +5,8 @@
 #include <string.h>
 
 #include "convert/cast.h"
-#include "source/source_memory.h"
+#include "tests/support/source_memory.h"
+#include "tests/support/transfer_apply.h"
 #include "variant/variant.h"
 
 struct variant_scene variant_scene;

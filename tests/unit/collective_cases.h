@@ -46,7 +46,7 @@ static void share(uint32_t rank, uint32_t n_ranks, uint64_t side, size_t tensor,
     slices[1] = tensor % 3 == 1 ? (struct slice){lo, lo + part} : (struct slice){0, INT64_MAX};
 }
 
-/* Nobody wants what another one wants. */
+/* No two ranks want the same. */
 static void share_nothing(uint32_t rank, uint32_t n_ranks, uint64_t side, size_t tensor, struct slice slices[2])
 {
     int64_t part = (int64_t)side / n_ranks, lo = rank * part;
@@ -310,7 +310,7 @@ static void all_ranks_may_be_cancelled(void **state)
     close_team(&team);
 }
 
-/* Half of its blocks are read by somebody who is not in the group; their deliveries need no batch to end. */
+/* Half of its blocks are read by a run that is not in the group; their deliveries need no batch to end. */
 static void another_load_may_read_what_the_group_wants(void **state)
 {
     const struct place *place = *state;

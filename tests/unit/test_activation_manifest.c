@@ -1,18 +1,11 @@
 /* What is taken from the manifests of an activation store's hosts, and what is refused. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tests/support/unit.h"
 
+#include "base/activation_name.h"
 #include "base/memory.h"
 #include "resolve/activation_manifest.h"
 #include "resolve/artifact.h"
-#include "source/source_memory.h"
-
-#include <cmocka.h> /* last: it makes a macro of fail */
+#include "tests/support/source_memory.h"
 
 #define HEAD "{\"format\": \"tensorcast-activations\", \"version\": 1, \"host\": 3, \"segments\": ["
 #define SHA256 "15e2b0d3c33891ebb0f1ef609ec419420c20e320ce94c65fbc8c3312448eb225"
@@ -26,16 +19,15 @@ static struct manifest *parse(const char *folder, const char *text)
 {
     struct manifest *manifest = manifest_create();
     size_t room = 0;
-    if (activation_manifest_add(manifest, &room, folder, text, strlen(text), &error) == 0)
+    if (manifest_add_segments(manifest, &room, folder, text, strlen(text), &error) == 0)
         return manifest;
     manifest_unref(manifest);
     return NULL;
 }
 
-static void segments_are_named_from_the_store_on_with_all_their_sums(void **state)
+TEST(segments_are_named_from_the_store_on_with_all_their_sums)
 {
     char text[CHECKSUM_TEXT_CHARS];
-    (void)state;
     struct manifest *manifest = parse("host_003", HEAD FIRST ",{\"file\":\"segment_000002.safetensors\",\"bytes\":0}]}");
     assert_non_null(manifest);
     assert_int_equal(manifest_index(manifest, &error), 0);
@@ -52,7 +44,7 @@ static void segments_are_named_from_the_store_on_with_all_their_sums(void **stat
     manifest_unref(manifest);
 }
 
-static void what_is_damaged_is_refused(void **state)
+TEST(what_is_damaged_is_refused)
 {
     static const char *const bad[] = {
         "",
@@ -74,7 +66,6 @@ static void what_is_damaged_is_refused(void **state)
         HEAD "{\"bytes\":7,\"file\":\"segment_000001.safetensors\",\"array_crc32c\":7}]}",
         HEAD FIRST "]} ,",
     };
-    (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         if (parse("", bad[i]))
             fail_msg("taken: %s", bad[i]);
@@ -83,11 +74,10 @@ static void what_is_damaged_is_refused(void **state)
     }
 }
 
-static void a_document_of_another_format_is_no_manifest(void **state)
+TEST(a_document_of_another_format_is_no_manifest)
 {
     static const char *const others[] = {"{}", "{\"segments\":[]}", "{\"format\":\"mine\",\"segments\":[7]}",
                                          "{\"format\":\"mine\",\"segments\":[" FIRST "]}"};
-    (void)state;
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
         struct manifest *manifest = parse("", others[i]);
         assert_non_null(manifest);
@@ -96,25 +86,23 @@ static void a_document_of_another_format_is_no_manifest(void **state)
     }
 }
 
-static void a_segment_that_is_listed_twice_is_a_damaged_manifest(void **state)
+TEST(a_segment_that_is_listed_twice_is_a_damaged_manifest)
 {
     struct manifest *manifest = parse("", HEAD FIRST "," FIRST "]}");
-    (void)state;
     assert_non_null(manifest);
     assert_int_equal(manifest_index(manifest, &error), -1);
     assert_int_equal(error.code, ERROR_DATA_LOSS);
     manifest_unref(manifest);
 }
 
-static void only_segments_of_hosts_are_segments(void **state)
+TEST(only_segments_of_hosts_are_segments)
 {
-    (void)state;
-    assert_true(activation_manifest_is_segment("segment_000001.safetensors"));
-    assert_true(activation_manifest_is_segment("host_003/segment_000001.safetensors"));
-    assert_false(activation_manifest_is_segment("host_3/segment_000001.safetensors"));
-    assert_false(activation_manifest_is_segment("a/host_003/segment_000001.safetensors"));
-    assert_false(activation_manifest_is_segment("host_003/segment_1.safetensors"));
-    assert_false(activation_manifest_is_segment("segment_000001.open"));
+    assert_true(activation_is_segment("segment_000001.safetensors"));
+    assert_true(activation_is_segment("host_003/segment_000001.safetensors"));
+    assert_false(activation_is_segment("host_3/segment_000001.safetensors"));
+    assert_false(activation_is_segment("a/host_003/segment_000001.safetensors"));
+    assert_false(activation_is_segment("host_003/segment_1.safetensors"));
+    assert_false(activation_is_segment("segment_000001.open"));
 }
 
 /* --- by place ----------------------------------------------------------------------------------------------------------- */
@@ -152,10 +140,9 @@ static bool find(const char *sums, size_t piece, uint32_t *crc32c)
     return is_known;
 }
 
-static void arrays_have_the_sums_of_their_places_also_behind_empty_ones(void **state)
+TEST(arrays_have_the_sums_of_their_places_also_behind_empty_ones)
 {
     uint32_t crc32c;
-    (void)state;
     assert_true(find("00000001000000000000000a", 0, &crc32c));
     assert_int_equal(crc32c, 1);
     assert_true(find("00000001000000000000000a", 2, &crc32c));
@@ -173,11 +160,10 @@ static struct artifact *resolve(struct header_cache *cache)
     return artifact;
 }
 
-static void a_hosts_manifest_is_parsed_once_until_it_is_replaced(void **state)
+TEST(a_hosts_manifest_is_parsed_once_until_it_is_replaced)
 {
     static const char text[] = HEAD "{\"file\":\"segment_000001.safetensors\",\"bytes\":1}]}";
     struct header_cache *cache;
-    (void)state;
     assert_int_equal(header_cache_create(NULL, 1 << 20, &cache, &error), 0);
     put_segment(text);
     struct artifact *first = resolve(cache), *again = resolve(cache);
@@ -194,18 +180,4 @@ static void a_hosts_manifest_is_parsed_once_until_it_is_replaced(void **state)
     artifact_unref(other);
     header_cache_destroy(cache);
     source_memory_clear();
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(segments_are_named_from_the_store_on_with_all_their_sums),
-        cmocka_unit_test(what_is_damaged_is_refused),
-        cmocka_unit_test(a_document_of_another_format_is_no_manifest),
-        cmocka_unit_test(a_segment_that_is_listed_twice_is_a_damaged_manifest),
-        cmocka_unit_test(only_segments_of_hosts_are_segments),
-        cmocka_unit_test(arrays_have_the_sums_of_their_places_also_behind_empty_ones),
-        cmocka_unit_test(a_hosts_manifest_is_parsed_once_until_it_is_replaced),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,18 +1,11 @@
 /* Runs of segments are named in one way, and the hosts of a store are those that have a folder. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tests/support/unit.h"
+
 #include <sys/stat.h>
 
 #include "base/metadata.h"
 #include "resolve/activation_store.h"
 #include "tests/support/model_dir.h"
-
-#include <cmocka.h> /* last: it makes a macro of fail */
 
 static char folder[MODEL_PATH_CHARS];
 
@@ -43,7 +36,7 @@ static char *reference_of(const char *name, char *reference, size_t room)
     return reference;
 }
 
-static void a_run_is_two_numbers_of_segments_in_their_order(void **state)
+TEST(a_run_is_two_numbers_of_segments_in_their_order)
 {
     static const char *const wrong[] = {"disk:/a/segment_000002-000001",
                                         "disk:/a/segment_000000-000001",
@@ -56,7 +49,6 @@ static void a_run_is_two_numbers_of_segments_in_their_order(void **state)
                                         "segment_000001-000002",
                                         "disk:/a/segment_000001-000002.safetensors"};
     struct activation_run run;
-    (void)state;
     char *found = activation_parse_run("disk:/a/host_003/segment_000001-999999", &run);
     assert_string_equal(found, "disk:/a/host_003");
     assert_int_equal(run.first, 1);
@@ -71,7 +63,7 @@ static void a_run_is_two_numbers_of_segments_in_their_order(void **state)
         assert_null(activation_parse_run(wrong[i], &run));
 }
 
-static void what_is_opened_is_the_folder_and_the_run_is_told(void **state)
+TEST_IN(what_is_opened_is_the_folder_and_the_run_is_told, set_up, tear_down)
 {
     char reference[MODEL_PATH_CHARS + 64];
     const char *roots[] = {folder};
@@ -80,7 +72,6 @@ static void what_is_opened_is_the_folder_and_the_run_is_told(void **state)
     struct source *source;
     struct error error;
     bool is_run;
-    (void)state;
     make_folder("host_003");
     reference_of("/host_003/segment_000004-000009", reference, sizeof reference);
     assert_int_equal(activation_store_open(reference, &options, &source, &is_run, &run, &error), 0);
@@ -95,7 +86,7 @@ static void what_is_opened_is_the_folder_and_the_run_is_told(void **state)
     source_unref(source);
 }
 
-static void hosts_are_folders_of_that_name_ascending(void **state)
+TEST_IN(hosts_are_folders_of_that_name_ascending, set_up, tear_down)
 {
     static const char *const names[] = {"host_010", "host_002", "host_1", "host_12345", "claims", "host_100000"};
     char reference[MODEL_PATH_CHARS + 64];
@@ -104,7 +95,6 @@ static void hosts_are_folders_of_that_name_ascending(void **state)
     uint32_t *hosts;
     size_t n_hosts;
     struct error error;
-    (void)state;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         make_folder(names[i]);
     assert_int_equal(
@@ -118,16 +108,4 @@ static void hosts_are_folders_of_that_name_ascending(void **state)
         activation_store_hosts(reference_of("/none", reference, sizeof reference), &options, &hosts, &n_hosts, &error), -1);
     assert_int_equal(error.code, ERROR_NOT_FOUND);
     assert_null(hosts);
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_run_is_two_numbers_of_segments_in_their_order),
-        TEST(what_is_opened_is_the_folder_and_the_run_is_told),
-        TEST(hosts_are_folders_of_that_name_ascending),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,16 +1,10 @@
-/* Which addresses are this host, which are nobody's to ask for, and which texts are addresses at all. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
+/* Which addresses are this host, which may not be asked for, and which texts are addresses at all. */
+#include "tests/support/unit.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
 
 #include "base/address.h"
-
-#include <cmocka.h>
 
 static void expect_kind(const char *text, enum address_kind kind)
 {
@@ -21,9 +15,8 @@ static void expect_kind(const char *text, enum address_kind kind)
         fail_msg("%s is of kind %d", text, address_kind(&address));
 }
 
-static void this_host_is_its_loopback_alone(void **state)
+TEST(this_host_is_its_loopback_alone)
 {
-    (void)state;
     expect_kind("127.0.0.1", ADDRESS_THIS_HOST);
     expect_kind("127.255.255.255", ADDRESS_THIS_HOST);
     expect_kind("::1", ADDRESS_THIS_HOST);
@@ -34,7 +27,7 @@ static void this_host_is_its_loopback_alone(void **state)
     expect_kind("2001:db8::1", ADDRESS_ANY);
 }
 
-static void link_local_and_metadata_addresses_are_reserved_in_every_form(void **state)
+TEST(link_local_and_metadata_addresses_are_reserved_in_every_form)
 {
     static const char *const reserved[] = {
         "169.254.0.0",
@@ -61,7 +54,6 @@ static void link_local_and_metadata_addresses_are_reserved_in_every_form(void **
         "2002:7f00:1::",
         "::ffff:0.0.0.0",
     };
-    (void)state;
     for (size_t i = 0; i < sizeof reserved / sizeof *reserved; i++)
         expect_kind(reserved[i], ADDRESS_RESERVED);
     expect_kind("169.253.255.255", ADDRESS_ANY);
@@ -73,13 +65,12 @@ static void link_local_and_metadata_addresses_are_reserved_in_every_form(void **
     expect_kind("64:ff9b::8.8.8.8", ADDRESS_ANY);
 }
 
-static void only_the_usual_spelling_is_an_address(void **state)
+TEST(only_the_usual_spelling_is_an_address)
 {
     static const char *const none[] = {"127.1",      "2130706433", "0x7f000001",   "0177.0.0.1", "127.0.0.01", "127.0.0.256",
                                        "127.0.0.1.", "",           "fe80::1%eth0", "[::1]",      "1.2.3",      " 127.0.0.1",
                                        "::g",        "localhost",  "1.2.3.4.5",    "::1::",      "0x7f.0.0.1"};
     struct address address;
-    (void)state;
     for (size_t i = 0; i < sizeof none / sizeof *none; i++) {
         if (address_parse(none[i], strlen(none[i]), &address))
             fail_msg("%s is taken for an address", none[i]);
@@ -87,12 +78,11 @@ static void only_the_usual_spelling_is_an_address(void **state)
     assert_false(address_parse("1.2.3.4\0x", 9, &address));
 }
 
-static void a_host_that_may_be_read_as_a_number_is_known(void **state)
+TEST(a_host_that_may_be_read_as_a_number_is_known)
 {
     static const char *const numeric[] = {"127.1",  "2130706433", "0x7f000001", "0X7f.1", "0177.0.0.1", "1.2.3.4",
                                           "a.b.12", "127.0.0.1.", "0",          "h.0x",   "1.2.0xg"};
     static const char *const names[] = {"example.com", "1.example", "0x7f.example", "h1", "1-2", "a.b-1", "", "."};
-    (void)state;
     for (size_t i = 0; i < sizeof numeric / sizeof *numeric; i++)
         assert_true(address_is_numeric(numeric[i], strlen(numeric[i])));
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
@@ -100,11 +90,10 @@ static void a_host_that_may_be_read_as_a_number_is_known(void **state)
 }
 
 /* inet_aton() is what the resolver falls back to: whatever it reads is a number to us. */
-static void whatever_the_resolver_reads_as_a_number_is_one(void **state)
+TEST(whatever_the_resolver_reads_as_a_number_is_one)
 {
     static const char alphabet[] = "0129.xXaf";
     char text[8] = "";
-    (void)state;
     for (unsigned n = 0; n < 9 * 9 * 9 * 9 * 9; n++) {
         struct in_addr ignored;
         for (unsigned i = 0, rest = n; i < 5; i++, rest /= 9)
@@ -114,14 +103,13 @@ static void whatever_the_resolver_reads_as_a_number_is_one(void **state)
     }
 }
 
-static void the_address_of_a_socket_is_that_of_its_text(void **state)
+TEST(the_address_of_a_socket_is_that_of_its_text)
 {
     struct sockaddr_in v4 = {.sin_family = AF_INET};
     struct sockaddr_in6 v6 = {.sin6_family = AF_INET6};
     struct sockaddr local = {.sa_family = AF_UNIX};
     struct address address, parsed;
     char text[ADDRESS_CHARS];
-    (void)state;
     inet_pton(AF_INET, "169.254.169.254", &v4.sin_addr);
     inet_pton(AF_INET6, "fd00:ec2::254", &v6.sin6_addr);
     assert_true(address_of_socket((struct sockaddr *)&v4, &address));
@@ -131,17 +119,4 @@ static void the_address_of_a_socket_is_that_of_its_text(void **state)
     assert_true(address_of_socket((struct sockaddr *)&v6, &address));
     assert_string_equal(address_print(&address, text), "fd00:ec2::254");
     assert_false(address_of_socket(&local, &address));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(this_host_is_its_loopback_alone),
-        cmocka_unit_test(link_local_and_metadata_addresses_are_reserved_in_every_form),
-        cmocka_unit_test(only_the_usual_spelling_is_an_address),
-        cmocka_unit_test(a_host_that_may_be_read_as_a_number_is_known),
-        cmocka_unit_test(whatever_the_resolver_reads_as_a_number_is_one),
-        cmocka_unit_test(the_address_of_a_socket_is_that_of_its_text),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

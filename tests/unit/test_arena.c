@@ -1,20 +1,13 @@
 /* The arena hands out zeroed, aligned, separate pieces, never grows beyond its cap, and says whose its memory is. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
+#include "tests/support/unit.h"
 
 #include "base/arena.h"
 #include "base/metadata.h"
 
-#include <cmocka.h> /* last: its macro fail() would hide ours */
-
-static void pieces_are_zeroed_aligned_and_do_not_overlap(void **state)
+TEST(pieces_are_zeroed_aligned_and_do_not_overlap)
 {
     struct arena arena;
     unsigned char *pieces[500];
-    (void)state;
     arena_init(&arena, 0);
     for (size_t i = 0; i < 500; i++) {
         size_t bytes = i * 37 % 3000;
@@ -32,10 +25,9 @@ static void pieces_are_zeroed_aligned_and_do_not_overlap(void **state)
     assert_int_equal(arena.total_bytes, 0);
 }
 
-static void a_large_piece_fits_whole(void **state)
+TEST(a_large_piece_fits_whole)
 {
     struct arena arena;
-    (void)state;
     arena_init(&arena, 0);
     arena_alloc(&arena, 10);
     memset(arena_alloc(&arena, 5 << 20), 1, 5 << 20);
@@ -44,10 +36,9 @@ static void a_large_piece_fits_whole(void **state)
     arena_fini(&arena);
 }
 
-static void the_cap_is_reached_exactly_and_not_passed(void **state)
+TEST(the_cap_is_reached_exactly_and_not_passed)
 {
     static const size_t caps[] = {16, 1000, 4096, 6000, 100000};
-    (void)state;
     for (size_t i = 0; i < sizeof caps / sizeof caps[0]; i++) {
         struct arena arena;
         struct error error;
@@ -61,11 +52,10 @@ static void the_cap_is_reached_exactly_and_not_passed(void **state)
     }
 }
 
-static void a_refused_piece_leaves_the_rest_usable(void **state)
+TEST(a_refused_piece_leaves_the_rest_usable)
 {
     struct arena arena;
     struct error error;
-    (void)state;
     arena_init(&arena, 8192);
     assert_null(arena_try(&arena, 8193, &error));
     assert_null(arena_try(&arena, SIZE_MAX, &error));
@@ -75,11 +65,10 @@ static void a_refused_piece_leaves_the_rest_usable(void **state)
     arena_fini(&arena);
 }
 
-static void what_must_not_fail_ignores_the_cap(void **state)
+TEST(what_must_not_fail_ignores_the_cap)
 {
     struct arena arena;
     struct error error;
-    (void)state;
     arena_init(&arena, 64);
     assert_non_null(arena_alloc(&arena, 1000));
     assert_null(arena_try(&arena, 1000, &error));
@@ -87,10 +76,9 @@ static void what_must_not_fail_ignores_the_cap(void **state)
     arena_fini(&arena);
 }
 
-static void text_is_copied_with_a_final_nul_and_may_hold_nuls(void **state)
+TEST(text_is_copied_with_a_final_nul_and_may_hold_nuls)
 {
     struct arena arena;
-    (void)state;
     arena_init(&arena, 0);
     char *copy = arena_text(&arena, "a\0bXX", 3);
     assert_memory_equal(copy, "a\0b", 4);
@@ -98,10 +86,9 @@ static void text_is_copied_with_a_final_nul_and_may_hold_nuls(void **state)
     arena_fini(&arena);
 }
 
-static void a_zeroed_arena_can_be_finished_and_one_can_be_used_again(void **state)
+TEST(a_zeroed_arena_can_be_finished_and_one_can_be_used_again)
 {
     struct arena arena = {0};
-    (void)state;
     arena_fini(&arena);
     arena_alloc(&arena, 100);
     arena_fini(&arena);
@@ -133,12 +120,11 @@ static int leave_account(void **state)
     return 0;
 }
 
-static void what_may_fail_is_charged_as_it_grows_until_the_end(void **state)
+TEST_IN(what_may_fail_is_charged_as_it_grows_until_the_end, enter_account, leave_account)
 {
     struct arena arena;
     struct error error;
     uint64_t before = 0;
-    (void)state;
     arena_init(&arena, 0);
     while (arena_try(&arena, 100000, &error)) {
         assert_true(quota_taken(quota, QUOTA_METADATA) >= before);
@@ -152,21 +138,19 @@ static void what_may_fail_is_charged_as_it_grows_until_the_end(void **state)
     assert_int_equal(quota_taken(quota, QUOTA_METADATA), 0);
 }
 
-static void what_must_not_fail_is_charged_to_nobody(void **state)
+TEST_IN(what_must_not_fail_is_charged_to_nobody, enter_account, leave_account)
 {
     struct arena arena;
-    (void)state;
     arena_init(&arena, 0);
     arena_alloc(&arena, LIMIT + 1);
     assert_int_equal(quota_taken(quota, QUOTA_METADATA), 0);
     arena_fini(&arena);
 }
 
-static void a_large_piece_can_be_given_back_before_the_end(void **state)
+TEST_IN(a_large_piece_can_be_given_back_before_the_end, enter_account, leave_account)
 {
     struct arena arena;
     struct error error;
-    (void)state;
     arena_init(&arena, 0);
     char *small = arena_try(&arena, 100, &error), *large = arena_try(&arena, 4 << 20, &error);
     uint64_t with_both = quota_taken(quota, QUOTA_METADATA);
@@ -181,11 +165,10 @@ static void a_large_piece_can_be_given_back_before_the_end(void **state)
     assert_int_equal(quota_taken(quota, QUOTA_METADATA), 0);
 }
 
-static void a_charge_stays_with_the_account_of_the_first_piece(void **state)
+TEST_IN(a_charge_stays_with_the_account_of_the_first_piece, enter_account, leave_account)
 {
     struct arena arena;
     struct error error;
-    (void)state;
     arena_init(&arena, 0);
     arena_try(&arena, 100, &error);
     metadata_enter((struct metadata_account){0});
@@ -195,11 +178,10 @@ static void a_charge_stays_with_the_account_of_the_first_piece(void **state)
     assert_int_equal(quota_taken(quota, QUOTA_METADATA), 0);
 }
 
-static void packed_pieces_are_aligned_as_their_size_demands(void **state)
+TEST(packed_pieces_are_aligned_as_their_size_demands)
 {
     struct arena arena;
     struct error error;
-    (void)state;
     arena_init(&arena, 0);
     for (size_t bytes = 1; bytes < 200; bytes++) {
         unsigned char *piece = arena_try_packed(&arena, bytes, &error);
@@ -214,25 +196,4 @@ static void packed_pieces_are_aligned_as_their_size_demands(void **state)
         arena_try_packed(&arena, 1, &error);
     assert_int_equal(arena.used, used + 100);
     arena_fini(&arena);
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, enter_account, leave_account)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pieces_are_zeroed_aligned_and_do_not_overlap),
-        cmocka_unit_test(a_large_piece_fits_whole),
-        cmocka_unit_test(the_cap_is_reached_exactly_and_not_passed),
-        cmocka_unit_test(a_refused_piece_leaves_the_rest_usable),
-        cmocka_unit_test(what_must_not_fail_ignores_the_cap),
-        cmocka_unit_test(text_is_copied_with_a_final_nul_and_may_hold_nuls),
-        cmocka_unit_test(packed_pieces_are_aligned_as_their_size_demands),
-        TEST(what_may_fail_is_charged_as_it_grows_until_the_end),
-        TEST(what_must_not_fail_is_charged_to_nobody),
-        TEST(a_large_piece_can_be_given_back_before_the_end),
-        TEST(a_charge_stays_with_the_account_of_the_first_piece),
-        cmocka_unit_test(a_zeroed_arena_can_be_finished_and_one_can_be_used_again),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,16 +1,8 @@
 /* The command line: where options may stand, what they may say, and that everything senseless is refused with a hint. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tests/support/unit.h"
 
 #include "client/cli/args.h" /* before cmocka.h, whose macro fail() would hide base/error.h's function */
 #include "client/cli/command_table.h"
-
-#include <cmocka.h>
 
 static struct args args;
 static struct error error;
@@ -44,12 +36,11 @@ static void assert_refused(const char *line, const char *word)
         fail_msg("%s: '%s' does not mention '%s'", line, error.message, word);
 }
 
-static void options_stand_anywhere_and_are_spelled_in_two_ways(void **state)
+TEST(options_stand_anywhere_and_are_spelled_in_two_ways)
 {
     static const char *const lines[] = {"--socket|/s|--json|load|disk:/m|--out|o", "load|--out=o|--json|disk:/m|--socket=/s",
                                         "--out|o|load|disk:/m|--json|--socket|/s",
                                         "load|--socket|/s|--json|--out=o|--|disk:/m"};
-    (void)state;
     for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++) {
         assert_taken(lines[i]);
         assert_int_equal(args.command, COMMAND_LOAD);
@@ -61,9 +52,8 @@ static void options_stand_anywhere_and_are_spelled_in_two_ways(void **state)
     }
 }
 
-static void a_value_may_look_like_anything(void **state)
+TEST(a_value_may_look_like_anything)
 {
-    (void)state;
     assert_taken("load|disk:/m|--out|--json|--tensor|-x|--group=a=b|--rank|0|--world-size=1");
     assert_string_equal(args.output.path, "--json");
     assert_string_equal(args.view.selectors[0].glob, "-x");
@@ -71,7 +61,7 @@ static void a_value_may_look_like_anything(void **state)
     assert_false(args.json);
 }
 
-static void times_have_units_or_are_seconds(void **state)
+TEST(times_have_units_or_are_seconds)
 {
     static const struct {
         const char *text;
@@ -79,7 +69,6 @@ static void times_have_units_or_are_seconds(void **state)
     } cases[] = {{"30s", 30000}, {"1ms", 1}, {"2m", 120000}, {"1.5", 1500}, {"7", 7000}, {"0.0001", 1}, {"0", 0}};
     static const char *const bad[] = {"soon", "-1", "1 s x", "nan", "inf", "1e3", "0x10", "1.2.3", "99999999999999999999"};
     char line[100];
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         snprintf(line, sizeof line, "load|disk:/m|--hold|%s|--timeout=%s", cases[i].text, cases[i].text);
         assert_taken(line);
@@ -92,9 +81,8 @@ static void times_have_units_or_are_seconds(void **state)
     }
 }
 
-static void selectors_keep_their_order(void **state)
+TEST(selectors_keep_their_order)
 {
-    (void)state;
     assert_taken("load|disk:/m|--tensor|norm|--slice|w[1:2, :]|--tensor=l.*");
     assert_int_equal(args.view.n_selectors, 3);
     assert_string_equal(args.view.selectors[0].glob, "norm");
@@ -105,9 +93,8 @@ static void selectors_keep_their_order(void **state)
     assert_false(args.view.has_tp);
 }
 
-static void tensor_parallel_options_come_together(void **state)
+TEST(tensor_parallel_options_come_together)
 {
-    (void)state;
     assert_taken("load|disk:/m|--tp-size|4|--tp-rank|3|--tp-rule|*.x=1|--tp-rule|*=replicate");
     assert_true(args.view.has_tp);
     assert_int_equal(args.view.tp.size, 4);
@@ -125,9 +112,8 @@ static void tensor_parallel_options_come_together(void **state)
     assert_refused("load|disk:/m|--tp-size|2|--tp-rank|0|--tp-rule|w", "GLOB=DIM");
 }
 
-static void mesh_options_come_together(void **state)
+TEST(mesh_options_come_together)
 {
-    (void)state;
     assert_taken("load|disk:/m|--mesh|data=4,model=8|--mesh-rank|9|--spec|*.x=model,-|--spec|*=-,model");
     assert_true(args.view.has_sharding);
     assert_int_equal(args.view.sharding.n_rules, 2);
@@ -151,9 +137,8 @@ static void mesh_options_come_together(void **state)
     assert_refused("load|disk:/m|--mesh|a=2|--mesh-rank|0|--spec|*=a|--view|v", "--view");
 }
 
-static void a_group_is_whole_or_not_there(void **state)
+TEST(a_group_is_whole_or_not_there)
 {
-    (void)state;
     assert_taken("explain|disk:/m|--group|g|--rank|1|--world-size|2|--source-locality|host_local|--collective|required");
     assert_string_equal(args.load.group, "g");
     assert_int_equal(args.load.rank, 1);
@@ -168,9 +153,8 @@ static void a_group_is_whole_or_not_there(void **state)
     assert_refused("explain|disk:/m|--group=|--rank|0|--world-size|1", "not empty");
 }
 
-static void a_choice_is_one_of_its_words(void **state)
+TEST(a_choice_is_one_of_its_words)
 {
-    (void)state;
     static const char *const executors[][2] = {
         {"load|disk:/m|--executor|generic_byte_range", "load|disk:/m|--executor=generic"},
         {"load|disk:/m|--executor|tensor_batched_local", "load|disk:/m|--executor=local"},
@@ -193,13 +177,14 @@ static void a_choice_is_one_of_its_words(void **state)
     assert_refused("explain|disk:/m|--collective|perhaps", "required");
 }
 
-static void what_is_not_known_is_refused_with_the_nearest_name(void **state)
+TEST(what_is_not_known_is_refused_with_the_nearest_name)
 {
-    (void)state;
     assert_refused("frobnicate", "frobnicate");
     assert_refused("laod|disk:/m", "'load'");
     assert_refused("load|disk:/x|--no-such-option", "--no-such-option");
-    assert_refused("load|disk:/x|--tensr|w", "--tensor");
+    assert_refused("load|disk:/x|--tensrs|w", "did you mean --tensor?");
+    assert_refused("fetch|disk:/x|--tensrs|w", "did you mean --tensors?");
+    assert_refused("activations|clam|s", "'activations clam'; did you mean 'claim'?");
     assert_refused("load|disk:/x|-x|w", "'-x'");
     assert_refused("load|disk:/x|--json=1", "takes no value");
     assert_refused("load|disk:/x|--out", "needs a value");
@@ -208,9 +193,8 @@ static void what_is_not_known_is_refused_with_the_nearest_name(void **state)
     assert_refused("load|a\x1b[2J|b\x1b[2J", "\\x1b");
 }
 
-static void operands_are_counted(void **state)
+TEST(operands_are_counted)
 {
-    (void)state;
     assert_refused("", "command");
     assert_refused("load", "artifact");
     assert_refused("inspect|--json", "artifact");
@@ -220,22 +204,28 @@ static void operands_are_counted(void **state)
     assert_refused("release|disk:/a|--all", "--all");
     assert_taken("release|--all");
     assert_taken("release|disk:/a");
+    assert_refused("activations", "such as 'status'");
+    assert_refused("activations|status", "needs STORE");
+    assert_refused("activations|status|/a|/b", "/b");
+    assert_taken("activations|import|/a|/b|/c|--host|3");
+    assert_int_equal(args.n_more_artifacts, 2);
 }
 
-static void an_option_belongs_to_its_commands(void **state)
+TEST(an_option_belongs_to_its_commands)
 {
-    (void)state;
     assert_refused("inspect|disk:/m|--out|o", "'inspect' has no option --out");
     assert_refused("load|disk:/m|--tensors|model.*", "'load' has no option --tensors; did you mean --tensor?");
     assert_refused("--hold|1|status", "--hold");
+    assert_refused("activations|status|/a|--units|3", "'activations status' has no option --units");
+    assert_refused("--units|3|activations|status|/a", "'activations status' has no option --units");
+    assert_taken("activations|--units|3|claim|/a|--owner|me");
     assert_refused("prewarm|disk:/m|--standalone", "--standalone");
     assert_refused("load|disk:/m|--view|v|--tensor|w", "--view");
     assert_refused("load|disk:/m|--view|v|--tp-size|1|--tp-rank|0", "--view");
 }
 
-static void memory_is_the_daemons_choice_where_nothing_is_said(void **state)
+TEST(memory_is_the_daemons_choice_where_nothing_is_said)
 {
-    (void)state;
     assert_taken("load|disk:/m");
     assert_int_equal(args.load.memory, TC_MEMORY_AUTO);
     assert_taken("--memory|mapped|load|disk:/m|--device|cpu");
@@ -252,9 +242,8 @@ static void memory_is_the_daemons_choice_where_nothing_is_said(void **state)
     assert_refused("inspect|disk:/m|--memory|mapped", "--memory");
 }
 
-static void an_export_says_what_for_whom_and_within_which_bounds(void **state)
+TEST(an_export_says_what_for_whom_and_within_which_bounds)
 {
-    (void)state;
     assert_taken("export|disk:/m|--out|o|--format|dcp|--world-size|4096|--rank|4095|--uneven|ceil|--tp-rule|*=0");
     assert_true(args.standalone && args.load.world_size == 4096 && args.load.rank == 4095 && args.view.tp.n_rules == 1);
     assert_false(args.view.has_tp);
@@ -295,9 +284,8 @@ static void an_export_says_what_for_whom_and_within_which_bounds(void **state)
     assert_refused("fuse|--input-dir|/m|-o", "--out");
 }
 
-static void help_and_version_need_nothing_else(void **state)
+TEST(help_and_version_need_nothing_else)
 {
-    (void)state;
     assert_taken("--help");
     assert_true(args.help && args.command == -1);
     assert_taken("load|--help");
@@ -316,7 +304,7 @@ static char *read_help(int command)
     static char *text;
     static size_t length;
     FILE *out = open_memstream(&text, &length);
-    args_print_help(command, out);
+    command_print_help(command, out);
     fclose(out);
     return text;
 }
@@ -339,17 +327,13 @@ static bool is_in(const char *text, const struct option_row *row)
     return strstr(text, words);
 }
 
-static void the_help_of_a_command_has_each_of_its_options_once_and_no_others(void **state)
+TEST(the_help_of_a_command_has_each_of_its_options_once_and_no_others)
 {
-    (void)state;
     for (int command = 0; command < COMMAND_COUNT; command++) {
         char *text = read_help(command);
-        for (size_t i = 0; i < args_options.n_rows && command != COMMAND_ACTIVATIONS; i++) {
-            const struct option_row *row = &args_options.rows[i];
-            int groups = 0;
-            for (size_t k = 0; k < args_options.n_rows; k++)
-                groups |= strcmp(args_options.rows[k].name, row->name) == 0 ? args_options.rows[k].groups : 0;
-            bool is_taken = groups & (command_table[command].options | OPTIONS_GLOBAL);
+        for (size_t i = 0; i < n_option_rows && command != COMMAND_ACTIVATIONS; i++) {
+            const struct option_row *row = &option_rows[i];
+            bool is_taken = command_takes(command, row);
             if (count_lines(text, row->name) != is_taken)
                 fail_msg("%s --help has --%s %d times", command_table[command].name, row->name,
                          count_lines(text, row->name));
@@ -360,9 +344,8 @@ static void the_help_of_a_command_has_each_of_its_options_once_and_no_others(voi
     }
 }
 
-static void no_line_of_a_help_is_longer_than_a_terminal(void **state)
+TEST(no_line_of_a_help_is_longer_than_a_terminal)
 {
-    (void)state;
     for (int command = -1; command < COMMAND_COUNT; command++) {
         char *text = read_help(command);
         for (const char *line = text; *line; line += strcspn(line, "\n"), line += *line == '\n')
@@ -372,23 +355,21 @@ static void no_line_of_a_help_is_longer_than_a_terminal(void **state)
     }
 }
 
-static void no_help_speaks_of_another_command_before_its_meaning(void **state)
+TEST(no_help_speaks_of_another_command_before_its_meaning)
 {
-    (void)state;
-    for (size_t i = 0; i < args_options.n_rows; i++)
-        for (int command = 0; command < COMMAND_COUNT; command++) {
+    for (size_t i = 0; i < n_option_rows; i++)
+        for (int command = 0; command < COMMAND_TOP_COUNT; command++) {
             char words[32];
             snprintf(words, sizeof words, "%s:", command_table[command].name);
-            if (strstr(args_options.rows[i].help, words))
-                fail_msg("--%s: %s", args_options.rows[i].name, args_options.rows[i].help);
+            if (strstr(option_rows[i].help, words))
+                fail_msg("--%s: %s", option_rows[i].name, option_rows[i].help);
         }
 }
 
-static void the_general_help_has_every_command_once_and_every_alias(void **state)
+TEST(the_general_help_has_every_command_once_and_every_alias)
 {
     char line[64], *text = read_help(-1);
-    (void)state;
-    for (int i = 0; i < COMMAND_COUNT; i++) {
+    for (int i = 0; i < COMMAND_TOP_COUNT; i++) {
         snprintf(line, sizeof line, "\n  %-12s ", command_table[i].name);
         const char *at = strstr(text, line);
         if (!at || strstr(at + 1, line))
@@ -399,9 +380,8 @@ static void the_general_help_has_every_command_once_and_every_alias(void **state
     free(text);
 }
 
-static void an_alias_is_its_command_and_other_words_are_advice(void **state)
+TEST(an_alias_is_its_command_and_other_words_are_advice)
 {
-    (void)state;
     assert_taken("ls|/m");
     assert_int_equal(args.command, COMMAND_INSPECT);
     assert_taken("pull|/m");
@@ -413,32 +393,5 @@ static void an_alias_is_its_command_and_other_words_are_advice(void **state)
     assert_refused("get|/m", "did you mean 'fetch'?");
     assert_refused("cat|/m", "did you mean 'load'?");
     assert_refused("upload|/m", "did you mean 'put'?");
-    assert_refused("health", "did you mean 'status'?");
-    assert_refused("doctor", "there is no command 'doctor'"); /* status diagnoses nothing */
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(options_stand_anywhere_and_are_spelled_in_two_ways),
-        cmocka_unit_test(a_value_may_look_like_anything),
-        cmocka_unit_test(times_have_units_or_are_seconds),
-        cmocka_unit_test(selectors_keep_their_order),
-        cmocka_unit_test(tensor_parallel_options_come_together),
-        cmocka_unit_test(mesh_options_come_together),
-        cmocka_unit_test(a_group_is_whole_or_not_there),
-        cmocka_unit_test(a_choice_is_one_of_its_words),
-        cmocka_unit_test(what_is_not_known_is_refused_with_the_nearest_name),
-        cmocka_unit_test(operands_are_counted),
-        cmocka_unit_test(an_option_belongs_to_its_commands),
-        cmocka_unit_test(memory_is_the_daemons_choice_where_nothing_is_said),
-        cmocka_unit_test(an_export_says_what_for_whom_and_within_which_bounds),
-        cmocka_unit_test(help_and_version_need_nothing_else),
-        cmocka_unit_test(the_help_of_a_command_has_each_of_its_options_once_and_no_others),
-        cmocka_unit_test(no_line_of_a_help_is_longer_than_a_terminal),
-        cmocka_unit_test(no_help_speaks_of_another_command_before_its_meaning),
-        cmocka_unit_test(the_general_help_has_every_command_once_and_every_alias),
-        cmocka_unit_test(an_alias_is_its_command_and_other_words_are_advice),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    assert_refused("ping", "did you mean 'health'?");
 }

@@ -1,16 +1,10 @@
 /* Progress while a read goes on: each part's share of what has come, up to what it wants, and what was placed in the end. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tests/support/unit.h"
 
-#include "execute/arrivals.h"
+#include "execute/item.h"
 #include "execute/clip.h"
 #include "tests/support/transfer_scene.h"
 
-#include <cmocka.h>
 #undef fail /* ours is in base/error.h */
 
 static struct transfer_scene scene;
@@ -41,10 +35,9 @@ static uint64_t done(size_t i)
     return run_done_bytes(&scene.runs[i].run);
 }
 
-static void each_part_counts_its_share_of_what_comes(void **state)
+TEST_IN(each_part_counts_its_share_of_what_comes, open_scene, close_scene)
 {
-    (void)state;
-    struct arrival *arrival = arrivals_begin(&scene.item, &clips, &requests);
+    struct arrival *arrival = item_begin_arrivals(&scene.item, &clips, &requests);
     arrival_tell(arrival, 500);
     assert_int_equal(done(0), 150);
     assert_int_equal(done(1), 50);
@@ -54,37 +47,23 @@ static void each_part_counts_its_share_of_what_comes(void **state)
     assert_int_equal(done(1), 100);
 }
 
-static void what_was_placed_counts_in_the_end(void **state)
+TEST_IN(what_was_placed_counts_in_the_end, open_scene, close_scene)
 {
-    (void)state;
-    arrival_tell(arrivals_begin(&scene.item, &clips, &requests), 1000);
-    arrival_tell(arrivals_begin(&scene.item, &clips, &requests), 1000); /* the next window */
+    arrival_tell(item_begin_arrivals(&scene.item, &clips, &requests), 1000);
+    arrival_tell(item_begin_arrivals(&scene.item, &clips, &requests), 1000); /* the next window */
     assert_int_equal(done(0), 600);
     scene.item.parts[0].placed_bytes = 550;
-    arrivals_end(&scene.item, &scene.item.parts[0]);
-    arrivals_end(&scene.item, &scene.item.parts[1]); /* it failed */
+    item_end_arrivals(&scene.item, &scene.item.parts[0]);
+    item_end_arrivals(&scene.item, &scene.item.parts[1]); /* it failed */
     assert_int_equal(done(0), 550);
     assert_int_equal(done(1), 0);
 }
 
-static void local_reads_tell_nothing_before_they_are_placed(void **state)
+TEST_IN(local_reads_tell_nothing_before_they_are_placed, open_scene, close_scene)
 {
-    (void)state;
     scene.item.is_remote = false;
-    assert_null(arrivals_begin(&scene.item, &clips, &requests));
+    assert_null(item_begin_arrivals(&scene.item, &clips, &requests));
     scene.item.parts[0].placed_bytes = 10;
-    arrivals_end(&scene.item, &scene.item.parts[0]);
+    item_end_arrivals(&scene.item, &scene.item.parts[0]);
     assert_int_equal(done(0), 10);
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, open_scene, close_scene)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(each_part_counts_its_share_of_what_comes),
-        TEST(what_was_placed_counts_in_the_end),
-        TEST(local_reads_tell_nothing_before_they_are_placed),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

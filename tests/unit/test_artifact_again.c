@@ -1,12 +1,8 @@
 /* What a second resolve of the same artifact does not read, and what it notices. */
+#include "tests/support/unit.h"
+
 #include <fcntl.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <time.h>
 
@@ -14,16 +10,13 @@
 #include "resolve/artifact.h"
 #include "resolve/header_cache.h"
 #include "resolve/manifest.h"
-#include "source/source_memory.h"
+#include "tests/support/source_memory.h"
 #include "tests/support/artifact_scene.h"
 #include "tests/support/layout_scene.h"
 #include "tests/support/model_dir.h"
 
-#include <cmocka.h>
-
-static void a_second_resolve_reads_nothing_and_says_the_same(void **state)
+TEST_IN(a_second_resolve_reads_nothing_and_says_the_same, artifact_scene_open, artifact_scene_close)
 {
-    (void)state;
     artifact_scene_put_part("one.safetensors", "ac");
     artifact_scene_put_part("two.safetensors", "b");
     artifact_scene_put_text(
@@ -48,17 +41,16 @@ static void a_second_resolve_reads_nothing_and_says_the_same(void **state)
     artifact_unref(NULL);
 }
 
-static void a_changed_part_changes_identity_and_is_read_again(void **state)
+TEST_IN(a_changed_part_changes_identity_and_is_read_again, artifact_scene_open, artifact_scene_close)
 {
     struct error error;
-    (void)state;
     artifact_scene_put_part("one.safetensors", "a");
     artifact_scene_put_part("two.safetensors", "b");
     artifact_scene_put_text(ARTIFACT_SCENE_INDEX, "{\"weight_map\":{\"b\":\"two.safetensors\",\"a\":\"one.safetensors\"}}");
     struct artifact *old = artifact_scene_resolve(false);
-    assert_int_equal(artifact_check_unchanged(old, NULL, &error), 0);
+    assert_int_equal(artifact_check_unchanged(old, &error), 0);
     artifact_scene_put_part("two.safetensors", "b");
-    assert_int_equal(artifact_check_unchanged(old, NULL, &error), -1);
+    assert_int_equal(artifact_check_unchanged(old, &error), -1);
     assert_int_equal(error.code, ERROR_FAILED_PRECONDITION);
     assert_non_null(strstr(error.message, "two.safetensors"));
     struct artifact *fresh = artifact_scene_resolve(false);
@@ -69,9 +61,8 @@ static void a_changed_part_changes_identity_and_is_read_again(void **state)
     artifact_unref(fresh);
 }
 
-static void an_index_that_appears_or_changes_is_noticed(void **state)
+TEST_IN(an_index_that_appears_or_changes_is_noticed, artifact_scene_open, artifact_scene_close)
 {
-    (void)state;
     artifact_scene_put_part("a.safetensors", "a");
     artifact_scene_put_part("b.safetensors", "b");
     struct artifact *artifact = artifact_scene_resolve(false);
@@ -103,12 +94,11 @@ static void *resolve_often(void *tiny_cache)
     return NULL;
 }
 
-static void threads_resolve_at_once_through_a_cache_that_keeps_forgetting(void **state)
+TEST_IN(threads_resolve_at_once_through_a_cache_that_keeps_forgetting, artifact_scene_open, artifact_scene_close)
 {
     struct header_cache *tiny;
     struct error error;
     pthread_t threads[4];
-    (void)state;
     artifact_scene_put_part("one.safetensors", "ac");
     artifact_scene_put_part("two.safetensors", "b");
     assert_int_equal(header_cache_create(NULL, 10000, &tiny, &error), 0);
@@ -123,9 +113,8 @@ static void threads_resolve_at_once_through_a_cache_that_keeps_forgetting(void *
     header_cache_destroy(tiny);
 }
 
-static void shards_beside_an_index_are_found_again_without_reading(void **state)
+TEST_IN(shards_beside_an_index_are_found_again_without_reading, artifact_scene_open, artifact_scene_close)
 {
-    (void)state;
     for (unsigned r = 1; r <= 2; r++) {
         char name[64], info[64];
         snprintf(name, sizeof name, "shard-%05u-model-00001-of-00001.safetensors", r);
@@ -150,7 +139,7 @@ static void shards_beside_an_index_are_found_again_without_reading(void **state)
 }
 
 /* Times that lie ahead tell nothing, as those of a moment ago: a lease has to, of the index file too. */
-static void an_artifact_with_a_new_index_file_is_the_same_while_it_is_held(void **state)
+TEST_IN(an_artifact_with_a_new_index_file_is_the_same_while_it_is_held, artifact_scene_open, artifact_scene_close)
 {
     static const char index[] = "{\"weight_map\":{\"t\":\"a.safetensors\"}}";
     const struct timespec ahead[2] = {{.tv_sec = time(NULL) + 3600}, {.tv_sec = time(NULL) + 3600}};
@@ -158,7 +147,6 @@ static void an_artifact_with_a_new_index_file_is_the_same_while_it_is_held(void 
     const struct source_options relative = {.allow_relative = true};
     struct artifact *held, *again;
     struct error error;
-    (void)state;
     model_dir_create(root);
     model_dir_safetensors(root, "a.safetensors", "{\"t\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]}}", 4);
     model_dir_write(root, ARTIFACT_SCENE_INDEX, index, strlen(index));
@@ -174,7 +162,7 @@ static void an_artifact_with_a_new_index_file_is_the_same_while_it_is_held(void 
     model_dir_destroy(root);
 }
 
-static void an_identity_is_the_same_a_moment_after_the_file_was_written_and_later(void **state)
+TEST_IN(an_identity_is_the_same_a_moment_after_the_file_was_written_and_later, artifact_scene_open, artifact_scene_close)
 {
     enum { AHEAD_NS = 100000000 };
     char root[MODEL_PATH_CHARS], reference[MODEL_PATH_CHARS + 8], path[MODEL_PATH_CHARS];
@@ -182,7 +170,6 @@ static void an_identity_is_the_same_a_moment_after_the_file_was_written_and_late
     struct artifact *early, *late;
     struct timespec times[2];
     struct error error;
-    (void)state;
     model_dir_create(root);
     model_dir_safetensors(root, "a.safetensors", "{\"t\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]}}", 4);
     clock_gettime(CLOCK_REALTIME, &times[0]);
@@ -203,11 +190,10 @@ static void an_identity_is_the_same_a_moment_after_the_file_was_written_and_late
 }
 
 /* Whatever the limit, a resolve succeeds or says that there is too much metadata, and gives back what it took. */
-static void what_resolving_takes_is_charged_and_can_be_refused(void **state)
+TEST_IN(what_resolving_takes_is_charged_and_can_be_refused, artifact_scene_open, artifact_scene_close)
 {
     struct quota *quota = quota_create();
     uint64_t needed = 0;
-    (void)state;
     artifact_scene_put_part("a.safetensors", "a");
     artifact_scene_put_part("b.safetensors", "b");
     artifact_scene_put_text(ARTIFACT_SCENE_INDEX,
@@ -234,19 +220,4 @@ static void what_resolving_takes_is_charged_and_can_be_refused(void **state)
     assert_true(needed > 1000);
     metadata_enter((struct metadata_account){0});
     quota_destroy(quota);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(a_second_resolve_reads_nothing_and_says_the_same),
-        TEST(a_changed_part_changes_identity_and_is_read_again),
-        TEST(an_index_that_appears_or_changes_is_noticed),
-        TEST(threads_resolve_at_once_through_a_cache_that_keeps_forgetting),
-        TEST(what_resolving_takes_is_charged_and_can_be_refused),
-        TEST(shards_beside_an_index_are_found_again_without_reading),
-        TEST(an_artifact_with_a_new_index_file_is_the_same_while_it_is_held),
-        TEST(an_identity_is_the_same_a_moment_after_the_file_was_written_and_later),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

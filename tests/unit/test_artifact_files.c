@@ -1,17 +1,11 @@
 /* The files of an artifact as an artifact of bytes: which are listed, what they hold, what is refused. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tests/support/unit.h"
+
 #include <unistd.h>
 
 #include "resolve/artifact_files.h"
+#include "tests/support/source_bytes.h"
 #include "tests/support/model_dir.h"
-
-#include <cmocka.h>
 
 static char folder[MODEL_PATH_CHARS], reference[MODEL_PATH_CHARS + 8];
 static struct source_options options;
@@ -87,21 +81,19 @@ static void assert_lists(enum artifact_file_kind kind, const char *const *names,
     artifact_unref(artifact);
 }
 
-static void each_kind_has_its_files_and_no_others(void **state)
+TEST_IN(each_kind_has_its_files_and_no_others, make, drop)
 {
     static const char *const all[] = {"model.safetensors", "config.json"};
-    (void)state;
     assert_lists(ARTIFACT_FILES_ALL, all, 2);
     assert_lists(ARTIFACT_FILES_TENSORS, all, 1);
     assert_lists(ARTIFACT_FILES_SIDECARS, all + 1, 1);
 }
 
-static void the_document_that_names_the_files_is_one_of_them(void **state)
+TEST_IN(the_document_that_names_the_files_is_one_of_them, make, drop)
 {
     static const char index[] = "{\"weight_map\":{\"w\":\"model-00001-of-00001.safetensors\"}}";
     static const char *const all[] = {"model-00001-of-00001.safetensors", "model.safetensors.index.json"};
     char path[MODEL_PATH_CHARS + 32];
-    (void)state;
     snprintf(path, sizeof path, "%s/m/model.safetensors", folder);
     assert_int_equal(unlink(path), 0);
     put_part(all[0], "abcd");
@@ -109,11 +101,10 @@ static void the_document_that_names_the_files_is_one_of_them(void **state)
     assert_lists(ARTIFACT_FILES_TENSORS, all, 2);
 }
 
-static void a_file_is_a_tensor_of_its_bytes(void **state)
+TEST_IN(a_file_is_a_tensor_of_its_bytes, make, drop)
 {
     static const char *const names[] = {"config.json", "model.safetensors"};
     char bytes[2];
-    (void)state;
     struct artifact *artifact = open_names(names, 2, "");
     assert_non_null(artifact);
     const struct tensor_record *tensor = &artifact->tensors[map_find(&artifact->by_name, names[0], strlen(names[0]))];
@@ -126,19 +117,17 @@ static void a_file_is_a_tensor_of_its_bytes(void **state)
     artifact_unref(artifact);
 }
 
-static void headers_are_checked_before_files_of_tensors_are_listed(void **state)
+TEST_IN(headers_are_checked_before_files_of_tensors_are_listed, make, drop)
 {
-    (void)state;
     put("model.safetensors", "version https://git-lfs", 23);
     assert_null(list(ARTIFACT_FILES_ALL));
     assert_int_equal(error.code, ERROR_DATA_LOSS);
 }
 
-static void a_file_that_changed_since_it_was_listed_is_refused(void **state)
+TEST_IN(a_file_that_changed_since_it_was_listed_is_refused, make, drop)
 {
     static const char *const names[] = {"model.safetensors"};
     char identity[DIGEST_HEX_CHARS + 1];
-    (void)state;
     struct artifact *listed = list(ARTIFACT_FILES_TENSORS);
     artifact_file_identity(listed, 0, identity);
     assert_string_equal(identity, listed->identity);
@@ -153,19 +142,17 @@ static void a_file_that_changed_since_it_was_listed_is_refused(void **state)
     assert_refused(names, 1, identity, "SOURCE_CHANGED");
 }
 
-static void only_names_of_an_artifact_s_files_are_opened(void **state)
+TEST_IN(only_names_of_an_artifact_s_files_are_opened, make, drop)
 {
     static const char *const names[] = {"notes",       "../m/config.json", ".hidden.json",           "",
                                         "/etc/passwd", "a/config.json",    "a/../model.safetensors", "/m/model.safetensors"};
-    (void)state;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         assert_refused(&names[i], 1, "", "NO_FILE_NAME");
 }
 
-static void ten_thousand_files_may_be_asked_for_and_not_one_more(void **state)
+TEST_IN(ten_thousand_files_may_be_asked_for_and_not_one_more, make, drop)
 {
     const char **names = calloc(ARTIFACT_MAX_FILES + 1, sizeof *names);
-    (void)state;
     for (size_t i = 0; i <= ARTIFACT_MAX_FILES; i++)
         names[i] = "gone.json";
     assert_refused(names, ARTIFACT_MAX_FILES + 1, "", "TOO_MANY_FILES");
@@ -174,29 +161,13 @@ static void ten_thousand_files_may_be_asked_for_and_not_one_more(void **state)
     free(names);
 }
 
-static void an_artifact_of_files_is_never_the_one_of_its_tensors(void **state)
+TEST_IN(an_artifact_of_files_is_never_the_one_of_its_tensors, make, drop)
 {
     struct artifact *tensors;
-    (void)state;
     assert_int_equal(artifact_resolve(reference, &options, NULL, 0, &tensors, &error), 0);
     struct artifact *files = list(ARTIFACT_FILES_TENSORS);
     assert_string_not_equal(files->source_key, tensors->source_key);
     assert_string_not_equal(files->identity, tensors->identity);
     artifact_unref(files);
     artifact_unref(tensors);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(each_kind_has_its_files_and_no_others, make, drop),
-        cmocka_unit_test_setup_teardown(the_document_that_names_the_files_is_one_of_them, make, drop),
-        cmocka_unit_test_setup_teardown(a_file_is_a_tensor_of_its_bytes, make, drop),
-        cmocka_unit_test_setup_teardown(headers_are_checked_before_files_of_tensors_are_listed, make, drop),
-        cmocka_unit_test_setup_teardown(a_file_that_changed_since_it_was_listed_is_refused, make, drop),
-        cmocka_unit_test_setup_teardown(only_names_of_an_artifact_s_files_are_opened, make, drop),
-        cmocka_unit_test_setup_teardown(ten_thousand_files_may_be_asked_for_and_not_one_more, make, drop),
-        cmocka_unit_test_setup_teardown(an_artifact_of_files_is_never_the_one_of_its_tensors, make, drop),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

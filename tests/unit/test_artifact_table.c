@@ -1,15 +1,8 @@
 /* The headers of all part files as one table, held against the index. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
+#include "tests/support/unit.h"
 
 #include "resolve/artifact_table.h"
 #include "resolve/safetensors.h"
-
-#include <cmocka.h> /* last: it makes a macro of fail */
 
 #define ONE(name) "{\"" name "\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]}}"
 #define TWO(a, b)                                                                                                           \
@@ -40,10 +33,9 @@ static struct artifact_table *build(const char *first, uint64_t first_bytes, con
     return table;
 }
 
-static void tensors_come_by_file_and_offset_and_are_found_by_name(void **state)
+TEST(tensors_come_by_file_and_offset_and_are_found_by_name)
 {
     struct error error;
-    (void)state;
     struct artifact_table *table = build(TWO("z", "y"), 10, ONE("x"), 4, NULL, &error);
     assert_non_null(table);
     assert_int_equal(table->n_tensors, 3);
@@ -58,10 +50,9 @@ static void tensors_come_by_file_and_offset_and_are_found_by_name(void **state)
     artifact_table_unref(table);
 }
 
-static void a_table_lives_as_long_as_its_last_reference(void **state)
+TEST(a_table_lives_as_long_as_its_last_reference)
 {
     struct error error;
-    (void)state;
     struct artifact_table *table = build(ONE("x"), 4, ONE("y"), 4, NULL, &error);
     struct artifact_table *other = artifact_table_ref(table);
     artifact_table_unref(table);
@@ -70,52 +61,40 @@ static void a_table_lives_as_long_as_its_last_reference(void **state)
     artifact_table_unref(NULL);
 }
 
-static void a_name_in_two_files_is_an_error_that_names_both(void **state)
+TEST(a_name_in_two_files_is_an_error_that_names_both)
 {
     struct error error;
-    (void)state;
     assert_null(build(ONE("x"), 4, TWO("y", "x"), 10, NULL, &error));
     assert_int_equal(error.code, ERROR_DATA_LOSS);
     assert_non_null(strstr(error.message, "tensor x is in a.safetensors and in b.safetensors"));
 }
 
-static void an_index_that_agrees_changes_nothing(void **state)
+TEST(an_index_that_agrees_changes_nothing_and_another_is_refused)
+{
+    static const struct {
+        const char *x_in, *other, *other_in, *complaint; /* NULL = it agrees */
+    } cases[] = {{"a", "y", "b", NULL},
+                 {"a", "z", "b", "tensor z is not in b.safetensors"},
+                 {"b", "y", "a", "tensor x is not in b.safetensors"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char index[128];
+        struct error error;
+        snprintf(index, sizeof index, "{\"weight_map\": {\"x\": \"%s.safetensors\", \"%s\": \"%s.safetensors\"}}",
+                 cases[i].x_in, cases[i].other, cases[i].other_in);
+        struct artifact_table *table = build(ONE("x"), 4, ONE("y"), 4, index, &error);
+        if (!table != !!cases[i].complaint)
+            fail_msg("%s", index);
+        if (table)
+            assert_string_equal(table->tensors[0].name, "x");
+        else if (error.code != ERROR_DATA_LOSS || !strstr(error.message, cases[i].complaint))
+            fail_msg("no \"%s\" in: %s", cases[i].complaint, error.message);
+        artifact_table_unref(table);
+    }
+}
+
+TEST(a_tensor_that_no_index_lists_is_left_out)
 {
     struct error error;
-    (void)state;
-    struct artifact_table *table =
-        build(ONE("x"), 4, ONE("y"), 4, "{\"weight_map\": {\"y\": \"b.safetensors\", \"x\": \"a.safetensors\"}}", &error);
-    assert_non_null(table);
-    assert_string_equal(table->tensors[0].name, "x");
-    artifact_table_unref(table);
-}
-
-static void assert_disagrees(const char *index, const char *complaint)
-{
-    struct error error;
-    assert_null(build(ONE("x"), 4, ONE("y"), 4, index, &error));
-    assert_int_equal(error.code, ERROR_DATA_LOSS);
-    if (!strstr(error.message, complaint))
-        fail_msg("no \"%s\" in: %s", complaint, error.message);
-}
-
-static void an_index_that_misses_a_tensor_is_refused(void **state)
-{
-    (void)state;
-    assert_disagrees("{\"weight_map\": {\"x\": \"a.safetensors\", \"z\": \"b.safetensors\"}}",
-                     "tensor z is not in b.safetensors");
-}
-
-static void an_index_that_puts_a_tensor_elsewhere_is_refused(void **state)
-{
-    (void)state;
-    assert_disagrees("{\"weight_map\": {\"x\": \"b.safetensors\", \"y\": \"a.safetensors\"}}", "is not in");
-}
-
-static void a_tensor_that_no_index_lists_is_left_out(void **state)
-{
-    struct error error;
-    (void)state;
     struct artifact_table *table = build(TWO("x", "more"), 10, ONE("y"), 4,
                                          "{\"weight_map\": {\"x\": \"a.safetensors\", \"y\": \"b.safetensors\"}}", &error);
     assert_non_null(table);
@@ -126,10 +105,9 @@ static void a_tensor_that_no_index_lists_is_left_out(void **state)
     artifact_table_unref(table);
 }
 
-static void an_index_decides_which_of_two_files_has_a_tensor(void **state)
+TEST(an_index_decides_which_of_two_files_has_a_tensor)
 {
     struct error error;
-    (void)state;
     struct artifact_table *table =
         build(TWO("x", "w"), 10, TWO("y", "x"), 10,
               "{\"weight_map\": {\"x\": \"b.safetensors\", \"w\": \"a.safetensors\", \"z\": \"c\"}}", &error);
@@ -142,26 +120,9 @@ static void an_index_decides_which_of_two_files_has_a_tensor(void **state)
     artifact_table_unref(table);
 }
 
-static void a_hostile_name_does_not_reach_the_terminal(void **state)
+TEST(a_hostile_name_does_not_reach_the_terminal)
 {
     struct error error;
-    (void)state;
     assert_null(build(ONE("\\u001b[2J"), 4, ONE("\\u001b[2J"), 4, NULL, &error));
     assert_null(strchr(error.message, '\033'));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tensors_come_by_file_and_offset_and_are_found_by_name),
-        cmocka_unit_test(a_table_lives_as_long_as_its_last_reference),
-        cmocka_unit_test(a_name_in_two_files_is_an_error_that_names_both),
-        cmocka_unit_test(an_index_that_agrees_changes_nothing),
-        cmocka_unit_test(an_index_that_misses_a_tensor_is_refused),
-        cmocka_unit_test(an_index_that_puts_a_tensor_elsewhere_is_refused),
-        cmocka_unit_test(a_tensor_that_no_index_lists_is_left_out),
-        cmocka_unit_test(an_index_decides_which_of_two_files_has_a_tensor),
-        cmocka_unit_test(a_hostile_name_does_not_reach_the_terminal),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,23 +1,16 @@
 /* What profiles, commands and servers say, and the keys, times and errors that are read from it. No test shows a secret. */
+#include "tests/support/unit.h"
+
 #include <pthread.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "source/s3/aws_credentials.h"
 #include "source/s3/aws_process.h"
 #include "source/s3/aws_profile.h"
 
-#include <cmocka.h>
-
 #define SECRET "never-to-be-seen"
 
-static void profiles_are_read_as_other_tools_read_them(void **state)
+TEST(profiles_are_read_as_other_tools_read_them)
 {
     struct aws_profiles *profiles = aws_profiles_parse(
         "# comment\nregion = lost\n[default]\nREGION = eu-west-3 \r\n; x\n[profile \"a b\"]\nservices = mine\n"
@@ -25,7 +18,6 @@ static void profiles_are_read_as_other_tools_read_them(void **state)
         "  other=1\nsts =\n[profile c]\ns3 = \n   max=1\nendpoint_url=http://c\n[sso-session "
         "s]\nregion=no\n[broken\nregion=no\n",
         "[default]\nregion=of-credentials\n[profile c]\nregion=literal\n");
-    (void)state;
     assert_string_equal(aws_profiles_get(profiles, "default", "region"), "of-credentials");
     assert_string_equal(aws_profiles_get_from(profiles, AWS_FILE_CONFIG, "default", "region"), "eu-west-3");
     assert_string_equal(aws_profiles_get(profiles, "a b", "region"), "y");
@@ -34,6 +26,7 @@ static void profiles_are_read_as_other_tools_read_them(void **state)
     assert_string_equal(aws_profiles_endpoint(profiles, "c", "s3"), "http://c");
     assert_null(aws_profiles_endpoint(profiles, "default", "s3"));
     assert_null(aws_profiles_get(profiles, "c", "region"));
+    assert_true(aws_profiles_any_has(profiles, "endpoint_url") && !aws_profiles_any_has(profiles, "credential_process"));
     assert_true(aws_profiles_has(profiles, "c") && !aws_profiles_has(profiles, "s") && !aws_profiles_has(profiles, "d"));
     aws_profiles_destroy(profiles);
     aws_profiles_destroy(NULL);
@@ -50,9 +43,8 @@ static struct aws_profiles *profiles_of(unsigned n_settings)
     return profiles;
 }
 
-static void settings_beyond_the_limit_are_left_out_and_told(void **state)
+TEST(settings_beyond_the_limit_are_left_out_and_told)
 {
-    (void)state;
     struct aws_profiles *most = profiles_of(20000), *too_many = profiles_of(20001);
     assert_string_equal(aws_profiles_get(most, "default", "region"), "last");
     assert_null(aws_profiles_problem(most));
@@ -68,7 +60,7 @@ static bool always(void *data)
     return true;
 }
 
-static void a_process_that_is_cancelled_or_fails_gives_an_error(void **state)
+TEST(a_process_that_is_cancelled_or_fails_gives_an_error)
 {
     static const struct {
         const char *command, *message;
@@ -82,7 +74,6 @@ static void a_process_that_is_cancelled_or_fails_gives_an_error(void **state)
     struct aws_keys keys;
     struct error error;
     struct cancel cancel = {always, NULL};
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         assert_int_equal(aws_process_run(cases[i].command, NULL, &keys, &error), -1);
         assert_non_null(strstr(error.message, cases[i].message));
@@ -92,7 +83,7 @@ static void a_process_that_is_cancelled_or_fails_gives_an_error(void **state)
 }
 
 /* A shell that sends itself SIGPIPE must not come to its last line; before, it tells its mask of blocked signals. */
-static void a_process_has_no_signal_blocked_and_may_die_of_a_closed_pipe(void **state)
+TEST(a_process_has_no_signal_blocked_and_may_die_of_a_closed_pipe)
 {
     static const char command[] =
         "sh -c 'sh -c \"kill -PIPE \\$\\$; exit 0\" && exit 1; while read n v; do [ $n != SigBlk: ] || s=$v; done < "
@@ -101,7 +92,6 @@ static void a_process_has_no_signal_blocked_and_may_die_of_a_closed_pipe(void **
     struct aws_keys keys = {0};
     struct error error;
     sigset_t all, before;
-    (void)state;
     sigfillset(&all);
     void (*old)(int) = signal(SIGPIPE, SIG_IGN);
     pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -114,11 +104,10 @@ static void a_process_has_no_signal_blocked_and_may_die_of_a_closed_pipe(void **
     aws_keys_clear(&keys);
 }
 
-static void a_command_is_split_as_a_shell_would(void **state)
+TEST(a_command_is_split_as_a_shell_would)
 {
     static const char *const expected[] = {"/a b", "c\"d", "e\\f", "", "g'h", "i j"};
     char **words = aws_process_split("  '/a b'\t\"c\\\"d\"  \"e\\f\" '' g\\'h i\\ j ");
-    (void)state;
     for (size_t i = 0; i < 6; i++)
         assert_string_equal(words[i], expected[i]);
     assert_null(words[6]);
@@ -126,7 +115,7 @@ static void a_command_is_split_as_a_shell_would(void **state)
     assert_null(aws_process_split("a\\"));
 }
 
-static void answers_that_would_add_lines_to_a_request_are_refused(void **state)
+TEST(answers_that_would_add_lines_to_a_request_are_refused)
 {
     static const char *const answers[] = {
         "{\"AccessKeyId\":\"A\\r\\nX: y\",\"SecretAccessKey\":\"" SECRET "\"}",
@@ -142,7 +131,6 @@ static void answers_that_would_add_lines_to_a_request_are_refused(void **state)
     };
     struct aws_keys keys;
     struct error error;
-    (void)state;
     for (size_t i = 0; i < sizeof answers / sizeof answers[0]; i++) {
         if (aws_keys_parse_json(answers[i], strlen(answers[i]), &keys, &error) == 0)
             fail_msg("taken: %s", answers[i]);
@@ -151,7 +139,7 @@ static void answers_that_would_add_lines_to_a_request_are_refused(void **state)
     }
 }
 
-static void times_are_read_in_every_spelling_that_occurs(void **state)
+TEST(times_are_read_in_every_spelling_that_occurs)
 {
     static const struct {
         const char *text;
@@ -164,7 +152,6 @@ static void times_are_read_in_every_spelling_that_occurs(void **state)
                  {"2001-09-09T01:46:40+02:00", 0},
                  {"2001-13-09T01:46:40Z", 0},
                  {"1960-01-01T00:00:00Z", 0}};
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         int64_t found = 0;
         int failed = aws_parse_time(cases[i].text, &found);
@@ -174,14 +161,13 @@ static void times_are_read_in_every_spelling_that_occurs(void **state)
     }
 }
 
-static void errors_of_s3_and_of_sts_are_both_understood(void **state)
+TEST(errors_of_s3_and_of_sts_are_both_understood)
 {
     static const char s3[] = "<?xml version=\"1.0\"?><Error><Code>AuthorizationHeaderMalformed</Code><Message>m</Message>"
                              "<Region>eu-west-1</Region><RequestId>R</RequestId><X><Code>n</Code></X></Error>";
     static const char *const others[] = {"<html><Error><Code>x</Code></Error></html>", "<Error></Error>", "<Error><Code>",
                                          ""};
     struct aws_error found;
-    (void)state;
     assert_true(aws_error_parse(s3, strlen(s3), &found));
     assert_string_equal(found.code, "AuthorizationHeaderMalformed");
     assert_string_equal(found.region, "eu-west-1");
@@ -190,19 +176,4 @@ static void errors_of_s3_and_of_sts_are_both_understood(void **state)
         assert_false(aws_error_parse(others[i], strlen(others[i]), &found));
         assert_null(found.code);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(profiles_are_read_as_other_tools_read_them),
-        cmocka_unit_test(settings_beyond_the_limit_are_left_out_and_told),
-        cmocka_unit_test(a_process_that_is_cancelled_or_fails_gives_an_error),
-        cmocka_unit_test(a_process_has_no_signal_blocked_and_may_die_of_a_closed_pipe),
-        cmocka_unit_test(a_command_is_split_as_a_shell_would),
-        cmocka_unit_test(answers_that_would_add_lines_to_a_request_are_refused),
-        cmocka_unit_test(times_are_read_in_every_spelling_that_occurs),
-        cmocka_unit_test(errors_of_s3_and_of_sts_are_both_understood),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,19 +1,14 @@
-/* Where keys for S3 come from: every step of the chain against scripted answers, and their order. Their life is in
- * test_aws_renewal.c. No test shows a secret. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+/* Where keys for S3 come from: every step of the chain against scripted answers, their order, and when they are renewed, and by
+ * whom. No test shows a secret. */
+#include "tests/support/unit.h"
+
+#include <pthread.h>
 
 #include "source/s3/aws_credentials.h"
 #include "source/s3/aws_metadata.h"
 #include "source/s3/aws_profile.h"
 #include "tests/support/aws_scene.h"
 #include "tests/support/fake_http.h"
-
-#include <cmocka.h>
 
 static const char *describe(const char *profile)
 {
@@ -27,9 +22,8 @@ static const char *describe(const char *profile)
 
 /* --- the chain --- */
 
-static void keys_in_the_environment_come_first(void **state)
+TEST_IN(keys_in_the_environment_come_first, aws_scene_clean, NULL)
 {
-    (void)state;
     setenv("AWS_ACCESS_KEY_ID", "AKENV", 1);
     setenv("AWS_SECRET_ACCESS_KEY", AWS_SCENE_SECRET, 1);
     aws_scene_write("credentials", "[default]\naws_access_key_id=AKFILE\naws_secret_access_key=" AWS_SCENE_SECRET "\n");
@@ -42,9 +36,8 @@ static void keys_in_the_environment_come_first(void **state)
     assert_int_equal(fake_requests, 0);
 }
 
-static void a_profile_that_the_configuration_names_goes_before_the_environment(void **state)
+TEST_IN(a_profile_that_the_configuration_names_goes_before_the_environment, aws_scene_clean, NULL)
 {
-    (void)state;
     setenv("AWS_ACCESS_KEY_ID", "AKENV", 1);
     setenv("AWS_SECRET_ACCESS_KEY", AWS_SCENE_SECRET, 1);
     aws_scene_write("credentials", "[x]\naws_access_key_id=AKFILE\naws_secret_access_key=" AWS_SCENE_SECRET "\n");
@@ -53,10 +46,9 @@ static void a_profile_that_the_configuration_names_goes_before_the_environment(v
     assert_string_equal(aws_scene_get_once("x"), "AKENV:" AWS_SCENE_SECRET ":");
 }
 
-static void the_credentials_file_goes_before_a_process_and_that_before_the_config_file(void **state)
+TEST_IN(the_credentials_file_goes_before_a_process_and_that_before_the_config_file, aws_scene_clean, NULL)
 {
     char text[600];
-    (void)state;
     snprintf(text, sizeof text,
              "[profile x]\naws_access_key_id=AKCONF\naws_secret_access_key=" AWS_SCENE_SECRET "\n"
              "credential_process = printf '{\"Version\":1,\"AccessKeyId\":\"AKPROC\",\"SecretAccessKey\":\"" AWS_SCENE_SECRET
@@ -85,9 +77,8 @@ static const struct fake_route sts_routes[] = {
      NULL, NULL},
     {0}};
 
-static void a_role_is_assumed_with_the_keys_of_its_source_profile(void **state)
+TEST_IN(a_role_is_assumed_with_the_keys_of_its_source_profile, aws_scene_clean, NULL)
 {
-    (void)state;
     fake_reset(sts_routes);
     aws_scene_write("config", "[profile r]\nrole_arn = arn:aws:iam::1:role/x\nsource_profile = base\nexternal_id = e/1\n"
                               "duration_seconds=900\n");
@@ -100,9 +91,8 @@ static void a_role_is_assumed_with_the_keys_of_its_source_profile(void **state)
     aws_scene_contains(describe("r"), "role arn:aws:iam::1:role/x of profile r");
 }
 
-static void a_role_of_a_role_is_assumed_and_a_loop_is_refused(void **state)
+TEST_IN(a_role_of_a_role_is_assumed_and_a_loop_is_refused, aws_scene_clean, NULL)
 {
-    (void)state;
     fake_reset(sts_routes);
     aws_scene_write(
         "config",
@@ -126,9 +116,8 @@ static void a_role_of_a_role_is_assumed_and_a_loop_is_refused(void **state)
     aws_scene_contains(aws_scene_get_once("o"), "nobody of profile o does not exist");
 }
 
-static void so_many_roles_may_lead_to_one_another_and_not_one_more(void **state)
+TEST_IN(so_many_roles_may_lead_to_one_another_and_not_one_more, aws_scene_clean, NULL)
 {
-    (void)state;
     fake_reset(sts_routes);
     aws_scene_write("config", "[profile a]\nrole_arn=ra\nsource_profile=b\n[profile b]\nrole_arn=rb\nsource_profile=c\n"
                               "[profile c]\nrole_arn=rc\nsource_profile=d\n[profile d]\nrole_arn=rd\nsource_profile=e\n"
@@ -141,14 +130,13 @@ static void so_many_roles_may_lead_to_one_another_and_not_one_more(void **state)
     aws_scene_contains(aws_scene_get_once("a"), "lead to one another");
 }
 
-static void a_refusal_of_sts_names_the_role_and_its_code(void **state)
+TEST_IN(a_refusal_of_sts_names_the_role_and_its_code, aws_scene_clean, NULL)
 {
     static const struct fake_route routes[] = {{"POST", "http://127.0.0.1:1/", 403,
                                                 "<ErrorResponse><Error><Type>Sender</Type><Code>AccessDenied</"
                                                 "Code><Message>not you\n</Message></Error></ErrorResponse>",
                                                 NULL, NULL},
                                                {0}};
-    (void)state;
     fake_reset(routes);
     setenv("AWS_ENDPOINT_URL_STS", "http://127.0.0.1:1", 1);
     setenv("AWS_ROLE_ARN", "arn:x", 1);
@@ -157,9 +145,8 @@ static void a_refusal_of_sts_names_the_role_and_its_code(void **state)
                        "ASSUME_ROLE_FAILED: keys for S3: STS refused the role arn:x: HTTP 403 AccessDenied not you\\n");
 }
 
-static void a_web_identity_is_sent_unsigned_and_read_anew(void **state)
+TEST_IN(a_web_identity_is_sent_unsigned_and_read_anew, aws_scene_clean, NULL)
 {
-    (void)state;
     fake_reset(sts_routes);
     setenv("AWS_ROLE_ARN", "arn:x", 1);
     setenv("AWS_WEB_IDENTITY_TOKEN_FILE", aws_scene_write("token", "eyJ.1.2\n"), 1);
@@ -181,13 +168,12 @@ static void a_web_identity_is_sent_unsigned_and_read_anew(void **state)
     aws_scene_contains(aws_scene_get_once(NULL), "web identity token file /nonexistent");
 }
 
-static void a_container_is_asked_with_its_token_and_past_proxies(void **state)
+TEST_IN(a_container_is_asked_with_its_token_and_past_proxies, aws_scene_clean, NULL)
 {
     static const struct fake_route routes[] = {
         {"GET", "http://169.254.170.2/v2/c", 200, AWS_SCENE_KEYS("AKREL", "T", "2001-09-09T02:46:40Z"), NULL, NULL},
         {"GET", "http://localhost:8/c?x", 200, AWS_SCENE_KEYS("AKFULL", "", "2001-09-09T02:46:40.5Z"), NULL, NULL},
         {0}};
-    (void)state;
     fake_reset(routes);
     setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://localhost:8/c?x", 1);
     setenv("AWS_CONTAINER_AUTHORIZATION_TOKEN", "tok1", 1);
@@ -202,13 +188,12 @@ static void a_container_is_asked_with_its_token_and_past_proxies(void **state)
     aws_scene_contains(aws_scene_get_once(NULL), "NO_CONTAINER_TOKEN");
 }
 
-static void a_token_is_not_sent_to_another_machine_in_the_clear(void **state)
+TEST_IN(a_token_is_not_sent_to_another_machine_in_the_clear, aws_scene_clean, NULL)
 {
     static const char *const urls[] = {"http://example.com/",           "http://169.254.170.2.example.com/",
                                        "http://127.0.0.1.example.com/", "http://[fd00:ec2::23].example.com/",
                                        "http://localhost@example.com/", "ftp://localhost/",
                                        "http://127.0.0.1@example.com/", "https://user@example.com/"};
-    (void)state;
     setenv("AWS_CONTAINER_AUTHORIZATION_TOKEN", AWS_SCENE_SECRET, 1);
     for (size_t i = 0; i < sizeof urls / sizeof urls[0]; i++) {
         setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", urls[i], 1);
@@ -217,7 +202,7 @@ static void a_token_is_not_sent_to_another_machine_in_the_clear(void **state)
     assert_int_equal(fake_requests, 0);
 }
 
-static void instance_metadata_is_asked_in_version_2(void **state)
+TEST_IN(instance_metadata_is_asked_in_version_2, aws_scene_clean, NULL)
 {
     static const struct fake_route routes[] = {
         {"PUT", "http://169.254.169.254/latest/api/token", 200, "SESSION", NULL, NULL},
@@ -228,7 +213,6 @@ static void instance_metadata_is_asked_in_version_2(void **state)
         {0}};
     struct error error;
     char *region;
-    (void)state;
     fake_reset(routes);
     assert_string_equal(aws_scene_get_once(NULL), "AKINST:" AWS_SCENE_SECRET ":T");
     assert_int_equal(fake_requests, 3);
@@ -240,9 +224,8 @@ static void instance_metadata_is_asked_in_version_2(void **state)
     free(region);
 }
 
-static void with_nothing_at_all_the_error_says_where_keys_were_looked_for(void **state)
+TEST_IN(with_nothing_at_all_the_error_says_where_keys_were_looked_for, aws_scene_clean, NULL)
 {
-    (void)state;
     const char *text = aws_scene_get_once(NULL);
     aws_scene_contains(text, "NO_CREDENTIALS");
     aws_scene_contains(text, "hop limit");
@@ -256,11 +239,10 @@ static void with_nothing_at_all_the_error_says_where_keys_were_looked_for(void *
     aws_scene_contains(aws_scene_get_once(NULL), "SSO_NOT_SUPPORTED");
 }
 
-static void anonymous_is_only_what_was_configured_as_such(void **state)
+TEST_IN(anonymous_is_only_what_was_configured_as_such, aws_scene_clean, NULL)
 {
     struct aws_credentials_options options = {.anonymous = true};
     char text[AWS_DESCRIBE_CHARS];
-    (void)state;
     setenv("AWS_ACCESS_KEY_ID", "AKENV", 1);
     setenv("AWS_SECRET_ACCESS_KEY", AWS_SCENE_SECRET, 1);
     struct aws_credentials *credentials = aws_credentials_create(&options);
@@ -273,9 +255,122 @@ static void anonymous_is_only_what_was_configured_as_such(void **state)
 
 /* --- the life of keys --- */
 
-static void a_file_that_cannot_be_read_is_named(void **state)
+static const struct fake_route container_1[] = {
+    {"GET", "http://169.254.170.2/c", 200, AWS_SCENE_KEYS("AK1", "T", "2001-09-09T02:46:40Z"), NULL, NULL}, {0}};
+
+static const struct fake_route container_2[] = {
+    {"GET", "http://169.254.170.2/c", 200, AWS_SCENE_KEYS("AK2", "T", "2001-09-09T03:46:40Z"), NULL, NULL}, {0}};
+
+TEST_IN(keys_are_renewed_ten_minutes_before_they_expire, aws_scene_clean, NULL)
 {
-    (void)state;
+    setenv("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "/c", 1);
+    fake_reset(container_1);
+    struct aws_credentials *credentials = aws_scene_create(NULL);
+    assert_string_equal(aws_scene_get(credentials), "AK1:" AWS_SCENE_SECRET ":T");
+    aws_scene_now_s = 1000003600 - 601;
+    fake_reset(container_2);
+    assert_string_equal(aws_scene_get(credentials), "AK1:" AWS_SCENE_SECRET ":T");
+    assert_int_equal(fake_requests, 0);
+    aws_scene_now_s = 1000003600 - 600;
+    assert_string_equal(aws_scene_get(credentials), "AK2:" AWS_SCENE_SECRET ":T");
+    assert_int_equal(fake_requests, 1);
+    aws_credentials_destroy(credentials);
+}
+
+TEST_IN(old_keys_are_used_while_they_are_valid_when_new_ones_cannot_be_had, aws_scene_clean, NULL)
+{
+    setenv("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "/c", 1);
+    fake_reset(container_1);
+    struct aws_credentials *credentials = aws_scene_create(NULL);
+    aws_scene_get(credentials);
+    fake_reset(NULL);
+    aws_scene_now_s = 1000003600 - 600;
+    assert_string_equal(aws_scene_get(credentials), "AK1:" AWS_SCENE_SECRET ":T");
+    assert_string_equal(aws_scene_get(credentials), "AK1:" AWS_SCENE_SECRET ":T");
+    assert_int_equal(fake_requests, 1); /* not asked again at once */
+    aws_scene_now_s += 31;
+    aws_scene_get(credentials);
+    assert_int_equal(fake_requests, 2);
+    aws_scene_now_s = 1000003600;
+    aws_scene_contains(aws_scene_get(credentials), "nobody answers");
+    aws_credentials_destroy(credentials);
+}
+
+TEST_IN(refused_keys_are_replaced_and_others_are_not, aws_scene_clean, NULL)
+{
+    struct aws_keys keys;
+    struct error error;
+    setenv("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "/c", 1);
+    fake_reset(container_1);
+    struct aws_credentials *credentials = aws_scene_create(NULL);
+    assert_int_equal(aws_credentials_get(credentials, NULL, &keys, &error), 0);
+    fake_reset(container_2);
+    aws_credentials_refused(credentials, keys.generation);
+    assert_string_equal(aws_scene_get(credentials), "AK2:" AWS_SCENE_SECRET ":T");
+    aws_credentials_refused(credentials, keys.generation); /* a late answer about the first ones */
+    aws_scene_get(credentials);
+    assert_int_equal(fake_requests, 1);
+    aws_keys_clear(&keys);
+    aws_credentials_destroy(credentials);
+}
+
+TEST_IN(keys_that_are_expired_when_they_come_are_an_error, aws_scene_clean, NULL)
+{
+    setenv("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "/c", 1);
+    fake_reset(container_1);
+    aws_scene_now_s = 1000003600;
+    aws_scene_contains(aws_scene_get_once(NULL), "CREDENTIALS_EXPIRED");
+}
+
+enum { N_THREADS = 8 };
+static pthread_barrier_t all_started;
+
+static void wait_for_all(void)
+{
+    pthread_barrier_wait(&all_started); /* no get can have ended before all have begun */
+}
+
+static void *get_in_thread(void *data)
+{
+    struct aws_keys keys;
+    struct error error;
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static int n_begun;
+    pthread_mutex_lock(&lock);
+    bool last = ++n_begun == N_THREADS;
+    pthread_mutex_unlock(&lock);
+    if (last)
+        pthread_barrier_wait(&all_started);
+    assert_int_equal(aws_credentials_get(data, NULL, &keys, &error), 0);
+    bool right = strcmp(keys.access_key, "AK1") == 0;
+    aws_keys_clear(&keys);
+    return right ? data : NULL;
+}
+
+TEST_IN(many_who_ask_at_once_cause_one_request, aws_scene_clean, NULL)
+{
+    pthread_t threads[N_THREADS];
+    setenv("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "/c", 1);
+    fake_reset(container_1);
+    pthread_barrier_init(&all_started, NULL, 2);
+    fake_on_request = wait_for_all;
+    struct aws_credentials *credentials = aws_scene_create(NULL);
+    for (int i = 0; i < N_THREADS; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, get_in_thread, credentials), 0);
+    for (int i = 0; i < N_THREADS; i++) {
+        void *result;
+        pthread_join(threads[i], &result);
+        assert_ptr_equal(result, credentials);
+    }
+    assert_int_equal(fake_requests, 1);
+    aws_credentials_destroy(credentials);
+    pthread_barrier_destroy(&all_started);
+}
+
+/* --- limits --- */
+
+TEST(a_file_that_cannot_be_read_is_named)
+{
     setenv("AWS_CONFIG_FILE", aws_scene_folder, 1); /* a directory */
     setenv("AWS_SHARED_CREDENTIALS_FILE", "/nonexistent/credentials", 1);
     struct aws_profiles *profiles = aws_profiles_load();
@@ -304,12 +399,11 @@ static const char *write_letters(const char *name, size_t count)
     return path;
 }
 
-static void a_container_s_token_of_16384_characters_is_sent_whole_and_a_longer_one_not_at_all(void **state)
+TEST(a_container_s_token_of_16384_characters_is_sent_whole_and_a_longer_one_not_at_all)
 {
     static const struct fake_route routes[] = {
         {"GET", "http://localhost:8/c", 200, AWS_SCENE_KEYS("AK", "T", "2001-09-09T02:46:40Z"), NULL, NULL}, {0}};
     char *token = letters(16384);
-    (void)state;
     setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://localhost:8/c", 1);
     for (size_t longer = 0; longer < 2; longer++) {
         fake_reset(routes);
@@ -321,9 +415,8 @@ static void a_container_s_token_of_16384_characters_is_sent_whole_and_a_longer_o
     free(token);
 }
 
-static void a_web_identity_of_32_kib_is_sent_and_a_longer_one_is_not(void **state)
+TEST(a_web_identity_of_32_kib_is_sent_and_a_longer_one_is_not)
 {
-    (void)state;
     setenv("AWS_ROLE_ARN", "arn:x", 1);
     for (size_t longer = 0; longer < 2; longer++) {
         fake_reset(sts_routes);
@@ -333,11 +426,10 @@ static void a_web_identity_of_32_kib_is_sent_and_a_longer_one_is_not(void **stat
     }
 }
 
-static void a_secret_of_16384_characters_is_taken_and_a_longer_one_is_not(void **state)
+TEST(a_secret_of_16384_characters_is_taken_and_a_longer_one_is_not)
 {
     struct aws_keys keys;
     struct error error;
-    (void)state;
     for (size_t longer = 0; longer < 2; longer++) {
         char *token = letters(16384 + longer);
         char *json = memory_print(AWS_SCENE_KEYS("AK", "%s", "2001-09-09T02:46:40Z"), token);
@@ -351,9 +443,8 @@ static void a_secret_of_16384_characters_is_taken_and_a_longer_one_is_not(void *
     }
 }
 
-static void a_profile_file_of_one_mebibyte_is_read_and_one_byte_more_is_a_problem(void **state)
+TEST(a_profile_file_of_one_mebibyte_is_read_and_one_byte_more_is_a_problem)
 {
-    (void)state;
     for (size_t longer = 0; longer < 2; longer++) {
         char *text = letters((1 << 20) + longer);
         memcpy(text, "[default]\n#", 11);
@@ -368,27 +459,4 @@ static void a_profile_file_of_one_mebibyte_is_read_and_one_byte_more_is_a_proble
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(keys_in_the_environment_come_first, aws_scene_clean),
-        cmocka_unit_test_setup(a_profile_that_the_configuration_names_goes_before_the_environment, aws_scene_clean),
-        cmocka_unit_test_setup(the_credentials_file_goes_before_a_process_and_that_before_the_config_file, aws_scene_clean),
-        cmocka_unit_test_setup(a_role_is_assumed_with_the_keys_of_its_source_profile, aws_scene_clean),
-        cmocka_unit_test_setup(a_role_of_a_role_is_assumed_and_a_loop_is_refused, aws_scene_clean),
-        cmocka_unit_test_setup(so_many_roles_may_lead_to_one_another_and_not_one_more, aws_scene_clean),
-        cmocka_unit_test_setup(a_refusal_of_sts_names_the_role_and_its_code, aws_scene_clean),
-        cmocka_unit_test_setup(a_web_identity_is_sent_unsigned_and_read_anew, aws_scene_clean),
-        cmocka_unit_test_setup(a_container_is_asked_with_its_token_and_past_proxies, aws_scene_clean),
-        cmocka_unit_test_setup(a_token_is_not_sent_to_another_machine_in_the_clear, aws_scene_clean),
-        cmocka_unit_test_setup(instance_metadata_is_asked_in_version_2, aws_scene_clean),
-        cmocka_unit_test_setup(with_nothing_at_all_the_error_says_where_keys_were_looked_for, aws_scene_clean),
-        cmocka_unit_test_setup(anonymous_is_only_what_was_configured_as_such, aws_scene_clean),
-        cmocka_unit_test(a_file_that_cannot_be_read_is_named),
-        cmocka_unit_test(a_container_s_token_of_16384_characters_is_sent_whole_and_a_longer_one_not_at_all),
-        cmocka_unit_test(a_web_identity_of_32_kib_is_sent_and_a_longer_one_is_not),
-        cmocka_unit_test(a_secret_of_16384_characters_is_taken_and_a_longer_one_is_not),
-        cmocka_unit_test(a_profile_file_of_one_mebibyte_is_read_and_one_byte_more_is_a_problem),
-    };
-    return cmocka_run_group_tests(tests, aws_scene_open, aws_scene_close);
-}
+TESTS_IN(aws_scene_open, aws_scene_close)

@@ -1,17 +1,11 @@
 /* A block's way from its file to several destinations, whatever way its windows go: local and from a store, with and without
  * an address, alone and shared. test_block_local.c and test_block_remote.c look at what each strategy decides. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tests/support/unit.h"
 
 #include "execute/block.h"
 #include "execute/clip.h"
 #include "tests/support/transfer_scene.h"
 
-#include <cmocka.h>
 #undef fail /* ours is in base/error.h */
 
 enum { KIB = 1 << 10, BYTES = 300 * KIB };
@@ -51,23 +45,20 @@ static void run_random_views(bool is_store, double resident_share, uint64_t stag
     }
 }
 
-static void strides_on_both_sides_are_right_from_the_page_cache(void **state)
+TEST(strides_on_both_sides_are_right_from_the_page_cache)
 {
-    (void)state;
     run_random_views(false, 1, 4 << 20);
     run_random_views(false, 1, 32 * KIB);
 }
 
-static void strides_on_both_sides_are_right_past_the_page_cache(void **state)
+TEST(strides_on_both_sides_are_right_past_the_page_cache)
 {
-    (void)state;
     run_random_views(false, 0, 4 << 20);
     run_random_views(false, 0.5, 32 * KIB);
 }
 
-static void strides_on_both_sides_are_right_from_a_store(void **state)
+TEST(strides_on_both_sides_are_right_from_a_store)
 {
-    (void)state;
     run_random_views(true, 0, 4 << 20);
     run_random_views(true, 0, 256 * KIB);
 }
@@ -76,9 +67,8 @@ static void strides_on_both_sides_are_right_from_a_store(void **state)
 
 static const struct engine_options options = {.staging_budget_bytes = 1 << 20, .extent_cache_bytes = 1 << 20};
 
-static void a_destination_whose_run_fails_is_abandoned(void **state)
+TEST(a_destination_whose_run_fails_is_abandoned)
 {
-    (void)state;
     for (int is_store = 0; is_store < 2; is_store++) {
         struct transfer_scene scene;
         transfer_scene_init(&scene, 3, BYTES);
@@ -94,9 +84,8 @@ static void a_destination_whose_run_fails_is_abandoned(void **state)
     }
 }
 
-static void a_destination_whose_run_succeeds_is_finished(void **state)
+TEST(a_destination_whose_run_succeeds_is_finished)
 {
-    (void)state;
     for (int is_store = 0; is_store < 2; is_store++) {
         struct transfer_scene scene;
         transfer_scene_init(&scene, 3, BYTES);
@@ -110,10 +99,9 @@ static void a_destination_whose_run_succeeds_is_finished(void **state)
     }
 }
 
-static void a_destination_that_cannot_be_written_or_finished_fails_its_run(void **state)
+TEST(a_destination_that_cannot_be_written_or_finished_fails_its_run)
 {
     struct transfer_scene scene;
-    (void)state;
     transfer_scene_init(&scene, 3, BYTES);
     struct scene_run *broken = transfer_scene_add_run(&scene, 500, false);
     struct scene_run *unfinished = transfer_scene_add_run(&scene, 500, false);
@@ -127,10 +115,9 @@ static void a_destination_that_cannot_be_written_or_finished_fails_its_run(void 
     transfer_scene_fini(&scene);
 }
 
-static void a_plan_that_misses_bytes_is_never_finished(void **state)
+TEST(a_plan_that_misses_bytes_is_never_finished)
 {
     struct transfer_scene scene;
-    (void)state;
     transfer_scene_init(&scene, 3, BYTES);
     struct scene_run *run = transfer_scene_add_run(&scene, 500, true);
     run->step_first[1] = --run->plan.n_steps;
@@ -141,30 +128,14 @@ static void a_plan_that_misses_bytes_is_never_finished(void **state)
     transfer_scene_fini(&scene);
 }
 
-static void a_window_is_partly_wanted_below_its_strategys_share(void **state)
+TEST(a_window_is_partly_wanted_below_its_strategys_share)
 {
     struct clips clips = {0};
     struct extents extents = {.list = &(struct extent){{0, 6400}, 0}, .n = 1, .room = 1};
-    (void)state;
     clip_add(&clips, (struct clip){.src = {0, 6300, 1, 6300}});
     assert_false(block_is_partly_wanted(&clips, &extents, 64));
     clips.list[0].src.bytes--;
     assert_true(block_is_partly_wanted(&clips, &extents, 64));
     assert_false(block_is_partly_wanted(&clips, &extents, 8));
     free(clips.list);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(strides_on_both_sides_are_right_from_the_page_cache),
-        cmocka_unit_test(strides_on_both_sides_are_right_past_the_page_cache),
-        cmocka_unit_test(strides_on_both_sides_are_right_from_a_store),
-        cmocka_unit_test(a_destination_whose_run_fails_is_abandoned),
-        cmocka_unit_test(a_destination_whose_run_succeeds_is_finished),
-        cmocka_unit_test(a_destination_that_cannot_be_written_or_finished_fails_its_run),
-        cmocka_unit_test(a_plan_that_misses_bytes_is_never_finished),
-        cmocka_unit_test(a_window_is_partly_wanted_below_its_strategys_share),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,17 +1,11 @@
 /* How windows of devices and mounts are read: which buffer, past the page cache or not, and what is kept. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tests/support/unit.h"
 
 #include "execute/block.h"
 #include "execute/clip.h"
 #include "execute/extent.h"
 #include "tests/support/transfer_scene.h"
 
-#include <cmocka.h>
 #undef fail /* ours is in base/error.h */
 
 enum { BUFFER = 64 << 10, BYTES = 2 * BUFFER };
@@ -27,7 +21,8 @@ static int open_scene(void **state)
     scene.source.base.caps.direct_reads = true;
     scene.source.base.caps.direct_offset_alignment = scene.source.base.caps.direct_memory_alignment = 512;
     staging_init(&scene.engine.staging, BUFFER, 4 * BUFFER);
-    worker = (struct worker){.engine = &scene.engine, .item = scene.item, .buffer = staging_take(&scene.engine.staging)};
+    worker =
+        (struct worker){.engine = &scene.engine, .item = scene.item, .buffer = staging_take(&scene.engine.staging, NULL)};
     return 0;
 }
 
@@ -60,9 +55,8 @@ static void look_at(uint64_t row_bytes, uint64_t n_rows, bool has_address)
     extent_collect(&worker.window.extents, &worker.item, worker.window.range);
 }
 
-static void what_is_not_cached_is_read_past_the_page_cache(void **state)
+TEST_IN(what_is_not_cached_is_read_past_the_page_cache, open_scene, close_scene)
 {
-    (void)state;
     look_at(BUFFER, 1, true);
     assert_int_equal(block_local.choose_buffer(&worker, &error), 0);
     assert_true(worker.window.way >= WAY_DIRECT);
@@ -72,9 +66,8 @@ static void what_is_not_cached_is_read_past_the_page_cache(void **state)
     assert_int_equal(worker.window.way, WAY_STRAIGHT);
 }
 
-static void a_device_block_larger_than_the_buffer_is_read_through_the_cache(void **state)
+TEST_IN(a_device_block_larger_than_the_buffer_is_read_through_the_cache, open_scene, close_scene)
 {
-    (void)state;
     look_at(BUFFER, 1, true);
     scene.source.base.caps.direct_offset_alignment = BUFFER;
     block_local.choose_buffer(&worker, &error);
@@ -84,9 +77,8 @@ static void a_device_block_larger_than_the_buffer_is_read_through_the_cache(void
     assert_true(worker.window.way < WAY_DIRECT);
 }
 
-static void short_rows_and_memory_without_an_address_go_through_the_buffer(void **state)
+TEST_IN(short_rows_and_memory_without_an_address_go_through_the_buffer, open_scene, close_scene)
 {
-    (void)state;
     look_at(1024, 32, true);
     worker.window.is_hot = true;
     block_local.choose_buffer(&worker, &error);
@@ -101,9 +93,34 @@ static void short_rows_and_memory_without_an_address_go_through_the_buffer(void 
     assert_true(worker.window.way != WAY_STRAIGHT);
 }
 
-static void a_window_that_was_kept_is_found_again_unless_it_is_hot(void **state)
+/* Of 16 rows, every 4096 bytes, while other hosts are asked; extents are joined then. */
+static enum window_way choose_way_of_hosts(uint64_t row_bytes, bool has_address)
 {
-    (void)state;
+    static struct block_holder hosts = {.name = "hosts"};
+    look_at(row_bytes, 16, has_address);
+    worker.item.parts[0].run->options.holders = &hosts;
+    extent_join(&worker.window.extents, UINT64_MAX);
+    assert_int_equal(block_local.choose_buffer(&worker, &error), 0);
+    return worker.window.way;
+}
+
+TEST_IN(rows_that_other_hosts_give_are_read_into_place, open_scene, close_scene)
+{
+    assert_int_equal(choose_way_of_hosts(2048, true), WAY_STRAIGHT);
+}
+
+TEST_IN(rows_that_other_hosts_give_are_read_into_the_buffer_without_the_rest, open_scene, close_scene)
+{
+    assert_int_equal(choose_way_of_hosts(2048, false), WAY_WANTED);
+}
+
+TEST_IN(short_rows_of_other_hosts_are_read_with_the_rest, open_scene, close_scene)
+{
+    assert_int_equal(choose_way_of_hosts(511, true), WAY_DIRECT);
+}
+
+TEST_IN(a_window_that_was_kept_is_found_again_unless_it_is_hot, open_scene, close_scene)
+{
     look_at(BUFFER, 1, true);
     block_local.choose_buffer(&worker, &error);
     const struct staging_buffer *kept = worker.buffer;
@@ -119,17 +136,4 @@ static void a_window_that_was_kept_is_found_again_unless_it_is_hot(void **state)
     assert_int_equal(range_bytes(worker.window.had), 4096);
     block_local.put_back(&worker, false);
     assert_ptr_equal(worker.buffer, kept); /* it stays the worker's */
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, open_scene, close_scene)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(what_is_not_cached_is_read_past_the_page_cache),
-        TEST(a_device_block_larger_than_the_buffer_is_read_through_the_cache),
-        TEST(short_rows_and_memory_without_an_address_go_through_the_buffer),
-        TEST(a_window_that_was_kept_is_found_again_unless_it_is_hot),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

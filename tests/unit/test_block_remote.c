@@ -1,17 +1,11 @@
 /* How blocks of stores are read: through an image, straight into place, or in windows. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tests/support/unit.h"
 
 #include "execute/block.h"
 #include "execute/clip.h"
 #include "execute/extent.h"
 #include "tests/support/transfer_scene.h"
 
-#include <cmocka.h>
 #undef fail /* ours is in base/error.h */
 
 enum { BLOCK = 256 << 10, WINDOW = 64 << 10, MAX_PIECES = 8 << 10 };
@@ -70,18 +64,16 @@ static uint64_t look_at(uint64_t row_bytes, uint64_t n_rows, bool has_address)
     return window_bytes;
 }
 
-static void what_is_wanted_whole_is_read_into_place(void **state)
+TEST_IN(what_is_wanted_whole_is_read_into_place, open_scene, close_scene)
 {
-    (void)state;
     assert_int_equal(look_at(BLOCK, 1, true), BLOCK);
     assert_int_equal(block_remote.choose_buffer(&worker, &error), 0);
     assert_int_equal(worker.window.way, WAY_STRAIGHT);
     assert_null(worker.buffer);
 }
 
-static void what_is_wanted_in_part_is_read_into_an_image_and_found_again(void **state)
+TEST_IN(what_is_wanted_in_part_is_read_into_an_image_and_found_again, open_scene, close_scene)
 {
-    (void)state;
     look_at(BLOCK / 2, 1, true);
     block_remote.choose_buffer(&worker, &error);
     assert_true(worker.window.way != WAY_STRAIGHT);
@@ -95,9 +87,51 @@ static void what_is_wanted_in_part_is_read_into_an_image_and_found_again(void **
     assert_int_equal(range_bytes(worker.window.had), BLOCK);
 }
 
-static void a_crumbled_block_is_an_image_or_else_windows(void **state)
+static bool is_shared;
+
+static bool tell_shared(const struct source *source, size_t file)
 {
-    (void)state;
+    (void)source, (void)file;
+    return is_shared;
+}
+
+/* Of rows of which each is so long, one every 1024 bytes, while other hosts are asked. */
+static enum window_way choose_way_of_hosts(uint64_t row_bytes, bool has_address)
+{
+    static struct block_holder hosts = {.name = "hosts", .serves = tell_shared};
+    is_shared = true;
+    look_at(row_bytes, BLOCK / 1024, has_address);
+    worker.item.parts[0].run->options.holders = &hosts;
+    assert_int_equal(block_remote.choose_buffer(&worker, &error), 0);
+    return worker.window.way;
+}
+
+TEST_IN(rows_that_other_hosts_give_are_read_into_place, open_scene, close_scene)
+{
+    assert_int_equal(choose_way_of_hosts(512, true), WAY_STRAIGHT);
+}
+
+TEST_IN(rows_that_other_hosts_give_are_read_into_a_window_without_the_rest, open_scene, close_scene)
+{
+    assert_int_equal(choose_way_of_hosts(512, false), WAY_WANTED);
+}
+
+TEST_IN(short_rows_of_other_hosts_are_read_with_the_rest, open_scene, close_scene)
+{
+    assert_int_equal(choose_way_of_hosts(511, true), WAY_BUFFER);
+}
+
+TEST_IN(a_file_that_hosts_do_not_share_is_read_as_without_them, open_scene, close_scene)
+{
+    choose_way_of_hosts(512, true);
+    is_shared = false;
+    assert_int_equal(block_remote.choose_buffer(&worker, &error), 0);
+    assert_int_equal(worker.window.way, WAY_BUFFER); /* into an image, for ranks that come later */
+    assert_non_null(worker.buffer);
+}
+
+TEST_IN(a_crumbled_block_is_an_image_or_else_windows, open_scene, close_scene)
+{
     assert_int_equal(look_at(1, 2 * MAX_PIECES, true), BLOCK);
     assert_false(worker.window.is_crumbled);
     assert_ptr_equal(worker.buffer->home, &scene.engine.remote.images);
@@ -114,43 +148,25 @@ static void a_crumbled_block_is_an_image_or_else_windows(void **state)
     assert_ptr_equal(worker.buffer->home, &scene.engine.remote.windows);
 }
 
-static void as_many_pieces_as_a_socket_may_write_into_are_not_crumbled(void **state)
+TEST_IN(as_many_pieces_as_a_socket_may_write_into_are_not_crumbled, open_scene, close_scene)
 {
-    (void)state;
     scene.engine.remote.extent_cache_bytes = 0;
     look_at(1, MAX_PIECES, true);
     assert_false(worker.window.is_crumbled);
 }
 
-static void memory_without_an_address_is_filled_through_windows(void **state)
+TEST_IN(memory_without_an_address_is_filled_through_windows, open_scene, close_scene)
 {
-    (void)state;
     assert_int_equal(look_at(WINDOW, 1, false), WINDOW);
     block_remote.choose_buffer(&worker, &error);
     assert_true(worker.window.way != WAY_STRAIGHT);
     assert_ptr_equal(worker.buffer->home, &scene.engine.remote.windows);
 }
 
-static void an_interrupted_item_gets_no_window(void **state)
+TEST_IN(an_interrupted_item_gets_no_window, open_scene, close_scene)
 {
-    (void)state;
     look_at(WINDOW, 1, false);
     worker.item.should_stop = true;
     assert_int_equal(block_remote.choose_buffer(&worker, &error), -1);
     assert_string_equal(error.reason, "OUT_OF_MEMORY");
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, open_scene, close_scene)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(what_is_wanted_whole_is_read_into_place),
-        TEST(what_is_wanted_in_part_is_read_into_an_image_and_found_again),
-        TEST(a_crumbled_block_is_an_image_or_else_windows),
-        TEST(as_many_pieces_as_a_socket_may_write_into_are_not_crumbled),
-        TEST(memory_without_an_address_is_filled_through_windows),
-        TEST(an_interrupted_item_gets_no_window),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,9 +1,5 @@
-/* Boxes lower to as few runs as their geometry allows. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+/* Boxes and loops lower to as few runs as their geometry allows. */
+#include "tests/support/unit.h"
 
 #include "resolve/box.h"
 
@@ -52,9 +48,8 @@ static const struct geometry table[] = {
     {2, {3, 8}, {0, 4}, {3, 4}, 6, 1, 3, 3, 3, 6},
 };
 
-static void boxes_lower_to_the_expected_runs(void **state)
+TEST(boxes_lower_to_the_expected_runs)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
         const struct geometry *g = &table[i];
         struct box box = take(g->rank, g->shape, g->start, g->size);
@@ -69,12 +64,11 @@ static void boxes_lower_to_the_expected_runs(void **state)
     }
 }
 
-static void run_offsets_ascend_in_c_order(void **state)
+TEST(run_offsets_ascend_in_c_order)
 {
     static const uint64_t shape[] = {3, 4, 5, 6}, start[] = {0, 1, 1, 2}, size[] = {3, 2, 3, 2};
     struct box box = take(4, shape, start, size);
     struct box_runs runs;
-    (void)state;
     assert_true(box_lower(&box, 8, &runs));
     assert_int_equal(runs.n_runs, 6);
     uint64_t index = 0, src, dst;
@@ -87,18 +81,17 @@ static void run_offsets_ascend_in_c_order(void **state)
     }
 }
 
-static void an_empty_box_has_no_runs_however_large_the_array_is(void **state)
+TEST(an_empty_box_has_no_runs_however_large_the_array_is)
 {
     static const uint64_t shape[] = {(uint64_t)1 << 63, 0, (uint64_t)1 << 40}, start[] = {0, 0, 0};
     static const uint64_t size[] = {(uint64_t)1 << 63, 0, (uint64_t)1 << 40};
     struct box box = take(3, shape, start, size);
     struct box_runs runs;
-    (void)state;
     assert_true(box_lower(&box, 4, &runs));
     assert_int_equal(runs.n_runs, 0);
 }
 
-static void sub_byte_rows_off_a_byte_boundary_are_refused(void **state)
+TEST(sub_byte_rows_off_a_byte_boundary_are_refused)
 {
     static const struct {
         uint64_t shape[2], start[2], size[2];
@@ -110,7 +103,6 @@ static void sub_byte_rows_off_a_byte_boundary_are_refused(void **state)
         {{4, 8}, {0, 2}, {4, 4}, 6, false}, {{4, 8}, {0, 4}, {4, 4}, 6, true},  {{4, 7}, {2, 2}, {1, 2}, 4, true},
         {{4, 7}, {1, 2}, {1, 2}, 4, false},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct box box = take(2, cases[i].shape, cases[i].start, cases[i].size);
         struct box_runs runs;
@@ -120,12 +112,11 @@ static void sub_byte_rows_off_a_byte_boundary_are_refused(void **state)
 }
 
 /* [1:3, 2:5] of one array at [2:4, 0:3] of the other. */
-static void a_box_has_a_stride_in_each_array(void **state)
+TEST(a_box_has_a_stride_in_each_array)
 {
     static const uint64_t size[] = {2, 3}, from[] = {4, 6}, first[] = {1, 2}, to[] = {4, 5}, at[] = {2, 0};
     const struct box box = {2, size, from, first, to, at};
     struct box_runs runs;
-    (void)state;
     assert_true(box_lower(&box, 16, &runs));
     assert_int_equal(runs.n_runs, 1);
     assert_true(runs.row_bytes == 6 && runs.n_rows == 2 && runs.src_stride == 12 && runs.dst_stride == 10);
@@ -133,12 +124,11 @@ static void a_box_has_a_stride_in_each_array(void **state)
 }
 
 /* Columns of a packed piece go to where they are wider apart: contiguous on one side only, so not one row. */
-static void what_is_contiguous_on_one_side_only_is_not_merged(void **state)
+TEST(what_is_contiguous_on_one_side_only_is_not_merged)
 {
     static const uint64_t size[] = {4, 3}, whole[] = {4, 6}, origin[] = {0, 0}, at[] = {0, 3};
     const struct box spread = {2, size, size, origin, whole, at}, gathered = {2, size, whole, at, size, origin};
     struct box_runs runs;
-    (void)state;
     assert_true(box_lower(&spread, 8, &runs));
     assert_true(runs.n_runs == 1 && runs.n_rows == 4 && runs.src_stride == 3 && runs.dst_stride == 6);
     assert_true(box_lower(&gathered, 8, &runs));
@@ -146,15 +136,74 @@ static void what_is_contiguous_on_one_side_only_is_not_merged(void **state)
     assert_false(box_lower(&spread, 4, &runs)); /* rows of 12 bits */
 }
 
-int main(void)
+/* --- loop nests; tests/property/test_mapping.c checks the bytes --- */
+
+static struct box_runs found;
+
+/* Loops in bytes. */
+static bool lower(unsigned element_bytes, uint32_t n, const struct nest_loop *loops)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(boxes_lower_to_the_expected_runs),
-        cmocka_unit_test(run_offsets_ascend_in_c_order),
-        cmocka_unit_test(an_empty_box_has_no_runs_however_large_the_array_is),
-        cmocka_unit_test(a_box_has_a_stride_in_each_array),
-        cmocka_unit_test(what_is_contiguous_on_one_side_only_is_not_merged),
-        cmocka_unit_test(sub_byte_rows_off_a_byte_boundary_are_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    struct loop_nest nest = {.src = 80, .dst = 160, .n_loops = n};
+    for (uint32_t i = 0; i < n; i++)
+        nest.loops[i] = (struct nest_loop){loops[i].size, loops[i].src * 8, loops[i].dst * 8};
+    return box_lower_nest(&nest, element_bytes * 8, element_bytes * 8, &found);
+}
+#define LOOPS(...) ((const struct nest_loop[]){__VA_ARGS__})
+
+static void is(uint64_t n_runs, uint64_t row_bytes, uint64_t n_rows, uint64_t src_stride, int64_t dst_stride)
+{
+    assert_int_equal(found.src_offset, 10);
+    assert_int_equal(found.dst_offset, 20);
+    assert_int_equal(found.n_runs, n_runs);
+    assert_int_equal(found.row_bytes, row_bytes);
+    assert_int_equal(found.n_rows, n_rows);
+    assert_int_equal(found.src_stride, src_stride);
+    assert_int_equal((int64_t)found.dst_stride, dst_stride);
+}
+
+TEST(what_follows_on_both_sides_is_one_row)
+{
+    assert_true(lower(2, 0, NULL));
+    is(1, 2, 1, 2, 2);
+    assert_true(lower(2, 2, LOOPS({3, 8, 8}, {4, 2, 2})));
+    is(1, 24, 1, 24, 24);
+    assert_true(lower(2, 2, LOOPS({4, 2, 2}, {3, 8, 10})));
+    is(1, 8, 3, 8, 10);
+    assert_true(lower(2, 3, LOOPS({3, 8, 10}, {5, 24, 30}, {4, 2, 2})));
+    is(1, 8, 15, 8, 10);
+}
+
+TEST(rows_may_go_backwards)
+{
+    assert_true(lower(2, 2, LOOPS({3, 8, -8}, {4, 2, 2})));
+    is(1, 8, 3, 8, -8);
+    assert_true(lower(2, 2, LOOPS({3, 8, -8}, {4, 2, -2})));
+    is(1, 2, 12, 2, -2);
+    assert_true(lower(2, 2, LOOPS({3, 8, 8}, {4, 2, -2})));
+    is(3, 2, 4, 2, -2);
+    uint64_t src, dst;
+    box_run_offsets(&found, 2, &src, &dst);
+    assert_int_equal(src, 26);
+    assert_int_equal(dst, 36);
+}
+
+TEST(rows_lie_close_together_in_the_file_unless_that_takes_many_more)
+{
+    assert_true(lower(1, 2, LOOPS({50, 40, 1}, {40, 1, 50}))); /* transposed */
+    is(50, 1, 40, 1, 50);
+    assert_true(lower(1, 2, LOOPS({50, 4, 1}, {4, 1, 50})));
+    is(4, 1, 50, 4, 1);
+    assert_true(lower(1, 2, LOOPS({3, 0, 10}, {10, 1, 1}))); /* the same elements again are no rows */
+    is(3, 10, 1, 10, 10);
+}
+
+TEST(loops_of_no_whole_bytes_are_refused)
+{
+    struct loop_nest nest = {.n_loops = 1, .loops = {{8, 4, 4}}};
+    assert_true(box_lower_nest(&nest, 4, 4, &found));
+    assert_int_equal(found.row_bytes, 4);
+    nest = (struct loop_nest){.n_loops = 1, .loops = {{7, 4, 4}}};
+    assert_false(box_lower_nest(&nest, 4, 4, &found));
+    nest = (struct loop_nest){.n_loops = 2, .loops = {{8, 4, 4}, {3, 32, -36}}};
+    assert_false(box_lower_nest(&nest, 4, 4, &found));
 }

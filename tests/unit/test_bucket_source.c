@@ -1,15 +1,7 @@
 /* References to buckets, and how their objects are named. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tests/support/unit.h"
 
 #include "source/bucket_source.h"
-
-#include <cmocka.h>
 
 static const struct source_ops ops = {.name = "gs"};
 
@@ -20,7 +12,7 @@ static bool is_part(const char *name)
 
 static const struct source_format format = {.is_part = is_part};
 
-static void buckets_keys_and_folders_are_told_apart(void **state)
+TEST(buckets_keys_and_folders_are_told_apart)
 {
     static const struct {
         const char *path, *bucket, *key, *prefix, *file_name;
@@ -32,7 +24,6 @@ static void buckets_keys_and_folders_are_told_apart(void **state)
                  {"//b/x/y.safetensors", "b", "x/y.safetensors", "x/", "y.safetensors"}};
     struct error error;
     char text[BUCKET_SHOWN_CHARS];
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct bucket_source source = {.objects.base = {.ops = &ops, .format = &format}};
         assert_int_equal(bucket_source_parse(&source, cases[i].path, &error), 0);
@@ -46,28 +37,18 @@ static void buckets_keys_and_folders_are_told_apart(void **state)
         snprintf(expected, 100, "gs://b/%sz", cases[i].prefix);
         assert_string_equal(bucket_source_shown(&source, "z", text), expected);
         free(expected);
-        bucket_source_fini(&source);
+        bucket_source_close(&source.objects.base);
     }
 }
 
-static void what_is_no_bucket_is_refused(void **state)
+TEST(what_is_no_bucket_is_refused)
 {
     static const char *const paths[] = {"b/x", "///x", "//me@b/x", ""};
     struct error error;
-    (void)state;
     for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
         struct bucket_source source = {.objects.base = {.ops = &ops, .format = &format}};
         assert_int_equal(bucket_source_parse(&source, paths[i], &error), -1);
         assert_non_null(strstr(error.message, "gs://bucket/model"));
-        bucket_source_fini(&source);
+        bucket_source_close(&source.objects.base);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(buckets_keys_and_folders_are_told_apart),
-        cmocka_unit_test(what_is_no_bucket_is_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

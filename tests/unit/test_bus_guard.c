@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "device/bus_guard.h"
+#include "base/bus_guard.h"
 #include "base/huge_pages.h"
 
 #include <cmocka.h> /* last: it makes a macro of fail */

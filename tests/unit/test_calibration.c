@@ -1,18 +1,10 @@
 /* What reports teach, what is ignored, and what survives a restart. No clock decides: reports are made up. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tests/support/unit.h"
+
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "calibration/calibration.h"
-#include "calibration/calibration_file.h"
-
-#include <cmocka.h> /* last: it makes a macro of fail */
+#include "execute/calibration.h"
 
 #define GIB ((uint64_t)1 << 30)
 
@@ -84,7 +76,7 @@ static void assert_near(double value, double wanted)
     assert_true(value > wanted * 0.95 && value < wanted * 1.05);
 }
 
-static void an_unknown_device_has_the_defaults_and_the_measured_copy(void **state)
+TEST_IN(an_unknown_device_has_the_defaults_and_the_measured_copy, set_up, tear_down)
 {
     struct scene *scene = *state;
     struct cost_constants constants = calibration_get(scene->calibration, 7);
@@ -95,7 +87,7 @@ static void an_unknown_device_has_the_defaults_and_the_measured_copy(void **stat
     assert_true(constants.copy_bytes_per_ns > 0);
 }
 
-static void loads_move_the_constant_that_their_time_consists_of(void **state)
+TEST_IN(loads_move_the_constant_that_their_time_consists_of, set_up, tear_down)
 {
     struct scene *scene = *state;
     struct run_report disk = whole_read(false, 7.0), cache = whole_read(true, 6.0), rows = many_rows(4000);
@@ -114,7 +106,7 @@ static void loads_move_the_constant_that_their_time_consists_of(void **state)
     assert_int_equal(constants.cached.samples, 40);
 }
 
-static void one_load_moves_a_default_half_way(void **state)
+TEST_IN(one_load_moves_a_default_half_way, set_up, tear_down)
 {
     struct scene *scene = *state;
     struct run_report report = whole_read(false, 7.7);
@@ -122,7 +114,7 @@ static void one_load_moves_a_default_half_way(void **state)
     assert_near(uncached_rate(scene), (3.7 + 7.7) / 2);
 }
 
-static void devices_are_learned_apart(void **state)
+TEST_IN(devices_are_learned_apart, set_up, tear_down)
 {
     struct scene *scene = *state;
     struct run_report report = whole_read(false, 7.0);
@@ -130,7 +122,7 @@ static void devices_are_learned_apart(void **state)
     assert_true(uncached_rate(scene) == cost_defaults.uncached.bytes_per_ns);
 }
 
-static void backing_of_pages_is_learned_by_its_share_of_the_time(void **state)
+TEST_IN(backing_of_pages_is_learned_by_its_share_of_the_time, set_up, tear_down)
 {
     struct scene *scene = *state;
     struct run_report report = whole_read(true, 6.0);
@@ -142,13 +134,13 @@ static void backing_of_pages_is_learned_by_its_share_of_the_time(void **state)
     assert_near(constants.cached.bytes_per_ns, 12.0);
 }
 
-static void what_measures_nothing_is_ignored(void **state)
+TEST_IN(what_measures_nothing_is_ignored, set_up, tear_down)
 {
     struct scene *scene = *state;
     struct run_report reports[] = {whole_read(false, 7.0), whole_read(false, 7.0), whole_read(false, 7.0),
                                    whole_read(false, 7.0), whole_read(false, 7.0), {0}};
     reports[0].read_bytes = (4 << 20) - 1; /* tiny */
-    reports[1].shared_bytes = 1;           /* somebody else's time */
+    reports[1].shared_bytes = 1;           /* another load's time */
     reports[2].cached_bytes = GIB / 2;     /* neither the disk's nor the cache's */
     reports[3].execute_ns = 0;             /* no time */
     reports[4].read_ns = 0;                /* no work */
@@ -158,7 +150,7 @@ static void what_measures_nothing_is_ignored(void **state)
     assert_int_equal(calibration_get(scene->calibration, 7).uncached.samples, 0);
 }
 
-static void a_load_that_is_not_tiny_by_bytes_or_requests_is_not_tiny(void **state)
+TEST_IN(a_load_that_is_not_tiny_by_bytes_or_requests_is_not_tiny, set_up, tear_down)
 {
     struct scene *scene = *state;
     struct run_report bytes = {.read_bytes = 4 << 20, .requests = 1, .execute_ns = 1 << 20, .read_ns = 1};
@@ -172,7 +164,7 @@ static void a_load_that_is_not_tiny_by_bytes_or_requests_is_not_tiny(void **stat
     assert_int_equal(calibration_get(scene->calibration, 7).uncached.samples, 2);
 }
 
-static void an_outlier_counts_only_when_it_keeps_coming(void **state)
+TEST_IN(an_outlier_counts_only_when_it_keeps_coming, set_up, tear_down)
 {
     struct scene *scene = *state;
     struct run_report stalled = whole_read(false, 0.1), usual = whole_read(false, 3.7);
@@ -187,7 +179,7 @@ static void an_outlier_counts_only_when_it_keeps_coming(void **state)
     assert_near(uncached_rate(scene), 0.1);
 }
 
-static void values_beyond_any_hardware_are_never_learned(void **state)
+TEST_IN(values_beyond_any_hardware_are_never_learned, set_up, tear_down)
 {
     struct scene *scene = *state;
     struct run_report report = whole_read(false, 1e7);
@@ -197,7 +189,7 @@ static void values_beyond_any_hardware_are_never_learned(void **state)
     assert_true(uncached_rate(scene) == cost_defaults.uncached.bytes_per_ns);
 }
 
-static void what_was_learned_survives_a_restart(void **state)
+TEST_IN(what_was_learned_survives_a_restart, set_up, tear_down)
 {
     struct scene *scene = *state;
     struct run_report report = whole_read(false, 7.7);
@@ -211,14 +203,14 @@ static void what_was_learned_survives_a_restart(void **state)
     assert_int_equal(status.st_mode & 0777, 0600);
 }
 
-static void without_anything_learned_no_file_is_written(void **state)
+TEST_IN(without_anything_learned_no_file_is_written, set_up, tear_down)
 {
     struct scene *scene = *state;
     restart(scene);
     assert_int_equal(access(scene->path, F_OK), -1);
 }
 
-static void a_damaged_file_is_ignored_and_replaced(void **state)
+TEST_IN(a_damaged_file_is_ignored_and_replaced, set_up, tear_down)
 {
     struct scene *scene = *state;
     const char *damaged[] = {"",
@@ -244,7 +236,7 @@ static void a_damaged_file_is_ignored_and_replaced(void **state)
     assert_near(uncached_rate(scene), (3.7 + 7.7) / 2);
 }
 
-static void a_file_has_a_longest_length_and_a_most_of_devices(void **state)
+TEST_IN(a_file_has_a_longest_length_and_a_most_of_devices, set_up, tear_down)
 {
     struct scene *scene = *state;
     struct calibrated devices[CALIBRATION_MAX_DEVICES + 1];
@@ -267,7 +259,7 @@ static void a_file_has_a_longest_length_and_a_most_of_devices(void **state)
     assert_non_null(strstr(error.message, "longer"));
 }
 
-static void of_more_devices_than_the_table_holds_the_one_idle_longest_is_forgotten(void **state)
+TEST_IN(of_more_devices_than_the_table_holds_the_one_idle_longest_is_forgotten, set_up, tear_down)
 {
     struct scene *scene = *state;
     struct run_report report = whole_read(false, 7.7);
@@ -289,7 +281,7 @@ static void count_device(void *data, uint64_t device_id, const struct cost_const
     *(uint64_t *)data += device_id * 10 + constants->uncached.samples;
 }
 
-static void each_known_device_is_shown(void **state)
+TEST_IN(each_known_device_is_shown, set_up, tear_down)
 {
     struct scene *scene = *state;
     struct run_report report = whole_read(false, 7.7);
@@ -300,37 +292,11 @@ static void each_known_device_is_shown(void **state)
     assert_int_equal(sum, 71 + 91);
 }
 
-static void without_a_state_folder_nothing_is_kept(void **state)
+TEST(without_a_state_folder_nothing_is_kept)
 {
-    (void)state;
     struct calibration *calibration = calibration_create(NULL);
     struct run_report report = whole_read(false, 7.7);
     calibration_learn(calibration, 7, &report);
     assert_int_equal(calibration_get(calibration, 7).uncached.samples, 1);
     calibration_destroy(calibration);
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(an_unknown_device_has_the_defaults_and_the_measured_copy),
-        TEST(loads_move_the_constant_that_their_time_consists_of),
-        TEST(one_load_moves_a_default_half_way),
-        TEST(devices_are_learned_apart),
-        TEST(backing_of_pages_is_learned_by_its_share_of_the_time),
-        TEST(what_measures_nothing_is_ignored),
-        TEST(a_load_that_is_not_tiny_by_bytes_or_requests_is_not_tiny),
-        TEST(an_outlier_counts_only_when_it_keeps_coming),
-        TEST(values_beyond_any_hardware_are_never_learned),
-        TEST(what_was_learned_survives_a_restart),
-        TEST(without_anything_learned_no_file_is_written),
-        TEST(a_damaged_file_is_ignored_and_replaced),
-        TEST(a_file_has_a_longest_length_and_a_most_of_devices),
-        TEST(of_more_devices_than_the_table_holds_the_one_idle_longest_is_forgotten),
-        TEST(each_known_device_is_shown),
-        cmocka_unit_test(without_a_state_folder_nothing_is_kept),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

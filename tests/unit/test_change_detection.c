@@ -1,21 +1,14 @@
 /* Files with and without a lease: what is used, what is waited for, and what is refused. Files of another user stand for
  * what cannot be leased. */
+#include "tests/support/unit.h"
+
 #include <errno.h>
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "source/disk/change_detection.h"
-
-#include <cmocka.h>
 
 enum { NOBODY = 65534 };
 static const char old_file_of_root[] = "/usr/bin/env"; /* older than a minute, wherever tests are run */
@@ -75,7 +68,7 @@ static int begin(struct scene *scene)
     return change_detection_begin(&scene->detection, &scene->file, &scene->waited_ns, &scene->cancel, &scene->error);
 }
 
-/* As somebody who may read the file but is neither its owner nor privileged. */
+/* As a user who may read the file but is neither its owner nor privileged. */
 static int begin_as_stranger(struct scene *scene)
 {
     if (geteuid() != 0)
@@ -99,7 +92,7 @@ static void write_one_byte(const struct scene *scene)
     assert_true(fd >= 0 && write(fd, "y", 1) == 1 && close(fd) == 0);
 }
 
-static void one_s_own_file_is_leased_and_nothing_is_waited_for(void **state)
+TEST_IN(one_s_own_file_is_leased_and_nothing_is_waited_for, create, destroy)
 {
     struct scene *scene = *state;
     assert_int_equal(begin(scene), 0);
@@ -114,7 +107,7 @@ static void one_s_own_file_is_leased_and_nothing_is_waited_for(void **state)
     assert_string_equal(scene->error.reason, "SOURCE_CHANGED");
 }
 
-static void a_leased_file_that_was_opened_for_writing_has_changed_although_nothing_was_written(void **state)
+TEST_IN(a_leased_file_that_was_opened_for_writing_has_changed_although_nothing_was_written, create, destroy)
 {
     struct scene *scene = *state;
     assert_int_equal(begin(scene), 0);
@@ -124,7 +117,7 @@ static void a_leased_file_that_was_opened_for_writing_has_changed_although_nothi
     assert_non_null(strstr(scene->error.message, "opened for writing"));
 }
 
-static void a_file_that_is_being_written_is_refused_by_name(void **state)
+TEST_IN(a_file_that_is_being_written_is_refused_by_name, create, destroy)
 {
     struct scene *scene = *state;
     int writer = open(scene->path, O_WRONLY);
@@ -138,7 +131,7 @@ static void a_file_that_is_being_written_is_refused_by_name(void **state)
 }
 
 /* tmpfs: a write through a mapping may leave the times as they are, so they identify nothing for long. */
-static void where_times_do_not_tell_an_identity_counts_for_the_span_of_its_lease(void **state)
+TEST_IN(where_times_do_not_tell_an_identity_counts_for_the_span_of_its_lease, create, destroy)
 {
     struct scene *scene = *state, shm = {0};
     if (create_in(&shm, "/dev/shm") < 0)
@@ -156,7 +149,7 @@ static void where_times_do_not_tell_an_identity_counts_for_the_span_of_its_lease
     assert_int_equal(scene->file.identity.lease_span, 0);
 }
 
-static void an_old_file_without_a_lease_is_judged_by_its_times(void **state)
+TEST_IN(an_old_file_without_a_lease_is_judged_by_its_times, create, destroy)
 {
     struct scene *scene = *state;
     reopen(scene, old_file_of_root);
@@ -169,7 +162,7 @@ static void an_old_file_without_a_lease_is_judged_by_its_times(void **state)
     assert_int_equal(change_detection_check(&scene->detection, &scene->file, &scene->error), 0);
 }
 
-static void a_young_file_without_a_lease_is_waited_for_and_not_trusted(void **state)
+TEST_IN(a_young_file_without_a_lease_is_waited_for_and_not_trusted, create, destroy)
 {
     struct scene *scene = *state;
     uint64_t start = clock_now_ns();
@@ -182,7 +175,7 @@ static void a_young_file_without_a_lease_is_waited_for_and_not_trusted(void **st
     assert_string_equal(scene->error.reason, "SOURCE_CHANGED");
 }
 
-static void a_file_that_changes_while_it_is_waited_for_is_being_written(void **state)
+TEST_IN(a_file_that_changes_while_it_is_waited_for_is_being_written, create, destroy)
 {
     struct scene *scene = *state;
     scene->writes = true;
@@ -191,7 +184,7 @@ static void a_file_that_changes_while_it_is_waited_for_is_being_written(void **s
     assert_string_equal(scene->error.reason, "SOURCE_BEING_WRITTEN");
 }
 
-static void who_gave_up_waits_no_longer(void **state)
+TEST_IN(who_gave_up_waits_no_longer, create, destroy)
 {
     struct scene *scene = *state;
     scene->gives_up = true;
@@ -199,29 +192,11 @@ static void who_gave_up_waits_no_longer(void **state)
     assert_int_equal(scene->error.code, ERROR_CANCELLED);
 }
 
-static void one_source_waits_for_its_files_together_and_not_for_ever(void **state)
+TEST_IN(one_source_waits_for_its_files_together_and_not_for_ever, create, destroy)
 {
     struct scene *scene = *state;
     scene->waited_ns = 2 * CHANGE_SETTLE_NS;
     assert_int_equal(begin_as_stranger(scene), 0);
     assert_int_equal(scene->waited_ns, 2 * CHANGE_SETTLE_NS);
     assert_int_equal(scene->file.changes_by, CHANGES_RACY);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(one_s_own_file_is_leased_and_nothing_is_waited_for, create, destroy),
-        cmocka_unit_test_setup_teardown(a_leased_file_that_was_opened_for_writing_has_changed_although_nothing_was_written,
-                                        create, destroy),
-        cmocka_unit_test_setup_teardown(a_file_that_is_being_written_is_refused_by_name, create, destroy),
-        cmocka_unit_test_setup_teardown(where_times_do_not_tell_an_identity_counts_for_the_span_of_its_lease, create,
-                                        destroy),
-        cmocka_unit_test_setup_teardown(an_old_file_without_a_lease_is_judged_by_its_times, create, destroy),
-        cmocka_unit_test_setup_teardown(a_young_file_without_a_lease_is_waited_for_and_not_trusted, create, destroy),
-        cmocka_unit_test_setup_teardown(a_file_that_changes_while_it_is_waited_for_is_being_written, create, destroy),
-        cmocka_unit_test_setup_teardown(who_gave_up_waits_no_longer, create, destroy),
-        cmocka_unit_test_setup_teardown(one_source_waits_for_its_files_together_and_not_for_ever, create, destroy),
-    };
-    return cmocka_run_group_tests_name("change_detection", tests, NULL, NULL);
 }

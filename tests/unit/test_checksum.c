@@ -1,11 +1,7 @@
 /* Names, text forms and incremental sums of checksums. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <string.h>
+#include "tests/support/unit.h"
 
 #include "base/checksum.h"
-
-#include <cmocka.h>
 
 static const struct {
     enum checksum_kind kind;
@@ -20,9 +16,8 @@ static const struct {
 };
 enum { N_KNOWN = sizeof known / sizeof *known };
 
-static void a_sum_in_pieces_is_what_both_text_forms_say(void **state)
+TEST(a_sum_in_pieces_is_what_both_text_forms_say)
 {
-    (void)state;
     for (size_t i = 0; i < N_KNOWN; i++) {
         struct checksum_stream stream;
         struct checksum hex, base64, sum;
@@ -38,10 +33,9 @@ static void a_sum_in_pieces_is_what_both_text_forms_say(void **state)
     }
 }
 
-static void only_the_exact_length_and_alphabet_is_hex(void **state)
+TEST(only_the_exact_length_and_alphabet_is_hex)
 {
     struct checksum checksum;
-    (void)state;
     assert_true(checksum_parse_hex(CHECKSUM_CRC32C, "E3069283", &checksum));
     assert_false(checksum_parse_hex(CHECKSUM_CRC32C, "e306928", &checksum));
     assert_false(checksum_parse_hex(CHECKSUM_CRC32C, "e30692831", &checksum));
@@ -51,10 +45,9 @@ static void only_the_exact_length_and_alphabet_is_hex(void **state)
     assert_int_equal(checksum.kind, CHECKSUM_NONE);
 }
 
-static void only_the_canonical_text_is_base64(void **state)
+TEST(only_the_canonical_text_is_base64)
 {
     struct checksum checksum;
-    (void)state;
     assert_true(checksum_parse_base64(CHECKSUM_CRC32C, "4waSgw==", &checksum));
     assert_false(checksum_parse_base64(CHECKSUM_CRC32C, "4waSgw", &checksum));
     assert_false(checksum_parse_base64(CHECKSUM_CRC32C, "4waSgw=", &checksum));
@@ -66,11 +59,10 @@ static void only_the_canonical_text_is_base64(void **state)
     assert_int_equal(checksum.kind, CHECKSUM_NONE);
 }
 
-static void a_crc_is_written_big_endian(void **state)
+TEST(a_crc_is_written_big_endian)
 {
     char text[CHECKSUM_TEXT_CHARS];
     struct checksum checksum = checksum_of_crc(CHECKSUM_CRC32C, 0x00000102);
-    (void)state;
     assert_memory_equal(checksum.value, "\0\0\1\2", 4);
     assert_int_equal(checksum_crc(&checksum), 0x102);
     assert_string_equal(checksum_print(&checksum, text), "crc32c 00000102");
@@ -78,26 +70,13 @@ static void a_crc_is_written_big_endian(void **state)
     assert_true(checksum_crc(&checksum) == UINT64_MAX - 1);
 }
 
-static void values_of_different_kinds_or_bytes_are_not_equal(void **state)
+TEST(values_of_different_kinds_or_bytes_are_not_equal)
 {
     struct checksum a = checksum_of_crc(CHECKSUM_CRC32C, 5), b = checksum_of_crc(CHECKSUM_CRC32, 5);
-    (void)state;
     assert_false(checksum_equal(&a, &b));
     b = checksum_of_crc(CHECKSUM_CRC32C, 6);
     assert_false(checksum_equal(&a, &b));
     b = checksum_of_crc(CHECKSUM_CRC32C, 5);
     b.value[4] = 1; /* behind the value */
     assert_true(checksum_equal(&a, &b));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_sum_in_pieces_is_what_both_text_forms_say),
-        cmocka_unit_test(only_the_exact_length_and_alphabet_is_hex),
-        cmocka_unit_test(only_the_canonical_text_is_base64),
-        cmocka_unit_test(a_crc_is_written_big_endian),
-        cmocka_unit_test(values_of_different_kinds_or_bytes_are_not_equal),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,21 +1,17 @@
 /* libtensorcast: finding the daemon, the calls without memory, threads and processes. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
+#include "tests/support/unit.h"
+
 #undef fail /* ours is in base/error.h */
 
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/memory.h"
+#include "client/client.h"
 #include "tests/support/client_scene.h"
 
-static void the_socket_is_the_argument_then_the_environment_then_the_default(void **state)
+TEST(the_socket_is_the_argument_then_the_environment_then_the_default)
 {
     static const struct {
         const char *given, *environment, *chosen;
@@ -25,7 +21,6 @@ static void the_socket_is_the_argument_then_the_environment_then_the_default(voi
                  {"", "unix:/b", "/b"},
                  {NULL, NULL, "/run/tensorcast/daemon.sock"},
                  {NULL, "", "/run/tensorcast/daemon.sock"}};
-    (void)state;
     setenv("XDG_RUNTIME_DIR", "/usr", 1); /* no daemon of this user's is there */
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         unsetenv("TENSORCAST_SOCKET");
@@ -40,11 +35,10 @@ static void the_socket_is_the_argument_then_the_environment_then_the_default(voi
     tc_disconnect(NULL);
 }
 
-static void a_socket_path_may_have_107_bytes_and_no_more(void **state)
+TEST(a_socket_path_may_have_107_bytes_and_no_more)
 {
     char path[109] = "/";
     struct tc_error error;
-    (void)state;
     memset(path + 1, 'x', 107);
     assert_null(tc_connect(path, &error));
     assert_int_equal(error.code, ERROR_INVALID_ARGUMENT);
@@ -54,11 +48,10 @@ static void a_socket_path_may_have_107_bytes_and_no_more(void **state)
     tc_disconnect(one);
 }
 
-static void without_a_daemon_the_error_is_unavailable_and_names_the_socket(void **state)
+TEST(without_a_daemon_the_error_is_unavailable_and_names_the_socket)
 {
     struct tc_error error;
     char *json;
-    (void)state;
     struct tc_client *nobody = tc_connect("/tmp/no-such-daemon.sock", NULL);
     for (int i = 0; i < 3; i++) {
         assert_int_equal(tc_status(nobody, 0, &json, NULL, &error), -1);
@@ -66,14 +59,13 @@ static void without_a_daemon_the_error_is_unavailable_and_names_the_socket(void 
         assert_string_equal(error.reason, "DAEMON_UNREACHABLE");
         assert_non_null(strstr(error.message, "/tmp/no-such-daemon.sock"));
     }
-    assert_int_equal(tc_status(nobody, 0, &json, NULL, NULL), -1); /* who does not care need not say where */
+    assert_int_equal(tc_status(nobody, 0, &json, NULL, NULL), -1); /* a caller that does not care need not say where */
     tc_disconnect(nobody);
 }
 
-static void a_daemon_that_was_restarted_answers_the_next_call(void **state)
+TEST_IN(a_daemon_that_was_restarted_answers_the_next_call, client_scene_start, client_scene_stop)
 {
     struct tc_error error;
-    (void)state;
     assert_int_equal(tc_release(client_scene.client, NULL, 0, NULL, NULL, &error), 0);
     char socket[sizeof client_scene.fixture.socket];
     memcpy(socket, client_scene.fixture.socket, sizeof socket);
@@ -85,17 +77,16 @@ static void a_daemon_that_was_restarted_answers_the_next_call(void **state)
         rpc_fixture_ready(&client_scene.fixture);
         assert_int_equal(tc_release(client_scene.client, NULL, 0, NULL, NULL, &error), 0);
     }
-    rpc_fixture_stop(&client_scene.fixture); /* and one that nobody noticed to be gone */
+    rpc_fixture_stop(&client_scene.fixture); /* and one whose end was not noticed */
     client_scene_start_at(socket);
     assert_int_equal(tc_release(client_scene.client, NULL, 0, NULL, NULL, &error), 0);
 }
 
-static void an_artifact_tells_what_it_holds(void **state)
+TEST_IN(an_artifact_tells_what_it_holds, client_scene_start, client_scene_stop)
 {
     struct tc_error error;
     struct tc_tensor_info info;
     uint64_t bytes;
-    (void)state;
     struct tc_artifact *artifact = tc_resolve(client_scene.client, "disk:/m", TC_RESOLVE_INDEXES, 0, &error);
     assert_non_null(artifact);
     assert_string_equal(tc_artifact_reference(artifact), "disk:/m");
@@ -119,13 +110,12 @@ static void an_artifact_tells_what_it_holds(void **state)
     tc_artifact_release(NULL);
 }
 
-static void a_view_is_what_one_device_of_a_mesh_holds(void **state)
+TEST_IN(a_view_is_what_one_device_of_a_mesh_holds, client_scene_start, client_scene_stop)
 {
     static const char *const specs[] = {"*=data"}, *const long_specs[] = {"*=-,-,-,-,-,-,-,-"};
     struct tc_sharding_options options = {.mesh = "data=1,model=2", .mesh_rank = 1, .specs = specs, .n_specs = 1};
     struct tc_error error;
     struct tc_tensor_info info;
-    (void)state;
     struct tc_artifact *artifact = tc_resolve(client_scene.client, "disk:/m", 0, 0, &error);
     struct tc_sharding *best = tc_sharding_create(&(struct tc_sharding_options){.best_effort = 2, .mesh_rank = 1}, &error);
     struct tc_view *view = tc_sharding_view(best, artifact, &error);
@@ -154,10 +144,9 @@ static void a_view_is_what_one_device_of_a_mesh_holds(void **state)
     tc_artifact_release(artifact);
 }
 
-static void a_description_that_contradicts_itself_is_refused(void **state)
+TEST_IN(a_description_that_contradicts_itself_is_refused, client_scene_start, client_scene_stop)
 {
     struct tc_error error;
-    (void)state;
     client_scene.layout.n_dtypes = 2;
     client_scene_meet();
     assert_null(tc_resolve(client_scene.client, "disk:/m", 0, 0, &error));
@@ -185,11 +174,10 @@ static void *load_often(void *unused)
     return NULL;
 }
 
-static void threads_share_a_client(void **state)
+TEST_IN(threads_share_a_client, client_scene_start, client_scene_stop)
 {
     pthread_t threads[8];
     void *wrong;
-    (void)state;
     for (size_t i = 0; i < 8; i++)
         pthread_create(&threads[i], NULL, load_often, NULL);
     for (size_t i = 0; i < 8; i++) {
@@ -207,12 +195,11 @@ static void *find_once(void *unused)
     return tc_load_find(shared_load, "s", &tensor) ? NULL : "not found";
 }
 
-static void threads_may_look_up_names_in_one_load(void **state)
+TEST_IN(threads_may_look_up_names_in_one_load, client_scene_start, client_scene_stop)
 {
     pthread_t threads[4];
     struct tc_error error;
     void *wrong;
-    (void)state;
     struct tc_load *load = client_scene_load(NULL, &error);
     shared_load = load;
     for (size_t i = 0; i < 4; i++)
@@ -231,11 +218,10 @@ static int exit_code_of(pid_t child)
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-static void a_forked_child_reads_what_it_inherited_and_is_told_to_connect_itself(void **state)
+TEST_IN(a_forked_child_reads_what_it_inherited_and_is_told_to_connect_itself, client_scene_start, client_scene_stop)
 {
     struct tc_error error;
     struct tc_tensor tensor;
-    (void)state;
     struct tc_load *load = client_scene_load(NULL, &error);
     tc_load_tensor(load, 0, &tensor);
     pid_t child = fork();
@@ -252,11 +238,10 @@ static void a_forked_child_reads_what_it_inherited_and_is_told_to_connect_itself
     assert_int_equal(tc_release(client_scene.client, NULL, 0, NULL, NULL, &error), 0);
 }
 
-static void explain_and_prewarm_bring_a_report_and_no_memory(void **state)
+TEST_IN(explain_and_prewarm_bring_a_report_and_no_memory, client_scene_start, client_scene_stop)
 {
     struct tc_error error;
     char *json, *text;
-    (void)state;
     assert_int_equal(tc_explain(client_scene.client, "disk:/m", &client_scene_view, NULL, &json, &text, &error), 0);
     assert_non_null(strstr(json, "\"executor\":\"generic_byte_range\""));
     assert_null(strstr(json, "tensors"));
@@ -277,11 +262,10 @@ static void explain_and_prewarm_bring_a_report_and_no_memory(void **state)
     assert_int_equal(client_scene.handoff.leases, 0);
 }
 
-static void release_tells_what_it_released(void **state)
+TEST_IN(release_tells_what_it_released, client_scene_start, client_scene_stop)
 {
     struct tc_error error;
     uint64_t replicas = 0, bytes = 0;
-    (void)state;
     assert_int_equal(tc_release(client_scene.client, NULL, 0, &replicas, &bytes, &error), 0);
     client_scene_meet();
     assert_true(client_scene.all && replicas == 2 && bytes == 300);
@@ -299,12 +283,11 @@ static int note_progress(void *data, const char *stage, uint64_t done_bytes, uin
     return ++*n_told == 2;
 }
 
-static void a_verification_tells_how_far_it_is_and_may_be_ended(void **state)
+TEST_IN(a_verification_tells_how_far_it_is_and_may_be_ended, client_scene_start, client_scene_stop)
 {
     struct tc_error error;
     int n_told = 0;
     const struct tc_options options = {.progress = note_progress, .data = &n_told};
-    (void)state;
     struct tc_verification *verification = tc_verify(client_scene.client, "disk:/m", false, &options, &error);
     assert_int_equal(tc_verification_n_files(verification), 2);
     assert_int_equal(n_told, 1);
@@ -313,11 +296,10 @@ static void a_verification_tells_how_far_it_is_and_may_be_ended(void **state)
     assert_string_equal(error.reason, "CANCELLED");
 }
 
-static void a_verification_tells_of_every_file(void **state)
+TEST_IN(a_verification_tells_of_every_file, client_scene_start, client_scene_stop)
 {
     struct tc_error error;
     struct tc_verified_file file;
-    (void)state;
     struct tc_verification *verification = tc_verify(client_scene.client, "disk:/m", true, NULL, &error);
     assert_int_equal(tc_verification_n_files(verification), 2);
     tc_verification_file(verification, 0, &file);
@@ -333,11 +315,10 @@ static void a_verification_tells_of_every_file(void **state)
     tc_verification_release(verification);
 }
 
-static void status_comes_as_json_and_as_a_page_without_control_characters(void **state)
+TEST_IN(status_comes_as_json_and_as_a_page_without_control_characters, client_scene_start, client_scene_stop)
 {
     struct tc_error error;
     char *json, *text;
-    (void)state;
     assert_int_equal(tc_status(client_scene.client, 0, &json, &text, &error), 0);
     assert_non_null(strstr(json, "\"memory\":{\"host_budget_bytes\":1073741824,"));
     assert_non_null(strstr(json, "\"calibration\":{\"254:0\":{"));
@@ -348,38 +329,25 @@ static void status_comes_as_json_and_as_a_page_without_control_characters(void *
     free(text);
 }
 
-static void what_was_unpinned_is_counted(void **state)
+TEST_IN(an_answer_about_one_load_has_its_trace, client_scene_start, client_scene_stop)
+{
+    struct error error;
+    struct arena arena;
+    arena_init(&arena, 0);
+    assert_int_equal(client_blame(client_scene.client, "", 0, &arena, &error)->n_loads, 0);
+    assert_null(client_blame(client_scene.client, "0123456789abcdef", 0, &arena, &error));
+    assert_string_equal(error.reason, "BAD_ANSWER");
+    arena_fini(&arena);
+}
+
+TEST_IN(what_was_unpinned_is_counted, client_scene_start, client_scene_stop)
 {
     struct tc_error error;
     struct tc_unpinned unpinned;
-    (void)state;
     assert_int_equal(tc_unpin(client_scene.client, "disk:/m", 0, &unpinned, &error), 0);
     assert_false(client_scene.all);
     assert_int_equal(unpinned.replicas, 3);
     assert_int_equal(unpinned.bytes, 300);
     assert_int_equal(tc_unpin(client_scene.client, NULL, 0, NULL, &error), 0);
     assert_true(client_scene.all);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_socket_is_the_argument_then_the_environment_then_the_default),
-        cmocka_unit_test(a_socket_path_may_have_107_bytes_and_no_more),
-        cmocka_unit_test(without_a_daemon_the_error_is_unavailable_and_names_the_socket),
-        SERVED(a_daemon_that_was_restarted_answers_the_next_call),
-        SERVED(an_artifact_tells_what_it_holds),
-        SERVED(what_was_unpinned_is_counted),
-        SERVED(a_view_is_what_one_device_of_a_mesh_holds),
-        SERVED(a_description_that_contradicts_itself_is_refused),
-        SERVED(threads_share_a_client),
-        SERVED(threads_may_look_up_names_in_one_load),
-        SERVED(a_forked_child_reads_what_it_inherited_and_is_told_to_connect_itself),
-        SERVED(explain_and_prewarm_bring_a_report_and_no_memory),
-        SERVED(release_tells_what_it_released),
-        SERVED(a_verification_tells_of_every_file),
-        SERVED(a_verification_tells_how_far_it_is_and_may_be_ended),
-        SERVED(status_comes_as_json_and_as_a_page_without_control_characters),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

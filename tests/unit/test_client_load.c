@@ -1,14 +1,9 @@
 /* What tc_load_view() makes of what a daemon answers and hands off. */
+#include "tests/support/unit.h"
+
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #undef fail /* ours is in base/error.h */
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "tests/support/client_scene.h"
@@ -28,12 +23,11 @@ static bool no_lease(void *data)
     return client_scene.handoff.leases == 0;
 }
 
-static void a_load_maps_its_tensors_under_the_names_of_the_view(void **state)
+TEST_IN(a_load_maps_its_tensors_under_the_names_of_the_view, client_scene_start, client_scene_stop)
 {
     struct tc_error error;
     struct tc_tensor tensor;
     uint64_t bytes;
-    (void)state;
     struct tc_load *load = client_scene_load(NULL, &error);
     assert_non_null(load);
     assert_true(client_scene.has_view && client_scene.n_names == 3 && client_scene.n_starts == 2 &&
@@ -61,11 +55,10 @@ static void a_load_maps_its_tensors_under_the_names_of_the_view(void **state)
     tc_load_release(load);
 }
 
-static void without_a_view_the_names_are_the_daemons(void **state)
+TEST_IN(without_a_view_the_names_are_the_daemons, client_scene_start, client_scene_stop)
 {
     struct tc_error error;
     struct tc_tensor tensor;
-    (void)state;
     client_scene.layout.n_names = 3;
     struct tc_load *load = tc_load_view(client_scene.client, "disk:/m", NULL, NULL, &error);
     assert_non_null(load);
@@ -81,10 +74,9 @@ static void without_a_view_the_names_are_the_daemons(void **state)
     tc_load_release(load);
 }
 
-static void the_report_names_every_tensor_and_its_digest_when_asked(void **state)
+TEST_IN(the_report_names_every_tensor_and_its_digest_when_asked, client_scene_start, client_scene_stop)
 {
     struct tc_error error;
-    (void)state;
     struct tc_load *load = client_scene_load(NULL, &error);
     char *plain = tc_load_report_json(load, false), *hashed = tc_load_report_json(load, true);
     assert_non_null(strstr(plain, "\"load_id\":\"l1\""));
@@ -96,11 +88,10 @@ static void the_report_names_every_tensor_and_its_digest_when_asked(void **state
     tc_load_release(load);
 }
 
-static void the_lease_is_held_until_the_load_is_released_and_survives_the_client(void **state)
+TEST_IN(the_lease_is_held_until_the_load_is_released_and_survives_the_client, client_scene_start, client_scene_stop)
 {
     struct tc_error error;
     struct tc_tensor tensor;
-    (void)state;
     struct tc_load *load = client_scene_load(NULL, &error);
     tc_disconnect(client_scene.client);
     client_scene.client = NULL;
@@ -112,9 +103,8 @@ static void the_lease_is_held_until_the_load_is_released_and_survives_the_client
     rpc_fixture_await(no_lease, NULL, "the lease ends");
 }
 
-static void a_layout_beyond_the_memory_or_against_itself_is_refused(void **state)
+TEST_IN(a_layout_beyond_the_memory_or_against_itself_is_refused, client_scene_start, client_scene_stop)
 {
-    (void)state;
     client_scene.layout.offsets[2] = CONTENT_BYTES - 1;
     assert_load_fails(ERROR_INTERNAL, "BAD_ANSWER");
     client_scene.layout.offsets[2] = UINT64_MAX;
@@ -151,9 +141,8 @@ static size_t count_descriptors(void)
     return count;
 }
 
-static void a_hand_off_that_is_not_sound_is_refused(void **state)
+TEST_IN(a_hand_off_that_is_not_sound_is_refused, client_scene_start, client_scene_stop)
 {
-    (void)state;
     const struct handoff_answer sound = client_scene.handoff.answer;
     client_scene.handoff.answer.magic[0] = 'X';
     assert_load_fails(ERROR_INTERNAL, "BAD_HANDOFF");
@@ -192,11 +181,10 @@ static void a_hand_off_that_is_not_sound_is_refused(void **state)
     rpc_fixture_await(no_lease, NULL, "failed loads hold no lease");
 }
 
-static void a_hand_off_socket_in_a_folder_of_another_name_is_found_beside_the_other(void **state)
+TEST_IN(a_hand_off_socket_in_a_folder_of_another_name_is_found_beside_the_other, client_scene_start, client_scene_stop)
 {
     struct tc_error error;
     char elsewhere[sizeof client_scene.handoff.path];
-    (void)state;
     const char *name = strrchr(client_scene.handoff.path, '/');
     assert_memory_equal(client_scene.fixture.socket, client_scene.handoff.path, (size_t)(name - client_scene.handoff.path));
     snprintf(elsewhere, sizeof elsewhere, "/run/nowhere%s", name);
@@ -206,19 +194,17 @@ static void a_hand_off_socket_in_a_folder_of_another_name_is_found_beside_the_ot
     tc_load_release(load);
 }
 
-static void a_hand_off_that_never_comes_ends_with_the_deadline(void **state)
+TEST_IN(a_hand_off_that_never_comes_ends_with_the_deadline, client_scene_start, client_scene_stop)
 {
     struct tc_error error;
-    (void)state;
     client_scene.handoff.mood = FAKE_STAYS_SILENT;
     assert_null(client_scene_load(&(struct tc_options){.timeout_ms = 100}, &error));
     assert_int_equal(error.code, ERROR_DEADLINE_EXCEEDED);
 }
 
-static void options_travel_with_the_request(void **state)
+TEST_IN(options_travel_with_the_request, client_scene_start, client_scene_stop)
 {
     struct tc_error error;
-    (void)state;
     struct tc_options options = {.group_id = "g", .rank = 3, .world_size = 4};
     tc_load_release(client_scene_load(&options, &error));
     assert_int_equal(client_scene.rank, 3);
@@ -259,13 +245,12 @@ static void assert_files_fail(const char *reason)
     assert_string_equal(error.reason, reason);
 }
 
-static void tensors_of_files_have_the_strides_of_their_file(void **state)
+TEST_IN(tensors_of_files_have_the_strides_of_their_file, client_scene_start, client_scene_stop)
 {
     struct tc_error error;
     struct tc_tensor tensor;
     const char *name;
     uint64_t bytes;
-    (void)state;
     tc_load_release(client_scene_load(NULL, &error)); /* gRPC opens its own */
     rpc_fixture_await(no_lease, NULL, "the lease ends");
     hand_out_files(2, HANDOFF_MESSAGE_FDS);
@@ -294,11 +279,10 @@ static void tensors_of_files_have_the_strides_of_their_file(void **state)
     rpc_fixture_await(no_lease, NULL, "the lease ends");
 }
 
-static void a_load_of_nothing_needs_no_file(void **state)
+TEST_IN(a_load_of_nothing_needs_no_file, client_scene_start, client_scene_stop)
 {
     struct tc_error error;
     struct tc_tensor tensor;
-    (void)state;
     hand_out_files(0, 1);
     client_scene.layout.sizes[0] = client_scene.layout.sizes[2] = 0;
     client_scene.layout.dims[0] = 0;
@@ -316,9 +300,8 @@ static void a_load_of_nothing_needs_no_file(void **state)
     client_scene.layout.ranks[0] = 2, client_scene.layout.ranks[2] = 0;
 }
 
-static void tensors_beyond_their_file_and_impossible_strides_are_refused(void **state)
+TEST_IN(tensors_beyond_their_file_and_impossible_strides_are_refused, client_scene_start, client_scene_stop)
 {
-    (void)state;
     hand_out_files(1, 2);
     client_scene.layout.strides[0] = CONTENT_BYTES - 3; /* the last byte is the file's */
     struct tc_error error;
@@ -341,10 +324,9 @@ static void tensors_beyond_their_file_and_impossible_strides_are_refused(void **
     rpc_fixture_await(no_lease, NULL, "failed loads hold no lease");
 }
 
-static void files_that_are_not_those_of_the_answer_are_refused(void **state)
+TEST_IN(files_that_are_not_those_of_the_answer_are_refused, client_scene_start, client_scene_stop)
 {
     struct tc_error error;
-    (void)state;
     tc_load_release(client_scene_load(NULL, &error)); /* gRPC opens its own */
     rpc_fixture_await(no_lease, NULL, "the lease ends");
     size_t n_open = count_descriptors();
@@ -363,10 +345,9 @@ static void files_that_are_not_those_of_the_answer_are_refused(void **state)
     assert_int_equal(count_descriptors(), n_open);
 }
 
-static void files_come_only_to_who_asks_for_them(void **state)
+TEST_IN(files_come_only_to_who_asks_for_them, client_scene_start, client_scene_stop)
 {
     struct tc_error error;
-    (void)state;
     hand_out_files(1, 1);
     assert_null(client_scene_load(NULL, &error));
     assert_string_equal(error.reason, "BAD_ANSWER");
@@ -376,11 +357,10 @@ static void files_come_only_to_who_asks_for_them(void **state)
     assert_int_equal(client_scene.memory, TENSORCAST__DAEMON__V1__MEMORY_PREFERENCE__MEMORY_PREFERENCE_AUTO);
 }
 
-static void an_empty_view_is_not_mistaken_for_no_view(void **state)
+TEST_IN(an_empty_view_is_not_mistaken_for_no_view, client_scene_start, client_scene_stop)
 {
     static const struct tc_view nothing;
     struct tc_error error;
-    (void)state;
     client_scene.error = (struct error){.code = ERROR_INVALID_ARGUMENT, .reason = "EMPTY_VIEW", .message = "an empty view"};
     client_scene_meet();
     assert_null(tc_load_view(client_scene.client, "disk:/m", &nothing, NULL, &error));
@@ -390,26 +370,4 @@ static void an_empty_view_is_not_mistaken_for_no_view(void **state)
     assert_null(tc_load_view(client_scene.client, "disk:/m", &nothing, NULL, &error));
     client_scene_meet();
     assert_true(client_scene.has_view);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        SERVED(a_load_maps_its_tensors_under_the_names_of_the_view),
-        SERVED(without_a_view_the_names_are_the_daemons),
-        SERVED(the_report_names_every_tensor_and_its_digest_when_asked),
-        SERVED(the_lease_is_held_until_the_load_is_released_and_survives_the_client),
-        SERVED(a_layout_beyond_the_memory_or_against_itself_is_refused),
-        SERVED(a_hand_off_that_is_not_sound_is_refused),
-        SERVED(a_hand_off_socket_in_a_folder_of_another_name_is_found_beside_the_other),
-        SERVED(a_hand_off_that_never_comes_ends_with_the_deadline),
-        SERVED(options_travel_with_the_request),
-        SERVED(tensors_of_files_have_the_strides_of_their_file),
-        SERVED(a_load_of_nothing_needs_no_file),
-        SERVED(tensors_beyond_their_file_and_impossible_strides_are_refused),
-        SERVED(files_that_are_not_those_of_the_answer_are_refused),
-        SERVED(files_come_only_to_who_asks_for_them),
-        SERVED(an_empty_view_is_not_mistaken_for_no_view),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

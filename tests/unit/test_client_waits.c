@@ -1,21 +1,15 @@
 /* How the calls of libtensorcast end that do not end well, and what is told meanwhile. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
+#include "tests/support/unit.h"
+
 #undef fail /* ours is in base/error.h */
 
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
 #include "tests/support/client_scene.h"
 
-static void errors_of_the_daemon_keep_code_reason_and_message(void **state)
+TEST_IN(errors_of_the_daemon_keep_code_reason_and_message, client_scene_start, client_scene_stop)
 {
-    (void)state;
     client_scene.error = (struct error){.code = ERROR_DATA_LOSS, .reason = "TORN_FILE", .message = "m.safetensors is torn"};
     struct tc_error error;
     assert_null(client_scene_load(NULL, &error));
@@ -25,10 +19,9 @@ static void errors_of_the_daemon_keep_code_reason_and_message(void **state)
     assert_string_equal(tc_code_name(error.code), "DATA_LOSS");
 }
 
-static void unavailable_of_the_daemon_names_the_socket_and_is_not_asked_twice(void **state)
+TEST_IN(unavailable_of_the_daemon_names_the_socket_and_is_not_asked_twice, client_scene_start, client_scene_stop)
 {
     struct tc_error error;
-    (void)state;
     client_scene.error = (struct error){.code = ERROR_UNAVAILABLE, .reason = "SHUTTING_DOWN", .message = "bye"};
     assert_int_equal(tc_release(client_scene.client, NULL, 0, NULL, NULL, &error), -1);
     assert_string_equal(error.reason, "SHUTTING_DOWN");
@@ -36,10 +29,9 @@ static void unavailable_of_the_daemon_names_the_socket_and_is_not_asked_twice(vo
     assert_int_equal(client_scene.calls, 1);
 }
 
-static void a_passed_deadline_comes_back_as_such(void **state)
+TEST_IN(a_passed_deadline_comes_back_as_such, client_scene_start, client_scene_stop)
 {
     struct tc_error error;
-    (void)state;
     client_scene.hangs = true;
     assert_null(client_scene_load(&(struct tc_options){.timeout_ms = 50}, &error));
     assert_int_equal(error.code, ERROR_DEADLINE_EXCEEDED);
@@ -60,11 +52,10 @@ static int on_progress(void *data, const char *stage, uint64_t done_bytes, uint6
     return ++told->calls == told->stop_at;
 }
 
-static void progress_is_told_seldom_and_once_at_the_end(void **state)
+TEST_IN(progress_is_told_seldom_and_once_at_the_end, client_scene_start, client_scene_stop)
 {
     struct told told = {0};
     struct tc_error error;
-    (void)state;
     client_scene.n_progress = 12; /* in a burst */
     struct tc_load *load = client_scene_load(&(struct tc_options){.progress = on_progress, .data = &told}, &error);
     assert_non_null(load);
@@ -79,11 +70,10 @@ static bool daemon_forgot(void *data)
     return client_scene.held == NULL;
 }
 
-static void progress_may_end_a_load_early(void **state)
+TEST_IN(progress_may_end_a_load_early, client_scene_start, client_scene_stop)
 {
     struct told told = {.stop_at = 1};
     struct tc_error error;
-    (void)state;
     client_scene.n_progress = 1;
     client_scene.hangs = true;
     assert_null(client_scene_load(&(struct tc_options){.progress = on_progress, .data = &told}, &error));
@@ -104,11 +94,10 @@ static void *raise_when_held(void *cancel)
     return NULL;
 }
 
-static void another_thread_may_cancel(void **state)
+TEST_IN(another_thread_may_cancel, client_scene_start, client_scene_stop)
 {
     struct tc_error error;
     pthread_t thread;
-    (void)state;
     client_scene.hangs = true;
     struct tc_cancel *cancel = tc_cancel_create();
     pthread_create(&thread, NULL, raise_when_held, cancel);
@@ -119,17 +108,4 @@ static void another_thread_may_cancel(void **state)
     assert_null(client_scene_load(&(struct tc_options){.cancel = cancel}, &error)); /* it stays raised */
     assert_int_equal(error.code, ERROR_CANCELLED);
     tc_cancel_destroy(cancel);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        SERVED(errors_of_the_daemon_keep_code_reason_and_message),
-        SERVED(unavailable_of_the_daemon_names_the_socket_and_is_not_asked_twice),
-        SERVED(a_passed_deadline_comes_back_as_such),
-        SERVED(progress_is_told_seldom_and_once_at_the_end),
-        SERVED(progress_may_end_a_load_early),
-        SERVED(another_thread_may_cancel),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

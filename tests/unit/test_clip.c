@@ -1,16 +1,10 @@
 /* Transfers cut at the edges of windows: together the clips are every byte once, at its place on both sides. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tests/support/unit.h"
 
 #include "execute/clip.h"
 #include "execute/extent.h"
 #include "tests/support/transfer_scene.h"
 
-#include <cmocka.h>
 #undef fail /* ours is in base/error.h */
 
 static void place_naively(const struct transfer_scene *scene, const struct clips *clips)
@@ -65,9 +59,8 @@ static uint64_t cut_into_windows(struct transfer_scene *scene, uint64_t most_win
     return bytes;
 }
 
-static void windows_of_any_size_have_every_byte_once_at_its_place(void **state)
+TEST(windows_of_any_size_have_every_byte_once_at_its_place)
 {
-    (void)state;
     for (uint64_t seed = 1; seed < 60; seed++) {
         struct transfer_scene scene;
         transfer_scene_init(&scene, seed, 20000);
@@ -80,11 +73,10 @@ static void windows_of_any_size_have_every_byte_once_at_its_place(void **state)
     }
 }
 
-static void a_part_that_failed_gets_no_clips(void **state)
+TEST(a_part_that_failed_gets_no_clips)
 {
     struct transfer_scene scene;
     struct clips clips = {0};
-    (void)state;
     transfer_scene_init(&scene, 7, 5000);
     transfer_scene_add_run(&scene, 100, true);
     transfer_scene_add_run(&scene, 100, true);
@@ -97,12 +89,11 @@ static void a_part_that_failed_gets_no_clips(void **state)
     transfer_scene_fini(&scene);
 }
 
-static void a_smaller_window_spares_what_begins_in_it(void **state)
+TEST(a_smaller_window_spares_what_begins_in_it)
 {
     enum { COLUMNS = 20, ROWS = 100 };
     struct transfer_scene scene;
     struct transfer columns[COLUMNS];
-    (void)state;
     for (uint64_t i = 0; i < COLUMNS; i++)
         columns[i] = (struct transfer){.src_offset = 2 * i,
                                        .dst_offset = i * ROWS,
@@ -121,14 +112,4 @@ static void a_smaller_window_spares_what_begins_in_it(void **state)
     assert_int_equal(mapping_find(&scene.runs[0].mapping, 0, 3998), COLUMNS - 1);
     assert_int_equal(mapping_find(&scene.runs[0].mapping, 0, 3999), COLUMNS);
     transfer_scene_fini(&scene);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(windows_of_any_size_have_every_byte_once_at_its_place),
-        cmocka_unit_test(a_part_that_failed_gets_no_clips),
-        cmocka_unit_test(a_smaller_window_spares_what_begins_in_it),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,13 +1,8 @@
 /* Columns of a request become targets, or are refused when they do not fit together. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
+#include "tests/support/unit.h"
 
-#include "api/codec_targets.h"
+#include "api/codec.h"
 
-#include <cmocka.h>
 #undef fail /* ours is in base/error.h */
 
 typedef Tensorcast__Daemon__V1__Targets wire_targets;
@@ -79,9 +74,8 @@ static void assert_refused(const wire_targets *wire, const char *reason)
     assert_string_equal(error.reason, reason);
 }
 
-static void columns_become_tensors_then_fills_then_covers(void **state)
+TEST_IN(columns_become_tensors_then_fills_then_covers, open_arena, close_arena)
 {
-    (void)state;
     assert_int_equal(codec_targets(good(), &arena, &list, &error), 0);
     assert_int_equal(list->n_regions, 2);
     assert_int_equal(list->n_tensors, 2);
@@ -103,12 +97,11 @@ static void columns_become_tensors_then_fills_then_covers(void **state)
     assert_int_equal(list->covers[0].dtype, 3);
 }
 
-static void columns_of_different_length_are_refused(void **state)
+TEST_IN(columns_of_different_length_are_refused, open_arena, close_arena)
 {
     wire_targets *wire = good();
     size_t *const counts[] = {&wire->n_dtypes,  &wire->n_ranks,   &wire->n_dims,       &wire->n_region_indexes,
                               &wire->n_offsets, &wire->n_strides, &wire->n_fill_names, &wire->n_fill_values};
-    (void)state;
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
         good();
         --*counts[i];
@@ -120,10 +113,9 @@ static void columns_of_different_length_are_refused(void **state)
     assert_refused(wire, "TARGET_COLUMNS");
 }
 
-static void an_unknown_dtype_and_a_request_without_memory_are_refused(void **state)
+TEST_IN(an_unknown_dtype_and_a_request_without_memory_are_refused, open_arena, close_arena)
 {
     wire_targets *wire = good();
-    (void)state;
     wire->dtypes[2] = 0;
     assert_refused(wire, "TARGET_DTYPE");
     good()->dtypes[3] = (wire_dtype)(DTYPE_COUNT + 1);
@@ -134,25 +126,11 @@ static void an_unknown_dtype_and_a_request_without_memory_are_refused(void **sta
     assert_refused(wire, "NO_REGIONS");
 }
 
-static void so_many_regions_are_taken_and_one_more_is_not(void **state)
+TEST_IN(so_many_regions_are_taken_and_one_more_is_not, open_arena, close_arena)
 {
     wire_targets *wire = good();
-    (void)state;
     wire->n_regions = TARGET_MAX_REGIONS;
     assert_int_equal(codec_targets(wire, &arena, &list, &error), 0);
     good()->n_regions = TARGET_MAX_REGIONS + 1;
     assert_refused(wire, "TOO_MANY_REGIONS");
-}
-
-#define IN_ARENA(test) cmocka_unit_test_setup_teardown(test, open_arena, close_arena)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        IN_ARENA(columns_become_tensors_then_fills_then_covers),
-        IN_ARENA(columns_of_different_length_are_refused),
-        IN_ARENA(an_unknown_dtype_and_a_request_without_memory_are_refused),
-        IN_ARENA(so_many_regions_are_taken_and_one_more_is_not),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

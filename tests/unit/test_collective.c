@@ -1,4 +1,4 @@
-/* Runs of a group in the engine: read once, in batches, delivered by a transport; ranks that fail or leave hurt nobody. Here
+/* Runs of a group in the engine: read once, in batches, delivered by a transport; ranks that fail or leave hurt no other. Here
  * over loopback into host memory; test_collective_nccl.c has the same cases on GPUs. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <time.h>
 
+#include "blocks/blocks.h"
 #include "execute/engine_private.h"
 #include "tests/unit/collective_cases.h"
 
@@ -156,6 +157,66 @@ static void no_more_batches_are_in_flight_than_allowed(void **state)
     close_team(&team);
 }
 
+/* --- a holder that has an order for the blocks of other hosts ---------------------------------------------------------- */
+
+enum { MAX_READS = 4096, NEAR_OF = 3 };
+
+static struct {
+    struct block_holder base;
+    uint64_t blocks[MAX_READS]; /* that were read, as numbers over all files; by one worker */
+    size_t n;
+} far_order;
+
+static uint64_t number_of(size_t file, uint64_t offset)
+{
+    return file << 32 | offset / far_order.base.block_bytes;
+}
+
+/* The last one first. */
+static void arrange_backwards(struct block_holder *holder, const struct source *source, struct block_place *places, size_t n)
+{
+    (void)source;
+    for (size_t i = 0; i < n; i++)
+        places[i].turn = places[i].offset / holder->block_bytes % NEAR_OF ? n - i : 0;
+}
+
+static int note_block(struct block_holder *holder, struct block_want *want, struct error *error)
+{
+    (void)holder;
+    (void)error;
+    uint64_t number = number_of(want->read.file, want->read.offset);
+    if (far_order.n == 0 || far_order.blocks[far_order.n - 1] != number)
+        far_order.blocks[far_order.n++] = number;
+    return 1;
+}
+
+/* One worker is at nothing when it takes the next block, so it takes the near ones first. */
+static void blocks_of_other_hosts_come_in_the_order_of_their_holder(void **state)
+{
+    struct team team;
+    (void)state;
+    far_order.n = 0;
+    far_order.base = (struct block_holder){.get = note_block, .arrange = arrange_backwards, .block_bytes = 1 << 18};
+    open_team_of(&team, &host, 2, share, (struct setting){6, 2 * SIDE, 64 * MIB, 1});
+    assert_int_equal(team.plan->n_batches, 2); /* one of each file */
+    team.plan->max_inflight_batches = 1;
+    team.scene.holders = &far_order.base;
+    start(&team, &transport_loopback);
+    scene_wait(&team.scene);
+    assert_in_place(&team, MAX_RANKS);
+    size_t n_near = 0, n_far = 0;
+    for (size_t i = 1; i < far_order.n; i++) {
+        uint64_t last = far_order.blocks[i - 1], next = far_order.blocks[i];
+        bool was_far = (uint32_t)last % NEAR_OF, is_far = (uint32_t)next % NEAR_OF;
+        n_near += !is_far;
+        n_far += is_far;
+        if (next >> 32 == last >> 32)
+            assert_true(is_far ? !was_far || next < last : !was_far && next > last);
+    }
+    assert_true(n_near > 8 && n_far > 16);
+    close_team(&team);
+}
+
 /* --- a transport that may take its time ------------------------------------------------------------------------------ */
 
 static struct engine *watched;
@@ -192,7 +253,7 @@ static void look_and_close(struct transport *transport)
     look_at_lock();
 }
 
-/* Whoever waits for a peer must not make other loads wait: no function of a transport has the engine's lock. */
+/* A thread that waits for a peer must not make other loads wait: no function of a transport has the engine's lock. */
 static void flaw_4_a_transport_that_hangs_holds_up_no_other_load(void **state)
 {
     static const struct transport_ops watching = {.name = "watching",
@@ -218,7 +279,7 @@ static void flaw_4_a_transport_that_hangs_holds_up_no_other_load(void **state)
 
 static int n_waiting, n_let_go; /* atomic */
 
-/* As long as somebody wants it, and not for ever. */
+/* As long as a run wants it, and not for ever. */
 static int flush_until_unwanted(struct transport *transport, struct error *error)
 {
     __atomic_add_fetch(&n_waiting, 1, __ATOMIC_RELAXED);
@@ -320,6 +381,7 @@ int main(void)
         cmocka_unit_test(a_delivery_that_fails_fails_its_rank_and_no_other),
         cmocka_unit_test(a_flush_that_fails_fails_every_rank),
         cmocka_unit_test(no_more_batches_are_in_flight_than_allowed),
+        cmocka_unit_test(blocks_of_other_hosts_come_in_the_order_of_their_holder),
         cmocka_unit_test(flaw_7_many_small_tensors_are_one_batch_and_waited_for_once),
         cmocka_unit_test(flaw_4_a_transport_that_hangs_holds_up_no_other_load),
         cmocka_unit_test(a_transport_is_told_when_nobody_waits_for_it_any_more),

@@ -174,7 +174,7 @@ static void load_and_fail(const struct place *place, const char *function, uint6
     scene_wait(&team.scene);
     assert_all_failed(&team, reason);
     struct fake_nccl_counts counts = fake_nccl_counts();
-    assert_true(counts.live == 0 && counts.aborted == 4); /* on all ranks, and at once: nobody has closed it yet */
+    assert_true(counts.live == 0 && counts.aborted == 4); /* on all ranks, and at once: no rank has closed it yet */
     close_team(&team);
     assert_next_load_is_right(place);
 }
@@ -199,7 +199,7 @@ static void a_launch_that_fails_aborts_all_ranks(void **state)
     load_and_fail(*state, "ncclGroupEnd", 1, SYSTEM_ERROR, "NCCL_ERROR");
 }
 
-static void a_rank_that_is_gone_before_its_bytes_arrive_harms_nobody(void **state)
+static void a_rank_that_is_gone_before_its_bytes_arrive_harms_no_other(void **state)
 {
     const struct place *place = *state;
     struct team team;
@@ -232,7 +232,7 @@ static int run_all(void)
                                 NCCL_TEST(an_error_that_comes_up_later_aborts_all_ranks),
                                 NCCL_TEST(a_call_that_fails_aborts_all_ranks),
                                 NCCL_TEST(a_launch_that_fails_aborts_all_ranks),
-                                NCCL_TEST(a_rank_that_is_gone_before_its_bytes_arrive_harms_nobody),
+                                NCCL_TEST(a_rank_that_is_gone_before_its_bytes_arrive_harms_no_other),
                             };
     int failed = cmocka_run_group_tests_name("loopback on GPUs", loopback, NULL, NULL);
     return failed + cmocka_run_group_tests_name("NCCL", nccl, NULL, NULL);

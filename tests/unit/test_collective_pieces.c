@@ -1,10 +1,6 @@
 /* From the ranks' byte runs to pieces: whatever the ranks want, every byte that is not residual lies in exactly one piece. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tests/support/unit.h"
+
 #include <time.h>
 
 #include "base/memory.h"
@@ -12,8 +8,6 @@
 #include "plan/collective_pieces.h"
 #include "tests/support/mapping_fake.h"
 #include "tests/support/random_cases.h"
-
-#include <cmocka.h> /* last: it makes a macro of fail */
 
 enum { RANKS = 4, FILES = 2, FILE_BYTES = 1 << 16, CASES = RANDOM_CASES(2000) };
 
@@ -56,7 +50,7 @@ static const struct collective_plan *build(struct group *group, uint64_t contigu
     return &group->plan;
 }
 
-static void what_both_ranks_want_is_one_piece(void **state)
+TEST_IN(what_both_ranks_want_is_one_piece, set_up, tear_down)
 {
     struct group *group = *state;
     for (int i = 0; i < 2; i++)
@@ -72,7 +66,7 @@ static void what_both_ranks_want_is_one_piece(void **state)
     assert_int_equal(group->file_first[2], 1);
 }
 
-static void columns_that_complete_the_rows_are_read_as_one_stretch(void **state)
+TEST_IN(columns_that_complete_the_rows_are_read_as_one_stretch, set_up, tear_down)
 {
     struct group *group = *state;
     mapping_fake_add_columns(group->fakes[0], 0, 10, 100, 0, 60);
@@ -84,7 +78,7 @@ static void columns_that_complete_the_rows_are_read_as_one_stretch(void **state)
     assert_int_equal(plan->pieces[0].job, JOB_DIM1);
 }
 
-static void columns_with_a_gap_keep_their_rows_and_leave_the_gap_out(void **state)
+TEST_IN(columns_with_a_gap_keep_their_rows_and_leave_the_gap_out, set_up, tear_down)
 {
     struct group *group = *state;
     mapping_fake_add_columns(group->fakes[0], 0, 10, 100, 0, 30);
@@ -98,7 +92,7 @@ static void columns_with_a_gap_keep_their_rows_and_leave_the_gap_out(void **stat
     assert_int_equal(plan->columns[1].offset - plan->columns[0].offset, 60);
 }
 
-static void rows_that_do_not_line_up_are_residual(void **state)
+TEST_IN(rows_that_do_not_line_up_are_residual, set_up, tear_down)
 {
     struct group *group = *state;
     mapping_fake_add_columns(group->fakes[0], 0, 10, 100, 0, 30);
@@ -108,7 +102,7 @@ static void rows_that_do_not_line_up_are_residual(void **state)
     assert_int_equal(plan->numbers.residual_bytes, 10 * 30 + 20 * 30);
 }
 
-static void rows_within_what_another_rank_reads_whole_are_taken_from_it(void **state)
+TEST_IN(rows_within_what_another_rank_reads_whole_are_taken_from_it, set_up, tear_down)
 {
     struct group *group = *state;
     mapping_fake_add_bytes(group->fakes[0], 0, 1000);
@@ -119,7 +113,7 @@ static void rows_within_what_another_rank_reads_whole_are_taken_from_it(void **s
     assert_int_equal(plan->numbers.residual_bytes, 0);
 }
 
-static void rows_are_cut_between_two_rows(void **state)
+TEST_IN(rows_are_cut_between_two_rows, set_up, tear_down)
 {
     struct group *group = *state;
     for (int i = 0; i < 2; i++)
@@ -130,7 +124,7 @@ static void rows_are_cut_between_two_rows(void **state)
     assert_int_equal(plan->pieces[2].count, 2);
 }
 
-static void small_tensors_that_touch_share_a_piece(void **state)
+TEST_IN(small_tensors_that_touch_share_a_piece, set_up, tear_down)
 {
     struct group *group = *state;
     for (int i = 0; i < 2; i++)
@@ -213,7 +207,7 @@ static void check_group(struct group *group, uint64_t *seed, unsigned char *want
         count_wanted(group, file, wanted);
         mark_pieces(group, file, cut, read);
         for (size_t i = 0; i < FILE_BYTES; i++) {
-            assert_true(!read[i] || wanted[i]); /* nothing is read that nobody wants */
+            assert_true(!read[i] || wanted[i]); /* nothing is read that no rank wants */
             residual += read[i] ? 0 : wanted[i];
             unique += read[i];
         }
@@ -222,9 +216,8 @@ static void check_group(struct group *group, uint64_t *seed, unsigned char *want
     assert_int_equal(plan->numbers.unique_source_bytes, unique);
 }
 
-static void every_wanted_byte_lies_in_one_piece_or_is_residual(void **state)
+TEST(every_wanted_byte_lies_in_one_piece_or_is_residual)
 {
-    (void)state;
     const char *given = getenv("TENSORCAST_SEED");
     uint64_t seed = given ? strtoull(given, NULL, 10) : (uint64_t)time(NULL);
     print_message("TENSORCAST_SEED=%llu\n", (unsigned long long)seed);
@@ -240,21 +233,4 @@ static void every_wanted_byte_lies_in_one_piece_or_is_residual(void **state)
     }
     free(wanted);
     free(read);
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(what_both_ranks_want_is_one_piece),
-        TEST(columns_that_complete_the_rows_are_read_as_one_stretch),
-        TEST(columns_with_a_gap_keep_their_rows_and_leave_the_gap_out),
-        TEST(rows_that_do_not_line_up_are_residual),
-        TEST(rows_within_what_another_rank_reads_whole_are_taken_from_it),
-        TEST(rows_are_cut_between_two_rows),
-        TEST(small_tensors_that_touch_share_a_piece),
-        cmocka_unit_test(every_wanted_byte_lies_in_one_piece_or_is_residual),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

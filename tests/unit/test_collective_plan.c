@@ -1,19 +1,11 @@
 /* Joint plans: what a group reads, who owns it, in which batches, and that it is exactly what its ranks need. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tests/support/unit.h"
 
 #include "base/metadata.h"
 #include "plan/collective_plan.h"
 #include "plan/plan.h"
 #include "plan/rows.h"
 #include "tests/support/mapping_fake.h"
-
-#include <cmocka.h> /* last: it makes a macro of fail */
 
 #define MIB ((uint64_t)1 << 20)
 enum { MAX_RANKS = 8, DATA_OFFSET = 80 };
@@ -81,7 +73,7 @@ static void want(struct mapping_fake *fake, uint64_t rows, uint64_t columns, uin
                          (uint64_t[]){row1, column1});
 }
 
-static void what_all_ranks_want_is_read_once_and_by_one_owner_each(void **state)
+TEST_IN(what_all_ranks_want_is_read_once_and_by_one_owner_each, set_up, tear_down)
 {
     struct scene *scene = *state;
     for (int rank = 0; rank < 4; rank++) {
@@ -103,7 +95,7 @@ static void what_all_ranks_want_is_read_once_and_by_one_owner_each(void **state)
     assert_int_equal(plan->numbers.n_jobs[JOB_REPLICATED], plan->n_pieces);
 }
 
-static void an_owner_that_shares_its_memory_has_nobody_to_send_to(void **state)
+TEST_IN(an_owner_that_shares_its_memory_has_nobody_to_send_to, set_up, tear_down)
 {
     struct scene *scene = *state;
     struct error error;
@@ -116,7 +108,7 @@ static void an_owner_that_shares_its_memory_has_nobody_to_send_to(void **state)
     assert_int_equal(scene->plan->numbers.peer_transfer_bytes, 0);
 }
 
-static void uneven_files_are_split_between_owners(void **state)
+TEST_IN(uneven_files_are_split_between_owners, set_up, tear_down)
 {
     struct scene *scene = *state;
     for (int rank = 0; rank < 2; rank++) {
@@ -132,7 +124,33 @@ static void uneven_files_are_split_between_owners(void **state)
     assert_true(plan->owner_skew == 1);
 }
 
-static void files_stay_whole_as_long_as_the_skew_is_allowed(void **state)
+TEST(ranks_on_other_hosts_own_nothing)
+{
+    const bool elsewhere[MAX_RANKS] = {true, false, true, false};
+    for (uint32_t n_files = 1; n_files <= 4; n_files += 3) {
+        set_up(state);
+        struct scene *scene = *state;
+        struct error error;
+        for (uint32_t rank = 0; rank < 2; rank++) {
+            struct mapping_fake *fake = add_rank(scene, n_files);
+            for (uint32_t i = 0; i < 32; i++)
+                mapping_fake_add_bytes(fake, i / (32 / n_files), MIB);
+            scene->ranks[rank] = (struct collective_rank){mapping_fake_finish(fake), 1 + 2 * rank, 1};
+        }
+        scene->facts.world_size = 4;
+        scene->facts.elsewhere = elsewhere;
+        scene->plan = collective_plan_build(scene->ranks, 2, &scene->facts, &error);
+        assert_int_equal(scene->plan->n_here, 2);
+        assert_int_equal(scene->plan->is_split, n_files == 1);
+        assert_true(scene->plan->owner_skew == 1);
+        for (uint32_t rank = 0; rank < 4; rank++)
+            assert_int_equal(scene->plan->owners[rank].bytes, elsewhere[rank] ? 0 : 16 * MIB);
+        assert_int_equal(scene->plan->numbers.peer_transfer_bytes, 32 * MIB);
+        tear_down(state);
+    }
+}
+
+TEST_IN(files_stay_whole_as_long_as_the_skew_is_allowed, set_up, tear_down)
 {
     struct scene *scene = *state;
     struct mapping_fake *fakes[2] = {add_rank(scene, 2), add_rank(scene, 2)};
@@ -145,7 +163,7 @@ static void files_stay_whole_as_long_as_the_skew_is_allowed(void **state)
     assert_true(plan->owner_skew == 1.5);
 }
 
-static void what_no_batch_can_balance_shows_as_skew(void **state)
+TEST_IN(what_no_batch_can_balance_shows_as_skew, set_up, tear_down)
 {
     struct scene *scene = *state;
     for (int rank = 0; rank < 8; rank++)
@@ -154,7 +172,7 @@ static void what_no_batch_can_balance_shows_as_skew(void **state)
     assert_true(plan->is_split && plan->owner_skew > 3); /* pieces of 8 MiB, 2 MiB each would be fair */
 }
 
-static void a_single_batch_has_nothing_to_balance(void **state)
+TEST_IN(a_single_batch_has_nothing_to_balance, set_up, tear_down)
 {
     struct scene *scene = *state;
     for (int rank = 0; rank < 8; rank++)
@@ -164,7 +182,7 @@ static void a_single_batch_has_nothing_to_balance(void **state)
     assert_int_equal(plan->n_batches, 1);
 }
 
-static void batches_keep_their_limits(void **state)
+TEST_IN(batches_keep_their_limits, set_up, tear_down)
 {
     struct scene *scene = *state;
     for (uint64_t rank = 0; rank < 2; rank++) {
@@ -187,7 +205,7 @@ static void batches_keep_their_limits(void **state)
     assert_int_equal(plan->numbers.peak_temporary_bytes, plan->numbers.largest_batch_bytes);
 }
 
-static void batches_in_flight_count_as_temporary_when_the_transport_stages_them(void **state)
+TEST_IN(batches_in_flight_count_as_temporary_when_the_transport_stages_them, set_up, tear_down)
 {
     struct scene *scene = *state;
     mapping_fake_add_bytes(add_rank(scene, 1), 0, 32 * MIB);
@@ -197,7 +215,7 @@ static void batches_in_flight_count_as_temporary_when_the_transport_stages_them(
     assert_int_equal(scene->plan->numbers.staged_bytes, 3 * scene->plan->numbers.largest_batch_bytes);
 }
 
-static void columns_that_together_are_whole_rows_are_read_as_one(void **state)
+TEST_IN(columns_that_together_are_whole_rows_are_read_as_one, set_up, tear_down)
 {
     struct scene *scene = *state;
     for (uint64_t rank = 0; rank < 4; rank++)
@@ -209,7 +227,7 @@ static void columns_that_together_are_whole_rows_are_read_as_one(void **state)
     assert_int_equal(plan->numbers.unique_source_bytes, 64 * 1024);
 }
 
-static void small_pieces_that_touch_become_one(void **state)
+TEST_IN(small_pieces_that_touch_become_one, set_up, tear_down)
 {
     struct scene *scene = *state;
     for (uint64_t rank = 0; rank < 4; rank++) {
@@ -224,7 +242,7 @@ static void small_pieces_that_touch_become_one(void **state)
     assert_int_equal(plan->pieces[0].hi, plan->pieces[1].lo);
 }
 
-static void patterns_that_do_not_line_up_are_residual(void **state)
+TEST_IN(patterns_that_do_not_line_up_are_residual, set_up, tear_down)
 {
     struct scene *scene = *state;
     want(add_rank(scene, 1), 64, 64, 0, 40, 0, 32);
@@ -310,7 +328,7 @@ static void check_rank(const struct scene *scene, size_t rank, const unsigned ch
     }
     for (size_t i = 0; i < FILE_BYTES; i++) {
         assert_true(!(bytes[i] & NEEDED) || (bytes[i] & STEP));
-        assert_true(!(bytes[i] & STEP) || (all[i] & NEEDED)); /* nothing that nobody needs */
+        assert_true(!(bytes[i] & STEP) || (all[i] & NEEDED)); /* nothing that no rank needs */
     }
     arena_fini(&own.arena);
     test_free(bytes);
@@ -341,7 +359,7 @@ static void check_union(struct scene *scene)
     test_free(bytes);
 }
 
-static void any_views_are_covered_and_nothing_else_is_read(void **state)
+TEST_IN(any_views_are_covered_and_nothing_else_is_read, set_up, tear_down)
 {
     srand(7);
     for (int round = 0; round < 300; round++) {
@@ -373,7 +391,7 @@ static void want_pieces_of_all_kinds(struct scene *scene)
     }
 }
 
-static void whatever_allocation_fails_the_plan_fails_and_leaves_nothing(void **state)
+TEST_IN(whatever_allocation_fails_the_plan_fails_and_leaves_nothing, set_up, tear_down)
 {
     struct scene *scene = *state;
     struct quota *quota = quota_create();
@@ -403,26 +421,4 @@ static void whatever_allocation_fails_the_plan_fails_and_leaves_nothing(void **s
     assert_int_equal(quota_taken(quota, QUOTA_METADATA), 0);
     metadata_enter(before);
     quota_destroy(quota);
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(what_all_ranks_want_is_read_once_and_by_one_owner_each),
-        TEST(an_owner_that_shares_its_memory_has_nobody_to_send_to),
-        TEST(uneven_files_are_split_between_owners),
-        TEST(files_stay_whole_as_long_as_the_skew_is_allowed),
-        TEST(what_no_batch_can_balance_shows_as_skew),
-        TEST(a_single_batch_has_nothing_to_balance),
-        TEST(batches_keep_their_limits),
-        TEST(batches_in_flight_count_as_temporary_when_the_transport_stages_them),
-        TEST(columns_that_together_are_whole_rows_are_read_as_one),
-        TEST(small_pieces_that_touch_become_one),
-        TEST(patterns_that_do_not_line_up_are_residual),
-        TEST(any_views_are_covered_and_nothing_else_is_read),
-        TEST(whatever_allocation_fails_the_plan_fails_and_leaves_nothing),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,13 +1,7 @@
 /* Extents of the original loader: packed in storage order, never across files, never through a tensor. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
+#include "tests/support/unit.h"
 
 #include "plan/compat.h"
-
-#include <cmocka.h>
 
 static const char *const files[] = {"model-2.safetensors", "model-1.safetensors"};
 
@@ -26,10 +20,9 @@ static void assert_extent(const struct compat_plan *plan, size_t i, size_t file,
     assert_int_equal(plan->extents[i].n_tensors, n_tensors);
 }
 
-static void tensors_fill_an_extent_up_to_the_last_byte(void **state)
+TEST(tensors_fill_an_extent_up_to_the_last_byte)
 {
     static const struct compat_tensor tensors[] = {{0, 100, 40}, {0, 140, 60}, {0, 200, 1}};
-    (void)state;
     struct compat_plan plan = build(tensors, 3, 100);
     assert_int_equal(plan.n_extents, 2);
     assert_extent(&plan, 0, 0, 100, 200, 2);
@@ -42,10 +35,9 @@ static void tensors_fill_an_extent_up_to_the_last_byte(void **state)
     compat_plan_fini(&plan);
 }
 
-static void a_tensor_that_is_larger_stays_whole_and_alone(void **state)
+TEST(a_tensor_that_is_larger_stays_whole_and_alone)
 {
     static const struct compat_tensor tensors[] = {{0, 8, 2}, {0, 10, 500}, {0, 510, 2}, {0, 512, 0}};
-    (void)state;
     struct compat_plan plan = build(tensors, 4, 100);
     assert_int_equal(plan.n_extents, 3);
     assert_extent(&plan, 0, 0, 8, 10, 1);
@@ -54,11 +46,10 @@ static void a_tensor_that_is_larger_stays_whole_and_alone(void **state)
     compat_plan_fini(&plan);
 }
 
-static void files_are_taken_by_name_and_never_share_an_extent(void **state)
+TEST(files_are_taken_by_name_and_never_share_an_extent)
 {
     static const struct compat_tensor tensors[] = {{0, 18, 10}, {1, 28, 10}, {0, 8, 10}, {1, 8, 20}};
     static const size_t order[] = {3, 1, 2, 0};
-    (void)state;
     struct compat_plan plan = build(tensors, 4, 1000);
     assert_int_equal(plan.n_extents, 2);
     assert_extent(&plan, 0, 1, 8, 38, 2);
@@ -68,10 +59,9 @@ static void files_are_taken_by_name_and_never_share_an_extent(void **state)
     compat_plan_fini(&plan);
 }
 
-static void sizes_near_the_largest_number_do_not_wrap(void **state)
+TEST(sizes_near_the_largest_number_do_not_wrap)
 {
     static const struct compat_tensor tensors[] = {{0, 8, UINT64_MAX - 100}, {1, 8, 50}, {1, 58, UINT64_MAX - 200}};
-    (void)state;
     struct compat_plan plan = build(tensors, 3, UINT64_MAX);
     assert_int_equal(plan.n_extents, 2);
     compat_plan_fini(&plan);
@@ -80,31 +70,16 @@ static void sizes_near_the_largest_number_do_not_wrap(void **state)
     compat_plan_fini(&plan);
 }
 
-static void nothing_makes_no_extent(void **state)
+TEST(nothing_makes_no_extent)
 {
-    (void)state;
     struct compat_plan plan = build(NULL, 0, 100);
     assert_int_equal(plan.n_extents, 0);
     compat_plan_fini(&plan);
 }
 
-static void owners_go_round(void **state)
+TEST(owners_go_round)
 {
-    (void)state;
     assert_int_equal(compat_owner(0, 3), 0);
     assert_int_equal(compat_owner(5, 3), 2);
     assert_int_equal(compat_owner(7, 1), 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tensors_fill_an_extent_up_to_the_last_byte),
-        cmocka_unit_test(a_tensor_that_is_larger_stays_whole_and_alone),
-        cmocka_unit_test(files_are_taken_by_name_and_never_share_an_extent),
-        cmocka_unit_test(sizes_near_the_largest_number_do_not_wrap),
-        cmocka_unit_test(nothing_makes_no_extent),
-        cmocka_unit_test(owners_go_round),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,14 +1,7 @@
 /* A config.json is corrected where it is wrong and nowhere else. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tests/support/unit.h"
 
-#include <cmocka.h>
-
-#include "variant/config_document.h"
+#include "variant/documents.h"
 
 static const struct config_correction plain = {.drop_quantization = true, .dtype = DTYPE_F16},
                                       halves = {.set_dtype = true, .dtype = DTYPE_F16},
@@ -24,9 +17,8 @@ static void becomes(const char *json, const struct config_correction *correction
     free(corrected.text);
 }
 
-static void a_quantization_goes_with_one_comma(void **state)
+TEST(a_quantization_goes_with_one_comma)
 {
-    (void)state;
     becomes("{\"a\": 1, \"quantization_config\": {\"x\": [1, {}]},\n \"b\": 2}", &plain, "{\"a\": 1,\n \"b\": 2}");
     becomes("{\"quantization_config\": {} , \"b\": 2}", &plain, "{ \"b\": 2}");
     becomes("{\"a\": 1 , \"quantization_config\": null\n}\n", &plain, "{\"a\": 1\n}\n");
@@ -39,9 +31,8 @@ static void a_quantization_goes_with_one_comma(void **state)
     becomes("{\"quantization_config\": {}}", &halves, NULL);
 }
 
-static void types_are_replaced_where_they_are_the_models(void **state)
+TEST(types_are_replaced_where_they_are_the_models)
 {
-    (void)state;
     becomes("{\"dtype\":\"float32\" }", &halves, "{\"dtype\":\"float16\" }");
     becomes("{\"torch_dtype\": \"torch.bfloat16\", \"x\": \"bfloat16\"}", &halves,
             "{\"torch_dtype\": \"torch.float16\", \"x\": \"bfloat16\"}");
@@ -61,50 +52,33 @@ static void types_are_replaced_where_they_are_the_models(void **state)
         becomes(kept[i], &halves, NULL);
 }
 
-static void both_at_once_leave_every_other_byte(void **state)
+TEST(both_at_once_leave_every_other_byte)
 {
-    (void)state;
     becomes("{\n\t\"x\" : 1.50, \"quantization_config\": {\"dtype\": "
             "\"float32\"},\n\t\"dtype\":\"float32\",\"y\":\"\\u00e9\" }\n\n",
             &both, "{\n\t\"x\" : 1.50,\n\t\"dtype\":\"float16\",\"y\":\"\\u00e9\" }\n\n");
 }
 
-static void what_python_writes_is_corrected_too(void **state)
+TEST(what_python_writes_is_corrected_too)
 {
-    (void)state;
     becomes("{\"clip\": -Infinity, \"dtype\": \"float32\", \"loss\": NaN}", &both,
             "{\"clip\": -Infinity, \"dtype\": \"float16\", \"loss\": NaN}");
 }
 
-static void what_is_no_object_of_json_stays_as_it_is(void **state)
+TEST(what_is_no_object_of_json_stays_as_it_is)
 {
-    (void)state;
     static const char *const kept[] = {"", "[]", "{\"dtype\": \"float32\"", "{\"quantization_config\": {}} x", "\"dtype\""};
     for (size_t i = 0; i < sizeof kept / sizeof *kept; i++)
         becomes(kept[i], &both, NULL);
 }
 
-static void what_it_said_before_is_told(void **state)
+TEST(what_it_said_before_is_told)
 {
     static const char json[] = "{\"dtype\": \"float64\", \"text_config\": {\"dtype\": \"bfloat16\"}}";
     struct config_corrected corrected;
-    (void)state;
     config_correct(json, strlen(json), &plain, &corrected);
     assert_null(corrected.text);
     assert_true(corrected.has_other_dtype);
     assert_int_equal(corrected.other_dtype, DTYPE_F64);
     assert_false(corrected.has_dropped);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_quantization_goes_with_one_comma),
-        cmocka_unit_test(types_are_replaced_where_they_are_the_models),
-        cmocka_unit_test(both_at_once_leave_every_other_byte),
-        cmocka_unit_test(what_python_writes_is_corrected_too),
-        cmocka_unit_test(what_is_no_object_of_json_stays_as_it_is),
-        cmocka_unit_test(what_it_said_before_is_told),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,21 +1,13 @@
 /* Copies around the caches are copies, at every alignment and length. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tests/support/unit.h"
 
 #include "base/copy.h"
 
-#include <cmocka.h>
-
 enum { LONGEST = 40 << 10, ROOM = LONGEST + 256 };
 
-static void every_alignment_and_length_is_copied_and_nothing_beside_it(void **state)
+TEST(every_alignment_and_length_is_copied_and_nothing_beside_it)
 {
     unsigned char *src = test_malloc(ROOM), *dst = test_malloc(ROOM);
-    (void)state;
     for (size_t i = 0; i < ROOM; i++)
         src[i] = (unsigned char)(i * 2654435761u >> 11);
     for (size_t round = 0; round < 3000; round++) {
@@ -28,10 +20,4 @@ static void every_alignment_and_length_is_copied_and_nothing_beside_it(void **st
     }
     test_free(src);
     test_free(dst);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_alignment_and_length_is_copied_and_nothing_beside_it)};
-    return cmocka_run_group_tests_name("copy", tests, NULL, NULL);
 }

@@ -1,16 +1,10 @@
 /* Of several copies the one is read whose file is read anyway. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
+#include "tests/support/unit.h"
 
 #include "resolve/copy_choice.h"
 #include "resolve/mapping.h"
-#include "source/source_memory.h"
+#include "tests/support/source_memory.h"
 #include "tests/support/layout_scene.h"
-
-#include <cmocka.h> /* last: it makes a macro of fail */
 
 static struct artifact *artifact;
 
@@ -60,9 +54,8 @@ static unsigned files_read(const char *letters)
     return files;
 }
 
-static void a_copy_comes_from_a_file_that_is_read_anyway(void **state)
+TEST_IN(a_copy_comes_from_a_file_that_is_read_anyway, create, destroy)
 {
-    (void)state;
     assert_int_equal(files_read("s"), 1); /* any will do */
     assert_int_equal(files_read("sa"), 1);
     assert_int_equal(files_read("sb"), 2);
@@ -73,11 +66,10 @@ static void a_copy_comes_from_a_file_that_is_read_anyway(void **state)
     assert_int_equal(files_read("ta"), 3); /* t is in neither */
 }
 
-static void what_is_not_wanted_touches_no_file(void **state)
+TEST_IN(what_is_not_wanted_touches_no_file, create, destroy)
 {
     struct copy_choice choice;
     struct error error;
-    (void)state;
     assert_int_equal(copy_choice_init(&choice, artifact, &error), 0);
     copy_choice_settle(&choice);
     for (size_t i = 0; i < artifact->n_pieces; i++)
@@ -85,13 +77,12 @@ static void what_is_not_wanted_touches_no_file(void **state)
     copy_choice_fini(&choice);
 }
 
-static void the_copy_that_is_taken_is_found_from_the_first(void **state)
+TEST_IN(the_copy_that_is_taken_is_found_from_the_first, create, destroy)
 {
     struct copy_choice choice;
     struct error error;
     const struct tensor_piece *s = artifact_piece(artifact, layout_tensor(artifact, "s"), 0);
     const struct tensor_piece *c = artifact_piece(artifact, layout_tensor(artifact, "c"), 0);
-    (void)state;
     assert_int_equal(copy_choice_init(&choice, artifact, &error), 0);
     copy_choice_want(&choice, s);
     copy_choice_want(&choice, c);
@@ -101,16 +92,4 @@ static void the_copy_that_is_taken_is_found_from_the_first(void **state)
     assert_true(taken->file == 2 && taken->tensor == s->tensor);
     copy_choice_fini(&choice);
     copy_choice_fini(&choice);
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, create, destroy)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(a_copy_comes_from_a_file_that_is_read_anyway),
-        TEST(what_is_not_wanted_touches_no_file),
-        TEST(the_copy_that_is_taken_is_found_from_the_first),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

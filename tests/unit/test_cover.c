@@ -1,16 +1,9 @@
 /* Whether boxes tile an array, against counting every element, in one to five dimensions and with every kind of cut. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tests/support/unit.h"
 
 #include "base/memory.h"
 #include "resolve/cover.h"
 #include "resolve/format.h"
-
-#include <cmocka.h> /* last: it makes a macro of fail */
 
 enum { MAX_BOXES = 256, MAX_RANK = 5 };
 
@@ -110,32 +103,42 @@ static void point_to_own(struct tiling *tiling)
         tiling->boxes[i] = tiling->numbers[i];
 }
 
-static enum cover_verdict check(struct cover *cover, const struct tiling *tiling)
+static struct error error;
+static struct cover cover;
+
+static int begin(void **state)
 {
-    return cover_check(cover, tiling->rank, tiling->shape, tiling->boxes, tiling->n);
+    (void)state;
+    cover = (struct cover){.error = &error};
+    return 0;
 }
 
-static void cuts_of_any_kind_are_found_to_be_exact(void **state)
+static int end(void **state)
 {
-    struct error error;
-    struct cover cover = {.error = &error};
     (void)state;
+    cover_fini(&cover);
+    return 0;
+}
+
+static enum cover_verdict check(const struct tiling *tiling)
+{
+    return cover_check(&cover, tiling->rank, tiling->shape, tiling->boxes, tiling->n);
+}
+
+TEST_IN(cuts_of_any_kind_are_found_to_be_exact, begin, end)
+{
     for (int round = 0; round < 3000; round++) {
         struct tiling tiling = random_tiling((uint32_t)(round % (MAX_RANK + 1)), 7);
         point_to_own(&tiling);
         if (round % 2)
             shuffle(&tiling);
-        assert_int_equal(check(&cover, &tiling), COVER_EXACT);
+        assert_int_equal(check(&tiling), COVER_EXACT);
     }
-    cover_fini(&cover);
 }
 
-static void whatever_is_changed_is_judged_as_counting_does(void **state)
+TEST_IN(whatever_is_changed_is_judged_as_counting_does, begin, end)
 {
-    struct error error;
-    struct cover cover = {.error = &error};
     size_t n_seen[3] = {0};
-    (void)state;
     for (int round = 0; round < 5000; round++) {
         struct tiling tiling = random_tiling((uint32_t)(1 + round % MAX_RANK), 5);
         point_to_own(&tiling);
@@ -155,7 +158,7 @@ static void whatever_is_changed_is_judged_as_counting_does(void **state)
             tiling.n--;
         }
         shuffle(&tiling);
-        enum cover_verdict wanted = count(&tiling), found = check(&cover, &tiling);
+        enum cover_verdict wanted = count(&tiling), found = check(&tiling);
         assert_int_equal(found, wanted);
         n_seen[wanted]++;
         if (found != COVER_OVERLAPS)
@@ -169,73 +172,54 @@ static void whatever_is_changed_is_judged_as_counting_does(void **state)
     }
     for (size_t i = 0; i < 3; i++)
         assert_true(n_seen[i] > 200);
-    cover_fini(&cover);
 }
 
-static void a_pinwheel_has_no_straight_cut_and_is_exact(void **state)
+static const uint64_t pinwheel_shape[] = {3, 3},
+                      pinwheel[5][4] = {{0, 0, 1, 2}, {0, 2, 2, 1}, {2, 1, 1, 2}, {1, 0, 2, 1}, {1, 1, 1, 1}};
+static const uint64_t *const pinwheel_boxes[] = {pinwheel[0], pinwheel[1], pinwheel[2], pinwheel[3], pinwheel[4]};
+
+TEST_IN(a_pinwheel_has_no_straight_cut_and_is_exact, begin, end)
 {
-    static const uint64_t shape[] = {3, 3},
-                          boxes[5][4] = {{0, 0, 1, 2}, {0, 2, 2, 1}, {2, 1, 1, 2}, {1, 0, 2, 1}, {1, 1, 1, 1}};
-    const uint64_t *const list[] = {boxes[0], boxes[1], boxes[2], boxes[3], boxes[4]};
-    struct error error;
-    struct cover cover = {.error = &error};
-    (void)state;
-    assert_int_equal(cover_check(&cover, 2, shape, list, 5), COVER_EXACT);
-    assert_int_equal(cover_check(&cover, 2, shape, list, 4), COVER_GAP);
-    cover_fini(&cover);
+    assert_int_equal(cover_check(&cover, 2, pinwheel_shape, pinwheel_boxes, 5), COVER_EXACT);
+    assert_int_equal(cover_check(&cover, 2, pinwheel_shape, pinwheel_boxes, 4), COVER_GAP);
 }
 
-static void a_scalar_has_room_for_one_box(void **state)
+TEST_IN(a_scalar_has_room_for_one_box, begin, end)
 {
     static const uint64_t none[1] = {0};
     const uint64_t *const list[] = {none, none};
-    struct error error;
-    struct cover cover = {.error = &error};
-    (void)state;
     assert_int_equal(cover_check(&cover, 0, none, list, 0), COVER_GAP);
     assert_int_equal(cover_check(&cover, 0, none, list, 1), COVER_EXACT);
     assert_int_equal(cover_check(&cover, 0, none, list, 2), COVER_OVERLAPS);
-    cover_fini(&cover);
 }
 
-static void boxes_without_elements_may_lie_anywhere(void **state)
+TEST_IN(boxes_without_elements_may_lie_anywhere, begin, end)
 {
     static const uint64_t shape[] = {4, 3}, boxes[4][4] = {{1, 1, 0, 2}, {0, 0, 4, 3}, {4, 3, 0, 0}, {1, 1, 0, 2}};
     const uint64_t *const list[] = {boxes[0], boxes[1], boxes[2], boxes[3]};
     static const uint64_t hollow[] = {0, 4}, nothing[] = {0, 0, 0, 4};
     const uint64_t *const of_nothing[] = {nothing, nothing};
-    struct error error;
-    struct cover cover = {.error = &error};
-    (void)state;
     assert_int_equal(cover_check(&cover, 2, shape, list, 4), COVER_EXACT);
     assert_int_equal(cover_check(&cover, 2, shape, list, 1), COVER_GAP);
     assert_int_equal(cover_check(&cover, 2, hollow, of_nothing, 2), COVER_EXACT);
-    cover_fini(&cover);
 }
 
-static void numbers_near_the_largest_do_not_wrap(void **state)
+TEST_IN(numbers_near_the_largest_do_not_wrap, begin, end)
 {
-    static const uint64_t shape[] = {UINT64_MAX, 2},
-                          boxes[3][4] = {{0, 0, UINT64_MAX - 1, 2}, {UINT64_MAX - 1, 0, 1, 1}, {UINT64_MAX - 1, 1, 1, 1}};
+    enum { LONG = INT64_MAX };
+    static const uint64_t shape[] = {LONG, 2}, boxes[3][4] = {{0, 0, LONG - 1, 2}, {LONG - 1, 0, 1, 1}, {LONG - 1, 1, 1, 1}};
     const uint64_t *const list[] = {boxes[2], boxes[0], boxes[1]};
-    struct error error;
-    struct cover cover = {.error = &error};
-    (void)state;
     assert_int_equal(cover_check(&cover, 2, shape, list, 3), COVER_EXACT);
     assert_int_equal(cover_check(&cover, 2, shape, list, 2), COVER_GAP);
-    cover_fini(&cover);
 }
 
-/* Ten thousand columns, each cut in two at a height of its own: every pair would be 200 million comparisons. */
-static void many_boxes_cost_no_square_of_their_number(void **state)
+/* Ten thousand columns, each cut in two at a height of its own: all pairs would be 200 million comparisons. */
+TEST_IN(many_boxes_cost_no_square_of_their_number, begin, end)
 {
     enum { N = 10000 };
     static uint64_t boxes[2 * N][4];
     static const uint64_t *list[2 * N];
     const uint64_t shape[] = {1 << 20, N};
-    struct error error;
-    struct cover cover = {.error = &error};
-    (void)state;
     for (size_t i = 0; i < N; i++) {
         uint64_t height = 1 + random_below(shape[0] - 1);
         memcpy(boxes[2 * i], (uint64_t[]){0, i, height, 1}, sizeof boxes[0]);
@@ -245,45 +229,21 @@ static void many_boxes_cost_no_square_of_their_number(void **state)
     }
     assert_int_equal(cover_check(&cover, 2, shape, list, 2 * N), COVER_EXACT);
     assert_in_range(COVER_MAX_STEPS - cover.work_left, 1, 50 * N);
-    cover_fini(&cover);
 }
 
-static void what_takes_too_many_steps_is_given_up(void **state)
+TEST_IN(what_takes_too_many_steps_is_given_up, begin, end)
 {
-    static const uint64_t shape[] = {3, 3},
-                          boxes[5][4] = {{0, 0, 1, 2}, {0, 2, 2, 1}, {2, 1, 1, 2}, {1, 0, 2, 1}, {1, 1, 1, 1}};
-    const uint64_t *const list[] = {boxes[0], boxes[1], boxes[2], boxes[3], boxes[4]};
-    struct error error;
-    struct cover cover = {.error = &error, .work_left = 10};
-    (void)state;
-    assert_int_equal(cover_check(&cover, 2, shape, list, 5), COVER_TOO_COMPLEX);
+    cover.work_left = 3;
+    assert_int_equal(cover_check(&cover, 2, pinwheel_shape, pinwheel_boxes, 5), COVER_TOO_COMPLEX);
     cover.work_left = COVER_MAX_STEPS;
-    assert_int_equal(cover_check(&cover, 2, shape, list, 5), COVER_EXACT);
-    cover_fini(&cover);
+    assert_int_equal(cover_check(&cover, 2, pinwheel_shape, pinwheel_boxes, 5), COVER_EXACT);
 }
 
-static void equal_boxes_are_sorted_beside_each_other(void **state)
+TEST(equal_boxes_are_sorted_beside_each_other)
 {
     static const uint64_t boxes[4][2] = {{4, 4}, {0, 4}, {4, 4}, {0, 3}};
     const uint64_t *const list[] = {boxes[0], boxes[1], boxes[2], boxes[3]};
     uint32_t order[] = {2, 1, 0, 3};
-    (void)state;
     cover_sort(order, 4, 1, list);
     assert_memory_equal(order, ((uint32_t[]){3, 1, 0, 2}), sizeof order);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(cuts_of_any_kind_are_found_to_be_exact),
-        cmocka_unit_test(whatever_is_changed_is_judged_as_counting_does),
-        cmocka_unit_test(a_pinwheel_has_no_straight_cut_and_is_exact),
-        cmocka_unit_test(a_scalar_has_room_for_one_box),
-        cmocka_unit_test(boxes_without_elements_may_lie_anywhere),
-        cmocka_unit_test(numbers_near_the_largest_do_not_wrap),
-        cmocka_unit_test(many_boxes_cost_no_square_of_their_number),
-        cmocka_unit_test(what_takes_too_many_steps_is_given_up),
-        cmocka_unit_test(equal_boxes_are_sorted_beside_each_other),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

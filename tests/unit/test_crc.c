@@ -1,12 +1,7 @@
 /* The CRCs against published check values, against a bit-by-bit reference, and against themselves in pieces. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tests/support/unit.h"
 
 #include "base/crc.h"
-
-#include <cmocka.h>
 
 enum { MESSAGE_BYTES = 5000 };
 
@@ -44,18 +39,16 @@ static uint64_t reference(enum checksum_kind kind, const unsigned char *bytes, s
     return state ^ ones;
 }
 
-static void published_check_values_are_met(void **state)
+TEST(published_check_values_are_met)
 {
-    (void)state;
     assert_int_equal(crc32c_update(0, "123456789", 9), 0xe3069283);
     assert_int_equal(crc_update(CHECKSUM_CRC32, 0, "123456789", 9), 0xcbf43926);
     assert_true(crc_update(CHECKSUM_CRC64NVME, 0, "123456789", 9) == 0xae8b14860a799888);
 }
 
-static void longer_published_values_are_met(void **state)
+TEST(longer_published_values_are_met)
 {
     unsigned char zeros[4096] = {0}, ones[32];
-    (void)state;
     memset(ones, 0xff, sizeof ones);
     assert_int_equal(crc32c_update(0, zeros, 32), 0x8a9136aa); /* RFC 3720, B.4 */
     assert_int_equal(crc32c_update(0, ones, 32), 0x62a8ab43);
@@ -63,9 +56,8 @@ static void longer_published_values_are_met(void **state)
                 0x6482d367eb22b64e); /* NVM Command Set Specification, 5.2.1.3.5 */
 }
 
-static void nothing_sums_to_zero_and_changes_nothing(void **state)
+TEST(nothing_sums_to_zero_and_changes_nothing)
 {
-    (void)state;
     for (size_t k = 0; k < N_KINDS; k++) {
         assert_int_equal(crc_update(kinds[k], 0, NULL, 0), 0);
         assert_int_equal(crc_update(kinds[k], 77, NULL, 0), 77);
@@ -75,9 +67,8 @@ static void nothing_sums_to_zero_and_changes_nothing(void **state)
 }
 
 /* Every length around the widths of the fold, and every alignment. */
-static void every_length_agrees_with_the_definition(void **state)
+TEST(every_length_agrees_with_the_definition)
 {
-    (void)state;
     for (size_t k = 0; k < N_KINDS; k++)
         for (size_t count = 0; count < 1100; count++) {
             size_t offset = count % 64;
@@ -85,9 +76,8 @@ static void every_length_agrees_with_the_definition(void **state)
         }
 }
 
-static void a_stream_in_pieces_sums_to_the_same(void **state)
+TEST(a_stream_in_pieces_sums_to_the_same)
 {
-    (void)state;
     for (size_t k = 0; k < N_KINDS; k++)
         for (int round = 0; round < 50; round++) {
             uint64_t crc = 0;
@@ -101,9 +91,8 @@ static void a_stream_in_pieces_sums_to_the_same(void **state)
         }
 }
 
-static void pieces_summed_apart_combine_to_the_whole(void **state)
+TEST(pieces_summed_apart_combine_to_the_whole)
 {
-    (void)state;
     for (size_t k = 0; k < N_KINDS; k++)
         for (int round = 0; round < 50; round++) {
             size_t cut = next_random(MESSAGE_BYTES + 1);
@@ -114,10 +103,9 @@ static void pieces_summed_apart_combine_to_the_whole(void **state)
 }
 
 /* Doubling: sum(x x) = combine(sum x, sum x, |x|), from 1 byte of zero to 2^63 of them and back over another road. */
-static void huge_lengths_combine_consistently(void **state)
+TEST(huge_lengths_combine_consistently)
 {
     unsigned char zero = 0;
-    (void)state;
     for (size_t k = 0; k < N_KINDS; k++) {
         uint64_t power = crc_update(kinds[k], 0, &zero, 1), all = 0, bytes = 1, total = 0;
         for (int bit = 0; bit < 63; bit++, bytes *= 2) {
@@ -129,9 +117,8 @@ static void huge_lengths_combine_consistently(void **state)
     }
 }
 
-static void a_flipped_bit_is_seen_wherever_it_is(void **state)
+TEST(a_flipped_bit_is_seen_wherever_it_is)
 {
-    (void)state;
     for (size_t k = 0; k < N_KINDS; k++) {
         uint64_t good = crc_update(kinds[k], 0, message, 2000);
         for (size_t i = 0; i < 2000; i++) {
@@ -142,17 +129,4 @@ static void a_flipped_bit_is_seen_wherever_it_is(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(published_check_values_are_met),
-        cmocka_unit_test(longer_published_values_are_met),
-        cmocka_unit_test(nothing_sums_to_zero_and_changes_nothing),
-        cmocka_unit_test(every_length_agrees_with_the_definition),
-        cmocka_unit_test(a_stream_in_pieces_sums_to_the_same),
-        cmocka_unit_test(pieces_summed_apart_combine_to_the_whole),
-        cmocka_unit_test(huge_lengths_combine_consistently),
-        cmocka_unit_test(a_flipped_bit_is_seen_wherever_it_is),
-    };
-    return cmocka_run_group_tests(tests, make_message, NULL);
-}
+TESTS_IN(make_message, NULL)

@@ -1,17 +1,9 @@
 /* Shards as PyTorch writes them: shapes are hulls, equal boxes are copies, and what does not tile is refused by name. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tests/support/unit.h"
 
 #include "base/memory.h"
-#include "source/source_memory.h"
+#include "tests/support/source_memory.h"
 #include "tests/support/layout_scene.h"
-
-#include <cmocka.h> /* last: it makes a macro of fail */
 
 static int clear(void **state)
 {
@@ -30,9 +22,8 @@ static void put(unsigned r, const char *stored, const char *info)
 
 #define AT(name, offsets) "\"" name "\": {\"saved_offsets\": [" offsets "]}"
 
-static void a_shape_is_the_hull_of_its_boxes(void **state)
+TEST_IN(a_shape_is_the_hull_of_its_boxes, clear, clear)
 {
-    (void)state;
     put(1, "w U8 2,2; s U8 3", "{" AT("w", "0, 0") ", " AT("s", "0") "}");
     put(2, "w U8 1,2", "{" AT("w", "2, 0") "}");
     put(3, "w U8 3,1; e U8 0,4", "{" AT("w", "0, 2") ", " AT("e", "0, 0") "}");
@@ -46,9 +37,8 @@ static void a_shape_is_the_hull_of_its_boxes(void **state)
     artifact_unref(artifact);
 }
 
-static void equal_boxes_are_copies(void **state)
+TEST_IN(equal_boxes_are_copies, clear, clear)
 {
-    (void)state;
     put(1, "w U8 2,2; t U8 2", "{" AT("w", "0, 0") ", " AT("t", "0") "}");
     put(2, "w U8 1,2; t U8 2", "{" AT("w", "2, 0") ", " AT("t", "0") "}");
     put(3, "w U8 2,2", "{" AT("w", "0, 0") "}");
@@ -67,9 +57,8 @@ static void equal_boxes_are_copies(void **state)
     artifact_unref(artifact);
 }
 
-static void a_tensor_stored_partly_twice_is_stored_once(void **state)
+TEST_IN(a_tensor_stored_partly_twice_is_stored_once, clear, clear)
 {
-    (void)state;
     put(1, "w U8 2", "{" AT("w", "0") "}");
     put(2, "w U8 1", "{" AT("w", "2") "}");
     put(3, "w U8 2", "{" AT("w", "0") "}");
@@ -81,9 +70,8 @@ static void a_tensor_stored_partly_twice_is_stored_once(void **state)
 
 #define OF(name, offsets, shape) "\"" name "\": {\"saved_offsets\": [" offsets "], \"global_shape\": [" shape "]}"
 
-static void a_lost_last_shard_shows_where_the_shape_is_told(void **state)
+TEST_IN(a_lost_last_shard_shows_where_the_shape_is_told, clear, clear)
 {
-    (void)state;
     put(1, "w U8 2,2", "{" OF("w", "0, 0", "4, 2") "}");
     put(2, "w U8 1,2", "{" OF("w", "2, 0", "4, 2") "}");
     LAYOUT_REFUSES("m", 0, ERROR_DATA_LOSS, "tensor w", "[4, 2]", "gap");
@@ -95,9 +83,8 @@ static void a_lost_last_shard_shows_where_the_shape_is_told(void **state)
     LAYOUT_REFUSES("m", 0, ERROR_DATA_LOSS, "tensor w", "shard-00003", "global_shape");
 }
 
-static void empty_shards_belong_to_their_tensor(void **state)
+TEST_IN(empty_shards_belong_to_their_tensor, clear, clear)
 {
-    (void)state;
     put(1, "w U8 1,5; e U8 0,4", "{" AT("w", "0, 0") ", " AT("e", "0, 0") "}");
     put(2, "w U8 1,5; e U8 0,4", "{" AT("w", "1, 0") ", " AT("e", "0, 0") "}");
     put(3, "w U8 0,5", "{" AT("w", "2, 0") "}");
@@ -108,9 +95,8 @@ static void empty_shards_belong_to_their_tensor(void **state)
     artifact_unref(artifact);
 }
 
-static void a_file_without_sharding_information_has_whole_tensors(void **state)
+TEST_IN(a_file_without_sharding_information_has_whole_tensors, clear, clear)
 {
-    (void)state;
     put(1, "w U8 2", "{" AT("w", "0") "}");
     put(2, "w U8 1", "{" AT("w", "2") "}");
     layout_put("m", "extra.safetensors", "x U8 3", NULL, 0);
@@ -121,7 +107,7 @@ static void a_file_without_sharding_information_has_whole_tensors(void **state)
     LAYOUT_REFUSES("m", 0, ERROR_DATA_LOSS, "tensor w", "extra.safetensors", "in common");
 }
 
-static void boxes_that_do_not_tile_are_refused_by_name(void **state)
+TEST_IN(boxes_that_do_not_tile_are_refused_by_name, clear, clear)
 {
     static const struct {
         const char *first_at, *second_stored, *second_at, *named;
@@ -137,7 +123,6 @@ static void boxes_that_do_not_tile_are_refused_by_name(void **state)
         {"0", "w U8 2", "18446744073709551615", "shard-00002"},
         {"0", "w U8 2", "9223372036854775807", "gap"},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char info[100];
         snprintf(info, sizeof info, "{" AT("w", "%s") "}", cases[i].first_at);
@@ -148,9 +133,8 @@ static void boxes_that_do_not_tile_are_refused_by_name(void **state)
     }
 }
 
-static void sharding_information_that_names_not_every_tensor_is_refused(void **state)
+TEST_IN(sharding_information_that_names_not_every_tensor_is_refused, clear, clear)
 {
-    (void)state;
     put(1, "w U8 2; v U8 1", "{" AT("w", "0") "}");
     LAYOUT_REFUSES("m", 0, ERROR_DATA_LOSS, "shard-00001", "tensor v", "DCP_SHARDING_INFO");
     put(1, "w U8 2", "[]");
@@ -159,9 +143,8 @@ static void sharding_information_that_names_not_every_tensor_is_refused(void **s
     artifact_unref(layout_resolve("m", 0));
 }
 
-static void a_missing_number_is_told_before_the_gap_it_makes(void **state)
+TEST_IN(a_missing_number_is_told_before_the_gap_it_makes, clear, clear)
 {
-    (void)state;
     put(1, "w U8 2; v U8 1", "{" AT("w", "0") ", " AT("v", "0") "}");
     put(3, "w U8 2", "{" AT("w", "4") "}");
     LAYOUT_REFUSES("m", 0, ERROR_DATA_LOSS, "shard-00002 is missing", "--allow-missing-shards");
@@ -174,9 +157,8 @@ static void a_missing_number_is_told_before_the_gap_it_makes(void **state)
     artifact_unref(artifact);
 }
 
-static void an_index_tells_what_no_shard_shows(void **state)
+TEST_IN(an_index_tells_what_no_shard_shows, clear, clear)
 {
-    (void)state;
     put(1, "w U8 2; v U8 1", "{" AT("w", "0") ", " AT("v", "0") "}");
     put(2, "w U8 2", "{" AT("w", "2") "}");
 #define SHARD(r) "shard-0000" #r "-model-00001-of-00001.safetensors"
@@ -194,9 +176,8 @@ static void an_index_tells_what_no_shard_shows(void **state)
     LAYOUT_REFUSES("m", 0, ERROR_DATA_LOSS, "tensor v is not in the index");
 }
 
-static void one_file_beside_others_is_no_checkpoint_of_its_own(void **state)
+TEST_IN(one_file_beside_others_is_no_checkpoint_of_its_own, clear, clear)
 {
-    (void)state;
     layout_put("m", "model.safetensors", "w U8 2", "{" AT("w", "0") "}", 0);
     layout_put("m", "more.safetensors", "w U8 2", "{" AT("w", "2") "}", 9);
     struct artifact *artifact = layout_resolve("m", 0);
@@ -205,11 +186,10 @@ static void one_file_beside_others_is_no_checkpoint_of_its_own(void **state)
 }
 
 /* In the order of ranks that every file has. */
-static void many_tensors_in_many_boxes_make_one_table(void **state)
+TEST_IN(many_tensors_in_many_boxes_make_one_table, clear, clear)
 {
     enum { N_TENSORS = 2000, N_RANKS = 8 };
     char *stored = memory_alloc(N_TENSORS * 20), *info = memory_alloc(N_TENSORS * 50);
-    (void)state;
     for (unsigned r = 1; r <= N_RANKS; r++) {
         char *at = stored, *of = info + sprintf(info, "{");
         for (int i = 0; i < N_TENSORS; i++) {
@@ -229,25 +209,4 @@ static void many_tensors_in_many_boxes_make_one_table(void **state)
         for (uint32_t k = 0; k < N_RANKS; k++)
             assert_int_equal(artifact_piece(artifact, &artifact->tensors[i], k)->file, k);
     artifact_unref(artifact);
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, clear, clear)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(a_shape_is_the_hull_of_its_boxes),
-        TEST(equal_boxes_are_copies),
-        TEST(a_tensor_stored_partly_twice_is_stored_once),
-        TEST(a_lost_last_shard_shows_where_the_shape_is_told),
-        TEST(empty_shards_belong_to_their_tensor),
-        TEST(a_file_without_sharding_information_has_whole_tensors),
-        TEST(boxes_that_do_not_tile_are_refused_by_name),
-        TEST(sharding_information_that_names_not_every_tensor_is_refused),
-        TEST(a_missing_number_is_told_before_the_gap_it_makes),
-        TEST(an_index_tells_what_no_shard_shows),
-        TEST(one_file_beside_others_is_no_checkpoint_of_its_own),
-        TEST(many_tensors_in_many_boxes_make_one_table),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

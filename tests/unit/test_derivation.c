@@ -1,16 +1,10 @@
 /* An artifact whose tensors are derived: what is its own, and what the stored one's. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
+#include "tests/support/unit.h"
 
 #include "resolve/derivation.h"
 #include "resolve/header_cache.h"
 #include "tests/support/variant_scene.h"
 #include "variant/variant.h"
-
-#include <cmocka.h>
 
 static unsigned char zero(uint64_t i)
 {
@@ -18,9 +12,8 @@ static unsigned char zero(uint64_t i)
     return 0;
 }
 
-static void a_variant_has_an_identity_and_tensors_of_its_own(void **state)
+TEST_IN(a_variant_has_an_identity_and_tensors_of_its_own, variant_scene_begin, variant_scene_end)
 {
-    (void)state;
     variant_scene_put("{\"a\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16]}}", 16, zero);
     assert_int_equal(
         variant_scene_apply("[{\"rename\": {\"a\": \"b\"}}, {\"cast\": {\"tensors\": [\"b\"], \"dtype\": \"F16\"}}]"), 0);
@@ -35,9 +28,8 @@ static void a_variant_has_an_identity_and_tensors_of_its_own(void **state)
     assert_true(derivation_memory_bytes(variant->derivation) > sizeof(struct derivation));
 }
 
-static void the_last_one_who_has_it_frees_it(void **state)
+TEST_IN(the_last_one_who_has_it_frees_it, variant_scene_begin, variant_scene_end)
 {
-    (void)state;
     variant_scene_put("{\"a\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16]}}", 16, zero);
     assert_int_equal(variant_scene_apply("[]"), 0);
     struct derivation *derivation = derivation_ref(variant_scene.artifact->derivation);
@@ -60,7 +52,7 @@ static struct derivation *derive(const char *recipe, struct header_cache *cache)
     return derivation;
 }
 
-static void the_same_steps_of_the_same_files_are_applied_once(void **state)
+TEST_IN(the_same_steps_of_the_same_files_are_applied_once, variant_scene_begin, variant_scene_end)
 {
     static const char *const recipes[] = {
         "[{\"cast\": {\"tensors\": [\"a\"], \"dtype\": \"F16\"}}]",
@@ -70,7 +62,6 @@ static void the_same_steps_of_the_same_files_are_applied_once(void **state)
     struct header_cache *cache;
     struct derivation *found[3];
     struct error error;
-    (void)state;
     assert_int_equal(header_cache_create(NULL, 1 << 20, &cache, &error), 0);
     variant_scene_put("{\"a\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16]}}", 16, zero);
     for (int i = 0; i < 3; i++)
@@ -86,17 +77,8 @@ static void the_same_steps_of_the_same_files_are_applied_once(void **state)
     while (header_cache_shrink(cache))
         continue;
     assert_int_equal(header_cache_memory_bytes(cache), 0);
-    assert_string_equal(found[2]->records[0].name, "a"); /* what somebody uses stays */
+    assert_string_equal(found[2]->records[0].name, "a"); /* what is in use stays */
     for (int i = 0; i < 3; i++)
         derivation_unref(found[i]);
     header_cache_destroy(cache);
-}
-
-int main(void)
-{
-#define TEST(name) cmocka_unit_test_setup_teardown(name, variant_scene_begin, variant_scene_end)
-    const struct CMUnitTest tests[] = {TEST(a_variant_has_an_identity_and_tensors_of_its_own),
-                                       TEST(the_last_one_who_has_it_frees_it),
-                                       TEST(the_same_steps_of_the_same_files_are_applied_once)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

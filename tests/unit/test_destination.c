@@ -1,15 +1,9 @@
 /* The row for memory: what a device has is prepared and written, and gaps are zeroed where memory was used before. The row
  * for plain memory, in tests/support/transfer_scene.c, goes through the engine in test_block.c. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tests/support/unit.h"
 
 #include "execute/destination.h"
 
-#include <cmocka.h>
 #undef fail /* ours is in base/error.h */
 
 enum { BYTES = 3000 };
@@ -33,11 +27,10 @@ static int close_device(void **state)
     return 0;
 }
 
-static void memory_is_prepared_once_and_written_with_strides(void **state)
+TEST_IN(memory_is_prepared_once_and_written_with_strides, open_device, close_device)
 {
     struct destination destination = destination_of_segment(segment);
     const struct device_rows rows = {2, 3, 4, 10};
-    (void)state;
     destination_begin(&destination, BYTES);
     assert_ptr_equal(destination.address, segment->host_address);
     assert_ptr_equal(destination.device, device);
@@ -49,22 +42,20 @@ static void memory_is_prepared_once_and_written_with_strides(void **state)
     destination_fini(&destination);
 }
 
-static void what_is_outside_of_the_segment_is_refused(void **state)
+TEST_IN(what_is_outside_of_the_segment_is_refused, open_device, close_device)
 {
     struct destination destination = destination_of_segment(segment);
-    (void)state;
     destination_begin(&destination, segment->allocated_bytes + 1);
     assert_int_equal(destination_prepare(&destination, segment->allocated_bytes, 1, &error), -1);
     destination_fini(&destination);
 }
 
 /* Tensors at 100 and 1000, an empty one between them. */
-static void gaps_of_memory_that_was_used_before_are_zeroed(void **state)
+TEST_IN(gaps_of_memory_that_was_used_before_are_zeroed, open_device, close_device)
 {
     struct view_tensor tensors[] = {{.offset = 100, .bytes = 50}, {.offset = 500, .bytes = 0}, {.offset = 1000, .bytes = 1}};
     const struct mapping mapping = {.tensors = tensors, .n_tensors = 3};
     unsigned char *memory = segment->host_address;
-    (void)state;
     assert_false(destination_of_segment(segment).has_ending);
     memset(memory, 7, segment->allocated_bytes);
     segment->dirty = true;
@@ -75,30 +66,16 @@ static void gaps_of_memory_that_was_used_before_are_zeroed(void **state)
         assert_int_equal(memory[i], (i >= 100 && i < 150) || i == 1000 ? 7 : 0);
 }
 
-static void gaps_are_found_whatever_the_order_of_the_tensors(void **state)
+TEST_IN(gaps_are_found_whatever_the_order_of_the_tensors, open_device, close_device)
 {
     struct view_tensor tensors[] = {
         {.offset = 1000, .bytes = 1}, {.offset = 100, .bytes = 50}, {.offset = 400, .bytes = 60}};
     const struct mapping mapping = {.tensors = tensors, .n_tensors = 3, .placement = PLACEMENT_SOURCE};
     unsigned char *memory = segment->host_address;
-    (void)state;
     memset(memory, 7, segment->allocated_bytes);
     segment->dirty = true;
     struct destination destination = destination_of_segment(segment);
     assert_int_equal(destination.ops->finish(&destination, &mapping, &error), 0);
     for (uint64_t i = 0; i < segment->allocated_bytes; i++)
         assert_int_equal(memory[i], (i >= 100 && i < 150) || (i >= 400 && i < 460) || i == 1000 ? 7 : 0);
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, open_device, close_device)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(memory_is_prepared_once_and_written_with_strides),
-        TEST(what_is_outside_of_the_segment_is_refused),
-        TEST(gaps_of_memory_that_was_used_before_are_zeroed),
-        TEST(gaps_are_found_whatever_the_order_of_the_tensors),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

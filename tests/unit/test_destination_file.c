@@ -1,20 +1,14 @@
 /* The row for files: rows of a window reach their places whatever their width, alignment and neighbours, past the page cache
  * and through it. The reference is the same puts copied in memory. */
+#include "tests/support/unit.h"
+
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/crc.h"
 #include "execute/destination_file.h"
 
-#include <cmocka.h>
 #undef fail /* ours is in base/error.h */
 
 enum { BLOCK = OUTPUT_FILE_BLOCK_BYTES, FILE_BYTES = 1 << 20, WINDOW_BYTES = 512 << 10, SCRATCH_BYTES = 16 * BLOCK };
@@ -90,50 +84,44 @@ static void check_puts(unsigned char *address, const struct file_put *puts, size
     }
 }
 
-static void a_whole_window_goes_straight_to_its_file(void **state)
+TEST_IN(a_whole_window_goes_straight_to_its_file, open_files, close_files)
 {
     const struct file_put put = {.offset = 808, .row_bytes = WINDOW_BYTES, .n_rows = 1, .stride = WINDOW_BYTES};
-    (void)state;
     check_puts(window_memory + 808, &put, 1);
 }
 
-static void a_window_that_lies_otherwise_than_in_its_file_arrives_the_same(void **state)
+TEST_IN(a_window_that_lies_otherwise_than_in_its_file_arrives_the_same, open_files, close_files)
 {
     const struct file_put put = {.offset = 813, .row_bytes = 300001, .n_rows = 1, .stride = 300001};
-    (void)state;
     check_puts(window_memory + 5, &put, 1);
 }
 
-static void columns_of_a_window_go_to_two_files(void **state)
+TEST_IN(columns_of_a_window_go_to_two_files, open_files, close_files)
 {
     const struct file_put puts[] = {{0, 104, 0, 1000, 256, 2000}, {1, 99, 1000, 1000, 256, 2000}};
-    (void)state;
     check_puts(window_memory, puts, 2);
 }
 
-static void small_neighbours_become_one_write(void **state)
+TEST_IN(small_neighbours_become_one_write, open_files, close_files)
 {
     struct file_put puts[100];
-    (void)state;
     for (uint64_t i = 0; i < 100; i++)
         puts[i] = (struct file_put){0, 17 + 1300 * i, 5000 * (99 - i), 1300, 1, 1300};
     check_puts(window_memory, puts, 100);
 }
 
-static void a_file_that_refuses_direct_writes_is_written_through_the_page_cache(void **state)
+TEST_IN(a_file_that_refuses_direct_writes_is_written_through_the_page_cache, open_files, close_files)
 {
     const struct file_put put = {.offset = 0, .row_bytes = WINDOW_BYTES, .n_rows = 1, .stride = WINDOW_BYTES};
-    (void)state;
     close(files[0].direct_fd);
     files[0].direct_fd = open("/dev/null", O_RDONLY | O_CLOEXEC); /* EBADF */
     check_puts(window_memory, &put, 1);
 }
 
-static void what_cannot_be_written_is_an_error_that_names_the_file(void **state)
+TEST_IN(what_cannot_be_written_is_an_error_that_names_the_file, open_files, close_files)
 {
     const struct file_put put = {.offset = 0, .row_bytes = 100, .n_rows = 1, .stride = 100};
     struct destination_file window = make_window(window_memory, &put, 1);
-    (void)state;
     close(files[0].fd);
     files[0].fd = open("/dev/full", O_WRONLY | O_CLOEXEC);
     assert_int_equal(destination_finish(&window.destination, NULL, &error),
@@ -144,36 +132,17 @@ static void what_cannot_be_written_is_an_error_that_names_the_file(void **state)
     assert_non_null(strstr(error.message, "out"));
 }
 
-static void a_broken_disk_is_no_damage_of_what_was_read(void **state)
+TEST_IN(a_broken_disk_is_no_damage_of_what_was_read, open_files, close_files)
 {
-    (void)state;
     assert_int_equal(output_file_fail(&files[0], 5 /* EIO */, "write", &error), -1);
     assert_int_equal(error.code, ERROR_INTERNAL);
 }
 
-static void rows_that_nobody_placed_are_copied_into_the_window(void **state)
+TEST_IN(rows_that_nobody_placed_are_copied_into_the_window, open_files, close_files)
 {
     struct destination_file window = make_window(window_memory, NULL, 0);
     const struct device_rows rows = {2, 2, 3, 10};
-    (void)state;
     assert_int_equal(window.destination.ops->write(&window.destination, 4, "ab.cd", &rows, &error), 0);
     assert_memory_equal(window_memory + 4, "ab", 2);
     assert_memory_equal(window_memory + 14, "cd", 2);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_whole_window_goes_straight_to_its_file, open_files, close_files),
-        cmocka_unit_test_setup_teardown(a_window_that_lies_otherwise_than_in_its_file_arrives_the_same, open_files,
-                                        close_files),
-        cmocka_unit_test_setup_teardown(columns_of_a_window_go_to_two_files, open_files, close_files),
-        cmocka_unit_test_setup_teardown(small_neighbours_become_one_write, open_files, close_files),
-        cmocka_unit_test_setup_teardown(a_file_that_refuses_direct_writes_is_written_through_the_page_cache, open_files,
-                                        close_files),
-        cmocka_unit_test_setup_teardown(what_cannot_be_written_is_an_error_that_names_the_file, open_files, close_files),
-        cmocka_unit_test_setup_teardown(a_broken_disk_is_no_damage_of_what_was_read, open_files, close_files),
-        cmocka_unit_test_setup_teardown(rows_that_nobody_placed_are_copied_into_the_window, open_files, close_files),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

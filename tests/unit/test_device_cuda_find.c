@@ -78,7 +78,7 @@ static void a_plugin_that_others_may_write_is_not_loaded(void **state)
     fclose(file);
     assert_int_equal(chmod(path, 0666), 0);
     device_plugins_load(&plugins, folder);
-    assert_non_null(strstr(plugins.problem, "nobody else may write"));
+    assert_non_null(strstr(plugins.problem, "no other user may write"));
     assert_int_equal(chmod(path, 0644), 0);
     device_plugins_load(&plugins, folder);
     assert_non_null(strstr(plugins.problem, "cannot be opened"));
@@ -92,14 +92,14 @@ static void a_plugin_of_another_interface_is_refused(void **state)
     struct error error;
     (void)state;
     assert_int_equal(device_plugin_check(&plugin, &error), 0);
-    uint32_t *const numbers[] = {&plugin.abi,       &plugin.device_bytes,    &plugin.segment_bytes,
-                                 &plugin.ops_bytes, &plugin.queue_ops_bytes, &plugin.error_bytes};
-    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
-        ++*numbers[i];
-        assert_int_equal(device_plugin_check(&plugin, &error), -1);
-        assert_string_equal(error.reason, "PLUGIN_ABI");
-        --*numbers[i];
-    }
+    plugin.abi++;
+    assert_int_equal(device_plugin_check(&plugin, &error), -1);
+    assert_string_equal(error.reason, "PLUGIN_ABI");
+    plugin.abi--;
+    plugin.layout++;
+    assert_int_equal(device_plugin_check(&plugin, &error), -1);
+    assert_string_equal(error.reason, "PLUGIN_ABI");
+    plugin.layout--;
     assert_int_equal(device_plugin_check(&plugin, &error), 0);
 }
 

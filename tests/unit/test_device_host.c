@@ -1,14 +1,9 @@
 /* Host memory: what a client gets it can read and nothing else, and no client ever sees another one's bytes. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "tests/support/unit.h"
+
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -20,9 +15,7 @@
 #include "tests/support/host_segments.h"
 #include "tests/support/row_moves.h"
 
-#include <cmocka.h> /* last: it makes a macro of fail */
-
-static void segments_are_aligned_rounded_and_zero(void **state)
+TEST(segments_are_aligned_rounded_and_zero)
 {
     static const uint64_t sizes[][2] = {{0, 4096},
                                         {1, 4096},
@@ -33,7 +26,6 @@ static void segments_are_aligned_rounded_and_zero(void **state)
                                         {2 * MIB + 1, 4 * MIB},
                                         {9 * MIB, 10 * MIB}};
     struct device *device = device_host_create(0);
-    (void)state;
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         struct segment *segment = host_segment_allocate(device, sizes[i][0]);
         assert_int_equal(segment->size_bytes, sizes[i][0]);
@@ -46,11 +38,10 @@ static void segments_are_aligned_rounded_and_zero(void **state)
     device_destroy(device);
 }
 
-static void a_client_can_neither_write_nor_resize_by_any_path(void **state)
+TEST(a_client_can_neither_write_nor_resize_by_any_path)
 {
     static const uint64_t sizes[] = {100, 5 * MIB};
     struct device *device = device_host_create(64 * MIB);
-    (void)state;
     for (int i = 0; i < 2; i++) {
         char path[64];
         struct segment *segment = host_segment_allocate(device, sizes[i]);
@@ -72,11 +63,10 @@ static void a_client_can_neither_write_nor_resize_by_any_path(void **state)
     device_destroy(device);
 }
 
-static void our_own_mapping_is_write_protected_once_sealed(void **state)
+TEST(our_own_mapping_is_write_protected_once_sealed)
 {
     struct device *device = device_host_create(0);
     struct segment *segment = host_segment_allocate(device, 3 * MIB);
-    (void)state;
     host_segment_fill(segment, 1);
     close(host_segment_export(segment));
     pid_t child = fork();
@@ -108,9 +98,8 @@ static void *keep_reading(void *argument)
 }
 
 /* The engine does this: it copies from a replica to another one while the first is published. */
-static void memory_can_be_read_while_it_is_sealed(void **state)
+TEST(memory_can_be_read_while_it_is_sealed)
 {
-    (void)state;
     for (int i = 0; i < 20; i++) {
         struct device *device = device_host_create(i % 2 ? 64 * MIB : 0);
         struct segment *segment = host_segment_allocate(device, 4 * MIB);
@@ -126,13 +115,12 @@ static void memory_can_be_read_while_it_is_sealed(void **state)
     }
 }
 
-static void two_exports_have_positions_of_their_own(void **state)
+TEST(two_exports_have_positions_of_their_own)
 {
     struct device *device = device_host_create(0);
     struct segment *segment = host_segment_allocate(device, 8192);
     struct error error;
     char byte;
-    (void)state;
     int first = host_segment_export(segment), second = device_export_fd(segment, &error);
     assert_int_equal(lseek(first, 5000, SEEK_SET), 5000);
     assert_int_equal(lseek(second, 0, SEEK_CUR), 0);
@@ -144,10 +132,9 @@ static void two_exports_have_positions_of_their_own(void **state)
     device_destroy(device);
 }
 
-static void page_kind_is_what_the_kernel_says(void **state)
+TEST(page_kind_is_what_the_kernel_says)
 {
     struct device *device = device_host_create(0);
-    (void)state;
     struct segment *segment = host_segment_allocate(device, 16 * MIB), *small = host_segment_allocate(device, 10000);
     host_segment_fill(segment, 1);
     host_segment_fill(small, 1);
@@ -188,12 +175,11 @@ static void *fill_stripes(void *argument)
     return NULL;
 }
 
-static void many_workers_prepare_one_segment_without_losing_bytes(void **state)
+TEST(many_workers_prepare_one_segment_without_losing_bytes)
 {
     struct device *device = device_host_create(0);
     struct segment *segment = host_segment_allocate(device, 24 * MIB);
     struct filler fillers[N_FILLERS] = {{0}};
-    (void)state;
     for (uint64_t i = 0; i < N_FILLERS; i++) {
         fillers[i] = (struct filler){.segment = segment, .first = i};
         assert_int_equal(pthread_create(&fillers[i].thread, NULL, fill_stripes, &fillers[i]), 0);
@@ -219,11 +205,10 @@ static void assert_exhausted(struct device *device, uint64_t bytes)
     assert_null(segment);
 }
 
-static void want_of_anything_is_resource_exhausted(void **state)
+TEST(want_of_anything_is_resource_exhausted)
 {
     struct device *device = device_host_create(0);
     struct rlimit files, none;
-    (void)state;
     assert_exhausted(device, UINT64_MAX);
     assert_exhausted(device, (uint64_t)1 << 62);
     assert_exhausted(device, (uint64_t)1 << 50); /* more than the address space has */
@@ -236,12 +221,11 @@ static void want_of_anything_is_resource_exhausted(void **state)
     device_destroy(device);
 }
 
-static void ranges_outside_a_segment_are_refused(void **state)
+TEST(ranges_outside_a_segment_are_refused)
 {
     struct device *device = device_host_create(0);
     struct segment *segment = host_segment_allocate(device, 4096);
     struct error error;
-    (void)state;
     assert_int_equal(device_copy(segment, 0, "abc", &(struct device_rows){3, 1, 3, 3}, &error), 0);
     assert_memory_equal(segment->host_address, "abc", 3);
     assert_int_equal(device_copy(segment, 1, "12-34-", &(struct device_rows){2, 2, 3, 2}, &error), 0);
@@ -257,14 +241,13 @@ static void ranges_outside_a_segment_are_refused(void **state)
     device_destroy(NULL);
 }
 
-static void rows_that_have_no_extent_are_refused(void **state)
+TEST(rows_that_have_no_extent_are_refused)
 {
     static const struct device_rows bad[] = {
         {2, 2, 2, 1}, {2, UINT64_MAX, 2, 2}, {2, 3, 2, UINT64_MAX / 2}, {3, 2, 3, 4094}};
     struct device *device = device_host_create(0);
     struct segment *segment = host_segment_allocate(device, 4096);
     struct error error;
-    (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         assert_int_equal(device_copy(segment, 0, "abcdef", &bad[i], &error), -1);
         assert_string_equal(error.reason, "SEGMENT_BOUNDS");
@@ -275,7 +258,7 @@ static void rows_that_have_no_extent_are_refused(void **state)
     device_destroy(device);
 }
 
-static void rows_go_where_both_strides_say_and_nowhere_else(void **state)
+TEST(rows_go_where_both_strides_say_and_nowhere_else)
 {
     struct device *device = device_host_create(0);
     struct segment *segment = host_segment_allocate(device, ROW_MOVES_BYTES);
@@ -283,7 +266,6 @@ static void rows_go_where_both_strides_say_and_nowhere_else(void **state)
     struct row_moves moves;
     struct row_move move;
     struct error error;
-    (void)state;
     row_moves_init(&moves);
     while (row_moves_next(&moves, &move)) {
         assert_int_equal(device_copy(segment, move.offset, moves.source + move.src_offset, &move.rows, &error), 0);
@@ -294,22 +276,4 @@ static void rows_go_where_both_strides_say_and_nowhere_else(void **state)
     free(model);
     segment_unref(segment);
     device_destroy(device);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(segments_are_aligned_rounded_and_zero),
-        cmocka_unit_test(a_client_can_neither_write_nor_resize_by_any_path),
-        cmocka_unit_test(our_own_mapping_is_write_protected_once_sealed),
-        cmocka_unit_test(memory_can_be_read_while_it_is_sealed),
-        cmocka_unit_test(two_exports_have_positions_of_their_own),
-        cmocka_unit_test(page_kind_is_what_the_kernel_says),
-        cmocka_unit_test(many_workers_prepare_one_segment_without_losing_bytes),
-        cmocka_unit_test(want_of_anything_is_resource_exhausted),
-        cmocka_unit_test(ranges_outside_a_segment_are_refused),
-        cmocka_unit_test(rows_that_have_no_extent_are_refused),
-        cmocka_unit_test(rows_go_where_both_strides_say_and_nowhere_else),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

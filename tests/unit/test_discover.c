@@ -1,16 +1,10 @@
-/* Which files a checkpoint is made of, and the manifest beside it. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
+/* Which files a checkpoint is made of, by an index or without one, and the manifest beside it. */
+#include "tests/support/unit.h"
+
 #include <sys/stat.h>
 
 #include "resolve/discover.h"
 #include "tests/support/model_dir.h"
-
-#include <cmocka.h> /* last: it makes a macro of fail */
 
 static char folder[MODEL_PATH_CHARS];
 static struct discovery found;
@@ -59,9 +53,8 @@ static void assert_files(const char *first, const char *second)
         assert_string_equal(found.source->files[1].name, second);
 }
 
-static void without_an_index_the_one_file_is_taken_alone(void **state)
+TEST_IN(without_an_index_the_one_file_is_taken_alone, set_up, tear_down)
 {
-    (void)state;
     put("a.safetensors");
     put("model.safetensors");
     assert_int_equal(look(""), 0);
@@ -69,38 +62,36 @@ static void without_an_index_the_one_file_is_taken_alone(void **state)
     assert_null(found.index_source);
 }
 
-static void else_all_files_count_in_the_order_of_their_names(void **state)
+TEST_IN(else_all_files_count_in_the_order_of_their_names, set_up, tear_down)
 {
-    (void)state;
     put("b.safetensors");
     put("a.safetensors");
     put_text("notes.txt", "x");
+    put_text("._a.safetensors", "left behind by macOS");
+    put_text(".safetensors", "x");
     assert_int_equal(look(""), 0);
     assert_files("a.safetensors", "b.safetensors");
 }
 
-static void a_reference_to_a_file_is_that_file(void **state)
+TEST_IN(a_reference_to_a_file_is_that_file, set_up, tear_down)
 {
-    (void)state;
     put("a.safetensors");
     put("b.safetensors");
     assert_int_equal(look("/b.safetensors"), 0);
     assert_files("b.safetensors", NULL);
 }
 
-static void the_only_file_of_diffusers_is_taken_alone(void **state)
+TEST_IN(the_only_file_of_diffusers_is_taken_alone, set_up, tear_down)
 {
-    (void)state;
     put("diffusion_pytorch_model.safetensors");
     put("diffusion_pytorch_model.fp16.safetensors");
     assert_int_equal(look(""), 0);
     assert_files("diffusion_pytorch_model.safetensors", NULL);
 }
 
-static void a_folder_with_the_name_of_a_part_is_none(void **state)
+TEST_IN(a_folder_with_the_name_of_a_part_is_none, set_up, tear_down)
 {
     char path[MODEL_PATH_CHARS + 32];
-    (void)state;
     put("a.safetensors");
     snprintf(path, sizeof path, "%s/b.safetensors", folder);
     assert_int_equal(mkdir(path, 0700), 0);
@@ -109,9 +100,8 @@ static void a_folder_with_the_name_of_a_part_is_none(void **state)
     assert_int_equal(found.notes.n, 0);
 }
 
-static void a_link_to_nowhere_is_an_obstacle_only_where_it_may_be_missing(void **state)
+TEST_IN(a_link_to_nowhere_is_an_obstacle_only_where_it_may_be_missing, set_up, tear_down)
 {
-    (void)state;
     put("a-1-of-2.safetensors");
     model_dir_link(folder, "extra.safetensors", "nowhere");
     assert_int_equal(look(""), -1);
@@ -123,9 +113,8 @@ static void a_link_to_nowhere_is_an_obstacle_only_where_it_may_be_missing(void *
     assert_true(found.notes.n == 1 && strstr(found.notes.texts[0], "extra.safetensors leads to no file"));
 }
 
-static void files_of_several_ranks_are_refused_by_what_they_are(void **state)
+TEST_IN(files_of_several_ranks_are_refused_by_what_they_are, set_up, tear_down)
 {
-    (void)state;
     put("model-rank-0-part-0.safetensors");
     put("model-rank-0-part-1.safetensors");
     assert_int_equal(look(""), 0);
@@ -137,21 +126,19 @@ static void files_of_several_ranks_are_refused_by_what_they_are(void **state)
     assert_non_null(strstr(error.message, "/model-rank-0-part-0.safetensors"));
 }
 
-static void an_empty_folder_is_no_checkpoint(void **state)
+TEST_IN(an_empty_folder_is_no_checkpoint, set_up, tear_down)
 {
-    (void)state;
     assert_int_equal(look(""), -1);
     assert_int_equal(error.code, ERROR_NOT_FOUND);
     assert_string_equal(error.reason, "NO_CHECKPOINT");
 }
 
-static void a_manifest_that_cannot_be_read_is_a_problem_and_none_is_not(void **state)
+TEST_IN(a_manifest_that_cannot_be_read_is_a_problem_and_none_is_not, set_up, tear_down)
 {
     const char *roots[] = {folder};
     const struct source_options options = {.trusted_roots = roots, .n_trusted_roots = 1};
     const struct lookup lookup = {.fresh = true};
     struct error problem;
-    (void)state;
     put("model.safetensors");
     assert_int_equal(look(""), 0);
     assert_null(discover_manifest(&found, &options, &lookup, &problem));
@@ -162,20 +149,82 @@ static void a_manifest_that_cannot_be_read_is_a_problem_and_none_is_not(void **s
     assert_non_null(strstr(problem.message, "model.manifest.json"));
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+/* --- an index --- */
 
-int main(void)
+TEST_IN(the_index_names_the_files, set_up, tear_down)
 {
-    const struct CMUnitTest tests[] = {
-        TEST(without_an_index_the_one_file_is_taken_alone),
-        TEST(else_all_files_count_in_the_order_of_their_names),
-        TEST(a_reference_to_a_file_is_that_file),
-        TEST(the_only_file_of_diffusers_is_taken_alone),
-        TEST(a_folder_with_the_name_of_a_part_is_none),
-        TEST(a_link_to_nowhere_is_an_obstacle_only_where_it_may_be_missing),
-        TEST(files_of_several_ranks_are_refused_by_what_they_are),
-        TEST(an_empty_folder_is_no_checkpoint),
-        TEST(a_manifest_that_cannot_be_read_is_a_problem_and_none_is_not),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    put("a.safetensors");
+    put("b.safetensors");
+    put("model.safetensors");
+    put_text(SHARD_INDEX_NAME, "{\"weight_map\": {\"x\": \"b.safetensors\", \"y\": \"a.safetensors\"}}");
+    assert_int_equal(look(""), 0);
+    assert_files("a.safetensors", "b.safetensors");
+    assert_non_null(found.index_source);
+}
+
+TEST_IN(a_missing_part_is_absent_while_another_is_there, set_up, tear_down)
+{
+    put("a.safetensors");
+    put("model.safetensors");
+    put_text(SHARD_INDEX_NAME, "{\"weight_map\": {\"x\": \"a.safetensors\", \"y\": \"gone.safetensors\"}}");
+    assert_int_equal(look(""), 0);
+    assert_files("a.safetensors", NULL);
+    assert_int_equal(found.absent.n, 1);
+    assert_string_equal(found.absent.texts[0], "gone.safetensors");
+    assert_true(found.notes.n == 1 && strstr(found.notes.texts[0], "model.safetensors beside it"));
+}
+
+static const char stale[] = "{\"weight_map\": {\"x\": \"old-1.safetensors\", \"y\": \"old-2.safetensors\"}}";
+
+TEST_IN(an_index_without_any_of_its_files_is_passed_over_for_the_only_file, set_up, tear_down)
+{
+    put("a.safetensors");
+    put("model.safetensors");
+    put_text(SHARD_INDEX_NAME, stale);
+    assert_int_equal(look(""), 0);
+    assert_files("model.safetensors", NULL);
+    assert_true(!found.index_source && !found.absent.n && !found.document_name);
+    assert_true(found.notes.n == 1 && strstr(found.notes.texts[0], SHARD_INDEX_NAME " is stale"));
+}
+
+TEST_IN(an_index_without_any_of_its_files_is_passed_over_for_one_complete_set, set_up, tear_down)
+{
+    put("stray.safetensors");
+    put("y-00000-of-00002.safetensors");
+    put_text(SHARD_INDEX_NAME, stale);
+    assert_int_equal(look(""), -1);
+    assert_non_null(strstr(error.message, "old-1.safetensors"));
+    assert_non_null(strstr(error.message, "y-00001-of-00002.safetensors is missing"));
+    discovery_fini(&found);
+    put("y-00001-of-00002.safetensors");
+    assert_int_equal(look(""), 0);
+    assert_files("y-00000-of-00002.safetensors", "y-00001-of-00002.safetensors");
+    assert_int_equal(found.notes.n, 1);
+}
+
+TEST_IN(a_page_in_place_of_a_document_is_called_one, set_up, tear_down)
+{
+    put("model.safetensors");
+    put_text(SHARD_INDEX_NAME, "\n <!DOCTYPE html><html></html>");
+    assert_int_equal(look(""), -1);
+    assert_string_equal(error.reason, "WEB_PAGE");
+    assert_non_null(strstr(error.message, SHARD_INDEX_NAME));
+}
+
+TEST_IN(an_index_of_diffusers_is_one, set_up, tear_down)
+{
+    put("other.safetensors");
+    put("p.safetensors");
+    put_text(SHARD_INDEX_DIFFUSION_NAME, "{\"weight_map\": {\"x\": \"p.safetensors\"}}");
+    assert_int_equal(look(""), 0);
+    assert_files("p.safetensors", NULL);
+    assert_string_equal(found.document_name, SHARD_INDEX_DIFFUSION_NAME);
+}
+
+TEST_IN(an_index_that_leads_nowhere_is_not_taken_for_none, set_up, tear_down)
+{
+    put("model.safetensors");
+    model_dir_link(folder, SHARD_INDEX_NAME, "nowhere");
+    assert_int_equal(look(""), -1);
+    assert_non_null(strstr(error.message, SHARD_INDEX_NAME));
 }

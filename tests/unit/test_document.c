@@ -1,16 +1,9 @@
 /* Documents beside the tensors: read once, kept while their file is the same, refused when they are too large. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tests/support/unit.h"
 
 #include "base/memory.h"
 #include "resolve/document.h"
-#include "source/source_memory.h"
-
-#include <cmocka.h> /* last: it makes a macro of fail */
+#include "tests/support/source_memory.h"
 
 struct scene {
     struct source *source;
@@ -54,21 +47,19 @@ static int read_at_most(uint64_t bytes)
     return document_read(&scene.lookup, scene.source, 0, &kind, &scene.document, &scene.error);
 }
 
-static void a_document_is_read_whole_and_counted(void **state)
+TEST_IN(a_document_is_read_whole_and_counted, set_up, tear_down)
 {
-    (void)state;
     assert_int_equal(read_at_most(8), 0);
     assert_int_equal(scene.document.bytes, 8);
     assert_memory_equal(scene.document.text, "{\"a\": 1}", 8);
     assert_int_equal(scene.lookup.bytes_read, 8);
 }
 
-static void a_large_document_is_read_in_pieces_that_join(void **state)
+TEST_IN(a_large_document_is_read_in_pieces_that_join, set_up, tear_down)
 {
     enum { BYTES = (70 << 20) + 3 };
     char *text = memory_alloc(BYTES);
     size_t file;
-    (void)state;
     for (size_t i = 0; i < BYTES; i += 64)
         memcpy(text + i, &i, BYTES - i < sizeof i ? BYTES - i : sizeof i);
     source_memory_put("document", "large.json", text, BYTES);
@@ -80,27 +71,24 @@ static void a_large_document_is_read_in_pieces_that_join(void **state)
     free(text);
 }
 
-static void one_byte_too_many_is_refused_before_it_is_read(void **state)
+TEST_IN(one_byte_too_many_is_refused_before_it_is_read, set_up, tear_down)
 {
-    (void)state;
     assert_int_equal(read_at_most(7), -1);
     assert_int_equal(scene.error.code, ERROR_DATA_LOSS);
     assert_string_equal(scene.error.reason, "TOO_LARGE");
     assert_int_equal(scene.lookup.bytes_read, 0);
 }
 
-static void a_file_that_may_change_unseen_has_no_cache(void **state)
+TEST_IN(a_file_that_may_change_unseen_has_no_cache, set_up, tear_down)
 {
-    (void)state;
     assert_ptr_equal(lookup_cache(&scene.lookup, scene.source, 0), scene.cache);
     scene.source->files[0].changes_by = CHANGES_RACY;
     assert_null(lookup_cache(&scene.lookup, scene.source, 0));
 }
 
-static void an_error_names_the_file_once(void **state)
+TEST_IN(an_error_names_the_file_once, set_up, tear_down)
 {
     struct error error;
-    (void)state;
     fail_errno(&error, 5, "nothing");
     assert_int_equal(document_prefix(&error, "d.json"), -1);
     assert_non_null(strstr(error.message, "d.json"));
@@ -108,18 +96,4 @@ static void an_error_names_the_file_once(void **state)
     memcpy(before, error.message, sizeof before);
     document_prefix(&error, "d.json");
     assert_string_equal(error.message, before);
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(a_document_is_read_whole_and_counted),
-        TEST(a_large_document_is_read_in_pieces_that_join),
-        TEST(one_byte_too_many_is_refused_before_it_is_read),
-        TEST(a_file_that_may_change_unseen_has_no_cache),
-        TEST(an_error_names_the_file_once),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,19 +1,11 @@
 /* The table of element types: names lead there and back, nothing else does. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-#include <cmocka.h>
+#include "tests/support/unit.h"
 
 #include "base/dtype.h"
 
-static void every_name_leads_back_to_its_type(void **state)
+TEST(every_name_leads_back_to_its_type)
 {
     enum dtype dtype;
-    (void)state;
     for (int i = 0; i < DTYPE_COUNT; i++) {
         const char *name = dtype_name((enum dtype)i);
         assert_true(dtype_parse(name, strlen(name), &dtype));
@@ -22,17 +14,16 @@ static void every_name_leads_back_to_its_type(void **state)
     }
 }
 
-static void other_names_are_unknown(void **state)
+TEST(other_names_are_unknown)
 {
     static const char *const names[] = {"", "U", "u8", "U9", "U8 ", "BF16x", "F8", "F6", "F8_E4M3FN", "float32"};
     enum dtype dtype;
-    (void)state;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         assert_false(dtype_parse(names[i], strlen(names[i]), &dtype));
     assert_false(dtype_parse("U8\0", 3, &dtype));
 }
 
-static void people_may_write_the_names_of_torch_and_numpy(void **state)
+TEST(people_may_write_the_names_of_torch_and_numpy)
 {
     static const struct {
         const char *text;
@@ -59,27 +50,24 @@ static void people_may_write_the_names_of_torch_and_numpy(void **state)
         {"i2", DTYPE_I16},
     };
     enum dtype dtype;
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         if (!dtype_read(cases[i].text, strlen(cases[i].text), &dtype) || dtype != cases[i].dtype)
             fail_msg("%s", cases[i].text);
 }
 
-static void a_name_of_none_or_of_two_types_is_refused(void **state)
+TEST(a_name_of_none_or_of_two_types_is_refused)
 {
     static const char *const names[] = {"",   "torch.", "float7", "fp8",  "float8",           "f4", "f8",
                                         "i8", "u8",     "int",    "F64 ", "torch.torch.half", "F2"};
     enum dtype dtype;
-    (void)state;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (dtype_read(names[i], strlen(names[i]), &dtype))
             fail_msg("%s is %s", names[i], dtype_name(dtype));
 }
 
-static void help_lists_every_type_and_names_the_nearest(void **state)
+TEST(help_lists_every_type_and_names_the_nearest)
 {
     char out[DTYPE_HELP_CHARS];
-    (void)state;
     dtype_help("torch.flaot64", strlen("torch.flaot64"), out);
     for (int i = 0; i < DTYPE_COUNT; i++)
         assert_non_null(strstr(out, dtype_name((enum dtype)i)));
@@ -88,9 +76,8 @@ static void help_lists_every_type_and_names_the_nearest(void **state)
     assert_non_null(dtype_help("", 0, out));
 }
 
-static void widths_follow_the_names(void **state)
+TEST(widths_follow_the_names)
 {
-    (void)state;
     for (int i = 0; i < DTYPE_COUNT; i++) {
         unsigned bits = 8;
         if (i != DTYPE_BOOL)
@@ -99,17 +86,4 @@ static void widths_follow_the_names(void **state)
         assert_true(bits <= 8 * DTYPE_WIDEST_BYTES);
         assert_int_equal(dtype_torch_name((enum dtype)i) == NULL, bits < 8);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_name_leads_back_to_its_type),
-        cmocka_unit_test(other_names_are_unknown),
-        cmocka_unit_test(people_may_write_the_names_of_torch_and_numpy),
-        cmocka_unit_test(a_name_of_none_or_of_two_types_is_refused),
-        cmocka_unit_test(help_lists_every_type_and_names_the_nearest),
-        cmocka_unit_test(widths_follow_the_names),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,11 +1,6 @@
 /* What is converted or turned on its way out of a buffer: which clips are a matrix, torn elements, and destinations without
  * an address. Random ones are in property/test_transfers.c. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tests/support/unit.h"
 
 #include "base/memory.h"
 #include "execute/clip.h"
@@ -15,7 +10,6 @@
 #include "execute/in_place.h"
 #include "tests/support/transfer_scene.h"
 
-#include <cmocka.h>
 #undef fail /* ours is in base/error.h */
 
 enum { BYTES = 20000 };
@@ -79,10 +73,9 @@ static void add_turned(uint32_t operation, bool has_address)
     transfer_scene_add_operations(&scene, rows, 40, operations, 2, has_address);
 }
 
-static void a_matrix_is_found_as_one(void **state)
+TEST_IN(a_matrix_is_found_as_one, open_scene, close_scene)
 {
     const struct elements elements = {.item = &scene.item, .window = &window, .buffer = &buffer};
-    (void)state;
     for (uint32_t operation = 0; operation < 2; operation++) {
         add_turned(operation, true);
         window.range = (struct range){0, BYTES};
@@ -95,10 +88,9 @@ static void a_matrix_is_found_as_one(void **state)
     }
 }
 
-static void a_matrix_is_turned_in_windows_of_any_size(void **state)
+TEST_IN(a_matrix_is_turned_in_windows_of_any_size, open_scene, close_scene)
 {
     static const uint64_t sizes[] = {BYTES, 3000, 241, 5};
-    (void)state;
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         for (uint32_t kind = 0; kind < 4; kind++) {
             add_turned(kind & 1, kind & 2);
@@ -110,11 +102,10 @@ static void a_matrix_is_turned_in_windows_of_any_size(void **state)
         }
 }
 
-static void a_torn_element_is_read_to_its_end_and_belongs_to_the_window_it_begins_in(void **state)
+TEST_IN(a_torn_element_is_read_to_its_end_and_belongs_to_the_window_it_begins_in, open_scene, close_scene)
 {
     const struct transfer row = {
         .src_offset = 2, .row_bytes = 400, .n_rows = 1, .src_stride = 400, .dst_stride = 200, .operation = 1};
-    (void)state;
     transfer_scene_add_operations(&scene, &row, 1, operations, 2, true);
     window.range = (struct range){0, 100}; /* elements end at 98 and at 102 */
     clip_collect(&window.clips, &scene.item, window.range);
@@ -129,7 +120,7 @@ static void a_torn_element_is_read_to_its_end_and_belongs_to_the_window_it_begin
     assert_int_equal(scene.item.parts[0].report.read_bytes, 4 * 2); /* the windows' own are charged elsewhere */
 }
 
-/* --- scratch memory that somebody had before ---------------------------------------------------------------------------- */
+/* --- scratch memory that was used before ---------------------------------------------------------------------------- */
 
 static unsigned char lent[4096], arrived[sizeof lent];
 static size_t n_waits;
@@ -145,13 +136,12 @@ static int copy_late(struct device *device, uint64_t mark, struct error *error)
     return 0;
 }
 
-static void nothing_is_converted_in_memory_that_a_device_still_reads(void **state)
+TEST_IN(nothing_is_converted_in_memory_that_a_device_still_reads, open_scene, close_scene)
 {
     static const struct device_queue_ops queue = {.wait = copy_late};
     static const struct device_ops ops = {.queue = &queue};
     struct device device = {.ops = &ops};
     struct staging home = {.buffer_bytes = sizeof lent};
-    (void)state;
     for (uint32_t operation = 0; operation < 2; operation++) {
         struct staging_buffer scratch = {.home = &home, .memory = lent, .flight = {.marks = {{&device, 7}}, .n_marks = 1}};
         memset(lent, 0x55, sizeof lent);
@@ -166,17 +156,4 @@ static void nothing_is_converted_in_memory_that_a_device_still_reads(void **stat
         scene.item.n_parts = 0;
         transfer_scene_drop_run(&scene);
     }
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, open_scene, close_scene)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(a_matrix_is_found_as_one),
-        TEST(a_matrix_is_turned_in_windows_of_any_size),
-        TEST(nothing_is_converted_in_memory_that_a_device_still_reads),
-        TEST(a_torn_element_is_read_to_its_end_and_belongs_to_the_window_it_begins_in),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

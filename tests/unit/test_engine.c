@@ -1,19 +1,12 @@
 /* The I/O engine: every byte lands where a naive copy puts it, whatever is cached, shared, late, short or broken. What loads
  * leave to each other is in test_engine_turns.c. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tests/support/unit.h"
+
 #include <time.h>
 #include <unistd.h>
 
 #include "execute/engine_private.h"
 #include "tests/support/load_scene.h"
-
-#include <cmocka.h> /* last: it makes a macro of fail */
 
 #define GENERIC EXECUTOR_PREFERENCE_GENERIC_BYTE_RANGE
 #define LOCAL EXECUTOR_PREFERENCE_TENSOR_BATCHED_LOCAL
@@ -53,40 +46,35 @@ static void run_random_loads(uint64_t staging_bytes, uint64_t n_threads, double 
     scene_fini(&scene);
 }
 
-static void any_view_of_cached_files_is_right(void **state)
+TEST(any_view_of_cached_files_is_right)
 {
-    (void)state;
     for (int i = 0; i < 6; i++)
         run_random_loads(64 * MIB, 0, 1, 1 + i % 4, false);
 }
 
-static void any_view_of_uncached_files_is_right(void **state)
+TEST(any_view_of_uncached_files_is_right)
 {
-    (void)state;
     for (int i = 0; i < 6; i++)
         run_random_loads(64 * MIB, 0, 0, 1 + i % 4, false);
 }
 
-static void any_view_is_right_with_hardly_any_staging(void **state)
+TEST(any_view_is_right_with_hardly_any_staging)
 {
     static const uint64_t budgets[] = {1, 4 * KIB, 48 * KIB, 300 * KIB, 1 * MIB};
-    (void)state;
     for (size_t i = 0; i < 5; i++) {
         run_random_loads(budgets[i], 0, i % 2, 3, false);
         run_random_loads(budgets[i], 3, (i + 1) % 2, 3, false);
     }
 }
 
-static void memory_without_an_address_is_filled_through_staging(void **state)
+TEST(memory_without_an_address_is_filled_through_staging)
 {
-    (void)state;
     run_random_loads(64 * MIB, 0, 0, 3, true);
     run_random_loads(256 * KIB, 0, 1, 3, true);
 }
 
-static void the_report_of_a_load_alone_says_what_its_plan_says(void **state)
+TEST(the_report_of_a_load_alone_says_what_its_plan_says)
 {
-    (void)state;
     for (int i = 0; i < 24; i++) {
         struct load_scene scene;
         scene_init(&scene, seed++, i % 3 ? 64 * MIB : 64 * KIB, 0, 0);
@@ -106,10 +94,9 @@ static void the_report_of_a_load_alone_says_what_its_plan_says(void **state)
     }
 }
 
-static void loads_at_the_same_time_read_common_bytes_once(void **state)
+TEST(loads_at_the_same_time_read_common_bytes_once)
 {
     static const double resident[] = {0, 1};
-    (void)state;
     for (int cached = 0; cached < 2; cached++) {
         struct load_scene scene;
         struct load *ranks[4];
@@ -144,9 +131,8 @@ static void loads_at_the_same_time_read_common_bytes_once(void **state)
     }
 }
 
-static void a_late_load_copies_from_a_replica_instead_of_reading(void **state)
+TEST(a_late_load_copies_from_a_replica_instead_of_reading)
 {
-    (void)state;
     struct load_scene scene;
     scene_init(&scene, seed++, 64 * MIB, 0, 0);
     scene_add_tensor(&scene, 2, (uint64_t[]){2048, 4096});
@@ -168,7 +154,7 @@ static void a_late_load_copies_from_a_replica_instead_of_reading(void **state)
     assert_int_equal(second->report.shared_bytes, second->mapping->view_bytes);
 
     struct load *wider =
-        scene_load_create_item(&scene, "t.0", 0, NULL, LOCAL); /* rows 0..99 and 2000..2047 are nobody's yet */
+        scene_load_create_item(&scene, "t.0", 0, NULL, LOCAL); /* rows 0..99 and 2000..2047 are in no run yet */
     scene_pretend_disk(wider, 0);
     scene_load_start(wider);
     scene_wait(&scene);
@@ -224,16 +210,14 @@ static uint64_t bytes_read_behind(size_t n_newer)
     return read_bytes;
 }
 
-static void the_newest_sixteen_replicas_are_copied_from_and_older_ones_read_again(void **state)
+TEST(the_newest_sixteen_replicas_are_copied_from_and_older_ones_read_again)
 {
-    (void)state;
     assert_int_equal(bytes_read_behind(MOST_PROVIDERS - 1), 0);
     assert_int_equal(bytes_read_behind(MOST_PROVIDERS), 63 * 4096);
 }
 
-static void the_next_ranks_columns_come_from_the_blocks_just_read(void **state)
+TEST(the_next_ranks_columns_come_from_the_blocks_just_read)
 {
-    (void)state;
     struct load_scene scene;
     struct load *ranks[4];
     uint64_t read = 0;
@@ -255,9 +239,8 @@ static void the_next_ranks_columns_come_from_the_blocks_just_read(void **state)
     scene_fini(&scene);
 }
 
-static void a_cached_late_load_reads_the_page_cache(void **state)
+TEST(a_cached_late_load_reads_the_page_cache)
 {
-    (void)state;
     struct load_scene scene;
     struct load *loads[2];
     scene_init(&scene, seed++, 64 * MIB, 0, 0);
@@ -278,9 +261,8 @@ static void a_cached_late_load_reads_the_page_cache(void **state)
     scene_fini(&scene);
 }
 
-static void a_failing_read_fails_only_the_loads_that_need_the_block(void **state)
+TEST(a_failing_read_fails_only_the_loads_that_need_the_block)
 {
-    (void)state;
     struct load_scene scene;
     scene_init(&scene, seed++, 64 * MIB, 1, 0);
     scene_add_tensor(&scene, 1, (uint64_t[]){5 * MIB});
@@ -301,9 +283,8 @@ static void a_failing_read_fails_only_the_loads_that_need_the_block(void **state
     scene_fini(&scene);
 }
 
-static void a_cancelled_load_ends_once_and_leaves_the_others_alone(void **state)
+TEST(a_cancelled_load_ends_once_and_leaves_the_others_alone)
 {
-    (void)state;
     for (int i = 0; i < 20; i++) {
         struct load_scene scene;
         scene_init(&scene, seed++, 4 * MIB, 2, 0); /* blocks of 1 MiB */
@@ -335,9 +316,8 @@ static void a_cancelled_load_ends_once_and_leaves_the_others_alone(void **state)
     }
 }
 
-static void a_file_that_is_cut_off_under_the_load_is_data_loss(void **state)
+TEST(a_file_that_is_cut_off_under_the_load_is_data_loss)
 {
-    (void)state;
     struct load_scene scene;
     char path[128];
     scene_init(&scene, seed++, 64 * MIB, 0, 0);
@@ -355,9 +335,8 @@ static void a_file_that_is_cut_off_under_the_load_is_data_loss(void **state)
     scene_fini(&scene);
 }
 
-static void real_files_are_read_right_cached_and_uncached(void **state)
+TEST(real_files_are_read_right_cached_and_uncached)
 {
-    (void)state;
     for (int i = 0; i < 4; i++) {
         struct load_scene scene;
         struct load *loads[3];
@@ -380,10 +359,9 @@ static void real_files_are_read_right_cached_and_uncached(void **state)
     }
 }
 
-static void a_plan_that_misses_bytes_is_never_a_success(void **state)
+TEST(a_plan_that_misses_bytes_is_never_a_success)
 {
     static const double resident[] = {0, 1};
-    (void)state;
     for (int i = 0; i < 2; i++) {
         struct load_scene scene;
         scene_init(&scene, seed++, 64 * MIB, 0, 0);
@@ -401,9 +379,8 @@ static void a_plan_that_misses_bytes_is_never_a_success(void **state)
     }
 }
 
-static void a_view_without_bytes_is_done_at_once(void **state)
+TEST(a_view_without_bytes_is_done_at_once)
 {
-    (void)state;
     struct load_scene scene;
     scene_init(&scene, seed++, 64 * MIB, 0, 0);
     scene_add_tensor(&scene, 2, (uint64_t[]){0, 5});
@@ -418,11 +395,10 @@ static void a_view_without_bytes_is_done_at_once(void **state)
 }
 
 /* A window of a block has 32768 rows, here of 16 bytes: all of a block are four times as many. */
-static void columns_of_a_byte_are_right_in_any_number(void **state)
+TEST(columns_of_a_byte_are_right_in_any_number)
 {
     static const uint64_t n_rows[] = {32768, 32769, 200000};
     const struct slice columns[2] = {{0, INT64_MAX}, {3, 4}};
-    (void)state;
     for (size_t i = 0; i < sizeof n_rows / sizeof *n_rows; i++) {
         struct load_scene scene;
         scene_init(&scene, seed++, 64 * MIB, 1, 0);
@@ -438,29 +414,13 @@ static void columns_of_a_byte_are_right_in_any_number(void **state)
     }
 }
 
-int main(void)
+static int set_up_all_tests(void **state)
 {
     const char *given = getenv("TEST_SEED");
     seed = given ? strtoull(given, NULL, 10) : (uint64_t)time(NULL) * 1000;
     print_message("TEST_SEED=%llu\n", (unsigned long long)seed);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(any_view_of_cached_files_is_right),
-        cmocka_unit_test(any_view_of_uncached_files_is_right),
-        cmocka_unit_test(any_view_is_right_with_hardly_any_staging),
-        cmocka_unit_test(memory_without_an_address_is_filled_through_staging),
-        cmocka_unit_test(the_report_of_a_load_alone_says_what_its_plan_says),
-        cmocka_unit_test(loads_at_the_same_time_read_common_bytes_once),
-        cmocka_unit_test(a_late_load_copies_from_a_replica_instead_of_reading),
-        cmocka_unit_test(the_newest_sixteen_replicas_are_copied_from_and_older_ones_read_again),
-        cmocka_unit_test(the_next_ranks_columns_come_from_the_blocks_just_read),
-        cmocka_unit_test(a_cached_late_load_reads_the_page_cache),
-        cmocka_unit_test(a_failing_read_fails_only_the_loads_that_need_the_block),
-        cmocka_unit_test(a_cancelled_load_ends_once_and_leaves_the_others_alone),
-        cmocka_unit_test(a_file_that_is_cut_off_under_the_load_is_data_loss),
-        cmocka_unit_test(real_files_are_read_right_cached_and_uncached),
-        cmocka_unit_test(a_plan_that_misses_bytes_is_never_a_success),
-        cmocka_unit_test(a_view_without_bytes_is_done_at_once),
-        cmocka_unit_test(columns_of_a_byte_are_right_in_any_number),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    (void)state;
+    return 0;
 }
+
+TESTS_IN(set_up_all_tests, NULL)

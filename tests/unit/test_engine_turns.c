@@ -1,17 +1,10 @@
 /* What loads of one engine leave to each other: turns, threads and staging memory, also where a device hangs. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tests/support/unit.h"
+
 #include <time.h>
 
 #include "execute/engine_private.h"
 #include "tests/support/load_scene.h"
-
-#include <cmocka.h> /* last: it makes a macro of fail */
 
 #define LOCAL EXECUTOR_PREFERENCE_TENSOR_BATCHED_LOCAL
 #define KIB ((uint64_t)1 << 10)
@@ -19,9 +12,8 @@
 
 static uint64_t seed;
 
-static void a_small_load_is_not_stuck_behind_a_large_one(void **state)
+TEST(a_small_load_is_not_stuck_behind_a_large_one)
 {
-    (void)state;
     struct load_scene scene;
     scene_init(&scene, seed++, 64 * MIB, 1, 0);
     scene_add_tensor(&scene, 1, (uint64_t[]){12 * MIB});
@@ -93,9 +85,8 @@ static void hang_devices(uint64_t staging_bytes, uint64_t n_threads, size_t n_hu
     scene_fini(&scene);
 }
 
-static void a_device_that_hangs_stops_only_its_own_loads(void **state)
+TEST(a_device_that_hangs_stops_only_its_own_loads)
 {
-    (void)state;
     hang_devices(64 * MIB, 4, 1, 1);
     hang_devices(64 * MIB, 4, 1, 8);
     hang_devices(64 * MIB, 4, 3, 9);
@@ -103,13 +94,12 @@ static void a_device_that_hangs_stops_only_its_own_loads(void **state)
 }
 
 /* With one thread for each of sixteen devices. */
-static void fifteen_devices_that_hang_leave_a_thread_and_sixteen_are_waited_for(void **state)
+TEST(fifteen_devices_that_hang_leave_a_thread_and_sixteen_are_waited_for)
 {
     enum { HUNG = 16 };
     struct load_scene scene;
     struct load *loads[HUNG + 1];
     bool gate = false;
-    (void)state;
     scene_init(&scene, seed++, 128 * MIB, 1, 0);
     for (size_t i = 0; i <= HUNG; i++)
         scene_add_tensor(&scene, 1, (uint64_t[]){MIB});
@@ -132,20 +122,18 @@ static void fifteen_devices_that_hang_leave_a_thread_and_sixteen_are_waited_for(
     scene_fini(&scene);
 }
 
-static void a_device_that_hangs_leaves_staging_memory_to_others(void **state)
+TEST(a_device_that_hangs_leaves_staging_memory_to_others)
 {
-    (void)state;
     hang_devices(8 * MIB, 4, 1, 5);
     hang_devices(2 * MIB, 4, 1, 3);
     hang_devices(64 * KIB, 1, 1, 3);
     hang_devices(64 * MIB, 32, 2, 8);
 }
 
-static void a_load_from_a_device_that_hangs_ends_when_the_device_goes_on_after_its_cancel(void **state)
+TEST(a_load_from_a_device_that_hangs_ends_when_the_device_goes_on_after_its_cancel)
 {
     struct load_scene scene;
     bool gate = false;
-    (void)state;
     init_devices(&scene, 64 * MIB, 2, 2);
     struct load *hung = start_on(&scene, 0, &gate), *other = start_on(&scene, 1, NULL);
     assert_true(scene_wait_for(other));
@@ -162,23 +150,21 @@ static void a_load_from_a_device_that_hangs_ends_when_the_device_goes_on_after_i
     scene_fini(&scene);
 }
 
-static void threads_are_two_per_core_up_to_eight_then_one_up_to_sixteen(void **state)
+TEST(threads_are_two_per_core_up_to_eight_then_one_up_to_sixteen)
 {
     static const uint64_t wanted[][2] = {{0, 4}, {1, 4}, {2, 4},   {3, 6},   {4, 8},
                                          {7, 8}, {8, 8}, {12, 12}, {16, 16}, {224, 16}};
-    (void)state;
     for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; i++)
         assert_int_equal(engine_auto_threads(wanted[i][0]), wanted[i][1]);
 }
 
-static void users_take_turns_however_many_loads_each_has(void **state)
+TEST(users_take_turns_however_many_loads_each_has)
 {
     enum { N_LOADS = 12 };
     struct load_scene scene;
     struct load *many[N_LOADS];
     char name[24];
     bool gate = false;
-    (void)state;
     scene_init(&scene, seed++, 64 * KIB, 1, 0);
     for (int i = 0; i < N_LOADS; i++)
         scene_add_tensor(&scene, 1, (uint64_t[]){256 * KIB});
@@ -188,7 +174,7 @@ static void users_take_turns_however_many_loads_each_has(void **state)
         snprintf(name, sizeof name, "t.%d", i);
         many[i] = scene_load_create_item(&scene, name, 0, NULL, LOCAL);
         many[i]->uid = 1000;
-        many[i]->source->gate = &gate; /* nobody is done before all are there */
+        many[i]->source->gate = &gate; /* none is done before all are there */
         scene_load_start(many[i]);
     }
     snprintf(name, sizeof name, "t.%d", N_LOADS);
@@ -207,19 +193,13 @@ static void users_take_turns_however_many_loads_each_has(void **state)
     scene_fini(&scene);
 }
 
-int main(void)
+static int set_up_all_tests(void **state)
 {
     const char *given = getenv("TEST_SEED");
     seed = given ? strtoull(given, NULL, 10) : (uint64_t)time(NULL) * 1000;
     print_message("TEST_SEED=%llu\n", (unsigned long long)seed);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_small_load_is_not_stuck_behind_a_large_one),
-        cmocka_unit_test(a_device_that_hangs_stops_only_its_own_loads),
-        cmocka_unit_test(fifteen_devices_that_hang_leave_a_thread_and_sixteen_are_waited_for),
-        cmocka_unit_test(a_device_that_hangs_leaves_staging_memory_to_others),
-        cmocka_unit_test(a_load_from_a_device_that_hangs_ends_when_the_device_goes_on_after_its_cancel),
-        cmocka_unit_test(threads_are_two_per_core_up_to_eight_then_one_up_to_sixteen),
-        cmocka_unit_test(users_take_turns_however_many_loads_each_has),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    (void)state;
+    return 0;
 }
+
+TESTS_IN(set_up_all_tests, NULL)

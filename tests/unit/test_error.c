@@ -1,30 +1,24 @@
 /* Errors carry code, reason and a message that stays UTF-8 however it is cut. */
+#include "tests/support/unit.h"
+
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-#include <cmocka.h>
 #undef fail /* cmocka's; ours is the one under test */
 
 #include "base/error.h"
 #include "base/text.h"
 
-static void a_failure_has_code_reason_and_values(void **state)
+TEST(a_failure_has_code_reason_and_values)
 {
     struct error error;
-    (void)state;
     assert_int_equal(fail(&error, ERROR_NOT_FOUND, "TENSOR_NOT_FOUND", "no tensor %s among %d", "w", 3), -1);
     assert_int_equal(error.code, ERROR_NOT_FOUND);
     assert_string_equal(error.reason, "TENSOR_NOT_FOUND");
     assert_string_equal(error.message, "no tensor w among 3");
 }
 
-static void a_message_may_quote_the_error_it_replaces(void **state)
+TEST(a_message_may_quote_the_error_it_replaces)
 {
     struct error error;
-    (void)state;
     fail(&error, ERROR_INTERNAL, "FIRST", "the cause");
     fail(&error, ERROR_ABORTED, "SECOND", "again: %s", error.message);
     assert_string_equal(error.message, "again: the cause");
@@ -32,7 +26,7 @@ static void a_message_may_quote_the_error_it_replaces(void **state)
     assert_string_equal(error.message, "load again: the cause: again: the cause");
 }
 
-static void a_failed_system_call_names_its_errno_in_words_and_letters(void **state)
+TEST(a_failed_system_call_names_its_errno_in_words_and_letters)
 {
     static const struct {
         int value;
@@ -45,7 +39,6 @@ static void a_failed_system_call_names_its_errno_in_words_and_letters(void **sta
                  {EREMOTEIO, ERROR_UNAVAILABLE},     {ESTALE, ERROR_FAILED_PRECONDITION},
                  {ENXIO, ERROR_FAILED_PRECONDITION}, {EXDEV, ERROR_INTERNAL}};
     struct error error;
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         assert_int_equal(fail_errno(&error, cases[i].value, "cannot open %s", "/x"), -1);
         assert_int_equal(error.code, cases[i].code);
@@ -57,11 +50,10 @@ static void a_failed_system_call_names_its_errno_in_words_and_letters(void **sta
     assert_non_null(strstr(error.message, "9999"));
 }
 
-static void a_long_message_is_cut_between_characters(void **state)
+TEST(a_long_message_is_cut_between_characters)
 {
     char text[2 * ERROR_MESSAGE_CHARS];
     struct error error;
-    (void)state;
     for (size_t shift = 0; shift < 4; shift++) {
         memset(text, 'a', shift);
         for (size_t i = shift; i + 4 < sizeof text; i += 4)
@@ -76,20 +68,18 @@ static void a_long_message_is_cut_between_characters(void **state)
     }
 }
 
-static void a_message_that_just_fits_is_kept_whole(void **state)
+TEST(a_message_that_just_fits_is_kept_whole)
 {
     char text[ERROR_MESSAGE_CHARS];
     struct error error;
-    (void)state;
     memset(text, 'x', sizeof text);
     memcpy(text + sizeof text - 3, "\xc3\xa4", 3);
     fail(&error, ERROR_INTERNAL, "FITS", "%s", text);
     assert_string_equal(error.message, text);
 }
 
-static void codes_have_the_names_and_numbers_of_grpc(void **state)
+TEST(codes_have_the_names_and_numbers_of_grpc)
 {
-    (void)state;
     assert_string_equal(error_code_name(ERROR_OK), "OK");
     assert_string_equal(error_code_name(ERROR_INVALID_ARGUMENT), "INVALID_ARGUMENT");
     assert_string_equal(error_code_name(ERROR_NOT_FOUND), "NOT_FOUND");
@@ -100,10 +90,9 @@ static void codes_have_the_names_and_numbers_of_grpc(void **state)
     assert_string_equal(error_code_name((enum error_code)99), "UNKNOWN");
 }
 
-static void a_reason_that_is_decided_on_is_a_value_wherever_its_text_came_from(void **state)
+TEST(a_reason_that_is_decided_on_is_a_value_wherever_its_text_came_from)
 {
     struct error error;
-    (void)state;
     fail(&error, ERROR_FAILED_PRECONDITION, REASON(SOURCE_CHANGED), "m changed");
     assert_int_equal(error.kind, ERROR_KIND_SOURCE_CHANGED);
     assert_string_equal(error.reason, "SOURCE_CHANGED");
@@ -122,12 +111,11 @@ static void a_reason_that_is_decided_on_is_a_value_wherever_its_text_came_from(v
     }
 }
 
-static void notes_are_listed_in_order_and_left_out_when_they_do_not_fit(void **state)
+TEST(notes_are_listed_in_order_and_left_out_when_they_do_not_fit)
 {
     struct error error;
     const char *value, *key;
     char long_value[ERROR_NOTES_BYTES];
-    (void)state;
     fail(&error, ERROR_NOT_FOUND, "X", "x");
     assert_null(error_next_note(&error, NULL, &value));
     error_note(&error, "a", "%d", 1);
@@ -152,19 +140,4 @@ static void notes_are_listed_in_order_and_left_out_when_they_do_not_fit(void **s
     }
     fail(&error, ERROR_NOT_FOUND, "Y", "another error has none");
     assert_null(error_next_note(&error, NULL, &value));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_failure_has_code_reason_and_values),
-        cmocka_unit_test(a_message_may_quote_the_error_it_replaces),
-        cmocka_unit_test(a_failed_system_call_names_its_errno_in_words_and_letters),
-        cmocka_unit_test(a_long_message_is_cut_between_characters),
-        cmocka_unit_test(a_message_that_just_fits_is_kept_whole),
-        cmocka_unit_test(codes_have_the_names_and_numbers_of_grpc),
-        cmocka_unit_test(a_reason_that_is_decided_on_is_a_value_wherever_its_text_came_from),
-        cmocka_unit_test(notes_are_listed_in_order_and_left_out_when_they_do_not_fit),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,16 +1,8 @@
 /* What explain says about a whole group, line by line. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tests/support/unit.h"
 
 #include "base/memory.h"
-#include "plan/explain_group.h"
-
-#include <cmocka.h> /* last: it makes a macro of fail */
+#include "plan/explain.h"
 
 enum { MOST_RANKS = 17, MOST_BATCHES = 21 };
 #define MIB ((uint64_t)1 << 20)
@@ -73,14 +65,14 @@ static void assert_does_not_say(struct scene *scene, const char *what)
         fail_msg("\"%s\" in:\n%s", what, scene->text);
 }
 
-static void without_a_group_it_says_nothing(void **state)
+TEST_IN(without_a_group_it_says_nothing, set_up, tear_down)
 {
     struct scene *scene = *state;
     scene->plan.group_id = NULL;
     assert_string_equal(explain(scene), "");
 }
 
-static void a_hostile_group_id_is_escaped(void **state)
+TEST_IN(a_hostile_group_id_is_escaped, set_up, tear_down)
 {
     struct scene *scene = *state;
     scene->plan.group_id = "a\033[2Jb\n";
@@ -88,7 +80,7 @@ static void a_hostile_group_id_is_escaped(void **state)
     assert_says(scene, ": rank 1 of 2\n");
 }
 
-static void ranks_that_did_not_meet_are_told_how_long_a_load_waits(void **state)
+TEST_IN(ranks_that_did_not_meet_are_told_how_long_a_load_waits, set_up, tear_down)
 {
     struct scene *scene = *state;
     scene->plan.group = NULL;
@@ -98,7 +90,7 @@ static void ranks_that_did_not_meet_are_told_how_long_a_load_waits(void **state)
     assert_says(scene, "group_assemble_timeout:missing=0; a load waits up to 30s for the others\n");
 }
 
-static void the_summary_has_the_numbers_of_the_joint_plan(void **state)
+TEST_IN(the_summary_has_the_numbers_of_the_joint_plan, set_up, tear_down)
 {
     struct scene *scene = *state;
     scene->group.numbers = (struct collective_numbers){
@@ -112,7 +104,7 @@ static void the_summary_has_the_numbers_of_the_joint_plan(void **state)
     assert_says(scene, "residual: 1.00 MiB in patterns that do not line up");
 }
 
-static void sixteen_owners_are_listed_and_the_others_counted(void **state)
+TEST_IN(sixteen_owners_are_listed_and_the_others_counted, set_up, tear_down)
 {
     struct scene *scene = *state;
     scene->group.world_size = 16;
@@ -123,7 +115,7 @@ static void sixteen_owners_are_listed_and_the_others_counted(void **state)
     assert_says(scene, "  ... and 1 more\n");
 }
 
-static void twenty_batches_are_listed_and_the_others_counted(void **state)
+TEST_IN(twenty_batches_are_listed_and_the_others_counted, set_up, tear_down)
 {
     struct scene *scene = *state;
     scene->group.n_batches = 20;
@@ -132,7 +124,7 @@ static void twenty_batches_are_listed_and_the_others_counted(void **state)
     assert_says(scene, "  ... and 1 more\n");
 }
 
-static void batches_are_listed_only_when_the_collective_runs(void **state)
+TEST_IN(batches_are_listed_only_when_the_collective_runs, set_up, tear_down)
 {
     struct scene *scene = *state;
     scene->group.n_batches = 1;
@@ -141,7 +133,7 @@ static void batches_are_listed_only_when_the_collective_runs(void **state)
     assert_does_not_say(scene, "\n  batch ");
 }
 
-static void every_transport_is_listed_with_its_problem_and_the_chosen_one_marked(void **state)
+TEST_IN(every_transport_is_listed_with_its_problem_and_the_chosen_one_marked, set_up, tear_down)
 {
     struct scene *scene = *state;
     static const struct transport_ops chosen = {.name = "loopback"};
@@ -158,21 +150,4 @@ static void every_transport_is_listed_with_its_problem_and_the_chosen_one_marked
     choice->problem = reason_of(REASON_TRANSPORT_NEEDS_GPUS);
     assert_does_not_say(scene, "\n> ");
     assert_says(scene, "none will do: transport_needs_gpus");
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(without_a_group_it_says_nothing),
-        TEST(a_hostile_group_id_is_escaped),
-        TEST(ranks_that_did_not_meet_are_told_how_long_a_load_waits),
-        TEST(the_summary_has_the_numbers_of_the_joint_plan),
-        TEST(sixteen_owners_are_listed_and_the_others_counted),
-        TEST(twenty_batches_are_listed_and_the_others_counted),
-        TEST(batches_are_listed_only_when_the_collective_runs),
-        TEST(every_transport_is_listed_with_its_problem_and_the_chosen_one_marked),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

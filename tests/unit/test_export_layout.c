@@ -1,18 +1,8 @@
 /* Which files an export has and what their headers and documents say, for all three formats. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tests/support/unit.h"
 
 #include "base/memory.h"
 #include "export/export_layout.h"
-#include "export/export_mapping.h"
-
-#include <cmocka.h>
-#undef fail /* ours is in base/error.h */
 
 static struct error error;
 static const uint64_t shape_a[] = {6, 2}, shape_b[] = {5}, shape_none[] = {0, 4};
@@ -64,12 +54,11 @@ static const char *document(const struct export_layout *layout)
     return text;
 }
 
-static void one_file_is_in_the_official_order(void **state)
+TEST(one_file_is_in_the_official_order)
 {
     const struct export_pair pair = {"format", "pt", 6, 2};
     const struct export_layout_options options = {.format = EXPORT_HF, .rank = -1, .metadata = &pair, .n_metadata = 1};
     struct export_layout *layout = build(&options);
-    (void)state;
     assert_int_equal(layout->n_files, 1);
     assert_string_equal(layout->files[0].name, "model.safetensors");
     assert_null(layout->document_name);
@@ -82,11 +71,10 @@ static void one_file_is_in_the_official_order(void **state)
     export_layout_destroy(layout);
 }
 
-static void files_are_filled_in_order_up_to_the_limit(void **state)
+TEST(files_are_filled_in_order_up_to_the_limit)
 {
     const struct export_layout_options options = {.format = EXPORT_HF, .rank = -1, .max_file_bytes = 28};
     struct export_layout *layout = build(&options);
-    (void)state;
     assert_int_equal(layout->n_files, 2);
     assert_string_equal(layout->files[1].name, "model-00002-of-00002.safetensors");
     assert_int_equal(layout->parts[1].file, 0); /* 8 + 20 are just 28 */
@@ -100,12 +88,11 @@ static void files_are_filled_in_order_up_to_the_limit(void **state)
     export_layout_destroy(layout);
 }
 
-static void ranks_have_ceil_sized_chunks_and_shared_tensors(void **state)
+TEST(ranks_have_ceil_sized_chunks_and_shared_tensors)
 {
     const struct export_layout_options options = {
         .format = EXPORT_TOPOLOGY, .rank = -1, .world_size = 4, .uneven = UNEVEN_CEIL};
     struct export_layout *layout = build(&options);
-    (void)state;
     assert_int_equal(layout->n_files, 4);
     assert_header(layout, 3,
                   "{\"s\":{\"dtype\":\"F64\",\"shape\":[],\"data_offsets\":[0,8]},"
@@ -124,10 +111,9 @@ static void ranks_have_ceil_sized_chunks_and_shared_tensors(void **state)
     export_layout_destroy(layout);
 }
 
-static void a_dimension_that_does_not_divide_is_refused_or_kept_whole(void **state)
+TEST(a_dimension_that_does_not_divide_is_refused_or_kept_whole)
 {
     struct export_layout_options options = {.format = EXPORT_TOPOLOGY, .rank = -1, .world_size = 4};
-    (void)state;
     assert_null(build(&options));
     assert_int_equal(error.code, ERROR_INVALID_ARGUMENT);
     assert_non_null(strstr(error.message, "'b': dimension 0 (5)"));
@@ -137,12 +123,11 @@ static void a_dimension_that_does_not_divide_is_refused_or_kept_whole(void **sta
     export_layout_destroy(layout);
 }
 
-static void more_ranks_than_elements_leave_the_last_ones_empty(void **state)
+TEST(more_ranks_than_elements_leave_the_last_ones_empty)
 {
     const struct export_layout_options options = {
         .format = EXPORT_TOPOLOGY, .rank = 4095, .world_size = EXPORT_MAX_WORLD_SIZE, .uneven = UNEVEN_CEIL};
     struct export_layout *layout = build(&options);
-    (void)state;
     assert_int_equal(layout->n_files, EXPORT_MAX_WORLD_SIZE);
     assert_false(layout->files[0].is_written);
     assert_true(layout->files[4095].is_written);
@@ -152,11 +137,10 @@ static void more_ranks_than_elements_leave_the_last_ones_empty(void **state)
     export_layout_destroy(layout);
 }
 
-static void shards_say_where_their_arrays_begin(void **state)
+TEST(shards_say_where_their_arrays_begin)
 {
     const struct export_layout_options options = {.format = EXPORT_DCP, .rank = -1, .world_size = 2, .uneven = UNEVEN_CEIL};
     struct export_layout *layout = build(&options);
-    (void)state;
     assert_string_equal(layout->files[1].name, "shard-00002-model-00001-of-00001.safetensors");
     assert_header(
         layout, 1,
@@ -177,10 +161,9 @@ static int parse_mapping(const char *text, const char **file_of)
     return export_mapping_parse(text, strlen(text), tensors, 2, &arena, file_of, &error);
 }
 
-static void a_mapping_names_each_tensor_once(void **state)
+TEST(a_mapping_names_each_tensor_once)
 {
     const char *file_of[2];
-    (void)state;
     assert_int_equal(
         parse_mapping("{\"metadata\":{},\"weight_map\":{\"b\":\"x.safetensors\",\"a.w\":\"y.safetensors\"}}", file_of), 0);
     assert_string_equal(file_of[0], "y.safetensors");
@@ -202,7 +185,7 @@ static void a_mapping_names_each_tensor_once(void **state)
     }
 }
 
-static void a_mapping_takes_names_of_255_bytes_and_none_of_256(void **state)
+TEST(a_mapping_takes_names_of_255_bytes_and_none_of_256)
 {
     for (int over = 0; over < 2; over++) {
         char name[300] = {0}, text[700];
@@ -212,19 +195,4 @@ static void a_mapping_takes_names_of_255_bytes_and_none_of_256(void **state)
         assert_int_equal(parse_mapping(text, file_of), over ? -1 : 0);
     }
     (void)state;
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_file_is_in_the_official_order),
-        cmocka_unit_test(files_are_filled_in_order_up_to_the_limit),
-        cmocka_unit_test(ranks_have_ceil_sized_chunks_and_shared_tensors),
-        cmocka_unit_test(a_dimension_that_does_not_divide_is_refused_or_kept_whole),
-        cmocka_unit_test(more_ranks_than_elements_leave_the_last_ones_empty),
-        cmocka_unit_test(shards_say_where_their_arrays_begin),
-        cmocka_unit_test(a_mapping_names_each_tensor_once),
-        cmocka_unit_test(a_mapping_takes_names_of_255_bytes_and_none_of_256),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

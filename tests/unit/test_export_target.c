@@ -1,22 +1,14 @@
 /* The folder of an export: absent, old or complete; and the journal of what is durable. */
+#include "tests/support/unit.h"
+
 #include <errno.h>
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "export/export_journal.h"
+#include "export/export_files.h"
 #include "export/export_target.h"
 #include "tests/support/shell.h"
-
-#include <cmocka.h>
-#undef fail /* ours is in base/error.h */
 
 static struct error error;
 static char folder[64], out[96], work[96];
@@ -67,27 +59,24 @@ static void assert_published(struct export_target *target)
     assert_int_equal(access(work, F_OK), -1);
 }
 
-static void a_new_folder_appears_by_a_rename(void **state)
+TEST_IN(a_new_folder_appears_by_a_rename, make_folder, remove_folder)
 {
     struct export_target target = begin(false);
-    (void)state;
     assert_int_equal(access(out, F_OK), -1);
     assert_published(&target);
 }
 
-static void an_empty_folder_is_replaced(void **state)
+TEST_IN(an_empty_folder_is_replaced, make_folder, remove_folder)
 {
-    (void)state;
     mkdir(out, 0755);
     struct export_target target = begin(false);
     assert_published(&target);
 }
 
-static void a_folder_with_something_in_it_is_replaced_by_force_alone(void **state)
+TEST_IN(a_folder_with_something_in_it_is_replaced_by_force_alone, make_folder, remove_folder)
 {
     struct export_target target;
     char path[128], deep[160];
-    (void)state;
     mkdir(out, 0755);
     snprintf(path, sizeof path, "%s/sub", out);
     mkdir(path, 0755);
@@ -101,11 +90,10 @@ static void a_folder_with_something_in_it_is_replaced_by_force_alone(void **stat
     assert_int_equal(access(path, F_OK), -1);
 }
 
-static void what_came_into_the_target_meanwhile_is_kept(void **state)
+TEST_IN(what_came_into_the_target_meanwhile_is_kept, make_folder, remove_folder)
 {
     struct export_target target;
     char path[128];
-    (void)state;
     mkdir(out, 0755);
     target = begin(false);
     snprintf(path, sizeof path, "%s/mine", out);
@@ -118,10 +106,9 @@ static void what_came_into_the_target_meanwhile_is_kept(void **state)
     assert_int_equal(access(work, F_OK), -1);
 }
 
-static void two_exports_to_one_folder_are_refused(void **state)
+TEST_IN(two_exports_to_one_folder_are_refused, make_folder, remove_folder)
 {
     struct export_target first = begin(false), second;
-    (void)state;
     assert_int_equal(export_target_open(&second, out, false, &error), 0);
     assert_int_equal(export_target_begin(&second, &error), -1);
     assert_int_equal(error.code, ERROR_FAILED_PRECONDITION);
@@ -129,10 +116,9 @@ static void two_exports_to_one_folder_are_refused(void **state)
     assert_published(&first);
 }
 
-static void a_file_or_a_missing_parent_is_refused(void **state)
+TEST_IN(a_file_or_a_missing_parent_is_refused, make_folder, remove_folder)
 {
     struct export_target target;
-    (void)state;
     put_file(out, "mine");
     assert_int_equal(export_target_open(&target, out, true, &error), -1);
     assert_int_equal(error.code, ERROR_FAILED_PRECONDITION);
@@ -148,9 +134,8 @@ static void a_file_or_a_missing_parent_is_refused(void **state)
     export_target_close(&target);
 }
 
-static void trees_of_130_levels_are_left_and_of_100_removed(void **state)
+TEST_IN(trees_of_130_levels_are_left_and_of_100_removed, make_folder, remove_folder)
 {
-    (void)state;
     for (int levels = 100; levels <= 130; levels += 30) {
         struct export_target target = begin(false);
         int fd = dup(target.content_fd);
@@ -166,12 +151,11 @@ static void trees_of_130_levels_are_left_and_of_100_removed(void **state)
     }
 }
 
-static void a_folder_beside_that_others_could_change_is_not_worked_in(void **state)
+TEST_IN(a_folder_beside_that_others_could_change_is_not_worked_in, make_folder, remove_folder)
 {
     struct export_target target;
     char journal[128];
     struct stat status;
-    (void)state;
     snprintf(journal, sizeof journal, "%s/journal", work);
     for (int by_owner = 0; by_owner <= (geteuid() == 0); by_owner++) {
         assert_int_equal(mkdir(work, 0700), 0);
@@ -191,11 +175,10 @@ static void a_folder_beside_that_others_could_change_is_not_worked_in(void **sta
     assert_published(&target);
 }
 
-static void a_source_that_is_the_target_or_within_it_meets_it(void **state)
+TEST_IN(a_source_that_is_the_target_or_within_it_meets_it, make_folder, remove_folder)
 {
     struct export_target target;
     char path[128];
-    (void)state;
     mkdir(out, 0755);
     snprintf(path, sizeof path, "%s/sub", out);
     mkdir(path, 0755);
@@ -233,18 +216,16 @@ static uint32_t count_done(int fd, const char *print, bool resume)
     return n_done;
 }
 
-static void a_journal_is_read_again(void **state)
+TEST_IN(a_journal_is_read_again, make_folder, remove_folder)
 {
     int fd = write_journal_file();
-    (void)state;
     assert_int_equal(count_done(fd, fingerprint, true), 2);
     close(fd);
 }
 
-static void another_export_or_none_to_resume_begins_anew(void **state)
+TEST_IN(another_export_or_none_to_resume_begins_anew, make_folder, remove_folder)
 {
     int fd = write_journal_file();
-    (void)state;
     assert_int_equal(count_done(fd, other, true), 0);
     assert_int_equal(count_done(fd, fingerprint, true), 0);
     close(fd);
@@ -253,9 +234,8 @@ static void another_export_or_none_to_resume_begins_anew(void **state)
     close(fd);
 }
 
-static void records_that_a_crash_cut_or_changed_do_not_count(void **state)
+TEST_IN(records_that_a_crash_cut_or_changed_do_not_count, make_folder, remove_folder)
 {
-    (void)state;
     for (off_t cut = 1; cut <= 12; cut++) {
         int fd = write_journal_file();
         assert_int_equal(ftruncate(fd, DIGEST_HEX_CHARS + 1 + 24 - cut), 0);
@@ -266,25 +246,4 @@ static void records_that_a_crash_cut_or_changed_do_not_count(void **state)
         assert_int_equal(count_done(fd, fingerprint, true), 1);
         close(fd);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_new_folder_appears_by_a_rename, make_folder, remove_folder),
-        cmocka_unit_test_setup_teardown(an_empty_folder_is_replaced, make_folder, remove_folder),
-        cmocka_unit_test_setup_teardown(a_folder_with_something_in_it_is_replaced_by_force_alone, make_folder,
-                                        remove_folder),
-        cmocka_unit_test_setup_teardown(what_came_into_the_target_meanwhile_is_kept, make_folder, remove_folder),
-        cmocka_unit_test_setup_teardown(two_exports_to_one_folder_are_refused, make_folder, remove_folder),
-        cmocka_unit_test_setup_teardown(a_file_or_a_missing_parent_is_refused, make_folder, remove_folder),
-        cmocka_unit_test_setup_teardown(trees_of_130_levels_are_left_and_of_100_removed, make_folder, remove_folder),
-        cmocka_unit_test_setup_teardown(a_folder_beside_that_others_could_change_is_not_worked_in, make_folder,
-                                        remove_folder),
-        cmocka_unit_test_setup_teardown(a_source_that_is_the_target_or_within_it_meets_it, make_folder, remove_folder),
-        cmocka_unit_test_setup_teardown(a_journal_is_read_again, make_folder, remove_folder),
-        cmocka_unit_test_setup_teardown(another_export_or_none_to_resume_begins_anew, make_folder, remove_folder),
-        cmocka_unit_test_setup_teardown(records_that_a_crash_cut_or_changed_do_not_count, make_folder, remove_folder),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,18 +1,9 @@
 /* Whatever is cut along whatever dimension, and however small a unit: the units of an export, carried out in memory, make
  * every part what it should be, each byte written once. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tests/support/unit.h"
 
 #include "base/memory.h"
 #include "export/export_units.h"
-
-#include <cmocka.h>
-#undef fail /* ours is in base/error.h */
 
 enum { MOST_RANK = 4, N_CASES = 400 };
 
@@ -101,11 +92,11 @@ static size_t tensor_of(const char *name)
     abort();
 }
 
-static unsigned char *read_items(const struct export_unit *unit)
+static unsigned char *read_items(const struct export_unit *drawn)
 {
-    unsigned char *window = memory_alloc(unit->bytes + 1), *end = window;
-    for (size_t k = 0; k < unit->n_items; k++) {
-        const struct view_item *item = &unit->items[k];
+    unsigned char *window = memory_alloc(drawn->bytes + 1), *end = window;
+    for (size_t k = 0; k < drawn->n_items; k++) {
+        const struct view_item *item = &drawn->items[k];
         size_t i = tensor_of(item->name);
         uint64_t start[MOST_RANK] = {0}, size[MOST_RANK];
         const struct tensor_record *record = &found_scene->records[i];
@@ -115,29 +106,29 @@ static unsigned char *read_items(const struct export_unit *unit)
         }
         end = copy_box(found_scene->bytes[i], record, start, size, end);
     }
-    assert_int_equal(end - window, unit->bytes);
+    assert_int_equal(end - window, drawn->bytes);
     return window;
 }
 
 static void carry_out(const struct export_layout *layout, uint64_t unit_bytes, unsigned char **files)
 {
     struct export_units units = {.layout = layout, .unit_bytes = unit_bytes};
-    struct export_unit unit = {0};
-    while (export_units_next(&units, &unit, &error) > 0) {
-        unsigned char *window = read_items(&unit);
-        assert_true(unit.bytes <= unit_bytes);
-        for (size_t p = 0; p < unit.n_puts; p++)
-            for (uint64_t r = 0; r < unit.puts[p].n_rows; r++)
-                for (uint64_t b = 0; b < unit.puts[p].row_bytes; b++) {
-                    uint64_t from = unit.puts[p].at + r * unit.puts[p].stride + b;
-                    uint64_t to = unit.puts[p].offset + r * unit.puts[p].row_bytes + b;
-                    assert_true(from < unit.bytes && to < layout->files[unit.puts[p].file].file_bytes);
-                    assert_int_equal(files[unit.puts[p].file][to], 0); /* nobody was here */
-                    files[unit.puts[p].file][to] = window[from];
+    struct export_unit made = {0};
+    while (export_units_next(&units, &made, &error) > 0) {
+        unsigned char *window = read_items(&made);
+        assert_true(made.bytes <= unit_bytes);
+        for (size_t p = 0; p < made.n_puts; p++)
+            for (uint64_t r = 0; r < made.puts[p].n_rows; r++)
+                for (uint64_t b = 0; b < made.puts[p].row_bytes; b++) {
+                    uint64_t from = made.puts[p].at + r * made.puts[p].stride + b;
+                    uint64_t to = made.puts[p].offset + r * made.puts[p].row_bytes + b;
+                    assert_true(from < made.bytes && to < layout->files[made.puts[p].file].file_bytes);
+                    assert_int_equal(files[made.puts[p].file][to], 0); /* not written yet */
+                    files[made.puts[p].file][to] = window[from];
                 }
         free(window);
     }
-    export_unit_fini(&unit);
+    export_unit_fini(&made);
 }
 
 static void check_parts(const struct export_layout *layout, unsigned char **files)
@@ -189,21 +180,19 @@ static void check_case(void)
     export_layout_destroy(layout);
 }
 
-static void units_of_any_size_make_every_part(void **state)
+TEST(units_of_any_size_make_every_part)
 {
-    (void)state;
     for (int i = 0; i < N_CASES; i++)
         check_case();
 }
 
-static void a_unit_has_4096_tensors_at_most(void **state)
+TEST(a_unit_has_4096_tensors_at_most)
 {
     const size_t n = 4097;
     const uint64_t shape[] = {1};
     struct tensor_record *records = memory_alloc_array(n, sizeof *records);
     struct export_tensor *tensors = memory_alloc_array(n, sizeof *tensors);
     char(*names)[8] = memory_alloc_array(n, sizeof *names);
-    (void)state;
     for (size_t i = 0; i < n; i++) {
         snprintf(names[i], sizeof names[i], "%05zu", i);
         records[i] = (struct tensor_record){
@@ -213,21 +202,21 @@ static void a_unit_has_4096_tensors_at_most(void **state)
     const struct export_layout_options options = {.format = EXPORT_HF, .rank = EXPORT_ALL_RANKS};
     struct export_layout *layout = export_layout_build(tensors, n, &options, &error);
     struct export_units units = {.layout = layout, .unit_bytes = 1 << 20};
-    struct export_unit unit = {0};
-    assert_int_equal(export_units_next(&units, &unit, &error), 1);
-    assert_int_equal(unit.n_items, 4096);
-    assert_int_equal(unit.n_puts, 1); /* neighbours */
-    assert_int_equal(export_units_next(&units, &unit, &error), 1);
-    assert_int_equal(unit.n_items, 1);
-    assert_int_equal(export_units_next(&units, &unit, &error), 0);
-    export_unit_fini(&unit);
+    struct export_unit made = {0};
+    assert_int_equal(export_units_next(&units, &made, &error), 1);
+    assert_int_equal(made.n_items, 4096);
+    assert_int_equal(made.n_puts, 1); /* neighbours */
+    assert_int_equal(export_units_next(&units, &made, &error), 1);
+    assert_int_equal(made.n_items, 1);
+    assert_int_equal(export_units_next(&units, &made, &error), 0);
+    export_unit_fini(&made);
     export_layout_destroy(layout);
     free(records);
     free(tensors);
     free(names);
 }
 
-static void elements_smaller_than_bytes_are_cut_between_bytes(void **state)
+TEST(elements_smaller_than_bytes_are_cut_between_bytes)
 {
     const uint64_t odd[] = {64, 3}, wide[] = {3, 1001};
     struct tensor_record record = {.name = "f4", .name_length = 2, .shape = odd, .bytes = 96, .dtype = DTYPE_F4, .rank = 2};
@@ -235,29 +224,18 @@ static void elements_smaller_than_bytes_are_cut_between_bytes(void **state)
     const struct export_layout_options options = {.format = EXPORT_HF, .rank = EXPORT_ALL_RANKS};
     struct export_layout *layout = export_layout_build(&tensor, 1, &options, &error);
     struct export_units units = {.layout = layout, .unit_bytes = 20};
-    struct export_unit unit = {0};
+    struct export_unit made = {0};
     uint64_t bytes = 0;
-    (void)state;
-    while (export_units_next(&units, &unit, &error) > 0)
-        bytes += unit.bytes;
+    while (export_units_next(&units, &made, &error) > 0)
+        bytes += made.bytes;
     assert_int_equal(bytes, 96);
     export_layout_destroy(layout);
     record.shape = tensor.shape = wide; /* a row is half a byte too long */
     record.bytes = tensor.bytes = 1502;
     layout = export_layout_build(&tensor, 1, &options, &error);
     units = (struct export_units){.layout = layout, .unit_bytes = 700};
-    assert_int_equal(export_units_next(&units, &unit, &error), -1);
+    assert_int_equal(export_units_next(&units, &made, &error), -1);
     assert_int_equal(error.code, ERROR_UNIMPLEMENTED);
-    export_unit_fini(&unit);
+    export_unit_fini(&made);
     export_layout_destroy(layout);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(units_of_any_size_make_every_part),
-        cmocka_unit_test(a_unit_has_4096_tensors_at_most),
-        cmocka_unit_test(elements_smaller_than_bytes_are_cut_between_bytes),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

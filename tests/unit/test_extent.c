@@ -1,17 +1,11 @@
 /* What has to be read of a window: every wanted byte once, and charged to one part. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tests/support/unit.h"
 
 #include "base/memory.h"
 #include "execute/clip.h"
 #include "execute/extent.h"
 #include "tests/support/transfer_scene.h"
 
-#include <cmocka.h>
 #undef fail /* ours is in base/error.h */
 
 enum { BYTES = 20000 };
@@ -70,9 +64,8 @@ static void assert_covers_clips(const struct extents *list)
         }
 }
 
-static void extents_of_any_parts_are_disjoint_and_have_what_is_wanted(void **state)
+TEST(extents_of_any_parts_are_disjoint_and_have_what_is_wanted)
 {
-    (void)state;
     for (uint64_t seed = 1; seed < 60; seed++) {
         transfer_scene_init(&scene, seed, BYTES);
         for (uint64_t i = 0; i < 1 + seed % 3; i++)
@@ -102,9 +95,8 @@ static void extents_of_any_parts_are_disjoint_and_have_what_is_wanted(void **sta
     }
 }
 
-static void what_is_here_already_is_cut_out(void **state)
+TEST_IN(what_is_here_already_is_cut_out, clear_lists, NULL)
 {
-    (void)state;
     add_range(&extents, 0, 100, 0);
     add_range(&extents, 200, 300, 1);
     add_range(&extents, 400, 500, 0);
@@ -117,9 +109,8 @@ static void what_is_here_already_is_cut_out(void **state)
     assert_int_equal(extents.n, 0);
 }
 
-static void gaps_smaller_than_the_limit_are_read_over(void **state)
+TEST_IN(gaps_smaller_than_the_limit_are_read_over, clear_lists, NULL)
 {
-    (void)state;
     add_range(&extents, 0, 10, 0);
     add_range(&extents, 19, 20, 1);
     add_range(&extents, 30, 40, 0);
@@ -130,9 +121,8 @@ static void gaps_smaller_than_the_limit_are_read_over(void **state)
     ASSERT_RANGES(&extents, {0, 50});
 }
 
-static void requests_are_widened_to_the_alignment(void **state)
+TEST_IN(requests_are_widened_to_the_alignment, clear_lists, NULL)
 {
-    (void)state;
     add_range(&extents, 5, 10, 0);
     add_range(&extents, 600, 700, 0);
     add_range(&extents, 2000, 2048, 0);
@@ -143,9 +133,8 @@ static void requests_are_widened_to_the_alignment(void **state)
     assert_int_equal(range_bytes(extent_longest(&requests)), 2048);
 }
 
-static void a_range_that_was_kept_joins_the_requests(void **state)
+TEST_IN(a_range_that_was_kept_joins_the_requests, clear_lists, NULL)
 {
-    (void)state;
     add_range(&requests, 0, 100, 0);
     add_range(&requests, 300, 400, 0);
     extent_add_request(&requests, (struct range){100, 200});
@@ -165,14 +154,4 @@ static int free_lists(void **state)
     return 0;
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(extents_of_any_parts_are_disjoint_and_have_what_is_wanted),
-        cmocka_unit_test_setup(what_is_here_already_is_cut_out, clear_lists),
-        cmocka_unit_test_setup(gaps_smaller_than_the_limit_are_read_over, clear_lists),
-        cmocka_unit_test_setup(requests_are_widened_to_the_alignment, clear_lists),
-        cmocka_unit_test_setup(a_range_that_was_kept_joins_the_requests, clear_lists),
-    };
-    return cmocka_run_group_tests(tests, NULL, free_lists);
-}
+TESTS_IN(NULL, free_lists)

@@ -1,22 +1,15 @@
 /* What is read or written in pieces is whole for the caller, signals or not. */
+#include "tests/support/unit.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/file_io.h"
-
-#include <cmocka.h> /* last: it makes a macro of fail */
 
 enum { COUNT = 1 << 20, PIECE = 3001 }; /* more than a pipe holds */
 
@@ -67,12 +60,11 @@ static void interrupt_calls(void)
     assert_return_code(sigaction(SIGUSR1, &action, NULL), errno);
 }
 
-static void a_pipe_that_takes_a_little_and_signals_gets_all(void **state)
+TEST(a_pipe_that_takes_a_little_and_signals_gets_all)
 {
     int ends[2];
     unsigned char *bytes = make_bytes();
     struct other_end end = {.main = pthread_self(), .bytes = calloc(1, COUNT)};
-    (void)state;
     interrupt_calls();
     assert_return_code(pipe(ends), errno);
     end.fd = ends[0];
@@ -86,12 +78,11 @@ static void a_pipe_that_takes_a_little_and_signals_gets_all(void **state)
     free(bytes);
 }
 
-static void what_comes_in_pieces_is_read_up_to_the_end(void **state)
+TEST(what_comes_in_pieces_is_read_up_to_the_end)
 {
     int ends[2];
     unsigned char *bytes = make_bytes(), *read = calloc(1, COUNT + 9);
     struct other_end end = {.main = pthread_self(), .bytes = bytes};
-    (void)state;
     interrupt_calls();
     assert_return_code(pipe(ends), errno);
     end.fd = ends[1];
@@ -104,11 +95,10 @@ static void what_comes_in_pieces_is_read_up_to_the_end(void **state)
     free(bytes);
 }
 
-static void offsets_do_not_move_the_descriptor(void **state)
+TEST(offsets_do_not_move_the_descriptor)
 {
     char found[8] = "";
     int fd = memfd_create("file_io", MFD_CLOEXEC);
-    (void)state;
     assert_return_code(file_io_write(fd, "abc", 3), errno);
     assert_return_code(file_io_write_at(fd, "xyz", 3, 10), errno);
     assert_int_equal(lseek(fd, 0, SEEK_CUR), 3);
@@ -123,11 +113,10 @@ static void offsets_do_not_move_the_descriptor(void **state)
     close(fd);
 }
 
-static void errno_says_why(void **state)
+TEST(errno_says_why)
 {
     char byte = 0;
     int full = open("/dev/full", O_WRONLY | O_CLOEXEC);
-    (void)state;
     assert_int_equal(file_io_write(full, &byte, 1), -1);
     assert_int_equal(errno, ENOSPC);
     assert_int_equal(file_io_read(full, &byte, 1), -1);
@@ -136,11 +125,10 @@ static void errno_says_why(void **state)
     close(full);
 }
 
-static void folders_are_made_up_to_the_last_slash(void **state)
+TEST(folders_are_made_up_to_the_last_slash)
 {
     char root[] = "/tmp/file_io.XXXXXX", path[64];
     struct stat status;
-    (void)state;
     assert_non_null(mkdtemp(root));
     snprintf(path, sizeof path, "%s/a/b/file", root);
     assert_return_code(file_io_make_folders(path, 0700), errno);
@@ -157,11 +145,10 @@ static void folders_are_made_up_to_the_last_slash(void **state)
     rmdir(root);
 }
 
-static void a_file_is_replaced_whole_or_not_at_all(void **state)
+TEST(a_file_is_replaced_whole_or_not_at_all)
 {
     char root[] = "/tmp/file_io.XXXXXX", path[64], found[8];
     struct stat status;
-    (void)state;
     assert_non_null(mkdtemp(root));
     int folder = open(root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     snprintf(path, sizeof path, "%s/f", root);
@@ -185,10 +172,9 @@ static void a_file_is_replaced_whole_or_not_at_all(void **state)
     rmdir(root);
 }
 
-static void a_call_is_made_again_after_a_hundred_interruptions_and_not_after_one_more(void **state)
+TEST(a_call_is_made_again_after_a_hundred_interruptions_and_not_after_one_more)
 {
     int n_times = 0;
-    (void)state;
     for (int i = 0; i < 100; i++) {
         errno = EINTR;
         assert_true(file_io_is_interrupted(&n_times));
@@ -199,10 +185,9 @@ static void a_call_is_made_again_after_a_hundred_interruptions_and_not_after_one
     assert_false(file_io_is_interrupted(&n_times));
 }
 
-static void an_open_file_has_the_name_that_the_kernel_calls_it(void **state)
+TEST(an_open_file_has_the_name_that_the_kernel_calls_it)
 {
     char path[] = "/tmp/file_io.XXXXXX", other[64], name[PATH_MAX], real[PATH_MAX];
-    (void)state;
     int fd = mkstemp(path);
     assert_string_equal(file_io_name(fd, name), realpath(path, real));
     snprintf(other, sizeof other, "%s.moved", real);
@@ -211,19 +196,4 @@ static void an_open_file_has_the_name_that_the_kernel_calls_it(void **state)
     unlink(other);
     close(fd);
     assert_string_equal(file_io_name(fd, name), "");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_pipe_that_takes_a_little_and_signals_gets_all),
-        cmocka_unit_test(what_comes_in_pieces_is_read_up_to_the_end),
-        cmocka_unit_test(offsets_do_not_move_the_descriptor),
-        cmocka_unit_test(errno_says_why),
-        cmocka_unit_test(folders_are_made_up_to_the_last_slash),
-        cmocka_unit_test(a_file_is_replaced_whole_or_not_at_all),
-        cmocka_unit_test(a_call_is_made_again_after_a_hundred_interruptions_and_not_after_one_more),
-        cmocka_unit_test(an_open_file_has_the_name_that_the_kernel_calls_it),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

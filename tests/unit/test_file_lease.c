@@ -1,13 +1,9 @@
 /* Leases on real files: what the kernel refuses, and that who opens a file for writing never waits for us. */
+#include "tests/support/unit.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -15,8 +11,6 @@
 
 #include "base/clock.h"
 #include "source/disk/file_lease.h"
-
-#include <cmocka.h>
 
 enum { FILE_BYTES = 4096, N_LEASES = 64 };
 /* fs.lease-break-time is 45 s: who is let in by the kernel alone waits that long */
@@ -67,21 +61,19 @@ static void open_to_write_and_close(void)
     assert_true(clock_now_ns() - start < NOTICEABLE_NS);
 }
 
-static void a_file_that_is_open_for_writing_is_refused(void **state)
+TEST_IN(a_file_that_is_open_for_writing_is_refused, create, delete)
 {
     int writer = open_file(O_RDWR), fd = open_file(O_RDONLY);
-    (void)state;
     assert_null(file_lease_take(fd));
     assert_int_equal(errno, EAGAIN);
     close(writer);
     let_go(take(fd), fd);
 }
 
-static void a_file_that_is_mapped_writable_is_refused(void **state)
+TEST_IN(a_file_that_is_mapped_writable_is_refused, create, delete)
 {
     int writer = open_file(O_RDWR), fd = open_file(O_RDONLY);
     void *mapping = mmap(NULL, FILE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, writer, 0);
-    (void)state;
     close(writer);
     assert_null(file_lease_take(fd));
     assert_int_equal(errno, EAGAIN);
@@ -89,11 +81,10 @@ static void a_file_that_is_mapped_writable_is_refused(void **state)
     let_go(take(fd), fd);
 }
 
-static void readers_and_private_mappings_do_not_matter(void **state)
+TEST_IN(readers_and_private_mappings_do_not_matter, create, delete)
 {
     int reader = open_file(O_RDONLY), fd = open_file(O_RDONLY);
     void *mapping = mmap(NULL, FILE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE, reader, 0);
-    (void)state;
     struct file_lease *lease = take(fd);
     *(volatile char *)mapping = 1;
     close(open_file(O_RDONLY));
@@ -103,11 +94,10 @@ static void readers_and_private_mappings_do_not_matter(void **state)
     close(reader);
 }
 
-static void who_opens_the_file_for_writing_gets_it_and_the_lease_is_lost_for_good(void **state)
+TEST_IN(who_opens_the_file_for_writing_gets_it_and_the_lease_is_lost_for_good, create, delete)
 {
     int fd = open_file(O_RDONLY);
     struct file_lease *lease = take(fd);
-    (void)state;
     assert_true(file_lease_is_held(lease));
     open_to_write_and_close();
     assert_false(file_lease_is_held(lease));
@@ -118,9 +108,8 @@ static void who_opens_the_file_for_writing_gets_it_and_the_lease_is_lost_for_goo
 }
 
 /* touch does that. */
-static void who_does_not_wait_for_a_lease_is_in_nobodys_way_when_the_next_one_is_taken(void **state)
+TEST_IN(who_does_not_wait_for_a_lease_is_in_nobodys_way_when_the_next_one_is_taken, create, delete)
 {
-    (void)state;
     for (int i = 0; i < 500; i++) {
         int fd = open_file(O_RDONLY), again = open_file(O_RDONLY);
         struct file_lease *lease = take(fd);
@@ -137,12 +126,11 @@ static void who_does_not_wait_for_a_lease_is_in_nobodys_way_when_the_next_one_is
     }
 }
 
-static void truncating_by_name_breaks_a_lease_and_renaming_does_not(void **state)
+TEST_IN(truncating_by_name_breaks_a_lease_and_renaming_does_not, create, delete)
 {
     char other[80];
     int fd = open_file(O_RDONLY);
     struct file_lease *lease = take(fd);
-    (void)state;
     snprintf(other, sizeof other, "%s.renamed", path);
     assert_int_equal(rename(path, other), 0);
     assert_int_equal(rename(other, path), 0);
@@ -168,12 +156,11 @@ static void expect_all_lost(struct file_lease **leases, const int *fds)
     }
 }
 
-static void all_leases_on_a_file_are_given_up_at_once(void **state)
+TEST_IN(all_leases_on_a_file_are_given_up_at_once, create, delete)
 {
     struct file_lease *leases[N_LEASES];
     int fds[N_LEASES];
     struct stat status;
-    (void)state;
     hold_many(leases, fds);
     fstat(fds[0], &status);
     for (int i = 0; i < N_LEASES; i++)
@@ -183,12 +170,11 @@ static void all_leases_on_a_file_are_given_up_at_once(void **state)
 }
 
 /* Then the kernel sends SIGIO, which does not say which lease it is about. */
-static void a_queue_without_room_for_signals_delays_nobody(void **state)
+TEST_IN(a_queue_without_room_for_signals_delays_nobody, create, delete)
 {
     struct rlimit before, none;
     struct file_lease *leases[N_LEASES];
     int fds[N_LEASES];
-    (void)state;
     hold_many(leases, fds);
     assert_int_equal(getrlimit(RLIMIT_SIGPENDING, &before), 0);
     none = (struct rlimit){0, before.rlim_max};
@@ -198,11 +184,10 @@ static void a_queue_without_room_for_signals_delays_nobody(void **state)
     expect_all_lost(leases, fds);
 }
 
-static void other_files_keep_their_leases(void **state)
+TEST_IN(other_files_keep_their_leases, create, delete)
 {
     char other[] = "/tmp/test_file_lease.XXXXXX";
     int writer = mkstemp(other), fd = open_file(O_RDONLY);
-    (void)state;
     close(writer);
     int kept_fd = open(other, O_RDONLY | O_CLOEXEC);
     struct file_lease *lease = take(fd), *kept = take(kept_fd);
@@ -227,13 +212,12 @@ static void *open_to_write(void *data)
     return NULL;
 }
 
-static void who_writes_waits_until_readers_of_a_mapping_have_left(void **state)
+TEST_IN(who_writes_waits_until_readers_of_a_mapping_have_left, create, delete)
 {
     int fds[2] = {open_file(O_RDONLY), open_file(O_RDONLY)};
     struct file_lease *leases[2] = {take(fds[0]), take(fds[1])};
     struct writer writer = {.is_done = false};
     struct stat status;
-    (void)state;
     assert_int_equal(fstat(fds[0], &status), 0);
     for (int i = 0; i < 2; i++)
         file_lease_span(leases[i], status.st_dev, status.st_ino, true);
@@ -254,11 +238,10 @@ static void who_writes_waits_until_readers_of_a_mapping_have_left(void **state)
     }
 }
 
-static void a_reader_who_does_not_leave_delays_a_writer_only_so_long(void **state)
+TEST_IN(a_reader_who_does_not_leave_delays_a_writer_only_so_long, create, delete)
 {
     int fd = open_file(O_RDONLY);
     struct file_lease *lease = take(fd);
-    (void)state;
     assert_true(file_lease_enter(lease));
     uint64_t start = clock_now_ns();
     open_to_write_and_close();
@@ -277,12 +260,11 @@ static struct file_lease *take_with_span(int fd, bool times_tell, uint64_t *span
     return lease;
 }
 
-static void overlapping_leases_share_a_span_until_one_is_lost(void **state)
+TEST_IN(overlapping_leases_share_a_span_until_one_is_lost, create, delete)
 {
     int fds[4];
     uint64_t spans[4];
     struct file_lease *leases[4];
-    (void)state;
     for (int i = 0; i < 4; i++)
         fds[i] = open_file(O_RDONLY);
     leases[0] = take_with_span(fds[0], true, &spans[0]);
@@ -298,12 +280,11 @@ static void overlapping_leases_share_a_span_until_one_is_lost(void **state)
         let_go(leases[i], fds[i]);
 }
 
-static void where_times_do_not_tell_a_span_ends_with_its_last_lease(void **state)
+TEST_IN(where_times_do_not_tell_a_span_ends_with_its_last_lease, create, delete)
 {
     uint64_t first, second, third;
     int fd = open_file(O_RDONLY), other = open_file(O_RDONLY);
     struct file_lease *lease = take_with_span(fd, false, &first);
-    (void)state;
     struct file_lease *beside = take_with_span(other, false, &second);
     assert_int_not_equal(first, 0);
     assert_int_equal(second, first);
@@ -312,26 +293,4 @@ static void where_times_do_not_tell_a_span_ends_with_its_last_lease(void **state
     fd = open_file(O_RDONLY);
     let_go(take_with_span(fd, false, &third), fd);
     assert_int_not_equal(third, first);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_file_that_is_open_for_writing_is_refused, create, delete),
-        cmocka_unit_test_setup_teardown(a_file_that_is_mapped_writable_is_refused, create, delete),
-        cmocka_unit_test_setup_teardown(readers_and_private_mappings_do_not_matter, create, delete),
-        cmocka_unit_test_setup_teardown(who_opens_the_file_for_writing_gets_it_and_the_lease_is_lost_for_good, create,
-                                        delete),
-        cmocka_unit_test_setup_teardown(who_does_not_wait_for_a_lease_is_in_nobodys_way_when_the_next_one_is_taken, create,
-                                        delete),
-        cmocka_unit_test_setup_teardown(truncating_by_name_breaks_a_lease_and_renaming_does_not, create, delete),
-        cmocka_unit_test_setup_teardown(all_leases_on_a_file_are_given_up_at_once, create, delete),
-        cmocka_unit_test_setup_teardown(a_queue_without_room_for_signals_delays_nobody, create, delete),
-        cmocka_unit_test_setup_teardown(other_files_keep_their_leases, create, delete),
-        cmocka_unit_test_setup_teardown(who_writes_waits_until_readers_of_a_mapping_have_left, create, delete),
-        cmocka_unit_test_setup_teardown(a_reader_who_does_not_leave_delays_a_writer_only_so_long, create, delete),
-        cmocka_unit_test_setup_teardown(overlapping_leases_share_a_span_until_one_is_lost, create, delete),
-        cmocka_unit_test_setup_teardown(where_times_do_not_tell_a_span_ends_with_its_last_lease, create, delete),
-    };
-    return cmocka_run_group_tests_name("file_lease", tests, NULL, NULL);
 }

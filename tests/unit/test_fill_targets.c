@@ -1,13 +1,9 @@
 /* Regions of the caller, and what tc_load_targets() sends of its targets. */
+#include "tests/support/unit.h"
+
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #undef fail /* ours is in base/error.h */
 
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -27,10 +23,9 @@ static struct tc_region *new_region(uint64_t bytes)
 
 /* --- regions ------------------------------------------------------------------------------------------------------------- */
 
-static void a_region_is_zeros_that_cannot_shrink_and_huge_pages_can_back(void **state)
+TEST(a_region_is_zeros_that_cannot_shrink_and_huge_pages_can_back)
 {
     uint64_t bytes;
-    (void)state;
     struct tc_region *region = new_region(5000);
     unsigned char *memory = tc_region_memory(region, &bytes);
     assert_int_equal(bytes, 5000);
@@ -49,10 +44,9 @@ static int make_memfd(uint64_t bytes, int seals)
     return fd;
 }
 
-static void a_region_of_a_memfd_is_its_memory_and_outlives_the_descriptor(void **state)
+TEST(a_region_of_a_memfd_is_its_memory_and_outlives_the_descriptor)
 {
     struct tc_error error;
-    (void)state;
     int fd = make_memfd(100, F_SEAL_SHRINK);
     struct tc_region *region = tc_region_open(fd, &error);
     assert_non_null(region);
@@ -62,10 +56,9 @@ static void a_region_of_a_memfd_is_its_memory_and_outlives_the_descriptor(void *
     tc_region_destroy(region);
 }
 
-static void memory_that_cannot_be_a_region_is_refused(void **state)
+TEST(memory_that_cannot_be_a_region_is_refused)
 {
     struct tc_error error;
-    (void)state;
     const struct {
         int fd;
         const char *why;
@@ -101,12 +94,11 @@ static int load(const struct tc_view *view, const struct tc_target *targets, siz
     return failed;
 }
 
-static void targets_are_sent_in_the_order_of_the_view_with_their_regions(void **state)
+TEST_IN(targets_are_sent_in_the_order_of_the_view_with_their_regions, client_scene_start, client_scene_stop)
 {
     struct tc_error error;
     char *json;
     const float half = 0.5F;
-    (void)state;
     struct tc_region *first = new_region(4096), *second = new_region(4096);
     const struct tc_target targets[] = {
         {.name = "s", .dtype = "BF16", .region = second, .offset = 3},
@@ -136,10 +128,9 @@ static void targets_are_sent_in_the_order_of_the_view_with_their_regions(void **
     tc_region_destroy(second);
 }
 
-static void without_a_view_the_targets_name_what_is_loaded(void **state)
+TEST_IN(without_a_view_the_targets_name_what_is_loaded, client_scene_start, client_scene_stop)
 {
     struct tc_error error;
-    (void)state;
     struct tc_region *region = new_region(64);
     const struct tc_target targets[] = {{.name = "b", .dtype = "U8", .shape = row, .rank = 1, .region = region},
                                         {.name = "f", .dtype = "U8", .region = region, .offset = 9, .value = "x"},
@@ -149,10 +140,9 @@ static void without_a_view_the_targets_name_what_is_loaded(void **state)
     tc_region_destroy(region);
 }
 
-static void targets_that_cannot_be_right_are_refused_by_name_before_anything_is_sent(void **state)
+TEST_IN(targets_that_cannot_be_right_are_refused_by_name_before_anything_is_sent, client_scene_start, client_scene_stop)
 {
     struct tc_error error;
-    (void)state;
     struct tc_region *region = new_region(4096);
     const struct tc_target good = {.name = "w", .dtype = "U8", .shape = square, .rank = 2, .region = region};
     static const uint64_t endless[] = {1, UINT64_MAX, 8};
@@ -192,10 +182,9 @@ static bool no_lease(void *data)
     return client_scene.handoff.leases == 0;
 }
 
-static void after_a_time_limit_the_content_is_said_to_be_undefined(void **state)
+TEST_IN(after_a_time_limit_the_content_is_said_to_be_undefined, client_scene_start, client_scene_stop)
 {
     struct tc_error error = {0};
-    (void)state;
     struct tc_region *region = new_region(4096);
     const struct tc_target target = {.name = "w", .dtype = "U8", .shape = square, .rank = 2, .region = region};
     const struct tc_targets all = {&target, 1, NULL, 0};
@@ -211,10 +200,9 @@ static void after_a_time_limit_the_content_is_said_to_be_undefined(void **state)
     tc_region_destroy(region);
 }
 
-static void an_answer_without_a_result_gives_the_region_back(void **state)
+TEST_IN(an_answer_without_a_result_gives_the_region_back, client_scene_start, client_scene_stop)
 {
     struct tc_error error;
-    (void)state;
     struct tc_region *region = new_region(4096);
     const struct tc_target target = {.name = "w", .dtype = "U8", .shape = square, .rank = 2, .region = region};
     client_scene.without_result = true;
@@ -225,10 +213,9 @@ static void an_answer_without_a_result_gives_the_region_back(void **state)
     tc_region_destroy(region);
 }
 
-static void who_insists_on_mapped_files_says_so_to_the_daemon(void **state)
+TEST_IN(who_insists_on_mapped_files_says_so_to_the_daemon, client_scene_start, client_scene_stop)
 {
     struct tc_error error;
-    (void)state;
     struct tc_region *region = new_region(4096);
     const struct tc_target target = {.name = "w", .dtype = "U8", .shape = square, .rank = 2, .region = region};
     const struct tc_targets all = {&target, 1, NULL, 0};
@@ -246,11 +233,10 @@ static void who_insists_on_mapped_files_says_so_to_the_daemon(void **state)
     tc_region_destroy(region);
 }
 
-static void an_answer_of_files_is_refused_where_memory_of_the_caller_is_filled(void **state)
+TEST_IN(an_answer_of_files_is_refused_where_memory_of_the_caller_is_filled, client_scene_start, client_scene_stop)
 {
     struct tc_error error;
     static uint32_t file_indexes[3];
-    (void)state;
     struct tc_region *region = new_region(4096);
     const struct tc_target target = {.name = "w", .dtype = "U8", .shape = square, .rank = 2, .region = region};
     client_scene.layout.n_file_indexes = 3, client_scene.layout.file_indexes = file_indexes;
@@ -261,21 +247,4 @@ static void an_answer_of_files_is_refused_where_memory_of_the_caller_is_filled(v
     assert_non_null(strstr(error.message, "undefined"));
     rpc_fixture_await(no_lease, NULL, "the region is given back");
     tc_region_destroy(region);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_region_is_zeros_that_cannot_shrink_and_huge_pages_can_back),
-        cmocka_unit_test(a_region_of_a_memfd_is_its_memory_and_outlives_the_descriptor),
-        cmocka_unit_test(memory_that_cannot_be_a_region_is_refused),
-        SERVED(targets_are_sent_in_the_order_of_the_view_with_their_regions),
-        SERVED(without_a_view_the_targets_name_what_is_loaded),
-        SERVED(targets_that_cannot_be_right_are_refused_by_name_before_anything_is_sent),
-        SERVED(after_a_time_limit_the_content_is_said_to_be_undefined),
-        SERVED(an_answer_without_a_result_gives_the_region_back),
-        SERVED(who_insists_on_mapped_files_says_so_to_the_daemon),
-        SERVED(an_answer_of_files_is_refused_where_memory_of_the_caller_is_filled),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

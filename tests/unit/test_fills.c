@@ -1,14 +1,8 @@
 /* Constants of targets: in memory with an address, and by copies into memory without one; nothing else is written. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tests/support/unit.h"
 
-#include "execute/fills.h"
+#include "execute/destination.h"
 
-#include <cmocka.h>
 #undef fail /* ours is in base/error.h */
 
 enum { BYTES = 3 << 20 };
@@ -58,12 +52,11 @@ static uint64_t fill_slowly(unsigned char *to)
     return bytes;
 }
 
-static void rows_of_values_are_written_and_nothing_between_them(void **state)
+TEST(rows_of_values_are_written_and_nothing_between_them)
 {
     struct device *device = device_host_create(0);
     struct segment *segment;
     unsigned char *expected = malloc(BYTES);
-    (void)state;
     assert_int_equal(device_allocate(device, BYTES, &segment, &error), 0);
     struct destination destination = destination_of_segment(segment);
     destination_begin(&destination, BYTES);
@@ -79,36 +72,26 @@ static void rows_of_values_are_written_and_nothing_between_them(void **state)
     free(expected);
 }
 
-static void memory_without_an_address_gets_the_same_by_copies(void **state)
+TEST(memory_without_an_address_gets_the_same_by_copies)
 {
     static const struct destination_ops ops = {.name = "written", .write = write_through};
     struct device *device = device_host_create(0); /* whose copies are done when they return */
     struct written written = {.base = {.ops = &ops, .device = device}, .bytes = malloc(BYTES)};
     unsigned char *expected = malloc(BYTES);
-    (void)state;
     memset(expected, 0xEE, BYTES);
     memset(written.bytes, 0xEE, BYTES);
     uint64_t bytes = fill_slowly(expected);
-    assert_int_equal(fills_write(&written.base, &mapping, &error), 0);
+    assert_int_equal(destination_write_fills(&written.base, &mapping, &error), 0);
     assert_int_equal(written.base.filled_bytes, bytes);
     assert_memory_equal(written.bytes, expected, BYTES);
     size_t n_writes = written.n_writes;
     for (written.fails_at = 1; written.fails_at <= n_writes; written.fails_at++) {
         written.n_writes = 0;
-        assert_int_equal(fills_write(&written.base, &mapping, &error), -1);
+        assert_int_equal(destination_write_fills(&written.base, &mapping, &error), -1);
         assert_string_equal(error.reason, "TOLD_TO");
         assert_int_equal(written.base.filled_bytes, 0);
     }
     device_destroy(device);
     free(written.bytes);
     free(expected);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rows_of_values_are_written_and_nothing_between_them),
-        cmocka_unit_test(memory_without_an_address_gets_the_same_by_copies),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

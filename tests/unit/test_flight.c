@@ -1,14 +1,9 @@
 /* A buffer that devices still copy from: however many devices there are, all of them are waited for. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
+#include "tests/support/unit.h"
 
 #include "execute/item.h"
 #include "execute/flight.h"
 
-#include <cmocka.h>
 #undef fail /* ours is in base/error.h */
 
 enum { DEVICES = FLIGHT_MAX_MARKS + 1 };
@@ -66,29 +61,18 @@ static void assert_all_are_waited_for(size_t n_devices)
     assert_int_equal(flight.n_marks, 0);
 }
 
-static void every_device_that_copies_is_waited_for(void **state)
+TEST(every_device_that_copies_is_waited_for)
 {
-    (void)state;
     assert_all_are_waited_for(FLIGHT_MAX_MARKS);
     assert_all_are_waited_for(FLIGHT_MAX_MARKS + 1);
 }
 
-static void a_device_with_several_parts_is_marked_once(void **state)
+TEST(a_device_with_several_parts_is_marked_once)
 {
     struct item item = item_of(2);
     struct flight flight = {0};
-    (void)state;
     runs[1].memory.device = &devices[0].base;
     flight_begin(&flight, &item);
     assert_int_equal(devices[0].n_marked, 1);
     assert_int_equal(flight.n_marks, 1);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_device_that_copies_is_waited_for),
-        cmocka_unit_test(a_device_with_several_parts_is_marked_once),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

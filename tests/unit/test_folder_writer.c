@@ -1,19 +1,13 @@
 /* Files that appear when they are whole, and large ones that are gone on with. */
+#include "tests/support/unit.h"
+
 #include "client/folder_writer.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <fcntl.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "tests/support/model_dir.h"
-
-#include <cmocka.h>
 
 enum { BYTES = 20 << 20 };
 
@@ -23,14 +17,12 @@ static struct error error;
 
 static int set_up(void **state)
 {
-    (void)state;
     model_dir_create(root);
     return 0;
 }
 
 static int tear_down(void **state)
 {
-    (void)state;
     model_dir_destroy(root);
     return 0;
 }
@@ -54,11 +46,10 @@ static uint64_t find(const char *key, uint64_t of_bytes)
     return had;
 }
 
-static void a_large_part_is_found_under_its_key_and_becomes_the_file(void **state)
+TEST_IN(a_large_part_is_found_under_its_key_and_becomes_the_file, set_up, tear_down)
 {
     struct folder_writer writer;
     struct stat status;
-    (void)state;
     cut_off("one", BYTES - 5);
     assert_int_equal(folder_writer_open(&writer, root, &error), 0);
     assert_int_equal(folder_writer_find(&writer, "f", "one", BYTES), BYTES - 5);
@@ -71,10 +62,9 @@ static void a_large_part_is_found_under_its_key_and_becomes_the_file(void **stat
     assert_int_equal(find("one", BYTES), 0);
 }
 
-static void what_is_small_spoilt_or_of_another_key_is_not_kept(void **state)
+TEST_IN(what_is_small_spoilt_or_of_another_key_is_not_kept, set_up, tear_down)
 {
     struct folder_writer writer;
-    (void)state;
     cut_off("one", 1000);
     assert_int_equal(find("one", BYTES), 0);
     cut_off("one", BYTES - 5);
@@ -88,18 +78,16 @@ static void what_is_small_spoilt_or_of_another_key_is_not_kept(void **state)
     assert_int_equal(find("one", BYTES), 0);
 }
 
-static void a_part_as_long_as_the_file_or_longer_is_cut(void **state)
+TEST_IN(a_part_as_long_as_the_file_or_longer_is_cut, set_up, tear_down)
 {
-    (void)state;
     cut_off("one", BYTES);
     assert_int_equal(find("one", BYTES), BYTES - 1);
     assert_int_equal(find("one", BYTES - 10), BYTES - 11);
 }
 
-static void a_part_that_is_being_written_is_not_gone_on_with_twice(void **state)
+TEST_IN(a_part_that_is_being_written_is_not_gone_on_with_twice, set_up, tear_down)
 {
     struct folder_writer writer, other;
-    (void)state;
     assert_int_equal(folder_writer_open(&writer, root, &error), 0);
     assert_int_equal(folder_writer_begin_kept(&writer, "f", "one", &error), 0);
     assert_int_equal(folder_writer_add(&writer, bytes, BYTES - 5, &error), 0);
@@ -110,17 +98,4 @@ static void a_part_that_is_being_written_is_not_gone_on_with_twice(void **state)
     folder_writer_close(&other);
     folder_writer_close(&writer);
     assert_int_equal(find("one", BYTES), BYTES - 5);
-}
-
-#define CASE(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        CASE(a_large_part_is_found_under_its_key_and_becomes_the_file),
-        CASE(what_is_small_spoilt_or_of_another_key_is_not_kept),
-        CASE(a_part_as_long_as_the_file_or_longer_is_cut),
-        CASE(a_part_that_is_being_written_is_not_gone_on_with_twice),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

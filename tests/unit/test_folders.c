@@ -1,13 +1,8 @@
 /* Folders on tmpfs: turns, charges, refusals, the record that the next daemon reads, and giving up. */
+#include "tests/support/unit.h"
+
 #include "replica/folders.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -15,10 +10,8 @@
 
 #include "tests/support/model_dir.h"
 
-#include <cmocka.h>
-
 #define MIB ((uint64_t)1 << 20)
-enum { A = 70001, B = 70002, LONG_MS = 600000, METADATA_BYTES = 8 << 20, POLL_MS = 20, PATIENCE_MS = 20000 };
+enum { A = 70001, B = 70002, LONG_MS = 600000, POLL_MS = 20, PATIENCE_MS = 20000 };
 
 struct scene {
     struct loop *loop;
@@ -38,6 +31,7 @@ static void start(struct scene *scene)
     scene->loop = loop_create();
     scene->host = replica_table_create(scene->loop, REPLICA_MEMORY_HOST, &(struct replica_limits){100 * MIB, LONG_MS, 0});
     scene->folders = folders_create(scene->loop, scene->host, scene->quota, scene->state_dir);
+    folders_restore(scene->folders);
 }
 
 static void stop(struct scene *scene)
@@ -53,7 +47,6 @@ static int set_up(void **state)
     struct scene *scene = test_calloc(1, sizeof *scene);
     scene->quota = quota_create();
     quota_set_limits(scene->quota, QUOTA_FOLDERS, FOLDERS_MAX, FOLDERS_MAX_PER_UID);
-    quota_set_limits(scene->quota, QUOTA_METADATA, METADATA_BYTES, 0);
     model_dir_create(scene->state_dir);
     start(scene);
     *state = scene;
@@ -65,7 +58,6 @@ static int tear_down(void **state)
     struct scene *scene = *state;
     stop(scene);
     assert_int_equal(quota_taken(scene->quota, QUOTA_FOLDERS), 0);
-    assert_int_equal(quota_taken(scene->quota, QUOTA_METADATA), 0);
     quota_destroy(scene->quota);
     model_dir_destroy(scene->state_dir);
     test_free(scene);
@@ -103,7 +95,7 @@ static void assert_refused(struct scene *scene, uid_t uid, const char *path, con
     assert_int_equal(scene->error.code, code);
 }
 
-static void a_folder_is_charged_while_it_is_made_and_kept(void **state)
+TEST_IN(a_folder_is_charged_while_it_is_made_and_kept, set_up, tear_down)
 {
     struct scene *scene = *state;
     struct folder *folder = begin(scene, A, "/shm/a", "x", FOLDER_MAKE);
@@ -119,7 +111,7 @@ static void a_folder_is_charged_while_it_is_made_and_kept(void **state)
     assert_null(folders_first(scene->folders));
 }
 
-static void folders_of_the_same_content_share_one_charge_until_the_last_goes(void **state)
+TEST_IN(folders_of_the_same_content_share_one_charge_until_the_last_goes, set_up, tear_down)
 {
     struct scene *scene = *state;
     struct folder *one = begin(scene, A, "/shm/a", "x", FOLDER_MAKE);
@@ -135,7 +127,7 @@ static void folders_of_the_same_content_share_one_charge_until_the_last_goes(voi
     assert_used(scene, 0);
 }
 
-static void one_that_cannot_share_is_charged_by_itself(void **state)
+TEST_IN(one_that_cannot_share_is_charged_by_itself, set_up, tear_down)
 {
     struct scene *scene = *state;
     keep(scene, begin(scene, A, "/shm/a", "x", FOLDER_MAKE));
@@ -144,7 +136,7 @@ static void one_that_cannot_share_is_charged_by_itself(void **state)
     assert_used(scene, 20);
 }
 
-static void users_share_nothing(void **state)
+TEST_IN(users_share_nothing, set_up, tear_down)
 {
     struct scene *scene = *state;
     keep(scene, begin(scene, A, "/shm/a", "x", FOLDER_MAKE));
@@ -152,7 +144,7 @@ static void users_share_nothing(void **state)
     assert_used(scene, 20);
 }
 
-static void a_path_that_another_user_claims_is_free_for_all_others(void **state)
+TEST_IN(a_path_that_another_user_claims_is_free_for_all_others, set_up, tear_down)
 {
     struct scene *scene = *state;
     struct folder *claimed = begin(scene, A, "/dev/shm/m", "id", FOLDER_MAKE);
@@ -168,7 +160,7 @@ static void a_path_that_another_user_claims_is_free_for_all_others(void **state)
     assert_int_equal(scene->folder->uid, 0);
 }
 
-static void whose_folder_is_meant_by_a_path(void **state)
+TEST_IN(whose_folder_is_meant_by_a_path, set_up, tear_down)
 {
     struct scene *scene = *state;
     struct folder *seen = begin(scene, A, "/shm/m", "x", FOLDER_MAKE);
@@ -183,14 +175,14 @@ static void whose_folder_is_meant_by_a_path(void **state)
     assert_ptr_equal(folders_find_for(scene->folders, A + 8, "/shm/m"), of_root);
 }
 
-static void a_folder_of_root_is_there_for_everybody(void **state)
+TEST_IN(a_folder_of_root_is_there_for_everybody, set_up, tear_down)
 {
     struct scene *scene = *state;
     keep(scene, begin(scene, 0, "/shm/a", "x", FOLDER_MAKE));
     begin(scene, B, "/shm/a", "x", FOLDER_THERE);
 }
 
-static void another_state_of_the_artifact_is_not_the_old_one(void **state)
+TEST_IN(another_state_of_the_artifact_is_not_the_old_one, set_up, tear_down)
 {
     struct scene *scene = *state;
     keep(scene, begin(scene, A, "/shm/a", "x", FOLDER_MAKE));
@@ -198,7 +190,7 @@ static void another_state_of_the_artifact_is_not_the_old_one(void **state)
     assert_non_null(strstr(scene->error.message, "release"));
 }
 
-static void what_does_not_fit_the_budget_is_refused(void **state)
+TEST_IN(what_does_not_fit_the_budget_is_refused, set_up, tear_down)
 {
     struct scene *scene = *state;
     char path[32];
@@ -211,34 +203,12 @@ static void what_does_not_fit_the_budget_is_refused(void **state)
     assert_used(scene, 100);
 }
 
-static void paths_are_absolute_and_plain(void **state)
+TEST_IN(paths_are_absolute_and_plain, set_up, tear_down)
 {
     static const char *const paths[] = {"", "a", "/", "/a/", "/a//b", "/a/./b", "/a/../b", "/a/..", "/\xff"};
     struct scene *scene = *state;
     for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++)
         assert_refused(scene, A, paths[i], "x", ERROR_INVALID_ARGUMENT);
-}
-
-static void texts_of_folders_are_metadata_of_their_user(void **state)
-{
-    struct scene *scene = *state;
-    char path[64], *artifact = malloc(4000);
-    int n = 0;
-    quota_set_limits(scene->quota, QUOTA_METADATA, 100 * 4096, 0);
-    memset(artifact, 'x', 3999);
-    artifact[3999] = '\0';
-    do {
-        const struct folder_wish wish = {.path = path, .artifact = artifact, .identity = path, .uid = A};
-        snprintf(path, sizeof path, "/shm/%d", n);
-        if (folders_begin(scene->folders, &wish, &scene->turn, &scene->folder, &scene->error) < 0)
-            break;
-        assert_in_range(quota_taken(scene->quota, QUOTA_METADATA), 4000 * (n + 1), 4400 * (n + 1));
-    } while (++n < 100);
-    assert_string_equal(scene->error.reason, "METADATA_EXCEEDED");
-    assert_int_equal(quota_taken(scene->quota, QUOTA_FOLDERS), n);
-    assert_in_range(n, 60, 99);
-    begin(scene, B, "/shm/more", "x", FOLDER_MAKE);
-    free(artifact);
 }
 
 static void fill(struct scene *scene, uid_t uid, int n)
@@ -252,7 +222,7 @@ static void fill(struct scene *scene, uid_t uid, int n)
     }
 }
 
-static void a_user_has_1024_folders_and_not_one_more(void **state)
+TEST_IN(a_user_has_1024_folders_and_not_one_more, set_up, tear_down)
 {
     struct scene *scene = *state;
     fill(scene, A, FOLDERS_MAX_PER_UID);
@@ -260,7 +230,7 @@ static void a_user_has_1024_folders_and_not_one_more(void **state)
     begin(scene, B, "/shm/more", "x", FOLDER_MAKE);
 }
 
-static void users_with_all_they_may_have_leave_folders_for_others_and_root(void **state)
+TEST_IN(users_with_all_they_may_have_leave_folders_for_others_and_root, set_up, tear_down)
 {
     struct scene *scene = *state;
     char path[32] = "";
@@ -278,7 +248,7 @@ static void users_with_all_they_may_have_leave_folders_for_others_and_root(void 
     begin(scene, 0, "/shm/root", "x", FOLDER_MAKE);
 }
 
-static void who_wants_what_is_being_made_is_to_wait(void **state)
+TEST_IN(who_wants_what_is_being_made_is_to_wait, set_up, tear_down)
 {
     struct scene *scene = *state;
     struct folder *folder = begin(scene, A, "/shm/a", "x", FOLDER_MAKE);
@@ -374,7 +344,7 @@ static void start_anew(struct scene *scene)
     start(scene);
 }
 
-static void the_next_daemon_charges_what_was_recorded_and_gives_up_what_is_gone(void **state)
+TEST_IN(the_next_daemon_charges_what_was_recorded_and_gives_up_what_is_gone, set_up, tear_down)
 {
     struct scene *scene = *state;
     char here[MODEL_PATH_CHARS], made[MODEL_PATH_CHARS], gone[MODEL_PATH_CHARS], other[MODEL_PATH_CHARS];
@@ -403,7 +373,7 @@ static void the_next_daemon_charges_what_was_recorded_and_gives_up_what_is_gone(
     assert_used(scene, 1);
 }
 
-static void a_folder_that_this_process_cannot_see_is_kept_until_it_is_released(void **state)
+TEST_IN(a_folder_that_this_process_cannot_see_is_kept_until_it_is_released, set_up, tear_down)
 {
     struct scene *scene = *state;
     char path[MODEL_PATH_CHARS], gone[MODEL_PATH_CHARS];
@@ -414,7 +384,7 @@ static void a_folder_that_this_process_cannot_see_is_kept_until_it_is_released(v
     assert_ptr_equal(folders_find(scene->folders, geteuid(), path), folder);
 }
 
-static void a_folder_of_another_user_is_told_as_one_that_is_missing(void **state)
+TEST_IN(a_folder_of_another_user_is_told_as_one_that_is_missing, set_up, tear_down)
 {
     struct scene *scene = *state;
     char path[MODEL_PATH_CHARS];
@@ -426,7 +396,7 @@ static void a_folder_of_another_user_is_told_as_one_that_is_missing(void **state
     folder->uid--;
 }
 
-static void a_record_that_cannot_be_written_is_an_error(void **state)
+TEST_IN(a_record_that_cannot_be_written_is_an_error, set_up, tear_down)
 {
     struct scene *scene = *state;
     char path[MODEL_PATH_CHARS];
@@ -436,7 +406,7 @@ static void a_record_that_cannot_be_written_is_an_error(void **state)
     assert_non_null(strstr(recorded.error.message, "folders.json"));
 }
 
-static void of_a_damaged_record_no_more_is_believed_than_what_is_good(void **state)
+TEST_IN(of_a_damaged_record_no_more_is_believed_than_what_is_good, set_up, tear_down)
 {
     static const char *const texts[] = {
         "",
@@ -463,7 +433,7 @@ static void of_a_damaged_record_no_more_is_believed_than_what_is_good(void **sta
     assert_string_equal(folders_find(scene->folders, 7, "/a")->identity, "c");
 }
 
-static void a_record_longer_than_64_mib_is_not_read(void **state)
+TEST_IN(a_record_longer_than_64_mib_is_not_read, set_up, tear_down)
 {
     static const char good[] =
         "{\"version\":2,\"folders\":[{\"path\":\"/a\",\"artifact\":\"b\",\"identity\":\"c\",\"uid\":7}]}";
@@ -479,32 +449,4 @@ static void a_record_longer_than_64_mib_is_not_read(void **state)
     start_anew(scene);
     assert_null(folders_first(scene->folders));
     free(text);
-}
-
-int main(void)
-{
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-    const struct CMUnitTest tests[] = {
-        TEST(a_folder_is_charged_while_it_is_made_and_kept),
-        TEST(folders_of_the_same_content_share_one_charge_until_the_last_goes),
-        TEST(one_that_cannot_share_is_charged_by_itself),
-        TEST(users_share_nothing),
-        TEST(a_path_that_another_user_claims_is_free_for_all_others),
-        TEST(whose_folder_is_meant_by_a_path),
-        TEST(a_folder_of_root_is_there_for_everybody),
-        TEST(another_state_of_the_artifact_is_not_the_old_one),
-        TEST(what_does_not_fit_the_budget_is_refused),
-        TEST(who_wants_what_is_being_made_is_to_wait),
-        TEST(the_next_daemon_charges_what_was_recorded_and_gives_up_what_is_gone),
-        TEST(a_folder_that_this_process_cannot_see_is_kept_until_it_is_released),
-        TEST(a_folder_of_another_user_is_told_as_one_that_is_missing),
-        TEST(a_record_that_cannot_be_written_is_an_error),
-        TEST(of_a_damaged_record_no_more_is_believed_than_what_is_good),
-        TEST(a_record_longer_than_64_mib_is_not_read),
-        TEST(paths_are_absolute_and_plain),
-        TEST(texts_of_folders_are_metadata_of_their_user),
-        TEST(a_user_has_1024_folders_and_not_one_more),
-        TEST(users_with_all_they_may_have_leave_folders_for_others_and_root),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

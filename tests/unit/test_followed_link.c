@@ -1,18 +1,12 @@
 /* Links are followed as the kernel follows them, but none of a stranger to what is not his. */
+#include "tests/support/unit.h"
+
 #include "base/followed_link.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <fcntl.h>
-#include <stdio.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "tests/support/model_dir.h"
-
-#include <cmocka.h>
 
 enum { ANN = 70001, BOB = 70002, MAX_LINKS = 40 };
 
@@ -61,10 +55,9 @@ static void assert_refused(const char *name, enum error_code code)
     assert_int_equal(error.code, code);
 }
 
-static void ones_own_links_lead_where_the_kernel_follows_them(void **state)
+TEST_IN(ones_own_links_lead_where_the_kernel_follows_them, set_up, tear_down)
 {
     char absolute[MODEL_PATH_CHARS];
-    (void)state;
     link_of("d/file", "relative", 0);
     link_of(model_dir_path(root, "d/file", absolute), "absolute", 0);
     link_of("d", "folder", 0);
@@ -80,10 +73,9 @@ static void ones_own_links_lead_where_the_kernel_follows_them(void **state)
     assert_refused("dangling", ERROR_NOT_FOUND);
 }
 
-static void a_stranger_links_to_his_own_files_alone(void **state)
+TEST_IN(a_stranger_links_to_his_own_files_alone, set_up, tear_down)
 {
     char secret[MODEL_PATH_CHARS];
-    (void)state;
     if (geteuid() != 0)
         skip();
     link_of("d/file", "hers", ANN);
@@ -104,10 +96,9 @@ static void a_stranger_links_to_his_own_files_alone(void **state)
     assert_refused("of both", ERROR_PERMISSION_DENIED);
 }
 
-static void forty_links_are_followed_and_not_one_more(void **state)
+TEST_IN(forty_links_are_followed_and_not_one_more, set_up, tear_down)
 {
     char name[16], target[16] = "d/file";
-    (void)state;
     for (int i = 1; i <= MAX_LINKS + 1; i++) {
         snprintf(name, sizeof name, "l%d", i);
         link_of(target, name, 0);
@@ -119,10 +110,9 @@ static void forty_links_are_followed_and_not_one_more(void **state)
     assert_refused("round", ERROR_FAILED_PRECONDITION);
 }
 
-static void what_is_too_long_is_no_other_name(void **state)
+TEST_IN(what_is_too_long_is_no_other_name, set_up, tear_down)
 {
     char name[300], target[300 + 8] = "d/";
-    (void)state;
     memset(name, 'x', sizeof name);
     name[255] = '\0';
     model_dir_write(root, name, "", 0);
@@ -131,16 +121,4 @@ static void what_is_too_long_is_no_other_name(void **state)
     strcpy(target, name);
     link_of(target, "long", 0);
     assert_refused("long", ERROR_INVALID_ARGUMENT);
-}
-
-int main(void)
-{
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-    const struct CMUnitTest tests[] = {
-        TEST(ones_own_links_lead_where_the_kernel_follows_them),
-        TEST(a_stranger_links_to_his_own_files_alone),
-        TEST(forty_links_are_followed_and_not_one_more),
-        TEST(what_is_too_long_is_no_other_name),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,19 +1,13 @@
 /* A format is one row: this one is of a program of its own, which has the table below instead of that of daemon/resolve. Files
  * of it are found in a folder, read, and composed with views like those of every other format. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
+#include "tests/support/unit.h"
 
 #include "base/memory.h"
 #include "resolve/header_cache.h"
 #include "resolve/header_store.h"
 #include "resolve/mapping.h"
-#include "source/source_memory.h"
+#include "tests/support/source_memory.h"
 
-#include <cmocka.h>
 #undef fail /* ours is in base/error.h */
 
 /* --- "raw": 8 bytes that nobody looks at, 8 letters that name the only tensor, and its bytes --- */
@@ -111,11 +105,10 @@ static struct artifact *resolve(const char *reference, struct error *error)
     return artifact_resolve(reference, &options, cache, false, &artifact, error) == 0 ? artifact : NULL;
 }
 
-static void files_of_a_format_with_a_row_are_found_and_read(void **state)
+TEST_IN(files_of_a_format_with_a_row_are_found_and_read, create, destroy)
 {
     struct error error;
     struct artifact *artifact = resolve("memory:m", &error);
-    (void)state;
     assert_non_null(artifact);
     assert_int_equal(artifact->n_tensors, 2);
     assert_string_equal(artifact->tensors[0].name, "tensor_A");
@@ -123,7 +116,7 @@ static void files_of_a_format_with_a_row_are_found_and_read(void **state)
     artifact_unref(artifact);
 }
 
-static void a_view_of_them_is_transfers_like_any_other(void **state)
+TEST_IN(a_view_of_them_is_transfers_like_any_other, create, destroy)
 {
     const struct slice slice = {.start = 3, .stop = 7};
     const struct view_item item = {.name = "tensor_B", .name_length = NAME_BYTES, .slices = &slice, .n_slices = 1};
@@ -131,7 +124,6 @@ static void a_view_of_them_is_transfers_like_any_other(void **state)
     struct error error;
     struct artifact *artifact = resolve("memory:m", &error);
     struct mapping *mapping = mapping_build(&view, artifact, &error);
-    (void)state;
     assert_non_null(mapping);
     assert_int_equal(mapping->n_transfers, 1);
     assert_int_equal(mapping->transfers[0].file, 1);
@@ -141,21 +133,10 @@ static void a_view_of_them_is_transfers_like_any_other(void **state)
     artifact_unref(artifact);
 }
 
-static void what_a_row_says_of_a_bad_file_is_the_answer(void **state)
+TEST_IN(what_a_row_says_of_a_bad_file_is_the_answer, create, destroy)
 {
     struct error error;
     source_memory_put("m", "c.raw", "????????short", 13);
-    (void)state;
     assert_null(resolve("memory:m", &error));
     assert_string_equal(error.reason, "BAD_RAW");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(files_of_a_format_with_a_row_are_found_and_read, create, destroy),
-        cmocka_unit_test_setup_teardown(a_view_of_them_is_transfers_like_any_other, create, destroy),
-        cmocka_unit_test_setup_teardown(what_a_row_says_of_a_bad_file_is_the_answer, create, destroy),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

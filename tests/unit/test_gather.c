@@ -1,10 +1,5 @@
 /* Reads into a buffer and copies out of it: any strides on both sides, any alignment, whatever was there already. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tests/support/unit.h"
 
 #include "base/memory.h"
 #include "execute/clip.h"
@@ -12,9 +7,6 @@
 #include "execute/gather.h"
 #include "execute/in_place.h"
 #include "tests/support/transfer_scene.h"
-
-#include <cmocka.h>
-#undef fail /* ours is in base/error.h */
 
 enum { BYTES = 20000 };
 
@@ -29,10 +21,9 @@ static int collect(struct transfer_scene *scene, struct error *error)
     return gather_read(&scene->item, &window, &buffer, error);
 }
 
-static void any_strides_are_placed_right(void **state)
+TEST(any_strides_are_placed_right)
 {
     struct error error;
-    (void)state;
     for (uint64_t seed = 1; seed < 60; seed++) {
         struct transfer_scene scene;
         transfer_scene_init(&scene, seed, BYTES);
@@ -52,13 +43,12 @@ static void any_strides_are_placed_right(void **state)
     }
 }
 
-static void what_no_request_brought_is_not_placed(void **state)
+TEST(what_no_request_brought_is_not_placed)
 {
     struct transfer_scene scene;
     struct error error;
     struct transfer columns = {
         .src_offset = 0, .dst_offset = 0, .row_bytes = 100, .n_rows = 10, .src_stride = 1000, .dst_stride = 150};
-    (void)state;
     window.way = WAY_BUFFER;
     transfer_scene_init(&scene, 3, BYTES);
     transfer_scene_add_transfers(&scene, &columns, 1, true);
@@ -73,11 +63,10 @@ static void what_no_request_brought_is_not_placed(void **state)
     transfer_scene_fini(&scene);
 }
 
-static void a_read_that_fails_is_told(void **state)
+TEST(a_read_that_fails_is_told)
 {
     struct transfer_scene scene;
     struct error error;
-    (void)state;
     transfer_scene_init(&scene, 5, BYTES);
     struct scene_run *run = transfer_scene_add_run(&scene, 500, true);
     scene.source.fail_from = run->mapping.transfers[run->mapping.n_transfers - 1].src_offset;
@@ -86,19 +75,22 @@ static void a_read_that_fails_is_told(void **state)
     transfer_scene_fini(&scene);
 }
 
-int main(void)
+static int make_buffer(void **state)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(any_strides_are_placed_right),
-        cmocka_unit_test(what_no_request_brought_is_not_placed),
-        cmocka_unit_test(a_read_that_fails_is_told),
-    };
+    (void)state;
     buffer.memory = memory_alloc(BYTES + 4096);
-    int result = cmocka_run_group_tests(tests, NULL, NULL);
+    return 0;
+}
+
+static int free_lists(void **state)
+{
+    (void)state;
     free(buffer.memory);
     free(window.clips.list);
     free(window.extents.list);
     free(window.requests.list);
     in_place_fini(&window.in_place);
-    return result;
+    return 0;
 }
+
+TESTS_IN(make_buffer, free_lists)

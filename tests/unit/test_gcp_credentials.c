@@ -1,13 +1,8 @@
 /* Who we are for Google: the places where credentials are looked for, in their order, what is sent to have a token, and the
  * token's life. No test shows a secret. */
+#include "tests/support/unit.h"
+
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -18,8 +13,6 @@
 #include "source/gcs/gcp_key.h"
 #include "tests/support/fake_http.h"
 #include "tests/support/rsa_key.h"
-
-#include <cmocka.h>
 
 #define SECRET "never-to-be-seen"
 #define METADATA_URL "http://metadata.google.internal/computeMetadata/v1/instance/service-accounts/default/token"
@@ -63,9 +56,11 @@ static int clean_environment(void **state)
 
 static bool may_write;
 
+static const struct http_fence fence; /* the strictest */
+
 static struct gcp_credentials *create(const char *file)
 {
-    struct gcp_credentials_options options = {.file = file, .now = now, .may_write = may_write};
+    struct gcp_credentials_options options = {.file = file, .now = now, .may_write = may_write, .fence = &fence};
     return gcp_credentials_create(&options);
 }
 
@@ -118,9 +113,8 @@ static const struct fake_route token_routes[] = {
     {"GET", METADATA_URL, 200, TOKEN("TM"), "metadata-flavor", "Google"},
     {0}};
 
-static void a_refresh_token_of_a_user_is_exchanged(void **state)
+TEST_IN(a_refresh_token_of_a_user_is_exchanged, clean_environment, NULL)
 {
-    (void)state;
     fake_reset(token_routes);
     const char *path = write_file("user.json", USER_FILE);
     assert_string_equal(get_once(path), "T1/payer");
@@ -130,9 +124,8 @@ static void a_refresh_token_of_a_user_is_exchanged(void **state)
     assert_contains(describe(path), "authorized user of /tmp/");
 }
 
-static void the_named_file_goes_before_gclouds_and_that_before_the_metadata_server(void **state)
+TEST_IN(the_named_file_goes_before_gclouds_and_that_before_the_metadata_server, clean_environment, NULL)
 {
-    (void)state;
     fake_reset(token_routes);
     assert_string_equal(get_once(""), "TM/");
     assert_contains(fake_log, "GET " METADATA_URL "|Metadata-Flavor: Google|no proxy|");
@@ -143,48 +136,31 @@ static void the_named_file_goes_before_gclouds_and_that_before_the_metadata_serv
     assert_contains(get_once("/nonexistent.json"), "Google credentials file /nonexistent.json: No such file");
 }
 
-static struct json_string take(struct json *json, const char *key)
-{
-    struct json_string name, value;
-    assert_true(json_next_key(json, &name));
-    assert_int_equal(name.length, strlen(key));
-    assert_memory_equal(name.text, key, name.length);
-    assert_true(json_take_string(json, &value));
-    return value;
-}
-
-static char *service_account_file(const char *token_uri)
+static const char *write_account(const char *token_uri)
 {
     struct json_writer file = {0};
     json_write_open(&file, '{');
-    json_write_key(&file, "type");
-    json_write_text(&file, "service_account");
-    json_write_key(&file, "client_email");
-    json_write_text(&file, "robot@p.iam");
-    json_write_key(&file, "private_key_id");
-    json_write_text(&file, "k1");
-    json_write_key(&file, "private_key");
-    json_write_text(&file, rsa_key);
-    json_write_key(&file, "token_uri");
-    json_write_text(&file, token_uri);
+    json_put_text(&file, "type", "service_account");
+    json_put_text(&file, "client_email", "robot@p.iam");
+    json_put_text(&file, "private_key_id", "k1");
+    json_put_text(&file, "private_key", rsa_key);
+    json_put_text(&file, "token_uri", token_uri);
     json_write_close(&file, '}');
-    return file.text;
+    const char *path = write_file("account.json", file.text);
+    free(file.text);
+    return path;
 }
 
-static int digit(char c)
-{
-    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-    const char *at = strchr(digits, c);
-    assert_true(at && c);
-    return (int)(at - digits);
-}
-
+/* Of base64 with - and _. */
 static size_t decode(const char *text, size_t length, char *out)
 {
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     size_t n = 0;
     unsigned bits = 0, n_bits = 0;
     for (size_t i = 0; i < length; i++) {
-        bits = bits << 6 | (unsigned)digit(text[i]);
+        const char *at = strchr(digits, text[i]);
+        assert_true(at && *at);
+        bits = bits << 6 | (unsigned)(at - digits);
         n_bits += 6;
         if (n_bits >= 8)
             out[n++] = (char)(bits >> (n_bits -= 8));
@@ -192,75 +168,44 @@ static size_t decode(const char *text, size_t length, char *out)
     return n;
 }
 
-static void a_service_account_signs_what_it_asks_for(void **state)
+TEST_IN(a_service_account_signs_what_it_asks_for, clean_environment, NULL)
 {
-    struct arena arena;
-    struct json json;
-    char claims[1000];
-    (void)state;
-    fake_reset(token_routes);
-    char *file = service_account_file("https://oauth2.googleapis.com/token");
-    const char *path = write_file("account.json", file);
-    assert_string_equal(get_once(path), "T1/");
-    assert_contains(describe(path), "service account robot@p.iam of /tmp/");
-    free(file);
-    assert_contains(fake_log, "|grant_type=urn%3Aietf%3Aparams%3Aoauth%3Agrant-type%3Ajwt-bearer&assertion=");
-    char *head = strstr(fake_log, "assertion=") + strlen("assertion=");
-    char *body = strchr(head, '.') + 1, *signature = strchr(body, '.');
-    size_t n_claims = decode(body, (size_t)(signature - body), claims);
-    arena_init(&arena, 0);
-    json_init(&json, claims, n_claims, &arena);
-    uint64_t issued = 0, expires = 0;
-    struct json_string key;
-    assert_true(json_begin_object(&json));
-    assert_memory_equal(take(&json, "iss").text, "robot@p.iam", 11);
-    assert_memory_equal(take(&json, "scope").text, "https://www.googleapis.com/auth/devstorage.read_only", 52);
-    assert_memory_equal(take(&json, "aud").text, "https://oauth2.googleapis.com/token", 35);
-    assert_true(json_next_key(&json, &key) && json_take_u64(&json, &issued) && json_next_key(&json, &key) &&
-                json_take_u64(&json, &expires) && !json_next_key(&json, &key) && json_end(&json));
-    assert_int_equal(issued, 1000000000);
-    assert_int_equal(expires, 1000003600);
-    arena_fini(&arena);
-    unsigned char *expected;
-    size_t n_expected;
-    struct error error;
-    assert_int_equal(
-        signature_rs256(rsa_key, strlen(rsa_key), head, (size_t)(signature - head), &expected, &n_expected, &error), 0);
-    char *encoded = base64_encode_url(expected, n_expected);
-    assert_int_equal(strncmp(signature + 1, encoded, strlen(encoded)), 0);
-    free(encoded);
-    free(expected);
-}
-
-static void who_writes_asks_for_more_than_who_reads(void **state)
-{
-    (void)state;
-    char *file = service_account_file("https://oauth2.googleapis.com/token"), claims[1000];
-    const char *path = write_file("account.json", file);
-    for (may_write = false;; may_write = true) {
+    const char *path = write_account("https://oauth2.googleapis.com/token");
+    char claims[1000], expected[1000];
+    for (unsigned i = 0; i < 2; i++) {
+        may_write = i > 0;
         fake_reset(token_routes);
         assert_string_equal(get_once(path), "T1/");
-        char *body = strchr(strstr(fake_log, "assertion="), '.') + 1;
-        size_t n = decode(body, (size_t)(strchr(body, '.') - body), claims);
-        assert_true((memmem(claims, n, "devstorage.read_write\"", 22) != NULL) == may_write);
-        assert_true((memmem(claims, n, "devstorage.read_only\"", 21) != NULL) == !may_write);
-        if (may_write)
-            break;
+        assert_contains(fake_log, "|grant_type=urn%3Aietf%3Aparams%3Aoauth%3Agrant-type%3Ajwt-bearer&assertion=");
+        char *head = strstr(fake_log, "assertion=") + strlen("assertion=");
+        char *body = strchr(head, '.') + 1, *signature = strchr(body, '.');
+        claims[decode(body, (size_t)(signature - body), claims)] = '\0';
+        snprintf(expected, sizeof expected,
+                 "{\"iss\":\"robot@p.iam\",\"scope\":\"https://www.googleapis.com/auth/devstorage.%s\","
+                 "\"aud\":\"https://oauth2.googleapis.com/token\",\"iat\":1000000000,\"exp\":1000003600}",
+                 may_write ? "read_write" : "read_only");
+        assert_string_equal(claims, expected);
+        unsigned char *bytes;
+        size_t n_bytes;
+        struct error error;
+        assert_int_equal(
+            signature_rs256(rsa_key, strlen(rsa_key), head, (size_t)(signature - head), &bytes, &n_bytes, &error), 0);
+        char *encoded = base64_encode_url(bytes, n_bytes);
+        assert_int_equal(strncmp(signature + 1, encoded, strlen(encoded)), 0);
+        free(encoded);
+        free(bytes);
     }
     may_write = false;
-    free(file);
+    assert_contains(describe(path), "service account robot@p.iam of /tmp/");
 }
 
-static void secrets_go_to_https_only(void **state)
+TEST_IN(secrets_go_to_https_only, clean_environment, NULL)
 {
-    (void)state;
-    char *file = service_account_file("http://example.com/token");
-    assert_contains(get_once(write_file("account.json", file)), "PLAIN_HTTP");
+    assert_contains(get_once(write_account("http://example.com/token")), "PLAIN_HTTP");
     assert_int_equal(fake_requests, 0);
-    free(file);
 }
 
-static void files_that_are_of_no_use_are_refused_by_name(void **state)
+TEST_IN(files_that_are_of_no_use_are_refused_by_name, clean_environment, NULL)
 {
     static const struct {
         const char *file, *message;
@@ -277,7 +222,6 @@ static void files_that_are_of_no_use_are_refused_by_name(void **state)
         {"{\"type\":\"a\",\"type\":\"b\"}", "is no JSON object"},
         {"", "is no JSON object"},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const char *path = write_file("user.json", cases[i].file);
         assert_contains(get_once(path), cases[i].message);
@@ -287,13 +231,12 @@ static void files_that_are_of_no_use_are_refused_by_name(void **state)
     assert_int_equal(fake_requests, 0);
 }
 
-static void a_refusal_shows_what_the_server_said(void **state)
+TEST_IN(a_refusal_shows_what_the_server_said, clean_environment, NULL)
 {
     static const struct fake_route routes[] = {
         {"POST", "https://oauth2.googleapis.com/token", 400,
          "{\"error\":\"invalid_grant\",\"error_description\":\"Token has been expired\\nor revoked.\"}", NULL, NULL},
         {0}};
-    (void)state;
     fake_reset(routes);
     assert_contains(get_once(write_file("user.json", USER_FILE)), "TOKEN_REFUSED: Google credentials file");
     assert_contains(get_once(write_file("user.json", USER_FILE)),
@@ -302,40 +245,30 @@ static void a_refusal_shows_what_the_server_said(void **state)
 
 /* --- the metadata server --- */
 
-static void somebody_else_who_answers_is_not_the_metadata_server(void **state)
+TEST_IN(a_metadata_server_says_that_it_is_one_and_may_be_named_or_left_out, clean_environment, NULL)
 {
-    static const struct fake_route routes[] = {{"GET", METADATA_URL, 200, TOKEN("EVIL"), NULL, NULL}, {0}};
-    (void)state;
-    fake_reset(routes);
+    static const char url[] = "http://h:1/computeMetadata/v1/instance/service-accounts/default/token";
+    static const struct fake_route evil[] = {{"GET", METADATA_URL, 200, TOKEN("EVIL"), NULL, NULL}, {0}};
+    static const struct fake_route named[] = {{"GET", url, 200, TOKEN("TH"), "metadata-flavor", "Google"}, {0}};
+    fake_reset(evil);
     assert_contains(get_once(NULL), "NO_CREDENTIALS");
     assert_int_equal(fake_requests, 2); /* by name and by address */
     assert_contains(fake_log, "GET http://169.254.169.254/computeMetadata/");
-}
-
-static void the_metadata_server_may_be_named_or_left_out(void **state)
-{
-    static const struct fake_route routes[] = {{"GET",
-                                                "http://h:1/computeMetadata/v1/instance/service-accounts/default/token", 200,
-                                                TOKEN("TH"), "metadata-flavor", "Google"},
-                                               {0}};
-    (void)state;
-    fake_reset(routes);
+    fake_reset(named);
     setenv("GCE_METADATA_ROOT", "h:1", 1);
     assert_string_equal(get_once(NULL), "TH/");
     setenv("GCE_METADATA_HOST", "nobody:1", 1);
     assert_contains(get_once(NULL), "NO_CREDENTIALS");
-    assert_int_equal(fake_requests, 2);
     setenv("NO_GCE_CHECK", "True", 1);
     assert_contains(get_once(NULL), "NO_GCE_CHECK is set");
     assert_int_equal(fake_requests, 2);
     assert_string_equal(describe(NULL), "none");
 }
 
-static void anonymous_is_only_what_was_configured_as_such(void **state)
+TEST_IN(anonymous_is_only_what_was_configured_as_such, clean_environment, NULL)
 {
     struct gcp_credentials_options options = {.anonymous = true, .file = "/nonexistent"};
     char text[GCP_DESCRIBE_CHARS];
-    (void)state;
     struct gcp_credentials *credentials = gcp_credentials_create(&options);
     assert_string_equal(get(credentials), "anonymous/");
     gcp_credentials_describe(credentials, text);
@@ -348,9 +281,8 @@ static void anonymous_is_only_what_was_configured_as_such(void **state)
 
 static const struct fake_route second_token[] = {{"GET", METADATA_URL, 200, TOKEN("T2"), "metadata-flavor", "Google"}, {0}};
 
-static void a_token_is_renewed_225_seconds_before_it_expires_and_not_earlier(void **state)
+TEST_IN(a_token_is_renewed_225_seconds_before_it_expires_and_not_earlier, clean_environment, NULL)
 {
-    (void)state;
     fake_reset(token_routes);
     struct gcp_credentials *credentials = create(NULL);
     assert_string_equal(get(credentials), "TM/");
@@ -363,11 +295,10 @@ static void a_token_is_renewed_225_seconds_before_it_expires_and_not_earlier(voi
     gcp_credentials_destroy(credentials);
 }
 
-static void a_refused_token_is_replaced_once(void **state)
+TEST_IN(a_refused_token_is_replaced_once, clean_environment, NULL)
 {
     struct gcp_access access;
     struct error error;
-    (void)state;
     fake_reset(token_routes);
     struct gcp_credentials *credentials = create(NULL);
     assert_int_equal(gcp_credentials_get(credentials, NULL, &access, &error), 0);
@@ -381,7 +312,7 @@ static void a_refused_token_is_replaced_once(void **state)
     gcp_credentials_destroy(credentials);
 }
 
-static void answers_that_are_no_token_are_refused(void **state)
+TEST(answers_that_are_no_token_are_refused)
 {
     static const char *const answers[] = {"",
                                           "[]",
@@ -395,7 +326,6 @@ static void answers_that_are_no_token_are_refused(void **state)
                                           "{\"access_token\":\"x\",\"expires_in\":1}{}"};
     struct gcp_token token;
     struct error error;
-    (void)state;
     for (size_t i = 0; i < sizeof answers / sizeof answers[0]; i++) {
         assert_int_equal(gcp_token_parse(answers[i], strlen(answers[i]), &token, &error), -1);
         assert_null(token.text);
@@ -406,11 +336,10 @@ static void answers_that_are_no_token_are_refused(void **state)
     gcp_token_clear(&token);
 }
 
-static void a_credentials_file_of_64_kib_is_read_and_one_byte_more_is_not(void **state)
+TEST(a_credentials_file_of_64_kib_is_read_and_one_byte_more_is_not)
 {
     static const char user[] =
         "{\"type\":\"authorized_user\",\"client_id\":\"c\",\"client_secret\":\"" SECRET "\",\"refresh_token\":\"r\"}";
-    (void)state;
     for (size_t longer = 0; longer < 2; longer++) {
         size_t count = (64 << 10) + longer;
         char *text = memory_alloc(count + 1);
@@ -424,11 +353,10 @@ static void a_credentials_file_of_64_kib_is_read_and_one_byte_more_is_not(void *
     }
 }
 
-static void a_token_of_16384_characters_is_taken_and_a_longer_one_is_not(void **state)
+TEST(a_token_of_16384_characters_is_taken_and_a_longer_one_is_not)
 {
     struct gcp_token token;
     struct error error;
-    (void)state;
     for (size_t longer = 0; longer < 2; longer++) {
         char *json = memory_print("{\"expires_in\":1,\"access_token\":\"%0*d\"}", (int)(16384 + longer), 0);
         assert_int_equal(gcp_token_parse(json, strlen(json), &token, &error), longer ? -1 : 0);
@@ -456,24 +384,4 @@ static int remove_folder(void **state)
     return rmdir(folder);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(a_refresh_token_of_a_user_is_exchanged, clean_environment),
-        cmocka_unit_test_setup(the_named_file_goes_before_gclouds_and_that_before_the_metadata_server, clean_environment),
-        cmocka_unit_test_setup(a_service_account_signs_what_it_asks_for, clean_environment),
-        cmocka_unit_test_setup(who_writes_asks_for_more_than_who_reads, clean_environment),
-        cmocka_unit_test_setup(secrets_go_to_https_only, clean_environment),
-        cmocka_unit_test_setup(files_that_are_of_no_use_are_refused_by_name, clean_environment),
-        cmocka_unit_test_setup(a_refusal_shows_what_the_server_said, clean_environment),
-        cmocka_unit_test_setup(somebody_else_who_answers_is_not_the_metadata_server, clean_environment),
-        cmocka_unit_test_setup(the_metadata_server_may_be_named_or_left_out, clean_environment),
-        cmocka_unit_test_setup(anonymous_is_only_what_was_configured_as_such, clean_environment),
-        cmocka_unit_test_setup(a_token_is_renewed_225_seconds_before_it_expires_and_not_earlier, clean_environment),
-        cmocka_unit_test_setup(a_refused_token_is_replaced_once, clean_environment),
-        cmocka_unit_test(answers_that_are_no_token_are_refused),
-        cmocka_unit_test(a_credentials_file_of_64_kib_is_read_and_one_byte_more_is_not),
-        cmocka_unit_test(a_token_of_16384_characters_is_taken_and_a_longer_one_is_not),
-    };
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
-}
+TESTS_IN(make_folder, remove_folder)

@@ -1,15 +1,7 @@
 /* Answers of Google Cloud Storage: what it writes is understood, what makes no sense is refused. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tests/support/unit.h"
 
 #include "source/gcs/gcs_answer.h"
-
-#include <cmocka.h>
 
 static int parse(const char *text, struct gcs_object *object)
 {
@@ -17,46 +9,41 @@ static int parse(const char *text, struct gcs_object *object)
     return gcs_object_parse(text, strlen(text), object, &error);
 }
 
-static void metadata_of_an_object_is_read(void **state)
+TEST(metadata_of_an_object_is_read_and_checksums_that_are_missing_or_wrong_are_none)
 {
-    struct gcs_object object;
-    char text[CHECKSUM_TEXT_CHARS];
-    (void)state;
-    assert_int_equal(
-        parse("{\"kind\":\"storage#object\",\"name\":\"m/a\\u00fc.safetensors\",\"size\":\"9223372036854775807\","
-              "\"generation\":\"1700000000000001\",\"crc32c\":\"4waSgw==\",\"md5Hash\":\"1B2M2Y8AsgTpgAmY7PhCfg==\","
-              "\"acl\":[{\"name\":\"no\"}]}",
-              &object),
-        0);
-    assert_string_equal(object.name, "m/a\xc3\xbc.safetensors");
-    assert_string_equal(object.generation, "1700000000000001");
-    assert_true(object.size_bytes == INT64_MAX);
-    assert_string_equal(checksum_print(&object.checksums[0], text), "crc32c e3069283");
-    assert_string_equal(checksum_print(&object.checksums[1], text), "md5 d41d8cd98f00b204e9800998ecf8427e");
-    assert_false(object.compressed);
-    gcs_object_clear(&object);
+    static const char md5[] = "md5 d41d8cd98f00b204e9800998ecf8427e";
+    static const struct {
+        const char *more, *sums[2];
+        bool is_compressed;
+    } rows[] = {
+        {"\"crc32c\":\"4waSgw==\",\"md5Hash\":\"1B2M2Y8AsgTpgAmY7PhCfg==\",\"acl\":[{\"name\":\"no\"}]",
+         {"crc32c e3069283", md5},
+         false},
+        {"\"crc32c\":\"4waS\",\"md5Hash\":\"1B2M2Y8AsgTpgAmY7PhCfg==\",\"contentEncoding\":\"gzip\"", {md5}, true},
+        {"\"contentEncoding\":\"identity\"", {NULL}, false},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct gcs_object object;
+        char json[400], text[CHECKSUM_TEXT_CHARS];
+        snprintf(json, sizeof json,
+                 "{\"kind\":\"storage#object\",\"name\":\"m/a\\u00fc.safetensors\",\"size\":\"9223372036854775807\","
+                 "\"generation\":\"1700000000000001\",%s}",
+                 rows[i].more);
+        assert_int_equal(parse(json, &object), 0);
+        assert_string_equal(object.name, "m/a\xc3\xbc.safetensors");
+        assert_string_equal(object.generation, "1700000000000001");
+        assert_true(object.size_bytes == INT64_MAX && object.compressed == rows[i].is_compressed);
+        for (size_t n = 0; n < 2; n++) {
+            if (rows[i].sums[n])
+                assert_string_equal(checksum_print(&object.checksums[n], text), rows[i].sums[n]);
+            else
+                assert_int_equal(object.checksums[n].kind, CHECKSUM_NONE);
+        }
+        gcs_object_clear(&object);
+    }
 }
 
-static void checksums_that_are_missing_or_wrong_are_none(void **state)
-{
-    struct gcs_object object;
-    (void)state;
-    assert_int_equal(parse("{\"name\":\"a\",\"size\":\"0\",\"generation\":\"1\",\"crc32c\":\"4waS\",\"md5Hash\":"
-                           "\"1B2M2Y8AsgTpgAmY7PhCfg==\",\"contentEncoding\":\"gzip\"}",
-                           &object),
-                     0);
-    assert_int_equal(object.checksums[0].kind, CHECKSUM_MD5);
-    assert_int_equal(object.checksums[1].kind, CHECKSUM_NONE);
-    assert_true(object.compressed);
-    gcs_object_clear(&object);
-    assert_int_equal(parse("{\"name\":\"a\",\"size\":\"0\",\"generation\":\"1\",\"contentEncoding\":\"identity\"}", &object),
-                     0);
-    assert_int_equal(object.checksums[0].kind, CHECKSUM_NONE);
-    assert_false(object.compressed);
-    gcs_object_clear(&object);
-}
-
-static void an_object_that_nothing_can_be_pinned_to_is_refused(void **state)
+TEST(an_object_that_nothing_can_be_pinned_to_is_refused)
 {
     static const char *const objects[] = {
         "",
@@ -74,7 +61,6 @@ static void an_object_that_nothing_can_be_pinned_to_is_refused(void **state)
         "{\"name\":\"a\",\"size\":\"1\",\"generation\":\"1\"}{}",
     };
     struct gcs_object object;
-    (void)state;
     for (size_t i = 0; i < sizeof objects / sizeof objects[0]; i++) {
         if (parse(objects[i], &object) == 0)
             fail_msg("taken: %s", objects[i]);
@@ -87,10 +73,9 @@ static int parse_page(const char *text, struct gcs_page *page)
     return gcs_page_parse(text, strlen(text), page, &error);
 }
 
-static void a_page_may_be_empty_and_still_lead_on(void **state)
+TEST(a_page_may_be_empty_and_still_lead_on)
 {
     struct gcs_page page;
-    (void)state;
     assert_int_equal(parse_page("{\"kind\":\"storage#objects\",\"nextPageToken\":\"a+/=\"}", &page), 0);
     assert_int_equal(page.n_objects, 0);
     assert_string_equal(page.next_token, "a+/=");
@@ -108,7 +93,7 @@ static void a_page_may_be_empty_and_still_lead_on(void **state)
     gcs_page_clear(&page);
 }
 
-static void pages_that_make_no_sense_are_refused(void **state)
+TEST(pages_that_make_no_sense_are_refused)
 {
     static const char *const pages[] = {"",
                                         "[]",
@@ -123,7 +108,6 @@ static void pages_that_make_no_sense_are_refused(void **state)
                                         "{\"nextPageToken\":\"a\\u0000b\"}",
                                         "{\"items\":[]",
                                         "<html>"};
-    (void)state;
     for (size_t i = 0; i < sizeof pages / sizeof pages[0]; i++) {
         struct gcs_page page;
         if (parse_page(pages[i], &page) == 0)
@@ -133,29 +117,23 @@ static void pages_that_make_no_sense_are_refused(void **state)
     }
 }
 
-static int parse_many(int n_items)
+TEST(a_page_has_a_limited_number_of_items)
 {
     static const char item[] = "{\"name\":\"a\",\"size\":\"1\",\"generation\":\"2\"},";
-    struct gcs_page page;
-    char *text = malloc((size_t)n_items * sizeof item + 100), *at = text;
-    at += sprintf(at, "{\"items\":[");
-    for (int i = 0; i < n_items; i++)
-        at += sprintf(at, "%s", item);
-    sprintf(at - 1, "]}");
-    int failed = parse_page(text, &page);
-    gcs_page_clear(&page);
+    char *text = malloc((GCS_MAX_PAGE_ITEMS + 1) * sizeof item + 100);
+    for (int more = 0; more < 2; more++) {
+        struct gcs_page page;
+        char *at = text + sprintf(text, "{\"items\":[");
+        for (int i = 0; i < GCS_MAX_PAGE_ITEMS + more; i++)
+            at += sprintf(at, "%s", item);
+        sprintf(at - 1, "]}");
+        assert_int_equal(parse_page(text, &page), more ? -1 : 0);
+        gcs_page_clear(&page);
+    }
     free(text);
-    return failed;
 }
 
-static void a_page_has_a_limited_number_of_items(void **state)
-{
-    (void)state;
-    assert_int_equal(parse_many(GCS_MAX_PAGE_ITEMS), 0);
-    assert_int_equal(parse_many(GCS_MAX_PAGE_ITEMS + 1), -1);
-}
-
-static void errors_are_understood_in_json_and_in_plain_text(void **state)
+TEST(errors_are_understood_in_json_and_in_plain_text)
 {
     static const struct {
         const char *answer, *reason, *message;
@@ -173,25 +151,10 @@ static void errors_are_understood_in_json_and_in_plain_text(void **state)
         {"", "", ""},
         {"{\"error\":{\"message\":\"cut", "", ""},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct gcs_complaint complaint;
         gcs_complaint_parse(cases[i].answer, strlen(cases[i].answer), &complaint);
         assert_string_equal(complaint.reason, cases[i].reason);
         assert_string_equal(complaint.message, cases[i].message);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(metadata_of_an_object_is_read),
-        cmocka_unit_test(checksums_that_are_missing_or_wrong_are_none),
-        cmocka_unit_test(an_object_that_nothing_can_be_pinned_to_is_refused),
-        cmocka_unit_test(a_page_may_be_empty_and_still_lead_on),
-        cmocka_unit_test(pages_that_make_no_sense_are_refused),
-        cmocka_unit_test(a_page_has_a_limited_number_of_items),
-        cmocka_unit_test(errors_are_understood_in_json_and_in_plain_text),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

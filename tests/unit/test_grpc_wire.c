@@ -1,18 +1,12 @@
 /* The texts of gRPC's headers and trailers, and the prefix of its messages. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <string.h>
+#include "tests/support/unit.h"
 
 #include "base/grpc_wire.h"
 
-#include <cmocka.h> /* last: its macro fail() would hide ours */
-
-static void content_types_of_grpc_are_known(void **state)
+TEST(content_types_of_grpc_are_known)
 {
     static const char *const good[] = {"application/grpc", "application/grpc+proto", "application/grpc;charset=utf-8"};
     static const char *const bad[] = {"", "application/grp", "application/grpc-web", "application/grpcx", "text/html"};
-    (void)state;
     for (size_t i = 0; i < sizeof good / sizeof *good; i++)
         assert_true(grpc_wire_is_grpc(good[i], strlen(good[i])));
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
@@ -24,10 +18,9 @@ static uint64_t timeout(const char *text)
     return grpc_wire_timeout_ns(text, strlen(text));
 }
 
-static void timeouts_have_eight_digits_and_a_unit(void **state)
+TEST(timeouts_have_eight_digits_and_a_unit)
 {
     static const char *const bad[] = {"", "S", "1", "1s", "-1S", "1.5S", " 1S", "1S ", "123456789S", "H1"};
-    (void)state;
     assert_int_equal(timeout("1n"), 1);
     assert_int_equal(timeout("2u"), 2000);
     assert_int_equal(timeout("3m"), 3000000);
@@ -41,15 +34,14 @@ static void timeouts_have_eight_digits_and_a_unit(void **state)
         assert_true(timeout(bad[i]) == UINT64_MAX);
 }
 
-static void messages_are_percent_encoded(void **state)
+TEST(messages_are_percent_encoded)
 {
     char out[64];
-    (void)state;
     assert_int_equal(grpc_wire_encode_message("100 % \xc3\xa9\n~", out), 18);
     assert_string_equal(out, "100 %25 %C3%A9%0A~");
 }
 
-static void messages_are_decoded_whoever_sent_them(void **state)
+TEST(messages_are_decoded_from_any_sender)
 {
     static const char *const pairs[][2] = {{"100 %25 %C3%a9%0A~", "100 % \xc3\xa9\n~"},
                                            {"%", "%"},
@@ -59,7 +51,6 @@ static void messages_are_decoded_whoever_sent_them(void **state)
                                            {"%C3", "?"},
                                            {"", ""}};
     char out[64];
-    (void)state;
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
         grpc_wire_decode_message(pairs[i][0], strlen(pairs[i][0]), out, sizeof out);
         assert_string_equal(out, pairs[i][1]);
@@ -68,12 +59,11 @@ static void messages_are_decoded_whoever_sent_them(void **state)
     assert_string_equal(out, "abc ");
 }
 
-static void timeouts_are_written_with_eight_digits_and_never_shorter(void **state)
+TEST(timeouts_are_written_with_eight_digits_and_never_shorter)
 {
     static const uint64_t times[] = {
         0, 1, 99999999, 100000000, 100000001, 60000000000, 99999999999001, UINT64_C(31536000000000001), UINT64_C(1) << 59};
     char out[GRPC_WIRE_TIMEOUT_CHARS];
-    (void)state;
     for (size_t i = 0; i < sizeof times / sizeof *times; i++) {
         size_t n = grpc_wire_print_timeout(times[i], out);
         assert_int_equal(n, strlen(out));
@@ -85,27 +75,13 @@ static void timeouts_are_written_with_eight_digits_and_never_shorter(void **stat
     assert_int_equal(grpc_wire_print_timeout(UINT64_MAX - 1, out), 8);
 }
 
-static void a_prefix_says_how_long_a_message_is(void **state)
+TEST(a_prefix_says_how_long_a_message_is)
 {
     static const size_t lengths[] = {0, 1, 255, 256, 1 << 30, UINT32_MAX};
     uint8_t prefix[GRPC_WIRE_PREFIX_BYTES];
-    (void)state;
     for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
         grpc_wire_write_prefix(prefix, lengths[i]);
         assert_int_equal(prefix[0], 0);
         assert_int_equal(grpc_wire_length(prefix), lengths[i]);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(content_types_of_grpc_are_known),
-        cmocka_unit_test(timeouts_have_eight_digits_and_a_unit),
-        cmocka_unit_test(messages_are_percent_encoded),
-        cmocka_unit_test(messages_are_decoded_whoever_sent_them),
-        cmocka_unit_test(timeouts_are_written_with_eight_digits_and_never_shorter),
-        cmocka_unit_test(a_prefix_says_how_long_a_message_is),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,30 +1,24 @@
 /* The hand-off socket, spoken to by hand: tokens, leases, and peers that do not behave. What belongs to the loop
  * is asked for by posted tasks. */
+#include "tests/support/unit.h"
+
 #include "base/foreign_fd.h"
+#include "base/memory.h"
+#include "client/handoff_wire.h"
 #include "observe/log.h"
 #include "replica/handoff.h"
 #include "tests/support/handoff_stage.h"
 #include "tests/support/hanging_close.h"
 #include "tests/support/lingering.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <poll.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
-
-#include <cmocka.h> /* last: it has a macro called fail */
 
 static void revoke_connection(struct handoff_question *request)
 {
@@ -61,7 +55,7 @@ static int redeem(const struct handoff_stage *stage, const void *token, size_t b
     return handoff_stage_receive(*connection, &answer);
 }
 
-static void a_token_buys_the_memory_and_the_connection_is_the_lease(void **state)
+TEST_IN(a_token_buys_the_memory_and_the_connection_is_the_lease, handoff_stage_open, handoff_stage_close)
 {
     struct handoff_stage *stage = *state;
     struct handoff_answer answer;
@@ -98,7 +92,7 @@ static void grant_fails(struct handoff_question *request)
     assert_string_equal(error.reason, "LEASES_EXCEEDED");
 }
 
-static void a_user_has_no_more_leases_than_its_share_tokens_included(void **state)
+TEST_IN(a_user_has_no_more_leases_than_its_share_tokens_included, handoff_stage_open, handoff_stage_close)
 {
     struct handoff_stage *stage = *state;
     struct handoff_question refused = {.uid = getuid()}, other = {.uid = 12345};
@@ -145,7 +139,7 @@ static void list_often(struct handoff_question *request)
 }
 
 /* Listing those of every replica must not take replicas x leases. */
-static void leases_are_listed_by_replica_without_a_walk_over_others(void **state)
+TEST_IN(leases_are_listed_by_replica_without_a_walk_over_others, handoff_stage_open, handoff_stage_close)
 {
     enum { LEASES = 600 };
     struct handoff_stage *stage = *state;
@@ -183,7 +177,7 @@ static void leases_are_listed_by_replica_without_a_walk_over_others(void **state
     handoff_stage_await_leases(stage, 0);
 }
 
-static void a_token_works_once(void **state)
+TEST_IN(a_token_works_once, handoff_stage_open, handoff_stage_close)
 {
     struct handoff_stage *stage = *state;
     struct handoff_question request = handoff_stage_token(stage, 1, getuid());
@@ -197,7 +191,7 @@ static void a_token_works_once(void **state)
     close(second);
 }
 
-static void wrong_short_and_long_tokens_are_closed_on(void **state)
+TEST_IN(wrong_short_and_long_tokens_are_closed_on, handoff_stage_open, handoff_stage_close)
 {
     struct handoff_stage *stage = *state;
     struct handoff_question request = handoff_stage_token(stage, 1, getuid());
@@ -214,7 +208,7 @@ static void wrong_short_and_long_tokens_are_closed_on(void **state)
     assert_int_equal(handoff_stage_leases(stage), 0);
 }
 
-static void somebody_elses_token_is_refused_and_stays_good_for_its_owner(void **state)
+TEST_IN(somebody_elses_token_is_refused_and_stays_good_for_its_owner, handoff_stage_open, handoff_stage_close)
 {
     struct handoff_stage *stage = *state;
     struct handoff_question request = handoff_stage_token(stage, 1, getuid() + 1);
@@ -226,7 +220,7 @@ static void somebody_elses_token_is_refused_and_stays_good_for_its_owner(void **
     assert_int_equal(pending.number, 1);
 }
 
-static void a_token_dies_with_its_rpc_connection(void **state)
+TEST_IN(a_token_dies_with_its_rpc_connection, handoff_stage_open, handoff_stage_close)
 {
     struct handoff_stage *stage = *state;
     struct handoff_question kept = handoff_stage_token(stage, 1, getuid()), lost = handoff_stage_token(stage, 2, getuid());
@@ -241,7 +235,7 @@ static void a_token_dies_with_its_rpc_connection(void **state)
     close(fd);
 }
 
-static void a_leaseholder_that_talks_on_loses_its_lease(void **state)
+TEST_IN(a_leaseholder_that_talks_on_loses_its_lease, handoff_stage_open, handoff_stage_close)
 {
     struct handoff_stage *stage = *state;
     struct handoff_question request = handoff_stage_token(stage, 1, getuid());
@@ -253,7 +247,7 @@ static void a_leaseholder_that_talks_on_loses_its_lease(void **state)
     close(fd);
 }
 
-static void silent_peers_are_capped_and_leaseholders_do_not_count(void **state)
+TEST_IN(silent_peers_are_capped_and_leaseholders_do_not_count, handoff_stage_open, handoff_stage_close)
 {
     struct handoff_stage *stage = *state;
     int leases[SILENT_CAP], silent[SILENT_CAP + 1];
@@ -279,7 +273,7 @@ static void silent_peers_are_capped_and_leaseholders_do_not_count(void **state)
 /* --- memory that a client offers --------------------------------------------------------------------------------------- */
 
 /* Who drops a second one closes it, perhaps as the last. */
-static void a_second_descriptor_is_not_closed_by_the_loop(void **state)
+TEST_IN(a_second_descriptor_is_not_closed_by_the_loop, handoff_stage_open, handoff_stage_close)
 {
     struct handoff_stage *stage = *state;
     struct handoff_region offer = handoff_stage_offer(HANDOFF_REGION_FD);
@@ -315,7 +309,7 @@ static void grant_is_too_many(struct handoff_question *request)
     assert_string_equal(error.reason, "TOO_MANY_TOKENS");
 }
 
-static void a_user_has_4096_tokens_and_not_one_more(void **state)
+TEST_IN(a_user_has_4096_tokens_and_not_one_more, handoff_stage_open, handoff_stage_close)
 {
     struct handoff_stage *stage = *state;
     struct handoff_question one_more = {.uid = 12345, .connection = 1};
@@ -345,7 +339,7 @@ static bool is_answered_within(int fd, int ms)
 }
 
 /* Four threads close for one user at most: the others wait for them. */
-static void a_user_whose_descriptors_do_not_close_is_held_until_they_do(void **state)
+TEST_IN(a_user_whose_descriptors_do_not_close_is_held_until_they_do, handoff_stage_open, handoff_stage_close)
 {
     enum { UNCLOSED = 64, HANGING = 4, MALLORY = 70001, ALICE = 70002, SHORT_MS = 100 };
     struct handoff_stage *stage = *state;
@@ -375,7 +369,7 @@ static void a_user_whose_descriptors_do_not_close_is_held_until_they_do(void **s
     assert_int_equal(foreign_fd_open(MALLORY), 0);
 }
 
-static void root_and_the_daemons_user_are_not_held(void **state)
+TEST_IN(root_and_the_daemons_user_are_not_held, handoff_stage_open, handoff_stage_close)
 {
     enum { UNCLOSED = 80, HANGING = 4 };
     struct handoff_stage *stage = *state;
@@ -393,23 +387,135 @@ static void root_and_the_daemons_user_are_not_held(void **state)
         usleep(1000);
 }
 
-int main(void)
+enum { N_FILES = 2 * HANDOFF_MESSAGE_FDS + 22, MANY_FILES = 64 * HANDOFF_MESSAGE_FDS };
+
+struct scene { /* file i has i bytes */
+    int ours, theirs;
+    struct source source;
+    struct artifact artifact;
+    struct mapping mapping;
+    struct mapped_view view;
+    struct mapped_files *files;
+    struct replica replica;
+};
+
+static void open_scene(struct scene *scene, size_t n)
+{
+    int ends[2], one = memfd_create("file", 0);
+    *scene = (struct scene){.files = memory_alloc(sizeof *scene->files)};
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends), 0);
+    scene->ours = ends[0];
+    scene->theirs = ends[1];
+    scene->source.files = test_calloc(n, sizeof *scene->source.files);
+    scene->view = (struct mapped_view){.files = test_calloc(n, sizeof *scene->view.files), .n_files = n};
+    scene->files->view = &scene->view;
+    scene->files->fds = test_calloc(n, sizeof *scene->files->fds);
+    for (size_t i = 0; i < n; i++) {
+        scene->view.files[i] = (uint32_t)i;
+        scene->source.files[i].size_bytes = i;
+        scene->files->fds[i] = n == N_FILES ? memfd_create("file", 0) : dup(one);
+        assert_true(n != N_FILES || ftruncate(scene->files->fds[i], (off_t)i) == 0);
+    }
+    close(one);
+    scene->artifact.source = &scene->source;
+    scene->mapping.artifact = &scene->artifact;
+    scene->replica = (struct replica){.mapping = &scene->mapping, .files = scene->files};
+}
+
+static void close_scene(struct scene *scene)
+{
+    test_free(scene->source.files);
+    for (size_t i = scene->files->n_sent; i < scene->view.n_files; i++)
+        close(scene->files->fds[i]);
+    test_free(scene->files->fds);
+    test_free(scene->view.files);
+    free(scene->files);
+    close(scene->ours);
+    close(scene->theirs);
+}
+
+/* The number of descriptors of the next message, or 0. */
+static size_t receive(struct scene *scene, int fds[HANDOFF_MESSAGE_FDS], struct handoff_answer *answer)
+{
+    union {
+        char bytes[CMSG_SPACE(HANDOFF_MESSAGE_FDS * sizeof(int))];
+        struct cmsghdr align;
+    } control;
+    struct iovec iov = {.iov_base = answer, .iov_len = sizeof *answer};
+    struct msghdr message = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
+    if (recvmsg(scene->theirs, &message, MSG_DONTWAIT) != (ssize_t)sizeof *answer)
+        return 0;
+    assert_false(message.msg_flags & MSG_CTRUNC);
+    struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+    size_t n = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    memcpy(fds, CMSG_DATA(header), n * sizeof(int));
+    return n;
+}
+
+TEST(files_come_in_their_order_in_as_many_messages_as_it_takes)
+{
+    static const size_t sizes[] = {HANDOFF_MESSAGE_FDS, HANDOFF_MESSAGE_FDS, 22, 0};
+    struct handoff_answer answer;
+    struct scene scene;
+    int fds[HANDOFF_MESSAGE_FDS];
+    size_t file = 0;
+    open_scene(&scene, N_FILES);
+    assert_int_equal(handoff_send(scene.ours, &scene.replica), HANDOFF_SENT_ALL);
+    assert_int_equal(scene.files->n_sent, N_FILES);
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        uint64_t bytes = 0;
+        assert_int_equal(receive(&scene, fds, &answer), sizes[i]);
+        for (size_t k = 0; k < sizes[i]; k++, file++) {
+            struct stat status;
+            assert_int_equal(fstat(fds[k], &status), 0);
+            assert_int_equal(status.st_size, file);
+            bytes += file;
+            close(fds[k]);
+        }
+        assert_true(!sizes[i] || (memcmp(answer.magic, HANDOFF_MAGIC, 4) == 0 && answer.page_kind == HANDOFF_FILES));
+        assert_true(!sizes[i] || (answer.n_fds == sizes[i] && answer.memory_bytes == bytes && !answer.reserved));
+    }
+    close_scene(&scene);
+}
+
+TEST(a_full_socket_waits_for_the_client)
+{
+    struct handoff_answer answer;
+    struct scene scene;
+    int fds[HANDOFF_MESSAGE_FDS], least = 1;
+    size_t n, n_received = 0;
+    open_scene(&scene, MANY_FILES);
+    setsockopt(scene.ours, SOL_SOCKET, SO_SNDBUF, &least, sizeof least);
+    assert_int_equal(handoff_send(scene.ours, &scene.replica), HANDOFF_SENT_SOME);
+    enum handoff_sent sent = HANDOFF_SENT_SOME;
+    while (n_received < MANY_FILES) {
+        while ((n = receive(&scene, fds, &answer)) > 0)
+            for (n_received += n; n > 0; n--)
+                close(fds[n - 1]);
+        if (sent == HANDOFF_SENT_SOME)
+            sent = handoff_send(scene.ours, &scene.replica);
+        assert_int_not_equal(sent, HANDOFF_NOT_SENT);
+    }
+    assert_int_equal(sent, HANDOFF_SENT_ALL);
+    close_scene(&scene);
+}
+
+TEST(a_client_that_is_gone_gets_nothing)
+{
+    struct scene scene;
+    open_scene(&scene, N_FILES);
+    close(scene.theirs);
+    assert_int_equal(handoff_send(scene.ours, &scene.replica), HANDOFF_NOT_SENT);
+    assert_int_equal(scene.files->n_sent, 0);
+    scene.theirs = -1;
+    close_scene(&scene);
+}
+
+static int set_up_all_tests(void **state)
 {
     log_set_level(LOG_ERROR);
-    const struct CMUnitTest tests[] = {
-        STAGED(a_token_buys_the_memory_and_the_connection_is_the_lease),
-        STAGED(a_user_has_no_more_leases_than_its_share_tokens_included),
-        STAGED(a_user_has_4096_tokens_and_not_one_more),
-        STAGED(a_user_whose_descriptors_do_not_close_is_held_until_they_do),
-        STAGED(root_and_the_daemons_user_are_not_held),
-        STAGED(a_second_descriptor_is_not_closed_by_the_loop),
-        STAGED(leases_are_listed_by_replica_without_a_walk_over_others),
-        STAGED(a_token_works_once),
-        STAGED(wrong_short_and_long_tokens_are_closed_on),
-        STAGED(somebody_elses_token_is_refused_and_stays_good_for_its_owner),
-        STAGED(a_token_dies_with_its_rpc_connection),
-        STAGED(a_leaseholder_that_talks_on_loses_its_lease),
-        STAGED(silent_peers_are_capped_and_leaseholders_do_not_count),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    (void)state;
+    return 0;
 }
+
+TESTS_IN(set_up_all_tests, NULL)

@@ -1,21 +1,14 @@
 /* Memory that clients offer over the hand-off socket, spoken to by hand: tokens for it, and offers that are not taken. */
+#include "tests/support/unit.h"
+
 #include "observe/log.h"
 #include "replica/handoff.h"
 #include "tests/support/handoff_stage.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
-
-#include <cmocka.h> /* last: it has a macro called fail */
 
 static void take_region(struct handoff_question *request)
 {
@@ -47,7 +40,7 @@ static struct device_region *take(struct handoff_stage *stage, const unsigned ch
     return request.region;
 }
 
-static void an_offer_buys_a_token_and_ends_with_the_regions_end(void **state)
+TEST_IN(an_offer_buys_a_token_and_ends_with_the_regions_end, handoff_stage_open, handoff_stage_close)
 {
     struct handoff_stage *stage = *state;
     unsigned char token[HANDOFF_TOKEN_BYTES + 1];
@@ -79,7 +72,7 @@ static int sealed_memfd(uint64_t bytes, int seals)
     return fd;
 }
 
-static void the_size_of_an_offered_memfd_is_its_own_and_its_identity_is_kept(void **state)
+TEST_IN(the_size_of_an_offered_memfd_is_its_own_and_its_identity_is_kept, handoff_stage_open, handoff_stage_close)
 {
     struct handoff_stage *stage = *state;
     unsigned char token[HANDOFF_TOKEN_BYTES];
@@ -107,7 +100,8 @@ static void the_size_of_an_offered_memfd_is_its_own_and_its_identity_is_kept(voi
     close(memory);
 }
 
-static void an_offered_descriptor_that_cannot_be_filled_is_refused_and_its_connection_closed(void **state)
+TEST_IN(an_offered_descriptor_that_cannot_be_filled_is_refused_and_its_connection_closed, handoff_stage_open,
+        handoff_stage_close)
 {
     struct handoff_stage *stage = *state;
     unsigned char token[HANDOFF_TOKEN_BYTES];
@@ -129,7 +123,7 @@ static void an_offered_descriptor_that_cannot_be_filled_is_refused_and_its_conne
     }
 }
 
-static void somebody_elses_region_is_not_given(void **state)
+TEST_IN(somebody_elses_region_is_not_given, handoff_stage_open, handoff_stage_close)
 {
     struct handoff_stage *stage = *state;
     unsigned char token[HANDOFF_TOKEN_BYTES];
@@ -146,7 +140,7 @@ static void somebody_elses_region_is_not_given(void **state)
     close(fd);
 }
 
-static void an_offer_dies_with_its_connection_or_by_talking_on(void **state)
+TEST_IN(an_offer_dies_with_its_connection_or_by_talking_on, handoff_stage_open, handoff_stage_close)
 {
     struct handoff_stage *stage = *state;
     unsigned char token[HANDOFF_TOKEN_BYTES];
@@ -187,7 +181,7 @@ static void add_lent_replica(struct handoff_question *request)
     replica_each(stage->replicas, count_replica, &request->number);
 }
 
-static void a_replica_in_a_clients_memory_is_not_found_and_goes_with_its_last_pin(void **state)
+TEST_IN(a_replica_in_a_clients_memory_is_not_found_and_goes_with_its_last_pin, handoff_stage_open, handoff_stage_close)
 {
     struct handoff_stage *stage = *state;
     struct handoff_question request = {0};
@@ -203,7 +197,7 @@ static size_t count_descriptors(void)
     return count;
 }
 
-static void malformed_offers_are_closed_on_and_leave_no_descriptor(void **state)
+TEST_IN(malformed_offers_are_closed_on_and_leave_no_descriptor, handoff_stage_open, handoff_stage_close)
 {
     struct handoff_stage *stage = *state;
     struct handoff_region offers[6];
@@ -243,17 +237,11 @@ static void malformed_offers_are_closed_on_and_leave_no_descriptor(void **state)
     assert_true(count_descriptors() <= before);
 }
 
-int main(void)
+static int set_up_all_tests(void **state)
 {
     log_set_level(LOG_ERROR);
-    const struct CMUnitTest tests[] = {
-        STAGED(an_offer_buys_a_token_and_ends_with_the_regions_end),
-        STAGED(the_size_of_an_offered_memfd_is_its_own_and_its_identity_is_kept),
-        STAGED(an_offered_descriptor_that_cannot_be_filled_is_refused_and_its_connection_closed),
-        STAGED(somebody_elses_region_is_not_given),
-        STAGED(an_offer_dies_with_its_connection_or_by_talking_on),
-        STAGED(a_replica_in_a_clients_memory_is_not_found_and_goes_with_its_last_pin),
-        STAGED(malformed_offers_are_closed_on_and_leave_no_descriptor),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    (void)state;
+    return 0;
 }
+
+TESTS_IN(set_up_all_tests, NULL)

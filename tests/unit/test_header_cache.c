@@ -1,23 +1,17 @@
-/* Headers survive a restart in the state directory, and nothing damaged in it is believed. */
+/* The memory forgets what was used longest ago and never loses count of a reference. Headers survive a restart in the state directory. */
+#include "tests/support/unit.h"
+
 #include <dirent.h>
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/memory.h"
 #include "base/metadata.h"
 #include "resolve/header_cache.h"
 #include "resolve/header_store.h"
 #include "resolve/safetensors.h"
 #include "tests/support/model_dir.h"
-
-#include <cmocka.h>
 
 static const char json[] = "{\"x\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]}}";
 static const struct source_identity identity = {1, 2, 8 + sizeof json - 1 + 4, 3, 4, 0};
@@ -46,40 +40,43 @@ static struct header_cache *open_cache(void)
     return cache;
 }
 
+/* Adds a header and an index of that identity, of which the header is known at once. */
+static void add_both(struct header_cache *cache, const struct source_identity *of)
+{
+    struct error error;
+    struct part_header *header = safetensors_parse(json, sizeof json - 1, identity.size_bytes, &error);
+    header_cache_add(cache, &format_safetensors, of, header, json, sizeof json - 1);
+    header_cache_add_index(cache, of, "{}", 2);
+    assert_true(header_cache_memory_bytes(cache) > 0);
+    struct part_header *found = header_cache_find(cache, &format_safetensors, of);
+    assert_ptr_equal(found, header);
+    part_header_unref(found);
+    part_header_unref(header);
+}
+
 static void fill(void)
 {
     struct header_cache *cache = open_cache();
-    struct error error;
-    struct part_header *header = safetensors_parse(json, sizeof json - 1, identity.size_bytes, &error);
-    header_cache_add(cache, &format_safetensors, &identity, header, json, sizeof json - 1);
-    header_cache_add_index(cache, &identity, "{}", 2);
-    assert_true(header_cache_memory_bytes(cache) > 0);
-    part_header_unref(header);
+    add_both(cache, &identity);
     header_cache_destroy(cache);
 }
 
-/* Calls visit with the path of every stored file; returns how many there are. */
-static int each_file(void (*visit)(const char *path))
+static int count_files(void)
 {
-    char folder[MODEL_PATH_CHARS], path[MODEL_PATH_CHARS];
+    char folder[MODEL_PATH_CHARS];
     int n = 0;
     DIR *directory = opendir(model_dir_path(state_dir, "headers", folder));
     assert_non_null(directory);
-    for (struct dirent *entry; (entry = readdir(directory)) != NULL;) {
-        if (entry->d_name[0] == '.')
-            continue;
-        n++;
-        if (visit)
-            visit(model_dir_path(folder, entry->d_name, path));
-    }
+    for (struct dirent *entry; (entry = readdir(directory)) != NULL;)
+        n += entry->d_name[0] != '.';
     closedir(directory);
     return n;
 }
 
-static bool is_known(const struct source_identity *wanted)
+static bool is_known(void)
 {
     struct header_cache *cache = open_cache();
-    struct part_header *header = header_cache_find(cache, &format_safetensors, wanted);
+    struct part_header *header = header_cache_find(cache, &format_safetensors, &identity);
     if (header)
         assert_string_equal(header->tensors[0].name, "x");
     part_header_unref(header);
@@ -101,151 +98,39 @@ static bool index_is_known(void)
     return known;
 }
 
-static void headers_survive_a_restart(void **state)
+TEST_IN(headers_survive_a_restart, create, destroy)
 {
-    (void)state;
-    assert_false(is_known(&identity));
+    assert_false(is_known());
     fill();
-    assert_true(is_known(&identity));
+    assert_true(is_known());
     assert_true(index_is_known());
-    assert_int_equal(each_file(NULL), 2);
+    assert_int_equal(count_files(), 2);
 }
 
-static void any_other_identity_is_unknown(void **state)
-{
-    struct source_identity others[5] = {identity, identity, identity, identity, identity};
-    (void)state;
-    others[0].device++;
-    others[1].inode++;
-    others[2].size_bytes++;
-    others[3].mtime_ns++;
-    others[4].ctime_ns++;
-    fill();
-    for (size_t i = 0; i < 5; i++)
-        assert_false(is_known(&others[i]));
-    assert_true(is_known(&identity));
-}
-
-static void without_a_state_directory_memory_alone_remembers(void **state)
+TEST_IN(without_a_state_directory_memory_alone_remembers, create, destroy)
 {
     struct header_cache *cache;
     struct error error;
-    (void)state;
     assert_int_equal(header_cache_create(NULL, 1 << 20, &cache, &error), 0);
-    struct part_header *header = safetensors_parse(json, sizeof json - 1, identity.size_bytes, &error);
-    header_cache_add(cache, &format_safetensors, &identity, header, json, sizeof json - 1);
-    struct part_header *found = header_cache_find(cache, &format_safetensors, &identity);
-    assert_ptr_equal(found, header);
-    part_header_unref(found);
-    part_header_unref(header);
+    add_both(cache, &identity);
     header_cache_destroy(cache);
     header_cache_destroy(NULL);
 }
 
-static int flipped_byte;
-
-static void flip(const char *path)
-{
-    unsigned char byte;
-    int fd = open(path, O_RDWR);
-    assert_int_equal(pread(fd, &byte, 1, flipped_byte), 1);
-    byte ^= 0xFF;
-    assert_int_equal(pwrite(fd, &byte, 1, flipped_byte), 1);
-    close(fd);
-}
-
-static void shorten(const char *path)
-{
-    struct stat status;
-    assert_int_equal(stat(path, &status), 0);
-    assert_int_equal(truncate(path, status.st_size - 3), 0);
-}
-
-static void empty(const char *path)
-{
-    assert_int_equal(truncate(path, 0), 0);
-}
-
-static void lengthen(const char *path)
-{
-    int fd = open(path, O_WRONLY | O_APPEND);
-    assert_int_equal(write(fd, "x", 1), 1);
-    close(fd);
-}
-
-static void make_folder(const char *path)
-{
-    assert_int_equal(unlink(path), 0);
-    assert_int_equal(mkdir(path, 0700), 0);
-}
-
-static void damaged_files_are_dropped_and_not_believed(void **state)
-{
-    static void (*const damages[])(const char *path) = {shorten, empty, lengthen};
-    (void)state;
-    for (flipped_byte = 0; flipped_byte < 98; flipped_byte += 3) {
-        fill();
-        each_file(flip);
-        assert_false(is_known(&identity) || index_is_known());
-        assert_int_equal(each_file(NULL), 0);
-    }
-    for (size_t i = 0; i < sizeof damages / sizeof *damages; i++) {
-        fill();
-        each_file(damages[i]);
-        assert_false(is_known(&identity) || index_is_known());
-        assert_int_equal(each_file(NULL), 0);
-    }
-    fill();
-    each_file(make_folder);
-    assert_false(is_known(&identity));
-}
-
-static void leftovers_of_a_crash_are_swept_up(void **state)
-{
-    (void)state;
-    fill();
-    model_dir_write(state_dir, "headers/tmp-1-1", "half", 4);
-    assert_int_equal(each_file(NULL), 3);
-    assert_true(is_known(&identity));
-    assert_int_equal(each_file(NULL), 2);
-}
-
-static void a_directory_that_cannot_be_used_is_an_error(void **state)
-{
-    char path[MODEL_PATH_CHARS];
-    struct header_cache *cache;
-    struct error error;
-    (void)state;
-    model_dir_write(state_dir, "file", "x", 1);
-    assert_int_equal(header_cache_create(model_dir_path(state_dir, "file", path), 1 << 20, &cache, &error), -1);
-    assert_non_null(strstr(error.message, "file"));
-    assert_int_equal(header_cache_create(model_dir_path(state_dir, "missing/folder", path), 1 << 20, &cache, &error), -1);
-}
-
 /* Such as that of a file on tmpfs, whose times do not tell: it is over with the process's leases. */
-static void an_identity_of_this_process_alone_stays_in_memory(void **state)
+TEST_IN(an_identity_of_this_process_alone_stays_in_memory, create, destroy)
 {
     struct source_identity of_span = identity;
     struct header_cache *cache = open_cache();
-    struct error error;
     char *text;
     uint64_t n;
-    (void)state;
     of_span.lease_span = 7;
-    struct part_header *header = safetensors_parse(json, sizeof json - 1, identity.size_bytes, &error);
-    header_cache_add(cache, &format_safetensors, &of_span, header, json, sizeof json - 1);
-    header_cache_add_index(cache, &of_span, "{}", 2);
-    struct part_header *found = header_cache_find(cache, &format_safetensors, &of_span);
-    assert_ptr_equal(found, header);
+    add_both(cache, &of_span);
     assert_null(header_cache_find(cache, &format_safetensors, &identity));
     assert_false(header_cache_find_index(cache, &of_span, &text, &n));
-    assert_int_equal(each_file(NULL), 0);
-    part_header_unref(found);
-    part_header_unref(header);
+    assert_int_equal(count_files(), 0);
     header_cache_destroy(cache);
 }
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, create, destroy)
 
 static void make_sparse(const char *name, uint64_t bytes)
 {
@@ -256,11 +141,10 @@ static void make_sparse(const char *name, uint64_t bytes)
     close(fd);
 }
 
-static void the_bytes_of_all_files_are_bounded(void **state)
+TEST_IN(the_bytes_of_all_files_are_bounded, create, destroy)
 {
     struct error error;
     struct source_identity other = identity;
-    (void)state;
     fill(); /* makes the folder and two files */
     make_sparse("headers/00000000000000000000000000000001", HEADER_STORE_MAX_BYTES / 2);
     make_sparse("headers/00000000000000000000000000000002", HEADER_STORE_MAX_BYTES / 4);
@@ -268,13 +152,13 @@ static void the_bytes_of_all_files_are_bounded(void **state)
     assert_non_null(store);
     other.inode = 1;
     header_store_add(store, HEADER_KIND_SAFETENSORS, &other, "x", 1);
-    assert_int_equal(each_file(NULL), 5);
+    assert_int_equal(count_files(), 5);
     header_store_close(store);
     make_sparse("headers/00000000000000000000000000000003", HEADER_STORE_MAX_BYTES / 4);
     store = header_store_open(state_dir, &error);
     other.inode = 2;
     header_store_add(store, HEADER_KIND_SAFETENSORS, &other, "x", 1);
-    assert_in_range(each_file(NULL), 1, 5); /* down to three quarters, the oldest first */
+    assert_in_range(count_files(), 1, 5); /* down to three quarters, the oldest first */
     char *text;
     uint64_t n;
     assert_true(header_store_find(store, HEADER_KIND_SAFETENSORS, &other, &text, &n));
@@ -282,17 +166,103 @@ static void the_bytes_of_all_files_are_bounded(void **state)
     header_store_close(store);
 }
 
-int main(void)
+/* --- values in memory --- */
+
+enum { N_VALUES = 200 };
+static struct header_cache *memory;
+static struct part_header *values[N_VALUES];
+
+static int create_memory(void **state)
 {
-    const struct CMUnitTest tests[] = {
-        TEST(headers_survive_a_restart),
-        TEST(any_other_identity_is_unknown),
-        TEST(an_identity_of_this_process_alone_stays_in_memory),
-        TEST(without_a_state_directory_memory_alone_remembers),
-        TEST(damaged_files_are_dropped_and_not_believed),
-        TEST(leftovers_of_a_crash_are_swept_up),
-        TEST(the_bytes_of_all_files_are_bounded),
-        TEST(a_directory_that_cannot_be_used_is_an_error),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    struct error error;
+    (void)state;
+    for (size_t i = 0; i < N_VALUES; i++) {
+        values[i] = memory_alloc(sizeof *values[i]);
+        values[i]->references = 1;
+    }
+    return header_cache_create(NULL, 50, &memory, &error);
+}
+
+static int destroy_memory(void **state)
+{
+    (void)state;
+    header_cache_destroy(memory);
+    for (size_t i = 0; i < N_VALUES; i++) {
+        assert_int_equal(values[i]->references, 1);
+        part_header_unref(values[i]);
+    }
+    return 0;
+}
+
+static void add(const char *key, size_t value, uint64_t bytes)
+{
+    header_cache_add_value(memory, HEADER_CACHE_HEADERS, key, strlen(key), values[value], bytes);
+}
+
+static bool has(const char *key)
+{
+    struct part_header *value = header_cache_find_value(memory, HEADER_CACHE_HEADERS, key, strlen(key));
+    part_header_unref(value);
+    return value != NULL;
+}
+
+TEST_IN(the_oldest_use_goes_first, create_memory, destroy_memory)
+{
+    add("a", 0, 20);
+    add("b", 1, 10);
+    add("c", 2, 20);
+    assert_true(has("a"));
+    add("d", 3, 11); /* one byte too many for one victim */
+    assert_true(has("a") && !has("b") && !has("c") && has("d"));
+    assert_int_equal(header_cache_memory_bytes(memory), 31);
+    assert_true(values[0]->references == 2 && values[1]->references == 1 && values[2]->references == 1);
+}
+
+TEST_IN(a_value_as_large_as_the_cap_is_kept_and_a_larger_one_is_not, create_memory, destroy_memory)
+{
+    add("a", 0, 51);
+    assert_false(has("a"));
+    add("a", 0, 50);
+    assert_true(has("a"));
+    add("a", 1, 51); /* the old value is out of date either way */
+    assert_false(has("a"));
+    assert_int_equal(header_cache_memory_bytes(memory), 0);
+}
+
+TEST_IN(a_key_has_its_newest_value_of_its_kind, create_memory, destroy_memory)
+{
+    add("a", 0, 10);
+    add("a", 1, 20);
+    assert_int_equal(header_cache_memory_bytes(memory), 20);
+    struct part_header *value = header_cache_find_value(memory, HEADER_CACHE_HEADERS, "a", 1);
+    assert_ptr_equal(value, values[1]);
+    part_header_unref(value);
+    assert_null(header_cache_find_value(memory, HEADER_CACHE_TABLES, "a", 1));
+}
+
+TEST_IN(many_entries_come_and_go, create_memory, destroy_memory)
+{
+    char key[8];
+    for (size_t i = 0; i < 20 * N_VALUES; i++) {
+        snprintf(key, sizeof key, "%zu", i * 37 % N_VALUES);
+        add(key, i % N_VALUES, 1);
+    }
+    assert_int_equal(header_cache_memory_bytes(memory), 50);
+    for (size_t i = 0; i < N_VALUES; i++) {
+        snprintf(key, sizeof key, "%zu", i * 37 % N_VALUES);
+        assert_int_equal(has(key), i >= 150);
+    }
+}
+
+TEST_IN(shrinking_halves_what_is_held_until_nothing_is_left, create_memory, destroy_memory)
+{
+    assert_false(header_cache_shrink(memory));
+    for (size_t i = 0; i < 8; i++)
+        add((char[]){(char)('a' + i), 0}, i, 6);
+    assert_true(header_cache_shrink(memory));
+    assert_int_equal(header_cache_memory_bytes(memory), 24);
+    assert_true(values[3]->references == 1 && values[4]->references == 2);
+    assert_true(header_cache_shrink(memory) && header_cache_shrink(memory) && header_cache_shrink(memory));
+    assert_int_equal(header_cache_memory_bytes(memory), 0);
+    assert_false(header_cache_shrink(memory));
 }

@@ -1,13 +1,8 @@
 /* Documents in the state directory: found as they were added, and nothing that was damaged or put there by others. */
+#include "tests/support/unit.h"
+
 #include <dirent.h>
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -15,8 +10,6 @@
 #include "base/metadata.h"
 #include "resolve/header_store.h"
 #include "tests/support/model_dir.h"
-
-#include <cmocka.h> /* last: it makes a macro of fail */
 
 static const struct source_identity identity = {1, 2, 3, 4, 5, 0};
 static char state_dir[MODEL_PATH_CHARS], folder[MODEL_PATH_CHARS];
@@ -78,7 +71,7 @@ static int count_files(char path[MODEL_PATH_CHARS])
     return n;
 }
 
-static void a_document_is_found_as_it_was_added(void **state)
+TEST_IN(a_document_is_found_as_it_was_added, set_up, tear_down)
 {
     assert_false(has(*state, HEADER_KIND_SAFETENSORS, &identity, ""));
     add(*state, &identity, "{\"x\": 1}");
@@ -90,13 +83,13 @@ static void a_document_is_found_as_it_was_added(void **state)
     header_store_close(other);
 }
 
-static void a_document_may_be_empty(void **state)
+TEST_IN(a_document_may_be_empty, set_up, tear_down)
 {
     add(*state, &identity, "");
     assert_true(has(*state, HEADER_KIND_SAFETENSORS, &identity, ""));
 }
 
-static void kinds_and_identities_do_not_mix(void **state)
+TEST_IN(kinds_and_identities_do_not_mix, set_up, tear_down)
 {
     add(*state, &identity, "x");
     assert_false(has(*state, HEADER_KIND_SHARD_INDEX, &identity, "x"));
@@ -111,7 +104,7 @@ static void kinds_and_identities_do_not_mix(void **state)
     assert_true(has(*state, HEADER_KIND_SAFETENSORS, &identity, "x"));
 }
 
-static void no_damaged_byte_is_believed(void **state)
+TEST_IN(no_damaged_byte_is_believed, set_up, tear_down)
 {
     char path[MODEL_PATH_CHARS];
     struct stat status;
@@ -133,7 +126,7 @@ static void no_damaged_byte_is_believed(void **state)
     }
 }
 
-static void no_shortened_file_is_believed(void **state)
+TEST_IN(no_shortened_file_is_believed, set_up, tear_down)
 {
     char path[MODEL_PATH_CHARS];
     struct stat status;
@@ -147,7 +140,7 @@ static void no_shortened_file_is_believed(void **state)
     }
 }
 
-static void a_link_in_the_place_of_a_file_is_not_followed(void **state)
+TEST_IN(a_link_or_a_folder_in_the_place_of_a_file_is_not_followed, set_up, tear_down)
 {
     char path[MODEL_PATH_CHARS], moved[MODEL_PATH_CHARS];
     add(*state, &identity, "x");
@@ -155,12 +148,14 @@ static void a_link_in_the_place_of_a_file_is_not_followed(void **state)
     assert_int_equal(rename(path, model_dir_path(state_dir, "moved", moved)), 0);
     assert_int_equal(symlink(moved, path), 0);
     assert_false(has(*state, HEADER_KIND_SAFETENSORS, &identity, "x"));
+    add(*state, &identity, "x");
+    assert_int_equal(unlink(path) || mkdir(path, 0700), 0);
+    assert_false(has(*state, HEADER_KIND_SAFETENSORS, &identity, "x"));
 }
 
-static void leftovers_of_a_crash_are_deleted_and_nothing_else(void **state)
+TEST_IN(leftovers_of_a_crash_are_deleted_and_nothing_else, set_up, tear_down)
 {
     char path[MODEL_PATH_CHARS];
-    (void)state;
     model_dir_write(folder, "tmp-1-1", "x", 1);
     model_dir_write(folder, "README", "x", 1);
     header_store_close(open_store());
@@ -168,7 +163,7 @@ static void leftovers_of_a_crash_are_deleted_and_nothing_else(void **state)
     assert_non_null(strstr(path, "README"));
 }
 
-static void one_file_too_many_makes_room_and_the_oldest_go_first(void **state)
+TEST_IN(one_file_too_many_makes_room_and_the_oldest_go_first, set_up, tear_down)
 {
     char path[MODEL_PATH_CHARS];
     struct source_identity other = identity;
@@ -189,31 +184,13 @@ static void one_file_too_many_makes_room_and_the_oldest_go_first(void **state)
     header_store_close(NULL);
 }
 
-static void a_state_directory_that_is_a_file_is_an_error_that_names_it(void **state)
+TEST_IN(a_state_directory_that_cannot_be_made_is_an_error_that_names_it, set_up, tear_down)
 {
     char path[MODEL_PATH_CHARS];
     struct error error;
-    (void)state;
     model_dir_write(state_dir, "file", "x", 1);
     assert_null(header_store_open(model_dir_path(state_dir, "file", path), &error));
     assert_non_null(strstr(error.message, path));
+    assert_null(header_store_open(model_dir_path(state_dir, "missing/folder", path), &error));
     header_store_close(NULL);
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(a_document_is_found_as_it_was_added),
-        TEST(a_document_may_be_empty),
-        TEST(kinds_and_identities_do_not_mix),
-        TEST(no_damaged_byte_is_believed),
-        TEST(no_shortened_file_is_believed),
-        TEST(a_link_in_the_place_of_a_file_is_not_followed),
-        TEST(leftovers_of_a_crash_are_deleted_and_nothing_else),
-        TEST(one_file_too_many_makes_room_and_the_oldest_go_first),
-        TEST(a_state_directory_that_is_a_file_is_an_error_that_names_it),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

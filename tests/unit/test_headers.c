@@ -1,15 +1,8 @@
 /* The header of every part file: from the cache or read, and whichever cannot be read is named. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
+#include "tests/support/unit.h"
 
 #include "resolve/headers.h"
-#include "source/source_memory.h"
-
-#include <cmocka.h> /* last: it makes a macro of fail */
+#include "tests/support/source_memory.h"
 
 enum { FILES = 3 };
 
@@ -84,26 +77,23 @@ static void assert_read(void)
     }
 }
 
-static void every_file_has_its_header(void **state)
+TEST_IN(every_file_has_its_header, set_up, tear_down)
 {
-    (void)state;
     open_files();
     assert_read();
     assert_true(lookup.bytes_read > 0);
 }
 
-static void so_has_each_when_several_are_read_at_once(void **state)
+TEST_IN(so_has_each_when_several_are_read_at_once, set_up, tear_down)
 {
-    (void)state;
     open_files();
     source->caps.reads_are_requests = true;
     source->caps.parallel_requests = 4;
     assert_read();
 }
 
-static void what_the_cache_knows_is_not_read_again_unless_asked(void **state)
+TEST_IN(what_the_cache_knows_is_not_read_again_unless_asked, set_up, tear_down)
 {
-    (void)state;
     open_files();
     assert_read();
     forget_headers();
@@ -116,9 +106,8 @@ static void what_the_cache_knows_is_not_read_again_unless_asked(void **state)
     assert_true(lookup.bytes_read > 0);
 }
 
-static void a_file_that_is_no_safetensors_is_named(void **state)
+TEST_IN(a_file_that_is_no_safetensors_is_named, set_up, tear_down)
 {
-    (void)state;
     put(1, "no JSON", 0);
     open_files();
     assert_int_equal(headers_read(source, formats[0], &lookup, headers, &error), -1);
@@ -126,9 +115,8 @@ static void a_file_that_is_no_safetensors_is_named(void **state)
     assert_non_null(strstr(error.message, "1.safetensors"));
 }
 
-static void a_file_without_room_for_a_length_is_refused(void **state)
+TEST_IN(a_file_without_room_for_a_length_is_refused, set_up, tear_down)
 {
-    (void)state;
     source_memory_put("headers", "2.safetensors", "1234567", 7);
     open_files();
     assert_int_equal(headers_read(source, formats[0], &lookup, headers, &error), -1);
@@ -138,9 +126,8 @@ static void a_file_without_room_for_a_length_is_refused(void **state)
 
 #define U8(at) "{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[" at "]}"
 
-static void files_with_the_same_header_share_what_it_says(void **state)
+TEST_IN(files_with_the_same_header_share_what_it_says, set_up, tear_down)
 {
-    (void)state;
     put(1, "{\"t0\":" U8("0,4") "}", 4);
     put(2, "{\"t0\":" U8("0,4") "}", 4);
     open_files();
@@ -150,18 +137,17 @@ static void files_with_the_same_header_share_what_it_says(void **state)
 }
 
 /* The second header is the one of the most tensors, but comes later. */
-static void names_are_those_of_the_own_file_whatever_the_others_have(void **state)
+TEST_IN(names_are_those_of_the_own_file_whatever_the_others_have, set_up, tear_down)
 {
     static const char *const texts[FILES] = {"{\"a\":" U8("0,4") ",\"b\":" U8("4,8") ",\"c\":" U8("8,12") "}",
                                              "{\"a\":" U8("4,8") ",\"c\":" U8("0,4") ",\"\\u0063d\":" U8("8,12") "}",
                                              "{\"a\":" U8("0,4") ",\"c\":" U8("4,8") "}"};
     static const char *const names[FILES][4] = {{"a", "b", "c"}, {"c", "a", "cd"}, {"a", "c"}};
-    (void)state;
     for (int i = 0; i < FILES; i++)
         put(i, texts[i], i == 2 ? 8 : 12);
     open_files();
     assert_int_equal(headers_read(source, formats[0], &lookup, headers, &error), 0);
-    header_cache_destroy(cache); /* nobody else holds the headers any longer */
+    header_cache_destroy(cache); /* no other user holds the headers any longer */
     cache = NULL;
     for (int i = 0; i + 1 < FILES; i++) { /* the last one lives longest, with names of another */
         for (size_t k = 0; names[i][k]; k++)
@@ -174,11 +160,10 @@ static void names_are_those_of_the_own_file_whatever_the_others_have(void **stat
     assert_int_equal(headers[2]->n_tensors, 2);
 }
 
-static void a_name_that_occurs_twice_is_found_beside_other_headers(void **state)
+TEST_IN(a_name_that_occurs_twice_is_found_beside_other_headers, set_up, tear_down)
 {
     static const char *const twice[] = {"{\"t0\":" U8("0,4") ",\"t0\":" U8("4,8") "}",
                                         "{\"x\":" U8("0,4") ",\"x\":" U8("4,8") "}"};
-    (void)state;
     open_files();
     for (size_t i = 0; i < sizeof twice / sizeof *twice; i++) {
         source_unref(source);
@@ -190,21 +175,4 @@ static void a_name_that_occurs_twice_is_found_beside_other_headers(void **state)
         assert_non_null(strstr(error.message, "1.safetensors"));
         forget_headers();
     }
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(every_file_has_its_header),
-        TEST(so_has_each_when_several_are_read_at_once),
-        TEST(what_the_cache_knows_is_not_read_again_unless_asked),
-        TEST(a_file_that_is_no_safetensors_is_named),
-        TEST(a_file_without_room_for_a_length_is_refused),
-        TEST(files_with_the_same_header_share_what_it_says),
-        TEST(names_are_those_of_the_own_file_whatever_the_others_have),
-        TEST(a_name_that_occurs_twice_is_found_beside_other_headers),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,15 +1,7 @@
 /* The hub's answers: commits, pages of a tree, links to the next one. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tests/support/unit.h"
 
 #include "source/hf/hf_answer.h"
-
-#include <cmocka.h>
 
 #define COMMIT "0123456789abcdef0123456789abcdef01234567"
 #define SHA256 "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
@@ -20,7 +12,7 @@ static int commit_of(const char *json, char commit[HF_COMMIT_CHARS + 1])
     return hf_answer_commit(json, strlen(json), commit, &error);
 }
 
-static void a_commit_is_forty_digits(void **state)
+TEST(a_commit_is_forty_digits)
 {
     static const char *const none[] = {"{}",
                                        "[]",
@@ -31,7 +23,6 @@ static void a_commit_is_forty_digits(void **state)
                                        "{\"sha\":\"0123456789ABCDEF0123456789abcdef01234567\"}",
                                        "{\"sha\":\"0123456789abcdef\\u0000123456789abcdef0123456\"}"};
     char commit[HF_COMMIT_CHARS + 1];
-    (void)state;
     assert_int_equal(commit_of("{\"id\":[{}],\"sha\":\"" COMMIT "\"}", commit), 0);
     assert_string_equal(commit, COMMIT);
     for (size_t i = 0; i < sizeof none / sizeof *none; i++) {
@@ -49,20 +40,19 @@ static int note(void *data, const struct hf_entry *entry, struct error *error)
     return 0;
 }
 
-static void a_page_gives_its_files_and_no_folders(void **state)
+TEST(a_page_gives_its_files_and_no_folders)
 {
     static const char page[] =
         "[{\"type\":\"directory\",\"path\":\"d\"},{\"type\":\"file\",\"path\":\"a\",\"size\":7,\"oid\":\"beef\","
         "\"lfs\":{\"oid\":\"" SHA256 "\"}},{\"type\":\"file\",\"path\":\"b\",\"size\":0,\"lfs\":null,\"oid\":\"cafe\"}]";
     char seen[200] = "", expected[100];
     struct error error;
-    (void)state;
     assert_int_equal(hf_answer_page(page, strlen(page), note, seen, &error), 0);
     sprintf(expected, "a 7 0123 %d;b 0 cafe %d;", CHECKSUM_SHA256, CHECKSUM_NONE);
     assert_string_equal(seen, expected);
 }
 
-static void a_page_that_makes_no_sense_is_no_page(void **state)
+TEST(a_page_that_makes_no_sense_is_no_page)
 {
     static const char *const bad[] = {"{}",
                                       "[1]",
@@ -76,14 +66,13 @@ static void a_page_that_makes_no_sense_is_no_page(void **state)
                                       "[]]"};
     char seen[200] = "";
     struct error error;
-    (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         assert_int_equal(hf_answer_page(bad[i], strlen(bad[i]), note, seen, &error), -1);
         assert_string_equal(error.reason, "BAD_ANSWER");
     }
 }
 
-static void the_next_page_is_the_link_that_says_next(void **state)
+TEST(the_next_page_is_the_link_that_says_next)
 {
     static const char *const cases[][2] = {
         {"<https://h/a?b=1>; rel=\"next\"", "https://h/a?b=1"},
@@ -94,7 +83,6 @@ static void the_next_page_is_the_link_that_says_next(void **state)
         {"next", NULL},
     };
     const struct http_head none = {0};
-    (void)state;
     assert_null(hf_answer_next_page(&none));
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct http_header header = {"link", cases[i][0]};
@@ -105,15 +93,4 @@ static void the_next_page_is_the_link_that_says_next(void **state)
             assert_null(next);
         free(next);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_commit_is_forty_digits),
-        cmocka_unit_test(a_page_gives_its_files_and_no_folders),
-        cmocka_unit_test(a_page_that_makes_no_sense_is_no_page),
-        cmocka_unit_test(the_next_page_is_the_link_that_says_next),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

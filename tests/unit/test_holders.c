@@ -1,16 +1,10 @@
 /* Who holds how much: pins, what was given and is kept, and what loads in flight have set aside. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
+#include "tests/support/unit.h"
 
 #include "base/memory.h"
 #include "replica/holders.h"
 
-#include <cmocka.h> /* last: it makes a macro of fail */
+#include <time.h>
 
 enum { ANN = 1000, BOB = 1000 + 256, USERS = 5, HOLDINGS = 6, STEPS = 20000 }; /* Ann and Bob share a chain of the table */
 
@@ -53,7 +47,7 @@ static struct holders_user find(const struct scene *scene, uid_t uid)
     return user;
 }
 
-static void memory_counts_in_full_for_everybody_who_pins_it(void **state)
+TEST_IN(memory_counts_in_full_for_everybody_who_pins_it, set_up, tear_down)
 {
     struct scene *scene = *state;
     holding_pin(&scene->holding, ANN);
@@ -70,7 +64,7 @@ static void memory_counts_in_full_for_everybody_who_pins_it(void **state)
     holding_unpin(&scene->holding, BOB);
 }
 
-static void who_was_given_memory_keeps_it_when_it_is_still_in_use(void **state)
+TEST_IN(who_was_given_memory_keeps_it_when_it_is_still_in_use, set_up, tear_down)
 {
     struct scene *scene = *state;
     holding_pin(&scene->holding, ANN);
@@ -86,7 +80,7 @@ static void who_was_given_memory_keeps_it_when_it_is_still_in_use(void **state)
     assert_false(holding_was_given(&scene->holding));
 }
 
-static void who_only_pinned_keeps_nothing(void **state)
+TEST_IN(who_only_pinned_keeps_nothing, set_up, tear_down)
 {
     struct scene *scene = *state;
     holding_pin(&scene->holding, ANN);
@@ -99,7 +93,7 @@ static void who_only_pinned_keeps_nothing(void **state)
     assert_int_equal(holders_bytes(scene->holders, BOB), 100);
 }
 
-static void a_pin_on_kept_memory_counts_once(void **state)
+TEST_IN(a_pin_on_kept_memory_counts_once, set_up, tear_down)
 {
     struct scene *scene = *state;
     holding_pin(&scene->holding, ANN);
@@ -112,19 +106,7 @@ static void a_pin_on_kept_memory_counts_once(void **state)
     holding_unpin(&scene->holding, ANN);
 }
 
-static void a_moved_holding_leaves_nothing_behind(void **state)
-{
-    struct scene *scene = *state;
-    struct holding moved;
-    holding_pin(&scene->holding, ANN);
-    holding_move(&moved, &scene->holding);
-    holding_fini(&scene->holding);
-    assert_int_equal(holders_bytes(scene->holders, ANN), 100);
-    holding_fini(&moved);
-    assert_int_equal(holders_bytes(scene->holders, ANN), 0);
-}
-
-static void what_a_load_sets_aside_is_its_users(void **state)
+TEST_IN(what_a_load_sets_aside_is_its_users, set_up, tear_down)
 {
     struct scene *scene = *state;
     holders_reserve(scene->holders, ANN, 7);
@@ -143,7 +125,7 @@ static void count_user(void *data, const struct holders_user *user)
     ++*(int *)data;
 }
 
-static void who_has_nothing_is_not_listed(void **state)
+TEST_IN(who_has_nothing_is_not_listed, set_up, tear_down)
 {
     struct scene *scene = *state;
     int n = 0;
@@ -203,7 +185,7 @@ static void take_random_step(struct holding *holding, struct model *model, uint6
         return;
     default:
         if (total_pins(model))
-            return; /* what is known of the memory is asked while nobody pins it */
+            return; /* what is known of the memory is asked while no user pins it */
         model->is_kept = random_below(seed, 2);
         holding_set_kept(holding, model->is_kept);
         if (!model->is_kept)
@@ -220,9 +202,8 @@ static uint64_t model_bytes(const struct model *models, int user)
     return bytes;
 }
 
-static void sums_are_right_after_any_order_of_events(void **state)
+TEST(sums_are_right_after_any_order_of_events)
 {
-    (void)state;
     uint64_t seed = (uint64_t)time(NULL);
     print_message("seed %llu\n", (unsigned long long)seed);
     struct holders *holders = holders_create();
@@ -246,19 +227,45 @@ static void sums_are_right_after_any_order_of_events(void **state)
     holders_destroy(holders);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+#define MIB ((uint64_t)1 << 20)
 
-int main(void)
+TEST(what_is_pinned_is_told_where_there_is_some)
 {
-    const struct CMUnitTest tests[] = {
-        TEST(memory_counts_in_full_for_everybody_who_pins_it),
-        TEST(who_was_given_memory_keeps_it_when_it_is_still_in_use),
-        TEST(who_only_pinned_keeps_nothing),
-        TEST(a_pin_on_kept_memory_counts_once),
-        TEST(a_moved_holding_leaves_nothing_behind),
-        TEST(what_a_load_sets_aside_is_its_users),
-        TEST(who_has_nothing_is_not_listed),
-        cmocka_unit_test(sums_are_right_after_any_order_of_events),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    struct error error;
+    struct holders *holders = holders_create();
+    struct budget_numbers numbers = {.memory = REPLICA_MEMORY_HOST,
+                                     .budget_bytes = 100 * MIB,
+                                     .available_bytes = 40 * MIB,
+                                     .held_bytes = 60 * MIB,
+                                     .holders = holders};
+    assert_int_equal(budget_error_fail(&numbers, 1000, 50 * MIB, &error), -1);
+    assert_string_equal(error.reason, "HOST_BUDGET_EXCEEDED");
+    assert_non_null(strstr(error.message, "60.0 MiB are held by leased replicas, 0 B by loads in flight"));
+    assert_null(strstr(error.message, "pin"));
+    numbers.pinned_bytes = 20 * MIB;
+    assert_int_equal(budget_error_fail(&numbers, 1000, 50 * MIB, &error), -1);
+    assert_non_null(strstr(error.message, "60.0 MiB are held by leased replicas or pinned (20.0 MiB pinned), 0 B by loads"));
+    assert_non_null(strstr(error.message, "end clients that hold memory, unpin replicas, or raise memory.host_budget"));
+    numbers.memory = REPLICA_MEMORY_DEVICE;
+    budget_error_fail(&numbers, 1000, 50 * MIB, &error);
+    assert_string_equal(error.reason, "DEVICE_BUDGET_EXCEEDED");
+    numbers.memory = REPLICA_MEMORY_OF_A_USER;
+    budget_error_fail(&numbers, 1000, 50 * MIB, &error);
+    assert_string_equal(error.reason, "NOT_ENOUGH_MEMORY");
+    holders_destroy(holders);
+}
+
+TEST(what_can_never_fit_is_told_what_would)
+{
+    struct error error;
+    struct budget_numbers numbers = {.memory = REPLICA_MEMORY_HOST, .budget_bytes = 300 * MIB, .most_bytes = 300 * MIB};
+    assert_int_equal(budget_error_fail(&numbers, 0, 700 * MIB, &error), -1);
+    assert_string_equal(error.reason, "HOST_BUDGET_EXCEEDED");
+    assert_non_null(strstr(error.message, "can never fit: memory.host_budget is 300 MiB; raise it to at least 701MiB"));
+    assert_null(strstr(error.message, "end clients"));
+    numbers.most_bytes = 270 * MIB;
+    budget_error_fail(&numbers, 1000, 280 * MIB, &error);
+    assert_non_null(
+        strstr(error.message,
+               "is 300 MiB, of which one user may have 270 MiB (limits.kept_for_others); raise it to at least 312MiB"));
 }

@@ -1,16 +1,10 @@
 /* A host's folder: what is appended is there after a crash at any moment, and the manifest says so. A crash is a copy of the
  * folder, opened again. */
+#include "tests/support/unit.h"
+
 #include <dirent.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/fsuid.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -23,9 +17,6 @@
 #include "base/metadata.h"
 #include "tests/support/activation_cases.h"
 #include "tests/support/shell.h"
-
-#include <cmocka.h>
-#undef fail /* ours is in base/error.h */
 
 static struct error error;
 static char root[64], host[96];
@@ -109,10 +100,9 @@ static void assert_holds(uint32_t first, uint32_t n)
 
 /* --- the tests --- */
 
-static void samples_are_sealed_into_segments_that_say_what_they_hold(void **state)
+TEST_IN(samples_are_sealed_into_segments_that_say_what_they_hold, make_root, remove_root)
 {
     struct host_folder *folder = case_folder_open(root, 4096);
-    (void)state;
     assert_int_equal(host_folder_resume(folder).next_segment, 1);
     for (uint32_t id = 0; id < 40; id++)
         case_folder_append(folder, id, id % 5);
@@ -124,11 +114,10 @@ static void samples_are_sealed_into_segments_that_say_what_they_hold(void **stat
     assert_holds(0, 40);
 }
 
-static void a_sample_is_taken_once_and_one_that_fails_leaves_nothing(void **state)
+TEST_IN(a_sample_is_taken_once_and_one_that_fails_leaves_nothing, make_root, remove_root)
 {
     struct host_folder *folder = case_folder_open(root, 4096);
     struct case_sample made;
-    (void)state;
     case_folder_append(folder, 7, 3);
     case_sample_make(&made, 7, 3);
     assert_int_equal(host_folder_begin(folder, &made.sample, UINT64_MAX, &error), -1);
@@ -145,10 +134,9 @@ static void a_sample_is_taken_once_and_one_that_fails_leaves_nothing(void **stat
     assert_holds(7, 2);
 }
 
-static void what_is_committed_is_there_after_a_crash_and_the_rest_may_be_gone(void **state)
+TEST_IN(what_is_committed_is_there_after_a_crash_and_the_rest_may_be_gone, make_root, remove_root)
 {
     struct host_folder *folder = case_folder_open(root, 1 << 20);
-    (void)state;
     for (uint32_t id = 0; id < 6; id++)
         case_folder_append(folder, id, 4);
     assert_int_equal(host_folder_commit(folder, &error), 0);
@@ -162,7 +150,7 @@ static void what_is_committed_is_there_after_a_crash_and_the_rest_may_be_gone(vo
     assert_holds(0, 7);
 }
 
-static void a_crash_at_any_step_of_sealing_is_made_good(void **state)
+TEST_IN(a_crash_at_any_step_of_sealing_is_made_good, make_root, remove_root)
 {
     /* what lies in the folder then, of the open segment, its journal, a copy, the sealed one and the manifest */
     static const char *const leave[] = {
@@ -173,7 +161,6 @@ static void a_crash_at_any_step_of_sealing_is_made_good(void **state)
         "head -c 99 %1$s/segment_000001.safetensors > %1$s/segment_000001.copy",              /* half a copy */
         "true",
     };
-    (void)state;
     for (size_t i = 0; i < sizeof leave / sizeof leave[0]; i++) {
         char command[512];
         struct host_folder *folder = case_folder_open(root, 1 << 20);
@@ -190,10 +177,9 @@ static void a_crash_at_any_step_of_sealing_is_made_good(void **state)
     }
 }
 
-static void a_file_that_nobody_made_durable_is_removed(void **state)
+TEST_IN(a_file_that_nobody_made_durable_is_removed, make_root, remove_root)
 {
     struct host_folder *folder = case_folder_open(root, 1 << 20);
-    (void)state;
     case_folder_append(folder, 1, 3);
     case_folder_seal(folder, true);
     host_folder_close(folder);
@@ -204,10 +190,9 @@ static void a_file_that_nobody_made_durable_is_removed(void **state)
     assert_holds(1, 1);
 }
 
-static void a_lost_manifest_is_made_anew_with_its_texts(void **state)
+TEST_IN(a_lost_manifest_is_made_anew_with_its_texts, make_root, remove_root)
 {
     struct host_folder *folder = case_folder_open(root, 4096);
-    (void)state;
     for (uint32_t id = 0; id < 20; id++)
         case_folder_append(folder, id, 3);
     case_folder_seal(folder, true);
@@ -230,7 +215,7 @@ static void assert_refused(const char *reason, const char *naming)
 }
 
 /* A sample without a byte lies inside of every file, wherever its data are said to begin. */
-static void a_journal_that_leaves_room_for_a_header_of_terabytes_is_refused(void **state)
+TEST_IN(a_journal_that_leaves_room_for_a_header_of_terabytes_is_refused, make_root, remove_root)
 {
     unsigned char head[SEGMENT_JOURNAL_HEAD_BYTES];
     uint64_t shape = 0;
@@ -238,7 +223,6 @@ static void a_journal_that_leaves_room_for_a_header_of_terabytes_is_refused(void
     struct sample sample = {.id = 7, .n_tensors = 1};
     struct journal_text text = {0};
     char path[128];
-    (void)state;
     assert_int_equal(sample_check(&sample, &tensor, &error), 0);
     segment_journal_head((uint64_t)1 << 42, head);
     segment_journal_add(&text, &sample, 0);
@@ -253,11 +237,10 @@ static void a_journal_that_leaves_room_for_a_header_of_terabytes_is_refused(void
     assert_refused("BAD_JOURNAL", "segment_000001.journal");
 }
 
-static void a_segment_whose_header_would_have_more_than_64_mib_is_sealed_before(void **state)
+TEST_IN(a_segment_whose_header_would_have_more_than_64_mib_is_sealed_before, make_root, remove_root)
 {
     static const uint64_t shape[SAMPLE_MAX_RANK]; /* empty arrays, of the longest shapes */
     struct sample_tensor *tensors = calloc(SAMPLE_MAX_TENSORS, sizeof *tensors);
-    (void)state;
     for (uint32_t i = 0; i < SAMPLE_MAX_TENSORS; i++)
         tensors[i] = (struct sample_tensor){.layer = i, .rank = SAMPLE_MAX_RANK, .shape = shape, .dtype = DTYPE_F32};
     for (uint32_t more = 0; more < 2; more++) {
@@ -278,11 +261,10 @@ static void a_segment_whose_header_would_have_more_than_64_mib_is_sealed_before(
     assert_int_equal(assert_true_folder(), 2);
 }
 
-static void a_host_has_999999_segments_and_not_one_more(void **state)
+TEST_IN(a_host_has_999999_segments_and_not_one_more, make_root, remove_root)
 {
     struct case_sample made;
     struct host_folder *folder = case_folder_open(root, 4096);
-    (void)state;
     folder->next_segment = ACTIVATION_MAX_SEGMENT;
     case_folder_append(folder, 1, 3);
     case_folder_seal(folder, true);
@@ -299,10 +281,9 @@ static void a_host_has_999999_segments_and_not_one_more(void **state)
     assert_int_equal(assert_true_folder(), 1);
 }
 
-static void a_folder_that_lacks_what_its_manifest_says_is_refused(void **state)
+TEST_IN(a_folder_that_lacks_what_its_manifest_says_is_refused, make_root, remove_root)
 {
     struct host_folder *folder = case_folder_open(root, 4096);
-    (void)state;
     for (uint32_t id = 0; id < 20; id++)
         case_folder_append(folder, id, 3);
     case_folder_seal(folder, true);
@@ -322,10 +303,9 @@ static void a_folder_that_lacks_what_its_manifest_says_is_refused(void **state)
 }
 
 /* Nothing is removed by a refusal, and nothing else is lost by doing what it says. */
-static void a_journal_or_a_segment_that_somebody_removed_is_said_and_not_gone_on_without(void **state)
+TEST_IN(a_journal_or_a_segment_that_somebody_removed_is_said_and_not_gone_on_without, make_root, remove_root)
 {
     static const char *const suffixes[] = {"open", "journal"};
-    (void)state;
     for (size_t i = 0; i < 2; i++) {
         const char *gone = suffixes[i], *left = suffixes[1 - i];
         char name[64];
@@ -349,12 +329,11 @@ static void a_journal_or_a_segment_that_somebody_removed_is_said_and_not_gone_on
     }
 }
 
-static void a_store_lies_below_the_roots_and_no_link_leads_out(void **state)
+TEST_IN(a_store_lies_below_the_roots_and_no_link_leads_out, make_root, remove_root)
 {
     const char *roots[] = {root};
     const struct store_roots some = {roots, 1}, none = {NULL, 0};
     char path[128], out[64] = "/tmp/test_host_folder_out_XXXXXX";
-    (void)state;
     assert_non_null(mkdtemp(out));
     snprintf(path, sizeof path, "%s/a/b/c", root);
     assert_int_equal(store_path_open(&some, path, false, &error), -1);
@@ -371,9 +350,7 @@ static void a_store_lies_below_the_roots_and_no_link_leads_out(void **state)
     assert_int_equal(store_path_open(&some, path, true, &error), -1);
     assert_int_not_equal(access(path, F_OK), 0);
     snprintf(path, sizeof path, "%s/a", root);
-    fd = store_path_open(&some, path, true, &error);
-    assert_int_equal(store_path_open_below(fd, "host_003", true, &error), -1);
-    close(fd);
+    assert_int_equal(store_path_open_host(&some, path, 3, true, &error), -1);
     assert_null(store_path_parse("disk:relative", &error));
     assert_null(store_path_parse("disk:/a/../b", &error));
     assert_null(store_path_parse("gs://a/b", &error));
@@ -383,12 +360,11 @@ static void a_store_lies_below_the_roots_and_no_link_leads_out(void **state)
     shell("rm -rf %s", out);
 }
 
-static void the_folder_of_a_host_that_is_another_users_is_neither_read_nor_written(void **state)
+TEST_IN(the_folder_of_a_host_that_is_another_users_is_neither_read_nor_written, make_root, remove_root)
 {
     const char *roots[] = {root};
     const struct store_roots some = {roots, 1};
     char path[96];
-    (void)state;
     if (geteuid() != 0) /* cannot give folders away */
         skip();
     snprintf(path, sizeof path, "%s/acts", root);
@@ -408,31 +384,34 @@ static void the_folder_of_a_host_that_is_another_users_is_neither_read_nor_writt
     assert_int_equal(error.code, ERROR_NOT_FOUND);
 }
 
-/* As on NFS with all_squash, by the kernel's word for whom files are made. */
-static void a_folder_is_the_daemons_where_all_that_it_makes_is_that_users(void **state)
+TEST_IN(a_folder_takes_what_its_files_take_and_nothing_once_it_is_gone, make_root, remove_root)
 {
     const char *roots[] = {root};
+    const struct store_roots some = {roots, 1};
     char path[96];
-    (void)state;
-    if (geteuid() != 0)
-        skip();
+    uint64_t bytes = 7;
+    struct host_folder *folder = case_folder_open(root, 4096);
     snprintf(path, sizeof path, "%s/acts", root);
-    host_folder_close(case_folder_open(root, 4096));
-    shell("chown -R 4242 %s", root);
-    setfsuid(4242);
-    int fd = store_path_open_host(&(struct store_roots){roots, 1}, path, 3, true, &error);
-    setfsuid(0);
-    assert_true(fd >= 0);
-    close(fd);
-    shell("test -z \"$(ls -A %s)\"", host);
+    for (uint32_t id = 0; id < 20; id++)
+        case_folder_append(folder, id, 3);
+    case_folder_seal(folder, true);
+    uint64_t sealed = host_folder_resume(folder).bytes, counted = host_folder_disk_bytes(folder);
+    host_folder_close(folder);
+    host_folder_measure(&some, path, 3, &bytes);
+    assert_in_range(bytes, sealed, counted);
+    shell("mv %s %s/aside", host, root);
+    host_folder_measure(&some, path, 3, &bytes);
+    assert_int_equal(bytes, 0);
+    bytes = 7;
+    host_folder_measure(&(struct store_roots){NULL, 0}, path, 3, &bytes);
+    assert_int_equal(bytes, 7);
 }
 
-static void as_many_folders_as_64_are_made_and_one_more_is_not(void **state)
+TEST_IN(as_many_folders_as_64_are_made_and_one_more_is_not, make_root, remove_root)
 {
     const char *roots[] = {root};
     const struct store_roots some = {roots, 1};
     char path[512];
-    (void)state;
     size_t used = (size_t)snprintf(path, sizeof path, "%s", root);
     for (int i = 0; i < 64; i++)
         used += (size_t)snprintf(path + used, sizeof path - used, "/d");
@@ -444,10 +423,9 @@ static void as_many_folders_as_64_are_made_and_one_more_is_not(void **state)
     assert_int_equal(store_path_open(&some, path, true, &error), -1);
 }
 
-static void a_path_of_a_store_has_at_most_1024_bytes(void **state)
+TEST_IN(a_path_of_a_store_has_at_most_1024_bytes, make_root, remove_root)
 {
     char reference[1100] = "disk:/", *path = reference + 5;
-    (void)state;
     memset(path + 1, 'a', 1024);
     assert_null(store_path_parse(reference, &error));
     assert_non_null(strstr(error.message, "1024"));
@@ -474,12 +452,11 @@ static struct host_folder *reopen(struct host_folder *folder, bool is_local)
     return folder;
 }
 
-static void a_file_that_was_uploaded_goes_and_its_samples_stay_known(void **state)
+TEST_IN(a_file_that_was_uploaded_goes_and_its_samples_stay_known, make_root, remove_root)
 {
     struct host_folder *folder = case_folder_open(root, 1024);
     const uint32_t numbers[] = {1, 2, 77};
     size_t n_uploaded = 0;
-    (void)state;
     for (uint32_t id = 0; id < 4; id++) {
         case_folder_append(folder, id, 4);
         case_folder_seal(folder, false);
@@ -507,14 +484,13 @@ static void a_file_that_was_uploaded_goes_and_its_samples_stay_known(void **stat
     host_folder_close(folder);
 }
 
-static void folders_are_remembered_until_they_are_forgotten(void **state)
+TEST_IN(folders_are_remembered_until_they_are_forgotten, make_root, remove_root)
 {
     char path[] = "/data/acts";
     char upload[] = "gs://bucket/a \"b\"";
     const struct known_host one = {path, 3, {upload, true}}, two = {.path = path, .host = 4};
     struct known_host found;
     size_t n;
-    (void)state;
     assert_int_equal(host_registry_add(root, &one, &error), 0);
     assert_int_equal(host_registry_add(root, &one, &error), 0);
     assert_int_equal(host_registry_add(root, &two, &error), 0);
@@ -531,30 +507,4 @@ static void folders_are_remembered_until_they_are_forgotten(void **state)
     assert_true(found.upload.drop_local);
     known_host_fini(&found);
     assert_false(host_registry_find(root, path, 4, &found));
-}
-
-int main(void)
-{
-#define IN_A_ROOT(test) cmocka_unit_test_setup_teardown(test, make_root, remove_root)
-    const struct CMUnitTest tests[] = {
-        IN_A_ROOT(samples_are_sealed_into_segments_that_say_what_they_hold),
-        IN_A_ROOT(a_sample_is_taken_once_and_one_that_fails_leaves_nothing),
-        IN_A_ROOT(what_is_committed_is_there_after_a_crash_and_the_rest_may_be_gone),
-        IN_A_ROOT(a_crash_at_any_step_of_sealing_is_made_good),
-        IN_A_ROOT(a_journal_or_a_segment_that_somebody_removed_is_said_and_not_gone_on_without),
-        IN_A_ROOT(a_file_that_nobody_made_durable_is_removed),
-        IN_A_ROOT(a_lost_manifest_is_made_anew_with_its_texts),
-        IN_A_ROOT(a_journal_that_leaves_room_for_a_header_of_terabytes_is_refused),
-        IN_A_ROOT(a_segment_whose_header_would_have_more_than_64_mib_is_sealed_before),
-        IN_A_ROOT(a_host_has_999999_segments_and_not_one_more),
-        IN_A_ROOT(a_folder_that_lacks_what_its_manifest_says_is_refused),
-        IN_A_ROOT(a_store_lies_below_the_roots_and_no_link_leads_out),
-        IN_A_ROOT(the_folder_of_a_host_that_is_another_users_is_neither_read_nor_written),
-        IN_A_ROOT(a_folder_is_the_daemons_where_all_that_it_makes_is_that_users),
-        IN_A_ROOT(as_many_folders_as_64_are_made_and_one_more_is_not),
-        IN_A_ROOT(a_path_of_a_store_has_at_most_1024_bytes),
-        IN_A_ROOT(a_file_that_was_uploaded_goes_and_its_samples_stay_known),
-        IN_A_ROOT(folders_are_remembered_until_they_are_forgotten),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,17 +1,10 @@
 /* What the host can spare, from files as the kernel writes them. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tests/support/unit.h"
+
 #include <sys/stat.h>
 
 #include "base/host_headroom.h"
 #include "tests/support/shell.h"
-
-#include <cmocka.h>
 
 #define MIB(n) ((uint64_t)(n) << 20)
 
@@ -61,16 +54,14 @@ static void write_host(unsigned total_mib, unsigned available_mib)
     write_file("/proc/meminfo", text);
 }
 
-static void what_cannot_be_read_limits_nothing(void **state)
+TEST(what_cannot_be_read_limits_nothing)
 {
-    (void)state;
     assert_int_equal(host_headroom_at(root).free_bytes, UINT64_MAX);
     assert_false(host_headroom_at(root).is_short);
 }
 
-static void an_eighth_of_the_host_is_left_for_others(void **state)
+TEST(an_eighth_of_the_host_is_left_for_others)
 {
-    (void)state;
     write_host(8000, 5000);
     assert_int_equal(host_headroom_at(root).free_bytes, MIB(4000));
     write_host(8000, 999);
@@ -80,10 +71,9 @@ static void an_eighth_of_the_host_is_left_for_others(void **state)
     assert_true(host_headroom_at(root).is_short);
 }
 
-static void each_group_above_may_be_the_limit(void **state)
+TEST(each_group_above_may_be_the_limit)
 {
     char text[128];
-    (void)state;
     write_host(8000, 8000);
     write_file("/proc/self/cgroup", "1:cpu:/elsewhere\n0::/a/b\n");
     write_file("/proc/self/mountinfo", "29 1 0:8 / / rw - ext4 /dev/x rw\n30 1 0:9 / /sys/fs/cgroup rw - cgroup2 none rw\n");
@@ -123,9 +113,8 @@ static void write_old_group(const char *folder, uint64_t limit, uint64_t used)
 
 static const uint64_t no_limit = 9223372036854771712U;
 
-static void a_group_of_version_1_limits_as_well(void **state)
+TEST(a_group_of_version_1_limits_as_well)
 {
-    (void)state;
     write_host(8000, 8000);
     write_file("/proc/self/cgroup", "9:name=systemd:/x\n4:cpu,memory:/kube/pod\n3:memoryless:/none\n0::/a/b\n");
     write_file("/proc/self/mountinfo", "30 1 0:9 / /sys/fs/cgroup rw - cgroup2 none rw\n"
@@ -147,9 +136,8 @@ static void a_group_of_version_1_limits_as_well(void **state)
 }
 
 /* A container sees its own group as the top of the hierarchy, and may have groups of its own below. */
-static void the_mount_may_begin_at_any_group(void **state)
+TEST(the_mount_may_begin_at_any_group)
 {
-    (void)state;
     write_host(8000, 8000);
     write_file("/proc/self/cgroup", "4:memory:/docker/a1/kube\n0::/\n");
     write_file("/proc/self/mountinfo", "32 1 0:11 /docker/a1 /old ro - cgroup cgroup rw,memory\n");
@@ -162,21 +150,9 @@ static void the_mount_may_begin_at_any_group(void **state)
     assert_int_equal(host_headroom_at(root).limit_bytes, MIB(8000));
 }
 
-static void this_host_tells_something(void **state)
+TEST(this_host_tells_something)
 {
-    (void)state;
     assert_true(host_headroom_at("").free_bytes < (uint64_t)1 << 60);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_cannot_be_read_limits_nothing), /* first: no file is there yet */
-        cmocka_unit_test(an_eighth_of_the_host_is_left_for_others),
-        cmocka_unit_test(each_group_above_may_be_the_limit),
-        cmocka_unit_test(a_group_of_version_1_limits_as_well),
-        cmocka_unit_test(the_mount_may_begin_at_any_group),
-        cmocka_unit_test(this_host_tells_something),
-    };
-    return cmocka_run_group_tests_name("host_headroom", tests, create, delete);
-}
+TESTS_IN(create, delete)

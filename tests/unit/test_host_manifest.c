@@ -1,19 +1,11 @@
 /* What a manifest may say of where a segment lies, and how long it may get; that it says what is there is test_host_folder.c's. */
+#include "tests/support/unit.h"
+
 #include "activations/host_manifest.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "activations/host_private.h"
 #include "base/memory.h"
 #include "tests/support/activation_cases.h"
 #include "tests/support/shell.h"
-
-#include <cmocka.h>
-#undef fail /* ours is in base/error.h */
 
 static struct error error;
 
@@ -23,7 +15,7 @@ static int take_none(void *data, uint32_t segment, uint32_t sample, struct error
     return 0;
 }
 
-static void where_a_segment_lies_may_stand_anywhere_behind_its_name(void **state)
+TEST(where_a_segment_lies_may_stand_anywhere_behind_its_name)
 {
     static const struct {
         const char *entry, *text, *uploaded;
@@ -41,7 +33,6 @@ static void where_a_segment_lies_may_stand_anywhere_behind_its_name(void **state
         {.entry = "{\"file\":\"segment_000001.safetensors\",\"uploaded\":\"a\",\"bytes\":1,\"local\":false}"},
         {.entry = "{\"file\":\"segment_000001.safetensors\",\"crc32c\":\"0123\"}"},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct host_manifest manifest = {0};
         char *text = memory_print("{\"segments\": [%s]}", rows[i].entry);
@@ -71,13 +62,12 @@ static void assert_unread(const char *root)
     assert_non_null(strstr(error.message, "at most 1073741824 are read"));
 }
 
-static void a_manifest_of_more_than_a_gibibyte_is_not_read_and_a_full_one_begins_no_segment(void **state)
+TEST(a_manifest_of_more_than_a_gibibyte_is_not_read_and_a_full_one_begins_no_segment)
 {
     char root[] = "/tmp/test_host_manifest_XXXXXX";
     struct case_sample made;
     assert_non_null(mkdtemp(root));
     struct host_folder *folder = case_folder_open(root, 4096);
-    (void)state;
     case_folder_append(folder, 1, 3);
     case_folder_seal(folder, true);
     folder->manifest_bytes = HOST_MANIFEST_FULL_BYTES + 1;
@@ -98,13 +88,4 @@ static void a_manifest_of_more_than_a_gibibyte_is_not_read_and_a_full_one_begins
     shell("truncate -s 1073741825 %s/acts/host_003/manifest.json", root);
     assert_unread(root);
     shell("rm -rf %s", root);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(where_a_segment_lies_may_stand_anywhere_behind_its_name),
-        cmocka_unit_test(a_manifest_of_more_than_a_gibibyte_is_not_read_and_a_full_one_begins_no_segment),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,20 +1,16 @@
-/* Memory that is prepared for the next load, or was given back by one: it is not used while somebody may still read
+/* Memory that is prepared for the next load, or was given back by one: it is not used while a process may still read
  * it, and costs what was agreed. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "tests/support/unit.h"
+
+#include "base/huge_pages.h"
+#include "device/device.h"
+#include "device/host_pool.h"
+#include "tests/support/host_segments.h"
+
 #include <fcntl.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include "device/device.h"
-#include "tests/support/host_segments.h"
-
-#include <cmocka.h> /* last: it makes a macro of fail */
 
 /* Until the pool's thread has prepared so much. */
 static void wait_for_prepared(const struct device *device, uint64_t bytes)
@@ -36,11 +32,10 @@ static size_t count_memories(void)
     return count;
 }
 
-static void new_memory_gets_no_page_before_what_was_given_back_is_gone(void **state)
+TEST(new_memory_gets_no_page_before_what_was_given_back_is_gone)
 {
     struct device *device = device_host_create(0);
     struct error error;
-    (void)state;
     size_t before = count_memories();
     for (int i = 0; i < 3; i++) {
         struct segment *first = host_segment_allocate(device, 128 * MIB), *second = host_segment_allocate(device, 64 * MIB);
@@ -56,10 +51,9 @@ static void new_memory_gets_no_page_before_what_was_given_back_is_gone(void **st
     assert_int_equal(count_memories(), before);
 }
 
-static void memory_is_prepared_before_the_first_load_and_again_after_it(void **state)
+TEST(memory_is_prepared_before_the_first_load_and_again_after_it)
 {
     struct device *device = device_host_create(64 * MIB);
-    (void)state;
     wait_for_prepared(device, 64 * MIB);
     for (int i = 0; i < 2; i++) {
         struct segment *segment =
@@ -85,10 +79,9 @@ static void memory_is_prepared_before_the_first_load_and_again_after_it(void **s
     device_destroy(device);
 }
 
-static void more_than_is_prepared_begins_with_what_is(void **state)
+TEST(more_than_is_prepared_begins_with_what_is)
 {
     struct device *device = device_host_create(16 * MIB);
-    (void)state;
     wait_for_prepared(device, 16 * MIB);
     struct segment *segment = host_segment_allocate(device, 50 * MIB);
     assert_int_equal(segment->allocated_bytes, 50 * MIB);
@@ -107,9 +100,8 @@ static void more_than_is_prepared_begins_with_what_is(void **state)
     device_destroy(device);
 }
 
-static void memory_that_is_still_being_prepared_can_be_taken_and_given_back(void **state)
+TEST(memory_that_is_still_being_prepared_can_be_taken_and_given_back)
 {
-    (void)state;
     for (int i = 0; i < 20; i++) {
         struct device *device = device_host_create(64 * MIB);
         segment_unref(host_segment_allocate(device, 32 * MIB));
@@ -122,10 +114,9 @@ static void memory_that_is_still_being_prepared_can_be_taken_and_given_back(void
     }
 }
 
-static void nothing_is_prepared_while_a_load_fills_memory(void **state)
+TEST(nothing_is_prepared_while_a_load_fills_memory)
 {
     struct device *device = device_host_create(64 * MIB);
-    (void)state;
     wait_for_prepared(device, 64 * MIB);
     struct segment *filling = host_segment_allocate(device, 40 * MIB);
     uint64_t left = device->pool_bytes;
@@ -147,11 +138,10 @@ static void splice_some(int fd, int pipe_end, size_t bytes)
     assert_int_equal(splice(fd, &at, pipe_end, NULL, bytes, 0), bytes);
 }
 
-static void memory_that_somebody_may_still_read_is_not_used_again(void **state)
+TEST(memory_that_a_process_may_still_read_is_not_used_again)
 {
     enum { SPLICED = 32 << 10 };
     static unsigned char received[SPLICED];
-    (void)state;
     for (enum holding holding = HOLD_DESCRIPTOR; holding <= HOLD_SPLICED; holding++) {
         struct device *device = device_host_create(4 * MIB);
         struct segment *segment = host_segment_allocate(device, 4 * MIB);
@@ -193,13 +183,12 @@ static void memory_that_somebody_may_still_read_is_not_used_again(void **state)
     }
 }
 
-static void memory_that_another_process_has_is_not_used_again(void **state)
+TEST(memory_that_another_process_has_is_not_used_again)
 {
     struct device *device = device_host_create(4 * MIB);
     struct segment *segment = host_segment_allocate(device, 4 * MIB);
     int ready[2], leave[2];
     char byte;
-    (void)state;
     assert_int_equal(pipe(ready), 0);
     assert_int_equal(pipe(leave), 0);
     host_segment_fill(segment, 0x5A);
@@ -228,11 +217,10 @@ static void memory_that_another_process_has_is_not_used_again(void **state)
     device_destroy(device);
 }
 
-static void the_pool_keeps_its_budget_and_wastes_nothing(void **state)
+TEST(the_pool_keeps_its_budget_and_wastes_nothing)
 {
     struct device *device = device_host_create(17 * MIB);
     struct segment *segments[3];
-    (void)state;
     wait_for_prepared(device, 16 * MIB);
     for (int i = 0; i < 3; i++)
         segments[i] = host_segment_allocate(device, 8 * MIB);
@@ -254,17 +242,68 @@ static void the_pool_keeps_its_budget_and_wastes_nothing(void **state)
     device_destroy(device);
 }
 
-int main(void)
+TEST(nothing_is_known_at_first_so_the_budget_is_halved_and_halved)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(memory_is_prepared_before_the_first_load_and_again_after_it),
-        cmocka_unit_test(more_than_is_prepared_begins_with_what_is),
-        cmocka_unit_test(memory_that_is_still_being_prepared_can_be_taken_and_given_back),
-        cmocka_unit_test(nothing_is_prepared_while_a_load_fills_memory),
-        cmocka_unit_test(memory_that_somebody_may_still_read_is_not_used_again),
-        cmocka_unit_test(memory_that_another_process_has_is_not_used_again),
-        cmocka_unit_test(new_memory_gets_no_page_before_what_was_given_back_is_gone),
-        cmocka_unit_test(the_pool_keeps_its_budget_and_wastes_nothing),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    const struct pool_recent none = {.n = 0};
+    const uint64_t expected[] = {512 * MIB, 256 * MIB, 128 * MIB, 64 * MIB, 64 * MIB};
+    uint64_t sizes[POOL_SIZES];
+    assert_int_equal(pool_sizes_choose(&none, 1024 * MIB + 4097, sizes), 5);
+    assert_memory_equal(sizes, expected, sizeof expected);
+    assert_int_equal(pool_sizes_choose(&none, HUGE_PAGE_BYTES - 1, sizes), 0);
+    assert_int_equal(pool_sizes_choose(&none, 100 * MIB, sizes), 1);
+    assert_int_equal(sizes[0], 100 * MIB);
+}
+
+TEST(what_loads_asked_for_comes_first_as_often_as_they_did)
+{
+    struct pool_recent recent = {.n = 0};
+    const uint64_t expected[] = {100 * MIB, 300 * MIB, 300 * MIB, 150 * MIB, 74 * MIB, 76 * MIB};
+    uint64_t sizes[POOL_SIZES];
+    pool_recent_add(&recent, 300 * MIB);
+    pool_recent_add(&recent, 5000 * MIB); /* larger than the budget */
+    pool_recent_add(&recent, 300 * MIB);
+    pool_recent_add(&recent, 100 * MIB);
+    size_t n = pool_sizes_choose(&recent, 1000 * MIB, sizes);
+    assert_int_equal(n, 6);
+    for (size_t i = 0; i < n; i++)
+        assert_int_equal(sizes[i] / (2 * MIB), expected[i] / (2 * MIB));
+}
+
+TEST(the_last_thirty_two_count_and_no_budget_is_exceeded)
+{
+    struct pool_recent recent = {.n = 0};
+    uint64_t sizes[POOL_SIZES];
+    for (uint64_t i = 1; i <= 100; i++)
+        pool_recent_add(&recent, i * HUGE_PAGE_BYTES);
+    assert_int_equal(recent.n, POOL_RECENT);
+    assert_int_equal(recent.sizes[0], 100 * (uint64_t)HUGE_PAGE_BYTES);
+    assert_int_equal(recent.sizes[POOL_RECENT - 1], 69 * (uint64_t)HUGE_PAGE_BYTES);
+    for (uint64_t budget = 0; budget < 64; budget++) {
+        uint64_t limit = ((uint64_t)1 << budget) + budget * 4096, sum = 0;
+        size_t n = pool_sizes_choose(&recent, limit, sizes);
+        assert_true(n <= POOL_SIZES);
+        for (size_t i = 0; i < n; i++) {
+            assert_int_equal(sizes[i] % HUGE_PAGE_BYTES, 0);
+            sum += sizes[i];
+        }
+        assert_int_equal(sum, limit / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES);
+    }
+}
+
+TEST(what_is_a_little_larger_is_kept_instead)
+{
+    assert_true(pool_size_is_met(100 * MIB, 100 * MIB));
+    assert_true(pool_size_is_met(100 * MIB, 125 * MIB));
+    assert_false(pool_size_is_met(100 * MIB, 126 * MIB));
+    assert_false(pool_size_is_met(100 * MIB, 98 * MIB));
+}
+
+TEST(memory_is_cut_by_half_at_most_and_grown_eightfold_at_most)
+{
+    assert_int_equal(pool_size_gain(10 * MIB, 20 * MIB, 20 * MIB, false), 10 * MIB);
+    assert_int_equal(pool_size_gain(10 * MIB, 20 * MIB, 4 * MIB, false), 4 * MIB);
+    assert_int_equal(pool_size_gain(10 * MIB, 22 * MIB, 22 * MIB, true), 0);
+    assert_int_equal(pool_size_gain(80 * MIB, 20 * MIB, 10 * MIB, true), 10 * MIB);
+    assert_int_equal(pool_size_gain(80 * MIB, 20 * MIB, 8 * MIB, true), 0);
+    assert_int_equal(pool_size_gain(80 * MIB, 20 * MIB, 20 * MIB, false), 0);
 }

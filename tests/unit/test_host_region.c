@@ -1,23 +1,16 @@
 /* Memfds of a client as one segment: what is refused, where they lie, what a client can do to them meanwhile. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "tests/support/unit.h"
+
 #include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "device/bus_guard.h"
-#include "device/device.h"
+#include "base/bus_guard.h"
 #include "device/host_region.h"
+#include "device/device.h"
 #include "base/huge_pages.h"
-
-#include <cmocka.h> /* last: it makes a macro of fail */
 
 #ifndef F_SEAL_FUTURE_WRITE
 #define F_SEAL_FUTURE_WRITE 0x0010
@@ -65,11 +58,10 @@ static void assert_refused(int fd, const char *reason)
     close(fd);
 }
 
-static void only_a_memfd_that_cannot_shrink_and_can_be_written_is_taken(void **state)
+TEST(only_a_memfd_that_cannot_shrink_and_can_be_written_is_taken)
 {
     char path[] = "/tmp/test_host_region_XXXXXX", reopened[32];
     int good = memfd(4096, F_SEAL_SHRINK), file = mkstemp(path), ends[2];
-    (void)state;
     assert_int_equal(pipe(ends), 0);
     close(ends[0]);
     assert_int_equal(ftruncate(file, 4096), 0);
@@ -87,13 +79,12 @@ static void only_a_memfd_that_cannot_shrink_and_can_be_written_is_taken(void **s
     close(good);
 }
 
-static void size_and_identity_are_the_kernels(void **state)
+TEST(size_and_identity_are_the_kernels)
 {
     int fd = memfd(4097, F_SEAL_SHRINK | F_SEAL_GROW);
     struct device_region *one = region_of(fd, 0, NULL), *same = region_of(fd, 0, NULL);
     int another = memfd(1, F_SEAL_SHRINK);
     struct device_region *other = region_of(another, 0, NULL);
-    (void)state;
     assert_int_equal(one->bytes, 4097);
     assert_int_equal(one->memory_inode, same->memory_inode);
     assert_int_equal(one->memory_device, same->memory_device);
@@ -118,7 +109,7 @@ static void put(struct segment *segment, uint64_t offset, unsigned char byte)
     assert_int_equal(device_copy(segment, offset, &byte, &(struct device_rows){1, 1, 1, 1}, &error), 0);
 }
 
-static void several_memfds_are_one_segment_with_gaps(void **state)
+TEST(several_memfds_are_one_segment_with_gaps)
 {
     static const uint64_t sizes[] = {24, 5 * MIB + 3, 4096}, bases[] = {0, 4 * MIB, 14 * MIB};
     struct device *device = device_host_create(0);
@@ -126,7 +117,6 @@ static void several_memfds_are_one_segment_with_gaps(void **state)
     struct segment *segment;
     struct error error;
     int fds[3];
-    (void)state;
     for (size_t i = 3; i-- > 0;) {
         fds[i] = backed_memfd(sizes[i]);
         list = region_of(fds[i], bases[i], list);
@@ -152,13 +142,12 @@ static void several_memfds_are_one_segment_with_gaps(void **state)
         close(fds[i]);
 }
 
-static void a_client_may_grow_punch_write_and_seal_meanwhile(void **state)
+TEST(a_client_may_grow_punch_write_and_seal_meanwhile)
 {
     struct device *device = device_host_create(0);
     int fd = backed_memfd(8 * MIB);
     struct segment *segment;
     struct error error;
-    (void)state;
     assert_int_equal(device_adopt(device, 8 * MIB, region_of(fd, 0, NULL), &segment, &error), 0);
     assert_int_equal(device_prepare(segment, 0, 8 * MIB, &error), 0);
     put(segment, 3 * MIB, 1);
@@ -178,14 +167,13 @@ static uint64_t allocated_bytes(int fd)
     return (uint64_t)info.st_blocks * 512;
 }
 
-static void a_hole_is_refused_by_its_byte_and_no_page_is_made_for_it(void **state)
+TEST(a_hole_is_refused_by_its_byte_and_no_page_is_made_for_it)
 {
     struct device *device = device_host_create(0);
     int fd = memfd(16 * MIB, F_SEAL_SHRINK);
     struct segment *segment;
     struct error error;
     char *ones = memset(malloc(2 * MIB), 1, 2 * MIB);
-    (void)state;
     assert_int_equal(pwrite(fd, ones, 2 * MIB, 2 * (off_t)MIB), 2 * MIB);
     assert_int_equal(pwrite(fd, ones, 2 * MIB - 4096, 12 * (off_t)MIB), 2 * MIB - 4096);
     uint64_t before = allocated_bytes(fd);
@@ -205,13 +193,12 @@ static void a_hole_is_refused_by_its_byte_and_no_page_is_made_for_it(void **stat
     close(fd);
 }
 
-static void holes_are_filled_again(void **state)
+TEST(holes_are_filled_again)
 {
     struct device *device = device_host_create(0);
     int fd = backed_memfd(8 * MIB);
     struct segment *segment;
     struct error error;
-    (void)state;
     assert_int_equal(device_adopt(device, 8 * MIB, region_of(fd, 0, NULL), &segment, &error), 0);
     assert_int_equal(device_prepare(segment, 0, 8 * MIB, &error), 0);
     assert_int_equal(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 8 * (off_t)MIB), 0);
@@ -223,14 +210,13 @@ static void holes_are_filled_again(void **state)
     close(fd);
 }
 
-static void what_was_sealed_since_it_was_looked_at_is_an_error(void **state)
+TEST(what_was_sealed_since_it_was_looked_at_is_an_error)
 {
     struct device *device = device_host_create(0);
     int fd = memfd(4096, F_SEAL_SHRINK);
     struct device_region *region = region_of(fd, 0, NULL);
     struct segment *segment;
     struct error error;
-    (void)state;
     assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE), 0);
     assert_int_equal(device_adopt(device, 4096, region, &segment, &error), -1);
     device_destroy(device);
@@ -245,12 +231,11 @@ static void assert_adopt_fails(struct device *device, uint64_t bytes, struct dev
     assert_string_equal(error.reason, reason);
 }
 
-static void a_region_that_is_too_small_elsewhere_or_too_large_is_refused(void **state)
+TEST(a_region_that_is_too_small_elsewhere_or_too_large_is_refused)
 {
     struct device *device = device_host_create(0);
     int fd = memfd(4096, F_SEAL_SHRINK), larger = memfd(4 * TIB + 1, F_SEAL_SHRINK);
     struct device_region *gpu = region_of(fd, 0, NULL);
-    (void)state;
     gpu->kind = DEVICE_REGION_IPC;
     assert_adopt_fails(device, 4097, region_of(fd, 0, NULL), "REGION_TOO_SMALL");
     assert_adopt_fails(device, 4096, gpu, "REGION_ELSEWHERE");
@@ -267,14 +252,13 @@ static struct device_region *of_user(struct device_region *region, struct quota 
     return region;
 }
 
-static void a_user_with_all_the_addresses_he_can_get_leaves_some_to_others_and_root(void **state)
+TEST(a_user_with_all_the_addresses_he_can_get_leaves_some_to_others_and_root)
 {
     struct device *device = device_host_create(0);
     int large = memfd(4 * TIB, F_SEAL_SHRINK), small = memfd(4096, F_SEAL_SHRINK);
     struct quota *quota = quota_create();
     struct segment *segment, *all[15];
     struct error error;
-    (void)state;
 #ifdef __SANITIZE_THREAD__
     skip(); /* leaves mappings less than 2 TiB of addresses */
 #endif
@@ -297,7 +281,7 @@ static void a_user_with_all_the_addresses_he_can_get_leaves_some_to_others_and_r
     close(small);
 }
 
-static void a_user_with_all_the_loads_he_can_have_leaves_some_to_others(void **state)
+TEST(a_user_with_all_the_loads_he_can_have_leaves_some_to_others)
 {
     static struct segment *all[BUS_GUARD_MAX];
     struct device *device = device_host_create(0);
@@ -307,7 +291,6 @@ static void a_user_with_all_the_loads_he_can_have_leaves_some_to_others(void **s
     struct rlimit files;
     struct error error;
     size_t n = 0;
-    (void)state;
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &files), 0);
     if (files.rlim_max < 2 * BUS_GUARD_MAX)
         skip();
@@ -327,13 +310,12 @@ static void a_user_with_all_the_loads_he_can_have_leaves_some_to_others(void **s
     close(small);
 }
 
-static void reserved_huge_pages_are_taken_where_there_are_some(void **state)
+TEST(reserved_huge_pages_are_taken_where_there_are_some)
 {
     int fd = memfd_create("huge", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_HUGETLB | 21U << 26);
     struct device *device = device_host_create(0);
     struct segment *segment;
     struct error error;
-    (void)state;
     if (fd < 0 || ftruncate(fd, 2 * (off_t)MIB) || fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK))
         skip();
     int result = device_adopt(device, 2 * MIB, region_of(fd, 0, NULL), &segment, &error);
@@ -346,22 +328,4 @@ static void reserved_huge_pages_are_taken_where_there_are_some(void **state)
     }
     device_destroy(device);
     close(fd);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(only_a_memfd_that_cannot_shrink_and_can_be_written_is_taken),
-        cmocka_unit_test(size_and_identity_are_the_kernels),
-        cmocka_unit_test(several_memfds_are_one_segment_with_gaps),
-        cmocka_unit_test(a_client_may_grow_punch_write_and_seal_meanwhile),
-        cmocka_unit_test(a_hole_is_refused_by_its_byte_and_no_page_is_made_for_it),
-        cmocka_unit_test(holes_are_filled_again),
-        cmocka_unit_test(what_was_sealed_since_it_was_looked_at_is_an_error),
-        cmocka_unit_test(a_region_that_is_too_small_elsewhere_or_too_large_is_refused),
-        cmocka_unit_test(a_user_with_all_the_addresses_he_can_get_leaves_some_to_others_and_root),
-        cmocka_unit_test(a_user_with_all_the_loads_he_can_have_leaves_some_to_others),
-        cmocka_unit_test(reserved_huge_pages_are_taken_where_there_are_some),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,23 +1,16 @@
 /* What is queued of a host costs metadata; that it arrives is e2e/test_activation_uploads.py's. */
-#include "activations/host_uploads.h"
+#include "tests/support/unit.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
+#include "activations/host_uploads.h"
 #include "base/metadata.h"
 #include "config/config.h"
 #include "source/stores.h"
 #include "tests/support/activation_cases.h"
 #include "tests/support/shell.h"
 
-#include <cmocka.h>
-#undef fail /* ours is in base/error.h */
-
-static void a_host_with_more_segments_than_there_is_metadata_for_queues_none(void **state)
+TEST(a_host_with_more_segments_than_there_is_metadata_for_queues_none)
 {
     enum { N_SAMPLES = 30 };
     char root[] = "/tmp/test_host_uploads_XXXXXX", path[64];
@@ -26,7 +19,6 @@ static void a_host_with_more_segments_than_there_is_metadata_for_queues_none(voi
     struct upload_queue *queue;
     struct upload_counts counts;
     struct error error;
-    (void)state;
     assert_non_null(mkdtemp(root));
     snprintf(path, sizeof path, "%s/acts", root);
     struct host_folder *folder = case_folder_open(root, 4096);
@@ -37,8 +29,9 @@ static void a_host_with_more_segments_than_there_is_metadata_for_queues_none(voi
     assert_in_range(n_segments, 10, N_SAMPLES);
     assert_int_equal(stores_create(config_defaults(), NULL, &stores, &error), 0);
     const struct upload_options options = {.state_dir = root, .stores = stores, .quota = quota};
-    assert_int_equal(upload_queue_create(&options, &queue, &error), 0);
-    struct host_uploads *uploads = host_uploads_create(&(struct host_uploads_options){.state_dir = root, .queue = queue});
+    queue = upload_queue_create(&options);
+    assert_int_equal(upload_queue_open(queue, &error), 0);
+    struct host_uploads *uploads = host_uploads_create(root, queue);
     char reference[] = "gs://open/acts";
     const struct known_host host = {.path = path, .host = 3, .upload = {reference, false}};
 
@@ -62,12 +55,4 @@ static void a_host_with_more_segments_than_there_is_metadata_for_queues_none(voi
     assert_int_equal(quota_taken(quota, QUOTA_METADATA), 0);
     quota_destroy(quota);
     shell("rm -rf %s", root);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_host_with_more_segments_than_there_is_metadata_for_queues_none),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,23 +1,11 @@
-/* Reads of a range from a server that answers wrongly: each ends with the right bytes, or with an error that says why. */
+/* Reads of a range from a server that answers wrongly, over connections that are not made, are lost or kept too long: each
+ * ends with the right bytes, or with an error that says why. */
+#include "tests/support/unit.h"
+
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "tests/support/http_scene.h"
-
-#include <cmocka.h>
-
-/* Small patience; what a test is about is set by the test. */
-static struct http_engine_options quick(void)
-{
-    return (struct http_engine_options){.backoff_ms = 2, .max_tries = 4, .hedge_percent = 101};
-}
 
 static void assert_fails(enum error_code code, const char *reason)
 {
@@ -25,238 +13,323 @@ static void assert_fails(enum error_code code, const char *reason)
     assert_non_null(strstr(http_scene.error.message, "/bucket/o"));
 }
 
-static void assert_untouched(void)
+static void assert_message_has(const char *text)
 {
-    for (size_t i = 0; i < BYTES; i++)
-        assert_int_equal(http_scene.bytes[i], 0xEE);
+    if (!strstr(http_scene.error.message, text))
+        fail_msg("\"%s\" is not in: %s", text, http_scene.error.message);
 }
 
-/* --- statuses --- */
+/* --- plays --- */
 
-static const char *status_lines = "";
+static const char *status_lines = "Retry-After: 0\r\nLocation: /elsewhere\r\n";
 static int status_code;
 
-static void answer_status(struct http_script_peer *peer, const struct http_script_request *request, void *data)
+PLAY(answer_status, { http_script_answer(peer, status_code, status_lines, "<no/>"); })
+
+PLAY(send_part, {
+    http_script_send_range(peer, request, PART);
+    http_script_close(peer);
+})
+
+PLAY(send_part_and_reset, {
+    http_script_send_range(peer, request, PART);
+    http_script_pause(peer, 30); /* what the client has not read by then it loses, and asks for again */
+    http_script_reset(peer);
+})
+
+PLAY(send_part_of_chunks, {
+    http_scene_send_head(peer, request, "Transfer-Encoding: chunked\r\n");
+    http_script_send(peer, "ea60\r\n"); /* PART */
+    http_script_send_bytes(peer, http_scene.object + request->first, PART);
+    http_script_send(peer, "\r\n");
+    http_script_close(peer);
+})
+
+PLAY(send_part_without_length, {
+    http_scene_send_head(peer, request, "Connection: close\r\n");
+    http_script_send_bytes(peer, http_scene.object + request->first, PART);
+    http_script_close(peer);
+})
+
+PLAY(send_too_much, {
+    static const char junk[OBJECT_BYTES];
+    http_scene_send_head(peer, request, "Connection: close\r\n");
+    http_script_send_bytes(peer, junk, sizeof junk);
+    http_script_close(peer);
+})
+
+PLAY(answer_a_piece, {
+    struct http_script_request piece = *request;
+    piece.last = piece.first + PART - 1;
+    http_script_send_range(peer, &piece, UINT64_MAX);
+})
+
+PLAY(hang_up_when_kept, {
+    if (request->on_connection == 0)
+        http_script_send_range(peer, request, UINT64_MAX);
+    else
+        http_script_close(peer);
+})
+
+PLAY(send_more_after_the_answer, {
+    http_script_send_range(peer, request, UINT64_MAX);
+    http_script_send(peer, "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nbad");
+})
+
+PLAY(close_every_third, {
+    http_script_send_range(peer, request, UINT64_MAX);
+    if (request->on_connection == 2)
+        http_script_close(peer);
+})
+
+/* --- what ends well --- */
+
+enum { ANY = -1 };
+
+static const struct recovery {
+    const char *name;
+    play_fn *plays[2], *others;
+    int status;
+    unsigned max_tries, n_reads;   /* 0: 4, 1 */
+    int n_requests, n_connections; /* 0: ANY */
+    int received, lost;            /* by the first request: how much the second need not ask for, and may ask for again */
+} recoveries[] = {
+    {"408 is tried again", {answer_status, answer_status}, .status = 408, .n_requests = 3},
+    {"429 is tried again", {answer_status, answer_status}, .status = 429, .n_requests = 3},
+    {"500 is tried again", {answer_status, answer_status}, .status = 500, .n_requests = 3},
+    {"502 is tried again", {answer_status, answer_status}, .status = 502, .n_requests = 3},
+    {"503 is tried again", {answer_status, answer_status}, .status = 503, .n_requests = 3},
+    {"504 is tried again", {answer_status, answer_status}, .status = 504, .n_requests = 3},
+    {"after a truncated answer only the rest is asked for", {send_part}, .received = PART, .n_connections = 2},
+    {"after a reset in the body only the rest is asked for",
+     {send_part_and_reset},
+     .received = PART,
+     .lost = PART,
+     .n_requests = 2},
+    {"after a truncated chunked answer only the rest is asked for", {send_part_of_chunks}, .received = PART},
+    {"after a short answer without length only the rest is asked for", {send_part_without_length}, .received = PART},
+    {"an answer that goes on too long is not believed at all", {send_too_much}, .n_requests = 2},
+    {"an honest piece is no failure",
+     {answer_a_piece, answer_a_piece},
+     .max_tries = 1,
+     .n_requests = 3,
+     .n_connections = 1,
+     .received = PART},
+    {"a connection lost before the answer is tried again",
+     {http_scene_reset, http_scene_hang_up},
+     .n_requests = 3,
+     .n_connections = 3},
+    {"a kept connection that died costs no try",
+     {hang_up_when_kept, hang_up_when_kept},
+     .max_tries = 1,
+     .n_reads = 2,
+     .n_requests = 3,
+     .n_connections = 2,
+     .received = ANY},
+    {"a connection with bytes left over is not used again", {send_more_after_the_answer}, .n_reads = 2, .received = ANY},
+    {"a server that closes kept connections shows no error",
+     {NULL},
+     close_every_third,
+     .max_tries = 1,
+     .n_reads = 10,
+     .received = ANY},
+};
+
+TEST_IN(faults_that_pass_are_survived, http_scene_open, http_scene_close)
 {
-    (void)request, (void)data;
-    http_script_answer(peer, status_code, status_lines, "<no/>");
+    for (size_t i = 0; i < sizeof recoveries / sizeof *recoveries; i++) {
+        const struct recovery *row = &recoveries[i];
+        http_scene_stop();
+        status_code = row->status;
+        http_scene.plays[0] = row->plays[0];
+        http_scene.plays[1] = row->plays[1];
+        http_scene.others = row->others;
+        http_scene.options.max_tries = row->max_tries ? row->max_tries : 4;
+        http_scene_start();
+        bool is_good = http_scene_has_read();
+        for (unsigned n = 1; n < row->n_reads; n++)
+            is_good = is_good && http_scene_has_read();
+        const struct http_script_request *second = http_script_seen(http_scene.script, 1);
+        unsigned requests = http_script_requests(http_scene.script),
+                 connections = http_script_connections(http_scene.script);
+        is_good = is_good && (!row->n_requests || requests == (unsigned)row->n_requests) &&
+                  (!row->n_connections || connections == (unsigned)row->n_connections);
+        if (is_good && row->received != ANY)
+            is_good = second && second->first <= OFFSET + (uint64_t)row->received &&
+                      second->first + (uint64_t)row->lost >= OFFSET + (uint64_t)row->received &&
+                      second->last <= OFFSET + BYTES - 1;
+        if (!is_good)
+            fail_msg("%s: %u requests on %u connections", row->name, requests, connections);
+    }
 }
 
-static void statuses_that_pass_are_tried_again(void **state)
+/* --- what does not --- */
+
+PLAY(answer_all, {
+    struct http_script_request whole = *request;
+    whole.has_range = false;
+    http_script_send_range(peer, &whole, UINT64_MAX);
+})
+
+PLAY(answer_without_total, { http_script_answer(peer, 206, "Content-Range: bytes 100-104/*\r\n", "bytes"); })
+
+PLAY(answer_other_range, {
+    struct http_script_request other = *request;
+    other.first -= 1, other.last -= 1;
+    http_script_send_range(peer, &other, UINT64_MAX);
+})
+
+PLAY(answer_without_content_range, { http_script_answer(peer, 206, "", "bytes"); })
+
+PLAY(answer_garbage, {
+    http_script_send(peer, "SSH-2.0-OpenSSH_9.2p1\r\n");
+    http_script_close(peer);
+})
+
+PLAY(answer_too_much_head, {
+    http_script_send(peer, "HTTP/1.1 206 Partial Content\r\n");
+    for (int i = 0; i < 100; i++) {
+        char line[1024];
+        snprintf(line, sizeof line, "x-%d: %0900d\r\n", i, i);
+        http_script_send(peer, line);
+    }
+})
+
+PLAY(answer_too_many_lines, {
+    http_script_send(peer, "HTTP/1.1 206 Partial Content\r\n");
+    for (int i = 0; i < 300; i++)
+        http_script_send(peer, "x: y\r\n");
+})
+
+PLAY(answer_with_wrong_length, {
+    http_scene_send_head(peer, request, "Content-Length: 5\r\n");
+    http_script_send(peer, "bytes");
+})
+
+PLAY(answer_other_total, {
+    char head[256];
+    snprintf(head, sizeof head, "HTTP/1.1 206 P\r\nContent-Range: bytes %llu-%llu/%d\r\nContent-Length: %d\r\n\r\n",
+             (unsigned long long)request->first, (unsigned long long)request->last, OBJECT_BYTES + 1, BYTES);
+    http_script_send(peer, head);
+    http_script_send_bytes(peer, http_scene.object, BYTES);
+})
+
+PLAY(answer_compressed, {
+    http_scene_send_head(peer, request, "Content-Encoding: gzip\r\nContent-Length: 200000\r\n");
+    http_script_send_bytes(peer, http_scene.object, BYTES);
+})
+
+struct failure {
+    play_fn *play;
+    int status;
+    enum error_code code;
+    const char *reason;
+};
+
+static void assert_ends(const struct failure *row, unsigned n_requests)
 {
-    static const int statuses[] = {408, 429, 500, 502, 503, 504};
-    for (size_t i = 0; i < sizeof statuses / sizeof statuses[0]; i++) {
-        http_scene_open(state);
-        status_code = statuses[i];
-        status_lines = "Retry-After: 0\r\n";
-        http_scene.plays[0] = http_scene.plays[1] = answer_status;
-        http_scene_start(quick());
+    http_scene_stop();
+    status_code = row->status;
+    http_scene.plays[0] = http_scene.plays[1] = row->play;
+    http_scene_start();
+    assert_fails(row->code, row->reason);
+    assert_true(http_scene_has_seen(n_requests, n_requests));
+    for (size_t i = 0; i < BYTES; i++)
+        assert_int_equal(http_scene.bytes[i], 0xEE); /* nothing was written */
+}
+
+TEST_IN(what_is_final_is_asked_for_once, http_scene_open, http_scene_close)
+{
+    static const struct failure rows[] = {
+        {answer_status, 401, ERROR_PERMISSION_DENIED, "NOT_AUTHENTICATED"},
+        {answer_status, 403, ERROR_PERMISSION_DENIED, "ACCESS_DENIED"},
+        {answer_status, 404, ERROR_NOT_FOUND, "NO_SUCH_OBJECT"},
+        {answer_status, 410, ERROR_NOT_FOUND, "NO_SUCH_OBJECT"},
+        {answer_status, 412, ERROR_FAILED_PRECONDITION, "OBJECT_CHANGED"},
+        {answer_status, 416, ERROR_FAILED_PRECONDITION, "OBJECT_CHANGED"},
+        {answer_status, 400, ERROR_INTERNAL, "REQUEST_REFUSED"},
+        {answer_status, 302, ERROR_UNAVAILABLE, "REDIRECTED"},
+        {answer_other_total, 0, ERROR_FAILED_PRECONDITION, "OBJECT_CHANGED"},
+        {answer_compressed, 0, ERROR_FAILED_PRECONDITION, "STORED_COMPRESSED"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        assert_ends(&rows[i], 1);
+}
+
+TEST_IN(lies_are_tried_once_more_then_final, http_scene_open, http_scene_close)
+{
+    static const struct failure rows[] = {
+        {answer_all, 0, ERROR_FAILED_PRECONDITION, "RANGE_IGNORED"},
+        {answer_without_total, 0, ERROR_FAILED_PRECONDITION, "SERVER_UNFIT"},
+        {answer_other_range, 0, ERROR_UNAVAILABLE, "BAD_ANSWER"},
+        {answer_without_content_range, 0, ERROR_UNAVAILABLE, "BAD_ANSWER"},
+        {answer_garbage, 0, ERROR_UNAVAILABLE, "BAD_ANSWER"},
+        {answer_too_much_head, 0, ERROR_UNAVAILABLE, "BAD_ANSWER"},
+        {answer_too_many_lines, 0, ERROR_UNAVAILABLE, "BAD_ANSWER"},
+        {answer_with_wrong_length, 0, ERROR_UNAVAILABLE, "BAD_ANSWER"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        assert_ends(&rows[i], 2);
+        http_scene_stop();
+        http_scene.plays[1] = NULL;
+        http_scene_start();
         assert_true(http_scene_has_read());
-        assert_int_equal(http_script_requests(http_scene.script), 3);
-        http_scene_close(state);
     }
-    http_scene_open(state);
 }
 
-static void final_statuses_are_asked_for_once(void **state)
+TEST_IN(an_endless_503_ends_at_the_limit_and_says_what_happened, http_scene_open, http_scene_close)
 {
-    static const struct {
-        int status;
-        enum error_code code;
-        const char *reason;
-    } cases[] = {{401, ERROR_PERMISSION_DENIED, "NOT_AUTHENTICATED"},
-                 {403, ERROR_PERMISSION_DENIED, "ACCESS_DENIED"},
-                 {404, ERROR_NOT_FOUND, "NO_SUCH_OBJECT"},
-                 {410, ERROR_NOT_FOUND, "NO_SUCH_OBJECT"},
-                 {412, ERROR_FAILED_PRECONDITION, "OBJECT_CHANGED"},
-                 {416, ERROR_FAILED_PRECONDITION, "OBJECT_CHANGED"},
-                 {400, ERROR_INTERNAL, "REQUEST_REFUSED"},
-                 {302, ERROR_UNAVAILABLE, "REDIRECTED"}};
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        http_scene_open(state);
-        status_code = cases[i].status;
-        status_lines = "Location: /elsewhere\r\n";
-        http_scene.plays[0] = answer_status;
-        http_scene_start(quick());
-        assert_fails(cases[i].code, cases[i].reason);
-        assert_int_equal(http_script_requests(http_scene.script), 1);
-        assert_untouched();
-        http_scene_close(state);
-    }
-    http_scene_open(state);
-}
-
-static void an_endless_503_ends_at_the_limit_and_says_what_happened(void **state)
-{
-    (void)state;
+    static const char *const parts[] = {"bytes 1000-200999 of o", "?...", "503", "4 tries", "request id RQ17"};
     status_code = 503;
     status_lines = "x-amz-request-id: RQ17\r\n";
-    http_scene.plays[0] = http_scene.plays[1] = http_scene.plays[2] = http_scene.plays[3] = answer_status;
-    http_scene_start(quick());
+    http_scene.others = answer_status;
+    http_scene_start();
     assert_fails(ERROR_UNAVAILABLE, "SERVER_BUSY");
     assert_int_equal(http_script_requests(http_scene.script), 4);
-    assert_non_null(strstr(http_scene.error.message, "bytes 1000-200999 of o"));
-    assert_non_null(strstr(http_scene.error.message, "?..."));
-    assert_non_null(strstr(http_scene.error.message, "503"));
-    assert_non_null(strstr(http_scene.error.message, "4 tries"));
-    assert_non_null(strstr(http_scene.error.message, "request id RQ17"));
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        assert_message_has(parts[i]);
 }
 
-static void a_throttled_request_halves_the_limit(void **state)
+TEST_IN(a_throttled_request_halves_the_limit, http_scene_open, http_scene_close)
 {
-    struct http_statistics before, after;
-    (void)state;
+    struct http_statistics other, after;
     status_code = 429;
     status_lines = "Retry-After: 0\r\n";
     http_scene.plays[0] = answer_status;
-    http_scene_start(quick());
+    http_scene_start();
     assert_true(http_scene_has_read());
     http_engine_statistics(http_scene.engine, http_scene.url, &after);
-    http_engine_statistics(http_scene.engine, "http://127.0.0.1:1", &before);
+    http_engine_statistics(http_scene.engine, "http://127.0.0.1:1", &other);
     assert_int_equal(after.limit, 16);
     assert_int_equal(after.throttled, 1);
     assert_int_equal(after.retries, 1);
     assert_int_equal(after.requests, 2);
-    assert_int_equal(before.requests, 0);
+    assert_int_equal(other.requests, 0);
 }
 
-static void a_retry_after_beyond_the_patience_is_an_error_now(void **state)
+TEST_IN(a_retry_after_beyond_the_patience_is_an_error_now, http_scene_open, http_scene_close)
 {
-    struct http_engine_options options = quick();
-    (void)state;
-    options.progress_timeout_ms = 1000;
+    http_scene.options.progress_timeout_ms = 1000;
     status_code = 503;
     status_lines = "Retry-After: 30\r\n";
     http_scene.plays[0] = answer_status;
-    http_scene_start(options);
+    http_scene_start();
     assert_fails(ERROR_DEADLINE_EXCEEDED, "NO_PROGRESS");
-    assert_non_null(strstr(http_scene.error.message, "503"));
+    assert_message_has("503");
     assert_int_equal(http_script_requests(http_scene.script), 1);
 }
 
-/* --- bodies that end early --- */
-
-static void assert_remainder_was_asked_for(uint64_t received)
-{
-    const struct http_script_request *second = http_script_seen(http_scene.script, 1);
-    assert_non_null(second);
-    assert_int_equal(second->first, OFFSET + received);
-    assert_int_equal(second->last, OFFSET + BYTES - 1);
-}
-
-static void send_part(struct http_script_peer *peer, const struct http_script_request *request, void *data)
-{
-    (void)data;
-    http_script_send_range(peer, request, PART);
-    http_script_close(peer);
-}
-
-static void after_a_truncated_answer_only_the_rest_is_asked_for(void **state)
-{
-    (void)state;
-    http_scene.plays[0] = send_part;
-    http_scene_start(quick());
-    assert_true(http_scene_has_read());
-    assert_remainder_was_asked_for(PART);
-    assert_int_equal(http_script_connections(http_scene.script), 2);
-}
-
-static void send_part_and_reset(struct http_script_peer *peer, const struct http_script_request *request, void *data)
-{
-    (void)data;
-    http_script_send_range(peer, request, PART);
-    http_script_pause(peer, 30); /* what the client has not read by then it loses, and asks for again */
-    http_script_reset(peer);
-}
-
-static void after_a_reset_in_the_body_only_the_rest_is_asked_for(void **state)
-{
-    (void)state;
-    http_scene.plays[0] = send_part_and_reset;
-    http_scene_start(quick());
-    assert_true(http_scene_has_read());
-    assert_true(http_script_seen(http_scene.script, 1)->first <= OFFSET + PART);
-    assert_int_equal(http_script_requests(http_scene.script), 2);
-}
-
-static void head_of_range(struct http_script_peer *peer, const struct http_script_request *request, const char *lines)
-{
-    char head[512];
-    snprintf(head, sizeof head, "HTTP/1.1 206 Partial Content\r\nContent-Range: bytes %llu-%llu/%d\r\n%s\r\n",
-             (unsigned long long)request->first, (unsigned long long)request->last, OBJECT_BYTES, lines);
-    http_script_send(peer, head);
-}
-
-static void send_part_of_chunks(struct http_script_peer *peer, const struct http_script_request *request, void *data)
-{
-    (void)data;
-    head_of_range(peer, request, "Transfer-Encoding: chunked\r\n");
-    http_script_send(peer, "ea60\r\n");
-    http_script_send_bytes(peer, http_scene.object + request->first, 0xea60);
-    http_script_send(peer, "\r\n");
-    http_script_close(peer);
-}
-
-static void after_a_truncated_chunked_answer_only_the_rest_is_asked_for(void **state)
-{
-    (void)state;
-    http_scene.plays[0] = send_part_of_chunks;
-    http_scene_start(quick());
-    assert_true(http_scene_has_read());
-    assert_remainder_was_asked_for(0xea60);
-}
-
-static void send_part_without_length(struct http_script_peer *peer, const struct http_script_request *request, void *data)
-{
-    (void)data;
-    head_of_range(peer, request, "Connection: close\r\n");
-    http_script_send_bytes(peer, http_scene.object + request->first, PART);
-    http_script_close(peer);
-}
-
-static void after_a_short_answer_without_length_only_the_rest_is_asked_for(void **state)
-{
-    (void)state;
-    http_scene.plays[0] = send_part_without_length;
-    http_scene_start(quick());
-    assert_true(http_scene_has_read());
-    assert_remainder_was_asked_for(PART);
-}
-
-static void answer_a_piece(struct http_script_peer *peer, const struct http_script_request *request, void *data)
-{
-    struct http_script_request piece = *request;
-    (void)data;
-    piece.last = piece.first + PART - 1;
-    http_script_send_range(peer, &piece, UINT64_MAX);
-}
-
-static void an_honest_piece_is_no_failure(void **state)
-{
-    struct http_engine_options options = quick();
-    (void)state;
-    options.max_tries = 1;
-    http_scene.plays[0] = http_scene.plays[1] = answer_a_piece;
-    http_scene_start(options);
-    assert_true(http_scene_has_read());
-    assert_int_equal(http_script_requests(http_scene.script), 3);
-    assert_int_equal(http_script_connections(http_scene.script), 1);
-}
-
-static void refuse_at_length(struct http_script_peer *peer, const struct http_script_request *request, void *data)
-{
+PLAY(refuse_at_length, {
     static char body[(64 << 10) + 2];
-    (void)data;
     memset(body, 'x', sizeof body - 1);
     body[(64 << 10) + request->number] = '\0';
     http_script_answer(peer, 404, "", body);
-}
+})
 
-static void a_refusal_means_the_same_however_long_it_is(void **state)
+TEST_IN(a_refusal_means_the_same_however_long_it_is, http_scene_open, http_scene_close)
 {
-    (void)state;
     http_scene.others = refuse_at_length;
-    http_scene_start(quick());
+    http_scene_start();
     assert_true(http_scene_fails(ERROR_NOT_FOUND, "NO_SUCH_OBJECT")); /* all of it is taken */
     assert_true(http_scene_fails(ERROR_NOT_FOUND, "NO_SUCH_OBJECT")); /* one byte more: the rest is cut off */
     assert_int_equal(http_script_requests(http_scene.script), 2);
@@ -264,20 +337,17 @@ static void a_refusal_means_the_same_however_long_it_is(void **state)
 
 enum { MOST_ANSWERS = 65 /* of one range: the first and 64 more */ };
 
-static void answer_a_crumb(struct http_script_peer *peer, const struct http_script_request *request, void *data)
-{
+PLAY(answer_a_crumb, {
     struct http_script_request crumb = *request;
     uint64_t bytes = BYTES / MOST_ANSWERS + (atomic_load(&http_scene.n_gone) ? 0 : 1);
-    (void)data;
     crumb.last = crumb.first + bytes - 1 < request->last ? crumb.first + bytes - 1 : request->last;
     http_script_send_range(peer, &crumb, UINT64_MAX);
-}
+})
 
-static void a_range_may_come_in_so_many_pieces_and_not_one_more(void **state)
+TEST_IN(a_range_may_come_in_so_many_pieces_and_not_one_more, http_scene_open, http_scene_close)
 {
-    (void)state;
     http_scene.others = answer_a_crumb;
-    http_scene_start(quick());
+    http_scene_start();
     assert_true(http_scene_has_read());
     assert_int_equal(http_script_requests(http_scene.script), MOST_ANSWERS);
     atomic_store(&http_scene.n_gone, 1); /* pieces a byte smaller from now on */
@@ -285,197 +355,84 @@ static void a_range_may_come_in_so_many_pieces_and_not_one_more(void **state)
     assert_int_equal(http_script_requests(http_scene.script), 2 * MOST_ANSWERS);
 }
 
-/* --- answers to something else --- */
+/* --- connections --- */
 
-static void answer_all(struct http_script_peer *peer, const struct http_script_request *request, void *data)
+TEST_IN(a_server_that_does_not_listen_is_tried_and_named, http_scene_open, http_scene_close)
 {
-    struct http_script_request whole = *request;
-    (void)data;
-    whole.has_range = false;
-    http_script_send_range(peer, &whole, UINT64_MAX);
+    http_scene_start();
+    http_script_stop(http_scene.script);
+    http_scene.script = NULL;
+    assert_fails(ERROR_UNAVAILABLE, "CONNECT_FAILED");
+    assert_message_has("4 tries");
+    assert_message_has("127.0.0.1");
 }
 
-static void answer_without_total(struct http_script_peer *peer, const struct http_script_request *request, void *data)
+TEST_IN(another_address_of_the_name_is_tried, http_scene_open, http_scene_close)
 {
-    (void)data;
-    http_script_answer(peer, 206, "Content-Range: bytes 100-104/*\r\n", "bytes");
-    (void)request;
-}
-
-static void answer_other_range(struct http_script_peer *peer, const struct http_script_request *request, void *data)
-{
-    struct http_script_request other = *request;
-    (void)data;
-    other.first -= 1, other.last -= 1;
-    http_script_send_range(peer, &other, UINT64_MAX);
-}
-
-static void answer_without_content_range(struct http_script_peer *peer, const struct http_script_request *request,
-                                         void *data)
-{
-    (void)request, (void)data;
-    http_script_answer(peer, 206, "", "bytes");
-}
-
-static void answer_garbage(struct http_script_peer *peer, const struct http_script_request *request, void *data)
-{
-    (void)request, (void)data;
-    http_script_send(peer, "SSH-2.0-OpenSSH_9.2p1\r\n");
-    http_script_close(peer);
-}
-
-static void answer_too_much_head(struct http_script_peer *peer, const struct http_script_request *request, void *data)
-{
-    (void)request, (void)data;
-    http_script_send(peer, "HTTP/1.1 206 Partial Content\r\n");
-    for (int i = 0; i < 100; i++) {
-        char line[1024];
-        snprintf(line, sizeof line, "x-%d: %0900d\r\n", i, i);
-        http_script_send(peer, line);
-    }
-}
-
-static void answer_too_many_lines(struct http_script_peer *peer, const struct http_script_request *request, void *data)
-{
-    (void)request, (void)data;
-    http_script_send(peer, "HTTP/1.1 206 Partial Content\r\n");
-    for (int i = 0; i < 300; i++)
-        http_script_send(peer, "x: y\r\n");
-}
-
-static void answer_with_wrong_length(struct http_script_peer *peer, const struct http_script_request *request, void *data)
-{
-    (void)data;
-    head_of_range(peer, request, "Content-Length: 5\r\n");
-    http_script_send(peer, "bytes");
-}
-
-static void lies_are_tried_once_more_then_final(void **state)
-{
-    static const struct {
-        play_fn *play;
-        enum error_code code;
-        const char *reason;
-    } cases[] = {{answer_all, ERROR_FAILED_PRECONDITION, "RANGE_IGNORED"},
-                 {answer_without_total, ERROR_FAILED_PRECONDITION, "SERVER_UNFIT"},
-                 {answer_other_range, ERROR_UNAVAILABLE, "BAD_ANSWER"},
-                 {answer_without_content_range, ERROR_UNAVAILABLE, "BAD_ANSWER"},
-                 {answer_garbage, ERROR_UNAVAILABLE, "BAD_ANSWER"},
-                 {answer_too_much_head, ERROR_UNAVAILABLE, "BAD_ANSWER"},
-                 {answer_too_many_lines, ERROR_UNAVAILABLE, "BAD_ANSWER"},
-                 {answer_with_wrong_length, ERROR_UNAVAILABLE, "BAD_ANSWER"}};
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        http_scene_open(state);
-        http_scene.plays[0] = http_scene.plays[1] = cases[i].play;
-        http_scene_start(quick());
-        assert_fails(cases[i].code, cases[i].reason);
-        assert_int_equal(http_script_requests(http_scene.script), 2);
-        assert_int_equal(http_script_connections(http_scene.script), 2);
-        assert_untouched();
-        http_scene_close(state);
-        http_scene_open(state);
-        http_scene.plays[0] = cases[i].play;
-        http_scene_start(quick());
-        assert_true(http_scene_has_read());
-        http_scene_close(state);
-    }
-    http_scene_open(state);
-}
-
-static void send_too_much(struct http_script_peer *peer, const struct http_script_request *request, void *data)
-{
-    static const char junk[100000];
-    (void)data;
-    head_of_range(peer, request, "Connection: close\r\n");
-    http_script_send_bytes(peer, junk, sizeof junk);
-    http_script_send_bytes(peer, junk, sizeof junk);
-    http_script_send_bytes(peer, junk, sizeof junk);
-    http_script_close(peer);
-}
-
-static void an_answer_that_goes_on_too_long_is_not_believed_at_all(void **state)
-{
-    (void)state;
-    http_scene.plays[0] = send_too_much;
-    http_scene_start(quick());
-    assert_true(http_scene_has_read());
-    assert_remainder_was_asked_for(0);
-}
-
-static void send_more_after_the_answer(struct http_script_peer *peer, const struct http_script_request *request, void *data)
-{
-    (void)data;
-    http_script_send_range(peer, request, UINT64_MAX);
-    http_script_send(peer, "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nbad");
-}
-
-static void a_connection_with_bytes_left_over_is_not_used_again(void **state)
-{
-    (void)state;
-    http_scene.plays[0] = send_more_after_the_answer;
-    http_scene_start(quick());
-    assert_true(http_scene_has_read());
+    unsigned port;
+    http_scene_start();
+    assert_int_equal(sscanf(http_scene.url, "http://127.0.0.1:%u", &port), 1);
+    snprintf(http_scene.url, sizeof http_scene.url, "http://localhost:%u/bucket/o", port); /* often ::1 first */
     assert_true(http_scene_has_read());
 }
 
-static void answer_other_total(struct http_script_peer *peer, const struct http_script_request *request, void *data)
+TEST_IN(a_document_of_an_unknown_host_is_asked_for_four_times, http_scene_open, http_scene_close)
 {
-    char head[256];
+    http_scene.options.max_tries = 8;
+    http_scene_start();
+    assert_int_equal(http_scene_fetch((struct http_call){.url = "https://no-such-host.invalid/index.json"}), -1);
+    assert_string_equal(http_scene.error.reason, "DNS_FAILED");
+    assert_message_has("4 tries");
+    strcpy(http_scene.url, "https://no-such-host.invalid/bucket/o");
+    assert_fails(ERROR_UNAVAILABLE, "DNS_FAILED");
+    assert_message_has("no-such-host.invalid");
+    assert_message_has("8 tries"); /* a range is of a server whose name was known just before */
+}
+
+TEST_IN(a_server_without_tls_is_a_final_error_that_names_the_ca, http_scene_open, http_scene_close)
+{
+    http_scene.options.ca_file = "/etc/ssl/certs/ca-certificates.crt";
+    http_scene_start();
+    memmove(http_scene.url + 5, http_scene.url + 4, strlen(http_scene.url + 4) + 1);
+    http_scene.url[4] = 's';
+    assert_fails(ERROR_FAILED_PRECONDITION, "TLS_FAILED");
+    assert_message_has("ca-certificates.crt");
+    assert_message_has("1 try");
+}
+
+static bool refuse_some(unsigned connection, void *data)
+{
     (void)data;
-    snprintf(head, sizeof head, "HTTP/1.1 206 P\r\nContent-Range: bytes %llu-%llu/%d\r\nContent-Length: %d\r\n\r\n",
-             (unsigned long long)request->first, (unsigned long long)request->last, OBJECT_BYTES + 1, BYTES);
-    http_script_send(peer, head);
-    http_script_send_bytes(peer, http_scene.object, BYTES);
+    return connection % 3 != 1;
 }
 
-static void another_size_means_the_object_was_replaced(void **state)
+static void *read_on_thread(void *data)
 {
-    (void)state;
-    http_scene.plays[0] = answer_other_total;
-    http_scene_start(quick());
-    assert_fails(ERROR_FAILED_PRECONDITION, "OBJECT_CHANGED");
-    assert_int_equal(http_script_requests(http_scene.script), 1);
-    assert_untouched();
+    unsigned char *bytes = malloc(BYTES);
+    struct error error = {0};
+    atomic_int *n_good = data;
+    if (http_scene_read(bytes, &error) == 0 && memcmp(bytes, http_scene.object + OFFSET, BYTES) == 0)
+        atomic_fetch_add(n_good, 1);
+    else
+        fprintf(stderr, "%s\n", error.message);
+    free(bytes);
+    return NULL;
 }
 
-static void answer_compressed(struct http_script_peer *peer, const struct http_script_request *request, void *data)
+TEST_IN(connections_reset_at_accept_are_tried_again, http_scene_open, http_scene_close)
 {
-    (void)data;
-    head_of_range(peer, request, "Content-Encoding: gzip\r\nContent-Length: 200000\r\n");
-    http_script_send_bytes(peer, http_scene.object, BYTES);
-}
-
-static void a_compressed_object_is_refused(void **state)
-{
-    (void)state;
-    http_scene.plays[0] = answer_compressed;
-    http_scene_start(quick());
-    assert_fails(ERROR_FAILED_PRECONDITION, "STORED_COMPRESSED");
-    assert_int_equal(http_script_requests(http_scene.script), 1);
-    assert_untouched();
-}
-
-int main(void)
-{
-#define FAULT(name) cmocka_unit_test_setup_teardown(name, http_scene_open, http_scene_close)
-    const struct CMUnitTest tests[] = {
-        FAULT(statuses_that_pass_are_tried_again),
-        FAULT(final_statuses_are_asked_for_once),
-        FAULT(an_endless_503_ends_at_the_limit_and_says_what_happened),
-        FAULT(a_throttled_request_halves_the_limit),
-        FAULT(a_retry_after_beyond_the_patience_is_an_error_now),
-        FAULT(after_a_truncated_answer_only_the_rest_is_asked_for),
-        FAULT(after_a_reset_in_the_body_only_the_rest_is_asked_for),
-        FAULT(after_a_truncated_chunked_answer_only_the_rest_is_asked_for),
-        FAULT(after_a_short_answer_without_length_only_the_rest_is_asked_for),
-        FAULT(an_honest_piece_is_no_failure),
-        FAULT(a_refusal_means_the_same_however_long_it_is),
-        FAULT(a_range_may_come_in_so_many_pieces_and_not_one_more),
-        FAULT(lies_are_tried_once_more_then_final),
-        FAULT(an_answer_that_goes_on_too_long_is_not_believed_at_all),
-        FAULT(a_connection_with_bytes_left_over_is_not_used_again),
-        FAULT(another_size_means_the_object_was_replaced),
-        FAULT(a_compressed_object_is_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    enum { READERS = 12 };
+    pthread_t threads[READERS];
+    atomic_int n_good = 0;
+    struct http_statistics statistics;
+    http_scene.options.max_tries = 20;
+    http_scene.accept = refuse_some;
+    http_scene_start();
+    for (int i = 0; i < READERS; i++)
+        pthread_create(&threads[i], NULL, read_on_thread, &n_good);
+    for (int i = 0; i < READERS; i++)
+        pthread_join(threads[i], NULL);
+    assert_int_equal(n_good, READERS);
+    http_engine_statistics(http_scene.engine, http_scene.url, &statistics);
+    assert_int_equal(statistics.in_flight, 0);
 }

@@ -1,8 +1,11 @@
-/* Where requests may lead: by the text of a URL, at every hop, and by the address behind a name. */
+/* Where requests may lead: by the text of a URL, at every hop, by the proxy that is asked, and by the address behind a name,
+ * which may be one that no server resolves. */
 #include <dlfcn.h>
 #include <netdb.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -10,9 +13,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "source/http/http.h"
-#include "source/http/http_fence.h"
-#include "tests/support/http_script.h"
+#include "tests/support/http_scene.h"
 
 #include <cmocka.h>
 
@@ -167,202 +168,274 @@ static void a_hop_passes_the_same_fence(void **state)
     }
 }
 
+/* --- proxies, by the variables that curl reads, read as it reads them --- */
+
+static const char *const variables[] = {"http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY",
+                                        "all_proxy",  "ALL_PROXY",  "no_proxy",    "NO_PROXY"};
+
+static int clear_proxies(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof variables / sizeof *variables; i++)
+        unsetenv(variables[i]);
+    return 0;
+}
+
+static const char *proxy_of(const char *text)
+{
+    struct url url;
+    struct error error;
+    assert_int_equal(url_parse(text, &url, &error), 0);
+    return http_proxy_find(&url);
+}
+
+static void the_first_variable_that_says_something_counts(void **state)
+{
+    (void)state;
+    assert_null(proxy_of("https://a.test/"));
+    setenv("ALL_PROXY", "http://all", 1);
+    assert_string_equal(proxy_of("http://a.test/"), "http://all");
+    assert_string_equal(proxy_of("https://a.test/"), "http://all");
+    setenv("HTTP_PROXY", "http://cgi", 1); /* a header of a request, where curl runs in a web server */
+    assert_string_equal(proxy_of("http://a.test/"), "http://all");
+    setenv("http_proxy", "http://plain", 1);
+    setenv("https_proxy", "", 1);
+    setenv("HTTPS_PROXY", "http://secure", 1);
+    assert_string_equal(proxy_of("http://a.test/"), "http://plain");
+    assert_string_equal(proxy_of("https://a.test/"), "http://secure");
+}
+
+struct sample {
+    const char *no_proxy, *url;
+    int is_excepted;
+};
+
+static void names_addresses_and_nets_are_excepted(void **state)
+{
+    static const struct sample samples[] = {
+        {"a.test", "http://a.test/", 1},
+        {"A.Test", "http://a.test:8080/", 1},
+        {"a.test", "http://b.a.test/", 1},
+        {".a.test", "http://a.test/", 1},
+        {".a.test", "http://b.a.test/", 1},
+        {"a.test", "http://ba.test/", 0},
+        {"b.a.test", "http://a.test/", 0},
+        {"x.test, a.test", "http://a.test/", 1},
+        {"x.test a.test", "http://a.test/", 1},
+        {",,a.test", "http://a.test/", 1},
+        {"a.test.", "http://a.test/", 1},
+        {"*", "http://a.test/", 1},
+        {"*.test", "http://a.test/", 0},
+        {"*,b.test", "http://a.test/", 0},
+        {"a.test:80", "http://a.test/", 0},
+        {"", "http://a.test/", 0},
+        {".", "http://a.test/", 0},
+        {"10.0.0.1", "http://10.0.0.1/", 1},
+        {"10.0.0.1", "http://10.0.0.12/", 0},
+        {"0.1", "http://10.0.0.1/", 0},
+        {"10.0.0.0/8", "http://10.9.8.7/", 1},
+        {"10.0.0.0/8", "http://11.9.8.7/", 0},
+        {"10.0.0.0/31", "http://10.0.0.1/", 1},
+        {"10.0.0.0/31", "http://10.0.0.2/", 0},
+        {"10.0.0.1/32", "http://10.0.0.1/", 1},
+        {"10.0.0.1/33", "http://10.0.0.1/", 0},
+        {"0.0.0.0/0", "http://10.0.0.1/", 0},
+        {"fd00::1", "http://[fd00::1]/", 1},
+        {"fd00::/16", "http://[fd00:1::1]/", 1},
+        {"fd00::/16", "http://[fe00:1::1]/", 0},
+        {"fd00::/129", "http://[fd00::]/", 0},
+        {"::/1", "http://10.0.0.1/", 0},
+    };
+    (void)state;
+    setenv("http_proxy", "http://p", 1);
+    for (size_t i = 0; i < sizeof samples / sizeof *samples; i++) {
+        setenv("no_proxy", samples[i].no_proxy, 1);
+        if ((proxy_of(samples[i].url) == NULL) != samples[i].is_excepted)
+            fail_msg("no_proxy=%s %s", samples[i].no_proxy, samples[i].url);
+    }
+    setenv("no_proxy", "", 1);
+    setenv("NO_PROXY", "a.test", 1);
+    assert_null(proxy_of("http://a.test/"));
+}
+
 /* --- addresses behind names --- */
 
-/* libcurl asks us instead of the resolver: names of this file lead where they say, all others nowhere. */
+/* libcurl asks us instead of the resolver: names of ".test" lead where `resolved` says, nothing answers for a silent one. */
 static const char *resolved;
+static atomic_bool is_released = true;
+static atomic_int n_asked;
 
 int getaddrinfo(const char *name, const char *service, const struct addrinfo *hints, struct addrinfo **found)
 {
     static int (*real)(const char *, const char *, const struct addrinfo *, struct addrinfo **);
     if (!real)
         *(void **)&real = dlsym(RTLD_NEXT, "getaddrinfo");
-    return real(name && strstr(name, ".test") ? resolved : name, service, hints, found);
+    if (!name || strcmp(name, "silent.invalid") != 0)
+        return real(name && strstr(name, ".test") ? resolved : name, service, hints, found);
+    atomic_fetch_add(&n_asked, 1);
+    while (!atomic_load(&is_released))
+        http_script_rest(1);
+    return EAI_AGAIN;
 }
 
-static void serve(struct http_script_peer *peer, const struct http_script_request *request, void *data)
+PLAY(serve, { http_script_answer(peer, 206, "Content-Range: bytes 0-3/4\r\n", "body"); })
+
+/* With a URL of a name that leads to the scene's server, or elsewhere. */
+static void start(bool allow_plain)
 {
-    (void)request, (void)data;
-    http_script_answer(peer, 206, "Content-Range: bytes 0-3/4\r\n", "body");
+    char loopback[HTTP_SCRIPT_URL_CHARS];
+    resolved = "127.0.0.1";
+    http_scene.others = serve;
+    http_scene.options.fence.allow_plain = allow_plain;
+    http_scene_start();
+    http_script_url(http_scene.script, "/o", loopback);
+    snprintf(http_scene.url, HTTP_SCRIPT_URL_CHARS, "http://name.test%.200s", strrchr(loopback, ':'));
 }
 
-static struct http_script *start_script(void)
-{
-    return http_script_start(&(struct http_script_options){.play = serve});
-}
-
-static struct http_engine *start_engine(bool allow_plain)
-{
-    struct http_engine_options options = {.backoff_ms = 2, .fence = {.allow_plain = allow_plain}};
-    struct http_engine *engine;
-    struct error error;
-    if (http_engine_create(&options, &engine, &error))
-        fail_msg("%s", error.message);
-    return engine;
-}
-
-static int fetch(struct http_engine *engine, const char *url, struct error *error)
-{
-    const struct http_call call = {.url = url, .end = 4, .max_reply_bytes = 4};
-    struct http_reply reply = {0};
-    int failed = http_fetch(engine, &call, &reply, error);
-    http_reply_clear(&reply);
-    return failed;
-}
-
-static int read_range(struct http_engine *engine, const char *url, struct error *error)
+/* A document, then a range of that URL. */
+static int ask(unsigned way, const struct http_store *store, const char *url)
 {
     char bytes[4];
     struct iovec iov = {bytes, sizeof bytes};
-    const struct http_range range = {.url = url, .name = "o", .iov = &iov, .n_iov = 1, .object_bytes = 4};
-    return http_read_range(engine, &range, error);
+    const struct http_range range = {.store = store, .url = url, .name = "o", .iov = &iov, .n_iov = 1, .object_bytes = 4};
+    return way ? http_read_range(http_scene.engine, &range, &http_scene.error)
+               : http_scene_fetch((struct http_call){.store = store, .url = url, .end = 4, .max_reply_bytes = 4});
 }
 
-static int (*const ways[])(struct http_engine *engine, const char *url, struct error *error) = {fetch, read_range};
+static void assert_asked_both_ways(void)
+{
+    for (unsigned way = 0; way < 2; way++)
+        if (ask(way, NULL, http_scene.url))
+            fail_msg("%s", http_scene.error.message);
+}
 
 static void a_name_that_leads_to_a_reserved_address_is_refused_at_once(void **state)
 {
     static const char *const addresses[] = {"169.254.169.254", "fe80::1", "0.0.0.0", "::ffff:169.254.169.254",
                                             "fd00:ec2::254"};
-    struct http_engine *engine = start_engine(true);
-    struct error error;
     (void)state;
-    for (size_t i = 0; i < 2 * sizeof addresses / sizeof *addresses; i++) {
+    start(true);
+    for (unsigned i = 0; i < 2 * sizeof addresses / sizeof *addresses; i++) {
         resolved = addresses[i / 2];
-        assert_int_equal(ways[i % 2](engine, "https://name.test/o", &error), -1);
-        if (strcmp(error.reason, "FORBIDDEN_ADDRESS") != 0)
-            fail_msg("%s: %s", resolved, error.message);
-        assert_int_equal(error.code, ERROR_PERMISSION_DENIED);
-        assert_non_null(strstr(error.message, "(1 try "));
+        assert_int_equal(ask(i % 2, NULL, "https://name.test/o"), -1);
+        if (strcmp(http_scene.error.reason, "FORBIDDEN_ADDRESS") != 0)
+            fail_msg("%s: %s", resolved, http_scene.error.message);
+        assert_int_equal(http_scene.error.code, ERROR_PERMISSION_DENIED);
+        assert_non_null(strstr(http_scene.error.message, "(1 try "));
     }
-    http_engine_destroy(engine);
-}
-
-static const char *named(struct http_script *script, const char *path, char url[HTTP_SCRIPT_URL_CHARS])
-{
-    char loopback[HTTP_SCRIPT_URL_CHARS];
-    http_script_url(script, path, loopback);
-    snprintf(url, HTTP_SCRIPT_URL_CHARS, "http://name.test%.200s", strrchr(loopback, ':'));
-    return url;
 }
 
 static void a_name_may_lead_to_this_host_when_it_was_asked_for_itself(void **state)
 {
-    struct http_engine *engine = start_engine(true);
-    struct http_script *script = start_script();
-    char url[HTTP_SCRIPT_URL_CHARS];
-    struct error error;
     (void)state;
-    resolved = "127.0.0.1";
-    for (size_t i = 0; i < 2; i++) {
-        if (ways[i](engine, named(script, "/o", url), &error))
-            fail_msg("%s", error.message);
-    }
-    http_script_stop(script);
-    http_engine_destroy(engine);
+    start(true);
+    assert_asked_both_ways();
 }
 
 static int lead(void *data, struct http_attempt *attempt, struct error *error)
 {
-    (void)error;
-    http_attempt_set_url(attempt, data);
+    (void)data, (void)error;
+    http_attempt_set_url(attempt, http_scene.url);
     return 0;
 }
 
-/* As after a redirect: the call is for one host, its prepare sends it to another one. */
+/* As after a redirect: the call is for one host, its prepare sends it to another one. Also where a proxy is asked for
+ * everything except that name: libcurl connects to it itself. */
 static void a_server_elsewhere_cannot_lead_to_this_host_by_a_name(void **state)
 {
-    struct http_engine *engine = start_engine(true);
-    struct http_script *script = start_script();
-    char bytes[4], url[HTTP_SCRIPT_URL_CHARS];
-    const struct http_store store = {.prepare = lead, .data = (void *)(uintptr_t)named(script, "/o", url)};
-    struct iovec iov = {bytes, sizeof bytes};
-    const struct http_range range = {
-        .store = &store, .url = "https://elsewhere.test/o", .name = "o", .iov = &iov, .n_iov = 1, .object_bytes = 4};
-    const struct http_call call = {.store = &store, .url = range.url, .end = 4, .max_reply_bytes = 4};
-    struct http_reply reply = {0};
-    struct error error;
+    static const struct http_store store = {.prepare = lead};
     (void)state;
-    resolved = "127.0.0.1";
-    assert_int_equal(http_read_range(engine, &range, &error), -1);
-    assert_string_equal(error.reason, "FORBIDDEN_ADDRESS");
-    assert_int_equal(http_fetch(engine, &call, &reply, &error), -1);
-    assert_string_equal(error.reason, "FORBIDDEN_ADDRESS");
-    assert_int_equal(http_script_requests(script), 0);
-    http_script_stop(script);
-    http_engine_destroy(engine);
-}
-
-/* The same, where a proxy is asked for everything but that name: libcurl connects to it itself. */
-static void nor_by_a_name_that_no_proxy_excepts(void **state)
-{
-    setenv("http_proxy", "http://127.0.0.1:1", 1);
-    setenv("no_proxy", "elsewhere.org, .name.test", 1);
-    a_server_elsewhere_cannot_lead_to_this_host_by_a_name(state);
-    unsetenv("http_proxy");
-    unsetenv("no_proxy");
+    start(true);
+    for (unsigned i = 0; i < 4; i++) {
+        if (i == 2)
+            setenv("http_proxy", "http://127.0.0.1:1", 1);
+        setenv("no_proxy", "elsewhere.org, .name.test", 1);
+        assert_int_equal(ask(i % 2, &store, "https://elsewhere.test/o"), -1);
+        assert_string_equal(http_scene.error.reason, "FORBIDDEN_ADDRESS");
+    }
+    assert_int_equal(http_script_requests(http_scene.script), 0);
 }
 
 static void what_no_proxy_does_not_except_is_asked_through_the_proxy_and_no_other_way(void **state)
 {
-    struct http_engine *engine = start_engine(true);
-    struct http_script *script = start_script(), *proxy = start_script();
-    char url[HTTP_SCRIPT_URL_CHARS], proxy_url[HTTP_SCRIPT_URL_CHARS];
-    struct error error;
+    struct http_script *proxy = http_script_start(&(struct http_script_options){.play = serve});
+    char proxy_url[HTTP_SCRIPT_URL_CHARS];
     (void)state;
-    resolved = "127.0.0.1";
+    start(true);
     setenv("http_proxy", http_script_url(proxy, "", proxy_url), 1);
     setenv("no_proxy", "other.test,127.0.0.1", 1);
-    for (size_t i = 0; i < 2; i++)
-        if (ways[i](engine, named(script, "/o", url), &error))
-            fail_msg("%s", error.message);
-    assert_int_equal(http_script_requests(script), 0);
+    assert_asked_both_ways();
+    assert_int_equal(http_script_requests(http_scene.script), 0);
     assert_int_equal(http_script_requests(proxy), 2);
     setenv("no_proxy", "name.test", 1);
-    for (size_t i = 0; i < 2; i++)
-        if (ways[i](engine, url, &error))
-            fail_msg("%s", error.message);
-    assert_int_equal(http_script_requests(script), 2); /* not on the connection to the proxy */
+    assert_asked_both_ways();
+    assert_int_equal(http_script_requests(http_scene.script), 2); /* not on the connection to the proxy */
     assert_int_equal(http_script_requests(proxy), 2);
-    unsetenv("http_proxy");
-    unsetenv("no_proxy");
-    http_script_stop(script);
     http_script_stop(proxy);
-    http_engine_destroy(engine);
 }
 
 static void a_metadata_service_is_asked_by_calls_that_say_so_alone(void **state)
 {
-    struct http_engine *engine = start_engine(false);
-    struct http_script *script = start_script();
-    char url[HTTP_SCRIPT_URL_CHARS];
-    struct http_reply reply = {0};
-    struct error error;
-    const struct http_call call = {.url = named(script, "/o", url), .end = 4, .max_reply_bytes = 4, .no_proxy = true};
+    const struct http_call call = {.end = 4, .max_reply_bytes = 4, .no_proxy = true};
     (void)state;
-    resolved = "127.0.0.1";
-    if (http_fetch(engine, &call, &reply, &error))
-        fail_msg("%s", error.message);
-    http_reply_clear(&reply);
-    assert_int_equal(fetch(engine, url, &error), -1); /* nor on the connection that is there already */
-    assert_string_equal(error.reason, "PLAIN_HTTP");
-    http_script_stop(script);
-    http_engine_destroy(engine);
+    start(false);
+    if (http_scene_fetch(call))
+        fail_msg("%s", http_scene.error.message);
+    assert_int_equal(ask(0, NULL, http_scene.url), -1); /* nor on the connection that is there already */
+    assert_string_equal(http_scene.error.reason, "PLAIN_HTTP");
+}
+
+static void *read_from_silence(void *data)
+{
+    unsigned char byte;
+    struct iovec iov = {&byte, 1};
+    const struct http_range range = {
+        .url = "https://silent.invalid/o", .name = "o", .iov = &iov, .n_iov = 1, .object_bytes = 1};
+    http_read_range(http_scene.engine, &range, data);
+    return NULL;
+}
+
+static void a_name_that_no_server_resolves_holds_up_no_other_host(void **state)
+{
+    pthread_t thread;
+    struct error error;
+    (void)state;
+    atomic_store(&is_released, false);
+    http_scene.options = (struct http_engine_options){.connect_timeout_ms = 50, .max_tries = 3, .backoff_ms = 1};
+    http_scene_start();
+    pthread_create(&thread, NULL, read_from_silence, &error);
+    pthread_join(thread, NULL); /* the look-ups go on, each in a thread that may have to wait for a processor */
+    for (int ms = 0; atomic_load(&n_asked) < 3 && ms < 5000; ms++)
+        http_script_rest(1);
+    assert_int_equal(atomic_load(&n_asked), 3);
+    assert_int_equal(error.code, ERROR_UNAVAILABLE);
+    assert_true(http_scene_has_read());
+}
+
+static int close_scene(void **state)
+{
+    atomic_store(&is_released, true);
+    http_scene_close(state);
+    return clear_proxies(state);
 }
 
 int main(void)
 {
+#define PROXY(name) cmocka_unit_test_setup_teardown(name, clear_proxies, clear_proxies)
+#define NAME(name) cmocka_unit_test_setup_teardown(name, http_scene_open, close_scene)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(plain_http_leads_to_this_host_alone),
         cmocka_unit_test(link_local_and_metadata_addresses_need_the_configuration_s_word),
         cmocka_unit_test(trust_is_of_the_server_that_is_meant),
         cmocka_unit_test(a_hop_passes_the_same_fence),
-        cmocka_unit_test(a_name_that_leads_to_a_reserved_address_is_refused_at_once),
-        cmocka_unit_test(a_name_may_lead_to_this_host_when_it_was_asked_for_itself),
-        cmocka_unit_test(a_server_elsewhere_cannot_lead_to_this_host_by_a_name),
-        cmocka_unit_test(nor_by_a_name_that_no_proxy_excepts),
-        cmocka_unit_test(what_no_proxy_does_not_except_is_asked_through_the_proxy_and_no_other_way),
-        cmocka_unit_test(a_metadata_service_is_asked_by_calls_that_say_so_alone),
+        PROXY(the_first_variable_that_says_something_counts),
+        PROXY(names_addresses_and_nets_are_excepted),
+        NAME(a_name_that_leads_to_a_reserved_address_is_refused_at_once),
+        NAME(a_name_may_lead_to_this_host_when_it_was_asked_for_itself),
+        NAME(a_server_elsewhere_cannot_lead_to_this_host_by_a_name),
+        NAME(what_no_proxy_does_not_except_is_asked_through_the_proxy_and_no_other_way),
+        NAME(a_metadata_service_is_asked_by_calls_that_say_so_alone),
+        NAME(a_name_that_no_server_resolves_holds_up_no_other_host),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

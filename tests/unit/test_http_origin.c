@@ -1,20 +1,14 @@
 /* The table of hosts that the HTTP engine talks to: a host keeps its own account whatever else is in the table, and a
  * request never goes to another host's connection. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
+#include "tests/support/unit.h"
 
 #include "base/clock.h"
 #include "source/http/http_engine.h"
-#include "tests/support/http_script.h"
+#include "tests/support/http_scene.h"
 
-#include <cmocka.h>
 #undef fail /* ours is in base/error.h */
 
-enum { PER_HOST = 32, OBJECT_BYTES = 200000 };
+enum { PER_HOST = 32 };
 
 static struct http_origins origins;
 
@@ -50,9 +44,8 @@ static void touch(struct http_origins *table, unsigned n)
     http_origin_unref(table, ref(table, n));
 }
 
-static void a_full_table_forgets_the_host_that_was_used_longest_ago(void **state)
+TEST_IN(a_full_table_forgets_the_host_that_was_used_longest_ago, open_origins, close_origins)
 {
-    (void)state;
     struct http_origin *first = ref(&origins, 0);
     first->limit.allowed = 7; /* something learned */
     http_origin_unref(&origins, first);
@@ -67,10 +60,9 @@ static void a_full_table_forgets_the_host_that_was_used_longest_ago(void **state
     http_origin_unref(&origins, first);
 }
 
-static void a_table_in_use_refuses_one_more_host_and_takes_it_when_one_is_done(void **state)
+TEST_IN(a_table_in_use_refuses_one_more_host_and_takes_it_when_one_is_done, open_origins, close_origins)
 {
     static struct http_origin *held[HTTP_MAX_ORIGINS];
-    (void)state;
     for (unsigned n = 0; n < HTTP_MAX_ORIGINS; n++) {
         held[n] = ref(&origins, n);
         assert_non_null(held[n]);
@@ -84,11 +76,10 @@ static void a_table_in_use_refuses_one_more_host_and_takes_it_when_one_is_done(v
     assert_int_equal(origins.n_origins, HTTP_MAX_ORIGINS);
 }
 
-static void retries_to_a_host_that_fails_do_not_delay_those_to_another(void **state)
+TEST_IN(retries_to_a_host_that_fails_do_not_delay_those_to_another, open_origins, close_origins)
 {
     struct http_origin *failing = ref(&origins, 0), *other = ref(&origins, 1);
     uint64_t wait_ns = 0, now_ns = clock_now_ns();
-    (void)state;
     for (unsigned i = 0; i < 1000; i++)
         wait_ns = http_budget_take(&failing->budget, now_ns);
     assert_true(wait_ns > 0);
@@ -102,111 +93,59 @@ static void retries_to_a_host_that_fails_do_not_delay_those_to_another(void **st
 struct host {
     struct http_script *script;
     unsigned char object[OBJECT_BYTES];
-    char letter, url[HTTP_SCRIPT_URL_CHARS];
+    char url[HTTP_SCRIPT_URL_CHARS];
 };
 
-static void play(struct http_script_peer *peer, const struct http_script_request *request, void *data)
-{
-    (void)data;
-    http_script_send_range(peer, request, UINT64_MAX);
-}
+PLAY(play, { http_script_send_range(peer, request, UINT64_MAX); })
 
-static void start_host(struct host *host, char letter)
+/* Reads of a, b, a ... after so many other hosts were asked; then a has seen so many connections, and b one. */
+static void assert_connections(uint32_t max_connections, unsigned n_other_hosts, unsigned n_reads, unsigned n_connections)
 {
-    host->letter = letter;
-    memset(host->object, letter, sizeof host->object);
-    host->script = http_script_start(
-        &(struct http_script_options){.play = play, .object = host->object, .object_bytes = sizeof host->object});
-    http_script_url(host->script, "/o", host->url);
-}
-
-static void read_of(struct http_engine *engine, const struct host *host)
-{
+    static struct host hosts[2];
     static unsigned char bytes[OBJECT_BYTES];
-    struct error error;
-    struct iovec iov = {bytes, sizeof bytes};
-    struct http_range range = {.url = host->url, .name = "o", .iov = &iov, .n_iov = 1, .object_bytes = sizeof bytes};
-    memset(bytes, 0, sizeof bytes);
-    int result = http_read_range(engine, &range, &error);
-    if (result)
-        fprintf(stderr, "%s\n", error.message);
-    assert_int_equal(result, 0);
-    assert_memory_equal(bytes, host->object, sizeof bytes);
-}
-
-/* Every request that came names the host that it came to. */
-static void assert_only_its_own(const struct host *host)
-{
-    const struct http_script_request *request;
-    for (unsigned n = 0; (request = http_script_seen(host->script, n)); n++) {
-        const char *name = http_script_header(request, "Host");
-        assert_non_null(name);
-        assert_int_equal(strncmp(host->url + strlen("http://"), name, strlen(name)), 0);
-    }
-}
-
-static void hosts_beyond_the_table_get_their_own_connections_and_bytes(void **state)
-{
-    static struct host a, b;
-    struct http_engine *engine;
-    struct error error;
-    (void)state;
-    start_host(&a, 'A');
-    start_host(&b, 'B');
-    assert_int_equal(http_engine_create(&(struct http_engine_options){.hedge_percent = 101}, &engine, &error), 0);
-    for (unsigned n = 0; n < HTTP_MAX_ORIGINS; n++)
-        touch(&engine->origins, n);
-    for (unsigned round = 0; round < 3; round++) { /* hosts 1001 and 1002 */
-        read_of(engine, &a);
-        read_of(engine, &b);
-    }
-    assert_int_equal(http_script_connections(a.script), 1); /* and they are used again */
-    assert_int_equal(http_script_connections(b.script), 1);
-    assert_only_its_own(&a);
-    assert_only_its_own(&b);
-    http_engine_destroy(engine);
-    http_script_stop(a.script);
-    http_script_stop(b.script);
-}
-
-static unsigned connections_after_three_reads(uint32_t max_connections)
-{
-    static struct host a, b;
-    struct http_engine *engine;
-    struct error error;
-    start_host(&a, 'A');
-    start_host(&b, 'B');
     const struct http_engine_options options = {.max_connections = max_connections, .hedge_percent = 101};
+    const struct http_script_request *request;
+    struct http_engine *engine;
+    struct error error = {0};
     assert_int_equal(http_engine_create(&options, &engine, &error), 0);
-    read_of(engine, &a);
-    read_of(engine, &b);
-    read_of(engine, &a);
-    unsigned n = http_script_connections(a.script);
-    assert_int_equal(http_script_connections(b.script), 1);
+    for (unsigned i = 0; i < 2; i++) {
+        memset(hosts[i].object, 'A' + (int)i, OBJECT_BYTES);
+        hosts[i].script = http_script_start(
+            &(struct http_script_options){.play = play, .object = hosts[i].object, .object_bytes = OBJECT_BYTES});
+        http_script_url(hosts[i].script, "/o", hosts[i].url);
+    }
+    for (unsigned n = 0; n < n_other_hosts; n++)
+        touch(&engine->origins, n);
+    for (unsigned n = 0; n < n_reads; n++) {
+        const struct host *host = &hosts[n % 2];
+        struct iovec iov = {bytes, sizeof bytes};
+        struct http_range range = {.url = host->url, .name = "o", .iov = &iov, .n_iov = 1, .object_bytes = sizeof bytes};
+        memset(bytes, 0, sizeof bytes);
+        if (http_read_range(engine, &range, &error))
+            print_error("%s\n", error.message);
+        assert_memory_equal(bytes, host->object, sizeof bytes);
+    }
+    assert_int_equal(http_script_connections(hosts[0].script), n_connections);
+    assert_int_equal(http_script_connections(hosts[1].script), 1);
     http_engine_destroy(engine);
-    http_script_stop(a.script);
-    http_script_stop(b.script);
-    return n;
+    for (unsigned i = 0; i < 2; i++) {
+        for (unsigned n = 0; (request = http_script_seen(hosts[i].script, n));
+             n++) { /* each names the host that it came to */
+            const char *name = http_script_header(request, "Host");
+            assert_non_null(name);
+            assert_int_equal(strncmp(hosts[i].url + strlen("http://"), name, strlen(name)), 0);
+        }
+        http_script_stop(hosts[i].script);
+    }
 }
 
-static void as_many_idle_connections_are_kept_as_there_may_be_requests(void **state)
+TEST(hosts_beyond_the_table_get_their_own_connections_and_bytes)
 {
-    (void)state;
-    assert_int_equal(connections_after_three_reads(2), 1);
-    assert_int_equal(connections_after_three_reads(1), 2); /* the one used last is kept */
+    assert_connections(0, HTTP_MAX_ORIGINS, 6, 1); /* hosts 1001 and 1002, whose connections are used again */
 }
 
-int main(void)
+TEST(as_many_idle_connections_are_kept_as_there_may_be_requests)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_full_table_forgets_the_host_that_was_used_longest_ago, open_origins,
-                                        close_origins),
-        cmocka_unit_test_setup_teardown(a_table_in_use_refuses_one_more_host_and_takes_it_when_one_is_done, open_origins,
-                                        close_origins),
-        cmocka_unit_test_setup_teardown(retries_to_a_host_that_fails_do_not_delay_those_to_another, open_origins,
-                                        close_origins),
-        cmocka_unit_test(as_many_idle_connections_are_kept_as_there_may_be_requests),
-        cmocka_unit_test(hosts_beyond_the_table_get_their_own_connections_and_bytes),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    assert_connections(2, 0, 3, 1);
+    assert_connections(1, 0, 3, 2); /* the one used last is kept */
 }

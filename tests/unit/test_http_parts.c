@@ -1,21 +1,9 @@
-/* The parts of the HTTP engine that are plain values: heads, latencies, backoff, and the adaptive limit. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+/* The parts of the HTTP engine that are plain values: heads, where the body of an answer ends, latencies, backoff, the adaptive
+ * limit, and what of a body is kept. */
+#include "tests/support/unit.h"
 
 #include "base/clock.h"
-#include "source/http/http.h"
-#include "source/http/http_head.h"
-#include "source/http/http_latency.h"
-#include "source/http/http_limit.h"
-#include "source/http/http_retry.h"
-
-#include <cmocka.h>
-#undef fail /* ours is in base/error.h */
+#include "source/http/http_run.h"
 
 static bool content_range(const char *value, struct http_content_range *range)
 {
@@ -24,7 +12,7 @@ static bool content_range(const char *value, struct http_content_range *range)
     return http_head_content_range(&head, range);
 }
 
-static void content_ranges_are_read_strictly(void **state)
+TEST(content_ranges_are_read_strictly)
 {
     static const char *const bad[] = {"",
                                       "bytes",
@@ -40,7 +28,6 @@ static void content_ranges_are_read_strictly(void **state)
                                       "bytes 0x0-9/10",
                                       "bytes 0-9/10, 11-12/13"};
     struct http_content_range range;
-    (void)state;
     assert_true(content_range("bytes 5-9/10", &range));
     assert_true(range.first == 5 && range.last == 9 && range.total_bytes == 10);
     assert_true(content_range("bytes 0-18446744073709551613/18446744073709551614", &range));
@@ -56,11 +43,10 @@ static int add_line(struct http_head_builder *builder, const char *line)
     return http_head_add_line(builder, line, strlen(line), &error);
 }
 
-static void a_head_is_bounded_and_begins_with_its_last_status_line(void **state)
+TEST(a_head_is_bounded_and_begins_with_its_last_status_line)
 {
     struct http_head_builder builder = {0};
     struct error error;
-    (void)state;
     assert_int_equal(add_line(&builder, "HTTP/1.1 100 Continue\r\n"), 0);
     assert_int_equal(add_line(&builder, "X: y\r\n"), 0);
     assert_int_equal(add_line(&builder, "HTTP/1.1 206\r\n"), 0);
@@ -79,12 +65,11 @@ static void a_head_is_bounded_and_begins_with_its_last_status_line(void **state)
     http_head_clear(&builder);
 }
 
-static void a_head_has_so_many_bytes_and_not_one_more(void **state)
+TEST(a_head_has_so_many_bytes_and_not_one_more)
 {
     struct http_head_builder builder = {0};
     struct error error;
     char *line = malloc(HTTP_HEAD_MAX_BYTES + 1);
-    (void)state;
     memset(line, 'x', HTTP_HEAD_MAX_BYTES + 1);
     line[1] = ':';
     assert_int_equal(http_head_add_line(&builder, line, HTTP_HEAD_MAX_BYTES + 1, &error), -1);
@@ -94,10 +79,193 @@ static void a_head_has_so_many_bytes_and_not_one_more(void **state)
     free(line);
 }
 
-static void latencies_give_a_median_and_a_slow_end(void **state)
+/* --- frames --- */
+
+enum { ROOM = 1 << 10 };
+
+/* Of a head with these lines ("Name: value\n..."). */
+static int begin(struct http_framing *framing, const char *lines, struct error *error)
+{
+    struct http_head_builder builder = {0};
+    assert_int_equal(http_head_add_line(&builder, "HTTP/1.1 206 x\r\n", 16, error), 0);
+    for (const char *line = lines; *line;) {
+        size_t count = strcspn(line, "\n") + 1;
+        assert_int_equal(http_head_add_line(&builder, line, count, error), 0);
+        line += count;
+    }
+    int result = http_framing_begin(framing, &builder.head, false, error);
+    http_head_clear(&builder);
+    return result;
+}
+
+/* What the frame says the body is when it comes in pieces of `step`; NULL when it is malformed. */
+static const char *unwrap(struct http_framing *framing, const char *text, size_t step, size_t *n_used)
+{
+    static char out[ROOM];
+    struct error error;
+    size_t n_out = 0, length = strlen(text);
+    *n_used = 0;
+    while (*n_used < length && !framing->is_over) {
+        const char *body;
+        size_t n_body, count = length - *n_used < step ? length - *n_used : step;
+        size_t used = http_framing_take(framing, text + *n_used, count, &body, &n_body, &error);
+        if (used == SIZE_MAX)
+            return NULL;
+        assert_true(used > 0 && used <= count && n_body <= used);
+        memcpy(out + n_out, body, n_body);
+        n_out += n_body;
+        *n_used += used;
+    }
+    out[n_out] = '\0';
+    return out;
+}
+
+TEST(a_length_ends_the_body_and_leaves_what_follows)
+{
+    for (size_t step = 1; step < 12; step++) {
+        struct http_framing framing;
+        struct error error;
+        size_t n_used;
+        assert_int_equal(begin(&framing, "Content-Length: 5\nContent-Length: 5\n", &error), 0);
+        assert_string_equal(unwrap(&framing, "helloHTTP", step, &n_used), "hello");
+        assert_true(framing.is_over && !framing.ends_connection);
+        assert_int_equal(n_used, 5);
+    }
+}
+
+TEST(chunks_are_put_together_however_they_come)
+{
+    static const char text[] = "5\r\nhello\r\n1;name=\"value\"\r\n \r\n00a \r\nwide world\r\n0\r\nTrailer: x\r\n\r\nrest";
+    for (size_t step = 1; step < sizeof text; step++) {
+        struct http_framing framing;
+        struct error error;
+        size_t n_used;
+        assert_int_equal(begin(&framing, "Transfer-Encoding: Chunked\n", &error), 0);
+        assert_string_equal(unwrap(&framing, text, step, &n_used), "hello wide world");
+        assert_true(framing.is_over && !framing.ends_connection);
+        assert_string_equal(text + n_used, "rest");
+    }
+}
+
+static const char *unwrap_chunks(struct http_framing *framing, const char *text)
+{
+    struct error error;
+    size_t n_used;
+    assert_int_equal(begin(framing, "Transfer-Encoding: chunked\n", &error), 0);
+    return unwrap(framing, text, 1, &n_used);
+}
+
+TEST(malformed_chunks_are_refused_and_those_that_end_early_are_not_over)
+{
+    static const char *const early[] = {"", "5", "5\r\nhell", "5\r\nhello", "5\r\nhello\r\n", "0\r\n", "0\r\nA: b\r\n"};
+    static const char *const malformed[] = {
+        "\r\n", "x\r\n", "-1\r\n", "5hello\r\n", "5\r\nhelloX", "1000000000000000\r\n", ";a\r\n", "5\r\nhello\r\n\r\n0"};
+    struct http_framing framing;
+    for (size_t i = 0; i < sizeof early / sizeof early[0]; i++) {
+        assert_non_null(unwrap_chunks(&framing, early[i]));
+        assert_false(framing.is_over);
+    }
+    for (size_t i = 0; i < sizeof malformed / sizeof malformed[0]; i++)
+        if (unwrap_chunks(&framing, malformed[i]))
+            fail_msg("taken: %s", malformed[i]);
+}
+
+TEST(lines_between_chunks_are_bounded)
+{
+    static char text[40 << 10];
+    for (int is_trailer = 0; is_trailer < 2; is_trailer++) {
+        struct http_framing framing;
+        struct error error;
+        const char *body;
+        size_t n_body, used = 0, length = (size_t)sprintf(text, "%s", is_trailer ? "0\r\n" : "5;");
+        for (size_t i = length; i < sizeof text; i++)
+            text[i] = is_trailer && i % 80 == 0 ? '\n' : 'x';
+        assert_int_equal(begin(&framing, "Transfer-Encoding: chunked\n", &error), 0);
+        used = http_framing_take(&framing, text, sizeof text, &body, &n_body, &error);
+        assert_true(used == SIZE_MAX);
+        assert_non_null(strstr(error.message, "too long"));
+    }
+}
+
+TEST(without_a_length_the_connection_is_the_end_and_an_empty_body_is_over_at_once)
+{
+    struct http_framing framing;
+    struct error error;
+    size_t n_used;
+    assert_int_equal(begin(&framing, "Content-Type: x\n", &error), 0);
+    assert_string_equal(unwrap(&framing, "hello", 2, &n_used), "hello");
+    assert_true(!framing.is_over && framing.ends_connection && framing.kind == HTTP_FRAMING_CLOSE);
+    assert_int_equal(begin(&framing, "Content-Length: 0\n", &error), 0);
+    assert_true(framing.is_over && !framing.ends_connection);
+}
+
+TEST(contradictions_are_refused)
+{
+    static const char *const heads[] = {"Content-Length: 5\nContent-Length: 6\n", "Content-Length: 5, 5\n",
+                                        "Content-Length: -1\n", "Content-Length: 18446744073709551616\n",
+                                        "Transfer-Encoding: gzip, chunked\n"};
+    for (size_t i = 0; i < sizeof heads / sizeof heads[0]; i++) {
+        struct http_framing framing;
+        struct error error = {0};
+        assert_int_equal(begin(&framing, heads[i], &error), -1);
+        assert_int_equal(error.code, ERROR_UNAVAILABLE);
+        assert_string_equal(error.reason, "BAD_ANSWER");
+    }
+}
+
+TEST(a_connection_is_kept_only_when_both_sides_agree)
+{
+    static const struct {
+        const char *lines;
+        bool is_old, ends;
+    } cases[] = {{"Content-Length: 5\n", false, false},
+                 {"Content-Length: 5\nConnection: close\n", false, true},
+                 {"Content-Length: 5\nConnection: Keep-Alive, Close\n", false, true},
+                 {"Content-Length: 5\nConnection: closed\n", false, false},
+                 {"Content-Length: 5\nTransfer-Encoding: chunked\n", false, true}};
+    struct http_head none = {.status = 206};
+    struct http_framing framing;
+    struct error error;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        assert_int_equal(begin(&framing, cases[i].lines, &error), 0);
+        assert_int_equal(framing.ends_connection, cases[i].ends);
+    }
+    assert_int_equal(http_framing_begin(&framing, &none, true, &error), 0);
+    assert_true(framing.ends_connection);
+}
+
+/* --- bodies --- */
+
+/* So many bytes that the next ones fit in no memory. */
+TEST(a_body_without_memory_is_an_error_of_its_request)
+{
+    struct quota *quota = quota_create();
+    struct http_exchange *exchange = calloc(1, sizeof *exchange);
+    struct http_arriving *answer = &exchange->answer;
+    struct http_origin origin = {0};
+    exchange->order.origin = &origin;
+    *answer = (struct http_arriving){.has_head = true, .is_accepted = true, .max_body = SIZE_MAX};
+    answer->charge = (struct quota_charge){.quota = quota, .kind = QUOTA_METADATA, .uid = 7};
+    assert_true(http_exchange_take_body(exchange, "some", 4));
+    uint64_t taken = quota_taken(quota, QUOTA_METADATA);
+    assert_in_range(taken, 4, 64);
+    answer->n_body = SIZE_MAX / 4;
+    assert_false(http_exchange_take_body(exchange, "more", 4));
+    assert_int_equal(exchange->outcome.fault, HTTP_FAULT_FINAL);
+    assert_string_equal(exchange->outcome.error.reason, "OUT_OF_MEMORY");
+    assert_int_equal(quota_taken(quota, QUOTA_METADATA), taken);
+    assert_memory_equal(answer->body, "some", 4);
+    quota_charge_end(&answer->charge);
+    free(answer->body);
+    free(exchange);
+    quota_destroy(quota);
+}
+
+/* --- latencies and retries --- */
+
+TEST(latencies_give_a_median_and_a_slow_end)
 {
     struct http_latency latency = {0};
-    (void)state;
     for (int i = 0; i < 19; i++)
         http_latency_add(&latency, 1000000);
     assert_true(http_latency_ns(&latency, 50) == 0);
@@ -112,25 +280,28 @@ static void latencies_give_a_median_and_a_slow_end(void **state)
     assert_in_range(http_latency_ns(&latency, 50), 50000000, 63000000);
 }
 
-static void retry_after_is_seconds_or_a_date_and_at_most_a_minute(void **state)
+TEST(retry_after_is_seconds_or_a_date_and_at_most_a_minute)
 {
-    static const uint64_t s = 1000000000u;
-    (void)state;
-    assert_true(http_retry_after_ns("7") == 7 * s);
-    assert_true(http_retry_after_ns("60") == 60 * s);
-    assert_true(http_retry_after_ns("61") == 60 * s);
-    assert_true(http_retry_after_ns("99999999999999999999") == 60 * s);
-    assert_true(http_retry_after_ns("Fri, 31 Dec 2100 23:59:59 GMT") == 60 * s);
-    assert_true(http_retry_after_ns("Fri, 31 Dec 1999 23:59:59 GMT") == 0);
-    assert_true(http_retry_after_ns("soon") == 0);
-    assert_true(http_retry_after_ns("-5") == 0);
-    assert_true(http_retry_after_ns(NULL) == 0);
+    static const struct {
+        const char *value;
+        uint64_t seconds;
+    } rows[] = {{"7", 7},
+                {"60", 60},
+                {"61", 60},
+                {"99999999999999999999", 60},
+                {"Fri, 31 Dec 2100 23:59:59 GMT", 60},
+                {"Fri, 31 Dec 1999 23:59:59 GMT", 0},
+                {"soon", 0},
+                {"-5", 0},
+                {NULL, 0}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (http_retry_after_ns(rows[i].value) != rows[i].seconds * 1000000000u)
+            fail_msg("%s", rows[i].value);
 }
 
-static void backoff_doubles_up_to_a_limit(void **state)
+TEST(backoff_doubles_up_to_a_limit)
 {
     uint64_t most[12] = {0};
-    (void)state;
     for (int i = 0; i < 2000; i++) {
         for (uint32_t n = 1; n < 12; n++) {
             uint64_t wait = http_backoff_ns(1000, n);
@@ -143,12 +314,10 @@ static void backoff_doubles_up_to_a_limit(void **state)
     }
 }
 
-static void the_budget_is_a_burst_and_then_a_rate(void **state)
+TEST(the_budget_is_a_burst_and_then_a_rate)
 {
-    struct http_budget budget;
     uint64_t s = 1000000000u;
-    (void)state;
-    http_budget_init(&budget, s);
+    struct http_budget budget = http_budget_full(s);
     for (int i = 0; i < 256; i++)
         assert_true(http_budget_take(&budget, s) == 0);
     assert_in_range(http_budget_take(&budget, s), s / 10 - 1000, s / 10 + 1000);
@@ -158,7 +327,6 @@ static void the_budget_is_a_burst_and_then_a_rate(void **state)
     assert_true(http_budget_take(&budget, s) == 0);
     for (int i = 0; i < 10; i++)
         assert_true(http_budget_take(&budget, 2 * s) == 0);
-    http_budget_fini(&budget);
 }
 
 /* --- the limit --- */
@@ -172,22 +340,13 @@ static void run_rounds(struct http_limit *limit, uint32_t callers, uint32_t n_ro
     }
 }
 
-static void everything_is_allowed_until_the_origin_says_otherwise(void **state)
+TEST(a_cut_halves_once_for_all_who_were_in_flight_and_recovers_one_by_one)
 {
-    struct http_limit limit;
+    struct http_limit limit = {.allowed = 16, .most = 16};
     uint64_t now_ns = 1000;
-    (void)state;
-    http_limit_init(&limit, 32);
-    run_rounds(&limit, 32, 10, &now_ns);
-    assert_int_equal(limit.allowed, 32);
-}
-
-static void a_cut_halves_once_for_all_who_were_in_flight_and_recovers_one_by_one(void **state)
-{
-    struct http_limit limit;
-    uint64_t now_ns = 1000;
-    (void)state;
-    http_limit_init(&limit, 16);
+    run_rounds(&limit, 16, 10, &now_ns);
+    assert_int_equal(limit.allowed, 16); /* until the origin says otherwise */
+    now_ns = 1000;
     assert_true(http_limit_cut(&limit, 500, now_ns));
     assert_false(http_limit_cut(&limit, 600, now_ns + 1));
     assert_int_equal(limit.allowed, 8);
@@ -202,42 +361,14 @@ static void a_cut_halves_once_for_all_who_were_in_flight_and_recovers_one_by_one
     assert_int_equal(limit.allowed, 1);
 }
 
-static void a_limit_that_nobody_reaches_does_not_recover(void **state)
+TEST(a_limit_that_is_not_reached_or_only_in_a_burst_does_not_recover)
 {
-    struct http_limit limit;
+    struct http_limit limit = {.allowed = 16, .most = 16};
     uint64_t now_ns = 1000;
-    (void)state;
-    http_limit_init(&limit, 16);
     assert_true(http_limit_cut(&limit, 500, now_ns));
+    for (uint64_t i = 0; i < 100; i++) /* quick answers are one round */
+        http_limit_completed(&limit, 8, now_ns + i);
+    assert_int_equal(limit.allowed, 8);
     run_rounds(&limit, 7, 20, &now_ns);
     assert_int_equal(limit.allowed, 8);
-}
-
-static void a_burst_of_quick_answers_is_one_round(void **state)
-{
-    struct http_limit limit;
-    (void)state;
-    http_limit_init(&limit, 16);
-    assert_true(http_limit_cut(&limit, 500, 1000));
-    for (uint64_t i = 0; i < 100; i++)
-        http_limit_completed(&limit, 8, 1000 + i);
-    assert_int_equal(limit.allowed, 8);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(content_ranges_are_read_strictly),
-        cmocka_unit_test(a_head_is_bounded_and_begins_with_its_last_status_line),
-        cmocka_unit_test(a_head_has_so_many_bytes_and_not_one_more),
-        cmocka_unit_test(latencies_give_a_median_and_a_slow_end),
-        cmocka_unit_test(retry_after_is_seconds_or_a_date_and_at_most_a_minute),
-        cmocka_unit_test(backoff_doubles_up_to_a_limit),
-        cmocka_unit_test(the_budget_is_a_burst_and_then_a_rate),
-        cmocka_unit_test(everything_is_allowed_until_the_origin_says_otherwise),
-        cmocka_unit_test(a_cut_halves_once_for_all_who_were_in_flight_and_recovers_one_by_one),
-        cmocka_unit_test(a_limit_that_nobody_reaches_does_not_recover),
-        cmocka_unit_test(a_burst_of_quick_answers_is_one_round),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,20 +1,13 @@
 /* Requests in flight are shared fairly between users and hosts. A call that may not wait has a deadline in the past; a
  * thread that waits says so by asking whether it is cancelled. */
+#include "tests/support/unit.h"
+
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
 #include <time.h>
 
 #include "base/clock.h"
 #include "source/http/http_slots.h"
-
-#include <cmocka.h>
-#undef fail /* ours is in base/error.h */
 
 enum { ROOT = 0, ANN = 71001, BOB = 71002, SLOTS = 64, HOSTS = 8 };
 
@@ -51,8 +44,7 @@ static int stop(void **state)
 {
     (void)state;
     leave_all();
-    assert_null(slots.flows);
-    assert_null(slots.users);
+    assert_true(LIST_EMPTY(&slots.flows) && LIST_EMPTY(&slots.users));
     assert_int_equal(slots.in_flight, 0);
     for (unsigned i = 0; i < HOSTS; i++)
         http_origin_unref(&origins, hosts[i]);
@@ -140,62 +132,52 @@ static void cancel_waiting(struct waiting *waiting)
 
 /* --- reserve --- */
 
-static void one_user_leaves_an_eighth_to_others(void **state)
+TEST(some_slots_are_kept_for_other_users_and_hosts)
 {
-    (void)state;
-    start(SLOTS, SLOTS);
-    unsigned n = 0;
-    for (unsigned host = 0; host < HOSTS; host++)
-        n += take_all(ANN, host, UINT64_MAX);
-    assert_int_equal(n, SLOTS - SLOTS / 8);
-    assert_non_null(try_for(BOB, 0, UINT64_MAX));
-}
-
-static void root_may_take_what_users_leave(void **state)
-{
-    (void)state;
-    start(SLOTS, SLOTS);
-    unsigned n = take_all(ANN, 0, UINT64_MAX);
-    assert_int_equal(n, SLOTS - SLOTS / 8);
-    for (unsigned host = 1; host < HOSTS; host++)
-        n += take_all(ROOT, host, UINT64_MAX);
-    assert_int_equal(n, SLOTS);
-}
-
-static void slow_hosts_leave_slots_to_another_host_of_the_same_user(void **state)
-{
-    (void)state;
-    start(SLOTS, SLOTS / 2);
-    assert_int_equal(take_all(ROOT, 0, UINT64_MAX), 32);
-    assert_int_equal(take_all(ROOT, 1, UINT64_MAX), 24);
-    assert_int_equal(take_all(ROOT, 2, UINT64_MAX), 4);
-    assert_int_equal(take_all(ROOT, 3, UINT64_MAX), 2);
-    assert_int_equal(take_all(ANN, 4, UINT64_MAX), 1);
-    assert_int_equal(take_all(BOB, 4, UINT64_MAX), 1);
-}
-
-static void one_host_alone_gets_all_that_it_allows(void **state)
-{
-    (void)state;
-    start(SLOTS, SLOTS / 2);
-    assert_int_equal(take_all(ANN, 0, UINT64_MAX), SLOTS / 2);
-    assert_non_null(strstr(error.message, "32 requests are in flight to http://host-0:80, which is its limit"));
-}
-
-static void a_few_slots_are_all_used(void **state)
-{
-    (void)state;
-    start(2, 32);
-    assert_int_equal(take_all(ANN, 0, UINT64_MAX), 2);
-    assert_non_null(strstr(error.message, "uid 71001 holds 2"));
+    enum { ALL = HOSTS };
+    static const struct {
+        const char *name;
+        unsigned max, per_host;
+        struct {
+            uid_t uid;
+            unsigned host, n; /* takes all that it gets: so many */
+        } steps[6];
+        const char *message; /* of the last refusal */
+    } rows[] = {
+        {"one user leaves an eighth to others", SLOTS, SLOTS, {{ANN, ALL, SLOTS - SLOTS / 8}, {BOB, 0, 4}}, ""},
+        {"root may take what users leave", SLOTS, SLOTS, {{ANN, 0, SLOTS - SLOTS / 8}, {ROOT, ALL, SLOTS / 8}}, ""},
+        {"slow hosts leave slots to another host of the same user",
+         SLOTS,
+         SLOTS / 2,
+         {{ROOT, 0, 32}, {ROOT, 1, 24}, {ROOT, 2, 4}, {ROOT, 3, 2}, {ANN, 4, 1}, {BOB, 4, 1}},
+         ""},
+        {"one host alone gets all that it allows",
+         SLOTS,
+         SLOTS / 2,
+         {{ANN, 0, SLOTS / 2}},
+         "32 requests are in flight to http://host-0:80, which is its limit"},
+        {"a few slots are all used", 2, 32, {{ANN, 0, 2}}, "uid 71001 holds 2"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        start(rows[i].max, rows[i].per_host);
+        for (unsigned step = 0; step < 6 && rows[i].steps[step].n; step++) {
+            unsigned host = rows[i].steps[step].host, n = 0;
+            for (unsigned h = host == ALL ? 0 : host; h < HOSTS && (host == ALL || h == host); h++)
+                n += take_all(rows[i].steps[step].uid, h, UINT64_MAX);
+            if (n != rows[i].steps[step].n)
+                fail_msg("%s: %u in step %u", rows[i].name, n, step);
+        }
+        if (!strstr(error.message, rows[i].message))
+            fail_msg("%s: %s", rows[i].name, error.message);
+        stop(state);
+    }
 }
 
 /* --- next --- */
 
-static void who_holds_fewer_is_next(void **state)
+TEST_IN(who_holds_fewer_is_next, NULL, stop)
 {
     struct waiting ann, bob;
-    (void)state;
     start(4, 32);
     for (unsigned i = 0; i < 3; i++)
         assert_non_null(try_for(ANN, 0, UINT64_MAX));
@@ -211,10 +193,9 @@ static void who_holds_fewer_is_next(void **state)
     leave(&bob.slot);
 }
 
-static void a_full_host_does_not_hold_up_others(void **state)
+TEST_IN(a_full_host_does_not_hold_up_others, NULL, stop)
 {
     struct waiting first;
-    (void)state;
     start(8, 2);
     assert_int_equal(take_all(ANN, 0, UINT64_MAX), 2);
     start_waiting(&first, ANN, 0);
@@ -222,10 +203,9 @@ static void a_full_host_does_not_hold_up_others(void **state)
     cancel_waiting(&first);
 }
 
-static void a_host_that_many_wait_for_serves_its_users_in_turn(void **state)
+TEST_IN(a_host_that_many_wait_for_serves_its_users_in_turn, NULL, stop)
 {
     struct waiting ann, bob;
-    (void)state;
     start(SLOTS, 2);
     for (unsigned host = 1; host < HOSTS; host++)
         take_all(ANN, host, UINT64_MAX); /* many elsewhere ... */
@@ -247,7 +227,7 @@ static unsigned count_recalled(void)
 {
     unsigned n = 0;
     for (unsigned i = 0; i < 2 * SLOTS; i++)
-        n += held[i].flow && atomic_load(&held[i].is_recalled);
+        n += held[i].flow && __atomic_load_n(&held[i].is_recalled, __ATOMIC_SEQ_CST);
     return n;
 }
 
@@ -256,21 +236,20 @@ static void give_back_recalled(void)
     while (count_recalled() == 0)
         rest();
     for (unsigned i = 0; i < 2 * SLOTS; i++)
-        if (held[i].flow && atomic_load(&held[i].is_recalled))
+        if (held[i].flow && __atomic_load_n(&held[i].is_recalled, __ATOMIC_SEQ_CST))
             leave(&held[i]);
 }
 
-static void a_slot_that_was_held_for_its_turn_is_called_back_for_who_has_fewer(void **state)
+TEST_IN(a_slot_that_was_held_for_its_turn_is_called_back_for_who_has_fewer, NULL, stop)
 {
     struct waiting bob[2];
-    (void)state;
     start(3, 32);
     assert_int_equal(take_all(ANN, 0, 0), 3);
     start_waiting(&bob[0], BOB, 1);
     give_back_recalled();
     assert_gets_one(&bob[0]);
-    assert_int_equal(slots.n_recalled, 1);
-    start_waiting(&bob[1], BOB, 1); /* two and one: nobody is owed anything */
+    assert_int_equal(origins.n_recalled, 1);
+    start_waiting(&bob[1], BOB, 1); /* two and one: no flow is owed anything */
     for (unsigned i = 0; i < 100; i++)
         rest();
     assert_int_equal(count_recalled(), 0);
@@ -278,10 +257,9 @@ static void a_slot_that_was_held_for_its_turn_is_called_back_for_who_has_fewer(v
     leave(&bob[0].slot);
 }
 
-static void who_has_none_takes_turns_over_the_only_slot(void **state)
+TEST_IN(who_has_none_takes_turns_over_the_only_slot, NULL, stop)
 {
     struct waiting bob, ann;
-    (void)state;
     start(1, 32);
     assert_int_equal(take_all(ANN, 0, 0), 1);
     start_waiting(&bob, BOB, 1);
@@ -291,24 +269,18 @@ static void who_has_none_takes_turns_over_the_only_slot(void **state)
     leave(&bob.slot);
     assert_gets_one(&ann);
     leave(&ann.slot);
-}
-
-static void another_host_of_the_same_user_calls_back_too(void **state)
-{
-    struct waiting second;
-    (void)state;
-    start(2, 32);
+    stop(state);
+    start(2, 32); /* as another host of the same user does */
     assert_int_equal(take_all(ANN, 0, 0), 2);
-    start_waiting(&second, ANN, 1);
+    start_waiting(&ann, ANN, 1);
     give_back_recalled();
-    assert_gets_one(&second);
-    leave(&second.slot);
+    assert_gets_one(&ann);
+    leave(&ann.slot);
 }
 
-static void a_full_host_calls_back_what_is_held_of_itself(void **state)
+TEST_IN(a_full_host_calls_back_what_is_held_of_itself, NULL, stop)
 {
     struct waiting bob;
-    (void)state;
     start(SLOTS, 2);
     assert_int_equal(take_all(ANN, 1, 0), 2);
     assert_int_equal(take_all(ANN, 0, 0), 2);
@@ -319,17 +291,16 @@ static void a_full_host_calls_back_what_is_held_of_itself(void **state)
     leave(&bob.slot);
 }
 
-static void what_may_not_be_sent_twice_is_not_called_back(void **state)
+TEST_IN(what_may_not_be_sent_twice_is_not_called_back, NULL, stop)
 {
     struct waiting bob;
-    (void)state;
     start(2, 32);
     assert_non_null(try_for(ANN, 0, UINT64_MAX));
     assert_non_null(try_for(ANN, 0, 0));
     start_waiting(&bob, BOB, 1);
     while (count_recalled() == 0)
         rest();
-    assert_false(atomic_load(&held[0].is_recalled));
+    assert_false(__atomic_load_n(&held[0].is_recalled, __ATOMIC_SEQ_CST));
     leave(&held[1]);
     assert_gets_one(&bob);
     leave(&bob.slot);
@@ -356,10 +327,9 @@ static void *come_and_go(void *data)
     return NULL;
 }
 
-static void a_crowd_stays_within_the_limits_and_everybody_gets_through(void **state)
+TEST_IN(a_crowd_stays_within_the_limits_and_everybody_gets_through, NULL, stop)
 {
     static struct waiting crowd[CROWD];
-    (void)state;
     start(9, 4);
     memset(crowd, 0, sizeof crowd);
     for (unsigned i = 0; i < CROWD; i++) {
@@ -375,11 +345,10 @@ static void a_crowd_stays_within_the_limits_and_everybody_gets_through(void **st
 
 /* --- the end of patience --- */
 
-static void waiting_ends_and_says_who_holds_the_slots(void **state)
+TEST_IN(waiting_ends_and_says_who_holds_the_slots, NULL, stop)
 {
     const struct http_wish wish = {.uid = BOB, .patience_ns = 1, .turn_ns = UINT64_MAX};
     struct http_slot slot;
-    (void)state;
     start(2, 32);
     assert_non_null(try_for(ANN, 0, UINT64_MAX));
     assert_non_null(try_for(ROOT, 1, UINT64_MAX));
@@ -389,27 +358,4 @@ static void waiting_ends_and_says_who_holds_the_slots(void **state)
     assert_non_null(strstr(error.message, "2 of 2 requests are in flight"));
     assert_non_null(strstr(error.message, "uid 71001 holds 1"));
     assert_non_null(strstr(error.message, "uid 0 holds 1"));
-}
-
-int main(void)
-{
-#define SLOT(name) cmocka_unit_test_teardown(name, stop)
-    const struct CMUnitTest tests[] = {
-        SLOT(one_user_leaves_an_eighth_to_others),
-        SLOT(root_may_take_what_users_leave),
-        SLOT(slow_hosts_leave_slots_to_another_host_of_the_same_user),
-        SLOT(one_host_alone_gets_all_that_it_allows),
-        SLOT(a_few_slots_are_all_used),
-        SLOT(who_holds_fewer_is_next),
-        SLOT(a_full_host_does_not_hold_up_others),
-        SLOT(a_host_that_many_wait_for_serves_its_users_in_turn),
-        SLOT(a_slot_that_was_held_for_its_turn_is_called_back_for_who_has_fewer),
-        SLOT(who_has_none_takes_turns_over_the_only_slot),
-        SLOT(another_host_of_the_same_user_calls_back_too),
-        SLOT(a_full_host_calls_back_what_is_held_of_itself),
-        SLOT(what_may_not_be_sent_twice_is_not_called_back),
-        SLOT(a_crowd_stays_within_the_limits_and_everybody_gets_through),
-        SLOT(waiting_ends_and_says_who_holds_the_slots),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

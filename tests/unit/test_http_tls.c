@@ -1,19 +1,12 @@
 /* Whom the HTTP engine trusts: against a TLS server of the openssl command with a certificate made for the occasion. */
+#include "tests/support/unit.h"
+
 #include <fcntl.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "source/http/http.h"
-
-#include <cmocka.h>
 
 static char folder[] = "/tmp/test_http_tls.XXXXXX", own_ca[64], other_ca[64];
 static unsigned port;
@@ -95,7 +88,7 @@ static const char *store_ca;
 static int name_ca(void *data, struct http_attempt *attempt, struct error *error)
 {
     (void)data, (void)error;
-    http_attempt_set_ca_file(attempt, store_ca);
+    attempt->ca_file = store_ca;
     return 0;
 }
 
@@ -118,104 +111,79 @@ static int fetch(const char *ca_file, const char *host, struct error *error)
     return result;
 }
 
-static void a_server_of_the_given_ca_is_trusted(void **state)
+/* Its error names the CA file, after one try. */
+static void assert_not_trusted(const char *ca_file, const char *host, const char *part)
 {
     struct error error;
-    (void)state;
-    assert_int_equal(fetch(own_ca, "localhost", &error), 0);
-}
-
-static void a_server_of_another_ca_is_a_final_error_that_names_the_ca_file(void **state)
-{
-    struct error error;
-    (void)state;
-    assert_int_equal(fetch(other_ca, "localhost", &error), -1);
+    assert_int_equal(fetch(ca_file, host, &error), -1);
     assert_int_equal(error.code, ERROR_FAILED_PRECONDITION);
     assert_string_equal(error.reason, "TLS_FAILED");
-    assert_non_null(strstr(error.message, other_ca));
+    assert_non_null(strstr(error.message, part));
     assert_non_null(strstr(error.message, "1 try"));
-    assert_int_equal(fetch(NULL, "localhost", &error), -1);
-    assert_string_equal(error.reason, "TLS_FAILED");
 }
 
-static void a_certificate_for_another_name_is_refused(void **state)
+static void assert_trusted(const char *ca_file)
 {
     struct error error;
-    (void)state;
-    assert_int_equal(fetch(own_ca, "127.0.0.1", &error), -1);
-    assert_string_equal(error.reason, "TLS_FAILED");
-    assert_non_null(strstr(error.message, "127.0.0.1"));
+    assert_int_equal(fetch(ca_file, "localhost", &error), 0);
 }
 
-static void the_environment_names_the_ca_in_its_order_and_options_come_first(void **state)
+TEST(a_server_of_the_given_ca_is_trusted_by_the_name_of_its_certificate)
 {
-    struct error error;
-    (void)state;
+    assert_trusted(own_ca);
+    assert_not_trusted(other_ca, "localhost", other_ca);
+    assert_not_trusted(NULL, "localhost", "");
+    assert_not_trusted(own_ca, "127.0.0.1", "127.0.0.1");
+}
+
+TEST(the_environment_names_the_ca_in_its_order_and_options_come_first)
+{
     for (size_t i = N_VARIABLES; i > 0; i--) {
         setenv(variables[i - 1], own_ca, 1);
-        assert_int_equal(fetch(NULL, "localhost", &error), 0);
-        assert_int_equal(fetch(other_ca, "localhost", &error), -1);
+        assert_trusted(NULL);
+        assert_not_trusted(other_ca, "localhost", other_ca);
         setenv(variables[i - 1], other_ca, 1);
-        assert_int_equal(fetch(NULL, "localhost", &error), -1);
-        assert_int_equal(fetch(own_ca, "localhost", &error), 0);
+        assert_not_trusted(NULL, "localhost", other_ca);
+        assert_trusted(own_ca);
     }
     for (size_t i = 0; i < N_VARIABLES; i++)
         unsetenv(variables[i]);
 }
 
-static void a_folder_of_authorities_is_taken_like_a_file(void **state)
+TEST(a_folder_of_authorities_is_taken_like_a_file)
 {
     char command[256], hashed[64];
-    struct error error;
-    (void)state;
     snprintf(hashed, sizeof hashed, "%s/hashed", folder);
     snprintf(command, sizeof command, "mkdir %s && cp %s %s && openssl rehash %s", hashed, own_ca, hashed, hashed);
     assert_int_equal(system(command), 0);
-    assert_int_equal(fetch(hashed, "localhost", &error), 0);
+    assert_trusted(hashed);
     setenv("SSL_CERT_DIR", hashed, 1);
-    assert_int_equal(fetch(NULL, "localhost", &error), 0);
+    assert_trusted(NULL);
     setenv("SSL_CERT_DIR", "/no/such/folder", 1); /* which is no reason to refuse to start */
-    assert_int_equal(fetch(NULL, "localhost", &error), -1);
-    assert_string_equal(error.reason, "TLS_FAILED");
+    assert_not_trusted(NULL, "localhost", "");
     unsetenv("SSL_CERT_DIR");
 }
 
-static void a_stores_own_authority_comes_before_the_environments_and_after_the_options(void **state)
+TEST(a_stores_own_authority_comes_before_the_environments_and_after_the_options)
 {
-    struct error error;
-    (void)state;
     setenv("REQUESTS_CA_BUNDLE", other_ca, 1);
     store_ca = own_ca;
-    assert_int_equal(fetch(NULL, "localhost", &error), 0);
-    assert_int_equal(fetch(other_ca, "localhost", &error), -1);
+    assert_trusted(NULL);
+    assert_not_trusted(other_ca, "localhost", other_ca);
     store_ca = other_ca;
     setenv("REQUESTS_CA_BUNDLE", own_ca, 1);
-    assert_int_equal(fetch(NULL, "localhost", &error), -1);
-    assert_non_null(strstr(error.message, other_ca));
+    assert_not_trusted(NULL, "localhost", other_ca);
     store_ca = NULL;
     unsetenv("REQUESTS_CA_BUNDLE");
 }
 
-static void a_ca_file_that_is_not_there_is_refused_at_once(void **state)
+TEST(a_ca_file_that_is_not_there_is_refused_at_once)
 {
     struct http_engine_options options = {.ca_file = "/no/such/ca.pem"};
     struct http_engine *engine;
     struct error error;
-    (void)state;
     assert_int_equal(http_engine_create(&options, &engine, &error), -1);
     assert_non_null(strstr(error.message, "/no/such/ca.pem"));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_server_of_the_given_ca_is_trusted),
-        cmocka_unit_test(a_server_of_another_ca_is_a_final_error_that_names_the_ca_file),
-        cmocka_unit_test(a_certificate_for_another_name_is_refused),
-        cmocka_unit_test(the_environment_names_the_ca_in_its_order_and_options_come_first),
-        cmocka_unit_test(a_folder_of_authorities_is_taken_like_a_file),
-        cmocka_unit_test(a_stores_own_authority_comes_before_the_environments_and_after_the_options),
-        cmocka_unit_test(a_ca_file_that_is_not_there_is_refused_at_once),
-    };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
-}
+TESTS_IN(set_up, tear_down)

@@ -1,11 +1,6 @@
 /* Who may write to the file below a loop device, in a /sys of the test's own; real devices are in tests/e2e/test_mapped.py. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tests/support/unit.h"
+
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
@@ -13,7 +8,6 @@
 #include "source/disk/image_file.h"
 #include "tests/support/shell.h"
 
-#include <cmocka.h>
 #undef fail /* ours is in base/error.h */
 
 static char root[64], image[80];
@@ -54,26 +48,23 @@ static void assert_refused(dev_t device, const char *naming)
     assert_non_null(strstr(error.message, naming));
 }
 
-static void what_is_on_no_loop_device_has_no_file(void **state)
+TEST_IN(what_is_on_no_loop_device_has_no_file, make_sys, remove_sys)
 {
-    (void)state;
     shell("chmod 666 %s", image);
     assert_int_equal(image_file_check(root, makedev(8, 0), &error), 0);
     assert_refused(makedev(0, 42), "no block device");
     assert_refused(makedev(7, 1234567), "7:1234567"); /* neither here nor there */
 }
 
-static void an_image_of_this_user_alone_is_good(void **state)
+TEST_IN(an_image_of_this_user_alone_is_good, make_sys, remove_sys)
 {
-    (void)state;
     const dev_t devices[] = {makedev(7, 3), makedev(259, 1), makedev(253, 0), makedev(253, 1)};
     for (size_t i = 0; i < sizeof devices / sizeof devices[0]; i++)
         assert_int_equal(image_file_check(root, devices[i], &error), 0);
 }
 
-static void an_image_that_others_may_write_to_is_not(void **state)
+TEST_IN(an_image_that_others_may_write_to_is_not, make_sys, remove_sys)
 {
-    (void)state;
     shell("chmod 664 %s", image);
     assert_refused(makedev(7, 3), "mode 0664");
     assert_refused(makedev(253, 0), "mode 0664");
@@ -88,12 +79,11 @@ static void an_image_that_others_may_write_to_is_not(void **state)
     }
 }
 
-static void an_image_in_whose_place_others_may_put_another_one_is_not(void **state)
+TEST_IN(an_image_in_whose_place_others_may_put_another_one_is_not, make_sys, remove_sys)
 {
-    (void)state;
     shell("chmod 777 %s/images", root);
     assert_refused(makedev(7, 3), "is below");
-    shell("chmod 1777 %s/images", root); /* as /tmp: nobody else renames it */
+    shell("chmod 1777 %s/images", root); /* as /tmp: no other user renames it */
     assert_int_equal(image_file_check(root, makedev(7, 3), &error), 0);
     shell("chmod 755 %s/images", root);
     if (geteuid() == 0) {
@@ -102,10 +92,9 @@ static void an_image_in_whose_place_others_may_put_another_one_is_not(void **sta
     }
 }
 
-/* What the kernel calls a file that was removed is a name that anybody could give to something else. */
-static void an_image_that_is_not_to_be_seen_is_not(void **state)
+/* What the kernel calls a file that was removed is a name that any user could give to another file. */
+TEST_IN(an_image_that_is_not_to_be_seen_is_not, make_sys, remove_sys)
 {
-    (void)state;
     shell("mv %s %s.new", image, image);
     assert_refused(makedev(7, 3), "cannot be seen");
     shell("echo '%s (deleted)' >%s/devices/loop3/loop/backing_file && ln -s /etc/passwd '%s (deleted)'", image, root, image);
@@ -117,23 +106,10 @@ static void an_image_that_is_not_to_be_seen_is_not(void **state)
 }
 
 /* A device of devices, of which one is unknown, or that never ends. */
-static void layers_that_cannot_be_followed_are_no_proof(void **state)
+TEST_IN(layers_that_cannot_be_followed_are_no_proof, make_sys, remove_sys)
 {
-    (void)state;
     shell("rm %s/devices/dm-0/dev", root);
     assert_refused(makedev(253, 1), "253:1");
     shell("echo 253:1 >%s/devices/dm-0/dev", root);
     assert_refused(makedev(253, 1), "253:1");
-}
-
-#define IN_SYS(test) cmocka_unit_test_setup_teardown(test, make_sys, remove_sys)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        IN_SYS(what_is_on_no_loop_device_has_no_file),    IN_SYS(an_image_of_this_user_alone_is_good),
-        IN_SYS(an_image_that_others_may_write_to_is_not), IN_SYS(an_image_in_whose_place_others_may_put_another_one_is_not),
-        IN_SYS(an_image_that_is_not_to_be_seen_is_not),   IN_SYS(layers_that_cannot_be_followed_are_no_proof),
-    };
-    return cmocka_run_group_tests_name("image_file", tests, NULL, NULL);
 }

@@ -1,17 +1,13 @@
 /* Each proof, and what is none. The kernel's answers are made up, so that every file system is at hand and every call can
  * fail; real images and attributes are in tests/e2e/test_mapped.py. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "tests/support/unit.h"
+
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/fsverity.h>
 #include <linux/magic.h>
 #include <linux/major.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
@@ -20,8 +16,6 @@
 
 #include "source/disk/immutability.h"
 #include "tests/support/model_dir.h"
-
-#include <cmocka.h>
 
 static struct { /* what the kernel says */
     long filesystem;
@@ -123,64 +117,50 @@ static int prove(const struct trusted_roots *below, bool is_leased)
     return -1;
 }
 
-static void an_ordinary_file_can_change(void **state)
-{
-    const long filesystems[] = {EXT4_SUPER_MAGIC, XFS_SUPER_MAGIC,       TMPFS_MAGIC, BTRFS_SUPER_MAGIC,
-                                F2FS_SUPER_MAGIC, OVERLAYFS_SUPER_MAGIC, 0x6969,      0x12345};
-    (void)state;
-    for (size_t i = 0; i < sizeof filesystems / sizeof filesystems[0]; i++) {
-        kernel.filesystem = filesystems[i];
-        assert_int_equal(prove(&no_roots, true), -1);
-    }
-}
+enum { PLAIN = 0, VERITY = 1, ATTRIBUTE = 2, LEASE = 4, UNKNOWN = 8 /* to the file system: the attribute */ };
 
-static void fs_verity_is_proof_where_the_kernel_has_it(void **state)
+TEST_IN(a_file_is_proven_by_what_its_file_system_keeps_and_by_nothing_else, set_up, tear_down)
 {
-    const long with[] = {EXT4_SUPER_MAGIC, BTRFS_SUPER_MAGIC, F2FS_SUPER_MAGIC},
-               without[] = {XFS_SUPER_MAGIC, TMPFS_MAGIC, OVERLAYFS_SUPER_MAGIC, 0x65735546 /* FUSE */};
-    (void)state;
-    kernel.has_verity = true;
-    for (size_t i = 0; i < 3; i++) {
-        kernel.filesystem = with[i];
-        assert_int_equal(prove(&no_roots, false), IMMUTABLE_BY_FS_VERITY);
-    }
-    kernel.n_ioctls = 0;
-    for (size_t i = 0; i < 4; i++) {
-        kernel.filesystem = without[i];
-        assert_int_equal(prove(&no_roots, true), -1);
-    }
-    assert_int_equal(kernel.n_ioctls, 0); /* others might answer what they like */
-}
-
-static void images_that_cannot_be_written_are_proof(void **state)
-{
-    const long images[] = {SQUASHFS_MAGIC, EROFS_SUPER_MAGIC_V1, 0x28CD3D45, 0x7275, 0x9660};
-    (void)state;
-    for (size_t i = 0; i < sizeof images / sizeof images[0]; i++) {
-        kernel.filesystem = images[i];
-        assert_int_equal(prove(&no_roots, false), IMMUTABLE_BY_SUPERBLOCK);
-    }
-}
-
-static void the_attribute_is_proof_on_file_systems_that_keep_it(void **state)
-{
-    const long filesystems[] = {EXT4_SUPER_MAGIC,  F2FS_SUPER_MAGIC, XFS_SUPER_MAGIC,
-                                BTRFS_SUPER_MAGIC, TMPFS_MAGIC,      OVERLAYFS_SUPER_MAGIC};
-    (void)state;
-    kernel.has_attribute = true;
-    for (size_t i = 0; i < sizeof filesystems / sizeof filesystems[0]; i++) {
-        kernel.filesystem = filesystems[i];
-        assert_int_equal(prove(&no_roots, true), i < 4 ? IMMUTABLE_BY_ATTRIBUTE : -1);
-    }
+    enum { FUSE = 0x65735546, CRAMFS = 0x28CD3D45, ROMFS = 0x7275, ISOFS = 0x9660, NFS = 0x6969 };
+    static const struct {
+        int has, proof; /* -1 = none */
+        long filesystems[9];
+    } rows[] = {
+        {LEASE,
+         -1,
+         {EXT4_SUPER_MAGIC, XFS_SUPER_MAGIC, TMPFS_MAGIC, BTRFS_SUPER_MAGIC, F2FS_SUPER_MAGIC, OVERLAYFS_SUPER_MAGIC, NFS,
+          0x12345}},
+        {VERITY, IMMUTABLE_BY_FS_VERITY, {EXT4_SUPER_MAGIC, BTRFS_SUPER_MAGIC, F2FS_SUPER_MAGIC}},
+        {VERITY | LEASE, -1, {XFS_SUPER_MAGIC, TMPFS_MAGIC, OVERLAYFS_SUPER_MAGIC, FUSE}},
+        {PLAIN, IMMUTABLE_BY_SUPERBLOCK, {SQUASHFS_MAGIC, EROFS_SUPER_MAGIC_V1, CRAMFS, ROMFS, ISOFS}},
+        {ATTRIBUTE | LEASE,
+         IMMUTABLE_BY_ATTRIBUTE,
+         {EXT4_SUPER_MAGIC, F2FS_SUPER_MAGIC, XFS_SUPER_MAGIC, BTRFS_SUPER_MAGIC}},
+        {ATTRIBUTE | LEASE, -1, {TMPFS_MAGIC, OVERLAYFS_SUPER_MAGIC}},
+        {ATTRIBUTE, -1, {EXT4_SUPER_MAGIC}}, /* a process may have it open for writing */
+        {ATTRIBUTE | LEASE | UNKNOWN, -1, {EXT4_SUPER_MAGIC}},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        for (const long *at = rows[i].filesystems; *at; at++) {
+            kernel.filesystem = *at;
+            kernel.has_verity = rows[i].has & VERITY;
+            kernel.has_attribute = rows[i].has & ATTRIBUTE;
+            kernel.knows_attribute = !(rows[i].has & UNKNOWN);
+            kernel.n_ioctls = 0;
+            int proof = prove(&no_roots, rows[i].has & LEASE);
+            if (proof != rows[i].proof)
+                fail_msg("row %zu, file system 0x%lx: %d", i, *at, proof);
+            assert_true(rows[i].proof >= 0 || !(rows[i].has & VERITY) ||
+                        kernel.n_ioctls == 0); /* they might answer anything */
+        }
 }
 
 /* See test_image_file.c. */
-static void what_is_below_the_file_system_has_to_be_known(void **state)
+TEST_IN(what_is_below_the_file_system_has_to_be_known, set_up, tear_down)
 {
     const long filesystems[] = {SQUASHFS_MAGIC,  EROFS_SUPER_MAGIC_V1, EXT4_SUPER_MAGIC,
                                 XFS_SUPER_MAGIC, F2FS_SUPER_MAGIC,     BTRFS_SUPER_MAGIC};
     const dev_t devices[] = {makedev(0, 42), makedev(LOOP_MAJOR, 1234567)};
-    (void)state;
     kernel.has_attribute = true;
     for (size_t i = 0; i < sizeof filesystems / sizeof filesystems[0]; i++)
         for (size_t k = 0; k < sizeof devices / sizeof devices[0]; k++) {
@@ -190,30 +170,19 @@ static void what_is_below_the_file_system_has_to_be_known(void **state)
         }
 }
 
-static void without_a_lease_somebody_may_have_it_open_for_writing(void **state)
+TEST_IN(without_a_lease_the_attribute_asks_for_one, set_up, tear_down)
 {
     struct error error;
     enum immutability proof;
     const struct immutability_question question = {.roots = &no_roots, .name = "m"};
-    (void)state;
     kernel.has_attribute = true;
-    assert_int_equal(prove(&no_roots, false), -1);
     assert_int_equal(immutability_prove(&question, &proof, &error), -1);
     assert_non_null(strstr(error.message, "CAP_LEASE"));
 }
 
-static void an_attribute_that_the_file_system_does_not_know_is_none(void **state)
-{
-    (void)state;
-    kernel.has_attribute = true;
-    kernel.knows_attribute = false;
-    assert_int_equal(prove(&no_roots, true), -1);
-}
-
-static void the_operators_word_holds_below_the_root_and_nowhere_else(void **state)
+TEST_IN(the_operators_word_holds_below_the_root_and_nowhere_else, set_up, tear_down)
 {
     char beside[MODEL_PATH_CHARS + 8], below[MODEL_PATH_CHARS + 32];
-    (void)state;
     kernel.filesystem = TMPFS_MAGIC;
     assert_int_equal(prove(&roots, false), IMMUTABLE_BY_ROOT);
     snprintf(below, sizeof below, "%s/a/b/model.safetensors", root);
@@ -230,12 +199,11 @@ static void the_operators_word_holds_below_the_root_and_nowhere_else(void **stat
     assert_int_equal(prove(&roots, false), -1);
 }
 
-static void a_root_that_is_a_link_stands_for_where_it_leads(void **state)
+TEST_IN(a_root_that_is_a_link_stands_for_where_it_leads, set_up, tear_down)
 {
     char link[MODEL_PATH_CHARS], real[MODEL_PATH_CHARS + 32];
     const char *given = model_dir_path(root, "link", link);
     struct trusted_roots by_link;
-    (void)state;
     model_dir_mkdir(root, "real");
     model_dir_link(root, "link", "real");
     trusted_roots_init(&by_link, &given, 1);
@@ -246,21 +214,19 @@ static void a_root_that_is_a_link_stands_for_where_it_leads(void **state)
     trusted_roots_fini(&by_link);
 }
 
-static void a_file_that_was_removed_lies_nowhere_and_has_changed(void **state)
+TEST_IN(a_file_that_was_removed_lies_nowhere_and_has_changed, set_up, tear_down)
 {
     const struct immutability_question question = {.fd = 0, .roots = &roots, .name = "model.safetensors"};
     enum immutability proof;
     struct error error;
-    (void)state;
     kernel.n_links = 0; /* another was renamed over it, or it was removed, since it was opened */
     assert_int_equal(immutability_prove(&question, &proof, &error), -1);
     assert_int_equal(error.kind, ERROR_KIND_SOURCE_CHANGED);
     assert_int_equal(prove(&no_roots, false), -1);
 }
 
-static void a_call_that_fails_proves_nothing(void **state)
+TEST_IN(a_call_that_fails_proves_nothing, set_up, tear_down)
 {
-    (void)state;
     kernel.has_attribute = kernel.statx_fails = true;
     assert_int_equal(prove(&no_roots, true), -1);
     kernel.statx_fails = false;
@@ -271,32 +237,10 @@ static void a_call_that_fails_proves_nothing(void **state)
     assert_int_equal(prove(&roots, true), -1);
 }
 
-static void the_strongest_proof_is_told(void **state)
+TEST_IN(the_strongest_proof_is_told, set_up, tear_down)
 {
-    (void)state;
     kernel.has_attribute = true;
     assert_int_equal(prove(&roots, true), IMMUTABLE_BY_ATTRIBUTE);
     kernel.has_verity = true;
     assert_int_equal(prove(&roots, true), IMMUTABLE_BY_FS_VERITY);
-}
-
-#define WITH_A_KERNEL(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        WITH_A_KERNEL(an_ordinary_file_can_change),
-        WITH_A_KERNEL(fs_verity_is_proof_where_the_kernel_has_it),
-        WITH_A_KERNEL(images_that_cannot_be_written_are_proof),
-        WITH_A_KERNEL(the_attribute_is_proof_on_file_systems_that_keep_it),
-        WITH_A_KERNEL(what_is_below_the_file_system_has_to_be_known),
-        WITH_A_KERNEL(without_a_lease_somebody_may_have_it_open_for_writing),
-        WITH_A_KERNEL(an_attribute_that_the_file_system_does_not_know_is_none),
-        WITH_A_KERNEL(the_operators_word_holds_below_the_root_and_nowhere_else),
-        WITH_A_KERNEL(a_root_that_is_a_link_stands_for_where_it_leads),
-        WITH_A_KERNEL(a_file_that_was_removed_lies_nowhere_and_has_changed),
-        WITH_A_KERNEL(a_call_that_fails_proves_nothing),
-        WITH_A_KERNEL(the_strongest_proof_is_told),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

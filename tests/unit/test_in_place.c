@@ -1,10 +1,5 @@
 /* What lands where it belongs, and what goes through the buffer: every byte is right either way, and counted once. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tests/support/unit.h"
 
 #include "base/memory.h"
 #include "execute/clip.h"
@@ -12,9 +7,6 @@
 #include "execute/gather.h"
 #include "execute/in_place.h"
 #include "tests/support/transfer_scene.h"
-
-#include <cmocka.h>
-#undef fail /* ours is in base/error.h */
 
 enum { BYTES = 1 << 20, BLOCK = 4096 };
 
@@ -47,9 +39,8 @@ static struct transfer span(uint64_t src, uint64_t dst, uint64_t bytes)
         .src_offset = src, .dst_offset = dst, .row_bytes = bytes, .n_rows = 1, .src_stride = bytes, .dst_stride = bytes};
 }
 
-static void blocks_land_and_edges_are_copied(void **state)
+TEST(blocks_land_and_edges_are_copied)
 {
-    (void)state;
     const struct transfer one = span(1000, 1000, 500000);
     open_scene(1);
     struct scene_run *run = transfer_scene_add_transfers(&scene, &one, 1, true);
@@ -62,10 +53,9 @@ static void blocks_land_and_edges_are_copied(void **state)
     transfer_scene_fini(&scene);
 }
 
-static void neighbours_land_together(void **state)
+TEST(neighbours_land_together)
 {
     const struct transfer many[] = {span(1000, 1000, 10000), span(11000, 11000, 20000), span(31000, 31000, 30001)};
-    (void)state;
     open_scene(2);
     struct scene_run *run = transfer_scene_add_transfers(&scene, many, 3, true);
     load(0, BYTES);
@@ -75,10 +65,9 @@ static void neighbours_land_together(void **state)
     transfer_scene_fini(&scene);
 }
 
-static void what_is_aligned_otherwise_is_copied(void **state)
+TEST(what_is_aligned_otherwise_is_copied)
 {
     const struct transfer one = span(1000, 1008, 500000);
-    (void)state;
     open_scene(3);
     struct scene_run *run = transfer_scene_add_transfers(&scene, &one, 1, true);
     load(0, BYTES);
@@ -87,11 +76,10 @@ static void what_is_aligned_otherwise_is_copied(void **state)
     transfer_scene_fini(&scene);
 }
 
-static void long_rows_land_one_by_one(void **state)
+TEST(long_rows_land_one_by_one)
 {
     const struct transfer rows = {
         .src_offset = 8192, .dst_offset = 8192, .row_bytes = 65536, .n_rows = 4, .src_stride = 131072, .dst_stride = 65536};
-    (void)state;
     open_scene(4);
     struct scene_run *run = transfer_scene_add_transfers(&scene, &rows, 1, true);
     load(0, BYTES);
@@ -102,10 +90,9 @@ static void long_rows_land_one_by_one(void **state)
     transfer_scene_fini(&scene);
 }
 
-static void bytes_that_two_runs_want_are_copied_to_both(void **state)
+TEST(bytes_that_two_runs_want_are_copied_to_both)
 {
     const struct transfer whole = span(0, 0, 400000), part = span(204800, 204800, 100000);
-    (void)state;
     open_scene(5);
     struct scene_run *one = transfer_scene_add_transfers(&scene, &whole, 1, true),
                      *other = transfer_scene_add_transfers(&scene, &part, 1, true);
@@ -115,10 +102,9 @@ static void bytes_that_two_runs_want_are_copied_to_both(void **state)
     transfer_scene_fini(&scene);
 }
 
-static void runs_beside_each_other_both_land(void **state)
+TEST(runs_beside_each_other_both_land)
 {
     const struct transfer low = span(100, 100, 400000), high = span(400100, 400100, 400000);
-    (void)state;
     open_scene(6);
     struct scene_run *one = transfer_scene_add_transfers(&scene, &low, 1, true);
     struct scene_run *other = transfer_scene_add_transfers(&scene, &high, 1, true);
@@ -131,10 +117,9 @@ static void runs_beside_each_other_both_land(void **state)
     transfer_scene_fini(&scene);
 }
 
-static void memory_without_address_gets_copies(void **state)
+TEST(memory_without_address_gets_copies)
 {
     const struct transfer one = span(4096, 4096, 500000);
-    (void)state;
     open_scene(7);
     struct scene_run *run = transfer_scene_add_transfers(&scene, &one, 1, false);
     load(0, BYTES);
@@ -144,10 +129,9 @@ static void memory_without_address_gets_copies(void **state)
     transfer_scene_fini(&scene);
 }
 
-static void what_no_request_brings_does_not_land(void **state)
+TEST(what_no_request_brings_does_not_land)
 {
     const struct transfer one = span(0, 0, 500000);
-    (void)state;
     open_scene(8);
     transfer_scene_add_transfers(&scene, &one, 1, true);
     window.range = (struct range){0, BYTES};
@@ -161,10 +145,29 @@ static void what_no_request_brings_does_not_land(void **state)
     transfer_scene_fini(&scene);
 }
 
-static void any_transfers_are_placed_right(void **state)
+/* Of three rows, and of one that lies in two of them, with what begins before the range and ends behind it. */
+TEST(what_no_clip_wants_has_no_buffer)
+{
+    const struct transfer many[] = {
+        {.src_offset = 1000, .row_bytes = 600, .n_rows = 3, .src_stride = 1000, .dst_stride = 600}, span(2500, 4000, 600)};
+    open_scene(9);
+    transfer_scene_add_transfers(&scene, many, 2, false);
+    window.range = (struct range){0, BYTES};
+    clip_collect(&window.clips, &scene.item, window.range);
+    buffer.start = 0;
+    assert_int_equal(in_place_wanted_buffers(&window, &buffer, (struct range){1100, 3400}), 3);
+    const struct iovec *buffers = window.in_place.buffers;
+    assert_true(buffers[0].iov_base == buffer.memory + 1100 && buffers[0].iov_len == 500);
+    assert_true(buffers[1].iov_base == NULL && buffers[1].iov_len == 400);
+    assert_true(buffers[2].iov_base == buffer.memory + 2000 && buffers[2].iov_len == 1400);
+    assert_int_equal(in_place_wanted_buffers(&window, &buffer, (struct range){1600, 2000}), 1);
+    assert_null(window.in_place.buffers[0].iov_base);
+    transfer_scene_fini(&scene);
+}
+
+TEST(any_transfers_are_placed_right)
 {
     size_t n_landed = 0;
-    (void)state;
     for (uint64_t seed = 10; seed < 60; seed++) {
         open_scene(seed);
         for (uint64_t i = 0; i < 1 + seed % 3; i++)
@@ -183,25 +186,22 @@ static void any_transfers_are_placed_right(void **state)
     assert_true(n_landed > 0);
 }
 
-int main(void)
+static int make_buffer(void **state)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(blocks_land_and_edges_are_copied),
-        cmocka_unit_test(neighbours_land_together),
-        cmocka_unit_test(what_is_aligned_otherwise_is_copied),
-        cmocka_unit_test(long_rows_land_one_by_one),
-        cmocka_unit_test(bytes_that_two_runs_want_are_copied_to_both),
-        cmocka_unit_test(runs_beside_each_other_both_land),
-        cmocka_unit_test(memory_without_address_gets_copies),
-        cmocka_unit_test(what_no_request_brings_does_not_land),
-        cmocka_unit_test(any_transfers_are_placed_right),
-    };
+    (void)state;
     buffer.memory = memory_alloc(BYTES + 4096);
-    int result = cmocka_run_group_tests(tests, NULL, NULL);
+    return 0;
+}
+
+static int free_lists(void **state)
+{
+    (void)state;
     free(buffer.memory);
     free(window.clips.list);
     free(window.extents.list);
     free(window.requests.list);
     in_place_fini(&window.in_place);
-    return result;
+    return 0;
 }
+
+TESTS_IN(make_buffer, free_lists)

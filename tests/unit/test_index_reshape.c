@@ -1,12 +1,7 @@
 /* In how many parts reshaping leaves a tensor. tests/property/test_index_map.c has the elements. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "tests/support/unit.h"
 
 #include "tests/support/index_scene.h"
-
-#include <cmocka.h>
 
 static size_t n_maps(bool is_flat, uint32_t rank, const uint64_t *from, uint32_t new_rank, const uint64_t *to)
 {
@@ -16,9 +11,8 @@ static size_t n_maps(bool is_flat, uint32_t rank, const uint64_t *from, uint32_t
     return array.n_maps;
 }
 
-static void what_is_stored_in_one_piece_stays_one_map(void **state)
+TEST_IN(what_is_stored_in_one_piece_stays_one_map, index_scene_begin, index_scene_end)
 {
-    (void)state;
     assert_int_equal(n_maps(true, 2, (uint64_t[]){6, 4}, 1, (uint64_t[]){24}), 1);
     assert_int_equal(n_maps(true, 2, (uint64_t[]){6, 4}, 2, (uint64_t[]){8, 3}), 1);
     assert_int_equal(n_maps(true, 3, (uint64_t[]){6, 1, 4}, 4, (uint64_t[]){1, 2, 12, 1}), 1);
@@ -26,45 +20,30 @@ static void what_is_stored_in_one_piece_stays_one_map(void **state)
     assert_int_equal(n_maps(true, 2, (uint64_t[]){0, 4}, 1, (uint64_t[]){0}), 0);
 }
 
-static void where_dimensions_are_kept_only_cuts_across_them_cost_maps(void **state)
+TEST_IN(where_dimensions_are_kept_only_cuts_across_them_cost_maps, index_scene_begin, index_scene_end)
 {
-    (void)state;
     assert_int_equal(n_maps(false, 2, (uint64_t[]){6, 4}, 3, (uint64_t[]){2, 3, 4}), 1);
     assert_int_equal(n_maps(false, 2, (uint64_t[]){6, 4}, 1, (uint64_t[]){24}), 1);
     assert_in_range(n_maps(false, 2, (uint64_t[]){6, 4}, 2, (uint64_t[]){8, 3}), 2, 16);
 }
 
-static void what_begins_in_the_middle_of_a_row_is_three_parts_and_not_one_per_row(void **state)
+TEST_IN(what_begins_in_the_middle_of_a_row_is_three_parts_and_not_one_per_row, index_scene_begin, index_scene_end)
 {
     struct index_array parts[2] = {index_scene_identity(0, 1, (uint64_t[]){3}, true),
                                    index_scene_identity(1, 1, (uint64_t[]){1000 * 1000 - 3}, true)},
                        array;
-    (void)state;
     assert_int_equal(index_concat(&index_scene.work, parts, 2, 0, &array), 0);
     assert_int_equal(index_reshape(&index_scene.work, &array, 2, (uint64_t[]){100 * 1000, 10}, &array), 0);
     assert_int_equal(array.n_maps, 3); /* the first tensor; the rest of its row; all other rows */
 }
 
 /* A map with gaps as wide as these has no rows in between to be looked at. */
-static void rows_without_elements_cost_nothing(void **state)
+TEST_IN(rows_without_elements_cost_nothing, index_scene_begin, index_scene_end)
 {
     const uint64_t n = (uint64_t)1 << 40;
     struct index_array array = index_scene_identity(0, 2, (uint64_t[]){2, n - 1}, true);
-    (void)state;
     struct index_array wide = index_scene_identity(1, 2, (uint64_t[]){2, 1}, true), parts[2] = {wide, array};
     assert_int_equal(index_concat(&index_scene.work, parts, 2, 1, &array), 0); /* (2, n) */
     assert_int_equal(index_reshape(&index_scene.work, &array, 2, (uint64_t[]){n / 64, 128}, &array), 0);
     assert_in_range(array.n_maps, 2, 16);
-}
-
-int main(void)
-{
-#define TEST(name) cmocka_unit_test_setup_teardown(name, index_scene_begin, index_scene_end)
-    const struct CMUnitTest tests[] = {
-        TEST(what_is_stored_in_one_piece_stays_one_map),
-        TEST(where_dimensions_are_kept_only_cuts_across_them_cost_maps),
-        TEST(what_begins_in_the_middle_of_a_row_is_three_parts_and_not_one_per_row),
-        TEST(rows_without_elements_cost_nothing),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,16 +1,10 @@
 /* Devices that are read from: each has as many workers as every other, and leaves staging buffers to others. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tests/support/unit.h"
 
 #include "execute/engine_private.h"
 #include "execute/io_device.h"
 #include "tests/support/transfer_scene.h"
 
-#include <cmocka.h>
 #undef fail /* ours is in base/error.h */
 
 static struct transfer_scene scene;
@@ -49,9 +43,8 @@ static int close_scene(void **state)
     return 0;
 }
 
-static void runs_from_the_same_device_share_its_workers(void **state)
+TEST_IN(runs_from_the_same_device_share_its_workers, open_scene, close_scene)
 {
-    (void)state;
     assert_int_equal(engine->n_devices, 2);
     assert_ptr_equal(runs[0]->device, runs[1]->device);
     for (size_t i = 0; i < 2; i++) {
@@ -65,12 +58,11 @@ static void runs_from_the_same_device_share_its_workers(void **state)
     io_device_end(&workers[1]);
 }
 
-static void a_device_has_fewer_buffers_than_are_left_for_others(void **state)
+TEST_IN(a_device_has_fewer_buffers_than_are_left_for_others, open_scene, close_scene)
 {
     struct staging_buffer *taken[3];
-    (void)state;
     for (size_t i = 0; i < 3; i++)
-        taken[i] = staging_take(&engine->staging);
+        taken[i] = staging_take(&engine->staging, NULL);
     assert_true(io_device_may_take(&workers[0], runs[0]));
     io_device_begin(&workers[0], runs[0]);
     assert_false(io_device_may_take(&workers[1], runs[0]));
@@ -83,25 +75,12 @@ static void a_device_has_fewer_buffers_than_are_left_for_others(void **state)
         staging_give(taken[i], 0);
 }
 
-static void a_device_with_a_read_in_flight_is_not_forgotten(void **state)
+TEST_IN(a_device_with_a_read_in_flight_is_not_forgotten, open_scene, close_scene)
 {
-    (void)state;
     io_device_begin(&workers[0], runs[2]);
     io_device_detach(runs[2]);
     assert_int_equal(engine->n_devices, 2);
     io_device_end(&workers[0]);
     assert_int_equal(engine->n_devices, 1);
     io_device_attach(runs[2]);
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, open_scene, close_scene)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(runs_from_the_same_device_share_its_workers),
-        TEST(a_device_has_fewer_buffers_than_are_left_for_others),
-        TEST(a_device_with_a_read_in_flight_is_not_forgotten),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,16 +1,10 @@
 /* Items: taken once, done once; what is read, used and spent is told to the right parts. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tests/support/unit.h"
 
 #include "execute/clip.h"
 #include "execute/item.h"
 #include "tests/support/transfer_scene.h"
 
-#include <cmocka.h>
 #undef fail /* ours is in base/error.h */
 
 static struct transfer_scene scene;
@@ -31,9 +25,8 @@ static int close_scene(void **state)
     return 0;
 }
 
-static void a_part_is_fresh_and_counted_by_its_run(void **state)
+TEST_IN(a_part_is_fresh_and_counted_by_its_run, open_scene, close_scene)
 {
-    (void)state;
     scene.item.parts[0].placed_bytes = 17;
     scene.item.n_parts = 0;
     const struct part *part = item_add_part(&scene.item, &scene.runs[1].run);
@@ -43,13 +36,12 @@ static void a_part_is_fresh_and_counted_by_its_run(void **state)
     assert_int_equal(scene.runs[1].run.n_taken, 2);
 }
 
-static void reading_counts_time_and_asks_as_the_run_is(void **state)
+TEST_IN(reading_counts_time_and_asks_as_the_run_is, open_scene, close_scene)
 {
     unsigned char bytes[100];
     struct iovec iov = {bytes, sizeof bytes};
     struct source_read read = {.offset = 50, .iov = &iov, .n_iov = 1};
     struct error error;
-    (void)state;
     scene.runs[0].run.options.uid = 77;
     assert_int_equal(item_read(&scene.item, &read, sizeof bytes, &error), 0);
     assert_memory_equal(bytes, scene.image + 50, sizeof bytes);
@@ -60,9 +52,8 @@ static void reading_counts_time_and_asks_as_the_run_is(void **state)
     assert_true(read.cancel->is_set(read.cancel->data));
 }
 
-static void temporary_memory_peaks_where_it_was_used(void **state)
+TEST_IN(temporary_memory_peaks_where_it_was_used, open_scene, close_scene)
 {
-    (void)state;
     item_use_temporary(&scene.item, 100, true);
     item_use_temporary(&scene.item, 50, true);
     item_use_temporary(&scene.item, 150, false);
@@ -71,11 +62,10 @@ static void temporary_memory_peaks_where_it_was_used(void **state)
     assert_int_equal(scene.item.parts[1].report.peak_temporary_bytes, 150);
 }
 
-static void an_error_fails_the_parts_that_clips_are_left_of_and_keeps_the_first(void **state)
+TEST_IN(an_error_fails_the_parts_that_clips_are_left_of_and_keeps_the_first, open_scene, close_scene)
 {
     struct clips clips = {0};
     struct error first, second;
-    (void)state;
     fail(&first, ERROR_UNAVAILABLE, "FIRST", "the first");
     fail(&second, ERROR_UNAVAILABLE, "SECOND", "the second");
     clip_add(&clips, (struct clip){.part = 1});
@@ -87,10 +77,9 @@ static void an_error_fails_the_parts_that_clips_are_left_of_and_keeps_the_first(
     free(clips.list);
 }
 
-static void time_is_shared_by_what_was_done_for_each(void **state)
+TEST_IN(time_is_shared_by_what_was_done_for_each, open_scene, close_scene)
 {
     struct run_report *reports[] = {&scene.item.parts[0].report, &scene.item.parts[1].report};
-    (void)state;
     reports[0]->read_bytes = 3 << 20;
     reports[1]->read_bytes = 1 << 20;
     reports[1]->copied_bytes = 1 << 20;
@@ -104,16 +93,79 @@ static void time_is_shared_by_what_was_done_for_each(void **state)
     assert_int_equal(item_sum_reports(&scene.item, offsetof(struct run_report, read_bytes)), 4 << 20);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, open_scene, close_scene)
+/* --- what holders did --- */
 
-int main(void)
+static void charge(uint64_t first, uint64_t second)
 {
-    const struct CMUnitTest tests[] = {
-        TEST(a_part_is_fresh_and_counted_by_its_run),
-        TEST(reading_counts_time_and_asks_as_the_run_is),
-        TEST(temporary_memory_peaks_where_it_was_used),
-        TEST(an_error_fails_the_parts_that_clips_are_left_of_and_keeps_the_first),
-        TEST(time_is_shared_by_what_was_done_for_each),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    scene.item.parts[0].report.read_bytes = first;
+    scene.item.parts[1].report.read_bytes = second;
+}
+
+static void tell(enum block_way way, const char *host, uint64_t bytes)
+{
+    scene.item.ways.count.add(&scene.item.ways.count, way, host, bytes);
+}
+
+TEST_IN(without_holders_each_part_has_read_what_it_was_charged_with, open_scene, close_scene)
+{
+    charge(333, 100);
+    item_share_ways(&scene.item);
+    assert_int_equal(scene.item.parts[0].report.read_bytes, 333);
+    assert_int_equal(scene.item.parts[1].report.read_bytes, 100);
+    assert_int_equal(item_sum_reports(&scene.item, offsetof(struct run_report, shared_bytes)), 0);
+}
+
+static uint64_t from(const struct run *run, const char *host)
+{
+    for (size_t i = 0; i < run->account.from.n; i++)
+        if (strcmp(run->account.from.list[i].name, host) == 0)
+            return run->account.from.list[i].bytes;
+    return 0;
+}
+
+TEST_IN(what_holders_did_is_divided_by_charge_and_every_byte_is_in_one_share, open_scene, close_scene)
+{
+    const struct run *runs[] = {&scene.runs[0].run, &scene.runs[1].run};
+    charge(700, 301);
+    tell(BLOCK_ASKED, NULL, 900); /* the other 101 came from the source */
+    tell(BLOCK_FROM_SOURCE, NULL, 500);
+    tell(BLOCK_HEDGED, NULL, 7);
+    tell(BLOCK_KEPT, NULL, 99);
+    tell(BLOCK_FROM_HOST, "b", 101);
+    tell(BLOCK_FROM_HOST, "a", 200);
+    tell(BLOCK_FROM_HOST, "b", 100);
+    item_share_ways(&scene.item);
+    static const struct {
+        size_t member;
+        uint64_t first, all;
+    } sums[] = {{offsetof(struct run_report, read_bytes), 420, 601},
+                {offsetof(struct run_report, hedged_bytes), 4, 7},
+                {offsetof(struct run_report, shared_bytes), 69, 99},
+                {offsetof(struct run_report, peer_bytes), 139 + 140, 401}};
+    for (size_t i = 0; i < 4; i++) {
+        assert_int_equal(*(uint64_t *)((char *)&scene.item.parts[0].report + sums[i].member), sums[i].first);
+        assert_int_equal(item_sum_reports(&scene.item, sums[i].member), sums[i].all);
+    }
+    for (size_t p = 0; p < 2; p++) {
+        item_add_from_hosts(&scene.item, &scene.item.parts[p]);
+        assert_int_equal(from(runs[p], "a") + from(runs[p], "b"), scene.item.parts[p].report.peer_bytes);
+    }
+    assert_int_equal(from(runs[0], "a") + from(runs[1], "a"), 200);
+    assert_int_equal(from(runs[0], "b") + from(runs[1], "b"), 201);
+    free(scene.runs[0].run.account.from.list);
+    free(scene.runs[1].run.account.from.list);
+}
+
+TEST_IN(widened_reads_and_those_without_a_charge_are_no_negative_numbers, open_scene, close_scene)
+{
+    charge(0, 0);
+    tell(BLOCK_ASKED, NULL, 512);
+    tell(BLOCK_FROM_HOST, "a", 512);
+    item_share_ways(&scene.item);
+    assert_int_equal(scene.item.parts[0].report.peer_bytes, 512);
+    assert_int_equal(item_sum_reports(&scene.item, offsetof(struct run_report, read_bytes)), 0);
+    item_begin(&scene.item);
+    item_add_part(&scene.item, &scene.runs[0].run);
+    item_share_ways(&scene.item);
+    assert_int_equal(scene.item.parts[0].report.peer_bytes, 0);
 }

@@ -1,16 +1,9 @@
 /* The JSON reader accepts exactly RFC 8259, and what the writer writes it reads back. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <stdio.h>
-#include <string.h>
+#include "tests/support/unit.h"
+
 #include <sys/resource.h>
 
 #include "base/json.h"
-
-#include <cmocka.h> /* last: its macro fail() would hide ours */
 
 static const char *const well_formed[] = {
     "{}",
@@ -111,18 +104,16 @@ static bool accepts(const char *text, size_t length)
     return accepted;
 }
 
-static void well_formed_values_are_skipped(void **state)
+TEST(well_formed_values_are_skipped)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof well_formed / sizeof *well_formed; i++) {
         if (!accepts(well_formed[i], strlen(well_formed[i])))
             fail_msg("refused: %s", well_formed[i]);
     }
 }
 
-static void malformed_values_are_refused(void **state)
+TEST(malformed_values_are_refused)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof malformed / sizeof *malformed; i++) {
         if (accepts(malformed[i], strlen(malformed[i])))
             fail_msg("accepted: %s", malformed[i]);
@@ -148,7 +139,7 @@ static bool accepts_leniently(const char *text, struct json_string *string)
     return accepted;
 }
 
-static void documents_of_others_may_have_what_python_writes(void **state)
+TEST(documents_of_others_may_have_what_python_writes)
 {
     static const char *const taken[] =
         {"NaN",         "Infinity",           "-Infinity", "[NaN, -Infinity, 1]", "{\"a\": {\"b\": Infinity}}",
@@ -156,7 +147,6 @@ static void documents_of_others_may_have_what_python_writes(void **state)
                              *const refused[] = {"-NaN", "Inf",  "nan",       "infinity", "+Infinity", "- Infinity",
                                                  "NaNs", "NULL", "\"\\ud8\"", "01",       "[1,]",      "{'a': 1}"};
     struct json_string string;
-    (void)state;
     for (size_t i = 0; i < sizeof taken / sizeof *taken; i++) {
         assert_true(accepts_leniently(taken[i], NULL));
         assert_false(accepts(taken[i], strlen(taken[i])));
@@ -167,19 +157,17 @@ static void documents_of_others_may_have_what_python_writes(void **state)
     assert_int_equal(string.length, 5);
 }
 
-static void every_cut_of_a_document_is_refused(void **state)
+TEST(every_cut_of_a_document_is_refused)
 {
     static const char text[] = "{\"a\": [1.5e3, true, null, \"\\ud83d\\ude00\\n\"], \"b\": {\"c\": false}}";
-    (void)state;
     for (size_t length = 0; length < sizeof text - 1; length++)
         assert_false(accepts(text, length));
     assert_true(accepts(text, sizeof text - 1));
 }
 
-static void nesting_is_limited(void **state)
+TEST(nesting_is_limited)
 {
     char text[2 * (JSON_MAX_DEPTH + 1)];
-    (void)state;
     memset(text, '[', JSON_MAX_DEPTH + 1);
     memset(text + JSON_MAX_DEPTH, ']', JSON_MAX_DEPTH);
     assert_true(accepts(text, 2 * JSON_MAX_DEPTH));
@@ -188,7 +176,7 @@ static void nesting_is_limited(void **state)
     assert_false(accepts(text, sizeof text));
 }
 
-static void values_are_walked_in_order(void **state)
+TEST(values_are_walked_in_order)
 {
     static const char text[] =
         "{\"u\": 18446744073709551615, \"i\": -9223372036854775808, \"n\": null, \"s\": [\"a\\u0000b\", \"plain\"]}";
@@ -197,7 +185,6 @@ static void values_are_walked_in_order(void **state)
     struct json_string key, first, second;
     uint64_t u = 0;
     int64_t i = 0;
-    (void)state;
     arena_init(&arena, 0);
     json_init(&json, text, sizeof text - 1, &arena);
     assert_int_equal(json_peek(&json), JSON_OBJECT);
@@ -219,14 +206,13 @@ static void values_are_walked_in_order(void **state)
     arena_fini(&arena);
 }
 
-static void surrogate_pairs_become_one_character(void **state)
+TEST(surrogate_pairs_become_one_character)
 {
     static const char text[] = "\"\\uD83D\\ude00\\u00e9\\u20AC\\u0041\"", wanted[] = "\xf0\x9f\x98\x80\xc3\xa9\xe2\x82\xac"
                                                                                      "A";
     struct json json;
     struct arena arena;
     struct json_string value;
-    (void)state;
     arena_init(&arena, 0);
     json_init(&json, text, sizeof text - 1, &arena);
     assert_true(json_take_string(&json, &value) && json_end(&json));
@@ -235,13 +221,12 @@ static void surrogate_pairs_become_one_character(void **state)
     arena_fini(&arena);
 }
 
-static void integers_are_exact_or_refused(void **state)
+TEST(integers_are_exact_or_refused)
 {
     static const char *const refused[] = {"18446744073709551616", "-1", "1.0", "1e2", "1E2", "\"1\"", "true", "", "01", "-"};
     struct json json;
     uint64_t u;
     int64_t i;
-    (void)state;
     for (size_t n = 0; n < sizeof refused / sizeof *refused; n++) {
         json_init(&json, refused[n], strlen(refused[n]), NULL);
         assert_false(json_take_u64(&json, &u) && json_end(&json));
@@ -262,7 +247,7 @@ static void integers_are_exact_or_refused(void **state)
     }
 }
 
-static void signed_integers_are_clipped_to_64_bits(void **state)
+TEST(signed_integers_are_clipped_to_64_bits)
 {
     static const struct {
         const char *text;
@@ -277,7 +262,6 @@ static void signed_integers_are_clipped_to_64_bits(void **state)
                 {"-17", -17}};
     struct json json;
     int64_t i;
-    (void)state;
     for (size_t n = 0; n < sizeof rows / sizeof *rows; n++) {
         json_init(&json, rows[n].text, strlen(rows[n].text), NULL);
         assert_true(json_take_i64(&json, &i) && json_end(&json));
@@ -285,12 +269,11 @@ static void signed_integers_are_clipped_to_64_bits(void **state)
     }
 }
 
-static void errors_tell_the_place(void **state)
+TEST(errors_tell_the_place)
 {
     struct json json;
     uint64_t u;
     char text[JSON_ERROR_CHARS];
-    (void)state;
     json_init(&json, "[1, x]", 6, NULL);
     assert_true(json_begin_array(&json) && json_next_item(&json) && json_take_u64(&json, &u) && json_next_item(&json));
     assert_false(json_take_u64(&json, &u));
@@ -300,13 +283,12 @@ static void errors_tell_the_place(void **state)
     assert_string_equal(json_error(&json, text), "expected a non-negative integer at byte 4");
 }
 
-static void the_arena_cap_bounds_escaped_strings(void **state)
+TEST(the_arena_cap_bounds_escaped_strings)
 {
     struct json json;
     struct arena arena;
     struct json_string value;
     static char text[10002];
-    (void)state;
     memset(text, 'a', sizeof text);
     memcpy(text, "\"\\n", 3);
     text[sizeof text - 1] = '"';
@@ -318,12 +300,11 @@ static void the_arena_cap_bounds_escaped_strings(void **state)
 
 /* Names come from files of strangers, and answers are read in terminals. */
 /* A limit of address space stands for a host without memory; sanitizers need too much of it. */
-static void a_document_without_memory_is_none(void **state)
+TEST(a_document_without_memory_is_none)
 {
     struct json_writer writer = {.can_fail = true};
     struct rlimit before, little;
     static char text[4 << 20];
-    (void)state;
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
     skip();
 #endif
@@ -340,7 +321,7 @@ static void a_document_without_memory_is_none(void **state)
     assert_true(writer.length >= sizeof text); /* what there was no memory for */
 }
 
-static void the_writer_escapes_what_would_change_how_text_is_shown(void **state)
+TEST(the_writer_escapes_what_would_change_how_text_is_shown)
 {
     static const char name[] = "a\x7f\xc2\x9b"
                                "31m\xe2\x80\xaegnp\xe2\x81\xa6\xe2\x80\xa8\xef\xbb\xbf\xc3\xa4\xf0\x9f\x98\x80";
@@ -348,7 +329,6 @@ static void the_writer_escapes_what_would_change_how_text_is_shown(void **state)
     struct arena arena;
     struct json_string value;
     struct json_writer writer = {0};
-    (void)state;
     json_write_text(&writer, name);
     assert_string_equal(writer.text, "\"a\\u007f\\u009b31m\\u202egnp\\u2066\\u2028\\ufeff\xc3\xa4\xf0\x9f\x98\x80\"");
     arena_init(&arena, 0);
@@ -361,20 +341,18 @@ static void the_writer_escapes_what_would_change_how_text_is_shown(void **state)
 }
 
 /* A header that is to be another program's byte for byte. */
-static void a_writer_of_files_escapes_what_json_says_and_no_more(void **state)
+TEST(a_writer_of_files_escapes_what_json_says_and_no_more)
 {
     struct json_writer writer = {.escapes_least = true};
-    (void)state;
     json_write_text(&writer, "a\"\\\b\f\n\r\t\x01\x1f\x7f\xc2\x9b\xe2\x80\xae\xe2\x80\xa8\xc3\xa4");
     assert_string_equal(writer.text,
                         "\"a\\\"\\\\\\b\\f\\n\\r\\t\\u0001\\u001f\x7f\xc2\x9b\xe2\x80\xae\xe2\x80\xa8\xc3\xa4\"");
     free(writer.text);
 }
 
-static void the_writer_sets_commas_and_quotes(void **state)
+TEST(the_writer_sets_commas_and_quotes)
 {
     struct json_writer writer = {0};
-    (void)state;
     json_write_open(&writer, '{');
     json_write_key(&writer, "a\"b");
     json_write_open(&writer, '[');
@@ -396,14 +374,13 @@ static void the_writer_sets_commas_and_quotes(void **state)
     free(writer.text);
 }
 
-static void written_strings_are_read_back(void **state)
+TEST(written_strings_are_read_back)
 {
     char all[128];
     struct json json;
     struct arena arena;
     struct json_string value;
     struct json_writer writer = {0};
-    (void)state;
     for (size_t i = 0; i < sizeof all; i++)
         all[i] = (char)i;
     json_write_string(&writer, all, sizeof all);
@@ -414,27 +391,4 @@ static void written_strings_are_read_back(void **state)
     assert_memory_equal(value.text, all, sizeof all);
     arena_fini(&arena);
     free(writer.text);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(well_formed_values_are_skipped),
-        cmocka_unit_test(malformed_values_are_refused),
-        cmocka_unit_test(every_cut_of_a_document_is_refused),
-        cmocka_unit_test(documents_of_others_may_have_what_python_writes),
-        cmocka_unit_test(nesting_is_limited),
-        cmocka_unit_test(values_are_walked_in_order),
-        cmocka_unit_test(surrogate_pairs_become_one_character),
-        cmocka_unit_test(integers_are_exact_or_refused),
-        cmocka_unit_test(signed_integers_are_clipped_to_64_bits),
-        cmocka_unit_test(errors_tell_the_place),
-        cmocka_unit_test(the_arena_cap_bounds_escaped_strings),
-        cmocka_unit_test(a_writer_of_files_escapes_what_json_says_and_no_more),
-        cmocka_unit_test(the_writer_sets_commas_and_quotes),
-        cmocka_unit_test(a_document_without_memory_is_none),
-        cmocka_unit_test(the_writer_escapes_what_would_change_how_text_is_shown),
-        cmocka_unit_test(written_strings_are_read_back),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

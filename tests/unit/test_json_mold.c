@@ -1,22 +1,14 @@
 /* Values that fit the text of another one are read as the parser reads them, and what does not fit is left alone. */
+#include "tests/support/unit.h"
+
 #include "base/json_mold.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #define BOX "{\"offsets\": [12, 0], \"shape\": [4, 7], \"file\": 3}"
 
-static struct json_mold mold_of(const char *text)
+static struct json_mold mold_of(const char *text, size_t n_numbers)
 {
     struct json_mold mold;
-    json_mold_set(&mold, text, strlen(text));
+    json_mold_set(&mold, text, strlen(text), n_numbers);
     return mold;
 }
 
@@ -31,7 +23,7 @@ static size_t take(const struct json_mold *mold, const char *text, uint64_t numb
     return (size_t)(json.at - json.start);
 }
 
-static void other_numbers_fit_and_nothing_else_does(void **state)
+TEST(other_numbers_fit_and_nothing_else_does)
 {
     static const char *const others[] = {
         "{\"offsets\": [12, 0], \"shape\": [4, 7], \"file\": 3",
@@ -46,10 +38,9 @@ static void other_numbers_fit_and_nothing_else_does(void **state)
         "{\"offsets\": [20000000000000000000, 0], \"shape\": [4, 7], \"file\": 3}",
         "",
     };
-    const struct json_mold mold = mold_of(BOX);
+    const struct json_mold mold = mold_of(BOX, 5);
     uint64_t numbers[JSON_MOLD_MAX_NUMBERS];
     const char *text = " \n{\"offsets\": [9999999999999999999, 100], \"shape\": [0, 1], \"file\": 77},";
-    (void)state;
     assert_true(mold.is_set);
     assert_int_equal(mold.n_numbers, 5);
     assert_int_equal(take(&mold, text, numbers), strlen(text) - 1);
@@ -59,41 +50,39 @@ static void other_numbers_fit_and_nothing_else_does(void **state)
         assert_int_equal(take(&mold, others[i], numbers), 0);
 }
 
-static void digits_in_strings_are_text(void **state)
+TEST(digits_in_strings_are_text)
 {
-    const struct json_mold mold = mold_of("{\"dtype\":\"F8_E4M3\",\"shape\":[]}");
+    const struct json_mold mold = mold_of("{\"dtype\":\"F8_E4M3\",\"shape\":[]}", 0);
     uint64_t numbers[JSON_MOLD_MAX_NUMBERS];
-    (void)state;
     assert_int_equal(mold.n_numbers, 0);
     assert_int_not_equal(take(&mold, "{\"dtype\":\"F8_E4M3\",\"shape\":[]}", numbers), 0);
     assert_int_equal(take(&mold, "{\"dtype\":\"F8_E5M2\",\"shape\":[]}", numbers), 0);
 }
 
-static void sixteen_numbers_and_400_characters_fit_and_no_more(void **state)
+TEST(sixteen_numbers_and_400_characters_fit_and_no_more)
 {
     char text[1024];
-    (void)state;
     for (int n = JSON_MOLD_MAX_NUMBERS; n <= JSON_MOLD_MAX_NUMBERS + 1; n++) {
         strcpy(text, "[1");
         for (int i = 1; i < n; i++)
             strcat(text, ",1");
         strcat(text, "]");
-        assert_int_equal(mold_of(text).is_set, n == JSON_MOLD_MAX_NUMBERS);
+        assert_int_equal(mold_of(text, (size_t)n).is_set, n == JSON_MOLD_MAX_NUMBERS);
     }
     for (int n = JSON_MOLD_MAX_CHARS; n <= JSON_MOLD_MAX_CHARS + 1; n++) {
         snprintf(text, sizeof text, "[%*s]", n - 2, "");
-        assert_int_equal(mold_of(text).is_set, n == JSON_MOLD_MAX_CHARS);
+        assert_int_equal(mold_of(text, 0).is_set, n == JSON_MOLD_MAX_CHARS);
     }
-    assert_false(mold_of("{\"a\\u0062\": 1}").is_set);
+    assert_false(mold_of("{\"a\\u0062\": 1}", 1).is_set);
+    assert_false(mold_of(BOX, 4).is_set); /* or more numbers than were read */
 }
 
 /* What is taken is what the parser would have taken: any text at all, most of it near the mold's. */
-static void whatever_fits_is_what_the_parser_reads(void **state)
+TEST(whatever_fits_is_what_the_parser_reads)
 {
     static const char soup[] = "0123456789 ,[]{}\":.e-+x";
-    const struct json_mold mold = mold_of(BOX);
+    const struct json_mold mold = mold_of(BOX, 5);
     size_t n_fits = 0;
-    (void)state;
     srand(1);
     for (int round = 0; round < 200000; round++) {
         char text[] = BOX;
@@ -122,15 +111,4 @@ static void whatever_fits_is_what_the_parser_reads(void **state)
         assert_int_equal(at, mold.n_numbers);
     }
     assert_true(n_fits > 1000);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(other_numbers_fit_and_nothing_else_does),
-        cmocka_unit_test(digits_in_strings_are_text),
-        cmocka_unit_test(sixteen_numbers_and_400_characters_fit_and_no_more),
-        cmocka_unit_test(whatever_fits_is_what_the_parser_reads),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

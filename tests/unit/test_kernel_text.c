@@ -1,19 +1,12 @@
 /* Numbers out of the kernel's text files. */
+#include "tests/support/unit.h"
+
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "base/file_io.h"
 #include "base/kernel_text.h"
 #include "tests/support/shell.h"
-
-#include <cmocka.h> /* last: it makes a macro of fail */
 
 static char root[32], path[128];
 
@@ -41,10 +34,9 @@ static int remove_root(void **state)
     return 0;
 }
 
-static void lines_of_the_names_are_added_up(void **state)
+TEST(lines_of_the_names_are_added_up)
 {
     static const char *const names[] = {"active_file", "inactive_file", NULL}, *const total[] = {"MemTotal:", NULL};
-    (void)state;
     assert_int_equal(
         kernel_text_sum(write_file("a", "active_file 7\nactive_file_x 9\n\ninactive_file 5\nMemTotal: 8 kB"), names), 12);
     assert_int_equal(kernel_text_sum(path, total), 8);
@@ -52,20 +44,12 @@ static void lines_of_the_names_are_added_up(void **state)
     assert_true(kernel_text_sum("/proc/meminfo", total) > 0);
 }
 
-static void a_limit_that_is_none_is_the_largest_number(void **state)
+TEST(a_limit_that_is_none_is_the_largest_number)
 {
-    (void)state;
     assert_int_equal(kernel_text_number(write_file("b", "4096\n")), 4096);
     assert_true(kernel_text_number(write_file("b", "max\n")) == UINT64_MAX);
     assert_true(kernel_text_number(write_file("b", "")) == UINT64_MAX);
     assert_true(kernel_text_number("/nowhere") == UINT64_MAX);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(lines_of_the_names_are_added_up),
-        cmocka_unit_test(a_limit_that_is_none_is_the_largest_number),
-    };
-    return cmocka_run_group_tests(tests, make_root, remove_root);
-}
+TESTS_IN(make_root, remove_root)

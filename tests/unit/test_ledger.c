@@ -1,13 +1,8 @@
 /* What the books on read ranges say, in whatever order the ranges came. */
+#include "tests/support/unit.h"
+
 #include "base/crc.h"
 #include "execute/ledger.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 enum { FILE_BYTES = 1000, PREFIX_BYTES = 100 };
 #define KIND CHECKSUM_CRC32C
@@ -37,24 +32,33 @@ static struct ledger_sum sum(struct ledger *ledger)
     return ledger_sum(ledger, PREFIX_BYTES, crc_of(0, PREFIX_BYTES), FILE_BYTES);
 }
 
-static void ranges_in_any_order_sum_to_the_whole(void **state)
+TEST(ranges_sum_to_the_whole_unless_they_overlap)
 {
-    struct ledger ledger = {.kind = KIND};
-    (void)state;
-    add(&ledger, 700, FILE_BYTES);
-    add(&ledger, 100, 400);
-    add(&ledger, 400, 700);
-    struct ledger_sum all = sum(&ledger);
-    assert_int_equal(all.missing_bytes, 0);
-    assert_false(all.overlaps);
-    assert_int_equal(all.crc, crc_of(0, FILE_BYTES));
-    ledger_fini(&ledger);
+    static const struct {
+        const char *name;
+        bool overlaps;
+        uint64_t prefix_crc, missing_bytes; /* crc 0 = the right one */
+        uint64_t ranges[3][2];
+    } rows[] = {{"any order", false, 0, 0, {{700, FILE_BYTES}, {100, 400}, {400, 700}}},
+                {"the prefix was read with the rest", false, 12345, 0, {{0, 600}, {600, FILE_BYTES}}},
+                {"half of the prefix was", true, 0, 50, {{50, FILE_BYTES}}},
+                {"other edges", true, 0, 0, {{100, FILE_BYTES}, {200, 300}}}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct ledger ledger = {.kind = KIND};
+        for (size_t k = 0; k < 3 && rows[i].ranges[k][1]; k++)
+            add(&ledger, rows[i].ranges[k][0], rows[i].ranges[k][1]);
+        uint64_t prefix_crc = rows[i].prefix_crc ? rows[i].prefix_crc : crc_of(0, PREFIX_BYTES);
+        struct ledger_sum all = ledger_sum(&ledger, PREFIX_BYTES, prefix_crc, FILE_BYTES);
+        if (all.missing_bytes != rows[i].missing_bytes || all.overlaps != rows[i].overlaps ||
+            (!all.overlaps && all.crc != crc_of(0, FILE_BYTES)))
+            fail_msg("%s", rows[i].name);
+        ledger_fini(&ledger);
+    }
 }
 
-static void what_was_not_read_is_counted(void **state)
+TEST(what_was_not_read_is_counted)
 {
     struct ledger ledger = {.kind = KIND};
-    (void)state;
     assert_int_equal(sum(&ledger).missing_bytes, FILE_BYTES - PREFIX_BYTES);
     add(&ledger, 200, 300);
     add(&ledger, 500, 999);
@@ -64,32 +68,9 @@ static void what_was_not_read_is_counted(void **state)
     ledger_fini(&ledger);
 }
 
-static void the_prefix_may_have_been_read_with_the_rest(void **state)
+TEST(equal_ranges_with_equal_sums_count_once)
 {
     struct ledger ledger = {.kind = KIND};
-    (void)state;
-    add(&ledger, 0, 600);
-    add(&ledger, 600, FILE_BYTES);
-    struct ledger_sum all = ledger_sum(&ledger, PREFIX_BYTES, 12345, FILE_BYTES);
-    assert_int_equal(all.missing_bytes, 0);
-    assert_false(all.overlaps);
-    assert_int_equal(all.crc, crc_of(0, FILE_BYTES));
-    ledger_fini(&ledger);
-}
-
-static void half_a_prefix_is_an_overlap(void **state)
-{
-    struct ledger ledger = {.kind = KIND};
-    (void)state;
-    add(&ledger, 50, FILE_BYTES);
-    assert_true(sum(&ledger).overlaps);
-    ledger_fini(&ledger);
-}
-
-static void equal_ranges_with_equal_sums_count_once(void **state)
-{
-    struct ledger ledger = {.kind = KIND};
-    (void)state;
     add(&ledger, 100, 500);
     add(&ledger, 500, FILE_BYTES);
     add(&ledger, 100, 500);
@@ -101,10 +82,9 @@ static void equal_ranges_with_equal_sums_count_once(void **state)
     ledger_fini(&ledger);
 }
 
-static void equal_ranges_with_other_sums_are_in_dispute(void **state)
+TEST(equal_ranges_with_other_sums_are_in_dispute)
 {
     struct ledger ledger = {.kind = KIND};
-    (void)state;
     add(&ledger, 100, 500);
     add(&ledger, 500, FILE_BYTES);
     ledger_add(&ledger, 100, 400, 77);
@@ -114,47 +94,33 @@ static void equal_ranges_with_other_sums_are_in_dispute(void **state)
     ledger_fini(&ledger);
 }
 
-static void ranges_with_other_edges_overlap(void **state)
+TEST(a_correction_replaces_the_sum_and_leaves_a_dispute)
 {
     struct ledger ledger = {.kind = KIND};
-    (void)state;
-    add(&ledger, 100, FILE_BYTES);
-    add(&ledger, 200, 300);
-    assert_true(sum(&ledger).overlaps);
-    assert_int_equal(sum(&ledger).missing_bytes, 0);
-    ledger_fini(&ledger);
-}
-
-static void a_correction_replaces_the_sum_and_leaves_a_dispute(void **state)
-{
-    struct ledger ledger = {.kind = KIND};
-    (void)state;
     ledger_add(&ledger, 100, 400, 77);
     add(&ledger, 500, FILE_BYTES);
     assert_int_not_equal(sum(&ledger).crc, crc_of(0, FILE_BYTES));
     ledger_correct(&ledger, 100, 400, crc_of(100, 500));
     ledger_correct(&ledger, 500, FILE_BYTES - 500, crc_of(500, FILE_BYTES));
-    ledger_correct(&ledger, 1, 2, 3); /* nobody read that */
+    ledger_correct(&ledger, 1, 2, 3); /* that was not read */
     assert_int_equal(sum(&ledger).crc, crc_of(0, FILE_BYTES));
     assert_true(ledger.ranges[0].disputed);
     assert_false(ledger.ranges[1].disputed);
     ledger_fini(&ledger);
 }
 
-static void a_ledger_of_no_kind_stays_empty(void **state)
+TEST(a_ledger_of_no_kind_stays_empty)
 {
     struct ledger ledger = {0};
-    (void)state;
     add(&ledger, 100, 200);
     assert_int_equal(ledger.n_ranges, 0);
     ledger_fini(&ledger);
 }
 
 /* So many that the next ones fit in no memory. */
-static void a_range_without_memory_is_missing_and_a_copy_without_memory_is_empty(void **state)
+TEST(a_range_without_memory_is_missing_and_a_copy_without_memory_is_empty)
 {
     struct ledger full = {.kind = KIND, .n_ranges = SIZE_MAX / 128 + 1, .room = SIZE_MAX / 128 + 1};
-    (void)state;
     add(&full, PREFIX_BYTES, FILE_BYTES);
     assert_int_equal(full.n_ranges, SIZE_MAX / 128 + 1);
     full.n_ranges = SIZE_MAX / 64 + 1;
@@ -164,11 +130,10 @@ static void a_range_without_memory_is_missing_and_a_copy_without_memory_is_empty
     ledger_fini(&copy);
 }
 
-static void a_part_is_summed_where_ranges_tile_it(void **state)
+TEST(a_part_is_summed_where_ranges_tile_it)
 {
     struct ledger ledger = {.kind = KIND};
     uint64_t crc;
-    (void)state;
     add(&ledger, 300, 500);
     add(&ledger, 200, 300);
     add(&ledger, 600, FILE_BYTES);
@@ -185,11 +150,10 @@ static void a_part_is_summed_where_ranges_tile_it(void **state)
     ledger_fini(&ledger);
 }
 
-static void gaps_are_found_one_after_the_other(void **state)
+TEST(gaps_are_found_one_after_the_other)
 {
     struct ledger ledger = {.kind = KIND};
     uint64_t lo, hi;
-    (void)state;
     assert_true(ledger_find_gap(&ledger, 100, FILE_BYTES, &lo, &hi) && lo == 100 && hi == FILE_BYTES);
     add(&ledger, 0, 250);
     add(&ledger, 100, 200);
@@ -202,21 +166,4 @@ static void gaps_are_found_one_after_the_other(void **state)
     ledger_fini(&ledger);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ranges_in_any_order_sum_to_the_whole),
-        cmocka_unit_test(what_was_not_read_is_counted),
-        cmocka_unit_test(the_prefix_may_have_been_read_with_the_rest),
-        cmocka_unit_test(half_a_prefix_is_an_overlap),
-        cmocka_unit_test(equal_ranges_with_equal_sums_count_once),
-        cmocka_unit_test(equal_ranges_with_other_sums_are_in_dispute),
-        cmocka_unit_test(ranges_with_other_edges_overlap),
-        cmocka_unit_test(a_correction_replaces_the_sum_and_leaves_a_dispute),
-        cmocka_unit_test(a_part_is_summed_where_ranges_tile_it),
-        cmocka_unit_test(gaps_are_found_one_after_the_other),
-        cmocka_unit_test(a_ledger_of_no_kind_stays_empty),
-        cmocka_unit_test(a_range_without_memory_is_missing_and_a_copy_without_memory_is_empty),
-    };
-    return cmocka_run_group_tests(tests, make_file, NULL);
-}
+TESTS_IN(make_file, NULL)

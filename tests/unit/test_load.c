@@ -1,19 +1,14 @@
 /* The life of loads: sharing, leaving, failing, budgets, replicas. Sources are buffers in this process. */
+#include "tests/support/unit.h"
+
+#include "blocks/blocks.h"
 #include "load/load.h"
 #include "observe/log.h"
 #include "tests/support/group_stage.h"
 #include "tests/support/transitions.h"
 
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
 #include <time.h>
-
-#include <cmocka.h> /* last: it has a macro called fail */
 
 enum { TENSOR_BYTES = STAGE_TENSOR_BYTES };
 
@@ -28,11 +23,10 @@ static void assert_bytes(const struct replica *replica, unsigned salt)
     assert_true(stage_is_right(replica, salt, TENSOR_BYTES));
 }
 
-static void a_load_becomes_a_replica_and_the_next_request_finds_it(void **state)
+TEST(a_load_becomes_a_replica_and_the_next_request_finds_it)
 {
     struct load_stage stage;
     struct stage_client first, second;
-    (void)state;
     stage_open(&stage, 60000);
     submit(&stage, &first, "memory:m");
     stage_run(&stage);
@@ -48,12 +42,11 @@ static void a_load_becomes_a_replica_and_the_next_request_finds_it(void **state)
     stage_close(&stage);
 }
 
-static void identical_requests_in_flight_share_one_load(void **state)
+TEST(identical_requests_in_flight_share_one_load)
 {
     struct load_stage stage;
     struct stage_client clients[8];
     int n_joined = 0;
-    (void)state;
     stage_open(&stage, 60000);
     for (int i = 0; i < 8; i++)
         submit(&stage, &clients[i], "memory:m");
@@ -69,11 +62,10 @@ static void identical_requests_in_flight_share_one_load(void **state)
     stage_close(&stage);
 }
 
-static void a_client_that_leaves_does_not_hurt_the_others(void **state)
+TEST(a_client_that_leaves_does_not_hurt_the_others)
 {
     struct load_stage stage;
     struct stage_client stays, leaves;
-    (void)state;
     stage_open(&stage, 60000);
     submit(&stage, &leaves, "memory:m");
     submit(&stage, &stays, "memory:m");
@@ -98,9 +90,8 @@ static void cancel_now(void *data)
         ticket_cancel(canceller->client->ticket);
 }
 
-static void a_load_that_everybody_left_frees_everything_whenever_they_leave(void **state)
+TEST(a_load_that_all_tickets_left_frees_everything_whenever_they_leave)
 {
-    (void)state;
     for (uint64_t delay_ms = 0; delay_ms < 8; delay_ms++) {
         struct load_stage stage;
         struct stage_client client;
@@ -118,7 +109,7 @@ static void a_load_that_everybody_left_frees_everything_whenever_they_leave(void
     }
 }
 
-/* A device whose seal takes until somebody says that it may end. */
+/* A device whose seal takes until the test lets it end. */
 static struct device_ops slow_seal_ops;
 static int (*quick_seal)(struct segment *segment, struct error *error);
 static _Atomic bool is_sealing, may_end;
@@ -140,11 +131,10 @@ static void leave_while_it_is_sealed(void *data)
     may_end = true;
 }
 
-static void a_load_that_everybody_left_while_it_was_sealed_leaves_no_replica(void **state)
+TEST(a_load_that_all_tickets_left_while_it_was_sealed_leaves_no_replica)
 {
     struct load_stage stage;
     struct stage_client client;
-    (void)state;
     stage_open(&stage, 60000);
     const struct device_ops *real = stage.host.device->ops;
     slow_seal_ops = *real;
@@ -184,11 +174,10 @@ static void leave_it_to_another_user(void *data)
     may_end = true;
 }
 
-static void a_load_whose_user_left_is_charged_to_who_still_waits_for_it(void **state)
+TEST(a_load_whose_user_left_is_charged_to_who_still_waits_for_it)
 {
     struct load_stage stage;
     struct heirs heirs = {0};
-    (void)state;
     stage_open(&stage, 60000);
     is_sealing = may_end = false;
     slow_seal_ops = *stage.host.device->ops;
@@ -212,11 +201,10 @@ static void a_load_whose_user_left_is_charged_to_who_still_waits_for_it(void **s
     stage_close(&stage);
 }
 
-static void idle_time_zero_drops_a_replica_with_its_last_pin(void **state)
+TEST(idle_time_zero_drops_a_replica_with_its_last_pin)
 {
     struct load_stage stage;
     struct stage_client client;
-    (void)state;
     stage_open(&stage, 0);
     submit(&stage, &client, "memory:m");
     stage_run(&stage);
@@ -226,12 +214,11 @@ static void idle_time_zero_drops_a_replica_with_its_last_pin(void **state)
     stage_close(&stage);
 }
 
-static void the_least_recently_used_replica_makes_room(void **state)
+TEST(the_least_recently_used_replica_makes_room)
 {
     struct load_stage stage;
     struct stage_client client;
     char name[8], reference[16];
-    (void)state;
     stage_open(&stage, 60000);
     for (unsigned i = 0; i < 7; i++) { /* 5 of them fit */
         snprintf(name, sizeof name, "a%u", i);
@@ -255,13 +242,12 @@ static void the_least_recently_used_replica_makes_room(void **state)
     stage_close(&stage);
 }
 
-static void what_is_held_is_never_evicted_and_the_error_tells_the_numbers(void **state)
+TEST(what_is_held_is_never_evicted_and_the_error_tells_the_numbers)
 {
     struct load_stage stage;
     struct stage_client held[5], client;
     char name[8];
     static char references[5][16];
-    (void)state;
     stage_open(&stage, 60000);
     for (unsigned i = 0; i < 5; i++) {
         snprintf(name, sizeof name, "a%u", i);
@@ -286,11 +272,10 @@ static void what_is_held_is_never_evicted_and_the_error_tells_the_numbers(void *
     stage_close(&stage);
 }
 
-static void idle_replicas_give_their_metadata_back_when_it_is_short(void **state)
+TEST(idle_replicas_give_their_metadata_back_when_it_is_short)
 {
     struct load_stage stage;
     struct stage_client first, second;
-    (void)state;
     stage_open(&stage, 60000);
     stage_put_artifact("n", 2);
     stage.services.quota = quota_create();
@@ -319,11 +304,10 @@ static void idle_replicas_give_their_metadata_back_when_it_is_short(void **state
     quota_destroy(quota);
 }
 
-static void a_changed_artifact_is_loaded_anew_and_the_old_replica_goes(void **state)
+TEST(a_changed_artifact_is_loaded_anew_and_the_old_replica_goes)
 {
     struct load_stage stage;
     struct stage_client client;
-    (void)state;
     stage_open(&stage, 60000);
     submit(&stage, &client, "memory:m");
     stage_run(&stage);
@@ -339,12 +323,11 @@ static void a_changed_artifact_is_loaded_anew_and_the_old_replica_goes(void **st
     stage_close(&stage);
 }
 
-static void an_unknown_tensor_fails_before_memory_is_taken(void **state)
+TEST(an_unknown_tensor_fails_before_memory_is_taken)
 {
     struct load_stage stage;
     struct stage_client client;
     struct view_item item = {.name = "nobody", .name_length = 6};
-    (void)state;
     stage_open(&stage, 60000);
     stage_client_init(&stage, &client, "memory:m");
     client.input.request.view = (struct view_spec){.items = &item, .n_items = 1};
@@ -381,7 +364,7 @@ static void hold_the_second_half(const struct transport_delivery *delivery)
     }
 }
 
-static void a_load_that_is_parked_may_be_left(void **state)
+TEST_IN(a_load_that_is_parked_may_be_left, group_set_up, group_tear_down)
 {
     struct group_stage *group = *state;
     static const uint32_t views[] = {0, 1, 7};
@@ -411,11 +394,10 @@ static void leave_now(struct loop_task *task)
     ticket_cancel(leaving.client->ticket);
 }
 
-static void a_load_that_is_left_while_it_runs_publishes_nothing(void **state)
+TEST(a_load_that_is_left_while_it_runs_publishes_nothing)
 {
     struct load_stage stage;
     struct stage_client client;
-    (void)state;
     stage_open(&stage, 60000);
     leaving.task.run = leave_now;
     leaving.client = &client;
@@ -427,33 +409,79 @@ static void a_load_that_is_left_while_it_runs_publishes_nothing(void **state)
     stage_close(&stage);
 }
 
-/* The last of all tests. */
-static void every_transition_that_is_drawn_was_taken(void **state)
+/* --- other hosts ---------------------------------------------------------------------------------------------------------- */
+
+static struct hosts_facts told; /* of hosts */
+
+static void tell_hosts(void *data, struct hosts_facts *facts)
 {
-    (void)state;
+    (void)data;
+    *facts = told;
+}
+
+static uint64_t n_asked; /* atomic */
+
+static int leave_to_source(struct block_holder *holder, struct block_want *want, struct error *error)
+{
+    (void)holder, (void)want, (void)error;
+    __atomic_add_fetch(&n_asked, 1, __ATOMIC_RELAXED);
+    return 1;
+}
+
+static void load_from_network(struct load_stage *stage, struct stage_client *client, struct artifact *artifact)
+{
+    stage_client_init(stage, client, "memory:m");
+    client->input.artifact = artifact;
+    stage_submit(client);
+    stage_run(stage);
+    assert_int_equal(client->code, ERROR_OK);
+    assert_bytes(client->replica, 1);
+}
+
+TEST(only_a_load_that_is_planned_so_asks_other_hosts)
+{
+    static struct block_holder holder = {.name = "peers", .get = leave_to_source};
+    const struct source_options options = {0};
+    struct load_stage stage;
+    struct stage_client client;
+    struct artifact *artifact = NULL;
+    struct error error;
+    stage_open(&stage, 0);
+    stage.services.hosts = (struct load_hosts){.look = tell_hosts, .holder = &holder};
+    assert_int_equal(artifact_resolve("memory:m", &options, NULL, 0, &artifact, &error), 0);
+    for (int is_network = 0; is_network < 2; is_network++) {
+        artifact->source->caps.filesystem = is_network ? SOURCE_NETWORK : SOURCE_LOCAL;
+        told = (struct hosts_facts){.is_on = true, .alive = 3};
+        n_asked = 0;
+        load_from_network(&stage, &client, artifact);
+        const struct hosts_choice *choice = &client.replica->plan->hosts;
+        assert_string_equal(choice->reason.text,
+                            is_network ? "hosts_share:alive=3" : "source_not_shared:the file is on this host");
+        assert_int_equal(n_asked > 0, is_network);
+        stage_let_go(&client);
+    }
+    snprintf(told.etcd_problem, sizeof told.etcd_problem, "no connection");
+    n_asked = 0;
+    load_from_network(&stage, &client, artifact);
+    assert_string_equal(client.replica->plan->hosts.reason.text, "etcd_away:no connection");
+    assert_int_equal(n_asked, 0);
+    stage_let_go(&client);
+    artifact_unref(artifact);
+    stage_close(&stage);
+}
+
+/* The last of all tests. */
+TEST(every_transition_that_is_drawn_was_taken)
+{
     assert_true(transitions_all_taken(&load_machine));
 }
 
-int main(void)
+static int set_up_all_tests(void **state)
 {
     log_set_level(LOG_ERROR);
     transitions_watch();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_load_becomes_a_replica_and_the_next_request_finds_it),
-        cmocka_unit_test(identical_requests_in_flight_share_one_load),
-        cmocka_unit_test(a_client_that_leaves_does_not_hurt_the_others),
-        cmocka_unit_test(a_load_that_everybody_left_frees_everything_whenever_they_leave),
-        cmocka_unit_test(a_load_that_everybody_left_while_it_was_sealed_leaves_no_replica),
-        cmocka_unit_test(a_load_whose_user_left_is_charged_to_who_still_waits_for_it),
-        cmocka_unit_test(idle_time_zero_drops_a_replica_with_its_last_pin),
-        cmocka_unit_test(the_least_recently_used_replica_makes_room),
-        cmocka_unit_test(what_is_held_is_never_evicted_and_the_error_tells_the_numbers),
-        cmocka_unit_test(idle_replicas_give_their_metadata_back_when_it_is_short),
-        cmocka_unit_test(a_changed_artifact_is_loaded_anew_and_the_old_replica_goes),
-        cmocka_unit_test(an_unknown_tensor_fails_before_memory_is_taken),
-        cmocka_unit_test_setup_teardown(a_load_that_is_parked_may_be_left, group_set_up, group_tear_down),
-        cmocka_unit_test(a_load_that_is_left_while_it_runs_publishes_nothing),
-        cmocka_unit_test(every_transition_that_is_drawn_was_taken),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    (void)state;
+    return 0;
 }
+
+TESTS_IN(set_up_all_tests, NULL)

@@ -1,18 +1,12 @@
 /* The lines that operators grep for: which there are for a load, a plan, a group and a failure. */
+#include "tests/support/unit.h"
+
+#include "load/load_log.h"
 #include "observe/log.h"
 #include "tests/support/group_stage.h"
 
-#include <stdio.h>
 #include <sys/mman.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h> /* last: it has a macro called fail */
 
 static int lines_fd;
 
@@ -60,7 +54,7 @@ static void assert_has(const char *line, const char *text)
     assert_non_null(strstr(line, text));
 }
 
-static void a_load_has_a_plan_timings_and_an_end(void **state)
+TEST_IN(a_load_has_a_plan_timings_and_an_end, set_up_with_log, tear_down_with_log)
 {
     struct group_stage *group = *state;
     struct stage_client first, second;
@@ -73,6 +67,7 @@ static void a_load_has_a_plan_timings_and_an_end(void **state)
     assert_has(find_line("strategy_plan", id), "artifact=memory:m");
     assert_has(find_line("load_done", id), "from_replica=false joined=false");
     assert_has(find_line("load_done", id), "needed_bytes=8388608");
+    assert_has(find_line("load_done", id), " peer_bytes=0 ");
     assert_non_null(find_line(executor_names[ticket_result(first.ticket)->plan->executor], "action=timings"));
     stage_client_init(&group->stage, &second, "memory:m");
     stage_submit(&second);
@@ -84,7 +79,7 @@ static void a_load_has_a_plan_timings_and_an_end(void **state)
     stage_let_go(&second);
 }
 
-static void a_failure_says_what_and_why(void **state)
+TEST_IN(a_failure_says_what_and_why, set_up_with_log, tear_down_with_log)
 {
     struct group_stage *group = *state;
     struct stage_client client;
@@ -100,7 +95,7 @@ static void a_failure_says_what_and_why(void **state)
     assert_null(find_line("load_done", NULL));
 }
 
-static void a_group_tells_once_what_all_ranks_did(void **state)
+TEST_IN(a_group_tells_once_what_all_ranks_did, set_up_with_log, tear_down_with_log)
 {
     struct group_stage *group = *state;
     struct stage_client clients[2];
@@ -115,7 +110,7 @@ static void a_group_tells_once_what_all_ranks_did(void **state)
         group_assert_loaded(&clients[rank], rank);
 }
 
-static void a_process_of_one_user_tells_of_its_loads_nobody_else(void **state)
+TEST_IN(a_process_of_one_user_tells_of_its_loads_nobody_else, set_up_with_log, tear_down_with_log)
 {
     struct group_stage *group = *state;
     struct stage_client client;
@@ -127,15 +122,35 @@ static void a_process_of_one_user_tells_of_its_loads_nobody_else(void **state)
     stage_let_go(&client);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up_with_log, tear_down_with_log)
-
-int main(void)
+TEST(there_is_none_without_targets)
 {
-    const struct CMUnitTest tests[] = {
-        TEST(a_load_has_a_plan_timings_and_an_end),
-        TEST(a_failure_says_what_and_why),
-        TEST(a_group_tells_once_what_all_ranks_did),
-        TEST(a_process_of_one_user_tells_of_its_loads_nobody_else),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    const struct mapping mapping = {.view_bytes = 10};
+    const struct load_result result = {.mapping = &mapping};
+    struct into_report report;
+    assert_false(into_report_make(&result, &report));
+}
+
+TEST(a_plan_tells_what_is_to_be_written_and_how)
+{
+    static const struct {
+        enum executor executor;
+        bool has_address, converts, is_direct, is_ordered, is_collective;
+    } rows[] = {{EXECUTOR_TENSOR_BATCHED_LOCAL, true, false, true, true, false},
+                {EXECUTOR_GENERIC_BYTE_RANGE, true, true, false, false, false},
+                {EXECUTOR_OWNER_FILE_COLLECTIVE, false, false, false, true, true}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const struct device device = {.caps.direct_segments = rows[i].has_address};
+        const struct mapping mapping = {
+            .has_targets = true, .view_bytes = 10, .fill_bytes = 5, .n_operations = rows[i].converts ? 2 : 0};
+        const struct plan plan = {.executor = rows[i].executor, .residual_bytes = 3};
+        const struct load_result result = {.device = &device, .mapping = &mapping, .plan = &plan};
+        struct into_report report;
+        assert_true(into_report_make(&result, &report));
+        assert_int_equal(report.direct_write_supported, rows[i].is_direct);
+        assert_int_equal(report.source_ordered, rows[i].is_ordered);
+        assert_int_equal(report.collective_handled, rows[i].is_collective);
+        assert_string_equal(report.dominant_executor, executor_names[rows[i].executor]);
+        assert_int_equal(report.committed_bytes, 15);
+        assert_int_equal(report.fallback_bytes, 3);
+    }
 }

@@ -1,16 +1,13 @@
-/* The loop runs what is posted exactly once, on its own thread, in order, whoever posts it, and to the end. */
+/* The loop runs what is posted exactly once, on its own thread, in order, from any thread, and to the end. */
+#include "tests/support/unit.h"
+
 #include <pthread.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
 #include <sys/socket.h>
 #include <unistd.h>
-#include <cmocka.h>
 
+#include "base/error.h"
 #include "base/loop.h"
 #include "base/memory.h"
 
@@ -28,12 +25,11 @@ static void count(struct loop_task *task)
         loop_stop(counting->loop);
 }
 
-static void a_task_posted_before_the_loop_runs_is_run(void **state)
+TEST(a_task_posted_before_the_loop_runs_is_run)
 {
     int n_run = 0;
     struct loop *loop = loop_create();
     struct counting last = {.task.run = count, .loop = loop, .n_run = &n_run, .stop_at = 1};
-    (void)state;
     loop_post(loop, &last.task);
     assert_int_equal(n_run, 0);
     loop_run(loop);
@@ -79,13 +75,12 @@ static void *post_all(void *data)
     return NULL;
 }
 
-static void tasks_of_many_threads_run_once_each_in_the_order_of_their_thread(void **state)
+TEST(tasks_of_many_threads_run_once_each_in_the_order_of_their_thread)
 {
     struct shared shared = {.loop = loop_create(), .loop_thread = pthread_self()};
     struct numbered *tasks = memory_alloc_array(N_THREADS * N_POSTS, sizeof *tasks);
     struct poster posters[N_THREADS];
     pthread_t threads[N_THREADS];
-    (void)state;
     for (int i = 0; i < N_THREADS * N_POSTS; i++) {
         tasks[i] =
             (struct numbered){.task.run = check_order, .shared = &shared, .thread = i / N_POSTS, .number = i % N_POSTS};
@@ -126,12 +121,11 @@ static void squared(struct loop_work *work)
         loop_stop(sum->loop);
 }
 
-static void work_runs_on_a_helper_thread_and_is_done_on_the_loop(void **state)
+TEST(work_runs_on_a_helper_thread_and_is_done_on_the_loop)
 {
     struct loop *loop = loop_create();
     struct sum sums[20];
     int n_left = 20;
-    (void)state;
     for (int i = 0; i < 20; i++) {
         sums[i] = (struct sum){.work = {.do_work = square, .done = squared},
                                .loop = loop,
@@ -145,6 +139,52 @@ static void work_runs_on_a_helper_thread_and_is_done_on_the_loop(void **state)
     for (int i = 0; i < 20; i++)
         assert_true(sums[i].ran_elsewhere && sums[i].output == i * i);
     loop_destroy(loop);
+}
+
+enum { N_SUMS = 500 };
+
+struct submitter {
+    struct loop *loop;
+    struct sum *sums;
+    int n_refused;
+};
+
+static void *submit_all(void *data)
+{
+    struct submitter *submitter = data;
+    struct error error;
+    for (int i = 0; i < N_SUMS; i++)
+        submitter->n_refused += loop_submit(submitter->loop, &submitter->sums[i].work, &error) != 0;
+    return NULL;
+}
+
+TEST(any_thread_may_submit_work_which_is_done_once_on_the_loop)
+{
+    struct loop *loop = loop_create();
+    struct sum *sums = memory_alloc_array(N_THREADS * N_SUMS, sizeof *sums);
+    struct submitter submitters[N_THREADS];
+    pthread_t threads[N_THREADS];
+    int n_left = N_THREADS * N_SUMS;
+    for (int i = 0; i < N_THREADS * N_SUMS; i++)
+        sums[i] = (struct sum){.work = {.do_work = square, .done = squared, .uid = (uint32_t)i % 3},
+                               .loop = loop,
+                               .loop_thread = pthread_self(),
+                               .input = i,
+                               .n_left = &n_left};
+    for (int i = 0; i < N_THREADS; i++) {
+        submitters[i] = (struct submitter){.loop = loop, .sums = sums + i * N_SUMS};
+        assert_int_equal(pthread_create(&threads[i], NULL, submit_all, &submitters[i]), 0);
+    }
+    loop_run(loop);
+    for (int i = 0; i < N_THREADS; i++) {
+        pthread_join(threads[i], NULL);
+        assert_int_equal(submitters[i].n_refused, 0);
+    }
+    for (int i = 0; i < N_THREADS * N_SUMS; i++)
+        assert_true(sums[i].ran_elsewhere && sums[i].output == i * i);
+    assert_int_equal(n_left, 0);
+    loop_destroy(loop);
+    free(sums);
 }
 
 struct chain { /* a task that posts the next one and, at the end, submits work */
@@ -175,16 +215,19 @@ static void chain_run(struct loop_task *task)
         loop_continue(chain->loop, &chain->work);
 }
 
-static void destroying_runs_what_is_posted_and_what_that_posts_and_waits_for_work(void **state)
+TEST(finishing_and_destroying_run_what_is_posted_and_what_that_posts_and_wait_for_work)
 {
-    struct loop *loop = loop_create();
-    struct chain chain = {
-        .task.run = chain_run, .work = {.do_work = chain_work, .done = chain_done}, .loop = loop, .n_left = 5};
-    (void)state;
-    loop_post(loop, &chain.task);
-    loop_destroy(loop);
-    assert_int_equal(chain.n_left, 0);
-    assert_true(chain.worked && chain.done);
+    for (int finishes = 0; finishes < 2; finishes++) {
+        struct loop *loop = loop_create();
+        struct chain chain = {
+            .task.run = chain_run, .work = {.do_work = chain_work, .done = chain_done}, .loop = loop, .n_left = 5};
+        loop_post(loop, &chain.task);
+        (finishes ? loop_finish : loop_destroy)(loop);
+        assert_int_equal(chain.n_left, 0);
+        assert_true(chain.worked && chain.done);
+        if (finishes)
+            loop_destroy(loop);
+    }
 }
 
 struct ticking {
@@ -200,11 +243,10 @@ static void tick(void *data)
         loop_stop(ticking->loop);
 }
 
-static void a_repeating_timer_ticks_until_it_is_stopped(void **state)
+TEST(a_repeating_timer_ticks_until_it_is_stopped)
 {
     struct ticking often = {.loop = loop_create(), .stop_at = 3};
     struct ticking once = {.loop = often.loop};
-    (void)state;
     often.timer = loop_timer_create(often.loop, tick, &often);
     once.timer = loop_timer_create(often.loop, tick, &once);
     loop_timer_start(once.timer, 0, 0);
@@ -230,10 +272,9 @@ static void destroy_own_timer(void *data)
     loop_stop(ticking->loop);
 }
 
-static void a_timer_may_be_destroyed_inside_its_own_callback(void **state)
+TEST(a_timer_may_be_destroyed_inside_its_own_callback)
 {
     struct ticking ticking = {.loop = loop_create()};
-    (void)state;
     ticking.timer = loop_timer_create(ticking.loop, destroy_own_timer, &ticking);
     loop_timer_start(ticking.timer, 0, 1);
     loop_run(ticking.loop);
@@ -257,11 +298,10 @@ static void on_event(void *data, int events)
         loop_stop(watching->loop);
 }
 
-static void a_watch_sees_bytes_and_the_end_of_the_peer(void **state)
+TEST(a_watch_sees_bytes_and_the_end_of_the_peer)
 {
     int fds[2];
     struct watching watching = {.loop = loop_create()};
-    (void)state;
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
     watching.fd = fds[0];
     watching.watch = loop_watch_create(watching.loop, fds[0], LOOP_READABLE | LOOP_HANGUP, on_event, &watching);
@@ -279,11 +319,10 @@ static void a_watch_sees_bytes_and_the_end_of_the_peer(void **state)
     close(fds[0]);
 }
 
-static void a_writable_descriptor_is_reported_writable(void **state)
+TEST(a_writable_descriptor_is_reported_writable)
 {
     int fds[2];
     struct watching watching = {.loop = loop_create(), .n_bytes = 1};
-    (void)state;
     assert_int_equal(pipe(fds), 0);
     watching.watch = loop_watch_create(watching.loop, fds[1], LOOP_WRITABLE, on_event, &watching);
     loop_run(watching.loop);
@@ -314,11 +353,10 @@ static void on_turn(void *data)
         loop_stop(turning->loop);
 }
 
-static void a_turn_ends_with_what_is_done_before_the_loop_waits(void **state)
+TEST(a_turn_ends_with_what_is_done_before_the_loop_waits)
 {
     struct turning turning = {.loop = loop_create(), .task.run = on_task};
     struct loop_turn *turn = loop_turn_create(turning.loop, on_turn, &turning);
-    (void)state;
     loop_post(turning.loop, &turning.task);
     loop_run(turning.loop);
     assert_int_equal(turning.n_tasks, 1);
@@ -328,11 +366,10 @@ static void a_turn_ends_with_what_is_done_before_the_loop_waits(void **state)
     loop_destroy(turning.loop);
 }
 
-static void a_watch_may_be_changed(void **state)
+TEST(a_watch_may_be_changed)
 {
     int fds[2];
     struct watching watching = {.loop = loop_create()};
-    (void)state;
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
     watching.fd = fds[0];
     watching.watch = loop_watch_create(watching.loop, fds[0], LOOP_READABLE, on_event, &watching);
@@ -345,10 +382,9 @@ static void a_watch_may_be_changed(void **state)
     close(fds[0]), close(fds[1]);
 }
 
-static void a_descriptor_that_cannot_be_watched_gives_null(void **state)
+TEST(a_descriptor_that_cannot_be_watched_gives_null)
 {
     struct loop *loop = loop_create();
-    (void)state;
     assert_null(loop_watch_create(loop, -1, LOOP_READABLE, on_event, NULL));
     loop_destroy(loop);
 }
@@ -360,10 +396,9 @@ static void on_signal(void *data, int signal_number)
     loop_stop(ticking->loop);
 }
 
-static void a_signal_is_handled_on_the_loop(void **state)
+TEST(a_signal_is_handled_on_the_loop)
 {
     struct ticking ticking = {.loop = loop_create()};
-    (void)state;
     loop_on_signal(ticking.loop, SIGHUP, on_signal, &ticking);
     raise(SIGHUP);
     loop_run(ticking.loop);
@@ -371,29 +406,9 @@ static void a_signal_is_handled_on_the_loop(void **state)
     loop_destroy(ticking.loop);
 }
 
-static void destroying_nothing_is_harmless(void **state)
+TEST(destroying_nothing_is_harmless)
 {
-    (void)state;
+    loop_finish(NULL);
     loop_destroy(NULL);
     loop_destroy(loop_create());
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_task_posted_before_the_loop_runs_is_run),
-        cmocka_unit_test(tasks_of_many_threads_run_once_each_in_the_order_of_their_thread),
-        cmocka_unit_test(work_runs_on_a_helper_thread_and_is_done_on_the_loop),
-        cmocka_unit_test(destroying_runs_what_is_posted_and_what_that_posts_and_waits_for_work),
-        cmocka_unit_test(a_repeating_timer_ticks_until_it_is_stopped),
-        cmocka_unit_test(a_timer_may_be_destroyed_inside_its_own_callback),
-        cmocka_unit_test(a_watch_sees_bytes_and_the_end_of_the_peer),
-        cmocka_unit_test(a_writable_descriptor_is_reported_writable),
-        cmocka_unit_test(a_turn_ends_with_what_is_done_before_the_loop_waits),
-        cmocka_unit_test(a_watch_may_be_changed),
-        cmocka_unit_test(a_descriptor_that_cannot_be_watched_gives_null),
-        cmocka_unit_test(a_signal_is_handled_on_the_loop),
-        cmocka_unit_test(destroying_nothing_is_harmless),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

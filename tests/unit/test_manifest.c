@@ -1,18 +1,10 @@
 /* model.manifest.json: what is taken from it, what is refused, and where it is found. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tests/support/unit.h"
 
 #include "resolve/artifact.h"
 #include "base/memory.h"
 #include "resolve/manifest.h"
-#include "source/source_memory.h"
-
-#include <cmocka.h>
+#include "tests/support/source_memory.h"
 
 #define HEAD "\"format\":\"tensorcast-manifest\",\"version\":1"
 #define SHA256 "15e2b0d3c33891ebb0f1ef609ec419420c20e320ce94c65fbc8c3312448eb225"
@@ -22,7 +14,7 @@ static struct manifest *parse(const char *text, struct error *error)
     return manifest_parse(text, strlen(text), error);
 }
 
-static void everything_in_it_is_taken(void **state)
+TEST(everything_in_it_is_taken)
 {
     struct error error;
     struct manifest *manifest = parse(
@@ -32,7 +24,6 @@ static void everything_in_it_is_taken(void **state)
         "{\"bytes\":0,\"name\":\"b\"}],\"block_bytes\":4096}",
         &error);
     char text[CHECKSUM_TEXT_CHARS];
-    (void)state;
     if (!manifest)
         fail_msg("%s", error.message);
     const struct manifest_file *a = manifest_find_file(manifest, "a.safetensors"), *b = manifest_find_file(manifest, "b");
@@ -55,7 +46,7 @@ static void everything_in_it_is_taken(void **state)
     manifest_unref(manifest);
 }
 
-static void what_is_malformed_is_refused(void **state)
+TEST(what_is_malformed_is_refused)
 {
     static const char *const malformed[] = {
         "",
@@ -94,7 +85,6 @@ static void what_is_malformed_is_refused(void **state)
         "{" HEAD ",\"block_bytes\":4096,\"files\":[{\"name\":\"a\",\"bytes\":1,\"blocks\":\"e306928x\"}]}",
     };
     struct error error;
-    (void)state;
     for (size_t i = 0; i < sizeof malformed / sizeof *malformed; i++) {
         error = (struct error){0};
         assert_null(parse(malformed[i], &error));
@@ -103,27 +93,14 @@ static void what_is_malformed_is_refused(void **state)
     }
 }
 
-static void a_later_version_is_not_guessed_at(void **state)
+TEST(a_later_version_is_not_guessed_at)
 {
     struct error error;
-    (void)state;
     assert_null(parse("{\"format\":\"tensorcast-manifest\",\"version\":2,\"files\":[]}", &error));
     assert_int_equal(error.code, ERROR_UNIMPLEMENTED);
 }
 
-static void block_counts_are_those_of_the_size(void **state)
-{
-    struct error error;
-    struct manifest *manifest = parse(
-        "{" HEAD ",\"block_bytes\":4096,\"files\":[{\"name\":\"a\",\"bytes\":4096,\"blocks\":\"e3069283\"},"
-        "{\"name\":\"b\",\"bytes\":4097,\"blocks\":\"e3069283e3069283\"},{\"name\":\"c\",\"bytes\":0,\"blocks\":\"\"}]}",
-        &error);
-    (void)state;
-    assert_non_null(manifest);
-    manifest_unref(manifest);
-}
-
-static void its_name_comes_from_the_checkpoint(void **state)
+TEST(its_name_comes_from_the_checkpoint)
 {
     static const char *const names[][2] = {
         {NULL, "model.manifest.json"},
@@ -132,7 +109,6 @@ static void its_name_comes_from_the_checkpoint(void **state)
         {".safetensors", ".safetensors.manifest.json"},
         {"weights", "weights.manifest.json"},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         char *name = manifest_name(names[i][0]);
         assert_string_equal(name, names[i][1]);
@@ -158,38 +134,17 @@ static struct artifact *resolve(const char *manifest)
     return artifact;
 }
 
-static void a_manifest_beside_the_checkpoint_is_found(void **state)
+TEST(a_manifest_beside_the_checkpoint_is_found)
 {
     struct artifact *artifact = resolve("{" HEAD ",\"files\":[{\"name\":\"model.safetensors\",\"bytes\":72}]}");
-    (void)state;
     assert_non_null(artifact->manifest);
     assert_int_equal(artifact->manifest_problem.code, ERROR_OK);
     assert_int_equal(artifact->source->n_files, 1); /* it is no part of the artifact */
     artifact_unref(artifact);
 }
 
-static void an_artifact_without_one_has_no_problem(void **state)
+TEST(there_may_be_10000_files_and_no_more)
 {
-    struct artifact *artifact = resolve(NULL);
-    (void)state;
-    assert_null(artifact->manifest);
-    assert_int_equal(artifact->manifest_problem.code, ERROR_OK);
-    artifact_unref(artifact);
-}
-
-static void a_malformed_one_is_a_problem_for_later(void **state)
-{
-    struct artifact *artifact = resolve("{}");
-    (void)state;
-    assert_null(artifact->manifest);
-    assert_int_equal(artifact->manifest_problem.code, ERROR_DATA_LOSS);
-    assert_non_null(strstr(artifact->manifest_problem.message, "model.manifest.json: "));
-    artifact_unref(artifact);
-}
-
-static void there_may_be_10000_files_and_no_more(void **state)
-{
-    (void)state;
     for (int n = MANIFEST_MAX_FILES; n <= MANIFEST_MAX_FILES + 1; n++) {
         struct error error;
         size_t count = 0, room = 48 * (size_t)n + 128;
@@ -208,33 +163,26 @@ static void there_may_be_10000_files_and_no_more(void **state)
     }
 }
 
-static void blocks_may_have_64_mib_and_no_more(void **state)
+TEST(blocks_may_have_64_mib_and_no_more_and_there_are_as_many_as_the_size_has)
 {
-    struct error error;
-    (void)state;
-    struct manifest *manifest = parse(
-        "{" HEAD ",\"block_bytes\":67108864,\"files\":[{\"name\":\"a\",\"bytes\":1,\"blocks\":\"e3069283\"}]}", &error);
-    assert_non_null(manifest);
-    manifest_unref(manifest);
-    assert_null(parse(/* the next power of two */
-                      "{" HEAD
-                      ",\"block_bytes\":134217728,\"files\":[{\"name\":\"a\",\"bytes\":1,\"blocks\":\"e3069283\"}]}",
-                      &error));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(everything_in_it_is_taken),
-        cmocka_unit_test(what_is_malformed_is_refused),
-        cmocka_unit_test(a_later_version_is_not_guessed_at),
-        cmocka_unit_test(there_may_be_10000_files_and_no_more),
-        cmocka_unit_test(blocks_may_have_64_mib_and_no_more),
-        cmocka_unit_test(block_counts_are_those_of_the_size),
-        cmocka_unit_test(its_name_comes_from_the_checkpoint),
-        cmocka_unit_test(a_manifest_beside_the_checkpoint_is_found),
-        cmocka_unit_test(an_artifact_without_one_has_no_problem),
-        cmocka_unit_test(a_malformed_one_is_a_problem_for_later),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    static const struct {
+        uint64_t block_bytes, bytes;
+        const char *blocks;
+        bool is_good;
+    } cases[] = {{4096, 4096, "e3069283", true},
+                 {4096, 4097, "e3069283e3069283", true},
+                 {4096, 0, "", true},
+                 {67108864, 1, "e3069283", true},
+                 {134217728, 1, "e3069283", false}}; /* the next power of two */
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct error error;
+        char text[256];
+        snprintf(text, sizeof text,
+                 "{" HEAD ",\"block_bytes\":%llu,\"files\":[{\"name\":\"a\",\"bytes\":%llu,\"blocks\":\"%s\"}]}",
+                 (unsigned long long)cases[i].block_bytes, (unsigned long long)cases[i].bytes, cases[i].blocks);
+        struct manifest *manifest = parse(text, &error);
+        if (!manifest != !cases[i].is_good)
+            fail_msg("%s", text);
+        manifest_unref(manifest);
+    }
 }

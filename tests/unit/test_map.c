@@ -1,14 +1,7 @@
 /* The map agrees with a plain list under adds, finds and removes, and no key can be made to collide on purpose. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
+#include "tests/support/unit.h"
 
 #include "base/map.c" /* for hash_of() */
-
-#include <cmocka.h> /* last: its macro fail() would hide ours */
 
 enum { N_KEYS = 2000, KEY_CHARS = 64 };
 static char keys[N_KEYS][KEY_CHARS];
@@ -21,10 +14,9 @@ static int make_keys(void **state)
     return 0;
 }
 
-static void an_added_key_is_found_and_others_are_not(void **state)
+TEST(an_added_key_is_found_and_others_are_not)
 {
     struct map map;
-    (void)state;
     map_init(&map, 0);
     assert_int_equal(map_find(&map, "a", 1), MAP_NONE);
     assert_int_equal(map_add(&map, "a", 1, 7), MAP_NONE);
@@ -35,10 +27,9 @@ static void an_added_key_is_found_and_others_are_not(void **state)
     map_fini(&map);
 }
 
-static void a_second_add_returns_the_first_value_and_changes_nothing(void **state)
+TEST(a_second_add_returns_the_first_value_and_changes_nothing)
 {
     struct map map;
-    (void)state;
     map_init(&map, 4);
     map_add(&map, "key", 3, 1);
     assert_int_equal(map_add(&map, "key", 3, 2), 1);
@@ -47,11 +38,10 @@ static void a_second_add_returns_the_first_value_and_changes_nothing(void **stat
     map_fini(&map);
 }
 
-static void keys_are_bytes_of_any_length(void **state)
+TEST(keys_are_bytes_of_any_length)
 {
     static const char bytes[40] = "\0\0\0\0\0\0\0\0\0\0\0\0";
     struct map map;
-    (void)state;
     map_init(&map, 0);
     for (uint32_t length = 0; length <= sizeof bytes; length++)
         assert_int_equal(map_add(&map, bytes, length, length), MAP_NONE);
@@ -60,12 +50,11 @@ static void keys_are_bytes_of_any_length(void **state)
     map_fini(&map);
 }
 
-static void it_agrees_with_a_list_under_random_adds_and_removes(void **state)
+TEST(it_agrees_with_a_list_under_random_adds_and_removes)
 {
     struct map map;
     bool present[N_KEYS] = {false};
     uint64_t seed = 42;
-    (void)state;
     map_init(&map, 3);
     for (int step = 0; step < 60000; step++) {
         seed = seed * 6364136223846793005u + 1442695040888963407u;
@@ -88,10 +77,9 @@ static void it_agrees_with_a_list_under_random_adds_and_removes(void **state)
     map_fini(&map);
 }
 
-static void removing_from_an_empty_or_finished_map_is_harmless(void **state)
+TEST(removing_from_an_empty_or_finished_map_is_harmless)
 {
     struct map map;
-    (void)state;
     map_init(&map, 0);
     map_remove(&map, "x", 1);
     map_fini(&map);
@@ -101,23 +89,21 @@ static void removing_from_an_empty_or_finished_map_is_harmless(void **state)
 
 /* With a multiply-and-shift mix, flipping the top bit of one word and two bits of the next gave the same hash whatever the
  * seed, and n such pairs 2^n colliding names. */
-static void differences_that_cancel_out_for_every_seed_are_not_to_be_had(void **state)
+TEST(differences_that_cancel_out_for_every_seed_are_not_to_be_had)
 {
     uint64_t plain[4] = {1, 2, 3, 4};
     uint64_t twisted[4] = {1 ^ 1ull << 63, 2 ^ (1ull << 63 | 1ull << 34), 3, 4};
     int n_equal = 0;
-    (void)state;
     for (uint64_t seed = 0; seed < 1000; seed++)
         n_equal += hash_of(seed, (const char *)plain, sizeof plain) == hash_of(seed, (const char *)twisted, sizeof twisted);
     assert_int_equal(n_equal, 0);
 }
 
-static void a_charged_map_is_paid_for_and_full_where_its_user_has_no_more(void **state)
+TEST(a_charged_map_is_paid_for_and_full_where_its_user_has_no_more)
 {
     struct quota *quota = quota_create();
     struct error error;
     struct map map;
-    (void)state;
     quota_set_limits(quota, QUOTA_METADATA, 2 * map_memory_bytes(N_KEYS), 0);
     quota_set_kept(quota, 0);
     metadata_enter((struct metadata_account){quota, 12345});
@@ -142,11 +128,10 @@ static void a_charged_map_is_paid_for_and_full_where_its_user_has_no_more(void *
     quota_destroy(quota);
 }
 
-static void hashes_depend_on_the_seed_and_on_every_byte_and_the_length(void **state)
+TEST(hashes_depend_on_the_seed_and_on_every_byte_and_the_length)
 {
     char key[40] = {0};
     uint64_t hash = hash_of(1, key, 33);
-    (void)state;
     assert_true(hash != hash_of(2, key, 33));
     assert_true(hash != hash_of(1, key, 32));
     assert_true(hash != hash_of(1, key, 34));
@@ -159,17 +144,4 @@ static void hashes_depend_on_the_seed_and_on_every_byte_and_the_length(void **st
     assert_true(hash == hash_of(1, key, 33));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_added_key_is_found_and_others_are_not),
-        cmocka_unit_test(a_second_add_returns_the_first_value_and_changes_nothing),
-        cmocka_unit_test(keys_are_bytes_of_any_length),
-        cmocka_unit_test(it_agrees_with_a_list_under_random_adds_and_removes),
-        cmocka_unit_test(removing_from_an_empty_or_finished_map_is_harmless),
-        cmocka_unit_test(differences_that_cancel_out_for_every_seed_are_not_to_be_had),
-        cmocka_unit_test(a_charged_map_is_paid_for_and_full_where_its_user_has_no_more),
-        cmocka_unit_test(hashes_depend_on_the_seed_and_on_every_byte_and_the_length),
-    };
-    return cmocka_run_group_tests(tests, make_keys, NULL);
-}
+TESTS_IN(make_keys, NULL)

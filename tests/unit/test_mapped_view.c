@@ -1,14 +1,9 @@
 /* Tensors as strided views of the files: every element of a view is where its strides say, or the view is refused. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
+#include "tests/support/unit.h"
 
 #include "resolve/mapped_view.h"
+#include "tests/support/source_bytes.h"
 #include "tests/support/variant_scene.h"
-
-#include <cmocka.h>
 
 static const char header[] = "{\"m\":{\"dtype\":\"U16\",\"shape\":[6,8],\"data_offsets\":[0,96]},"
                              "\"n\":{\"dtype\":\"U16\",\"shape\":[2,8],\"data_offsets\":[96,128]},"
@@ -83,16 +78,14 @@ static void load(const char *recipe)
         fail_msg("%s", variant_scene.error.message);
 }
 
-static void whole_tensors_are_views(void **state)
+TEST(whole_tensors_are_views)
 {
-    (void)state;
     load("[{\"select\":[\"*\"]}]");
     is_viewed();
 }
 
-static void every_slice_of_a_cube_is_a_view(void **state)
+TEST(every_slice_of_a_cube_is_a_view)
 {
-    (void)state;
     apply("[{\"select\":[\"*\"]}]");
     for (int64_t a = 0; a < 4; a++)
         for (int64_t b = 0; b < 6; b += 2)
@@ -114,11 +107,10 @@ static const struct mapped_view *view_slice(const char *tensor, const struct sli
     return view;
 }
 
-static void columns_have_the_stride_of_the_stored_row(void **state)
+TEST(columns_have_the_stride_of_the_stored_row)
 {
     const struct slice slices[] = {{1, 5}, {2, 7}};
     struct arena arena = {0};
-    (void)state;
     const struct mapped_view *view = view_slice("m", slices, &arena);
     assert_int_equal(view->n_files, 1);
     assert_int_equal(view->tensors[0].strides[0], 16);
@@ -128,28 +120,26 @@ static void columns_have_the_stride_of_the_stored_row(void **state)
     is_viewed();
 }
 
-static void a_view_without_bytes_names_no_file(void **state)
+TEST(a_view_without_bytes_names_no_file)
 {
     const struct slice slices[] = {{2, 2}, {0, 8}};
     struct arena arena = {0};
-    (void)state;
     const struct mapped_view *view = view_slice("m", slices, &arena);
     assert_int_equal(view->n_files, 0);
     arena_fini(&arena);
 }
 
-static void packed_types_have_no_strides(void **state)
+TEST(packed_types_have_no_strides)
 {
     const struct slice slices[] = {{1, 3}, {0, 8}};
     struct arena arena = {0};
-    (void)state;
     const struct mapped_view *view = view_slice("f4", slices, &arena);
     assert_int_equal(view->tensors[0].strides[0] | view->tensors[0].strides[1], 0);
     assert_int_equal(view->tensors[0].offset, variant_scene.mapping->transfers[0].src_offset);
     arena_fini(&arena);
 }
 
-static void variants_that_only_move_elements_are_views(void **state)
+TEST(variants_that_only_move_elements_are_views)
 {
     static const char *const recipes[] = {
         "[{\"transpose\":{\"tensors\":[\"m\"],\"dims\":[1,0]}}]",
@@ -159,23 +149,20 @@ static void variants_that_only_move_elements_are_views(void **state)
         "[{\"select\":[\"m\",\"n\"]},{\"slice\":{\"tensors\":[\"*\"],\"slices\":[null,[1,5]]}},"
         "{\"concat\":{\"from\":[\"m\",\"n\"],\"to\":\"mn\",\"dim\":0}}]", /* they lie one behind the other */
     };
-    (void)state;
     for (size_t i = 0; i < sizeof recipes / sizeof recipes[0]; i++) {
         load(recipes[i]);
         is_viewed();
     }
 }
 
-static void what_is_computed_is_refused_by_name(void **state)
+TEST(what_is_computed_is_refused_by_name)
 {
-    (void)state;
     load("[{\"cast\":{\"tensors\":[\"f\"],\"dtype\":\"BF16\"}}]");
     is_refused("TENSOR_COMPUTED", "f ");
 }
 
-static void what_lies_at_no_one_distance_is_refused_by_name(void **state)
+TEST(what_lies_at_no_one_distance_is_refused_by_name)
 {
-    (void)state;
     load("[{\"concat\":{\"from\":[\"n\",\"m\"],\"to\":\"backwards\",\"dim\":0}}]");
     is_refused("TENSOR_NOT_STRIDED", "backwards");
     load("[{\"slice\":{\"tensors\":[\"m\"],\"slices\":[[0,2],null]}},"
@@ -184,9 +171,8 @@ static void what_lies_at_no_one_distance_is_refused_by_name(void **state)
 }
 
 /* Rows of the file are 200 bytes apart; ten pieces of ten bytes go over the edge of one, each beginning where it should. */
-static void rows_that_leave_their_dimension_together_are_refused(void **state)
+TEST(rows_that_leave_their_dimension_together_are_refused)
 {
-    (void)state;
     uint64_t shape[] = {4, 95};
     struct source_file file = {.name = "f", .size_bytes = 1000};
     struct source source = {.files = &file, .n_files = 1};
@@ -216,18 +202,4 @@ static void rows_that_leave_their_dimension_together_are_refused(void **state)
     arena_fini(&arena);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(whole_tensors_are_views),
-        cmocka_unit_test(every_slice_of_a_cube_is_a_view),
-        cmocka_unit_test(columns_have_the_stride_of_the_stored_row),
-        cmocka_unit_test(a_view_without_bytes_names_no_file),
-        cmocka_unit_test(packed_types_have_no_strides),
-        cmocka_unit_test(variants_that_only_move_elements_are_views),
-        cmocka_unit_test(what_is_computed_is_refused_by_name),
-        cmocka_unit_test(what_lies_at_no_one_distance_is_refused_by_name),
-        cmocka_unit_test(rows_that_leave_their_dimension_together_are_refused),
-    };
-    return cmocka_run_group_tests(tests, variant_scene_begin, variant_scene_end);
-}
+TESTS_IN(variant_scene_begin, variant_scene_end)

@@ -1,18 +1,11 @@
 /* What a mapping refuses, how it calls its jobs, and when two views are the same. tests/property/test_mapping.c checks the
  * bytes. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
+#include "tests/support/unit.h"
 
 #include "base/metadata.h"
 #include "resolve/mapping.h"
-#include "source/source_memory.h"
+#include "tests/support/source_memory.h"
 #include "tests/support/pieces.h"
-
-#include <cmocka.h>
 
 static struct artifact *artifact;
 
@@ -85,13 +78,12 @@ static void refuses(const struct view_item *items, size_t n_items, enum error_co
         fail_msg("%s is not named: %s", named, error.message);
 }
 
-static void impossible_views_are_refused_and_the_tensor_named(void **state)
+TEST(impossible_views_are_refused_and_the_tensor_named)
 {
     const struct view_item twice[] = {WHOLE("m"), ITEM("m", 2, {0, 1}, all)}, unknown[] = {WHOLE("scalars")},
                            few[] = {ITEM("m", 1, all)};
     const struct view_item many[] = {ITEM("m", 3, all, all, all)}, scalar[] = {ITEM("scalar", 1, all)};
     const struct view_item half[] = {ITEM("f4", 2, all, {1, 3})};
-    (void)state;
     refuses(twice, 2, ERROR_INVALID_ARGUMENT, "tensor m ");
     refuses(unknown, 1, ERROR_NOT_FOUND, "scalars");
     refuses(unknown, 1, ERROR_NOT_FOUND, "did you mean scalar?");
@@ -102,14 +94,13 @@ static void impossible_views_are_refused_and_the_tensor_named(void **state)
     refuses(NULL, 0, ERROR_INVALID_ARGUMENT, "no tensor");
 }
 
-static void leading_slices_leave_the_dimensions_behind_them_whole(void **state)
+TEST(leading_slices_leave_the_dimensions_behind_them_whole)
 {
     const struct view_item fewer[] = {ITEM("m", 1, {1, 3}), ITEM("cube", 2, all, {2, 5}), WHOLE("scalar")};
     const struct view_item spelled[] = {ITEM("m", 2, {1, 3}, all), ITEM("cube", 3, all, {2, 5}, all), WHOLE("scalar")};
     const struct view_item many = ITEM("m", 3, all, all, all);
     struct view_spec view = {.items = fewer, .n_items = 3, .align_bytes = 64, .leading = true};
     struct error error;
-    (void)state;
     struct mapping *mapping = mapping_build(&view, artifact, &error), *same = build(spelled, 3, &error);
     assert_non_null(mapping);
     assert_memory_equal(mapping->tensors[1].shape, ((const uint64_t[]){4, 3, 5}), 3 * sizeof(uint64_t));
@@ -124,11 +115,10 @@ static void leading_slices_leave_the_dimensions_behind_them_whole(void **state)
     assert_string_equal(error.reason, "WRONG_NUMBER_OF_SLICES");
 }
 
-static void alignment_is_a_power_of_two_up_to_two_mebibytes(void **state)
+TEST(alignment_is_a_power_of_two_up_to_two_mebibytes)
 {
     static const uint64_t good[] = {1, 2, 64, VIEW_MAX_ALIGN}, bad[] = {0, 3, 65, VIEW_MAX_ALIGN * 2ull};
     struct error error;
-    (void)state;
     for (size_t i = 0; i < 4; i++) {
         struct view_spec view = {.whole = true, .align_bytes = good[i]};
         struct mapping *mapping = mapping_build(&view, artifact, &error);
@@ -142,7 +132,7 @@ static void alignment_is_a_power_of_two_up_to_two_mebibytes(void **state)
     }
 }
 
-static void jobs_are_named_by_their_geometry(void **state)
+TEST(jobs_are_named_by_their_geometry)
 {
     const struct {
         struct view_item item;
@@ -162,7 +152,6 @@ static void jobs_are_named_by_their_geometry(void **state)
         {WHOLE("none"), JOB_EMPTY},
     };
     struct error error;
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct mapping *mapping = build(&cases[i].item, 1, &error);
         assert_non_null(mapping);
@@ -172,13 +161,12 @@ static void jobs_are_named_by_their_geometry(void **state)
     }
 }
 
-static void a_whole_view_keeps_the_order_of_the_artifact(void **state)
+TEST(a_whole_view_keeps_the_order_of_the_artifact)
 {
     static const char *const names[] = {"m", "scalar", "none", "cube", "f4"};
     struct view_spec view = {.whole = true, .align_bytes = 64};
     struct error error;
     struct mapping *mapping = mapping_build(&view, artifact, &error);
-    (void)state;
     assert_int_equal(mapping->n_tensors, 5);
     for (size_t i = 0; i < 5; i++)
         assert_string_equal(mapping->tensors[i].record->name, names[i]);
@@ -188,11 +176,10 @@ static void a_whole_view_keeps_the_order_of_the_artifact(void **state)
     mapping_destroy(mapping);
 }
 
-static void an_artifact_without_tensors_has_an_empty_whole_view(void **state)
+TEST(an_artifact_without_tensors_has_an_empty_whole_view)
 {
     struct view_spec view = {.whole = true, .align_bytes = 64};
     struct error error;
-    (void)state;
     source_memory_put("hollow", "model.safetensors", "\2\0\0\0\0\0\0\0{}", 10);
     struct artifact *hollow;
     assert_int_equal(artifact_resolve("memory:hollow", &(struct source_options){0}, NULL, false, &hollow, &error), 0);
@@ -213,14 +200,13 @@ static const char *digest_of(const struct view_item *items, size_t n_items, char
     return out;
 }
 
-static void slices_that_mean_the_same_share_a_digest(void **state)
+TEST(slices_that_mean_the_same_share_a_digest)
 {
     const struct view_item same[][1] = {
         {ITEM("m", 2, {1, 3}, {0, 6})}, {ITEM("m", 2, {-3, -1}, all)}, {ITEM("m", 2, {1, 3}, {-100, 100})}};
     const struct view_item whole[][1] = {{WHOLE("m")}, {ITEM("m", 2, all, all)}, {ITEM("m", 2, {0, 4}, {0, 6})}};
     const struct view_item empty[][1] = {{ITEM("m", 2, {2, 2}, {1, 3})}, {ITEM("m", 2, {3, 1}, {4, 6})}};
     char one[DIGEST_HEX_CHARS + 1], other[DIGEST_HEX_CHARS + 1];
-    (void)state;
     for (size_t i = 1; i < 3; i++) {
         assert_string_equal(digest_of(same[0], 1, one), digest_of(same[i], 1, other));
         assert_string_equal(digest_of(whole[0], 1, one), digest_of(whole[i], 1, other));
@@ -228,7 +214,7 @@ static void slices_that_mean_the_same_share_a_digest(void **state)
     assert_string_equal(digest_of(empty[0], 1, one), digest_of(empty[1], 1, other));
 }
 
-static void different_views_have_different_digests(void **state)
+TEST(different_views_have_different_digests)
 {
     const struct view_item views[][2] = {
         {WHOLE("m"), WHOLE("cube")},
@@ -240,7 +226,6 @@ static void different_views_have_different_digests(void **state)
     };
     enum { N = sizeof views / sizeof *views };
     char digests[N][DIGEST_HEX_CHARS + 1];
-    (void)state;
     for (size_t i = 0; i < N; i++) {
         digest_of(views[i], 2, digests[i]);
         for (size_t j = 0; j < i; j++)
@@ -255,12 +240,11 @@ static void different_views_have_different_digests(void **state)
 
 /* A shape of [n, 2, 3, 2, 4] cut in its last three dimensions: 2 n runs of 2 rows. The bytes need not exist; at the limit
  * itself half a gigabyte of runs would, so that side is tested far below. */
-static void the_number_of_runs_is_limited(void **state)
+TEST(the_number_of_runs_is_limited)
 {
     const struct view_item items[] = {ITEM("w", 5, all, all, {0, 2}, {0, 1}, {0, 2})};
     const uint64_t sizes[] = {1000, MAPPING_MAX_RUNS / 2 + 1};
     struct error error;
-    (void)state;
     for (size_t i = 0; i < 2; i++) {
         uint64_t shape[] = {sizes[i], 2, 3, 2, 4};
         struct tensor_record record = {.name = "w",
@@ -293,12 +277,11 @@ static void the_number_of_runs_is_limited(void **state)
     }
 }
 
-static void a_mapping_is_charged_to_its_user_and_refused_beyond_the_limit(void **state)
+TEST(a_mapping_is_charged_to_its_user_and_refused_beyond_the_limit)
 {
     const struct view_item items[] = {ITEM("cube", 3, all, {0, 2}, {0, 1})};
     struct quota *quota = quota_create();
     struct error error;
-    (void)state;
     quota_set_kept(quota, 0);
     metadata_enter((struct metadata_account){quota, 12345});
     struct mapping *mapping = build(items, 1, &error);
@@ -317,12 +300,11 @@ static void a_mapping_is_charged_to_its_user_and_refused_beyond_the_limit(void *
 }
 
 /* Rows 0 and 1 of w are in the second file, columns 0 to 2 of the others in the first, columns 3 to 5 in the second. */
-static void pieces_of_a_tensor_become_transfers_in_file_order(void **state)
+TEST(pieces_of_a_tensor_become_transfers_in_file_order)
 {
     const struct view_item rows[] = {ITEM("w", 2, {1, 4}, all)}, columns[] = {ITEM("w", 2, all, {4, 6})};
     struct view_spec whole = {.whole = true, .align_bytes = 64};
     struct error error;
-    (void)state;
     source_memory_clear();
     put("a.safetensors", "{\"w@2,0\":{\"dtype\":\"U8\",\"shape\":[2,3],\"data_offsets\":[0,6]}}", 6);
     put("b.safetensors",
@@ -355,20 +337,4 @@ static void pieces_of_a_tensor_become_transfers_in_file_order(void **state)
     artifact = before;
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(impossible_views_are_refused_and_the_tensor_named),
-        cmocka_unit_test(leading_slices_leave_the_dimensions_behind_them_whole),
-        cmocka_unit_test(alignment_is_a_power_of_two_up_to_two_mebibytes),
-        cmocka_unit_test(jobs_are_named_by_their_geometry),
-        cmocka_unit_test(a_whole_view_keeps_the_order_of_the_artifact),
-        cmocka_unit_test(an_artifact_without_tensors_has_an_empty_whole_view),
-        cmocka_unit_test(slices_that_mean_the_same_share_a_digest),
-        cmocka_unit_test(different_views_have_different_digests),
-        cmocka_unit_test(pieces_of_a_tensor_become_transfers_in_file_order),
-        cmocka_unit_test(the_number_of_runs_is_limited),
-        cmocka_unit_test(a_mapping_is_charged_to_its_user_and_refused_beyond_the_limit),
-    };
-    return cmocka_run_group_tests(tests, create, destroy);
-}
+TESTS_IN(create, destroy)

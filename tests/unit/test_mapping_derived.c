@@ -1,13 +1,7 @@
 /* Tensors of variants as transfers: how many, what they read, and how they convert. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
+#include "tests/support/unit.h"
 
 #include "tests/support/variant_scene.h"
-
-#include <cmocka.h>
 
 static const struct slice all = {0, INT64_MAX};
 
@@ -30,9 +24,8 @@ static void apply(const char *recipe)
         fail_msg("%s", variant_scene.error.message);
 }
 
-static void a_renamed_tensor_is_one_transfer(void **state)
+TEST_IN(a_renamed_tensor_is_one_transfer, variant_scene_begin, variant_scene_end)
 {
-    (void)state;
     put_model();
     apply("[{\"rename\": {\"b\": \"x\", \"a\": \"b\"}}]");
     assert_int_equal(variant_scene_load(), 0);
@@ -43,9 +36,8 @@ static void a_renamed_tensor_is_one_transfer(void **state)
     assert_int_equal(variant_scene_bytes("b")[5], 5);
 }
 
-static void a_slice_of_a_stack_reads_its_own_bytes(void **state)
+TEST_IN(a_slice_of_a_stack_reads_its_own_bytes, variant_scene_begin, variant_scene_end)
 {
-    (void)state;
     put_model();
     apply("[{\"rename\": {\"a\": \"e.0\", \"b\": \"e.1\"}}, {\"stack\": {\"from\": \"e.{}\", \"to\": \"s\", \"dim\": 1}}]");
     assert_int_equal(variant_scene_slice("s", (struct slice[]){{1, 3}, {1, 2}, {2, 4}}, 3), 0);
@@ -53,9 +45,8 @@ static void a_slice_of_a_stack_reads_its_own_bytes(void **state)
     assert_memory_equal(variant_scene_bytes("s"), ((unsigned char[]){32, 33, 38, 39}), 4);
 }
 
-static void two_names_of_a_tensor_read_it_once(void **state)
+TEST_IN(two_names_of_a_tensor_read_it_once, variant_scene_begin, variant_scene_end)
 {
-    (void)state;
     put_model();
     apply("[{\"select\": [\"a\"]}, {\"alias\": {\"c\": \"a\"}}]");
     assert_int_equal(variant_scene_load(), 0);
@@ -64,10 +55,9 @@ static void two_names_of_a_tensor_read_it_once(void **state)
     assert_memory_equal(variant_scene_bytes("a"), variant_scene_bytes("c"), 24);
 }
 
-static void two_variants_have_two_view_digests(void **state)
+TEST_IN(two_variants_have_two_view_digests, variant_scene_begin, variant_scene_end)
 {
     char digest[DIGEST_HEX_CHARS + 1];
-    (void)state;
     put_model();
     apply("[{\"permute_rope\": {\"tensors\": [\"a\"], \"heads\": 1, \"to\": \"halves\"}}]");
     assert_int_equal(variant_scene_load(), 0);
@@ -80,9 +70,8 @@ static void two_variants_have_two_view_digests(void **state)
     assert_string_equal(digest, variant_scene.mapping->view_digest);
 }
 
-static void elements_within_bytes_are_unimplemented_and_named(void **state)
+TEST_IN(elements_within_bytes_are_unimplemented_and_named, variant_scene_begin, variant_scene_end)
 {
-    (void)state;
     put_model();
     apply("[{\"transpose\": {\"tensors\": [\"f4\"], \"dims\": [1, 0]}}]");
     assert_int_equal(variant_scene_load(), -1);
@@ -105,10 +94,9 @@ static unsigned char floats(uint64_t i) /* of F32: the numbers from 0 */
     return bytes[i % 4];
 }
 
-static void a_cast_reads_source_bytes_and_writes_its_own(void **state)
+TEST_IN(a_cast_reads_source_bytes_and_writes_its_own, variant_scene_begin, variant_scene_end)
 {
     uint16_t element;
-    (void)state;
     variant_scene_put("{\"a\":{\"dtype\":\"F32\",\"shape\":[4,6],\"data_offsets\":[0,96]}}", 96, floats);
     apply("[{\"cast\": {\"tensors\": [\"a\"], \"dtype\": \"BF16\"}}, {\"transpose\": {\"tensors\": [\"a\"], \"dims\": [1, "
           "0]}}]");
@@ -137,10 +125,9 @@ static void put_quantized(void)
     "{\"dequantize\": {\"tensors\": [\"w\"], \"scale\": \"{tensor}_s\", \"block\": [2, 2], \"dtype\": \"F32\"}}"
 #define TRANSPOSE(names) "{\"transpose\": {\"tensors\": [" names "], \"dims\": [1, 0]}}"
 
-static void scales_are_read_for_the_blocks_of_a_slice(void **state)
+TEST_IN(scales_are_read_for_the_blocks_of_a_slice, variant_scene_begin, variant_scene_end)
 {
     float element;
-    (void)state;
     put_quantized();
     apply("[" DEQUANTIZE "]");
     assert_null(variant_scene_tensor("w_s"));
@@ -156,10 +143,9 @@ static void scales_are_read_for_the_blocks_of_a_slice(void **state)
     }
 }
 
-static void scaled_elements_may_be_rearranged_afterwards(void **state)
+TEST_IN(scaled_elements_may_be_rearranged_afterwards, variant_scene_begin, variant_scene_end)
 {
     float element;
-    (void)state;
     put_quantized();
     apply("[" DEQUANTIZE ", " TRANSPOSE("\"w\"") ", {\"slice\": {\"tensors\": [\"w\"], \"slices\": [[1, 3], [0, 4]]}}]");
     assert_int_equal(variant_scene_load(), 0);
@@ -167,10 +153,9 @@ static void scaled_elements_may_be_rearranged_afterwards(void **state)
     assert_true(element == 3);
 }
 
-static void a_transposed_matrix_is_scaled_by_its_own_blocks(void **state)
+TEST_IN(a_transposed_matrix_is_scaled_by_its_own_blocks, variant_scene_begin, variant_scene_end)
 {
     float element;
-    (void)state;
     put_quantized();
     apply("[" TRANSPOSE("\"w\"") ", " DEQUANTIZE "]"); /* the scales are where they were: [0, 1] is that of [0, 2] now */
     assert_int_equal(variant_scene_load(), 0);
@@ -185,9 +170,8 @@ static void a_transposed_matrix_is_scaled_by_its_own_blocks(void **state)
     assert_true(element == 1);
 }
 
-static void elements_that_changed_places_are_not_scaled(void **state)
+TEST_IN(elements_that_changed_places_are_not_scaled, variant_scene_begin, variant_scene_end)
 {
-    (void)state;
     put_quantized();
     assert_int_equal(variant_scene_apply(
                          "[{\"permute_rope\": {\"tensors\": [\"w\"], \"heads\": 1, \"to\": \"halves\"}}, " DEQUANTIZE "]"),
@@ -195,22 +179,4 @@ static void elements_that_changed_places_are_not_scaled(void **state)
     assert_int_equal(variant_scene.error.code, ERROR_UNIMPLEMENTED);
     assert_non_null(strstr(variant_scene.error.message, "tensor w"));
     assert_non_null(strstr(variant_scene.error.message, "step 2"));
-}
-
-int main(void)
-{
-#define TEST(name) cmocka_unit_test_setup_teardown(name, variant_scene_begin, variant_scene_end)
-    const struct CMUnitTest tests[] = {
-        TEST(a_renamed_tensor_is_one_transfer),
-        TEST(a_slice_of_a_stack_reads_its_own_bytes),
-        TEST(two_names_of_a_tensor_read_it_once),
-        TEST(two_variants_have_two_view_digests),
-        TEST(elements_within_bytes_are_unimplemented_and_named),
-        TEST(a_cast_reads_source_bytes_and_writes_its_own),
-        TEST(scales_are_read_for_the_blocks_of_a_slice),
-        TEST(scaled_elements_may_be_rearranged_afterwards),
-        TEST(a_transposed_matrix_is_scaled_by_its_own_blocks),
-        TEST(elements_that_changed_places_are_not_scaled),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,12 +1,6 @@
 /* Transfers in any order become findable, and what has to be read is the union of their bytes. Prints its seed; TEST_SEED
  * repeats a run. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tests/support/unit.h"
 
 #include "base/clock.h"
 #include "resolve/mapping.h"
@@ -119,10 +113,9 @@ static void add_random(struct scene *scene, uint64_t kind)
     add(scene, file, offset, bytes, n_rows, stride);
 }
 
-static void the_union_of_random_transfers_is_exact_and_everything_is_found(void **state)
+TEST(the_union_of_random_transfers_is_exact_and_everything_is_found)
 {
     struct scene scene;
-    (void)state;
     for (int round = 0; round < ROUNDS; round++) {
         begin(&scene, MOST_TRANSFERS);
         for (uint64_t n = below(MOST_TRANSFERS), kind = below(4); n > 0; n--)
@@ -138,10 +131,9 @@ static void the_union_of_random_transfers_is_exact_and_everything_is_found(void 
     }
 }
 
-static void disjoint_spans_in_order_stay_as_they_are(void **state)
+TEST(disjoint_spans_in_order_stay_as_they_are)
 {
     struct scene scene;
-    (void)state;
     begin(&scene, 3);
     add(&scene, 0, 10, 4, 5, 8);
     add(&scene, 0, 46, 100, 1, 0);
@@ -153,10 +145,9 @@ static void disjoint_spans_in_order_stay_as_they_are(void **state)
     arena_fini(&scene.mapping.arena);
 }
 
-static void the_columns_of_a_matrix_are_one_read(void **state)
+TEST(the_columns_of_a_matrix_are_one_read)
 {
     struct scene scene;
-    (void)state;
     begin(&scene, 64);
     for (uint64_t column = 64; column-- > 0;)
         add(&scene, 1, 100 + column * 2, 2, 20, 128);
@@ -168,11 +159,10 @@ static void the_columns_of_a_matrix_are_one_read(void **state)
 }
 
 /* Two patterns of rows that fit nowhere: as many as are sorted one by one, and one more. */
-static void too_many_rows_that_fit_no_pattern_are_read_as_a_whole(void **state)
+TEST(too_many_rows_that_fit_no_pattern_are_read_as_a_whole)
 {
     const uint64_t most = 1 << 20;
     struct scene scene;
-    (void)state;
     for (uint64_t more = 0; more < 2; more++) {
         begin(&scene, 2);
         add(&scene, 0, 0, 1, most / 2 + more, 5);
@@ -185,12 +175,11 @@ static void too_many_rows_that_fit_no_pattern_are_read_as_a_whole(void **state)
 }
 
 /* They all reach from the first window into the last one: as many as a worker looks at, and one more. */
-static void too_many_transfers_in_one_window_are_refused(void **state)
+TEST(too_many_transfers_in_one_window_are_refused)
 {
     const uint64_t most = 1 << 19;
     const struct tensor_record record = {.name = "crowd", .name_length = 5};
     struct view_tensor tensor = {.record = &record};
-    (void)state;
     for (uint64_t more = 0; more < 2; more++) {
         struct scene scene;
         struct error error = {0};
@@ -203,19 +192,4 @@ static void too_many_transfers_in_one_window_are_refused(void **state)
         assert_true(!more || (strstr(error.message, "crowd") && strcmp(error.reason, "TOO_MANY_RUNS") == 0));
         arena_fini(&scene.mapping.arena);
     }
-}
-
-int main(void)
-{
-    const char *seed = getenv("TEST_SEED");
-    random_state = seed ? strtoull(seed, NULL, 10) : clock_now_ns() | 1;
-    printf("# TEST_SEED=%llu\n", (unsigned long long)random_state);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_union_of_random_transfers_is_exact_and_everything_is_found),
-        cmocka_unit_test(disjoint_spans_in_order_stay_as_they_are),
-        cmocka_unit_test(the_columns_of_a_matrix_are_one_read),
-        cmocka_unit_test(too_many_rows_that_fit_no_pattern_are_read_as_a_whole),
-        cmocka_unit_test(too_many_transfers_in_one_window_are_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

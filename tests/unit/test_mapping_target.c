@@ -1,18 +1,11 @@
 /* Views that go to targets of a client: what is refused, and the transfers and fills of the shapes that models have.
  * tests/property/test_mapping.c checks the bytes. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tests/support/unit.h"
 
 #include "resolve/mapping.h"
-#include "source/source_memory.h"
+#include "tests/support/source_memory.h"
 #include "tests/support/operation_name.h"
 #include "tests/support/variant_scene.h"
-
-#include <cmocka.h>
 
 enum { DATA_BYTES = 264 };
 
@@ -172,9 +165,8 @@ static void writes_what_a_packed_load_has(void)
 
 /* --- shapes of models ------------------------------------------------------------------------------------------------- */
 
-static void fused_parts_are_one_row_each(void **state)
+TEST(fused_parts_are_one_row_each)
 {
-    (void)state;
     begin(256);
     into("q", ARRAY(U8, 2, 10, DIMS(4, 6), STRIDES(6, 1)));
     take(4, 8, 0, INT64_MAX);
@@ -193,10 +185,9 @@ static void fused_parts_are_one_row_each(void **state)
     mapping_destroy(mapping);
 }
 
-static void a_padded_embedding_is_rows_and_fills(void **state)
+TEST(a_padded_embedding_is_rows_and_fills)
 {
     static const float minus = -1.5f, zero = 0;
-    (void)state;
     begin(1024);
     into("e", ARRAY(F32, 2, 256, DIMS(5, 6), STRIDES(32, 4)));
     fill("right", ARRAY(F32, 2, 256 + 24, DIMS(5, 2), STRIDES(32, 4)), &zero, 4);
@@ -216,9 +207,8 @@ static void a_padded_embedding_is_rows_and_fills(void **state)
     mapping_destroy(mapping);
 }
 
-static void a_fill_of_several_strides_is_a_fill_for_each_row_but_the_longest_loop(void **state)
+TEST(a_fill_of_several_strides_is_a_fill_for_each_row_but_the_longest_loop)
 {
-    (void)state;
     begin(4096);
     into("s", ARRAY(F32, 0, 4092, NULL, NULL));
     fill("cube", ARRAY(U8, 3, 2000, DIMS(2, 9, 3), STRIDES(-1000, 100, -10)), "\5", 1);
@@ -229,9 +219,8 @@ static void a_fill_of_several_strides_is_a_fill_for_each_row_but_the_longest_loo
     mapping_destroy(mapping);
 }
 
-static void rows_and_columns_land_in_rows_and_columns(void **state)
+TEST(rows_and_columns_land_in_rows_and_columns)
 {
-    (void)state;
     for (unsigned base = 0; base < 12; base += 5) {
         begin(4 * 8 + 20);
         into("k", ARRAY(U8, 2, base + 1, DIMS(2, 3), STRIDES(6, 1)));
@@ -245,9 +234,8 @@ static void rows_and_columns_land_in_rows_and_columns(void **state)
     }
 }
 
-static void what_is_turned_or_goes_backwards_is_no_transfer_for_each_element(void **state)
+TEST(what_is_turned_or_goes_backwards_is_no_transfer_for_each_element)
 {
-    (void)state;
     begin(256);
     into("e", ARRAY(F32, 2, 0, DIMS(5, 6), STRIDES(4, 20))); /* transposed */
     struct mapping *mapping = build();
@@ -273,9 +261,8 @@ static void what_is_turned_or_goes_backwards_is_no_transfer_for_each_element(voi
     mapping_destroy(mapping);
 }
 
-static void scalars_empty_arrays_and_packed_elements_have_targets_too(void **state)
+TEST(scalars_empty_arrays_and_packed_elements_have_targets_too)
 {
-    (void)state;
     begin(64);
     into("s", ARRAY(F32, 0, 3, NULL, NULL));
     into("none", ARRAY(F32, 2, 9000, DIMS(0, 3), STRIDES(0, -1)));
@@ -293,9 +280,8 @@ static void apply(const char *recipe)
         fail_msg("%s", variant_scene.error.message);
 }
 
-static void elements_are_converted_on_their_way_to_a_target(void **state)
+TEST(elements_are_converted_on_their_way_to_a_target)
 {
-    (void)state;
     apply("[{\"cast\": {\"tensors\": [\"e\"], \"dtype\": \"BF16\"}}]");
     begin(256);
     into("e", ARRAY(BF16, 2, 110, DIMS(5, 6), STRIDES(16, -2)));
@@ -318,9 +304,8 @@ static void elements_are_converted_on_their_way_to_a_target(void **state)
     apply(plain);
 }
 
-static void strides_of_an_array_without_elements_may_be_any_numbers(void **state)
+TEST(strides_of_an_array_without_elements_may_be_any_numbers)
 {
-    (void)state;
     apply("[{\"transpose\": {\"tensors\": [\"e\"], \"dims\": [1, 0]}}]");
     begin(64);
     into("e", ARRAY(F32, 2, 9000, DIMS(6, 0), STRIDES(INT64_MAX, INT64_MIN)));
@@ -331,9 +316,8 @@ static void strides_of_an_array_without_elements_may_be_any_numbers(void **state
     apply(plain);
 }
 
-static void quantized_elements_go_to_targets_with_strides(void **state)
+TEST(quantized_elements_go_to_targets_with_strides)
 {
-    (void)state;
     apply("[{\"dequantize\": {\"tensors\": [\"w\"], \"scale\": \"{tensor}_s\", \"block\": [2, 2], \"dtype\": \"F32\"}}]");
     begin(512);
     into("w", ARRAY(F32, 2, 9, DIMS(4, 4), STRIDES(4, 16)));
@@ -346,9 +330,8 @@ static void quantized_elements_go_to_targets_with_strides(void **state)
     apply(plain);
 }
 
-static void joined_and_shuffled_tensors_go_to_targets_with_strides(void **state)
+TEST(joined_and_shuffled_tensors_go_to_targets_with_strides)
 {
-    (void)state;
     apply("[{\"concat\": {\"from\": [\"k\", \"v\"], \"to\": \"kv\", \"dim\": 0}}, {\"permute_rope\": {\"tensors\": [\"q\"], "
           "\"heads\": 2, \"to\": \"halves\"}}]");
     begin(512);
@@ -363,9 +346,8 @@ static void joined_and_shuffled_tensors_go_to_targets_with_strides(void **state)
 
 /* --- refused ---------------------------------------------------------------------------------------------------------- */
 
-static void a_target_that_does_not_fit_is_refused_and_named(void **state)
+TEST(a_target_that_does_not_fit_is_refused_and_named)
 {
-    (void)state;
     begin(256);
     into("k", ARRAY(I8, 2, 0, DIMS(4, 6), STRIDES(6, 1)));
     refuses("TARGET_DTYPE", "target k ");
@@ -389,9 +371,8 @@ static void a_target_that_does_not_fit_is_refused_and_named(void **state)
     refuses("TARGET_OUTSIDE", "target kv ");
 }
 
-static void every_tensor_has_one_target(void **state)
+TEST(every_tensor_has_one_target)
 {
-    (void)state;
     begin(256);
     into("k", ARRAY(U8, 2, 0, DIMS(4, 6), STRIDES(6, 1)));
     into("v", ARRAY(U8, 2, 100, DIMS(4, 6), STRIDES(6, 1)));
@@ -407,9 +388,8 @@ static void every_tensor_has_one_target(void **state)
     assert_string_equal(request.error.reason, "TARGET_MISSING");
 }
 
-static void a_fill_has_a_value_of_its_type(void **state)
+TEST(a_fill_has_a_value_of_its_type)
 {
-    (void)state;
     begin(256);
     into("k", ARRAY(U8, 2, 0, DIMS(4, 6), STRIDES(6, 1)));
     fill("pad", ARRAY(F32, 1, 100, DIMS(5), STRIDES(4)), "\0\0", 2);
@@ -422,22 +402,4 @@ static void a_fill_has_a_value_of_its_type(void **state)
     refuses("TARGETS_OVERLAP", "k and pad ");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(fused_parts_are_one_row_each),
-        cmocka_unit_test(a_padded_embedding_is_rows_and_fills),
-        cmocka_unit_test(a_fill_of_several_strides_is_a_fill_for_each_row_but_the_longest_loop),
-        cmocka_unit_test(rows_and_columns_land_in_rows_and_columns),
-        cmocka_unit_test(what_is_turned_or_goes_backwards_is_no_transfer_for_each_element),
-        cmocka_unit_test(scalars_empty_arrays_and_packed_elements_have_targets_too),
-        cmocka_unit_test(elements_are_converted_on_their_way_to_a_target),
-        cmocka_unit_test(strides_of_an_array_without_elements_may_be_any_numbers),
-        cmocka_unit_test(quantized_elements_go_to_targets_with_strides),
-        cmocka_unit_test(joined_and_shuffled_tensors_go_to_targets_with_strides),
-        cmocka_unit_test(a_target_that_does_not_fit_is_refused_and_named),
-        cmocka_unit_test(every_tensor_has_one_target),
-        cmocka_unit_test(a_fill_has_a_value_of_its_type),
-    };
-    return cmocka_run_group_tests(tests, create, variant_scene_end);
-}
+TESTS_IN(create, variant_scene_end)

@@ -1,14 +1,9 @@
 /* MD5 side by side is the MD5 of libcrypto. */
+#include "tests/support/unit.h"
+
 #include "base/md5_lanes.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
-
-#include <cmocka.h>
 
 #include "base/digest.h"
 #include "base/memory.h"
@@ -26,10 +21,9 @@ static void compare(const struct md5_lane *lane)
     assert_memory_equal(lane->sum, sum, MD5_LANES_BYTES);
 }
 
-static void texts_of_any_lengths_have_their_sums_in_any_number_of_lanes(void **state)
+TEST(texts_of_any_lengths_have_their_sums_in_any_number_of_lanes)
 {
     unsigned char *bytes = memory_alloc(MOST_BYTES + MD5_LANES);
-    (void)state;
     srandom(1);
     for (size_t i = 0; i < MOST_BYTES + MD5_LANES; i++)
         bytes[i] = (unsigned char)random();
@@ -46,21 +40,11 @@ static void texts_of_any_lengths_have_their_sums_in_any_number_of_lanes(void **s
     free(bytes);
 }
 
-static void no_text_is_a_text_too(void **state)
+TEST(no_text_is_a_text_too)
 {
     static const unsigned char empty[] = {0xd4, 0x1d, 0x8c, 0xd9, 0x8f, 0x00, 0xb2, 0x04,
                                           0xe9, 0x80, 0x09, 0x98, 0xec, 0xf8, 0x42, 0x7e};
     struct md5_lane lane = {NULL, 0, {0}};
-    (void)state;
     md5_lanes(&lane, 1);
     assert_memory_equal(lane.sum, empty, sizeof empty);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(texts_of_any_lengths_have_their_sums_in_any_number_of_lanes),
-        cmocka_unit_test(no_text_is_a_text_too),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

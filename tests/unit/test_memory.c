@@ -1,20 +1,12 @@
-/* Memory of sizes that somebody outside chose: zeroed whatever was there before, refused where there is none. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
+/* Memory of sizes that an outside sender chose: zeroed whatever was there before, refused where there is none. */
+#include "tests/support/unit.h"
 
 #include "base/memory.h"
 
-#include <cmocka.h> /* last: its macro fail() would hide ours */
-
 static const size_t sizes[] = {1, 4096, (2 << 20) - 1, 2 << 20, (3 << 20) - 1, 3 << 20, (5 << 20) + 7};
 
-static void memory_that_can_fail_is_zeroed_also_where_something_was_before(void **state)
+TEST(memory_that_can_fail_is_zeroed_also_where_something_was_before)
 {
-    (void)state;
     for (int round = 0; round < 2; round++)
         for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
             unsigned char *memory = memory_try(sizes[i]);
@@ -27,9 +19,8 @@ static void memory_that_can_fail_is_zeroed_also_where_something_was_before(void 
         }
 }
 
-static void memory_that_can_fail_may_be_grown_like_any_other(void **state)
+TEST(memory_that_can_fail_may_be_grown_like_any_other)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         unsigned char *memory = memory_try(sizes[i]);
         assert_non_null(memory);
@@ -41,20 +32,9 @@ static void memory_that_can_fail_may_be_grown_like_any_other(void **state)
     }
 }
 
-static void sizes_that_no_memory_has_are_refused(void **state)
+TEST(sizes_that_no_memory_has_are_refused)
 {
-    (void)state;
     assert_null(memory_try(SIZE_MAX));
     assert_null(memory_try(SIZE_MAX - (2 << 20)));
     free(memory_try(0));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(memory_that_can_fail_is_zeroed_also_where_something_was_before),
-        cmocka_unit_test(memory_that_can_fail_may_be_grown_like_any_other),
-        cmocka_unit_test(sizes_that_no_memory_has_are_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,14 +1,9 @@
 /* Metadata: who pays, what happens when it is too much, and that everything is given back. */
+#include "tests/support/unit.h"
+
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
 
 #include "base/metadata.h"
-
-#include <cmocka.h> /* last: its macro fail() would hide ours */
 
 enum { USER = 12345, LIMIT = 1 << 20 };
 
@@ -33,10 +28,9 @@ static int leave_account(void **state)
     return 0;
 }
 
-static void the_limit_is_reached_exactly(void **state)
+TEST_IN(the_limit_is_reached_exactly, enter_account, leave_account)
 {
     struct error error;
-    (void)state;
     char *piece = metadata_alloc(LIMIT, &error);
     assert_non_null(piece);
     for (size_t i = 0; i < LIMIT; i++)
@@ -49,10 +43,9 @@ static void the_limit_is_reached_exactly(void **state)
     metadata_free(NULL);
 }
 
-static void sizes_that_no_memory_has_fail(void **state)
+TEST_IN(sizes_that_no_memory_has_fail, enter_account, leave_account)
 {
     struct error error;
-    (void)state;
     metadata_enter((struct metadata_account){0});
     assert_null(metadata_alloc(SIZE_MAX, &error));
     assert_string_equal(error.reason, "OUT_OF_MEMORY");
@@ -63,12 +56,11 @@ static void sizes_that_no_memory_has_fail(void **state)
     metadata_free(piece);
 }
 
-static void an_array_that_cannot_grow_stays_as_it_was(void **state)
+TEST_IN(an_array_that_cannot_grow_stays_as_it_was, enter_account, leave_account)
 {
     struct error error;
     uint64_t *items = NULL;
     size_t count = 0, capacity = 0;
-    (void)state;
     while (METADATA_RESERVE(items, count, capacity, &error) == 0) {
         items[count] = count;
         count++;
@@ -88,11 +80,10 @@ static void *free_elsewhere(void *piece)
     return NULL;
 }
 
-static void any_thread_may_free_and_starts_without_an_account(void **state)
+TEST_IN(any_thread_may_free_and_starts_without_an_account, enter_account, leave_account)
 {
     struct error error;
     pthread_t thread;
-    (void)state;
     void *piece = metadata_alloc(1000, &error);
     assert_int_equal(quota_taken(quota, QUOTA_METADATA), 1000);
     pthread_create(&thread, NULL, free_elsewhere, piece);
@@ -100,10 +91,9 @@ static void any_thread_may_free_and_starts_without_an_account(void **state)
     assert_int_equal(quota_taken(quota, QUOTA_METADATA), 0);
 }
 
-static void who_paid_is_remembered_when_the_account_is_left(void **state)
+TEST_IN(who_paid_is_remembered_when_the_account_is_left, enter_account, leave_account)
 {
     struct error error;
-    (void)state;
     void *piece = metadata_alloc(1000, &error);
     struct metadata_account before = metadata_enter((struct metadata_account){0});
     assert_ptr_equal(before.quota, quota);
@@ -113,18 +103,4 @@ static void who_paid_is_remembered_when_the_account_is_left(void **state)
     assert_int_equal(quota_taken(quota, QUOTA_METADATA), 3000);
     metadata_free(free_of_charge);
     metadata_free(piece);
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, enter_account, leave_account)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(the_limit_is_reached_exactly),
-        TEST(sizes_that_no_memory_has_fail),
-        TEST(an_array_that_cannot_grow_stays_as_it_was),
-        TEST(any_thread_may_free_and_starts_without_an_account),
-        TEST(who_paid_is_remembered_when_the_account_is_left),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

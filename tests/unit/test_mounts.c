@@ -1,22 +1,14 @@
 /* Which file system a path leads to is known by its text, whatever the path looks like and whether it exists. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
+#include "tests/support/unit.h"
+
 #include <fcntl.h>
 #include <sched.h>
-#include <stdbool.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "source/disk/mounts.h"
 #include "source/source.h"
-
-#undef fail
-#include <cmocka.h>
 
 static uint64_t device_of(const char *path)
 {
@@ -25,9 +17,8 @@ static uint64_t device_of(const char *path)
     return status.st_dev;
 }
 
-static void a_path_passes_through_the_mounts_whose_names_begin_it(void **state)
+TEST(a_path_passes_through_the_mounts_whose_names_begin_it)
 {
-    (void)state;
     assert_int_not_equal(mounts_find("/proc"), mounts_find("/"));
     assert_int_equal(mounts_find("/proc") & loop_lane_of(device_of("/proc")), loop_lane_of(device_of("/proc")));
     assert_int_equal(mounts_find("/proc/no/such/file"), mounts_find("/proc"));
@@ -38,10 +29,9 @@ static void a_path_passes_through_the_mounts_whose_names_begin_it(void **state)
 
 static bool may_mount; /* in a mount name space of our own: for root only */
 
-static void a_new_mount_is_seen_and_so_is_its_end(void **state)
+TEST(a_new_mount_is_seen_and_so_is_its_end)
 {
     char folder[] = "/tmp/test mounts-XXXXXX"; /* a space is escaped in the kernel's table */
-    (void)state;
     if (!may_mount)
         skip();
     assert_non_null(mkdtemp(folder));
@@ -54,24 +44,22 @@ static void a_new_mount_is_seen_and_so_is_its_end(void **state)
     rmdir(folder);
 }
 
-static void fuse_is_told_by_the_name_of_the_type(void **state)
+TEST(fuse_is_told_by_the_name_of_the_type)
 {
     static const char *const yes[] = {"fuse", "fuseblk", "fuse.sshfs", "fuse.s3fs rw", "fuse host:/x rw", "fuseblk.ntfs"};
     static const char *const no[] = {"ext4", "fusectl", "nfs4", "fus", "fuse2", "", "9p", "virtiofs"};
-    (void)state;
     for (size_t i = 0; i < sizeof yes / sizeof *yes; i++)
         assert_true(mounts_is_fuse(yes[i]));
     for (size_t i = 0; i < sizeof no / sizeof *no; i++)
         assert_false(mounts_is_fuse(no[i]));
 }
 
-/* Without a server: nobody may ask it. */
-static void fuse_mounts_are_listed_by_the_sets_that_they_are_in(void **state)
+/* Without a server: it must not be asked. */
+TEST(fuse_mounts_are_listed_by_the_sets_that_they_are_in)
 {
     char folder[] = "/tmp/test_mounts-XXXXXX", options[64], below[64];
     int fd = open("/dev/fuse", O_RDWR | O_CLOEXEC);
     size_t n;
-    (void)state;
     if (!may_mount || fd < 0)
         skip();
     assert_non_null(mkdtemp(folder));
@@ -96,10 +84,9 @@ static void fuse_mounts_are_listed_by_the_sets_that_they_are_in(void **state)
     rmdir(folder);
 }
 
-static void a_set_of_three_seldom_seems_to_have_a_fourth(void **state)
+TEST(a_set_of_three_seldom_seems_to_have_a_fourth)
 {
     size_t n_wrong = 0, n = 0;
-    (void)state;
     for (uint64_t first = 20; first < 300; first++) {
         uint64_t set = loop_lane_of(first) | loop_lane_of(first + 7) | loop_lane_of(first + 31);
         for (uint64_t other = 20; other < 300; other++) {
@@ -119,9 +106,8 @@ static struct loop_work placed(const char *reference)
     return work;
 }
 
-static void work_is_placed_by_the_server_or_file_system_that_it_asks(void **state)
+TEST(work_is_placed_by_the_server_or_file_system_that_it_asks)
 {
-    (void)state;
     assert_int_equal(placed("disk:/proc/a").pool, LOOP_DISK);
     assert_int_equal(placed("disk:/proc/a").lane, placed("disk:/proc/b").lane);
     assert_int_not_equal(placed("disk:/proc/a").lane, placed("disk:/a").lane);
@@ -135,16 +121,11 @@ static void work_is_placed_by_the_server_or_file_system_that_it_asks(void **stat
     assert_int_not_equal(placed("").lane, 0);
 }
 
-int main(void)
+static int set_up_all_tests(void **state)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_path_passes_through_the_mounts_whose_names_begin_it),
-        cmocka_unit_test(a_new_mount_is_seen_and_so_is_its_end),
-        cmocka_unit_test(fuse_is_told_by_the_name_of_the_type),
-        cmocka_unit_test(fuse_mounts_are_listed_by_the_sets_that_they_are_in),
-        cmocka_unit_test(a_set_of_three_seldom_seems_to_have_a_fourth),
-        cmocka_unit_test(work_is_placed_by_the_server_or_file_system_that_it_asks),
-    };
     may_mount = unshare(CLONE_NEWNS) == 0 && mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0;
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    (void)state;
+    return 0;
 }
+
+TESTS_IN(set_up_all_tests, NULL)

@@ -1,16 +1,10 @@
 /* The blocks of a run: those its steps touch, with what is read and what is wanted of each. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tests/support/unit.h"
 
 #include "base/metadata.h"
-#include "execute/needs.h"
+#include "execute/run.h"
 #include "tests/support/transfer_scene.h"
 
-#include <cmocka.h>
 #undef fail /* ours is in base/error.h */
 
 static uint64_t count(const struct scene_run *run, uint64_t lo, uint64_t hi, bool of_steps)
@@ -25,9 +19,8 @@ static uint64_t count(const struct scene_run *run, uint64_t lo, uint64_t hi, boo
     return bytes;
 }
 
-static void blocks_have_what_is_read_and_wanted_of_them(void **state)
+TEST(blocks_have_what_is_read_and_wanted_of_them)
 {
-    (void)state;
     for (uint64_t seed = 1; seed < 30; seed++) {
         struct transfer_scene scene;
         struct run_needs needs = {0};
@@ -35,7 +28,7 @@ static void blocks_have_what_is_read_and_wanted_of_them(void **state)
         uint64_t block_bytes = 1 + seed * 37;
         transfer_scene_init(&scene, seed, 6000);
         struct scene_run *run = transfer_scene_add_run(&scene, 300, true);
-        assert_int_equal(needs_build(&needs, &run->plan, &run->mapping, block_bytes, &error), 0);
+        assert_int_equal(run_build_needs(&needs, &run->plan, &run->mapping, block_bytes, &error), 0);
         size_t next = 0;
         for (uint64_t block = 0; block * block_bytes < 6000; block++) {
             uint64_t lo = block * block_bytes, read = count(run, lo, lo + block_bytes, true);
@@ -54,12 +47,11 @@ static void blocks_have_what_is_read_and_wanted_of_them(void **state)
     }
 }
 
-static void without_metadata_for_the_list_there_is_none(void **state)
+TEST(without_metadata_for_the_list_there_is_none)
 {
     struct quota *quota = quota_create();
     struct transfer_scene scene;
     struct error error;
-    (void)state;
     transfer_scene_init(&scene, 1, 6000);
     struct scene_run *run = transfer_scene_add_run(&scene, 300, true);
     quota_set_kept(quota, 0);
@@ -68,7 +60,7 @@ static void without_metadata_for_the_list_there_is_none(void **state)
     for (uint64_t block_bytes = 10; block_bytes <= 1000; block_bytes *= 100) {
         struct run_needs needs = {0};
         bool fits = block_bytes == 1000;
-        assert_int_equal(needs_build(&needs, &run->plan, &run->mapping, block_bytes, &error), fits ? 0 : -1);
+        assert_int_equal(run_build_needs(&needs, &run->plan, &run->mapping, block_bytes, &error), fits ? 0 : -1);
         assert_int_equal(needs.n > 0, fits);
         if (!fits)
             assert_int_equal(error.kind, ERROR_KIND_METADATA_EXCEEDED);
@@ -80,19 +72,8 @@ static void without_metadata_for_the_list_there_is_none(void **state)
     transfer_scene_fini(&scene);
 }
 
-static void a_block_read_mostly_for_others_is_amplified(void **state)
+TEST(a_block_read_mostly_for_others_is_amplified)
 {
-    (void)state;
     assert_false(need_is_amplified(&(struct need){.read_bytes = 800, .wanted_bytes = 700}));
     assert_true(need_is_amplified(&(struct need){.read_bytes = 800, .wanted_bytes = 699}));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(blocks_have_what_is_read_and_wanted_of_them),
-        cmocka_unit_test(without_metadata_for_the_list_there_is_none),
-        cmocka_unit_test(a_block_read_mostly_for_others_is_amplified),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

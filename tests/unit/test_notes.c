@@ -1,18 +1,11 @@
 /* Sentences in the order in which they were added. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
+#include "tests/support/unit.h"
 
 #include "resolve/notes.h"
 
-#include <cmocka.h>
-
-static void notes_are_kept_in_order_and_copied(void **state)
+TEST(notes_are_kept_in_order_and_copied)
 {
     struct notes notes = {0}, others = {0};
-    (void)state;
     notes_add(&others, "%d tensors", 2);
     notes_add(&notes, "first");
     notes_append(&notes, &others);
@@ -23,10 +16,4 @@ static void notes_are_kept_in_order_and_copied(void **state)
     notes_fini(&notes);
     assert_int_equal(notes.n, 0);
     notes_fini(&notes);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(notes_are_kept_in_order_and_copied)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,17 +1,10 @@
 /* What all stores share, over a backend of this test and a scripted server: how often is asked, and for what. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tests/support/unit.h"
 
 #include "base/memory.h"
 #include "source/bucket_source.h"
+#include "tests/support/source_bytes.h"
 #include "tests/support/http_script.h"
-
-#include <cmocka.h>
 
 enum { OBJECT_BYTES = 3 * OBJECT_HEAD_BYTES };
 
@@ -21,7 +14,7 @@ static struct scene {
     unsigned char object[OBJECT_BYTES];
     unsigned n_lists, n_stats, n_ranges;
     uint64_t first, last; /* of the newest range */
-    bool repeats, fails, weak;
+    bool repeats, fails, weak, has_folder;
     const char *pin;
     unsigned char sum;
 } scene;
@@ -48,11 +41,15 @@ static int toy_list(struct object_source *source, struct error *error)
     static const char *const names[] = {"b", "a", "c"};
     scene.n_lists++;
     for (size_t i = 0; i < 3; i++) {
-        struct object object = {.name = memory_copy_text(scene.repeats ? "b" : names[i])};
+        const char *below = source->below ? source->below : "";
+        struct object object = {.name = memory_print("%s%s", below, scene.repeats ? "b" : names[i])};
         describe(&object);
         if (object_source_add(source, &object, error) < 0)
             return -1;
     }
+    for (size_t i = 0; i < 2 && scene.has_folder && !source->below; i++) /* two pages may tell of it */
+        if (object_source_add(source, &(struct object){.name = memory_copy_text("bb/")}, error) < 0)
+            return -1;
     error->code = ERROR_UNAVAILABLE;
     return scene.fails ? -1 : 0;
 }
@@ -148,20 +145,19 @@ static int end(void **state)
     return 0;
 }
 
-static void one_listing_serves_files_names_and_the_source_beside(void **state)
+TEST_IN(one_listing_serves_files_names_and_the_source_beside, begin, end)
 {
     struct source *source = open_toy("list"), *beside;
     struct error error;
     char **names;
     size_t n_names, file;
-    (void)state;
     add(source, "a");
     add(source, "c");
     assert_int_equal(source_open_beside(source, &(struct source_options){0}, &beside, &error), 0);
     add(beside, "b");
     assert_int_equal(source_add_file(beside, "missing", &file, &error), -1);
     assert_int_equal(error.code, ERROR_NOT_FOUND);
-    assert_int_equal(source_list(beside, &names, &n_names, &error), 0);
+    assert_int_equal(source_list(beside, NULL, &names, &n_names, &error), 0);
     assert_int_equal(n_names, 3);
     assert_string_equal(names[0], "a");
     for (size_t i = 0; i < n_names; i++)
@@ -175,11 +171,42 @@ static void one_listing_serves_files_names_and_the_source_beside(void **state)
     source_unref(beside);
 }
 
-static void a_listing_that_fails_or_repeats_itself_leaves_nothing_behind(void **state)
+static void check_list(struct source *source, const char *folder, const char *const *expected, size_t n_expected)
+{
+    char **names;
+    size_t n_names;
+    struct error error;
+    assert_int_equal(source_list(source, folder, &names, &n_names, &error), 0);
+    assert_int_equal(n_names, n_expected);
+    for (size_t i = 0; i < n_names; i++) {
+        assert_string_equal(names[i], expected[i]);
+        free(names[i]);
+    }
+    free(names);
+}
+
+TEST_IN(a_folder_is_listed_with_the_files_beside_it_and_by_its_own_name, begin, end)
+{
+    scene.has_folder = true;
+    struct source *source = open_toy("list");
+    size_t file;
+    struct error error;
+    check_list(source, NULL, (const char *const[]){"a", "b", "bb/", "c"}, 4);
+    check_list(source, "bb", (const char *const[]){"a", "b", "c"}, 3);
+    check_list(source, "bb", (const char *const[]){"a", "b", "c"}, 3);
+    assert_int_equal(scene.n_lists, 2);
+    assert_int_equal(source_add_file(source, "bb/a", &file, &error), 0);
+    assert_int_equal(source_add_file(source, "bb/", &file, &error), -1);
+    assert_int_equal(error.code, ERROR_NOT_FOUND);
+    assert_int_equal(scene.n_lists, 2);
+    check_list(source, NULL, (const char *const[]){"a", "b", "bb/", "c"}, 4);
+    source_unref(source);
+}
+
+TEST_IN(a_listing_that_fails_or_repeats_itself_leaves_nothing_behind, begin, end)
 {
     struct error error;
     size_t file;
-    (void)state;
     for (int fails = 0; fails < 2; fails++) {
         struct source *source = open_toy("list");
         scene.repeats = !fails;
@@ -212,10 +239,9 @@ static int list_pages(unsigned wanted, struct error *error)
     return failed;
 }
 
-static void a_listing_has_so_many_pages_and_not_one_more(void **state)
+TEST_IN(a_listing_has_so_many_pages_and_not_one_more, begin, end)
 {
     struct error error;
-    (void)state;
     assert_int_equal(list_pages(OBJECT_MAX_PAGES, &error), 0);
     assert_int_equal(n_pages, OBJECT_MAX_PAGES);
     assert_int_equal(list_pages(OBJECT_MAX_PAGES + 1, &error), -1);
@@ -223,13 +249,12 @@ static void a_listing_has_so_many_pages_and_not_one_more(void **state)
     assert_int_equal(n_pages, OBJECT_MAX_PAGES);
 }
 
-static void a_refused_listing_is_not_asked_for_again(void **state)
+TEST_IN(a_refused_listing_is_not_asked_for_again, begin, end)
 {
     struct source *source = open_toy("list"), *beside;
     struct error error;
     char **names;
     size_t n_names, file;
-    (void)state;
     scene.fails = true;
     assert_int_equal(source_add_file(source, "b", &file, &error), -1);
     scene.fails = false;
@@ -237,20 +262,19 @@ static void a_refused_listing_is_not_asked_for_again(void **state)
     error.code = ERROR_OK;
     assert_int_equal(source_add_file(beside, "b", &file, &error), -1);
     assert_int_equal(error.code, ERROR_UNAVAILABLE);
-    assert_int_equal(source_list(source, &names, &n_names, &error), -1);
+    assert_int_equal(source_list(source, NULL, &names, &n_names, &error), -1);
     assert_int_equal(scene.n_lists, 1);
     source_unref(beside);
     source_unref(source);
 }
 
-static void without_a_listing_each_name_is_asked_for_once(void **state)
+TEST_IN(without_a_listing_each_name_is_asked_for_once, begin, end)
 {
     static const char *const expected[] = {"a", "b", "c"};
     struct source *source = open_toy("ask");
     struct error error;
     char **names;
     size_t n_names, file;
-    (void)state;
     assert_int_equal(source_expect(source, expected, 3, &error), 0);
     assert_int_equal(scene.n_stats, 3);
     for (size_t i = 0; i < 3; i++)
@@ -258,15 +282,14 @@ static void without_a_listing_each_name_is_asked_for_once(void **state)
     assert_int_equal(scene.n_stats, 3);
     assert_int_equal(source_add_file(source, "missing", &file, &error), -1);
     assert_int_equal(error.code, ERROR_NOT_FOUND);
-    assert_int_equal(source_list(source, &names, &n_names, &error), -1);
+    assert_int_equal(source_list(source, NULL, &names, &n_names, &error), -1);
     assert_int_equal(error.code, ERROR_UNIMPLEMENTED);
     source_unref(source);
 }
 
-static void a_header_costs_one_request(void **state)
+TEST_IN(a_header_costs_one_request, begin, end)
 {
     struct source *source = open_toy("list");
-    (void)state;
     add(source, "a");
     reads(source, 0, 8);
     was_asked(1, 0, OBJECT_HEAD_BYTES - 1);
@@ -279,10 +302,9 @@ static void a_header_costs_one_request(void **state)
     source_unref(source);
 }
 
-static void a_header_longer_than_the_head_costs_two(void **state)
+TEST_IN(a_header_longer_than_the_head_costs_two, begin, end)
 {
     struct source *source = open_toy("list");
-    (void)state;
     add(source, "a");
     reads(source, 0, 8);
     reads(source, 8, OBJECT_HEAD_BYTES);
@@ -290,13 +312,12 @@ static void a_header_longer_than_the_head_costs_two(void **state)
     source_unref(source);
 }
 
-static void a_read_that_wants_a_checksum_gets_its_own_bytes(void **state)
+TEST_IN(a_read_that_wants_a_checksum_gets_its_own_bytes, begin, end)
 {
     struct source *source = open_toy("list");
     struct error error;
     unsigned char bytes[100];
     struct iovec iov = {bytes, sizeof bytes};
-    (void)state;
     size_t file = add(source, "a");
     reads(source, 0, 8);
     struct source_read read = {.file = file, .offset = 50, .iov = &iov, .n_iov = 1, .checksum = CHECKSUM_CRC32C};
@@ -323,45 +344,40 @@ static bool same(struct source_identity a, struct source_identity b)
     return memcmp(&a, &b, sizeof a) == 0;
 }
 
-static void another_version_or_checksum_is_another_identity(void **state)
+TEST_IN(another_version_or_checksum_is_another_identity, begin, end)
 {
-    (void)state;
     struct source_identity first = identity("1", 7);
     assert_true(same(first, identity("1", 7)));
     assert_false(same(first, identity("2", 7)));
     assert_false(same(first, identity("1", 8)));
 }
 
-static void only_a_weak_pin_is_asked_about_again(void **state)
+TEST_IN(only_a_weak_pin_is_asked_about_again, begin, end)
 {
     struct error error;
     struct source *strong = open_toy("ask");
-    (void)state;
     size_t file = add(strong, "a");
     scene.pin = "2";
-    assert_int_equal(source_check_unchanged(strong, file, NULL, &error), 0);
+    assert_int_equal(source_check_unchanged(strong, file, &error), 0);
     assert_int_equal(scene.n_stats, 1);
     source_unref(strong);
     scene.weak = true;
     struct source *weak = open_toy("ask");
     file = add(weak, "a");
-    assert_int_equal(source_check_unchanged(weak, file, NULL, &error), 0);
+    assert_int_equal(source_check_unchanged(weak, file, &error), 0);
     scene.pin = "3";
-    assert_int_equal(source_check_unchanged(weak, file, NULL, &error), -1);
+    assert_int_equal(source_check_unchanged(weak, file, &error), -1);
     assert_int_equal(error.code, ERROR_FAILED_PRECONDITION);
     assert_int_equal(scene.n_stats, 4);
     source_unref(weak);
 }
 
-#define TEST(function) cmocka_unit_test_setup_teardown(function, begin, end)
-
-static void a_listing_has_a_million_objects_and_not_one_more(void **state)
+TEST_IN(a_listing_has_a_million_objects_and_not_one_more, begin, end)
 {
     struct source *source = open_toy("list");
     struct object_source *objects = (struct object_source *)source;
     struct error error;
     int failed = 0;
-    (void)state;
     for (size_t i = 0; i < OBJECT_MAX_OBJECTS && !failed; i++) {
         struct object object = {.name = memory_print("%zu", i)};
         describe(&object);
@@ -378,33 +394,13 @@ static void a_listing_has_a_million_objects_and_not_one_more(void **state)
     source_unref(source);
 }
 
-static void only_files_of_the_folder_itself_are_part_of_an_artifact(void **state)
+TEST(only_files_of_the_folder_itself_are_part_of_an_artifact)
 {
     static const char *const wrong[] = {"m/",   "m",      "m//x",  "m/../x", "m/a/..", "m/./x",
                                         "m/a/", "m/a//b", "m/a/b", "n/x",    ""};
-    (void)state;
     assert_string_equal(object_source_name_below("m/x", "m/"), "x");
     assert_string_equal(object_source_name_below("m/..x", "m/"), "..x");
     assert_string_equal(object_source_name_below("x", ""), "x");
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
         assert_null(object_source_name_below(wrong[i], "m/"));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(only_files_of_the_folder_itself_are_part_of_an_artifact),
-        TEST(one_listing_serves_files_names_and_the_source_beside),
-        TEST(a_listing_that_fails_or_repeats_itself_leaves_nothing_behind),
-        TEST(a_listing_has_so_many_pages_and_not_one_more),
-        TEST(a_listing_has_a_million_objects_and_not_one_more),
-        TEST(a_refused_listing_is_not_asked_for_again),
-        TEST(without_a_listing_each_name_is_asked_for_once),
-        TEST(a_header_costs_one_request),
-        TEST(a_header_longer_than_the_head_costs_two),
-        TEST(a_read_that_wants_a_checksum_gets_its_own_bytes),
-        TEST(another_version_or_checksum_is_another_identity),
-        TEST(only_a_weak_pin_is_asked_about_again),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

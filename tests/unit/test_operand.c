@@ -1,19 +1,12 @@
 /* Operands of root: links of other users are followed to what is theirs, and nowhere else. */
+#include "tests/support/unit.h"
+
 #include "base/operand.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "tests/support/model_dir.h"
-
-#include <cmocka.h>
 
 enum { ANN = 70001 };
 
@@ -49,10 +42,9 @@ static int tear_down(void **state)
     return 0;
 }
 
-static void what_is_there_is_resolved_and_what_is_not_is_no_failure(void **state)
+TEST_IN(what_is_there_is_resolved_and_what_is_not_is_no_failure, set_up, tear_down)
 {
     char resolved[PATH_MAX], wanted[PATH_MAX];
-    (void)state;
     assert_non_null(realpath(below("d/file"), wanted));
     assert_int_equal(operand_resolve(below("d/file"), resolved, &error), 1);
     assert_string_equal(resolved, wanted);
@@ -63,11 +55,10 @@ static void what_is_there_is_resolved_and_what_is_not_is_no_failure(void **state
     assert_int_equal(operand_resolve("/", resolved, &error), 1);
 }
 
-static void a_link_of_another_user_leads_root_to_nothing_but_theirs(void **state)
+TEST_IN(a_link_of_another_user_leads_root_to_nothing_but_theirs, set_up, tear_down)
 {
     static const char *const refused[] = {"file", "dir", "dir/", "dir/file", "dir/new", "dir/new/"};
     char resolved[PATH_MAX];
-    (void)state;
     if (geteuid() != 0)
         skip();
     link_of_ann("d/file", "file");
@@ -82,13 +73,4 @@ static void a_link_of_another_user_leads_root_to_nothing_but_theirs(void **state
     assert_int_equal(operand_check(below("dir/new"), &error), 0);
     assert_int_equal(operand_resolve(below("dir"), resolved, &error), 1);
     assert_int_equal(operand_check(below("dir/file"), &error), -1); /* root's */
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(what_is_there_is_resolved_and_what_is_not_is_no_failure, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_link_of_another_user_leads_root_to_nothing_but_theirs, set_up, tear_down),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,18 +1,11 @@
 /* Operations do step by step, in pieces and from any element on, what a walk over the elements does. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
+#include "tests/support/unit.h"
 
 #include "resolve/operation.h"
 
-#include <cmocka.h> /* last: it makes a macro of fail */
-
-static void bytes_of_the_replica_are_counted_in_elements(void **state)
+TEST(bytes_of_the_replica_are_counted_in_elements)
 {
     const struct operation widens = {.from_bytes = 1, .to_bytes = 4}, narrows = {.from_bytes = 8, .to_bytes = 2};
-    (void)state;
     assert_int_equal(operation_dst_bytes(&widens, 3), 12);
     assert_int_equal(operation_dst_bytes(&narrows, 24), 6);
 }
@@ -36,7 +29,7 @@ static void check(const struct operation *operation)
     }
 }
 
-static void a_chain_of_casts_is_applied_in_its_order(void **state)
+TEST(a_chain_of_casts_is_applied_in_its_order)
 {
     const struct operation rounds = {.from = DTYPE_F32,
                                      .to = DTYPE_F32,
@@ -46,13 +39,12 @@ static void a_chain_of_casts_is_applied_in_its_order(void **state)
                                      .steps = {{.to = DTYPE_F16}, {.to = DTYPE_F64}, {.to = DTYPE_F32}}};
     const float values[] = {1, 65504, 65520, -0.1F};
     float rounded[4];
-    (void)state;
     operation_apply(&rounds, rounded, values, 0, 4);
     assert_true(rounded[0] == 1 && rounded[1] == 65504 && rounded[2] > 3e38F && rounded[3] == -0.0999755859375F);
     check(&rounds);
 }
 
-static void a_scale_is_found_by_where_the_element_is_stored(void **state)
+TEST(a_scale_is_found_by_where_the_element_is_stored)
 {
     float scales[(FIRST_ROW + ROWS) / BLOCK_ROWS + 1][(FIRST_COLUMN + COLUMNS) / BLOCK_COLUMNS + 1], value;
     struct scale_grid grid = {.origin = ORIGIN,
@@ -70,7 +62,6 @@ static void a_scale_is_found_by_where_the_element_is_stored(void **state)
                                   .n_steps = 1,
                                   .steps = {{.to = DTYPE_F32, .grid = &grid}}};
     const unsigned char half = 0x30;
-    (void)state;
     for (size_t i = 0; i < sizeof scales / sizeof scales[0][0]; i++)
         scales[i / grid.grid_columns][i % grid.grid_columns] = (float)(i + 1);
     for (uint64_t row = 0; row < ROWS; row++)
@@ -82,14 +73,4 @@ static void a_scale_is_found_by_where_the_element_is_stored(void **state)
     operation.steps[operation.n_steps++] = (struct operation_step){.to = operation.to = DTYPE_BF16};
     operation.to_bytes = 2;
     check(&operation);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_chain_of_casts_is_applied_in_its_order),
-        cmocka_unit_test(a_scale_is_found_by_where_the_element_is_stored),
-        cmocka_unit_test(bytes_of_the_replica_are_counted_in_elements),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,17 +1,12 @@
 /* What is no whole block of a file is kept, is written when there is much of it or when it is asked for, and is never taken for
  * written when it could not be. */
+#include "tests/support/unit.h"
+
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "execute/output_file.h"
 
-#include <cmocka.h>
 #undef fail /* ours is in base/error.h */
 
 enum { BLOCK = OUTPUT_FILE_BLOCK_BYTES, FILE_BYTES = 4 << 20, EDGES = 4096, EDGES_BYTES = 2 << 20, SMALL = 32 << 10 };
@@ -63,9 +58,8 @@ static void needs_direct_writes(void)
         skip();
 }
 
-static void ends_that_are_no_blocks_wait_until_they_are_asked_for(void **state)
+TEST_IN(ends_that_are_no_blocks_wait_until_they_are_asked_for, open_file, close_file)
 {
-    (void)state;
     needs_direct_writes();
     put(100, 20 * BLOCK);
     assert_true(holds(BLOCK, 19 * BLOCK));
@@ -79,9 +73,8 @@ static void ends_that_are_no_blocks_wait_until_they_are_asked_for(void **state)
     assert_true(holds(0, 21 * BLOCK));
 }
 
-static void as_many_as_are_kept_wait_and_one_more_has_them_written(void **state)
+TEST_IN(as_many_as_are_kept_wait_and_one_more_has_them_written, open_file, close_file)
 {
-    (void)state;
     needs_direct_writes();
     for (uint64_t i = 0; i < EDGES; i++)
         put(i * 2, 1);
@@ -92,9 +85,8 @@ static void as_many_as_are_kept_wait_and_one_more_has_them_written(void **state)
     assert_false(holds(EDGES * 2, 1));
 }
 
-static void as_many_bytes_as_are_kept_wait_and_one_more_has_them_written(void **state)
+TEST_IN(as_many_bytes_as_are_kept_wait_and_one_more_has_them_written, open_file, close_file)
 {
-    (void)state;
     needs_direct_writes();
     for (uint64_t at = 0; at < EDGES_BYTES; at += SMALL)
         put(at, SMALL);
@@ -104,9 +96,8 @@ static void as_many_bytes_as_are_kept_wait_and_one_more_has_them_written(void **
     assert_false(holds(EDGES_BYTES, 1));
 }
 
-static void without_direct_writes_nothing_waits(void **state)
+TEST_IN(without_direct_writes_nothing_waits, open_file, close_file)
 {
-    (void)state;
     int direct_fd = file.direct_fd;
     file.direct_fd = -1;
     put(100, 20 * BLOCK);
@@ -114,9 +105,8 @@ static void without_direct_writes_nothing_waits(void **state)
     file.direct_fd = direct_fd;
 }
 
-static void what_could_not_be_written_is_never_taken_for_written(void **state)
+TEST_IN(what_could_not_be_written_is_never_taken_for_written, open_file, close_file)
 {
-    (void)state;
     needs_direct_writes();
     struct output_file broken = {
         .path = "broken", .fd = open("/dev/null", O_RDONLY), .direct_fd = file.direct_fd, .edges = file.edges};
@@ -129,16 +119,4 @@ static void what_could_not_be_written_is_never_taken_for_written(void **state)
     assert_int_equal(output_edges_write(file.edges, &error), -1);
     assert_non_null(strstr(error.message, "broken"));
     close(broken.fd);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(ends_that_are_no_blocks_wait_until_they_are_asked_for, open_file, close_file),
-        cmocka_unit_test_setup_teardown(as_many_as_are_kept_wait_and_one_more_has_them_written, open_file, close_file),
-        cmocka_unit_test_setup_teardown(as_many_bytes_as_are_kept_wait_and_one_more_has_them_written, open_file, close_file),
-        cmocka_unit_test_setup_teardown(without_direct_writes_nothing_waits, open_file, close_file),
-        cmocka_unit_test_setup_teardown(what_could_not_be_written_is_never_taken_for_written, open_file, close_file),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

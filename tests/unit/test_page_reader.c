@@ -1,22 +1,15 @@
 /* The page cache, filled on a helper: ahead, awaited, locked within a budget, and given up. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "tests/support/unit.h"
+
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/metadata.h"
 #include "replica/page_reader.h"
 #include "tests/support/model_dir.h"
-
-#include <cmocka.h>
 
 #ifndef MADV_POPULATE_READ
 #define MADV_POPULATE_READ 22
@@ -160,9 +153,8 @@ static uint64_t locked(void)
     return (uint64_t)kib << 10;
 }
 
-static void what_is_awaited_is_in_the_page_cache(void **state)
+TEST_IN(what_is_awaited_is_in_the_page_cache, set_up, tear_down)
 {
-    (void)state;
     evict();
     struct page_reader *reader = run(true, 0);
     assert_int_equal(resident(), DATA_BYTES);
@@ -171,9 +163,8 @@ static void what_is_awaited_is_in_the_page_cache(void **state)
     page_reader_end(reader);
 }
 
-static void ahead_the_device_is_asked_only_for_what_is_not_there(void **state)
+TEST_IN(ahead_the_device_is_asked_only_for_what_is_not_there, set_up, tear_down)
 {
-    (void)state;
     bool is_cold = evict();
     page_reader_end(run(false, 0));
     assert_int_equal(scene.n_populated, is_cold ? 1 : 0);
@@ -183,9 +174,8 @@ static void ahead_the_device_is_asked_only_for_what_is_not_there(void **state)
     assert_int_equal(scene.n_populated, 0);
 }
 
-static void pages_are_locked_until_the_end(void **state)
+TEST_IN(pages_are_locked_until_the_end, set_up, tear_down)
 {
-    (void)state;
     struct page_reader *reader = run(true, DATA_BYTES);
     assert_int_equal(page_reader_locked_bytes(reader), DATA_BYTES);
     assert_int_equal(locked(), DATA_BYTES);
@@ -195,9 +185,8 @@ static void pages_are_locked_until_the_end(void **state)
     scene.loop = loop_create();
 }
 
-static void what_does_not_fit_the_budget_in_full_is_read_and_not_locked(void **state)
+TEST_IN(what_does_not_fit_the_budget_in_full_is_read_and_not_locked, set_up, tear_down)
 {
-    (void)state;
     struct page_reader *one = run(true, 2 * DATA_BYTES - 1), *other = run(true, 2 * DATA_BYTES - 1);
     assert_int_equal(page_reader_locked_bytes(one), DATA_BYTES);
     assert_int_equal(page_reader_locked_bytes(other), 0);
@@ -211,9 +200,8 @@ static void what_does_not_fit_the_budget_in_full_is_read_and_not_locked(void **s
 }
 
 /* Of ten there is always one left for others; root and the daemon's user take the last. */
-static void a_user_leaves_locked_pages_to_others_and_root_takes_the_last(void **state)
+TEST_IN(a_user_leaves_locked_pages_to_others_and_root_takes_the_last, set_up, tear_down)
 {
-    (void)state;
     static const uid_t uids[] = {70001, 70001, 70001, 70002, 70003, 0};
     static const bool may[] = {true, true, false, true, false, true};
     struct page_reader *readers[6];
@@ -230,9 +218,8 @@ static void a_user_leaves_locked_pages_to_others_and_root_takes_the_last(void **
     assert_int_equal(quota_taken(scene.quota, QUOTA_LOCKED), 0);
 }
 
-static void without_metadata_for_its_windows_it_fails(void **state)
+TEST_IN(without_metadata_for_its_windows_it_fails, set_up, tear_down)
 {
-    (void)state;
     quota_set_limits(scene.quota, QUOTA_METADATA, 16, 0);
     struct page_reader *reader = start(true, DATA_BYTES);
     await();
@@ -241,9 +228,8 @@ static void without_metadata_for_its_windows_it_fails(void **state)
     page_reader_end(reader);
 }
 
-static void pages_that_may_not_be_locked_are_read_all_the_same(void **state)
+TEST_IN(pages_that_may_not_be_locked_are_read_all_the_same, set_up, tear_down)
 {
-    (void)state;
     evict();
     scene.mlock_fails = true;
     struct page_reader *reader = run(true, DATA_BYTES);
@@ -252,9 +238,8 @@ static void pages_that_may_not_be_locked_are_read_all_the_same(void **state)
     page_reader_end(reader);
 }
 
-static void who_ends_it_early_is_not_told(void **state)
+TEST_IN(who_ends_it_early_is_not_told, set_up, tear_down)
 {
-    (void)state;
     struct page_reader *reader = start(true, DATA_BYTES);
     page_reader_end(reader);
     page_reader_end(NULL);
@@ -263,21 +248,4 @@ static void who_ends_it_early_is_not_told(void **state)
     assert_int_equal(locked(), 0);
     assert_int_equal(scene.artifact->references, 1);
     scene.loop = loop_create();
-}
-
-#define IN_SCENE(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        IN_SCENE(what_is_awaited_is_in_the_page_cache),
-        IN_SCENE(ahead_the_device_is_asked_only_for_what_is_not_there),
-        IN_SCENE(pages_are_locked_until_the_end),
-        IN_SCENE(what_does_not_fit_the_budget_in_full_is_read_and_not_locked),
-        IN_SCENE(a_user_leaves_locked_pages_to_others_and_root_takes_the_last),
-        IN_SCENE(without_metadata_for_its_windows_it_fails),
-        IN_SCENE(pages_that_may_not_be_locked_are_read_all_the_same),
-        IN_SCENE(who_ends_it_early_is_not_told),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,14 +1,7 @@
 /* Work for many items at once. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
+#include "tests/support/unit.h"
 
 #include "base/parallel.h"
-
-#include <cmocka.h>
 
 enum { ITEMS = 1000 };
 
@@ -27,10 +20,9 @@ static int work(void *data, size_t i, struct error *error)
     return -1;
 }
 
-static void every_item_is_done_once_whatever_the_number_of_threads(void **state)
+TEST(every_item_is_done_once_whatever_the_number_of_threads)
 {
     static const size_t threads[] = {0, 1, 2, 16, 5000};
-    (void)state;
     for (size_t t = 0; t < sizeof threads / sizeof *threads; t++) {
         struct tally tally = {.bad_from = SIZE_MAX};
         struct error error;
@@ -40,16 +32,14 @@ static void every_item_is_done_once_whatever_the_number_of_threads(void **state)
     }
 }
 
-static void nothing_to_do_is_done(void **state)
+TEST(nothing_to_do_is_done)
 {
-    (void)state;
     assert_int_equal(parallel_run(0, 8, work, NULL, NULL), 0);
 }
 
-static void after_a_failure_the_lowest_one_is_told_and_the_rest_is_left(void **state)
+TEST(after_a_failure_the_lowest_one_is_told_and_the_rest_is_left)
 {
     static const size_t threads[] = {1, 8};
-    (void)state;
     for (size_t t = 0; t < 2; t++) {
         struct tally tally = {.bad_from = 100};
         struct error error;
@@ -60,14 +50,4 @@ static void after_a_failure_the_lowest_one_is_told_and_the_rest_is_left(void **s
             begun += (size_t)tally.done[i];
         assert_in_range(begun, 101, 100 + threads[t]);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_item_is_done_once_whatever_the_number_of_threads),
-        cmocka_unit_test(nothing_to_do_is_done),
-        cmocka_unit_test(after_a_failure_the_lowest_one_is_told_and_the_rest_is_left),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

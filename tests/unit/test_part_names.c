@@ -1,14 +1,7 @@
 /* What names say of files: sets, variants, ranks. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tests/support/unit.h"
 
 #include "resolve/part_names.h"
-
-#include <cmocka.h>
 
 enum { MOST = 8 };
 #define S ".safetensors"
@@ -21,7 +14,7 @@ static size_t count(const char *const *names)
     return n;
 }
 
-static void the_first_number_that_is_missing_is_named(void **state)
+TEST(the_first_number_that_is_missing_is_named)
 {
     static const struct {
         const char *names[MOST], *gap;
@@ -40,7 +33,6 @@ static void the_first_number_that_is_missing_is_named(void **state)
         {{"m-rank-0-part-0" S, "m-rank-0-part-2" S}, "m-rank-0-part-1" S},
         {{"m-rank-3-part-1" S}, "m-rank-3-part-0" S},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char *gap = part_names_find_gap(cases[i].names, count(cases[i].names));
         if (cases[i].gap)
@@ -51,10 +43,9 @@ static void the_first_number_that_is_missing_is_named(void **state)
     }
 }
 
-static void one_complete_set_is_kept(void **state)
+TEST(one_complete_set_is_kept)
 {
     const char *names[] = {"a-1-of-2" S, "b" S, "b-1-of-2" S, "b-2-of-2" S}, *both[] = {"a-1-of-1" S, "b-1-of-1" S};
-    (void)state;
     assert_true(part_names_have_set(names, 4));
     assert_int_equal(part_names_keep_set(names, 4), 2);
     assert_string_equal(names[0], "b-1-of-2" S);
@@ -64,7 +55,7 @@ static void one_complete_set_is_kept(void **state)
     assert_false(part_names_have_set(both, 0));
 }
 
-static void a_variant_goes_where_the_same_without_one_is_whole(void **state)
+TEST(a_variant_goes_where_the_same_without_one_is_whole)
 {
     static const struct {
         const char *names[MOST];
@@ -81,7 +72,6 @@ static void a_variant_goes_where_the_same_without_one_is_whole(void **state)
         {{"u.int8" S, "u-1-of-2" S, "u-2-of-2" S}, 2},
         {{"u.int8" S, "u-1-of-2" S}, 2}, /* which is not whole */
     };
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const char *names[MOST];
         memcpy(names, cases[i].names, sizeof names);
@@ -92,12 +82,11 @@ static void a_variant_goes_where_the_same_without_one_is_whole(void **state)
     }
 }
 
-static void ranks_are_counted_with_their_parts(void **state)
+TEST(ranks_are_counted_with_their_parts)
 {
     static const char *const names[] = {"a" S, "m-rank-0-part-0" S, "m-rank-0-part-1" S, "m-rank-11-part-0" S};
     const char *first;
     bool have_parts;
-    (void)state;
     assert_int_equal(part_names_count_ranks(names, 4, &first, &have_parts), 2);
     assert_true(have_parts);
     assert_string_equal(first, "m-rank-0-part-0" S);
@@ -105,15 +94,4 @@ static void ranks_are_counted_with_their_parts(void **state)
     assert_false(have_parts);
     assert_int_equal(part_names_count_ranks(names, 1, &first, &have_parts), 0);
     assert_null(first);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_first_number_that_is_missing_is_named),
-        cmocka_unit_test(one_complete_set_is_kept),
-        cmocka_unit_test(a_variant_goes_where_the_same_without_one_is_whole),
-        cmocka_unit_test(ranks_are_counted_with_their_parts),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

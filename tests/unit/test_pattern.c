@@ -1,14 +1,7 @@
 /* Patterns of names, and templates that are filled with what their wildcards stood for. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tests/support/unit.h"
 
 #include "recipe/pattern.h"
-
-#include <cmocka.h>
 
 static struct pattern pattern_of(const char *text)
 {
@@ -34,9 +27,8 @@ static const char *renamed(const char *from, const char *to, const char *name)
     return out;
 }
 
-static void wildcards_are_numbers_and_runs(void **state)
+TEST(wildcards_are_numbers_and_runs)
 {
-    (void)state;
     assert_string_equal(renamed("l.{}.q", "layers.{}.wq", "l.11.q"), "layers.11.wq");
     assert_null(renamed("l.{}.q", "x", "l.x.q"));
     assert_null(renamed("l.{}.q", "x", "l..q"));
@@ -48,9 +40,8 @@ static void wildcards_are_numbers_and_runs(void **state)
     assert_string_equal(renamed("a{b}", "x", "a{b}"), "x");
 }
 
-static void the_kth_of_a_template_is_the_kth_of_the_pattern(void **state)
+TEST(the_kth_of_a_template_is_the_kth_of_the_pattern)
 {
-    (void)state;
     assert_string_equal(renamed("m.{}.e.{}.*.w", "x.{}.{}.*", "m.2.e.7.up.w"), "x.2.7.up");
     assert_string_equal(renamed("*.{}.*", "*-*-{}", "a.1.b"), "a-b-1");
     assert_string_equal(renamed("{}{}", "{} {}", "123"), "12 3");
@@ -61,24 +52,22 @@ static void the_kth_of_a_template_is_the_kth_of_the_pattern(void **state)
     assert_true(pattern_can_fill(&many, &few));
 }
 
-static void sixteen_wildcards_are_taken_and_one_more_is_not(void **state)
+TEST(sixteen_wildcards_are_taken_and_one_more_is_not)
 {
     struct pattern pattern;
     char text[40];
-    (void)state;
     memset(text, '*', sizeof text);
     assert_true(pattern_init(&pattern, text, PATTERN_MAX_WILDCARDS));
     assert_false(pattern_init(&pattern, text, PATTERN_MAX_WILDCARDS + 1));
 }
 
-/* Without a note of what failed before, this would take longer than anybody waits. */
-static void a_pattern_that_nearly_matches_is_refused_at_once(void **state)
+/* Without a note of what failed before, this would take years. */
+TEST(a_pattern_that_nearly_matches_is_refused_at_once)
 {
     char *name = malloc(4001);
     struct pattern pattern = pattern_of("*a*a*a*a*a*a*a*a*b");
     uint64_t steps = UINT64_MAX;
     struct error error;
-    (void)state;
     memset(name, 'a', 4000);
     assert_int_equal(pattern_match(&pattern, name, 4000, NULL, &steps, &error), 0);
     name[3999] = 'b';
@@ -87,14 +76,13 @@ static void a_pattern_that_nearly_matches_is_refused_at_once(void **state)
 }
 
 /* Names may have megabytes, and what is tried grows with their square. */
-static void steps_are_counted_and_end_at_none(void **state)
+TEST(steps_are_counted_and_end_at_none)
 {
     enum { NAME_BYTES = 1 << 20 };
     char *name = malloc(NAME_BYTES);
     struct pattern pattern = pattern_of("*x*y");
     struct error error;
     uint64_t steps = 3;
-    (void)state;
     assert_int_equal(pattern_match(&pattern, "xy", 2, NULL, &steps, &error), -1);
     assert_true(steps == 0 && strcmp(error.reason, "TOO_MANY_PATTERNS") == 0);
     for (steps = 3; pattern_match(&pattern, "xy", 2, NULL, &steps, &error) < 0;)
@@ -107,28 +95,14 @@ static void steps_are_counted_and_end_at_none(void **state)
     free(name);
 }
 
-static void a_name_without_memory_for_notes_is_an_error(void **state)
+TEST(a_name_without_memory_for_notes_is_an_error)
 {
     struct pattern pattern = pattern_of("*x*y");
     struct error error;
     uint64_t steps = UINT64_MAX;
-    (void)state;
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
     skip(); /* they end the process where they get no memory */
 #endif
     assert_int_equal(pattern_match(&pattern, "", (size_t)1 << 60, NULL, &steps, &error), -1); /* it is not looked at */
     assert_string_equal(error.reason, "OUT_OF_MEMORY");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(wildcards_are_numbers_and_runs),
-        cmocka_unit_test(the_kth_of_a_template_is_the_kth_of_the_pattern),
-        cmocka_unit_test(sixteen_wildcards_are_taken_and_one_more_is_not),
-        cmocka_unit_test(a_pattern_that_nearly_matches_is_refused_at_once),
-        cmocka_unit_test(steps_are_counted_and_end_at_none),
-        cmocka_unit_test(a_name_without_memory_for_notes_is_an_error),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,14 +1,8 @@
 /* What tables of pieces have in common: names to records, lists by tensor, rings of copies. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
+#include "tests/support/unit.h"
 
 #include "resolve/piece_table.h"
 #include "resolve/safetensors.h"
-
-#include <cmocka.h> /* last: it makes a macro of fail */
 
 static const char *const files[] = {"0", "1", "2"};
 
@@ -47,10 +41,9 @@ static struct artifact_table *fill_table(struct error *error)
     return table;
 }
 
-static void arrays_of_one_name_are_one_tensor_whatever_their_order(void **state)
+TEST(arrays_of_one_name_are_one_tensor_whatever_their_order)
 {
     struct error error;
-    (void)state;
     struct artifact_table *table = fill_table(&error);
     assert_int_equal(table->n_tensors, 2);
     assert_int_equal(piece_list_all(table, &error), 0);
@@ -63,10 +56,9 @@ static void arrays_of_one_name_are_one_tensor_whatever_their_order(void **state)
     artifact_table_unref(table);
 }
 
-static void the_first_of_a_ring_stays_in_the_list(void **state)
+TEST(the_first_of_a_ring_stays_in_the_list)
 {
     struct error error;
-    (void)state;
     struct artifact_table *table = fill_table(&error);
     assert_int_equal(piece_list_all(table, &error), 0);
     piece_join_copies(table, (uint32_t[]){0, 4}, 2); /* of x the first and the last */
@@ -76,13 +68,4 @@ static void the_first_of_a_ring_stays_in_the_list(void **state)
     assert_true(table->tensors[0].n_pieces == 2 && table->tensors[1].n_pieces == 1);
     assert_memory_equal(table->copies, ((uint32_t[]){4, 2, 5, 3, 0, 1}), 6 * sizeof(uint32_t));
     artifact_table_unref(table);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(arrays_of_one_name_are_one_tensor_whatever_their_order),
-        cmocka_unit_test(the_first_of_a_ring_stays_in_the_list),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

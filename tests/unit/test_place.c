@@ -1,17 +1,11 @@
 /* What is put where a part wants it is counted, whatever its stride; pages are made ready once. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tests/support/unit.h"
 
 #include "base/huge_pages.h"
 #include "execute/place.h"
 #include "tests/support/transfer_scene.h"
-#include "transport/transport.h"
+#include "device/transport.h"
 
-#include <cmocka.h>
 #undef fail /* ours is in base/error.h */
 
 static struct transfer_scene scene;
@@ -36,10 +30,9 @@ static struct part *add_part(struct transfer transfer, bool has_address)
     return &scene.item.parts[scene.n_runs - 1];
 }
 
-static void rows_are_counted_by_their_bytes_and_not_by_their_span(void **state)
+TEST_IN(rows_are_counted_by_their_bytes_and_not_by_their_span, open_scene, close_scene)
 {
     const struct device_rows rows = {10, 5, 100, 30};
-    (void)state;
     for (int has_address = 0; has_address < 2; has_address++) {
         struct part *part = add_part((struct transfer){.row_bytes = 4096, .n_rows = 1}, has_address);
         assert_true(place_rows(part, 7, scene.image, &rows, TRANSPORT_UNKNOWN));
@@ -52,9 +45,8 @@ static void rows_are_counted_by_their_bytes_and_not_by_their_span(void **state)
     }
 }
 
-static void pages_are_made_ready_once(void **state)
+TEST_IN(pages_are_made_ready_once, open_scene, close_scene)
 {
-    (void)state;
     struct part *part = add_part((struct transfer){.row_bytes = 4 << 20, .n_rows = 1}, true);
     assert_true(place_prepare(part, 0, HUGE_PAGE_BYTES));
     assert_true(place_prepare(part, 4096, 4096));
@@ -63,10 +55,9 @@ static void pages_are_made_ready_once(void **state)
     assert_int_equal(scene.runs[0].heap->n_prepared, 2);
 }
 
-static void a_range_is_made_ready_where_its_transfers_go(void **state)
+TEST_IN(a_range_is_made_ready_where_its_transfers_go, open_scene, close_scene)
 {
     struct transfer rows = {.row_bytes = 1000, .n_rows = 8, .src_stride = 1000, .dst_stride = HUGE_PAGE_BYTES};
-    (void)state;
     struct part *part = add_part(rows, true);
     const struct destination *destination = part->run->destination;
     place_prepare_range(part, (struct range){2500, 4500}); /* rows 2 to 4 */
@@ -77,10 +68,9 @@ static void a_range_is_made_ready_where_its_transfers_go(void **state)
     assert_int_equal(scene.runs[0].heap->n_prepared, 1);
 }
 
-static void a_part_that_failed_takes_no_more(void **state)
+TEST_IN(a_part_that_failed_takes_no_more, open_scene, close_scene)
 {
     const struct device_rows row = {10, 1, 10, 10};
-    (void)state;
     struct part *part = add_part((struct transfer){.row_bytes = 4096, .n_rows = 1}, true);
     scene.runs[0].heap->fails_prepare = true;
     assert_false(place_rows(part, 0, scene.image, &row, TRANSPORT_UNKNOWN));
@@ -89,17 +79,4 @@ static void a_part_that_failed_takes_no_more(void **state)
     scene.runs[0].heap->fails_prepare = false;
     assert_false(place_rows(part, 0, scene.image, &row, TRANSPORT_UNKNOWN));
     assert_int_equal(part->placed_bytes, 0);
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, open_scene, close_scene)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(rows_are_counted_by_their_bytes_and_not_by_their_span),
-        TEST(pages_are_made_ready_once),
-        TEST(a_range_is_made_ready_where_its_transfers_go),
-        TEST(a_part_that_failed_takes_no_more),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

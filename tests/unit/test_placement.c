@@ -1,16 +1,8 @@
 /* Where tensors begin so that blocks of their files land in place: congruent, in file order, with little padding. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tests/support/unit.h"
 
 #include "resolve/placement.h"
-#include "source/source_memory.h"
-
-#include <cmocka.h>
+#include "tests/support/source_memory.h"
 
 enum { FILE_BYTES = 4 << 20, HEADER_BYTES = 1 << 18, MAX_TENSORS = 3000 };
 
@@ -88,9 +80,8 @@ static const struct wanted three[] = {{"a", 1000, 33}, {"b", 7, 1}, {"c", 500, 1
 static const struct view_item backward[] = {
     {.name = "c", .name_length = 1}, {.name = "b", .name_length = 1}, {.name = "a", .name_length = 1}};
 
-static void neighbours_of_a_file_stay_one_image(void **state)
+TEST_IN(neighbours_of_a_file_stay_one_image, NULL, clear)
 {
-    (void)state;
     put(three, 3, 8, true);
     struct mapping *mapping = build(NULL, 0, 0, PLACEMENT_SOURCE);
     for (size_t i = 0; i < 3; i++)
@@ -102,9 +93,8 @@ static void neighbours_of_a_file_stay_one_image(void **state)
     mapping_destroy(mapping);
 }
 
-static void the_order_of_the_view_does_not_matter(void **state)
+TEST_IN(the_order_of_the_view_does_not_matter, NULL, clear)
 {
-    (void)state;
     put(three, 3, 8, true);
     struct mapping *forth = build(NULL, 0, 0, PLACEMENT_SOURCE), *back = build(backward, 3, 0, PLACEMENT_SOURCE);
     for (size_t i = 0; i < 3; i++) {
@@ -117,12 +107,11 @@ static void the_order_of_the_view_does_not_matter(void **state)
     mapping_destroy(back);
 }
 
-static void thousands_of_small_tensors_do_not_grow(void **state)
+TEST_IN(thousands_of_small_tensors_do_not_grow, NULL, clear)
 {
     static struct wanted tensors[MAX_TENSORS];
     static char names[MAX_TENSORS][8];
     static struct view_item every_second[MAX_TENSORS / 2];
-    (void)state;
     for (size_t i = 0; i < MAX_TENSORS; i++) {
         snprintf(names[i], sizeof names[i], "t%zu", i);
         tensors[i] = (struct wanted){names[i], 1 + i % 7, 5};
@@ -139,13 +128,12 @@ static void thousands_of_small_tensors_do_not_grow(void **state)
     mapping_destroy(packed);
 }
 
-static void rows_of_a_rank_land_and_columns_are_packed(void **state)
+TEST_IN(rows_of_a_rank_land_and_columns_are_packed, NULL, clear)
 {
     static const struct wanted two[] = {{"up", 256, 1027}, {"down", 256, 1027}};
     static const struct slice rows[] = {{64, 128}, {0, INT64_MAX}}, columns[] = {{0, INT64_MAX}, {64, 128}};
     const struct view_item items[] = {{.name = "down", .name_length = 4, .n_slices = 2, .slices = columns},
                                       {.name = "up", .name_length = 2, .n_slices = 2, .slices = rows}};
-    (void)state;
     put(two, 2, 8, true);
     struct mapping *mapping = build(items, 2, 0, PLACEMENT_SOURCE);
     assert_true(is_congruent(mapping, 1));
@@ -155,12 +143,11 @@ static void rows_of_a_rank_land_and_columns_are_packed(void **state)
     mapping_destroy(mapping);
 }
 
-static void long_rows_of_columns_land(void **state)
+TEST_IN(long_rows_of_columns_land, NULL, clear)
 {
     static const struct wanted wide[] = {{"w", 4, 32768}};
     static const struct slice columns[] = {{0, INT64_MAX}, {8192, 24576}};
     const struct view_item item = {.name = "w", .name_length = 1, .n_slices = 2, .slices = columns};
-    (void)state;
     put(wide, 1, 8, true);
     struct mapping *mapping = build(&item, 1, 0, PLACEMENT_SOURCE);
     assert_int_equal(transfer_of(mapping, 0)->n_rows, 4);
@@ -168,9 +155,8 @@ static void long_rows_of_columns_land(void **state)
     mapping_destroy(mapping);
 }
 
-static void alignment_goes_before_congruence(void **state)
+TEST_IN(alignment_goes_before_congruence, NULL, clear)
 {
-    (void)state;
     put(three, 3, 8, true);
     struct mapping *mapping = build(NULL, 0, 64, PLACEMENT_SOURCE);
     for (size_t i = 0; i < 3; i++)
@@ -188,9 +174,8 @@ static void alignment_goes_before_congruence(void **state)
     mapping_destroy(mapping);
 }
 
-static void nothing_changes_where_nothing_is_read_past_the_page_cache(void **state)
+TEST_IN(nothing_changes_where_nothing_is_read_past_the_page_cache, NULL, clear)
 {
-    (void)state;
     put(three, 3, 8, false);
     struct mapping *source = build(backward, 3, 0, PLACEMENT_SOURCE), *packed = build(backward, 3, 64, PLACEMENT_PACKED);
     for (size_t i = 0; i < 3; i++)
@@ -200,9 +185,8 @@ static void nothing_changes_where_nothing_is_read_past_the_page_cache(void **sta
     mapping_destroy(packed);
 }
 
-static void replicas_of_both_kinds_do_not_mix(void **state)
+TEST_IN(replicas_of_both_kinds_do_not_mix, NULL, clear)
 {
-    (void)state;
     put(three, 3, 8, true);
     struct mapping *source = build(NULL, 0, 64, PLACEMENT_SOURCE), *packed = build(NULL, 0, 64, PLACEMENT_PACKED);
     struct mapping *natural = build(NULL, 0, 0, PLACEMENT_SOURCE);
@@ -213,30 +197,13 @@ static void replicas_of_both_kinds_do_not_mix(void **state)
     mapping_destroy(natural);
 }
 
-static void tensors_without_bytes_have_a_place(void **state)
+TEST_IN(tensors_without_bytes_have_a_place, NULL, clear)
 {
     static const struct wanted some[] = {{"none", 0, 3}, {"some", 200, 300}, {"last", 0, 1}};
-    (void)state;
     put(some, 3, 8, true);
     struct mapping *mapping = build(NULL, 0, 0, PLACEMENT_SOURCE);
     assert_true(is_congruent(mapping, 1));
     for (size_t i = 0; i < 3; i++)
         assert_true(mapping->tensors[i].offset + mapping->tensors[i].bytes <= mapping->replica_bytes);
     mapping_destroy(mapping);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(neighbours_of_a_file_stay_one_image, clear),
-        cmocka_unit_test_teardown(the_order_of_the_view_does_not_matter, clear),
-        cmocka_unit_test_teardown(thousands_of_small_tensors_do_not_grow, clear),
-        cmocka_unit_test_teardown(rows_of_a_rank_land_and_columns_are_packed, clear),
-        cmocka_unit_test_teardown(long_rows_of_columns_land, clear),
-        cmocka_unit_test_teardown(alignment_goes_before_congruence, clear),
-        cmocka_unit_test_teardown(nothing_changes_where_nothing_is_read_past_the_page_cache, clear),
-        cmocka_unit_test_teardown(replicas_of_both_kinds_do_not_mix, clear),
-        cmocka_unit_test_teardown(tensors_without_bytes_have_a_place, clear),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

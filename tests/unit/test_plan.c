@@ -1,15 +1,8 @@
 /* The facade: which executor, why, and with what numbers. P1 .. L3, V1, V2 are the fixtures of the design notes. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
+#include "tests/support/unit.h"
 
 #include "base/clock.h"
 #include "tests/support/plan_scene.h"
-
-#include <cmocka.h> /* last: it makes a macro of fail */
 
 #define GENERIC EXECUTOR_GENERIC_BYTE_RANGE
 #define LOCAL EXECUTOR_TENSOR_BATCHED_LOCAL
@@ -33,7 +26,7 @@ static void assert_step(const struct plan_step *step, uint64_t offset, uint64_t 
     assert_int_equal(step->stride, stride);
 }
 
-static void p1_an_unproven_group_stays_out_and_local_serves(void **state)
+TEST_IN(p1_an_unproven_group_stays_out_and_local_serves, plan_scene_set_up, plan_scene_tear_down)
 {
     struct plan_scene *scene = *state;
     mapping_fake_add_bytes(scene->fake, 0, 64);
@@ -53,7 +46,7 @@ static void p1_an_unproven_group_stays_out_and_local_serves(void **state)
     }
 }
 
-static void p2_without_a_group_the_collective_says_so(void **state)
+TEST_IN(p2_without_a_group_the_collective_says_so, plan_scene_set_up, plan_scene_tear_down)
 {
     struct plan_scene *scene = *state;
     mapping_fake_add_bytes(scene->fake, 0, 64);
@@ -63,7 +56,7 @@ static void p2_without_a_group_the_collective_says_so(void **state)
     assert_string_equal(plan->candidates[COLLECTIVE].reason.text, "collective_group_missing");
 }
 
-static void p3_a_proven_group_prefers_the_collective(void **state)
+TEST_IN(p3_a_proven_group_prefers_the_collective, plan_scene_set_up, plan_scene_tear_down)
 {
     struct plan_scene *scene = *state;
     mapping_fake_add_bytes(scene->fake, 0, 64);
@@ -77,25 +70,38 @@ static void p3_a_proven_group_prefers_the_collective(void **state)
     assert_string_equal(plan->candidates[COLLECTIVE].reason.text, "eligible");
 }
 
-static void p4_a_collective_preference_falls_to_a_planned_executor(void **state)
+TEST(what_cannot_be_preferred_names_the_reason_and_what_runs)
 {
-    struct plan_scene *scene = *state;
-    mapping_fake_add_bytes(scene->fake, 0, 64);
-    scene->spec.policy.executor = EXECUTOR_PREFERENCE_OWNER_FILE_COLLECTIVE;
-    assert_selected(plan_scene_build(scene), LOCAL, "owner_file_collective_unavailable:strategy_disabled;fallback=local");
+    static const struct {
+        const char *name;
+        enum executor_preference preference;
+        bool local_is_off, lacks_segments;
+        enum executor executor;
+        const char *reason;
+    } rows[] = {{"p4, the collective", EXECUTOR_PREFERENCE_OWNER_FILE_COLLECTIVE, false, false, LOCAL,
+                 "owner_file_collective_unavailable:strategy_disabled;fallback=local"},
+                {"the collective, local is off", EXECUTOR_PREFERENCE_OWNER_FILE_COLLECTIVE, true, false, GENERIC,
+                 "owner_file_collective_unavailable:strategy_disabled;fallback=generic"},
+                {"auto, local is off", EXECUTOR_PREFERENCE_AUTO, true, false, GENERIC,
+                 "auto_generic:strategy_disabled,strategy_disabled"},
+                {"local, local is off", EXECUTOR_PREFERENCE_TENSOR_BATCHED_LOCAL, true, false, GENERIC,
+                 "tensor_aware_local_unavailable:strategy_disabled"},
+                {"auto, no segments", EXECUTOR_PREFERENCE_AUTO, false, true, GENERIC,
+                 "auto_generic:target_not_gpu:no_direct_segments,strategy_disabled"}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        plan_scene_set_up(state);
+        struct plan_scene *scene = *state;
+        print_message("%s\n", rows[i].name);
+        mapping_fake_add_bytes(scene->fake, 0, 64);
+        scene->spec.policy.executor = rows[i].preference;
+        scene->strategy.enable_local_batched_disk_load = !rows[i].local_is_off;
+        scene->facts.device.direct_segments = !rows[i].lacks_segments;
+        assert_selected(plan_scene_build(scene), rows[i].executor, rows[i].reason);
+        plan_scene_tear_down(state);
+    }
 }
 
-static void a_collective_preference_falls_to_generic_when_local_is_off(void **state)
-{
-    struct plan_scene *scene = *state;
-    mapping_fake_add_bytes(scene->fake, 0, 64);
-    scene->strategy.enable_local_batched_disk_load = false;
-    scene->spec.policy.executor = EXECUTOR_PREFERENCE_OWNER_FILE_COLLECTIVE;
-    assert_selected(plan_scene_build(scene), GENERIC,
-                    "owner_file_collective_unavailable:strategy_disabled;fallback=generic");
-}
-
-static void p5_the_byte_gate_keeps_an_amplified_column_slice_on_generic(void **state)
+TEST_IN(p5_the_byte_gate_keeps_an_amplified_column_slice_on_generic, plan_scene_set_up, plan_scene_tear_down)
 {
     struct plan_scene *scene = *state;
     mapping_fake_add_columns(scene->fake, 0, 4, 16, 0, 4);
@@ -114,7 +120,7 @@ static void p5_the_byte_gate_keeps_an_amplified_column_slice_on_generic(void **s
     assert_step(&plan->steps[0], 8, 4, 4, 16);
 }
 
-static void p6_an_explicit_local_preference_passes_the_gate(void **state)
+TEST_IN(p6_an_explicit_local_preference_passes_the_gate, plan_scene_set_up, plan_scene_tear_down)
 {
     struct plan_scene *scene = *state;
     mapping_fake_add_columns(scene->fake, 0, 4, 16, 0, 4);
@@ -126,7 +132,7 @@ static void p6_an_explicit_local_preference_passes_the_gate(void **state)
     assert_step(&plan->steps[0], 8, 52, 1, 52);
 }
 
-static void l1_a_source_slice_that_is_wanted_twice_is_read_once(void **state)
+TEST_IN(l1_a_source_slice_that_is_wanted_twice_is_read_once, plan_scene_set_up, plan_scene_tear_down)
 {
     struct plan_scene *scene = *state;
     mapping_fake_add_bytes(scene->fake, 0, 8);
@@ -140,7 +146,7 @@ static void l1_a_source_slice_that_is_wanted_twice_is_read_once(void **state)
     assert_int_equal(scene->plan->n_steps, 1);
 }
 
-static void l2_boxes_of_any_rank_are_local_jobs(void **state)
+TEST_IN(l2_boxes_of_any_rank_are_local_jobs, plan_scene_set_up, plan_scene_tear_down)
 {
     struct plan_scene *scene = *state;
     mapping_fake_add(scene->fake, 0, 1, 3, (uint64_t[]){4, 6, 5}, (uint64_t[]){1, 2, 1}, (uint64_t[]){3, 4, 4});
@@ -153,7 +159,7 @@ static void l2_boxes_of_any_rank_are_local_jobs(void **state)
     assert_int_equal(plan->candidates[GENERIC].requests, 4 + 4);
 }
 
-static void l3_a_view_without_bytes_is_a_plan_without_steps(void **state)
+TEST_IN(l3_a_view_without_bytes_is_a_plan_without_steps, plan_scene_set_up, plan_scene_tear_down)
 {
     struct plan_scene *scene = *state;
     mapping_fake_add(scene->fake, 0, 4, 2, (uint64_t[]){0, 7}, NULL, NULL);
@@ -165,7 +171,7 @@ static void l3_a_view_without_bytes_is_a_plan_without_steps(void **state)
     assert_int_equal(plan->file_first[2], 0);
 }
 
-static void v1_a_row_slice_is_one_range(void **state)
+TEST_IN(v1_a_row_slice_is_one_range, plan_scene_set_up, plan_scene_tear_down)
 {
     struct plan_scene *scene = *state;
     mapping_fake_add(scene->fake, 0, 4, 1, (uint64_t[]){8}, (uint64_t[]){2}, (uint64_t[]){6});
@@ -174,7 +180,7 @@ static void v1_a_row_slice_is_one_range(void **state)
     assert_step(&plan->steps[0], 8 + 8, 16, 1, 16);
 }
 
-static void v2_a_column_slice_is_two_ranges(void **state)
+TEST_IN(v2_a_column_slice_is_two_ranges, plan_scene_set_up, plan_scene_tear_down)
 {
     struct plan_scene *scene = *state;
     mapping_fake_add(scene->fake, 0, 4, 2, (uint64_t[]){2, 4}, (uint64_t[]){0, 1}, (uint64_t[]){2, 3});
@@ -185,7 +191,7 @@ static void v2_a_column_slice_is_two_ranges(void **state)
     assert_step(&plan->steps[0], 8 + 4, 8, 2, 16);
 }
 
-static void the_time_gate_batches_many_short_rows_cached_or_not(void **state)
+TEST_IN(the_time_gate_batches_many_short_rows_cached_or_not, plan_scene_set_up, plan_scene_tear_down)
 {
     struct plan_scene *scene = *state;
     mapping_fake_add_columns(scene->fake, 0, 16384, 128, 8, 24);
@@ -200,16 +206,7 @@ static void the_time_gate_batches_many_short_rows_cached_or_not(void **state)
     }
 }
 
-static void the_byte_gate_does_not_batch_them(void **state)
-{
-    struct plan_scene *scene = *state;
-    mapping_fake_add_columns(scene->fake, 0, 16384, 128, 8, 24);
-    scene->strategy.cost_gate = COST_GATE_SOURCE_BYTES;
-    assert_selected(plan_scene_build(scene), GENERIC,
-                    "auto_generic:local_source_amplification_exceeds_generic,strategy_disabled");
-}
-
-static void the_time_gate_does_not_read_a_gigabyte_for_a_few_bytes(void **state)
+TEST_IN(the_time_gate_does_not_read_a_gigabyte_for_a_few_bytes, plan_scene_set_up, plan_scene_tear_down)
 {
     struct plan_scene *scene = *state;
     mapping_fake_add_columns(scene->fake, 0, 4, 256 * MIB, 4096, 8192);
@@ -231,7 +228,7 @@ static void add_mixed_view(struct plan_scene *scene)
     mapping_fake_add_columns(scene->fake, 0, 4, 256 * MIB, 4096, 8192);
 }
 
-static void one_wide_column_slice_does_not_spoil_a_view_of_many_tensors(void **state)
+TEST_IN(one_wide_column_slice_does_not_spoil_a_view_of_many_tensors, plan_scene_set_up, plan_scene_tear_down)
 {
     struct plan_scene *scene = *state;
     add_mixed_view(scene);
@@ -242,7 +239,7 @@ static void one_wide_column_slice_does_not_spoil_a_view_of_many_tensors(void **s
     assert_int_equal(plan->candidates[GENERIC].requests, 300 + 4);
 }
 
-static void without_mixed_execution_it_does_and_the_gate_refuses(void **state)
+TEST_IN(without_mixed_execution_it_does_and_the_gate_refuses, plan_scene_set_up, plan_scene_tear_down)
 {
     struct plan_scene *scene = *state;
     add_mixed_view(scene);
@@ -252,7 +249,7 @@ static void without_mixed_execution_it_does_and_the_gate_refuses(void **state)
     assert_true(plan->candidates[LOCAL].read_bytes > 512 * MIB);
 }
 
-static void neighbours_in_the_file_are_one_request_for_both(void **state)
+TEST_IN(neighbours_in_the_file_are_one_request_for_both, plan_scene_set_up, plan_scene_tear_down)
 {
     struct plan_scene *scene = *state;
     for (int i = 0; i < 200; i++)
@@ -264,7 +261,7 @@ static void neighbours_in_the_file_are_one_request_for_both(void **state)
     }
 }
 
-static void gaps_below_the_merge_gap_are_read_and_longer_ones_are_not(void **state)
+TEST_IN(gaps_below_the_merge_gap_are_read_and_longer_ones_are_not, plan_scene_set_up, plan_scene_tear_down)
 {
     struct plan_scene *scene = *state;
     uint64_t gap = cost_merge_gap_bytes(&cost_defaults, 0);
@@ -281,7 +278,7 @@ static void gaps_below_the_merge_gap_are_read_and_longer_ones_are_not(void **sta
     assert_int_equal(plan->candidates[GENERIC].requests, 3);
 }
 
-static void under_the_byte_gate_whole_tensors_with_gaps_stay_local_and_exact(void **state)
+TEST_IN(under_the_byte_gate_whole_tensors_with_gaps_stay_local_and_exact, plan_scene_set_up, plan_scene_tear_down)
 {
     struct plan_scene *scene = *state;
     mapping_fake_add_bytes(scene->fake, 0, 1000);
@@ -293,7 +290,7 @@ static void under_the_byte_gate_whole_tensors_with_gaps_stay_local_and_exact(voi
     assert_int_equal(plan->candidates[LOCAL].read_bytes, 2000);
 }
 
-static void extents_never_cross_files(void **state)
+TEST_IN(extents_never_cross_files, plan_scene_set_up, plan_scene_tear_down)
 {
     struct plan_scene *scene = *state;
     mapping_fake_add_bytes(scene->fake, 0, 100);
@@ -306,36 +303,7 @@ static void extents_never_cross_files(void **state)
     assert_int_equal(plan->steps[1].file, 1);
 }
 
-static void local_batching_can_be_switched_off(void **state)
-{
-    struct plan_scene *scene = *state;
-    mapping_fake_add_bytes(scene->fake, 0, 64);
-    scene->strategy.enable_local_batched_disk_load = false;
-    const struct plan *plan = plan_scene_build(scene);
-    assert_selected(plan, GENERIC, "auto_generic:strategy_disabled,strategy_disabled");
-    assert_false(plan->candidates[LOCAL].eligible);
-    assert_string_equal(plan->candidates[LOCAL].reason.text, "strategy_disabled");
-}
-
-static void a_local_preference_that_cannot_be_met_says_why(void **state)
-{
-    struct plan_scene *scene = *state;
-    mapping_fake_add_bytes(scene->fake, 0, 64);
-    scene->strategy.enable_local_batched_disk_load = false;
-    scene->spec.policy.executor = EXECUTOR_PREFERENCE_TENSOR_BATCHED_LOCAL;
-    assert_selected(plan_scene_build(scene), GENERIC, "tensor_aware_local_unavailable:strategy_disabled");
-}
-
-static void a_device_without_direct_segments_is_no_target_for_local(void **state)
-{
-    struct plan_scene *scene = *state;
-    mapping_fake_add_bytes(scene->fake, 0, 64);
-    scene->facts.device.direct_segments = false;
-    const struct plan *plan = plan_scene_build(scene);
-    assert_selected(plan, GENERIC, "auto_generic:target_not_gpu:no_direct_segments,strategy_disabled");
-}
-
-static void a_device_with_a_copy_queue_is_a_target_for_every_executor(void **state)
+TEST_IN(a_device_with_a_copy_queue_is_a_target_for_every_executor, plan_scene_set_up, plan_scene_tear_down)
 {
     struct plan_scene *scene = *state;
     mapping_fake_add_bytes(scene->fake, 0, 64);
@@ -347,22 +315,7 @@ static void a_device_with_a_copy_queue_is_a_target_for_every_executor(void **sta
     assert_string_equal(plan->candidates[EXECUTOR_OWNER_FILE_COLLECTIVE].reason.text, "collective_group_missing");
 }
 
-static void local_needs_a_least_staging_unless_everything_lands_in_place(void **state)
-{
-    struct plan_scene *scene = *state;
-    mapping_fake_add_bytes(scene->fake, 0, MIB);
-    scene->facts.staging_budget_bytes = (64 << 10) - 1;
-    assert_string_equal(plan_scene_build(scene)->candidates[LOCAL].reason.text, "peak_budget_exceeded");
-    plan_destroy(scene->plan);
-    scene->facts.staging_budget_bytes = 64 << 10;
-    assert_true(plan_scene_build(scene)->candidates[LOCAL].eligible);
-    plan_destroy(scene->plan);
-    scene->facts.staging_budget_bytes = 0;
-    scene->facts.cached_share = 1;
-    assert_true(plan_scene_build(scene)->candidates[LOCAL].eligible);
-}
-
-static void temporary_memory_never_exceeds_the_staging_budget(void **state)
+TEST_IN(temporary_memory_never_exceeds_the_staging_budget, plan_scene_set_up, plan_scene_tear_down)
 {
     struct plan_scene *scene = *state;
     mapping_fake_add_columns(scene->fake, 0, 16384, 16384, 1024, 2048);
@@ -373,7 +326,7 @@ static void temporary_memory_never_exceeds_the_staging_budget(void **state)
     assert_int_equal(plan->candidates[LOCAL].peak_temporary_bytes, 32 * MIB);
 }
 
-static void a_required_collective_that_cannot_be_is_an_error_with_its_reason(void **state)
+TEST_IN(a_required_collective_that_cannot_be_is_an_error_with_its_reason, plan_scene_set_up, plan_scene_tear_down)
 {
     struct plan_scene *scene = *state;
     mapping_fake_add_bytes(scene->fake, 0, 64);
@@ -387,7 +340,7 @@ static void a_required_collective_that_cannot_be_is_an_error_with_its_reason(voi
     assert_string_equal(value, "strategy_disabled");
 }
 
-static void a_refused_group_leaves_every_rank_its_own_plan(void **state)
+TEST_IN(a_refused_group_leaves_every_rank_its_own_plan, plan_scene_set_up, plan_scene_tear_down)
 {
     struct plan_scene *scene = *state;
     mapping_fake_add_bytes(scene->fake, 0, 64);
@@ -405,7 +358,7 @@ static void a_refused_group_leaves_every_rank_its_own_plan(void **state)
     assert_int_equal(scene->error.code, ERROR_FAILED_PRECONDITION);
 }
 
-static void an_unproven_group_is_for_what_local_does_not_want(void **state)
+TEST_IN(an_unproven_group_is_for_what_local_does_not_want, plan_scene_set_up, plan_scene_tear_down)
 {
     struct plan_scene *scene = *state;
     mapping_fake_add_bytes(scene->fake, 0, 64);
@@ -425,7 +378,7 @@ static void an_unproven_group_is_for_what_local_does_not_want(void **state)
     assert_selected(plan_scene_build(scene), COLLECTIVE, "collective_required");
 }
 
-static void the_same_facts_give_the_same_plan(void **state)
+TEST_IN(the_same_facts_give_the_same_plan, plan_scene_set_up, plan_scene_tear_down)
 {
     struct plan_scene *scene = *state;
     add_mixed_view(scene);
@@ -437,7 +390,7 @@ static void the_same_facts_give_the_same_plan(void **state)
     plan_destroy(second);
 }
 
-static void a_hundred_thousand_sliced_tensors_are_planned_in_order(void **state)
+TEST_IN(a_hundred_thousand_sliced_tensors_are_planned_in_order, plan_scene_set_up, plan_scene_tear_down)
 {
     struct plan_scene *scene = *state;
     for (int i = 0; i < 100000; i++)
@@ -451,43 +404,38 @@ static void a_hundred_thousand_sliced_tensors_are_planned_in_order(void **state)
     assert_int_equal(scene->plan->n_jobs[JOB_RECT2D], 100000);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, plan_scene_set_up, plan_scene_tear_down)
-
-int main(void)
+/* Half of a file in a store, at 2 GB/s as learned: 512 MiB and one request. */
+TEST_IN(the_way_of_hosts_is_chosen_by_what_the_load_needs_and_the_source_has_shown, plan_scene_set_up, plan_scene_tear_down)
 {
-    const struct CMUnitTest tests[] = {
-        TEST(p1_an_unproven_group_stays_out_and_local_serves),
-        TEST(p2_without_a_group_the_collective_says_so),
-        TEST(p3_a_proven_group_prefers_the_collective),
-        TEST(p4_a_collective_preference_falls_to_a_planned_executor),
-        TEST(a_collective_preference_falls_to_generic_when_local_is_off),
-        TEST(p5_the_byte_gate_keeps_an_amplified_column_slice_on_generic),
-        TEST(p6_an_explicit_local_preference_passes_the_gate),
-        TEST(l1_a_source_slice_that_is_wanted_twice_is_read_once),
-        TEST(l2_boxes_of_any_rank_are_local_jobs),
-        TEST(l3_a_view_without_bytes_is_a_plan_without_steps),
-        TEST(v1_a_row_slice_is_one_range),
-        TEST(v2_a_column_slice_is_two_ranges),
-        TEST(the_time_gate_batches_many_short_rows_cached_or_not),
-        TEST(the_byte_gate_does_not_batch_them),
-        TEST(the_time_gate_does_not_read_a_gigabyte_for_a_few_bytes),
-        TEST(one_wide_column_slice_does_not_spoil_a_view_of_many_tensors),
-        TEST(without_mixed_execution_it_does_and_the_gate_refuses),
-        TEST(neighbours_in_the_file_are_one_request_for_both),
-        TEST(gaps_below_the_merge_gap_are_read_and_longer_ones_are_not),
-        TEST(under_the_byte_gate_whole_tensors_with_gaps_stay_local_and_exact),
-        TEST(extents_never_cross_files),
-        TEST(local_batching_can_be_switched_off),
-        TEST(a_local_preference_that_cannot_be_met_says_why),
-        TEST(a_device_without_direct_segments_is_no_target_for_local),
-        TEST(a_device_with_a_copy_queue_is_a_target_for_every_executor),
-        TEST(local_needs_a_least_staging_unless_everything_lands_in_place),
-        TEST(temporary_memory_never_exceeds_the_staging_budget),
-        TEST(a_required_collective_that_cannot_be_is_an_error_with_its_reason),
-        TEST(a_refused_group_leaves_every_rank_its_own_plan),
-        TEST(an_unproven_group_is_for_what_local_does_not_want),
-        TEST(the_same_facts_give_the_same_plan),
-        TEST(a_hundred_thousand_sliced_tensors_are_planned_in_order),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    struct plan_scene *scene = *state;
+    static const uint64_t shape[] = {1024, MIB}, starts[] = {0, 0}, stops[] = {512, MIB};
+    mapping_fake_add(scene->fake, 0, 1, 2, shape, starts, stops);
+    scene->facts.source = (struct source_caps){SOURCE_CAPS_OF_REQUESTS, .request_bytes = 64 * MIB, .parallel_requests = 32};
+    scene->facts.speed =
+        (struct source_speed){.latency_us = 32000, .connection_bytes_per_s = 100000000, .bytes_per_s = 2000000000};
+    scene->facts.hosts = (struct hosts_facts){.is_on = true, .alive = 2, .peers = 0.001};
+    const struct plan *plan = plan_scene_build(scene);
+    const struct candidate *generic = &plan->candidates[GENERIC];
+    const struct hosts_candidate *ways = plan->hosts.candidates;
+    double read_ms = (double)generic->read_bytes / 2e6;
+    assert_int_equal(generic->read_bytes, 512 * MIB);
+    assert_float_equal(ways[HOSTS_LOCAL_SLICES].estimated_ms, read_ms + (double)generic->requests, 1e-3); /* 32 at once */
+    assert_float_equal(ways[HOSTS_READ_ALL].estimated_ms, 2 * read_ms, 1e-3);
+    assert_int_equal(plan->hosts.reason.kind, REASON_OWNER_PEERS_SLOWER); /* at 1 MB/s */
+    assert_int_equal(plan->hosts.way, HOSTS_LOCAL_SLICES);
+    plan_destroy(scene->plan);
+    scene->facts.speed.bytes_per_s = 0; /* the rates of connections are not that of the source */
+    assert_int_equal(plan_scene_build(scene)->hosts.way, HOSTS_OWNER_PEERS);
+}
+
+TEST_IN(what_is_in_the_page_cache_is_asked_of_no_host, plan_scene_set_up, plan_scene_tear_down)
+{
+    struct plan_scene *scene = *state;
+    mapping_fake_add_bytes(scene->fake, 0, MIB);
+    scene->facts.source.filesystem = SOURCE_NETWORK;
+    scene->facts.hosts = (struct hosts_facts){.is_on = true, .alive = 2};
+    scene->facts.cached_share = 1;
+    const struct plan *plan = plan_scene_build(scene);
+    assert_int_equal(plan->hosts.reason.kind, REASON_IN_PAGE_CACHE);
+    assert_int_equal(plan->hosts.way, HOSTS_READ_ALL);
 }

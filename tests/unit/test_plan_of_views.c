@@ -1,20 +1,12 @@
 /* From a view as a client writes it to the steps that are read: V1 .. V4 and P5 of the design notes through the real
  * mapping, on a checkpoint in memory. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tests/support/unit.h"
 
 #include "normalize/load_spec.h"
 #include "plan/plan.h"
 #include "resolve/artifact.h"
 #include "resolve/mapping.h"
-#include "source/source_memory.h"
-
-#include <cmocka.h> /* last: it makes a macro of fail */
+#include "tests/support/source_memory.h"
 
 /* alpha F64 [1], beta F64 [1], row F32 [8], matrix F32 [2, 4], bytes U8 [4, 16], one behind the other */
 static const char header[] = "{\"alpha\":{\"dtype\":\"F64\",\"shape\":[1],\"data_offsets\":[0,8]},"
@@ -96,7 +88,7 @@ static void assert_step(const struct plan_step *step, uint64_t data_offset, uint
     assert_int_equal(step->stride, stride);
 }
 
-static void v1_a_slice_of_a_vector_is_one_range(void **state)
+TEST_IN(v1_a_slice_of_a_vector_is_one_range, set_up, tear_down)
 {
     const struct view_item items[] = {item("row", 1, (struct slice[]){{2, 6}})};
     const struct plan *plan = plan_view(*state, items, 1, EXECUTOR_PREFERENCE_GENERIC_BYTE_RANGE);
@@ -105,7 +97,7 @@ static void v1_a_slice_of_a_vector_is_one_range(void **state)
     assert_int_equal(plan->n_jobs[JOB_DIM0], 1);
 }
 
-static void v2_a_negative_column_slice_is_two_ranges(void **state)
+TEST_IN(v2_a_negative_column_slice_is_two_ranges, set_up, tear_down)
 {
     const struct view_item items[] = {item("matrix", 2, (struct slice[]){{0, INT64_MAX}, {-3, -1}})};
     const struct plan *plan = plan_view(*state, items, 1, EXECUTOR_PREFERENCE_GENERIC_BYTE_RANGE);
@@ -115,7 +107,7 @@ static void v2_a_negative_column_slice_is_two_ranges(void **state)
     assert_int_equal(plan->candidates[EXECUTOR_GENERIC_BYTE_RANGE].requests, 2);
 }
 
-static void v3_steps_are_in_file_order_whatever_the_order_of_the_view(void **state)
+TEST_IN(v3_steps_are_in_file_order_whatever_the_order_of_the_view, set_up, tear_down)
 {
     struct scene *scene = *state;
     const struct view_item items[] = {item("beta", 0, NULL), item("alpha", 0, NULL)};
@@ -126,7 +118,7 @@ static void v3_steps_are_in_file_order_whatever_the_order_of_the_view(void **sta
     assert_int_equal(scene->mapping->tensors[1].offset, 64);
 }
 
-static void v4_the_whole_artifact_is_one_request(void **state)
+TEST_IN(v4_the_whole_artifact_is_one_request, set_up, tear_down)
 {
     const struct plan *plan = plan_view(*state, NULL, 0, EXECUTOR_PREFERENCE_AUTO);
     assert_int_equal(plan->n_steps, 1);
@@ -134,7 +126,7 @@ static void v4_the_whole_artifact_is_one_request(void **state)
     assert_int_equal(plan->n_jobs[JOB_REPLICATED], 5);
 }
 
-static void p5_a_column_slice_read_locally_is_a_hull(void **state)
+TEST_IN(p5_a_column_slice_read_locally_is_a_hull, set_up, tear_down)
 {
     const struct view_item items[] = {item("bytes", 2, (struct slice[]){{0, INT64_MAX}, {0, 4}})};
     const struct plan *plan = plan_view(*state, items, 1, EXECUTOR_PREFERENCE_TENSOR_BATCHED_LOCAL);
@@ -142,18 +134,4 @@ static void p5_a_column_slice_read_locally_is_a_hull(void **state)
     assert_int_equal(plan->n_steps, 1);
     assert_step(&plan->steps[0], 80, 52, 1, 52);
     assert_int_equal(plan->candidates[EXECUTOR_TENSOR_BATCHED_LOCAL].unique_source_bytes, 16);
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(v1_a_slice_of_a_vector_is_one_range),
-        TEST(v2_a_negative_column_slice_is_two_ranges),
-        TEST(v3_steps_are_in_file_order_whatever_the_order_of_the_view),
-        TEST(v4_the_whole_artifact_is_one_request),
-        TEST(p5_a_column_slice_read_locally_is_a_hull),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

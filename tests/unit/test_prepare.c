@@ -1,17 +1,12 @@
 /* What becomes of a request before a byte is read for it; on this thread, as on a helper. */
+#include "tests/support/unit.h"
+
 #include "base/memory.h"
 #include "load/prepare.h"
 #include "resolve/artifact.h"
 #include "tests/support/load_stage.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h> /* last: it has a macro called fail */
 
 struct scene {
     struct load_stage stage;
@@ -42,7 +37,7 @@ static int tear_down(void **state)
     return 0;
 }
 
-static void a_request_becomes_a_mapping_and_then_a_plan(void **state)
+TEST_IN(a_request_becomes_a_mapping_and_then_a_plan, set_up, tear_down)
 {
     struct scene *scene = *state;
     struct preparation *prep = &scene->prep;
@@ -56,7 +51,7 @@ static void a_request_becomes_a_mapping_and_then_a_plan(void **state)
     assert_int_not_equal(prep->planned.plan->executor, EXECUTOR_OWNER_FILE_COLLECTIVE);
 }
 
-static void what_cannot_be_resolved_leaves_no_mapping(void **state)
+TEST_IN(what_cannot_be_resolved_leaves_no_mapping, set_up, tear_down)
 {
     struct scene *scene = *state;
     scene->request.artifact = "memory:nobody";
@@ -65,7 +60,7 @@ static void what_cannot_be_resolved_leaves_no_mapping(void **state)
     assert_int_not_equal(scene->prep.resolved.error.code, ERROR_OK);
 }
 
-static void an_artifact_that_is_known_is_not_resolved_again(void **state)
+TEST_IN(an_artifact_that_is_known_is_not_resolved_again, set_up, tear_down)
 {
     struct scene *scene = *state;
     const struct source_options options = {0};
@@ -78,7 +73,7 @@ static void an_artifact_that_is_known_is_not_resolved_again(void **state)
     artifact_unref(artifact);
 }
 
-static void memory_of_a_gpu_needs_its_gpu_and_no_memory_of_a_client_is_a_file(void **state)
+TEST_IN(memory_of_a_gpu_needs_its_gpu_and_no_memory_of_a_client_is_a_file, set_up, tear_down)
 {
     struct scene *scene = *state;
     struct device_region *region = memory_alloc(sizeof *region);
@@ -97,7 +92,7 @@ static void memory_of_a_gpu_needs_its_gpu_and_no_memory_of_a_client_is_a_file(vo
     assert_non_null(scene->prep.resolved.mapping);
 }
 
-static void what_cannot_be_mapped_is_copied_unless_the_request_insists(void **state)
+TEST_IN(what_cannot_be_mapped_is_copied_unless_the_request_insists, set_up, tear_down)
 {
     struct scene *scene = *state;
     struct preparation *prep = &scene->prep;
@@ -118,7 +113,7 @@ static void what_cannot_be_mapped_is_copied_unless_the_request_insists(void **st
     assert_non_null(strstr(prep->planned.plan->mapped.reason, "only files on a disk of this host"));
 }
 
-static void nothing_is_handed_out_unread_where_verification_is_required(void **state)
+TEST_IN(nothing_is_handed_out_unread_where_verification_is_required, set_up, tear_down)
 {
     struct scene *scene = *state;
     struct preparation *prep = &scene->prep;
@@ -130,7 +125,7 @@ static void nothing_is_handed_out_unread_where_verification_is_required(void **s
     assert_string_equal(prep->planned.error.reason, "VERIFICATION_REQUIRED");
 }
 
-static void a_group_is_wanted_unless_policy_or_strategy_speak_against_it(void **state)
+TEST_IN(a_group_is_wanted_unless_policy_or_strategy_speak_against_it, set_up, tear_down)
 {
     struct scene *scene = *state;
     struct preparation *prep = &scene->prep;
@@ -148,7 +143,7 @@ static void a_group_is_wanted_unless_policy_or_strategy_speak_against_it(void **
     assert_false(prepare_wants_group(prep));
 }
 
-static void a_plan_knows_why_its_group_is_out_of_reach(void **state)
+TEST_IN(a_plan_knows_why_its_group_is_out_of_reach, set_up, tear_down)
 {
     struct scene *scene = *state;
     struct preparation *prep = &scene->prep;
@@ -168,19 +163,126 @@ static void a_plan_knows_why_its_group_is_out_of_reach(void **state)
                          REASON_GROUP_ASSEMBLE_TIMEOUT);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+static struct artifact files_of_ranks = {.reference = "disk:/m", .identity = "files", .source_key = "version"};
+static const struct device device = {.caps = {.name = "host"}};
+static struct config ranks_config = {.engine.strategy.owner_file_collective_group_assemble_timeout_ms = 15000};
 
-int main(void)
+struct ranks {
+    struct mapping mapping;
+    struct preparation prep;
+};
+
+static struct group_terms terms_of(struct ranks *ranks)
 {
-    const struct CMUnitTest tests[] = {
-        TEST(a_request_becomes_a_mapping_and_then_a_plan),
-        TEST(what_cannot_be_resolved_leaves_no_mapping),
-        TEST(an_artifact_that_is_known_is_not_resolved_again),
-        TEST(memory_of_a_gpu_needs_its_gpu_and_no_memory_of_a_client_is_a_file),
-        TEST(what_cannot_be_mapped_is_copied_unless_the_request_insists),
-        TEST(nothing_is_handed_out_unread_where_verification_is_required),
-        TEST(a_group_is_wanted_unless_policy_or_strategy_speak_against_it),
-        TEST(a_plan_knows_why_its_group_is_out_of_reach),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return prepare_group_terms(&ranks->prep, 7, 8, NULL);
+}
+
+static int begin_ranks(void **state)
+{
+    static struct ranks ranks;
+    ranks = (struct ranks){.mapping = {.artifact = &files_of_ranks, .view_digest = "view"}};
+    ranks.prep = (struct preparation){.goal = GOAL_REPLICA, .config = &ranks_config, .resolved.mapping = &ranks.mapping};
+    ranks.prep.resolved.target.device = (struct device *)&device;
+    ranks.prep.resolved.spec.topology = (struct execution_topology){.group_id = "g", .world_size = 2, .attempt = "a"};
+    arena_init(&ranks.prep.resolved.arena, 0);
+    *state = &ranks;
+    return 0;
+}
+
+static int end_ranks(void **state)
+{
+    struct ranks *ranks = *state;
+    arena_fini(&ranks->prep.resolved.arena);
+    return 0;
+}
+
+TEST_IN(terms_are_those_of_the_request_and_its_files, begin_ranks, end_ranks)
+{
+    struct group_terms terms = terms_of(*state);
+    assert_int_equal(terms.uid, 7);
+    assert_int_equal(terms.owner, 8);
+    assert_int_equal(terms.world_size, 2);
+    assert_int_equal(terms.timeout_ms, 15000);
+    assert_string_equal(terms.purpose, "load");
+    assert_string_equal(terms.artifact, "version");
+    assert_string_equal(terms.files, "files");
+}
+
+TEST_IN(ranks_that_load_variants_say_what_the_stored_files_look_like, begin_ranks, end_ranks)
+{
+    struct ranks *ranks = *state;
+    struct artifact variant = files_of_ranks;
+    variant.stored = &files_of_ranks;
+    strcpy(variant.identity, "files and a recipe");
+    ranks->mapping.artifact = &variant;
+    assert_string_equal(terms_of(ranks).files, "files");
+}
+
+TEST_IN(who_only_wants_a_plan_waits_shortly_and_meets_others_of_that_kind, begin_ranks, end_ranks)
+{
+    struct ranks *ranks = *state;
+    ranks->prep.goal = GOAL_PLAN;
+    struct group_terms terms = terms_of(ranks);
+    assert_string_equal(terms.purpose, "explain");
+    assert_true(terms.timeout_ms < 1000);
+    assert_null(prepare_group_attempt(&ranks->prep, &terms));
+}
+
+TEST_IN(a_group_spans_hosts_when_its_source_is_said_and_seen_to_be_shared, begin_ranks, end_ranks)
+{
+    struct ranks *ranks = *state;
+    struct execution_topology *topology = &ranks->prep.resolved.spec.topology;
+    struct source_file file = {.name = "f", .size_bytes = 7, .identity = {.device = 1, .inode = 2, .mtime_ns = 3}};
+    struct source source = {.files = &file, .n_files = 1, .caps.filesystem = SOURCE_NETWORK};
+    struct artifact artifact = {.source = &source, .reference = "disk:/m"};
+    ranks->mapping.artifact = &artifact;
+    topology->source_locality = LOCALITY_SHARED_SOURCE;
+    struct group_terms terms = prepare_group_terms(&ranks->prep, 7, 8, "d");
+    const char *version = terms.shared_version;
+    assert_string_equal(terms.domain, "d");
+    file.identity.device = 9; /* another mount of it */
+    assert_string_equal(prepare_group_terms(&ranks->prep, 7, 8, "d").shared_version, version);
+    file.identity.mtime_ns = 4;
+    assert_string_not_equal(prepare_group_terms(&ranks->prep, 7, 8, "d").shared_version, version);
+    topology->source_sharing_domain = "d";
+    assert_string_equal(prepare_group_terms(&ranks->prep, 7, 8, "d").policy, terms.policy);
+#define STAYS_HERE(place, value)                                                                                            \
+    do {                                                                                                                    \
+        __typeof__(place) good = (place);                                                                                   \
+        (place) = (value);                                                                                                  \
+        assert_null(prepare_group_terms(&ranks->prep, 7, 8, "d").domain);                                                   \
+        (place) = good;                                                                                                     \
+        assert_non_null(prepare_group_terms(&ranks->prep, 7, 8, "d").domain);                                               \
+    } while (0)
+    STAYS_HERE(topology->source_locality, LOCALITY_HOST_LOCAL);
+    STAYS_HERE(topology->source_sharing_domain, "e");
+    STAYS_HERE(topology->world_size, 1);
+    STAYS_HERE(source.caps.filesystem, SOURCE_LOCAL);
+    STAYS_HERE(ranks->prep.goal, GOAL_PLAN);
+    topology->source_locality = LOCALITY_AUTO; /* the domain is as good a proof */
+    STAYS_HERE(topology->source_sharing_domain, NULL);
+    assert_null(prepare_group_terms(&ranks->prep, 7, 8, NULL).domain);
+}
+
+TEST_IN(another_choice_of_executor_is_another_policy, begin_ranks, end_ranks)
+{
+    struct ranks *ranks = *state;
+    const char *before = terms_of(ranks).policy;
+    ranks->prep.resolved.spec.policy.collective = 1;
+    assert_string_not_equal(terms_of(ranks).policy, before);
+}
+
+TEST_IN(an_attempt_is_told_from_every_other_request, begin_ranks, end_ranks)
+{
+    struct ranks *ranks = *state;
+    struct group_terms terms = terms_of(ranks);
+    const char *first = prepare_group_attempt(&ranks->prep, &terms);
+    assert_string_equal(prepare_group_attempt(&ranks->prep, &terms), first);
+    strcpy(ranks->mapping.view_digest, "other");
+    assert_string_not_equal(prepare_group_attempt(&ranks->prep, &terms), first);
+    ranks->prep.is_lent = true;
+    assert_null(prepare_group_attempt(&ranks->prep, &terms));
+    ranks->prep.is_lent = false;
+    ranks->prep.resolved.spec.topology.attempt = NULL;
+    assert_null(prepare_group_attempt(&ranks->prep, &terms));
 }

@@ -1,26 +1,20 @@
 /* A number of a process is used again when it has ended: what began later is not who had it. */
+#include "tests/support/unit.h"
+
 #include "base/process.h"
 
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 
-#include <cmocka.h>
-
 static const uint64_t hour_ns = (uint64_t)3600 * 1000 * NS_PER_MS;
 
-static void a_process_is_younger_than_what_was_before_it(void **state)
+TEST(a_process_is_younger_than_what_was_before_it)
 {
-    (void)state;
-    prctl(PR_SET_NAME, "a) R 1 (b"); /* as anybody may call his process */
+    prctl(PR_SET_NAME, "a) R 1 (b"); /* as any user may call a process */
     uint64_t before_ns = clock_now_ns();
     pid_t child = fork();
     if (child == 0) {
@@ -35,25 +29,15 @@ static void a_process_is_younger_than_what_was_before_it(void **state)
     assert_false(process_is_younger(getpid(), 0));
     kill(child, SIGKILL);
     assert_int_equal(waitpid(child, NULL, 0), child);
-    assert_false(process_is_younger(child, hour_ns)); /* nobody has the number: there is nobody to be taken for another */
+    assert_false(process_is_younger(child, hour_ns)); /* no process has the number, so none is taken for another */
     assert_false(process_is_younger(0, hour_ns));
 }
 
-static void a_command_is_told_as_it_calls_itself(void **state)
+TEST(a_command_is_told_as_it_calls_itself)
 {
     char command[PROCESS_COMMAND_CHARS], cgroup[PROCESS_CGROUP_CHARS];
-    (void)state;
     prctl(PR_SET_NAME, "a) R 1 (b");
     assert_string_equal(process_command(getpid(), command), "a) R 1 (b");
     assert_string_equal(process_command(0, command), "");
     assert_string_equal(process_cgroup(0, cgroup), "");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_process_is_younger_than_what_was_before_it),
-        cmocka_unit_test(a_command_is_told_as_it_calls_itself),
-    };
-    return cmocka_run_group_tests_name("process", tests, NULL, NULL);
 }

@@ -1,19 +1,11 @@
 /* What other runs' memory holds is copied from there, whatever the strides of both; what it does not hold is left. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tests/support/unit.h"
 
 #include "base/memory.h"
 #include "base/metadata.h"
 #include "execute/clip.h"
 #include "execute/provider.h"
 #include "tests/support/transfer_scene.h"
-
-#include <cmocka.h>
-#undef fail /* ours is in base/error.h */
 
 enum { KIB = 1 << 10, BYTES = 200 * KIB };
 
@@ -71,10 +63,9 @@ static uint64_t take_for(struct scene_run *run, bool expected)
     return left;
 }
 
-static void any_strides_are_copied_right(void **state)
+TEST(any_strides_are_copied_right)
 {
     uint64_t taken = 0;
-    (void)state;
     for (uint64_t seed = 1; seed < 60; seed++) {
         transfer_scene_init(&scene, seed, BYTES);
         for (uint64_t i = 0; i < 1 + seed % 3; i++)
@@ -91,34 +82,31 @@ static void any_strides_are_copied_right(void **state)
     assert_true(taken > 0);
 }
 
-static void rows_come_from_rows_at_any_stride(void **state)
+TEST_IN(rows_come_from_rows_at_any_stride, open_scene, close_scene)
 {
     struct transfer theirs = {.row_bytes = 8 * KIB, .n_rows = 10, .src_stride = 16 * KIB, .dst_stride = 9 * KIB};
     struct transfer ours = {
         .src_offset = 17 * KIB, .row_bytes = 2 * KIB, .n_rows = 8, .src_stride = 16 * KIB, .dst_stride = 3 * KIB};
-    (void)state;
     become_provider(transfer_scene_add_transfers(&scene, &theirs, 1, true));
     assert_int_equal(take_for(transfer_scene_add_transfers(&scene, &ours, 1, true), true), 0);
     ours.src_stride = 15 * KIB;
     assert_int_equal(take_for(transfer_scene_add_transfers(&scene, &ours, 1, true), false), 16 * KIB);
 }
 
-static void a_contiguous_piece_is_put_together_from_several(void **state)
+TEST_IN(a_contiguous_piece_is_put_together_from_several, open_scene, close_scene)
 {
     struct transfer first = {.row_bytes = 50 * KIB, .n_rows = 1, .src_stride = 50 * KIB, .dst_stride = 50 * KIB},
                     second = first;
     struct transfer ours = {.row_bytes = 150 * KIB, .n_rows = 1, .src_stride = 150 * KIB, .dst_stride = 150 * KIB};
-    (void)state;
     second.src_offset = 90 * KIB;
     become_provider(transfer_scene_add_transfers(&scene, &first, 1, true));
     become_provider(transfer_scene_add_transfers(&scene, &second, 1, true));
     assert_int_equal(take_for(transfer_scene_add_transfers(&scene, &ours, 1, true), true), 50 * KIB);
 }
 
-static void a_run_that_leaves_or_has_no_address_provides_nothing(void **state)
+TEST_IN(a_run_that_leaves_or_has_no_address_provides_nothing, open_scene, close_scene)
 {
     struct transfer all = {.row_bytes = BYTES, .n_rows = 1, .src_stride = BYTES, .dst_stride = BYTES};
-    (void)state;
     struct scene_run *leaving = transfer_scene_add_transfers(&scene, &all, 1, true);
     become_provider(leaving);
     become_provider(transfer_scene_add_transfers(&scene, &all, 1, false));
@@ -126,17 +114,11 @@ static void a_run_that_leaves_or_has_no_address_provides_nothing(void **state)
     assert_int_equal(take_for(transfer_scene_add_transfers(&scene, &all, 1, true), false), BYTES);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, open_scene, close_scene)
-
-int main(void)
+static int free_lists(void **state)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(any_strides_are_copied_right),
-        TEST(rows_come_from_rows_at_any_stride),
-        TEST(a_contiguous_piece_is_put_together_from_several),
-        TEST(a_run_that_leaves_or_has_no_address_provides_nothing),
-    };
-    int result = cmocka_run_group_tests(tests, NULL, NULL);
+    (void)state;
     free(clips.list);
-    return result;
+    return 0;
 }
+
+TESTS_IN(NULL, free_lists)

@@ -1,14 +1,9 @@
 /* Quotas: the rule, charges, hard limits, privilege, and who is told what. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
+#include "tests/support/unit.h"
+
 #include <unistd.h>
 
 #include "base/quota.h"
-
-#include <cmocka.h> /* last: its macro fail() would hide ours */
 
 enum { LIMIT = 1000, ANN = 10001, BOB = 10002, EVE = 10003 };
 
@@ -42,18 +37,16 @@ static uint64_t take_all(struct quota_charge *charge)
     return charge->amount;
 }
 
-static void one_user_alone_gets_all_but_what_is_kept(void **state)
+TEST_IN(one_user_alone_gets_all_but_what_is_kept, make, unmake)
 {
     struct quota_charge ann = charge_of(ANN);
-    (void)state;
     assert_int_equal(take_all(&ann), 900);
     quota_charge_end(&ann);
 }
 
-static void a_newcomer_finds_room_however_many_came_before(void **state)
+TEST_IN(a_newcomer_finds_room_however_many_came_before, make, unmake)
 {
     struct quota_charge charges[2] = {charge_of(ANN), charge_of(BOB)};
-    (void)state;
     take_all(&charges[0]);
     assert_int_equal(take_all(&charges[1]), 90);
     struct quota_charge eve = charge_of(EVE);
@@ -63,11 +56,10 @@ static void a_newcomer_finds_room_however_many_came_before(void **state)
     quota_charge_end(&eve);
 }
 
-static void users_who_take_in_turn_end_with_equal_parts(void **state)
+TEST_IN(users_who_take_in_turn_end_with_equal_parts, make, unmake)
 {
     struct quota_charge ann = charge_of(ANN), bob = charge_of(BOB);
     struct error error;
-    (void)state;
     int ended;
     do {
         ended = quota_charge_add(&ann, 1, &error);
@@ -79,10 +71,9 @@ static void users_who_take_in_turn_end_with_equal_parts(void **state)
     quota_charge_end(&bob);
 }
 
-static void root_and_the_own_user_may_take_what_is_kept(void **state)
+TEST_IN(root_and_the_own_user_may_take_what_is_kept, make, unmake)
 {
     struct quota_charge ann = charge_of(ANN), root = charge_of(0), own = charge_of(geteuid());
-    (void)state;
     quota_set_limits(quota, QUOTA_CALLS, LIMIT, 0);
     ann.kind = root.kind = own.kind = QUOTA_CALLS;
     take_all(&ann);
@@ -95,11 +86,10 @@ static void root_and_the_own_user_may_take_what_is_kept(void **state)
     quota_charge_end(&own);
 }
 
-static void what_is_there_already_is_counted_beyond_every_limit(void **state)
+TEST_IN(what_is_there_already_is_counted_beyond_every_limit, make, unmake)
 {
     struct quota_charge ann = charge_of(ANN);
     struct error error;
-    (void)state;
     quota_charge_force(&ann, 2 * LIMIT);
     assert_int_equal(quota_taken(quota, QUOTA_LEASES), 2 * LIMIT);
     struct quota_charge bob = charge_of(BOB);
@@ -111,37 +101,34 @@ static void what_is_there_already_is_counted_beyond_every_limit(void **state)
     quota_charge_end(&bob);
 }
 
-static void leases_are_kept_for_others_by_root_too(void **state)
+TEST_IN(leases_are_kept_for_others_by_root_too, make, unmake)
 {
     struct quota_charge root = charge_of(0), ann = charge_of(ANN);
-    (void)state;
     assert_int_equal(take_all(&root), 900);
     assert_int_equal(take_all(&ann), 90);
     quota_charge_end(&root);
     quota_charge_end(&ann);
 }
 
-static void a_reserve_is_for_root_and_the_own_user(void **state)
+TEST_IN(a_reserve_is_for_root_and_the_own_user, make, unmake)
 {
     struct quota_charge ann = charge_of(ANN), root = charge_of(0);
-    (void)state;
     quota_set_limits(quota, QUOTA_CALLS, 100, 0);
-    quota_set_reserve(quota, QUOTA_CALLS, 20);
+    quota_set_reserve(quota, QUOTA_CALLS, 20, 0);
     ann.kind = root.kind = QUOTA_CALLS;
     quota_set_kept(quota, 0);
     assert_int_equal(take_all(&ann), 80);
     assert_int_equal(take_all(&root), 20);
     quota_charge_end(&ann);
     quota_charge_end(&root);
-    quota_set_reserve(quota, QUOTA_CALLS, 200); /* more than there is: nothing can be set aside */
+    quota_set_reserve(quota, QUOTA_CALLS, 200, 0); /* more than there is: nothing can be set aside */
     assert_int_equal(take_all(&ann), 100);
     quota_charge_end(&ann);
 }
 
-static void a_hard_limit_holds_for_everybody(void **state)
+TEST_IN(a_hard_limit_holds_for_everybody, make, unmake)
 {
     struct quota_charge ann = charge_of(ANN), root = charge_of(0);
-    (void)state;
     quota_set_limits(quota, QUOTA_LEASES, LIMIT, 7);
     assert_int_equal(take_all(&ann), 7);
     assert_int_equal(take_all(&root), 7);
@@ -149,20 +136,18 @@ static void a_hard_limit_holds_for_everybody(void **state)
     quota_charge_end(&root);
 }
 
-static void nothing_is_kept_when_nothing_is_to_be_kept(void **state)
+TEST_IN(nothing_is_kept_when_nothing_is_to_be_kept, make, unmake)
 {
     struct quota_charge ann = charge_of(ANN);
-    (void)state;
     quota_set_kept(quota, 0);
     assert_int_equal(take_all(&ann), LIMIT);
     quota_charge_end(&ann);
 }
 
-static void what_was_given_back_can_be_taken_again(void **state)
+TEST_IN(what_was_given_back_can_be_taken_again, make, unmake)
 {
     struct quota_charge ann = charge_of(ANN);
     struct error error;
-    (void)state;
     take_all(&ann);
     quota_charge_subtract(&ann, 10);
     assert_int_equal(quota_taken(quota, QUOTA_LEASES), 890);
@@ -172,12 +157,11 @@ static void what_was_given_back_can_be_taken_again(void **state)
     assert_int_equal(quota_taken(quota, QUOTA_LEASES), 0);
 }
 
-static void a_refusal_takes_nothing_and_names_user_amounts_and_remedy(void **state)
+TEST_IN(a_refusal_takes_nothing_and_names_user_amounts_and_remedy, make, unmake)
 {
     struct quota_charge ann = charge_of(ANN), bob = charge_of(BOB);
     struct error error;
     const char *uid;
-    (void)state;
     assert_int_equal(quota_charge_add(&bob, 100, &error), 0);
     assert_int_equal(quota_charge_add(&ann, 850, &error), -1);
     assert_int_equal(ann.amount, 0);
@@ -192,11 +176,10 @@ static void a_refusal_takes_nothing_and_names_user_amounts_and_remedy(void **sta
     quota_charge_end(&bob);
 }
 
-static void amounts_near_the_end_of_numbers_are_refused_and_do_not_wrap(void **state)
+TEST_IN(amounts_near_the_end_of_numbers_are_refused_and_do_not_wrap, make, unmake)
 {
     struct quota_charge ann = charge_of(ANN);
     struct error error;
-    (void)state;
     quota_charge_add(&ann, 1, &error);
     assert_int_equal(quota_charge_add(&ann, UINT64_MAX, &error), -1);
     assert_int_equal(quota_charge_add(&ann, UINT64_MAX - 1, &error), -1);
@@ -206,10 +189,9 @@ static void amounts_near_the_end_of_numbers_are_refused_and_do_not_wrap(void **s
     quota_charge_end(&ann);
 }
 
-static void kinds_do_not_share(void **state)
+TEST_IN(kinds_do_not_share, make, unmake)
 {
     struct quota_charge leases = charge_of(ANN), calls = charge_of(ANN);
-    (void)state;
     calls.kind = QUOTA_CALLS;
     quota_set_limits(quota, QUOTA_CALLS, 100, 0);
     take_all(&leases);
@@ -224,12 +206,11 @@ static void count_user(void *data, const struct quota_user *user)
     *sum += user->amounts[QUOTA_LEASES] + user->uid;
 }
 
-static void users_are_listed_while_they_have_something(void **state)
+TEST_IN(users_are_listed_while_they_have_something, make, unmake)
 {
     struct quota_charge ann = charge_of(ANN), same_chain = charge_of(ANN + 256);
     struct error error;
     uint64_t sum = 0;
-    (void)state;
     quota_charge_add(&ann, 3, &error);
     quota_charge_add(&same_chain, 4, &error);
     quota_each(quota, count_user, &sum);
@@ -244,11 +225,10 @@ static void users_are_listed_while_they_have_something(void **state)
     assert_int_equal(sum, 0);
 }
 
-static void a_charge_without_a_quota_counts_nothing(void **state)
+TEST_IN(a_charge_without_a_quota_counts_nothing, make, unmake)
 {
     struct quota_charge nobody = {0};
     struct error error;
-    (void)state;
     assert_int_equal(quota_charge_add(&nobody, UINT64_MAX, &error), 0);
     assert_int_equal(nobody.amount, 0);
     quota_charge_end(&nobody);
@@ -265,11 +245,10 @@ static bool drop_some(void *context)
     return true;
 }
 
-static void what_can_be_dropped_goes_before_anybody_is_refused(void **state)
+TEST_IN(what_can_be_dropped_goes_before_anybody_is_refused, make, unmake)
 {
     struct quota_charge charge = {.quota = quota, .kind = QUOTA_METADATA, .uid = ANN};
     struct error error;
-    (void)state;
     quota_set_kept(quota, 0);
     quota_set_limits(quota, QUOTA_METADATA, 100, 0);
     quota_set_reclaim(quota, QUOTA_METADATA, drop_some, &droppable);
@@ -281,28 +260,4 @@ static void what_can_be_dropped_goes_before_anybody_is_refused(void **state)
     assert_int_equal(droppable.amount, 0);
     assert_int_equal(quota_charge_add(&charge, 75, &error), 0);
     quota_charge_end(&charge);
-}
-
-int main(void)
-{
-#define EACH(test) cmocka_unit_test_setup_teardown(test, make, unmake)
-    const struct CMUnitTest tests[] = {
-        EACH(one_user_alone_gets_all_but_what_is_kept),
-        EACH(a_newcomer_finds_room_however_many_came_before),
-        EACH(users_who_take_in_turn_end_with_equal_parts),
-        EACH(root_and_the_own_user_may_take_what_is_kept),
-        EACH(leases_are_kept_for_others_by_root_too),
-        EACH(what_is_there_already_is_counted_beyond_every_limit),
-        EACH(a_reserve_is_for_root_and_the_own_user),
-        EACH(a_hard_limit_holds_for_everybody),
-        EACH(nothing_is_kept_when_nothing_is_to_be_kept),
-        EACH(what_was_given_back_can_be_taken_again),
-        EACH(a_refusal_takes_nothing_and_names_user_amounts_and_remedy),
-        EACH(amounts_near_the_end_of_numbers_are_refused_and_do_not_wrap),
-        EACH(kinds_do_not_share),
-        EACH(users_are_listed_while_they_have_something),
-        EACH(what_can_be_dropped_goes_before_anybody_is_refused),
-        EACH(a_charge_without_a_quota_counts_nothing),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

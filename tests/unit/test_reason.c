@@ -1,17 +1,10 @@
 /* Reasons: every kind has a row, and a text that begins with its name. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
+#include "tests/support/unit.h"
 
 #include "plan/reason.h"
 
-#include <cmocka.h> /* last: it makes a macro of fail */
-
-static void every_kind_has_a_name_and_an_advice(void **state)
+TEST(every_kind_has_a_name_and_an_advice)
 {
-    (void)state;
     for (size_t kind = 0; kind < REASON_COUNT; kind++) {
         assert_true(reason_rows[kind].name && *reason_rows[kind].name);
         assert_true(reason_rows[kind].shape && *reason_rows[kind].advice);
@@ -21,9 +14,8 @@ static void every_kind_has_a_name_and_an_advice(void **state)
     }
 }
 
-static void what_is_particular_stands_behind_the_name(void **state)
+TEST(what_is_particular_stands_behind_the_name)
 {
-    (void)state;
     struct reason reason = reason_with(REASON_GROUP_ASSEMBLE_TIMEOUT, "missing=%d,%d", 1, 3);
     assert_int_equal(reason.kind, REASON_GROUP_ASSEMBLE_TIMEOUT);
     assert_string_equal(reason.text, "group_assemble_timeout:missing=1,3");
@@ -32,19 +24,8 @@ static void what_is_particular_stands_behind_the_name(void **state)
     assert_string_equal(reason.text, "group_closed:group_assemble_timeout:missing=1,3");
 }
 
-static void a_long_text_is_cut(void **state)
+TEST(a_long_text_is_cut)
 {
-    (void)state;
     struct reason reason = reason_with(REASON_GROUP_CLOSED, "%0300d", 0);
     assert_int_equal(strlen(reason.text), REASON_CHARS - 1);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_kind_has_a_name_and_an_advice),
-        cmocka_unit_test(what_is_particular_stands_behind_the_name),
-        cmocka_unit_test(a_long_text_is_cut),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

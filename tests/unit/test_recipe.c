@@ -1,17 +1,10 @@
 /* What the validator of recipes takes and refuses, and the canonical text of what it took. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tests/support/unit.h"
 
 #include "base/memory.h"
 #include "recipe/recipe.h"
 #include "recipe/recipe_node.h"
-
-#include <cmocka.h>
+#include "recipe/substitute.h"
 
 static struct arena arena;
 static struct error error;
@@ -35,9 +28,8 @@ static void is_written_as(const char *json, const char *canonical)
     free(again);
 }
 
-static void steps_have_one_canonical_text(void **state)
+TEST(steps_have_one_canonical_text)
 {
-    (void)state;
     is_written_as("{\"steps\": [], \"version\": 1}", "[]");
     is_written_as("[{\"optional\": false, \"drop\": [\"*.x\", \"y\"]}]", "[{\"drop\":[\"*.x\",\"y\"]}]");
     is_written_as("[{\"rename\": {\"b.{}\": \"a.{}\", \"a\": \"c\"}, \"optional\": true}]",
@@ -73,7 +65,7 @@ static void steps_have_one_canonical_text(void **state)
     is_written_as("[{\"select\": [\"a\"]}, {\"only\": [\"a\"]}]", "[{\"select\":[\"a\"]},{\"only\":[\"a\"]}]");
 }
 
-static void what_is_no_recipe_is_refused_with_step_and_reason(void **state)
+TEST(what_is_no_recipe_is_refused_with_step_and_reason)
 {
     static const struct {
         const char *json, *named;
@@ -144,7 +136,6 @@ static void what_is_no_recipe_is_refused_with_step_and_reason(void **state)
         {" [{\"drop\": [\"a\\u0000b\"]}]", "NUL"},
     };
     struct recipe recipe;
-    (void)state;
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         if (parse(wrong[i].json, &recipe) == 0)
             fail_msg("%s is taken", wrong[i].json);
@@ -170,10 +161,9 @@ static char *repeat(const char *text, size_t n)
     return all;
 }
 
-static void five_hundred_and_twelve_steps_are_taken_and_one_more_is_not(void **state)
+TEST(five_hundred_and_twelve_steps_are_taken_and_one_more_is_not)
 {
     struct recipe recipe;
-    (void)state;
     for (size_t n = RECIPE_MAX_STEPS; n <= RECIPE_MAX_STEPS + 1; n++) {
         char *json = repeat("{\"drop\": [\"a\"]}", n);
         assert_int_equal(parse(json, &recipe), n > RECIPE_MAX_STEPS ? -1 : 0);
@@ -182,13 +172,12 @@ static void five_hundred_and_twelve_steps_are_taken_and_one_more_is_not(void **s
     assert_non_null(strstr(error.message, "512"));
 }
 
-static void a_recipe_of_a_mebibyte_is_taken_and_one_byte_more_is_not(void **state)
+TEST(a_recipe_of_a_mebibyte_is_taken_and_one_byte_more_is_not)
 {
     struct recipe recipe;
     static const char head[] = "[{\"drop\":[\"", tail[] = "\"]}]";
     char *json = malloc(RECIPE_MAX_BYTES + 1);
     size_t fill = RECIPE_MAX_BYTES - strlen(head) - strlen(tail);
-    (void)state;
     for (size_t more = 0; more <= 1; more++) {
         memcpy(json, head, strlen(head));
         memset(json + strlen(head), 'x', fill + more);
@@ -210,10 +199,9 @@ static void a_recipe_of_a_mebibyte_is_taken_and_one_byte_more_is_not(void **stat
     free(json);
 }
 
-static void a_line_is_told_where_it_is_known(void **state)
+TEST(a_line_is_told_where_it_is_known)
 {
     struct recipe_step step = {.kind = STEP_CAST, .number = 3, .line = 7};
-    (void)state;
     (fail)(&error, ERROR_INVALID_ARGUMENT, "X", "wrong");
     recipe_error_prefix(&step, "a.yaml", &error);
     assert_string_equal(error.message, "a.yaml:7: step 3 (cast): wrong");
@@ -225,36 +213,103 @@ static void a_line_is_told_where_it_is_known(void **state)
 
 static int setup(void **state)
 {
-    (void)state;
     arena_init(&arena, 0);
     return 0;
 }
 
 static int teardown(void **state)
 {
-    (void)state;
     arena_fini(&arena);
     return 0;
 }
 
 /* So many that they fit in no memory. */
-static void keys_without_memory_are_an_error(void **state)
+TEST(keys_without_memory_are_an_error)
 {
     const struct recipe_node map = {.kind = NODE_MAP, .n_items = (size_t)1 << 62}, *key;
-    (void)state;
     assert_int_equal(recipe_node_find_duplicate(&map, &key, &error), -1);
     assert_string_equal(error.reason, "OUT_OF_MEMORY");
 }
 
-int main(void)
+/* --- substitute --- */
+
+static struct arena arena;
+static struct error error;
+static char asked[400];
+
+static int find(void *data, const char *key, struct recipe_node *value, struct error *problem)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(steps_have_one_canonical_text),
-        cmocka_unit_test(what_is_no_recipe_is_refused_with_step_and_reason),
-        cmocka_unit_test(five_hundred_and_twelve_steps_are_taken_and_one_more_is_not),
-        cmocka_unit_test(a_recipe_of_a_mebibyte_is_taken_and_one_byte_more_is_not),
-        cmocka_unit_test(a_line_is_told_where_it_is_known),
-        cmocka_unit_test(keys_without_memory_are_an_error),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    snprintf(asked, sizeof asked, "%s", key);
+    if (strcmp(key, "n") == 0)
+        recipe_value("12", value);
+    else if (strcmp(key, "word") == 0)
+        recipe_value("text", value);
+    else
+        return 0;
+    return 1;
 }
+
+/* One step of one text. */
+static int substitute(const char *text, struct recipe_node *document)
+{
+    const struct recipe_lookup lookup = {find, NULL};
+    char json[1000];
+    snprintf(json, sizeof json, "{\"version\": 1, \"steps\": [{\"drop\": [\"%s\"]}]}", text);
+    assert_int_equal(recipe_node_parse(json, strlen(json), "test", &arena, document, &error), 0);
+    return recipe_substitute(document, "r.yaml", &lookup, &arena, &error);
+}
+
+static const struct recipe_node *result(const struct recipe_node *document)
+{
+    return &recipe_node_get(&recipe_node_get(document, "steps")->items[0], "drop")->items[0];
+}
+
+TEST(a_whole_value_that_is_a_number_becomes_one)
+{
+    struct recipe_node document;
+    assert_int_equal(substitute("${n}", &document), 0);
+    assert_int_equal(result(&document)->kind, NODE_NUMBER);
+    assert_int_equal(result(&document)->number, 12);
+    assert_int_equal(substitute("a.${n}.${word}", &document), 0);
+    assert_int_equal(result(&document)->kind, NODE_TEXT);
+    assert_string_equal(result(&document)->text, "a.12.text");
+    assert_int_equal(substitute("$n {} ${ ${}", &document), 0);
+    assert_string_equal(result(&document)->text, "$n {} ${ ${}");
+}
+
+TEST(an_unknown_key_is_named_with_its_step)
+{
+    struct recipe_node document;
+    assert_int_equal(substitute("${nobody}", &document), -1);
+    assert_int_equal(error.code, ERROR_INVALID_ARGUMENT);
+    assert_non_null(strstr(error.message, "nobody"));
+    assert_non_null(strstr(error.message, "step 1"));
+}
+
+TEST(a_default_stands_for_an_unknown_key)
+{
+    struct recipe_node document;
+    assert_int_equal(substitute("${nobody:-7}", &document), 0);
+    assert_int_equal(result(&document)->number, 7);
+    assert_int_equal(substitute("${nobody:-null}", &document), 0);
+    assert_int_equal(result(&document)->kind, NODE_NULL);
+    assert_int_equal(substitute("${n:-7}", &document), 0);
+    assert_int_equal(result(&document)->number, 12);
+    assert_int_equal(substitute("x${nobody:-}y", &document), 0);
+    assert_string_equal(result(&document)->text, "xy");
+}
+
+TEST(a_key_of_255_bytes_is_looked_up_and_a_longer_one_is_text)
+{
+    struct recipe_node document;
+    char text[300] = "${";
+    memset(text + 2, 'k', 255);
+    strcpy(text + 257, "}");
+    assert_int_equal(substitute(text, &document), -1);
+    assert_int_equal(strlen(asked), 255);
+    strcpy(text + 257, "k}");
+    assert_int_equal(substitute(text, &document), 0);
+    assert_string_equal(result(&document)->text, text);
+}
+
+TESTS_IN(setup, teardown)

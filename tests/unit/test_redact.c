@@ -1,17 +1,9 @@
 /* No secret of a reference, a URL or a proxy's address is shown, however odd its form. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tests/support/unit.h"
 
 #include "base/redact.h"
 
-#include <cmocka.h>
-
-static void host_and_path_stay_and_secrets_go(void **state)
+TEST(host_and_path_stay_and_secrets_go)
 {
     static const char *const cases[][2] = {
         {"https://h:1/p/q?a=1&b=2&c", "https://h:1/p/q?..."},
@@ -30,7 +22,6 @@ static void host_and_path_stay_and_secrets_go(void **state)
         {"models/llama", "models/llama"},
         {"", ""},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char text[REDACT_CHARS];
         redact(cases[i][0], text, sizeof text);
@@ -38,7 +29,7 @@ static void host_and_path_stay_and_secrets_go(void **state)
     }
 }
 
-static void no_form_of_a_reference_shows_a_secret(void **state)
+TEST(no_form_of_a_reference_shows_a_secret)
 {
     static const char *const forms[] = {
         /* the query */
@@ -115,7 +106,6 @@ static void no_form_of_a_reference_shows_a_secret(void **state)
         "http://u:SECRET@proxy:3128",
         "socks5://u:SECRET@proxy:1080",
     };
-    (void)state;
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
         char text[REDACT_CHARS];
         char *copy = redact_copy(forms[i]);
@@ -126,18 +116,16 @@ static void no_form_of_a_reference_shows_a_secret(void **state)
     }
 }
 
-static void names_that_are_not_ascii_stay_in_a_copy(void **state)
+TEST(names_that_are_not_ascii_stay_in_a_copy)
 {
     char *copy = redact_copy("s3://b/\xc3\xa4 x?SECRET");
-    (void)state;
     assert_string_equal(copy, "s3://b/\xc3\xa4 x?...");
     free(copy);
 }
 
-static void a_redacted_url_fits_whatever_room_there_is(void **state)
+TEST(a_redacted_url_fits_whatever_room_there_is)
 {
     static const char url[] = "https://user:pw@host/p?a=1&b=2", whole[] = "https://host/p?...";
-    (void)state;
     for (size_t room = 1; room <= sizeof whole; room++) {
         char *text = malloc(room);
         redact(url, text, room);
@@ -145,15 +133,4 @@ static void a_redacted_url_fits_whatever_room_there_is(void **state)
         assert_memory_equal(text, whole, room - 1);
         free(text);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(host_and_path_stay_and_secrets_go),
-        cmocka_unit_test(no_form_of_a_reference_shows_a_secret),
-        cmocka_unit_test(names_that_are_not_ascii_stay_in_a_copy),
-        cmocka_unit_test(a_redacted_url_fits_whatever_room_there_is),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

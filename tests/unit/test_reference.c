@@ -1,16 +1,8 @@
 /* What people write for an artifact; the table that Python's test reads as well. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tests/support/unit.h"
 
 #include "base/reference.h"
 #include "base/text.h"
-
-#include <cmocka.h>
 
 static const struct reference_base base = {"/work/here", "/home/me"};
 
@@ -47,12 +39,11 @@ static void check(const char *text, const char *expected, const struct reference
     arena_fini(&arena);
 }
 
-static void every_line_of_the_table_holds(void **state)
+TEST(every_line_of_the_table_holds)
 {
     char line[512];
     int n_cases = 0;
     FILE *table = fopen("tests/golden/references.txt", "r");
-    (void)state;
     assert_non_null(table);
     while (fgets(line, sizeof line, table)) {
         char *tab = strchr(line, '\t');
@@ -70,10 +61,9 @@ static void every_line_of_the_table_holds(void **state)
     assert_true(n_cases > 50);
 }
 
-static void what_is_not_known_is_not_guessed(void **state)
+TEST(what_is_not_known_is_not_guessed)
 {
     static const struct reference_base nothing = {0}, odd = {"", "home"};
-    (void)state;
     check("/models", "disk:/models", &nothing);
     check("./models", "!absolute", &nothing);
     check("~/models", "!HOME", &nothing);
@@ -81,27 +71,25 @@ static void what_is_not_known_is_not_guessed(void **state)
     check("./models", "!absolute", &odd);
 }
 
-static void only_what_begins_with_dots_is_relative(void **state)
+TEST(only_what_begins_with_dots_is_relative)
 {
-    (void)state;
     assert_true(reference_is_relative("./x") && reference_is_relative("../x") && reference_is_relative(".") &&
                 reference_is_relative(".."));
     assert_false(reference_is_relative("x") || reference_is_relative("/x") || reference_is_relative(".x") ||
                  reference_is_relative("...") || reference_is_relative("disk:./x"));
 }
 
-static void what_is_neither_a_path_nor_of_a_source_is_bare(void **state)
+TEST(what_is_neither_a_path_nor_of_a_source_is_bare)
 {
     static const char *const bare[] = {"x", "models/llama", "a/b:c", ".x", "...", "~you", "", ":x"};
     static const char *const others[] = {"/x", "./x", "..", "~", "~/x", "disk:x", "hf://a/b", "a:b", "//u:p@h/x"};
-    (void)state;
     for (size_t i = 0; i < sizeof bare / sizeof bare[0]; i++)
         assert_true(reference_is_bare(bare[i]));
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
         assert_false(reference_is_bare(others[i]));
 }
 
-static void a_revision_of_the_hub_ends_before_the_path(void **state)
+TEST(a_revision_of_the_hub_ends_before_the_path)
 {
     static const struct {
         const char *text, *revision, *rest;
@@ -114,7 +102,6 @@ static void a_revision_of_the_hub_ends_before_the_path(void **state)
                  {"a%2", "a%2", ""},
                  {"/sub", "", "/sub"},
                  {"", "", ""}};
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const char *at = cases[i].text;
         char *revision = reference_take_hub_revision(&at);
@@ -124,13 +111,12 @@ static void a_revision_of_the_hub_ends_before_the_path(void **state)
     }
 }
 
-static void the_folder_of_a_file_is_what_is_before_its_name(void **state)
+TEST(the_folder_of_a_file_is_what_is_before_its_name)
 {
     static const char *const cases[][2] = {{"disk:/models/m/model.safetensors", "disk:/models/m"},
                                            {"hf://org/m@main/a.safetensors", "hf://org/m@main"},
                                            {"gs://bucket/a.safetensors", "gs://bucket"}};
     static const char *const none[] = {"disk:/models/m", "https://h/a.safetensors?sig=1", "mem:a.safetensors", ""};
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char *folder = reference_folder_of(cases[i][0]);
         assert_string_equal(folder, cases[i][1]);
@@ -138,17 +124,4 @@ static void the_folder_of_a_file_is_what_is_before_its_name(void **state)
     }
     for (size_t i = 0; i < sizeof none / sizeof *none; i++)
         assert_null(reference_folder_of(none[i]));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_neither_a_path_nor_of_a_source_is_bare),
-        cmocka_unit_test(a_revision_of_the_hub_ends_before_the_path),
-        cmocka_unit_test(the_folder_of_a_file_is_what_is_before_its_name),
-        cmocka_unit_test(every_line_of_the_table_holds),
-        cmocka_unit_test(what_is_not_known_is_not_guessed),
-        cmocka_unit_test(only_what_begins_with_dots_is_relative),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

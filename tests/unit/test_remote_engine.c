@@ -1,20 +1,12 @@
 /* The engine on remote sources: few large requests, every byte in its place, and nothing fetched twice. What loads leave to
  * each other is in test_remote_turns.c. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tests/support/unit.h"
+
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "tests/support/load_scene.h"
-#include "tests/support/remote_scene.h"
-
-#include <cmocka.h> /* last: it makes a macro of fail */
 
 #define AUTO EXECUTOR_PREFERENCE_AUTO
 #define KIB ((uint64_t)1 << 10)
@@ -62,9 +54,8 @@ static void run_random_loads(uint64_t staging_bytes, uint64_t cache_bytes, uint6
     scene_fini(&scene);
 }
 
-static void any_view_is_right(void **state)
+TEST(any_view_is_right)
 {
-    (void)state;
     for (int i = 0; i < 4; i++) {
         run_random_loads(64 * MIB, 0, 16 * MIB, false);
         run_random_loads(64 * MIB, 64 * MIB, 16 * MIB, false);
@@ -73,9 +64,8 @@ static void any_view_is_right(void **state)
     }
 }
 
-static void memory_without_an_address_is_filled_through_windows(void **state)
+TEST(memory_without_an_address_is_filled_through_windows)
 {
-    (void)state;
     for (int i = 0; i < 3; i++) {
         run_random_loads(64 * MIB, 64 * MIB, 16 * MIB, true);
         run_random_loads(256 * KIB, 0, 1 * MIB, true);
@@ -94,9 +84,8 @@ static void assert_did_what_the_plan_says(struct load *load, const struct source
     assert_int_equal(load->report.shared_bytes, 0);
 }
 
-static void a_plan_says_how_many_requests_there_will_be(void **state)
+TEST(a_plan_says_how_many_requests_there_will_be)
 {
-    (void)state;
     for (int i = 0; i < 24; i++) {
         struct load_scene scene;
         scene_init(&scene, seed++, 64 * MIB, 0, 0);
@@ -121,9 +110,8 @@ static void a_plan_says_how_many_requests_there_will_be(void **state)
     }
 }
 
-static void contiguous_bytes_take_no_staging_and_large_requests(void **state)
+TEST(contiguous_bytes_take_no_staging_and_large_requests)
 {
-    (void)state;
     struct load_scene scene;
     scene_init(&scene, seed++, 64 * MIB, 0, 0);
     scene_add_tensor(&scene, 1, (uint64_t[]){11 * MIB});
@@ -142,9 +130,8 @@ static void contiguous_bytes_take_no_staging_and_large_requests(void **state)
     scene_fini(&scene);
 }
 
-static void columns_are_scattered_without_staging(void **state)
+TEST(columns_are_scattered_without_staging)
 {
-    (void)state;
     struct load_scene scene;
     scene_init(&scene, seed++, 64 * MIB, 0, 0);
     scene_add_tensor(&scene, 2, (uint64_t[]){4000, 1024});
@@ -163,9 +150,8 @@ static void columns_are_scattered_without_staging(void **state)
 }
 
 /* So many pieces are scattered out of one read; with more than 8192 the block is kept whole, or cut into windows. */
-static void columns_of_a_byte_are_right_in_any_number(void **state)
+TEST(columns_of_a_byte_are_right_in_any_number)
 {
-    (void)state;
     for (uint64_t staging_bytes = 64 * KIB; staging_bytes <= 64 * MIB; staging_bytes *= 1024) {
         for (uint64_t n_rows = 8192; n_rows <= 40000; n_rows += n_rows < 8193 ? 1 : 31807) {
             struct load_scene scene;
@@ -183,9 +169,8 @@ static void columns_of_a_byte_are_right_in_any_number(void **state)
     }
 }
 
-static void far_columns_are_asked_for_one_by_one(void **state)
+TEST(far_columns_are_asked_for_one_by_one)
 {
-    (void)state;
     struct load_scene scene;
     scene_init(&scene, seed++, 64 * MIB, 0, 0);
     scene_add_tensor(&scene, 2, (uint64_t[]){4, 5 * MIB});
@@ -201,9 +186,8 @@ static void far_columns_are_asked_for_one_by_one(void **state)
     scene_fini(&scene);
 }
 
-static void ranks_at_the_same_time_ask_for_every_byte_once(void **state)
+TEST(ranks_at_the_same_time_ask_for_every_byte_once)
 {
-    (void)state;
     struct load_scene scene;
     struct load *ranks[4];
     scene_init(&scene, seed++, 64 * MIB, 1, 0);
@@ -256,20 +240,18 @@ static uint64_t read_columns_in_turn(uint64_t cache_bytes)
     return read_bytes;
 }
 
-static void a_late_ranks_columns_come_from_the_extent_cache(void **state)
+TEST(a_late_ranks_columns_come_from_the_extent_cache)
 {
-    (void)state;
     uint64_t tensor_bytes = 6000 * 1024, edges = 4 * 1024;
     assert_in_range(read_columns_in_turn(8 * MIB), tensor_bytes - edges, tensor_bytes + edges);
     assert_in_range(read_columns_in_turn(2 * MIB), 2 * tensor_bytes, 4 * tensor_bytes);
     assert_in_range(read_columns_in_turn(0), 4 * tensor_bytes - 4 * edges, 4 * tensor_bytes);
 }
 
-static void the_last_of_many_ranks_finds_its_columns_too(void **state)
+TEST(the_last_of_many_ranks_finds_its_columns_too)
 {
     struct load_scene scene;
     struct load *first, *last;
-    (void)state;
     scene_init(&scene, seed++, 64 * MIB, 0, 0);
     scene_use_extent_cache(&scene, 64 * MIB, 8 * MIB);
     scene_add_tensor(&scene, 2, (uint64_t[]){6000, 1024});
@@ -310,16 +292,14 @@ static uint64_t keep_columns(bool is_of_group)
     return kept_bytes;
 }
 
-static void a_load_alone_keeps_few_extents_and_one_of_a_group_all(void **state)
+TEST(a_load_alone_keeps_few_extents_and_one_of_a_group_all)
 {
-    (void)state;
     assert_in_range(keep_columns(false), 33 * MIB, 34 * MIB);
     assert_in_range(keep_columns(true), 63 * MIB, 64 * MIB);
 }
 
-static void a_late_load_copies_from_a_replica(void **state)
+TEST(a_late_load_copies_from_a_replica)
 {
-    (void)state;
     struct load_scene scene;
     struct load *loads[2];
     scene_init(&scene, seed++, 64 * MIB, 0, 0);
@@ -376,10 +356,9 @@ static void write_sparse_scene(struct load_scene *scene, uint64_t bytes)
     assert_int_equal(artifact_resolve(path, &options, NULL, false, &scene->artifact, &error), 0);
 }
 
-static void memory_stays_at_destination_staging_and_a_little(void **state)
+TEST(memory_stays_at_destination_staging_and_a_little)
 {
     static const uint64_t staging_bytes = 32 * MIB;
-    (void)state;
     if (has_shadow_memory)
         skip();
     for (int hides_address = 0; hides_address < 2; hides_address++) {
@@ -411,25 +390,13 @@ static void memory_stays_at_destination_staging_and_a_little(void **state)
     }
 }
 
-int main(void)
+static int set_up_all_tests(void **state)
 {
     const char *given = getenv("TEST_SEED");
     seed = given ? strtoull(given, NULL, 10) : (uint64_t)time(NULL) * 1000;
     print_message("TEST_SEED=%llu\n", (unsigned long long)seed);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(any_view_is_right),
-        cmocka_unit_test(memory_without_an_address_is_filled_through_windows),
-        cmocka_unit_test(a_plan_says_how_many_requests_there_will_be),
-        cmocka_unit_test(contiguous_bytes_take_no_staging_and_large_requests),
-        cmocka_unit_test(columns_are_scattered_without_staging),
-        cmocka_unit_test(columns_of_a_byte_are_right_in_any_number),
-        cmocka_unit_test(far_columns_are_asked_for_one_by_one),
-        cmocka_unit_test(ranks_at_the_same_time_ask_for_every_byte_once),
-        cmocka_unit_test(a_late_ranks_columns_come_from_the_extent_cache),
-        cmocka_unit_test(the_last_of_many_ranks_finds_its_columns_too),
-        cmocka_unit_test(a_load_alone_keeps_few_extents_and_one_of_a_group_all),
-        cmocka_unit_test(a_late_load_copies_from_a_replica),
-        cmocka_unit_test(memory_stays_at_destination_staging_and_a_little),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    (void)state;
+    return 0;
 }
+
+TESTS_IN(set_up_all_tests, NULL)

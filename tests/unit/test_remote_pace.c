@@ -1,13 +1,7 @@
 /* How many requests at once, against stores that are simulated to the nanosecond: no clock, no thread. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
+#include "tests/support/unit.h"
 
 #include "execute/remote_pace.h"
-
-#include <cmocka.h>
 
 #define MS ((uint64_t)1000000)
 enum { MOST = 32 };
@@ -45,9 +39,8 @@ static void run(struct store *store, struct remote_pace *pace, int n_requests)
     }
 }
 
-static void a_short_load_gets_all_that_is_allowed(void **state)
+TEST(a_short_load_gets_all_that_is_allowed)
 {
-    (void)state;
     struct store store = {.alone_ns = 200 * MS, .link_per_s = 60, .now_ns = 1};
     struct remote_pace pace;
     remote_pace_init(&pace, MOST);
@@ -57,10 +50,9 @@ static void a_short_load_gets_all_that_is_allowed(void **state)
     }
 }
 
-static void a_link_that_is_full_gets_no_more_than_fill_it(void **state)
+TEST(a_link_that_is_full_gets_no_more_than_fill_it)
 {
     static const double needed[] = {6, 10, 13, 20, 26};
-    (void)state;
     for (size_t i = 0; i < sizeof needed / sizeof *needed; i++) {
         struct store store = {.alone_ns = 218 * MS, .link_per_s = needed[i] / 0.218, .now_ns = 1};
         struct remote_pace pace;
@@ -71,9 +63,8 @@ static void a_link_that_is_full_gets_no_more_than_fill_it(void **state)
     }
 }
 
-static void a_link_that_is_never_full_keeps_all(void **state)
+TEST(a_link_that_is_never_full_keeps_all)
 {
-    (void)state;
     struct store store = {.alone_ns = 218 * MS, .link_per_s = 1e9, .now_ns = 1};
     struct remote_pace pace;
     remote_pace_init(&pace, MOST);
@@ -82,9 +73,8 @@ static void a_link_that_is_never_full_keeps_all(void **state)
     assert_int_equal(pace.limit, MOST);
 }
 
-static void a_faster_link_is_found_out(void **state)
+TEST(a_faster_link_is_found_out)
 {
-    (void)state;
     struct store store = {.alone_ns = 218 * MS, .link_per_s = 6 / 0.218, .now_ns = 1};
     struct remote_pace pace;
     remote_pace_init(&pace, MOST);
@@ -95,9 +85,8 @@ static void a_faster_link_is_found_out(void **state)
     assert_true(pace.limit >= 24);
 }
 
-static void too_little_to_do_teaches_nothing(void **state)
+TEST(too_little_to_do_teaches_nothing)
 {
-    (void)state;
     struct remote_pace pace;
     remote_pace_init(&pace, MOST);
     for (uint64_t i = 1; i < 1000; i++)
@@ -106,9 +95,8 @@ static void too_little_to_do_teaches_nothing(void **state)
     assert_int_equal(pace.limit, MOST);
 }
 
-static void there_are_never_fewer_than_four_of_those_allowed(void **state)
+TEST(there_are_never_fewer_than_four_of_those_allowed)
 {
-    (void)state;
     for (uint32_t most = 1; most < 8; most++) {
         struct store store = {.alone_ns = 200 * MS, .link_per_s = 5, .now_ns = 1};
         struct remote_pace pace;
@@ -116,17 +104,4 @@ static void there_are_never_fewer_than_four_of_those_allowed(void **state)
         run(&store, &pace, 300);
         assert_true(pace.limit >= (most < 4 ? most : 4));
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_short_load_gets_all_that_is_allowed),
-        cmocka_unit_test(a_link_that_is_full_gets_no_more_than_fill_it),
-        cmocka_unit_test(a_link_that_is_never_full_keeps_all),
-        cmocka_unit_test(a_faster_link_is_found_out),
-        cmocka_unit_test(too_little_to_do_teaches_nothing),
-        cmocka_unit_test(there_are_never_fewer_than_four_of_those_allowed),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

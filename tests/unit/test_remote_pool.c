@@ -1,16 +1,9 @@
 /* Threads that read from stores: whose turn it is, and the table of origins. No thread is started. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tests/support/unit.h"
 
 #include "base/memory.h"
 #include "execute/engine_private.h"
 
-#include <cmocka.h>
 #undef fail /* ours is in base/error.h */
 
 enum { ANN = 71001, BOB = 71002, LIMIT = 32 };
@@ -102,12 +95,11 @@ static uint32_t take_all(struct load *load)
 
 /* --- origins --- */
 
-static void an_origin_in_use_stays_whose_it_is_when_many_others_come(void **state)
+TEST_IN(an_origin_in_use_stays_whose_it_is_when_many_others_come, open_pool, close_pool)
 {
     struct load *first = attach(ANN, "gs://first/model");
     struct remote_origin *origin = first->run.origin;
     size_t n_origins = 0;
-    (void)state;
     for (unsigned i = 0; i < REMOTE_MAX_IDLE_ORIGINS + 2; i++) {
         char reference[64];
         snprintf(reference, sizeof reference, "gs://bucket-%u/model", i);
@@ -124,10 +116,9 @@ static void an_origin_in_use_stays_whose_it_is_when_many_others_come(void **stat
     detach(first);
 }
 
-static void long_names_that_begin_alike_are_different_origins(void **state)
+TEST_IN(long_names_that_begin_alike_are_different_origins, open_pool, close_pool)
 {
     char reference[2][400];
-    (void)state;
     for (int i = 0; i < 2; i++)
         snprintf(reference[i], sizeof reference[i], "https://%0250d%d.example/model", 0, i);
     struct load *a = attach(ANN, reference[0]), *b = attach(ANN, reference[1]);
@@ -136,20 +127,34 @@ static void long_names_that_begin_alike_are_different_origins(void **state)
     detach(b);
 }
 
+TEST_IN(blocks_of_a_run_are_no_larger_than_its_holders, open_pool, close_pool)
+{
+    struct block_holder holder = {.block_bytes = 4 << 20};
+    struct load *load = attach(ANN, "gs://a/model");
+    assert_int_equal(load->run.block_bytes, 16 << 20);
+    load->run.options.holders = &holder;
+    for (int round = 0; round < 3; round++) {
+        static const uint64_t given[] = {4 << 20, 64 << 20, 0}, expected[] = {4 << 20, 16 << 20, 16 << 20};
+        holder.block_bytes = given[round];
+        remote_pool_detach(&load->run);
+        remote_pool_attach(&load->run);
+        assert_int_equal(load->run.block_bytes, expected[round]);
+    }
+    detach(load);
+}
+
 /* --- turns --- */
 
-static void one_load_gets_all_that_its_origin_allows(void **state)
+TEST_IN(one_load_gets_all_that_its_origin_allows, open_pool, close_pool)
 {
     struct load *load = attach(ANN, "gs://a/model");
-    (void)state;
     assert_int_equal(take_all(load), LIMIT);
     detach(load);
 }
 
-static void the_last_threads_are_for_who_has_few(void **state)
+TEST_IN(the_last_threads_are_for_who_has_few, open_pool, close_pool)
 {
     struct load *busy[7], *other, *of_bob;
-    (void)state;
     for (unsigned i = 0; i < 7; i++) {
         char reference[64];
         snprintf(reference, sizeof reference, "http://slow-%u/model", i);
@@ -166,10 +171,9 @@ static void the_last_threads_are_for_who_has_few(void **state)
     detach(of_bob);
 }
 
-static void root_loads_leave_threads_to_another_origin(void **state)
+TEST_IN(root_loads_leave_threads_to_another_origin, open_pool, close_pool)
 {
     struct load *busy[8], *other;
-    (void)state;
     for (unsigned i = 0; i < 8; i++) {
         char reference[64];
         snprintf(reference, sizeof reference, "http://slow-%u/model", i);
@@ -181,17 +185,4 @@ static void root_loads_leave_threads_to_another_origin(void **state)
     for (unsigned i = 0; i < 8; i++)
         detach(busy[i]);
     detach(other);
-}
-
-int main(void)
-{
-#define POOL(name) cmocka_unit_test_setup_teardown(name, open_pool, close_pool)
-    const struct CMUnitTest tests[] = {
-        POOL(an_origin_in_use_stays_whose_it_is_when_many_others_come),
-        POOL(long_names_that_begin_alike_are_different_origins),
-        POOL(one_load_gets_all_that_its_origin_allows),
-        POOL(the_last_threads_are_for_who_has_few),
-        POOL(root_loads_leave_threads_to_another_origin),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,16 +1,10 @@
-/* Loads from stores beside others: who waits for whom, how many requests there are at once, how far a load is, and how it ends. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
+/* Loads from stores beside others: who waits for whom, how many requests there are at once, how far a load is, and how it
+ * ends. */
+#include "tests/support/unit.h"
+
 #include <time.h>
 
 #include "tests/support/load_scene.h"
-#include "tests/support/remote_scene.h"
-
-#include <cmocka.h> /* last: it makes a macro of fail */
 
 #define AUTO EXECUTOR_PREFERENCE_AUTO
 #define KIB ((uint64_t)1 << 10)
@@ -25,9 +19,8 @@ static void wait_until_held(const struct source_remote *remote, uint64_t n_held)
         nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
 }
 
-static void waiting_for_a_store_holds_up_no_disk(void **state)
+TEST(waiting_for_a_store_holds_up_no_disk)
 {
-    (void)state;
     struct load_scene scene;
     scene_init(&scene, seed++, 64 * MIB, 1, 0);
     scene_add_tensor(&scene, 1, (uint64_t[]){5 * MIB});
@@ -55,10 +48,9 @@ static void waiting_for_a_store_holds_up_no_disk(void **state)
     scene_fini(&scene);
 }
 
-static void requests_at_once_follow_what_the_store_allows(void **state)
+TEST(requests_at_once_follow_what_the_store_allows)
 {
     static const uint32_t allowed[] = {0, 1, 3};
-    (void)state;
     for (size_t i = 0; i < 3; i++) {
         struct load_scene scene;
         scene_init(&scene, seed++, 64 * MIB, 0, 0);
@@ -85,9 +77,8 @@ static void requests_at_once_follow_what_the_store_allows(void **state)
     }
 }
 
-static void progress_counts_bytes_as_they_come_and_not_only_whole_requests(void **state)
+TEST(progress_counts_bytes_as_they_come_and_not_only_whole_requests)
 {
-    (void)state;
     for (int hides_address = 0; hides_address < 2; hides_address++) {
         struct load_scene scene;
         scene_init(&scene, seed++, 64 * MIB, 0, 0);
@@ -114,11 +105,10 @@ static void progress_counts_bytes_as_they_come_and_not_only_whole_requests(void 
     }
 }
 
-static void progress_counts_each_ranks_share_of_what_comes(void **state)
+TEST(progress_counts_each_ranks_share_of_what_comes)
 {
     struct load_scene scene;
     struct load *ranks[2];
-    (void)state;
     scene_init(&scene, seed++, 64 * MIB, 0, 0);
     scene_add_tensor(&scene, 2, (uint64_t[]){1024, 2048});
     scene_write(&scene, 1, false);
@@ -142,16 +132,15 @@ static void progress_counts_each_ranks_share_of_what_comes(void **state)
     scene_fini(&scene);
 }
 
-static void a_cancelled_load_does_not_wait_for_the_store(void **state)
+TEST(a_cancelled_load_does_not_wait_for_the_store)
 {
-    (void)state;
     for (int round = 0; round < 8; round++) {
         struct load_scene scene;
         scene_init(&scene, seed++, 64 * MIB, 0, 0);
         scene_add_tensor(&scene, 1, (uint64_t[]){5 * MIB});
         scene_write(&scene, 1, false);
         struct source_remote *remote = remote_scene_move_away(&scene);
-        remote->latency_ns = 3600 * 1000 * MS; /* nobody waits for so long */
+        remote->latency_ns = 3600 * 1000 * MS; /* no test waits for so long */
         struct device_fault *device = device_fault_create(scene.device);
         device->hides_address = round % 2;
         struct view_item item = {"t.0", 3, 0, NULL};
@@ -171,9 +160,8 @@ static void a_cancelled_load_does_not_wait_for_the_store(void **state)
     }
 }
 
-static void reads_go_on_while_another_load_needs_them(void **state)
+TEST(reads_go_on_while_another_load_needs_them)
 {
-    (void)state;
     struct load_scene scene;
     scene_init(&scene, seed++, 64 * MIB, 0, 0);
     scene_add_tensor(&scene, 1, (uint64_t[]){5 * MIB});
@@ -195,9 +183,8 @@ static void reads_go_on_while_another_load_needs_them(void **state)
     scene_fini(&scene);
 }
 
-static void a_failed_read_ends_the_others_of_its_load(void **state)
+TEST(a_failed_read_ends_the_others_of_its_load)
 {
-    (void)state;
     struct load_scene scene;
     scene_init(&scene, seed++, 64 * MIB, 0, 0);
     scene_add_tensor(&scene, 1, (uint64_t[]){11 * MIB});
@@ -215,19 +202,13 @@ static void a_failed_read_ends_the_others_of_its_load(void **state)
     scene_fini(&scene);
 }
 
-int main(void)
+static int set_up_all_tests(void **state)
 {
     const char *given = getenv("TEST_SEED");
     seed = given ? strtoull(given, NULL, 10) : (uint64_t)time(NULL) * 1000;
     print_message("TEST_SEED=%llu\n", (unsigned long long)seed);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(waiting_for_a_store_holds_up_no_disk),
-        cmocka_unit_test(requests_at_once_follow_what_the_store_allows),
-        cmocka_unit_test(progress_counts_bytes_as_they_come_and_not_only_whole_requests),
-        cmocka_unit_test(progress_counts_each_ranks_share_of_what_comes),
-        cmocka_unit_test(a_cancelled_load_does_not_wait_for_the_store),
-        cmocka_unit_test(reads_go_on_while_another_load_needs_them),
-        cmocka_unit_test(a_failed_read_ends_the_others_of_its_load),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    (void)state;
+    return 0;
 }
+
+TESTS_IN(set_up_all_tests, NULL)

@@ -1,17 +1,11 @@
-/* Who waits for what somebody else is fetching. What is fetched, used and renewed in time is tested with the credentials. */
+/* Which thread waits for what another one is fetching. What is fetched, used and renewed in time is tested with the
+ * credentials. */
+#include "tests/support/unit.h"
+
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "source/renewal.h"
 #include "tests/support/clock_ahead.h"
-
-#include <cmocka.h>
 
 static struct {
     bool is_fetching, may_end, is_cancelled; /* atomic */
@@ -72,12 +66,11 @@ static bool is_cancelled(void *data)
     return __atomic_load_n(&scene.is_cancelled, __ATOMIC_RELAXED);
 }
 
-static void who_waits_for_another_s_fetch_can_give_up_also_when_the_clock_is_set_back(void **state)
+TEST(who_waits_for_another_s_fetch_can_give_up_also_when_the_clock_is_set_back)
 {
     const struct cancel cancel = {is_cancelled, NULL};
     struct renewal renewal;
     struct client first = {.renewal = &renewal}, second = {.renewal = &renewal, .cancel = &cancel};
-    (void)state;
     clock_ahead_begin();
     renewal_init(&renewal, &rules, NULL, NULL);
     begin(&first);
@@ -96,12 +89,4 @@ static void who_waits_for_another_s_fetch_can_give_up_also_when_the_clock_is_set
     assert_string_equal(first.token, "token");
     renewal_fini(&renewal);
     alarm(0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(who_waits_for_another_s_fetch_can_give_up_also_when_the_clock_is_set_back),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

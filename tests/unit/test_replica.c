@@ -1,20 +1,14 @@
 /* The replica table: who holds, keeps and may take how much of a budget. Memory is real, its users are numbers. */
+#include "tests/support/unit.h"
+
 #include "replica/replica.h"
 
 #include "observe/log.h"
-#include "source/source_memory.h"
+#include "tests/support/source_memory.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
-
-#include <cmocka.h> /* last: it has a macro called fail */
 
 #define MIB ((uint64_t)1 << 20)
 enum { A = 70001, B = 70002, C = 70003, BUDGET_MIB = 100, LONG_MS = 600000 };
@@ -107,7 +101,51 @@ static const struct replica *newest(const struct scene *scene)
     return last;
 }
 
-static void one_user_leaves_a_part_of_the_budget_to_others(void **state)
+static size_t n_listed(const struct scene *scene)
+{
+    size_t n = 0;
+    for (const struct replica *replica = newest(scene); replica; replica = replica->older)
+        n++;
+    return n;
+}
+
+TEST_IN(replicas_are_counted_as_they_come_and_go, set_up, tear_down)
+{
+    struct scene *scene = *state;
+    assert_int_equal(replica_count(scene->table), 0);
+    replica_unpin(add(scene, A, "a", 1), A);
+    replica_unpin(add(scene, A, "b", 1), A);
+    assert_int_equal(replica_count(scene->table), 2);
+    assert_int_equal(n_listed(scene), 2);
+    replica_release(scene->table, 0, "memory:a");
+    assert_int_equal(replica_count(scene->table), 1);
+    assert_int_equal(n_listed(scene), 1);
+}
+
+TEST_IN(a_walk_in_turns_finds_each_replica_once_whatever_becomes_of_others, set_up, tear_down)
+{
+    struct scene *scene = *state;
+    struct replica *replicas[4];
+    const struct replica *replica;
+    char found[8] = "";
+    for (int again = 0; again < 2; again++) {
+        for (size_t i = 0; i < 4; i++)
+            replica_unpin(replicas[i] = add(scene, A, (const char *[]){"a", "b", "c", "d"}[i], 1), A);
+        replica_walk_begin(scene->table);
+        assert_ptr_equal(replica_walk_next(scene->table), replicas[0]);
+        replica_find(scene->table, &replicas[0]->key); /* seen already, and the newest now */
+        replica_find(scene->table, &replicas[1]->key); /* the next one, which moves behind all others */
+        replica_release(scene->table, 0, "memory:c");  /* the one after that, which goes */
+        replica_unpin(add(scene, A, "e", 1), A);
+        for (size_t n = 0; (replica = replica_walk_next(scene->table)); n++)
+            found[n] = replica->mapping->artifact->reference[strlen("memory:")];
+        assert_string_equal(found, "dbe");
+        assert_null(replica_walk_next(scene->table));
+        replica_release(scene->table, 0, NULL);
+    }
+}
+
+TEST_IN(one_user_leaves_a_part_of_the_budget_to_others, set_up, tear_down)
 {
     struct scene *scene = *state;
     assert_int_equal(replica_available_bytes(scene->table, A), 90 * MIB);
@@ -122,7 +160,7 @@ static void one_user_leaves_a_part_of_the_budget_to_others(void **state)
     assert_int_equal(used_mib(scene), 0);
 }
 
-static void root_and_the_daemons_own_user_may_take_all_that_is_left(void **state)
+TEST_IN(root_and_the_daemons_own_user_may_take_all_that_is_left, set_up, tear_down)
 {
     struct scene *scene = *state;
     reserve(scene, A, 90);
@@ -133,7 +171,7 @@ static void root_and_the_daemons_own_user_may_take_all_that_is_left(void **state
     replica_unreserve(scene->table, getuid(), 10 * MIB);
 }
 
-static void with_nothing_kept_for_others_one_user_may_take_everything(void **state)
+TEST_IN(with_nothing_kept_for_others_one_user_may_take_everything, set_up, tear_down)
 {
     struct scene *scene = *state;
     replica_table_configure(scene->table, &(struct replica_limits){BUDGET_MIB * MIB, LONG_MS, 0});
@@ -141,7 +179,7 @@ static void with_nothing_kept_for_others_one_user_may_take_everything(void **sta
     replica_unreserve(scene->table, A, BUDGET_MIB * MIB);
 }
 
-static void two_users_who_want_all_have_equal_parts(void **state)
+TEST_IN(two_users_who_want_all_have_equal_parts, set_up, tear_down)
 {
     struct scene *scene = *state;
     uint64_t a = 0, b = 0;
@@ -155,7 +193,7 @@ static void two_users_who_want_all_have_equal_parts(void **state)
     replica_unreserve(scene->table, B, b * MIB);
 }
 
-static void memory_counts_for_everybody_who_holds_it_and_once_for_the_budget(void **state)
+TEST_IN(memory_counts_for_everybody_who_holds_it_and_once_for_the_budget, set_up, tear_down)
 {
     struct scene *scene = *state;
     struct replica *replica = add(scene, A, "m", 40);
@@ -170,13 +208,13 @@ static void memory_counts_for_everybody_who_holds_it_and_once_for_the_budget(voi
     assert_int_equal(has_mib(scene, B), 40);
     replica_unpin(replica, B);
     assert_int_equal(has_mib(scene, B), 0);
-    assert_int_equal(used_mib(scene), 40); /* idle: it goes when somebody needs the room */
+    assert_int_equal(used_mib(scene), 40); /* idle: it goes when a load needs the room */
     assert_int_equal(reserve(scene, A, 90), 0);
     assert_int_equal(used_mib(scene), 90);
     replica_unreserve(scene->table, A, 90 * MIB);
 }
 
-static void the_refusal_says_who_holds_most(void **state)
+TEST_IN(the_refusal_says_who_holds_most, set_up, tear_down)
 {
     struct scene *scene = *state;
     struct replica *replica = add(scene, A, "m", 40);
@@ -199,7 +237,7 @@ static void assert_kept_until(struct scene *scene, void (*let_go)(void *data), v
     assert_int_equal(reserve(scene, B, 61), -1); /* not evicted either: that would make no room */
     assert_non_null(strstr(scene->error.message, "40.0 MiB by clients that kept memory beyond their lease; user 70001 has"));
     let_go(data);
-    assert_int_equal(reserve(scene, B, 70), 0); /* at once: whoever wants memory looks */
+    assert_int_equal(reserve(scene, B, 70), 0); /* at once: a load that wants memory looks */
     assert_int_equal(has_mib(scene, A), 0);
     replica_unreserve(scene->table, B, 70 * MIB);
     assert_int_equal(replica_kept_bytes(scene->table), 0);
@@ -215,7 +253,7 @@ static void unmap(void *data)
     munmap(*(void **)data, 4096);
 }
 
-static void a_kept_descriptor_stays_charged_to_who_was_given_it(void **state)
+TEST_IN(a_kept_descriptor_stays_charged_to_who_was_given_it, set_up, tear_down)
 {
     struct scene *scene = *state;
     struct replica *replica = add(scene, A, "m", 40);
@@ -224,7 +262,7 @@ static void a_kept_descriptor_stays_charged_to_who_was_given_it(void **state)
     assert_kept_until(scene, close_descriptor, &fd);
 }
 
-static void a_kept_mapping_stays_charged(void **state)
+TEST_IN(a_kept_mapping_stays_charged, set_up, tear_down)
 {
     struct scene *scene = *state;
     struct replica *replica = add(scene, A, "m", 40);
@@ -256,7 +294,7 @@ static void close_both(void *data)
     close(((int *)data)[1]);
 }
 
-static void a_descriptor_that_lies_unread_in_a_socket_stays_charged(void **state)
+TEST_IN(a_descriptor_that_lies_unread_in_a_socket_stays_charged, set_up, tear_down)
 {
     struct scene *scene = *state;
     struct replica *replica = add(scene, A, "m", 40);
@@ -268,7 +306,7 @@ static void a_descriptor_that_lies_unread_in_a_socket_stays_charged(void **state
     assert_kept_until(scene, close_both, ends);
 }
 
-static void memory_of_a_dropped_replica_stays_charged_until_nobody_has_it(void **state)
+TEST_IN(memory_of_a_dropped_replica_stays_charged_until_nobody_has_it, set_up, tear_down)
 {
     struct scene *scene = *state;
     replica_table_configure(scene->table,
@@ -289,7 +327,7 @@ static void stop_when_nothing_is_charged(void *data)
         loop_stop(scene->loop);
 }
 
-static void nobody_has_to_ask_for_kept_memory_to_be_looked_at(void **state)
+TEST_IN(nobody_has_to_ask_for_kept_memory_to_be_looked_at, set_up, tear_down)
 {
     struct scene *scene = *state;
     replica_table_configure(scene->table, &(struct replica_limits){BUDGET_MIB * MIB, 0, 10});
@@ -305,7 +343,7 @@ static void nobody_has_to_ask_for_kept_memory_to_be_looked_at(void **state)
     assert_int_equal(has_mib(scene, A), 0);
 }
 
-static void whoever_leases_kept_memory_again_holds_it_alone(void **state)
+TEST_IN(whoever_leases_kept_memory_again_holds_it_alone, set_up, tear_down)
 {
     struct scene *scene = *state;
     struct replica *replica = add(scene, A, "m", 40);
@@ -327,7 +365,7 @@ static void whoever_leases_kept_memory_again_holds_it_alone(void **state)
     assert_int_equal(has_mib(scene, B), 0);
 }
 
-static void many_remains_are_all_looked_at_in_turn(void **state)
+TEST_IN(many_remains_are_all_looked_at_in_turn, set_up, tear_down)
 {
     enum { N = 300 };
     struct scene *scene = *state;
@@ -346,7 +384,7 @@ static void many_remains_are_all_looked_at_in_turn(void **state)
     assert_int_equal(used_mib(scene), 0);
 }
 
-static void a_lease_that_takes_its_memory_along_leaves_nothing_behind(void **state)
+TEST_IN(a_lease_that_takes_its_memory_along_leaves_nothing_behind, set_up, tear_down)
 {
     struct scene *scene = *state;
     struct replica *replica = add(scene, A, "m", 40);
@@ -357,7 +395,7 @@ static void a_lease_that_takes_its_memory_along_leaves_nothing_behind(void **sta
     assert_int_equal(has_mib(scene, A), 0);
 }
 
-static void replicas_that_nobody_holds_make_way_for_descriptors_ones_own_first(void **state)
+TEST_IN(replicas_that_nobody_holds_make_way_for_descriptors_ones_own_first, set_up, tear_down)
 {
     struct scene *scene = *state;
     struct error none, too_many;
@@ -381,7 +419,7 @@ static void replicas_that_nobody_holds_make_way_for_descriptors_ones_own_first(v
 
 /* --- release -------------------------------------------------------------------------------------------------------- */
 
-static void release_drops_ones_own_replicas_and_root_all(void **state)
+TEST_IN(release_drops_ones_own_replicas_and_root_all, set_up, tear_down)
 {
     struct scene *scene = *state;
     replica_unpin(add(scene, A, "a", 10), A);
@@ -399,7 +437,7 @@ static void release_drops_ones_own_replicas_and_root_all(void **state)
     assert_int_equal(used_mib(scene), 0);
 }
 
-static void release_does_not_count_what_clients_keep_as_freed(void **state)
+TEST_IN(release_does_not_count_what_clients_keep_as_freed, set_up, tear_down)
 {
     struct scene *scene = *state;
     struct replica *replica = add(scene, A, "m", 40);
@@ -412,30 +450,12 @@ static void release_does_not_count_what_clients_keep_as_freed(void **state)
     close(fd);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-
-int main(void)
+static int set_up_all_tests(void **state)
 {
     struct error error;
-    static const struct CMUnitTest tests[] = {
-        TEST(one_user_leaves_a_part_of_the_budget_to_others),
-        TEST(root_and_the_daemons_own_user_may_take_all_that_is_left),
-        TEST(with_nothing_kept_for_others_one_user_may_take_everything),
-        TEST(two_users_who_want_all_have_equal_parts),
-        TEST(memory_counts_for_everybody_who_holds_it_and_once_for_the_budget),
-        TEST(the_refusal_says_who_holds_most),
-        TEST(a_kept_descriptor_stays_charged_to_who_was_given_it),
-        TEST(a_kept_mapping_stays_charged),
-        TEST(a_descriptor_that_lies_unread_in_a_socket_stays_charged),
-        TEST(memory_of_a_dropped_replica_stays_charged_until_nobody_has_it),
-        TEST(nobody_has_to_ask_for_kept_memory_to_be_looked_at),
-        TEST(whoever_leases_kept_memory_again_holds_it_alone),
-        TEST(many_remains_are_all_looked_at_in_turn),
-        TEST(a_lease_that_takes_its_memory_along_leaves_nothing_behind),
-        TEST(replicas_that_nobody_holds_make_way_for_descriptors_ones_own_first),
-        TEST(release_drops_ones_own_replicas_and_root_all),
-        TEST(release_does_not_count_what_clients_keep_as_freed),
-    };
     log_open("/dev/null", LOG_ERROR, LOG_LOGFMT, &error);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    (void)state;
+    return 0;
 }
+
+TESTS_IN(set_up_all_tests, NULL)

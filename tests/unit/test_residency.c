@@ -1,15 +1,7 @@
 /* How much of a mapping is cached is asked in few questions, and only about bytes that the mapping needs. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tests/support/unit.h"
 
-#include "calibration/residency.h" /* before cmocka.h, whose macro fail() would hide base/error.h's function */
-
-#include <cmocka.h>
+#include "execute/residency.h" /* before cmocka.h, whose macro fail() would hide base/error.h's function */
 
 enum { MiB = 1 << 20 };
 
@@ -63,20 +55,18 @@ static int set_up(void **state)
     return 0;
 }
 
-static void the_share_counts_the_bytes_of_all_files(void **state)
+TEST_IN(the_share_counts_the_bytes_of_all_files, set_up, NULL)
 {
     struct transfer runs[] = {{.src_offset = 8, .row_bytes = 300}, {.src_offset = 16, .row_bytes = 100}};
-    (void)state;
     assert_true(share(runs, 1, 1) == 0.25);
     cached_below = 158;
     assert_true(share(runs, 1, 1) == 0.625);
 }
 
-static void neighbours_are_asked_for_together(void **state)
+TEST_IN(neighbours_are_asked_for_together, set_up, NULL)
 {
     enum { N = 10000 };
     struct transfer *runs = calloc(N, sizeof *runs);
-    (void)state;
     for (size_t i = 0; i < N; i++)
         runs[i] = (struct transfer){.src_offset = 1000 * i, .row_bytes = 900};
     cached_below = 1000 * (N / 2);
@@ -86,11 +76,10 @@ static void neighbours_are_asked_for_together(void **state)
     free(runs);
 }
 
-static void spans_beyond_the_number_of_questions_are_sampled_evenly(void **state)
+TEST_IN(spans_beyond_the_number_of_questions_are_sampled_evenly, set_up, NULL)
 {
     enum { N = 5000 };
     struct transfer *runs = calloc(N, sizeof *runs);
-    (void)state;
     for (size_t i = 0; i < N; i++)
         runs[i] = (struct transfer){.src_offset = 4 * MiB * i, .row_bytes = 4096};
     cached_below = 4ull * MiB * (N / 4);
@@ -100,11 +89,10 @@ static void spans_beyond_the_number_of_questions_are_sampled_evenly(void **state
     free(runs);
 }
 
-static void large_spans_are_sampled_evenly(void **state)
+TEST_IN(large_spans_are_sampled_evenly, set_up, NULL)
 {
     uint64_t bytes = ((uint64_t)1 << 40) + 12345;
     struct transfer runs[] = {{.src_offset = 8, .row_bytes = bytes}, {.src_offset = 0, .row_bytes = 0}};
-    (void)state;
     cached_below = bytes / 4;
     double found = share(runs, 1, 0);
     assert_true(found > 0.24 && found < 0.26);
@@ -113,11 +101,10 @@ static void large_spans_are_sampled_evenly(void **state)
     assert_true(n_asked > 60 * (uint64_t)MiB && n_asked <= 64 * (uint64_t)MiB);
 }
 
-static void of_few_pieces_every_byte_is_asked_for(void **state)
+TEST_IN(of_few_pieces_every_byte_is_asked_for, set_up, NULL)
 {
     struct transfer runs[] = {{.src_offset = 0, .row_bytes = 59 * (uint64_t)MiB},
                               {.src_offset = 0, .row_bytes = 3 * MiB + 5}};
-    (void)state;
     cached_below = 59 * (uint64_t)MiB - 1;
     assert_true(share(runs, 1, 1) < 1);
     assert_int_equal(n_asked, 62 * (uint64_t)MiB + 5);
@@ -126,37 +113,21 @@ static void of_few_pieces_every_byte_is_asked_for(void **state)
     assert_true(n_asked > 60 * (uint64_t)MiB && n_asked <= 64 * (uint64_t)MiB);
 }
 
-static void what_lies_between_distant_rows_is_not_asked_for(void **state)
+TEST_IN(what_lies_between_distant_rows_is_not_asked_for, set_up, NULL)
 {
     struct transfer runs[] = {{.src_offset = 0, .row_bytes = 4096, .n_rows = 100, .src_stride = 256 * (uint64_t)MiB}};
-    (void)state;
     cached_below = 4096;
     assert_true(share(runs, 1, 0) > 0);
     assert_true(n_asked <= 4 * 4096);
 }
 
-static void nothing_counts_as_cached_when_the_source_cannot_tell_or_nothing_is_needed(void **state)
+TEST_IN(nothing_counts_as_cached_when_the_source_cannot_tell_or_nothing_is_needed, set_up, NULL)
 {
     struct transfer runs[] = {{.src_offset = 0, .row_bytes = 4096}};
-    (void)state;
     cached_below = 4096;
     assert_true(share(runs, 1, 0) == 1);
     assert_true(share(runs, 0, 0) == 0);
     source.caps.residency = false;
     assert_true(share(runs, 1, 0) == 0);
     assert_int_equal(n_questions, 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(the_share_counts_the_bytes_of_all_files, set_up),
-        cmocka_unit_test_setup(neighbours_are_asked_for_together, set_up),
-        cmocka_unit_test_setup(spans_beyond_the_number_of_questions_are_sampled_evenly, set_up),
-        cmocka_unit_test_setup(large_spans_are_sampled_evenly, set_up),
-        cmocka_unit_test_setup(of_few_pieces_every_byte_is_asked_for, set_up),
-        cmocka_unit_test_setup(what_lies_between_distant_rows_is_not_asked_for, set_up),
-        cmocka_unit_test_setup(nothing_counts_as_cached_when_the_source_cannot_tell_or_nothing_is_needed, set_up),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,19 +1,12 @@
 /* Who asks for what is being resolved already waits for that answer. */
+#include "tests/support/unit.h"
+
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
 #include "resolve/artifact.h"
 #include "resolve/resolving.h"
 #include "tests/support/clock_ahead.h"
-
-#include <cmocka.h>
 
 enum { N_CLIENTS = 8 };
 
@@ -86,7 +79,7 @@ static void *ask(void *data)
     return NULL;
 }
 
-/* Looked at by whoever waits, as soon as it does. */
+/* Looked at by a thread that waits, as soon as it does. */
 static bool is_gone(void *data)
 {
     struct client *client = data;
@@ -127,10 +120,9 @@ static int end(void **state)
     return 0;
 }
 
-static void clients_that_ask_together_share_one_answer(void **state)
+TEST_IN(clients_that_ask_together_share_one_answer, begin, end)
 {
     struct client clients[N_CLIENTS];
-    (void)state;
     scene.waits = true;
     ask_together(clients, (const char *const[]){"gs://b/m"}, 1);
     assert_int_equal(scene.n_asked, 1);
@@ -142,10 +134,9 @@ static void clients_that_ask_together_share_one_answer(void **state)
     free(clients[0].artifact);
 }
 
-static void they_share_a_failure_as_well(void **state)
+TEST_IN(they_share_a_failure_as_well, begin, end)
 {
     struct client clients[N_CLIENTS];
-    (void)state;
     scene.waits = scene.fails = true;
     ask_together(clients, (const char *const[]){"gs://b/m"}, 1);
     assert_int_equal(scene.n_asked, 1);
@@ -156,10 +147,9 @@ static void they_share_a_failure_as_well(void **state)
     }
 }
 
-static void other_references_are_asked_for_at_the_same_time(void **state)
+TEST_IN(other_references_are_asked_for_at_the_same_time, begin, end)
 {
     struct client clients[N_CLIENTS];
-    (void)state;
     scene.waits = true;
     ask_together(clients, (const char *const[]){"gs://b/m", "gs://b/n"}, 2);
     assert_int_equal(scene.n_asked, 2);
@@ -168,11 +158,10 @@ static void other_references_are_asked_for_at_the_same_time(void **state)
     free(clients[1].artifact);
 }
 
-static void an_answer_that_is_complete_is_not_given_again(void **state)
+TEST_IN(an_answer_that_is_complete_is_not_given_again, begin, end)
 {
     void *artifact;
     struct error error;
-    (void)state;
     for (int i = 1; i <= 3; i++) {
         assert_int_equal(resolving_share(scene.resolving, "gs://b/m", &ops, NULL, NULL, &artifact, &error), 0);
         assert_int_equal(scene.n_asked, i);
@@ -180,10 +169,9 @@ static void an_answer_that_is_complete_is_not_given_again(void **state)
     }
 }
 
-static void it_ends_when_nobody_is_left_who_wants_it_also_when_the_clock_is_set_back(void **state)
+TEST_IN(it_ends_when_nobody_is_left_who_wants_it_also_when_the_clock_is_set_back, begin, end)
 {
     struct client clients[N_CLIENTS];
-    (void)state;
     clock_ahead_begin();
     scene.silent = true;
     begin_all(clients, (const char *const[]){"gs://b/m"}, 1);
@@ -199,17 +187,4 @@ static void it_ends_when_nobody_is_left_who_wants_it_also_when_the_clock_is_set_
     }
     assert_int_equal(scene.n_asked, 1);
     alarm(0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(clients_that_ask_together_share_one_answer, begin, end),
-        cmocka_unit_test_setup_teardown(they_share_a_failure_as_well, begin, end),
-        cmocka_unit_test_setup_teardown(other_references_are_asked_for_at_the_same_time, begin, end),
-        cmocka_unit_test_setup_teardown(it_ends_when_nobody_is_left_who_wants_it_also_when_the_clock_is_set_back, begin,
-                                        end),
-        cmocka_unit_test_setup_teardown(an_answer_that_is_complete_is_not_given_again, begin, end),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

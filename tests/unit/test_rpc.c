@@ -1,22 +1,17 @@
 /* The gRPC server against a genuine gRPC client: calls, errors, cancels. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
+#include "tests/support/unit.h"
+
 #undef fail /* ours is in base/error.h */
 
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "base/memory.h"
 #include "google/rpc/status.pb-c.h"
 #include "tests/support/rpc_scene.h"
 
-static void a_unary_call_gets_its_reply_and_tells_who_called(void **state)
+TEST_IN(a_unary_call_gets_its_reply_and_tells_who_called, rpc_scene_start, rpc_scene_stop)
 {
     Tensorcast__Daemon__V1__ResolveResponse *response;
-    (void)state;
     assert_int_equal(rpc_scene_resolve(rpc_scene.channel, "disk:/modèle", &response), 0);
     assert_string_equal(response->artifact, "disk:/modèle");
     assert_true(response->unchanged); /* the uid is ours */
@@ -24,10 +19,9 @@ static void a_unary_call_gets_its_reply_and_tells_who_called(void **state)
     tensorcast__daemon__v1__resolve_response__free_unpacked(response, NULL);
 }
 
-static void a_stream_delivers_its_messages_in_order_and_then_ok(void **state)
+TEST_IN(a_stream_delivers_its_messages_in_order_and_then_ok, rpc_scene_start, rpc_scene_stop)
 {
     struct raw_bytes bytes;
-    (void)state;
     struct raw_call *call = rpc_scene_start_load("count 9", 0);
     for (uint64_t i = 0; i < 9; i++) {
         assert_true(raw_receive(call, &bytes));
@@ -41,11 +35,10 @@ static void a_stream_delivers_its_messages_in_order_and_then_ok(void **state)
     assert_int_equal(raw_finish(call, NULL, NULL), 0);
 }
 
-static void an_error_arrives_with_code_message_and_error_info(void **state)
+TEST_IN(an_error_arrives_with_code_message_and_error_info, rpc_scene_start, rpc_scene_stop)
 {
     struct raw_bytes message = rpc_scene_load_message("no tensor \"wäight\"", NULL), details;
     char *text;
-    (void)state;
     struct raw_call *call = raw_start(rpc_scene.channel, SERVICE "Explain", message.data, message.count, 0);
     assert_int_equal(raw_finish(call, &text, &details), ERROR_NOT_FOUND);
     assert_string_equal(text, "no tensor \"wäight\"");
@@ -64,11 +57,10 @@ static void an_error_arrives_with_code_message_and_error_info(void **state)
     free(message.data);
 }
 
-static void the_longest_error_keeps_its_code(void **state)
+TEST_IN(the_longest_error_keeps_its_code, rpc_scene_start, rpc_scene_stop)
 {
     char name[4000];
     char *text;
-    (void)state;
     for (size_t i = 0; i + 2 < sizeof name; i += 2)
         memcpy(name + i, "é", 2); /* three bytes each in a trailer */
     name[sizeof name - 2] = '\0';
@@ -80,17 +72,16 @@ static void the_longest_error_keeps_its_code(void **state)
     free(message.data);
 }
 
-static void unknown_methods_are_unimplemented_every_time(void **state)
+TEST_IN(unknown_methods_are_unimplemented_every_time, rpc_scene_start, rpc_scene_stop)
 {
     static const char *const paths[] = {SERVICE "NoSuchMethod", SERVICE "resolve", "/no.such.Service/Method", "/x", "/"};
-    (void)state;
     for (int round = 0; round < 8; round++)
         for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++)
             assert_int_equal(raw_unary(rpc_scene.channel, paths[i], "", 0, NULL, NULL), ERROR_UNIMPLEMENTED);
     rpc_scene_assert_serves();
 }
 
-static void bytes_that_are_no_message_are_invalid(void **state)
+TEST_IN(bytes_that_are_no_message_are_invalid, rpc_scene_start, rpc_scene_stop)
 {
     static const struct raw_bytes bad[] = {{(void *)"\xff\xff\xff", 3},
                                            {(void *)"\x0a\xff\xff\xff\xff\x0f", 6},
@@ -98,25 +89,22 @@ static void bytes_that_are_no_message_are_invalid(void **state)
                                            {(void *)"\x0a\x03"
                                                     "a\0b",
                                             5}};
-    (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
         assert_int_equal(raw_unary(rpc_scene.channel, SERVICE "Resolve", bad[i].data, bad[i].count, NULL, NULL),
                          ERROR_INVALID_ARGUMENT);
     assert_int_equal(rpc_scene.handled, 0);
 }
 
-static void a_request_without_a_message_is_invalid(void **state)
+TEST_IN(a_request_without_a_message_is_invalid, rpc_scene_start, rpc_scene_stop)
 {
-    (void)state;
     struct raw_call *call = raw_open(rpc_scene.channel, SERVICE "Resolve", 0);
     raw_half_close(call);
     assert_int_equal(raw_finish(call, NULL, NULL), ERROR_INVALID_ARGUMENT);
 }
 
-static void the_deadline_reaches_the_handler(void **state)
+TEST_IN(the_deadline_reaches_the_handler, rpc_scene_start, rpc_scene_stop)
 {
     struct raw_bytes message = rpc_scene_resolve_message("x"), reply;
-    (void)state;
     for (uint64_t timeout_ms = 0; timeout_ms <= 3600000; timeout_ms += 3600000) {
         struct raw_call *call = raw_start(rpc_scene.channel, SERVICE "Resolve", message.data, message.count, timeout_ms);
         assert_true(raw_receive(call, &reply));
@@ -131,9 +119,8 @@ static void the_deadline_reaches_the_handler(void **state)
     free(message.data);
 }
 
-static void a_cancelled_call_tells_its_handler_once(void **state)
+TEST_IN(a_cancelled_call_tells_its_handler_once, rpc_scene_start, rpc_scene_stop)
 {
-    (void)state;
     struct raw_call *call = rpc_scene_start_load("hang", 0);
     rpc_scene_receive(call);
     raw_cancel(call);
@@ -143,9 +130,8 @@ static void a_cancelled_call_tells_its_handler_once(void **state)
     assert_int_equal(rpc_scene.cancels, 1);
 }
 
-static void a_passed_deadline_tells_the_handler(void **state)
+TEST_IN(a_passed_deadline_tells_the_handler, rpc_scene_start, rpc_scene_stop)
 {
-    (void)state;
     for (uint64_t timeout_ms = 50; !rpc_scene.hung; timeout_ms *= 4) { /* a slow machine may need more to get there */
         struct raw_call *call = rpc_scene_start_load("hang", timeout_ms);
         assert_int_equal(raw_finish(call, NULL, NULL), ERROR_DEADLINE_EXCEEDED);
@@ -162,9 +148,8 @@ static void fail_on_loop(struct rpc_fixture *of, void *data)
     rpc_call_fail(rpc_scene.held, &error);
 }
 
-static void a_handler_may_fail_a_stream_later(void **state)
+TEST_IN(a_handler_may_fail_a_stream_later, rpc_scene_start, rpc_scene_stop)
 {
-    (void)state;
     struct raw_call *call = rpc_scene_start_load("hang", 0);
     rpc_scene_receive(call);
     rpc_fixture_on_loop(&rpc_scene.fixture, fail_on_loop, NULL);
@@ -179,7 +164,7 @@ static void take_over(struct rpc_fixture *of, void *data)
 {
     (void)of, (void)data;
     late = rpc_scene.held;
-    rpc_call_on_cancel(late, NULL, NULL); /* nobody is told */
+    rpc_call_on_cancel(late, NULL, NULL); /* no handler is told */
 }
 
 static void end_late(void *data)
@@ -194,9 +179,8 @@ static void register_late(struct rpc_fixture *of, void *data)
     rpc_call_on_cancel(late, end_late, late);
 }
 
-static void on_cancel_registered_too_late_still_runs(void **state)
+TEST_IN(on_cancel_registered_too_late_still_runs, rpc_scene_start, rpc_scene_stop)
 {
-    (void)state;
     struct raw_call *call = rpc_scene_start_load("hang", 0);
     rpc_scene_receive(call);
     rpc_fixture_on_loop(&rpc_scene.fixture, take_over, NULL);
@@ -207,33 +191,12 @@ static void on_cancel_registered_too_late_still_runs(void **state)
     rpc_fixture_await(rpc_scene_has_one_cancel, NULL, "on_cancel runs");
 }
 
-static void a_method_without_a_handler_fails_the_start(void **state)
+TEST(a_method_without_a_handler_fails_the_start)
 {
     struct error error;
-    (void)state;
     rpc_scene_prepare();
     rpc_scene.fixture.options.n_methods--; /* Status is the last */
     assert_int_equal(rpc_fixture_start(&rpc_scene.fixture, &error), -1);
     assert_non_null(strstr(error.message, "Status"));
     rpc_fixture_finish(&rpc_scene.fixture);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        SERVED(a_unary_call_gets_its_reply_and_tells_who_called),
-        SERVED(a_stream_delivers_its_messages_in_order_and_then_ok),
-        SERVED(an_error_arrives_with_code_message_and_error_info),
-        SERVED(the_longest_error_keeps_its_code),
-        SERVED(unknown_methods_are_unimplemented_every_time),
-        SERVED(bytes_that_are_no_message_are_invalid),
-        SERVED(a_request_without_a_message_is_invalid),
-        SERVED(the_deadline_reaches_the_handler),
-        SERVED(a_cancelled_call_tells_its_handler_once),
-        SERVED(a_passed_deadline_tells_the_handler),
-        SERVED(a_handler_may_fail_a_stream_later),
-        SERVED(on_cancel_registered_too_late_still_runs),
-        cmocka_unit_test(a_method_without_a_handler_fails_the_start),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

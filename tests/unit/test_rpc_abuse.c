@@ -1,14 +1,9 @@
 /* Clients that flood the gRPC server, do not read, ask for more than their turns, or send descriptors: they
- * are ended or wait, and nobody else is held up. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
+ * are ended or wait, and no other client is held up. */
+#include "tests/support/unit.h"
 
 #include <fcntl.h>
 #include <poll.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -18,8 +13,6 @@
 #include "tests/support/http2_client.h"
 #include "tests/support/lingering.h"
 #include "tests/support/rpc_scene.h"
-
-#include <cmocka.h> /* last: its macro fail() would hide ours */
 
 /* --- floods ---------------------------------------------------------------------------------------------------------- */
 
@@ -31,9 +24,8 @@ static void send_frames(uint8_t type, uint8_t flags, uint32_t stream, const char
         http2_client_send(frame, 9 + count);
 }
 
-static void a_flood_ends_the_connection(void **state)
+TEST_IN(a_flood_ends_the_connection, http2_client_connect, http2_client_disconnect)
 {
-    (void)state;
     send_frames(NGHTTP2_WINDOW_UPDATE, 0, 0, "\0\0\0\1", 4, RPC_DRIBBLES_BURST);
     http2_client_is_served(); /* which forgives */
     send_frames(NGHTTP2_WINDOW_UPDATE, 0, 0, "\0\0\0\1", 4, RPC_DRIBBLES_BURST + 200);
@@ -47,9 +39,8 @@ static bool last_is_reset(void)
 }
 
 /* Every window overflows, so the server resets every stream. */
-static void requests_that_break_the_rules_again_and_again_end_the_connection(void **state)
+TEST_IN(requests_that_break_the_rules_again_and_again_end_the_connection, http2_client_connect, http2_client_disconnect)
 {
-    (void)state;
     for (int i = 0; i < RPC_RESETS_BURST - 10; i++) {
         http2_client_ask((struct http2_request){.stays_open = true});
         send_frames(NGHTTP2_WINDOW_UPDATE, 0, (uint32_t)http2_client.last_stream, "\x7f\xff\xff\xff", 4, 1);
@@ -73,7 +64,8 @@ static void take_little(struct rpc_fixture *of, void *unused)
 {
     int least = 1;
     (void)unused;
-    for (struct rpc_connection *connection = of->server->connections; connection; connection = connection->next)
+    struct rpc_connection *connection;
+    LIST_FOREACH (connection, &of->server->connections, in_server)
         setsockopt(connection->fd, SOL_SOCKET, SO_SNDBUF, &least, sizeof least);
 }
 
@@ -89,8 +81,8 @@ static void has_turned(void)
     rpc_fixture_on_loop(&rpc_scene.fixture, no_question, NULL);
 }
 
-/* So many requests that no quota has room for, of a http2_client that does not read meanwhile. Each is answered before the next one comes:
- * a socket counts what it sends by pieces, and answers that go in few of them would all fit. */
+/* So many requests that no quota has room for, of a http2_client that does not read meanwhile. Each is answered before the
+ * next one comes: a socket counts what it sends by pieces, and answers that go in few of them would all fit. */
 static void ask_for_refusals(int n)
 {
     quota_set_limits(rpc_scene.fixture.quota, QUOTA_CALLS, 0, 0);
@@ -111,9 +103,9 @@ static bool is_hung_up_on(void *data)
     return poll(&end, 1, 0) == 1 && end.revents & POLLHUP;
 }
 
-static void sixteen_refusals_wait_for_who_does_not_read_and_more_end_the_connection(void **state)
+TEST_IN(sixteen_refusals_wait_for_who_does_not_read_and_more_end_the_connection, http2_client_connect,
+        http2_client_disconnect)
 {
-    (void)state;
     http2_client_is_served();
     ask_for_refusals(16);
     http2_client_await(http2_client_last_is_over);
@@ -154,11 +146,10 @@ static bool all_were_handled(void *unused)
 }
 
 /* They are all there at once. Between two of them everybody else is served. */
-static void a_user_whose_handlers_take_long_has_one_in_each_turn_of_the_loop(void **state)
+TEST_IN(a_user_whose_handlers_take_long_has_one_in_each_turn_of_the_loop, http2_client_connect, http2_client_disconnect)
 {
     struct raw_bytes packed = rpc_scene_load_message("busy 3", NULL);
     uint8_t bytes[64];
-    (void)state;
     http2_client_is_served();
     grpc_wire_write_prefix(bytes, packed.count);
     memcpy(bytes + GRPC_WIRE_PREFIX_BYTES, packed.data, packed.count);
@@ -213,9 +204,8 @@ static bool were_many(void *unused)
     return starved >= 1000; /* what lies in the socket keeps the loop turning */
 }
 
-static void who_has_had_his_time_of_a_turn_is_not_read_from_in_it(void **state)
+TEST_IN(who_has_had_his_time_of_a_turn_is_not_read_from_in_it, http2_client_connect, http2_client_disconnect)
 {
-    (void)state;
     http2_client_is_served();
     rpc_fixture_on_loop(&rpc_scene.fixture, begin_starving, NULL);
     has_turned(); /* else what the http2_client still had to say would let its request in, too */
@@ -228,11 +218,10 @@ static void who_has_had_his_time_of_a_turn_is_not_read_from_in_it(void **state)
 }
 
 /* Those that wait for their turn end with it. */
-static void a_client_that_leaves_takes_its_waiting_requests_along(void **state)
+TEST_IN(a_client_that_leaves_takes_its_waiting_requests_along, http2_client_connect, http2_client_disconnect)
 {
     struct raw_bytes packed = rpc_scene_load_message("busy 3", NULL);
     uint8_t bytes[64];
-    (void)state;
     http2_client_is_served();
     grpc_wire_write_prefix(bytes, packed.count);
     memcpy(bytes + GRPC_WIRE_PREFIX_BYTES, packed.data, packed.count);
@@ -261,7 +250,8 @@ static void let_descriptors_in(struct rpc_fixture *of, void *unused)
 {
     int on = 1;
     (void)unused;
-    for (struct rpc_connection *connection = of->server->connections; connection; connection = connection->next) {
+    struct rpc_connection *connection;
+    LIST_FOREACH (connection, &of->server->connections, in_server) {
         connection->refuses_descriptors = false;
         setsockopt(connection->fd, SOL_SOCKET, 83 /* SO_PASSRIGHTS */, &on, sizeof on);
     }
@@ -292,10 +282,9 @@ static ssize_t send_copies(int socket, int fd, size_t n)
     return sendmsg(socket, &message, MSG_NOSIGNAL);
 }
 
-static void who_sends_descriptors_is_hung_up_on(void **state)
+TEST_IN(who_sends_descriptors_is_hung_up_on, http2_client_connect, http2_client_disconnect)
 {
     int ends[2];
-    (void)state;
     assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
     http2_client_is_served();
     rpc_fixture_on_loop(&rpc_scene.fixture, let_descriptors_in, NULL);
@@ -312,21 +301,17 @@ static bool none_is_open(void *data)
     return foreign_fd_open(getuid()) == 0;
 }
 
-/* All threads that close for this user hang: what comes waits for them, and takes places that others need. */
-static void a_hundred_descriptors_of_a_message_cost_one_of_ours(void **state)
+/* The thread that closes for this user hangs: what comes waits for it, and takes places that others need. */
+TEST_IN(a_hundred_descriptors_of_a_message_cost_one_of_ours, http2_client_connect, http2_client_disconnect)
 {
-    enum { HANGING = 4 };
-    int hanging[HANGING];
-    (void)state;
-    for (int i = 0; i < HANGING; i++)
-        foreign_fd_close(hanging[i] = hanging_fd(), getuid());
+    int hanging = hanging_fd();
+    foreign_fd_close(hanging, getuid());
     http2_client_is_served();
     rpc_fixture_on_loop(&rpc_scene.fixture, let_descriptors_in, NULL);
     assert_int_equal(send_copies(http2_client.fd, fileno(stderr), MANY), 1);
     http2_client_await(http2_client_is_closed);
-    assert_true(foreign_fd_open(getuid()) <= HANGING + 1);
-    for (int i = 0; i < HANGING; i++)
-        release_fd(hanging[i]);
+    assert_true(foreign_fd_open(getuid()) <= 2);
+    release_fd(hanging);
     rpc_fixture_await(none_is_open, NULL, "all are closed");
 }
 
@@ -344,11 +329,10 @@ static void accept_all(struct rpc_fixture *of, void *data)
 }
 
 /* The last copy of what it has sent may take an hour to be closed. */
-static void who_has_too_many_connections_holds_nobody_up_with_what_it_sends(void **state)
+TEST_IN(who_has_too_many_connections_holds_nobody_up_with_what_it_sends, http2_client_connect, http2_client_disconnect)
 {
     struct surplus surplus = {.n = 8};
     int clients[8], other_sides[8];
-    (void)state;
     http2_client_is_served();
     quota_set_limits(rpc_scene.fixture.quota, QUOTA_CONNECTIONS, 1000, 1);
     for (size_t i = 0; i < surplus.n; i++) {
@@ -379,13 +363,12 @@ static bool has_sent_more(void *sent)
     return rpc_scene.sent > *(int *)sent;
 }
 
-/* Its last message is written to a socket that nobody has any more, or is still waiting for its turn. */
-static void who_waits_for_a_message_to_be_written_is_told_that_the_client_is_gone(void **state)
+/* Its last message is written to a socket that no client has any more, or is still waiting for its turn. */
+TEST_IN(who_waits_for_a_message_to_be_written_is_told_that_the_client_is_gone, http2_client_connect, http2_client_disconnect)
 {
     Tensorcast__Daemon__V1__FetchSidecarsRequest request = TENSORCAST__DAEMON__V1__FETCH_SIDECARS_REQUEST__INIT;
     request.artifact = "1000000000 small";
     struct raw_bytes packed = rpc_scene_pack(&request.base);
-    (void)state;
     for (int count = 1; count <= 30; count++) {
         int sent = rpc_scene.sent;
         uint8_t bytes[64];
@@ -399,22 +382,4 @@ static void who_waits_for_a_message_to_be_written_is_told_that_the_client_is_gon
         http2_client_begin();
     }
     free(packed.data);
-}
-
-int main(void)
-{
-#define WITH_CLIENT(test) cmocka_unit_test_setup_teardown(test, http2_client_connect, http2_client_disconnect)
-    const struct CMUnitTest tests[] = {
-        WITH_CLIENT(a_flood_ends_the_connection),
-        WITH_CLIENT(requests_that_break_the_rules_again_and_again_end_the_connection),
-        WITH_CLIENT(sixteen_refusals_wait_for_who_does_not_read_and_more_end_the_connection),
-        WITH_CLIENT(a_user_whose_handlers_take_long_has_one_in_each_turn_of_the_loop),
-        WITH_CLIENT(who_has_had_his_time_of_a_turn_is_not_read_from_in_it),
-        WITH_CLIENT(a_client_that_leaves_takes_its_waiting_requests_along),
-        WITH_CLIENT(who_sends_descriptors_is_hung_up_on),
-        WITH_CLIENT(a_hundred_descriptors_of_a_message_cost_one_of_ours),
-        WITH_CLIENT(who_has_too_many_connections_holds_nobody_up_with_what_it_sends),
-        WITH_CLIENT(who_waits_for_a_message_to_be_written_is_told_that_the_client_is_gone),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,17 +1,12 @@
 /* Who connects to the gRPC server: limits per user, garbage, silence, descriptors that run out. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
+#include "tests/support/unit.h"
+
 #undef fail /* ours is in base/error.h */
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -28,10 +23,9 @@ static bool disconnected(void *data)
     return rpc_scene.disconnects == *(int *)data;
 }
 
-static void calls_know_their_connection_and_its_end_is_reported(void **state)
+TEST_IN(calls_know_their_connection_and_its_end_is_reported, rpc_scene_start, rpc_scene_stop)
 {
     int one = 1;
-    (void)state;
     grpc_channel *other = raw_channel(rpc_scene.fixture.socket, NULL, 0);
     uint64_t mine = rpc_scene_connection(rpc_scene.channel), theirs = rpc_scene_connection(other);
     assert_true(mine && theirs && mine != theirs);
@@ -43,10 +37,9 @@ static void calls_know_their_connection_and_its_end_is_reported(void **state)
     assert_int_equal(rpc_scene_connection(rpc_scene.channel), mine);
 }
 
-static void a_lost_connection_cancels_its_calls(void **state)
+TEST_IN(a_lost_connection_cancels_its_calls, rpc_scene_start, rpc_scene_stop)
 {
     struct raw_bytes message = rpc_scene_load_message("hang", NULL);
-    (void)state;
     fflush(NULL);
     grpc_channel *other = raw_channel(rpc_scene.fixture.socket, NULL, 0);
     struct raw_call *call = raw_start(other, SERVICE "Materialize", message.data, message.count, 0);
@@ -101,10 +94,9 @@ static bool nobody_is_connected(void *data)
     return count == 0;
 }
 
-static void one_uid_has_no_more_connections_than_allowed(void **state)
+TEST_IN(one_uid_has_no_more_connections_than_allowed, rpc_scene_start, rpc_scene_stop)
 {
     struct crowd crowd = {.closed = 32};
-    (void)state;
     quota_set_limits(rpc_scene.fixture.quota, QUOTA_CONNECTIONS, 1000, 8);
     for (size_t i = 0; i < 40; i++)
         crowd.fds[i] = rpc_scene_connect(rpc_scene.fixture.socket);
@@ -128,12 +120,11 @@ static int ask(grpc_channel *channel, const char *path, char **text)
 }
 
 /* The user of this process is the server's own. */
-static void a_surplus_connection_is_told_so_and_serves_what_is_essential(void **state)
+TEST_IN(a_surplus_connection_is_told_so_and_serves_what_is_essential, rpc_scene_start, rpc_scene_stop)
 {
     int fds[4];
     char *text;
     uint64_t four = 4;
-    (void)state;
     quota_set_limits(rpc_scene.fixture.quota, QUOTA_CONNECTIONS, 1000, four);
     for (uint64_t i = 0; i < four; i++)
         fds[i] = rpc_scene_connect(rpc_scene.fixture.socket);
@@ -158,15 +149,15 @@ static void a_surplus_connection_is_told_so_and_serves_what_is_essential(void **
 
 static void turn_back(struct rpc_fixture *of, void *seconds)
 {
-    for (struct rpc_connection *connection = of->server->connections; connection; connection = connection->next)
+    struct rpc_connection *connection;
+    LIST_FOREACH (connection, &of->server->connections, in_server)
         connection->made_ns -= *(uint64_t *)seconds * UINT64_C(1000000000);
 }
 
-static void a_surplus_connection_that_stays_one_is_ended(void **state)
+TEST_IN(a_surplus_connection_that_stays_one_is_ended, rpc_scene_start, rpc_scene_stop)
 {
     uint64_t one = 1, seconds = 6;
     int ended = 1;
-    (void)state;
     quota_set_limits(rpc_scene.fixture.quota, QUOTA_CONNECTIONS, 1000, one);
     int first = rpc_scene_connect(rpc_scene.fixture.socket);
     rpc_fixture_await(has_connections, &one, "one connection");
@@ -184,13 +175,12 @@ static bool holds_calls(void *data)
     return quota_taken(rpc_scene.fixture.quota, QUOTA_CALLS) == *(uint64_t *)data;
 }
 
-static void a_user_with_too_many_calls_is_refused_but_what_is_essential_is_served(void **state)
+TEST_IN(a_user_with_too_many_calls_is_refused_but_what_is_essential_is_served, rpc_scene_start, rpc_scene_stop)
 {
     struct raw_bytes message = rpc_scene_load_message("hang", NULL);
     struct raw_call *calls[3];
     uint64_t none = 0;
     char *text;
-    (void)state;
     fflush(NULL);
     quota_set_limits(rpc_scene.fixture.quota, QUOTA_CALLS, 100, 3);
     for (int i = 0; i < 3; i++) {
@@ -233,9 +223,8 @@ static bool has_no_users(void *data)
     return count == 0;
 }
 
-static void a_user_without_connections_is_forgotten_and_may_come_back(void **state)
+TEST_IN(a_user_without_connections_is_forgotten_and_may_come_back, rpc_scene_start, rpc_scene_stop)
 {
-    (void)state;
     for (int i = 0; i < 3; i++) {
         grpc_channel *channel = raw_channel(rpc_scene.fixture.socket, NULL, 0);
         assert_true(rpc_scene_connection(channel) > 0);
@@ -250,13 +239,12 @@ static void a_user_without_connections_is_forgotten_and_may_come_back(void **sta
     rpc_scene_assert_serves();
 }
 
-static void garbage_and_silence_harm_nobody(void **state)
+TEST_IN(garbage_and_silence_harm_nobody, rpc_scene_start, rpc_scene_stop)
 {
     static const char preface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff";
     char zeros[70000] = {0};
     int silent = rpc_scene_connect(rpc_scene.fixture.socket), noisy = rpc_scene_connect(rpc_scene.fixture.socket),
         torn = rpc_scene_connect(rpc_scene.fixture.socket);
-    (void)state;
     assert_true(send(noisy, zeros, sizeof zeros, MSG_NOSIGNAL) > 0);
     assert_true(send(torn, preface, sizeof preface, MSG_NOSIGNAL) > 0);
     rpc_scene_assert_serves();
@@ -266,12 +254,11 @@ static void garbage_and_silence_harm_nobody(void **state)
     rpc_scene_assert_serves();
 }
 
-static void a_client_that_has_a_connection_sees_settings_before_it_speaks(void **state)
+TEST_IN(a_client_that_has_a_connection_sees_settings_before_it_speaks, rpc_scene_start, rpc_scene_stop)
 {
     enum { FRAME_HEAD_BYTES = 9, TYPE_AT = 3, SETTINGS = 4 };
     unsigned char head[FRAME_HEAD_BYTES];
     int silent = rpc_scene_connect(rpc_scene.fixture.socket);
-    (void)state;
     assert_int_equal(recv(silent, head, sizeof head, MSG_WAITALL), sizeof head);
     assert_int_equal(head[TYPE_AT], SETTINGS);
     close(silent);
@@ -292,9 +279,8 @@ static bool descriptors_are_back(void *data)
     return open_descriptors() <= *(size_t *)data;
 }
 
-static void connections_that_come_and_go_leave_no_descriptor_behind(void **state)
+TEST_IN(connections_that_come_and_go_leave_no_descriptor_behind, rpc_scene_start, rpc_scene_stop)
 {
-    (void)state;
     rpc_scene_assert_serves();
     size_t before = open_descriptors();
     for (int i = 0; i < 200; i++) {
@@ -322,12 +308,11 @@ static pid_t crowd_of(int n, const char *path, int ready[2])
     _exit(0);
 }
 
-static void running_out_of_descriptors_is_survived(void **state)
+TEST_IN(running_out_of_descriptors_is_survived, rpc_scene_start, rpc_scene_stop)
 {
     struct rlimit old, tight;
     int ready[2];
     char done;
-    (void)state;
     rpc_scene_assert_serves();
     getrlimit(RLIMIT_NOFILE, &old);
     tight = old;
@@ -353,22 +338,4 @@ static void running_out_of_descriptors_is_survived(void **state)
     }
     assert_true(id > 0);
     grpc_channel_destroy(fresh);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        SERVED(calls_know_their_connection_and_its_end_is_reported),
-        SERVED(a_lost_connection_cancels_its_calls),
-        SERVED(one_uid_has_no_more_connections_than_allowed),
-        SERVED(a_surplus_connection_is_told_so_and_serves_what_is_essential),
-        SERVED(a_surplus_connection_that_stays_one_is_ended),
-        SERVED(a_user_with_too_many_calls_is_refused_but_what_is_essential_is_served),
-        SERVED(a_user_without_connections_is_forgotten_and_may_come_back),
-        SERVED(garbage_and_silence_harm_nobody),
-        SERVED(a_client_that_has_a_connection_sees_settings_before_it_speaks),
-        SERVED(connections_that_come_and_go_leave_no_descriptor_behind),
-        SERVED(running_out_of_descriptors_is_survived),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

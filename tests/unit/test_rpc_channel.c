@@ -1,14 +1,9 @@
 /* Calls of several threads and all sizes over the one connection of a client, answered by the daemon's own server. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
+#include "tests/support/unit.h"
+
 #undef fail /* ours is in base/error.h */
 
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -69,7 +64,6 @@ static int on_event(void *data, ProtobufCMessage *message, struct arena *arena, 
 {
     struct stream *stream = data;
     const Tensorcast__Daemon__V1__MaterializeEvent *event = (const void *)message;
-    (void)arena;
     if (event->progress->done_bytes != stream->n)
         return fail(error, ERROR_INTERNAL, "TEST", "out of order");
     if (stream->asks_meanwhile)
@@ -93,9 +87,8 @@ static int materialize(const char *what, struct stream *stream)
     return failed;
 }
 
-static void a_client_has_one_connection_for_all_its_calls(void **state)
+TEST_IN(a_client_has_one_connection_for_all_its_calls, start, stop)
 {
-    (void)state;
     uint64_t connection = resolve();
     assert_int_not_equal(connection, 0);
     for (int i = 0; i < 10; i++)
@@ -113,12 +106,11 @@ static void *resolve_often(void *connection)
     return NULL;
 }
 
-static void threads_share_it(void **state)
+TEST_IN(threads_share_it, start, stop)
 {
     pthread_t threads[N_THREADS];
     uint64_t connection = 0;
     void *wrong;
-    (void)state;
     for (size_t i = 0; i < N_THREADS; i++)
         pthread_create(&threads[i], NULL, resolve_often, &connection);
     for (size_t i = 0; i < N_THREADS; i++) {
@@ -128,18 +120,16 @@ static void threads_share_it(void **state)
     assert_int_equal(rpc_scene.handled, N_THREADS * N_CALLS);
 }
 
-static void messages_come_in_order_and_all_of_them(void **state)
+TEST_IN(messages_come_in_order_and_all_of_them, start, stop)
 {
     struct stream stream = {.wait = wait_begin(0, NULL)};
-    (void)state;
     assert_int_equal(materialize("count 16", &stream), 0);
     assert_int_equal(stream.n, 16);
 }
 
-static void messages_of_a_mebibyte_pass_windows_that_are_smaller_than_all_of_them(void **state)
+TEST_IN(messages_of_a_mebibyte_pass_windows_that_are_smaller_than_all_of_them, start, stop)
 {
     struct stream stream = {.ends_at = 16, .wait = wait_begin(0, NULL)};
-    (void)state;
     assert_int_equal(materialize("flood 16", &stream), -1);
     assert_string_equal(stream.error.reason, "ENOUGH");
     assert_int_equal(stream.n, 16);
@@ -151,21 +141,19 @@ static int count_chunk(void *data, ProtobufCMessage *message, struct arena *aren
 {
     const Tensorcast__Daemon__V1__SidecarEvent *event = (const void *)message;
     struct stream *stream = data;
-    (void)arena;
     if (event->chunk->file != stream->n++)
         return fail(error, ERROR_INTERNAL, "TEST", "out of order");
     stream->bytes += event->chunk->data.len;
     return 0;
 }
 
-static void a_stream_of_many_windows_comes_whole(void **state)
+TEST_IN(a_stream_of_many_windows_comes_whole, start, stop)
 {
     Tensorcast__Daemon__V1__FetchSidecarsRequest request = TENSORCAST__DAEMON__V1__FETCH_SIDECARS_REQUEST__INIT;
     struct stream stream = {.wait = wait_begin(0, NULL)};
     const struct rpc_question question = {"FetchSidecars", &request.base, &tensorcast__daemon__v1__sidecar_event__descriptor,
                                           count_chunk, &stream};
     struct arena arena;
-    (void)state;
     arena_init(&arena, 0);
     request.artifact = "200";
     assert_int_equal(rpc_client_ask(client, &question, &stream.wait, &arena, &stream.error), 0);
@@ -174,7 +162,7 @@ static void a_stream_of_many_windows_comes_whole(void **state)
     arena_fini(&arena);
 }
 
-static void a_question_of_megabytes_passes_the_daemons_window(void **state)
+TEST_IN(a_question_of_megabytes_passes_the_daemons_window, start, stop)
 {
     enum { N_NAMES = 3000, NAME_CHARS = 1000 };
     Tensorcast__Daemon__V1__View view = TENSORCAST__DAEMON__V1__VIEW__INIT;
@@ -185,7 +173,6 @@ static void a_question_of_megabytes_passes_the_daemons_window(void **state)
     char name[NAME_CHARS + 1] = "";
     struct error error;
     struct arena arena;
-    (void)state;
     memset(name, 'n', NAME_CHARS);
     for (size_t i = 0; i < N_NAMES; i++)
         names[i] = name;
@@ -202,7 +189,7 @@ static void a_question_of_megabytes_passes_the_daemons_window(void **state)
     free(names);
 }
 
-static void a_question_that_the_daemon_does_not_take_is_answered_before_it_is_sent(void **state)
+TEST_IN(a_question_that_the_daemon_does_not_take_is_answered_before_it_is_sent, start, stop)
 {
     enum { TOO_MANY_BYTES = 5 << 20 };
     Tensorcast__Daemon__V1__ResolveRequest request = TENSORCAST__DAEMON__V1__RESOLVE_REQUEST__INIT;
@@ -210,7 +197,6 @@ static void a_question_that_the_daemon_does_not_take_is_answered_before_it_is_se
     char *artifact = memory_alloc(TOO_MANY_BYTES + 1);
     struct error error;
     struct arena arena;
-    (void)state;
     memset(artifact, 'x', TOO_MANY_BYTES);
     request.artifact = artifact;
     arena_init(&arena, 0);
@@ -223,10 +209,9 @@ static void a_question_that_the_daemon_does_not_take_is_answered_before_it_is_se
 }
 
 /* What a call waits for is asked for on the same connection, or the daemon would not know whose call it is. */
-static void a_call_within_a_call_uses_the_same_connection(void **state)
+TEST_IN(a_call_within_a_call_uses_the_same_connection, start, stop)
 {
     struct stream stream = {.ends_at = 3, .asks_meanwhile = true, .wait = wait_begin(0, NULL)};
-    (void)state;
     uint64_t connection = resolve();
     assert_int_equal(materialize("flood 3", &stream), -1);
     assert_int_equal(stream.connection_meanwhile, connection);
@@ -234,7 +219,6 @@ static void a_call_within_a_call_uses_the_same_connection(void **state)
 
 static bool is_held(void *data)
 {
-    (void)data;
     return rpc_scene.held != NULL;
 }
 
@@ -243,13 +227,12 @@ static void *hold(void *stream)
     return materialize("hang", stream) ? NULL : stream;
 }
 
-static void a_call_that_waits_holds_up_no_other_and_may_be_cancelled_alone(void **state)
+TEST_IN(a_call_that_waits_holds_up_no_other_and_may_be_cancelled_alone, start, stop)
 {
     struct tc_cancel *cancel = tc_cancel_create();
     struct stream stream = {.wait = wait_begin(0, cancel)};
     pthread_t thread;
     void *wrong;
-    (void)state;
     uint64_t connection = resolve();
     pthread_create(&thread, NULL, hold, &stream);
     rpc_fixture_await(is_held, NULL, "the daemon has the call");
@@ -264,12 +247,11 @@ static void a_call_that_waits_holds_up_no_other_and_may_be_cancelled_alone(void 
     tc_cancel_destroy(cancel);
 }
 
-static void the_daemon_is_told_how_much_time_is_left(void **state)
+TEST_IN(the_daemon_is_told_how_much_time_is_left, start, stop)
 {
     const struct wait endless = wait_begin(0, NULL), minute = wait_begin(60000, NULL), year = wait_begin(31536000000, NULL);
     char identity[64];
     struct error error;
-    (void)state;
     assert_int_not_equal(resolve_with(&endless, identity, &error), 0);
     assert_string_equal(identity, "0");
     assert_int_not_equal(resolve_with(&minute, identity, &error), 0);
@@ -278,24 +260,22 @@ static void the_daemon_is_told_how_much_time_is_left(void **state)
     assert_in_range(strtoull(identity, NULL, 10), 31535000000000000, 31536600000000000);
 }
 
-static void a_passed_deadline_leaves_the_connection_to_others(void **state)
+TEST_IN(a_passed_deadline_leaves_the_connection_to_others, start, stop)
 {
     struct stream stream = {.wait = wait_begin(50, NULL)};
-    (void)state;
     uint64_t connection = resolve();
     assert_int_equal(materialize("hang", &stream), -1);
     assert_int_equal(stream.error.code, ERROR_DEADLINE_EXCEEDED);
     assert_int_equal(resolve(), connection);
 }
 
-static void errors_of_the_daemon_come_as_they_are(void **state)
+TEST_IN(errors_of_the_daemon_come_as_they_are, start, stop)
 {
     Tensorcast__Daemon__V1__LoadRequest load = TENSORCAST__DAEMON__V1__LOAD_REQUEST__INIT;
     Tensorcast__Daemon__V1__ExplainRequest request = TENSORCAST__DAEMON__V1__EXPLAIN_REQUEST__INIT;
     const struct wait wait = wait_begin(0, NULL);
     struct error error;
     struct arena arena;
-    (void)state;
     load.artifact = "100 % of \xc3\xa9\nand \"more\"";
     request.load = &load;
     arena_init(&arena, 0);
@@ -307,13 +287,12 @@ static void errors_of_the_daemon_come_as_they_are(void **state)
     arena_fini(&arena);
 }
 
-static void an_unknown_method_is_unimplemented(void **state)
+TEST_IN(an_unknown_method_is_unimplemented, start, stop)
 {
     Tensorcast__Daemon__V1__StatusRequest request = TENSORCAST__DAEMON__V1__STATUS_REQUEST__INIT;
     const struct wait wait = wait_begin(0, NULL);
     struct error error;
     struct arena arena;
-    (void)state;
     arena_init(&arena, 0);
     assert_null(rpc_client_get(client, "Other/Method", &request.base, &tensorcast__daemon__v1__status_response__descriptor,
                                &wait, &arena, &error));
@@ -321,14 +300,13 @@ static void an_unknown_method_is_unimplemented(void **state)
     arena_fini(&arena);
 }
 
-static void more_calls_than_the_daemon_takes_at_once_wait_for_their_turn(void **state)
+TEST_IN(more_calls_than_the_daemon_takes_at_once_wait_for_their_turn, start, stop)
 {
     enum { N = 150, STACK_BYTES = 256 << 10 };
     static struct stream streams[N];
     static pthread_t threads[N];
     struct tc_cancel *cancel = tc_cancel_create();
     pthread_attr_t small;
-    (void)state;
     pthread_attr_init(&small);
     pthread_attr_setstacksize(&small, STACK_BYTES);
     for (size_t i = 0; i < N; i++) {
@@ -344,27 +322,4 @@ static void more_calls_than_the_daemon_takes_at_once_wait_for_their_turn(void **
     }
     assert_int_not_equal(resolve(), 0);
     tc_cancel_destroy(cancel);
-}
-
-#define CASE(test) cmocka_unit_test_setup_teardown(test, start, stop)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        CASE(a_client_has_one_connection_for_all_its_calls),
-        CASE(threads_share_it),
-        CASE(messages_come_in_order_and_all_of_them),
-        CASE(messages_of_a_mebibyte_pass_windows_that_are_smaller_than_all_of_them),
-        CASE(a_stream_of_many_windows_comes_whole),
-        CASE(a_question_of_megabytes_passes_the_daemons_window),
-        CASE(a_question_that_the_daemon_does_not_take_is_answered_before_it_is_sent),
-        CASE(a_call_within_a_call_uses_the_same_connection),
-        CASE(a_call_that_waits_holds_up_no_other_and_may_be_cancelled_alone),
-        CASE(the_daemon_is_told_how_much_time_is_left),
-        CASE(a_passed_deadline_leaves_the_connection_to_others),
-        CASE(errors_of_the_daemon_come_as_they_are),
-        CASE(an_unknown_method_is_unimplemented),
-        CASE(more_calls_than_the_daemon_takes_at_once_wait_for_their_turn),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,11 +1,7 @@
 /* What a client may send over HTTP/2, frame by frame, and what comes back. Clients that do harm are in test_rpc_abuse.c. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
+#include "tests/support/unit.h"
 
 #include <poll.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 
 #include "base/memory.h"
@@ -13,11 +9,8 @@
 #include "tests/support/http2_client.h"
 #include "tests/support/rpc_scene.h"
 
-#include <cmocka.h> /* last: its macro fail() would hide ours */
-
-static void what_is_not_grpc_is_told_so_by_http(void **state)
+TEST_IN(what_is_not_grpc_is_told_so_by_http, http2_client_connect, http2_client_disconnect)
 {
-    (void)state;
     http2_client_answers((struct http2_request){.type = "text/html", HTTP2_EMPTY}, "415", "");
     http2_client_answers((struct http2_request){.type = "application/grpc-web", HTTP2_EMPTY}, "415", "");
     http2_client_answers((struct http2_request){.method = "GET", HTTP2_EMPTY}, "405", "");
@@ -25,9 +18,8 @@ static void what_is_not_grpc_is_told_so_by_http(void **state)
     http2_client_is_served();
 }
 
-static void encodings_other_than_identity_are_unimplemented(void **state)
+TEST_IN(encodings_other_than_identity_are_unimplemented, http2_client_connect, http2_client_disconnect)
 {
-    (void)state;
     http2_client_answers((struct http2_request){.extra_name = "grpc-encoding", .extra_value = "gzip", HTTP2_EMPTY}, "200",
                          "12");
     http2_client_answers((struct http2_request){.extra_name = "grpc-encoding", .extra_value = "identity", HTTP2_EMPTY},
@@ -36,12 +28,11 @@ static void encodings_other_than_identity_are_unimplemented(void **state)
     assert_int_equal(rpc_scene.handled, 0);
 }
 
-static void headers_may_have_16_kib(void **state)
+TEST_IN(headers_may_have_16_kib, http2_client_connect, http2_client_disconnect)
 {
     char value[RPC_MAX_METADATA_BYTES];
     const size_t rest =
         strlen(":methodPOST:schemehttp:path" SERVICE "Status:authorityxcontent-typeapplication/grpctetrailersx");
-    (void)state;
     memset(value, 'v', sizeof value);
     value[RPC_MAX_METADATA_BYTES - rest - 7 * 32] = '\0';
     http2_client_answers((struct http2_request){.extra_name = "x", .extra_value = value, HTTP2_EMPTY}, "200", "0");
@@ -51,9 +42,8 @@ static void headers_may_have_16_kib(void **state)
     http2_client_is_served();
 }
 
-static void an_answer_before_the_end_of_the_request_ends_both(void **state)
+TEST_IN(an_answer_before_the_end_of_the_request_ends_both, http2_client_connect, http2_client_disconnect)
 {
-    (void)state;
     const struct http2_answer *answer =
         http2_client_answer(http2_client_ask((struct http2_request){HTTP2_EMPTY, .stays_open = true}));
     http2_client_await(http2_client_last_is_over);
@@ -75,9 +65,8 @@ static bool two_are_refused(void)
     return count_refused() == 2;
 }
 
-static void a_connection_may_have_128_streams(void **state)
+TEST_IN(a_connection_may_have_128_streams, http2_client_connect, http2_client_disconnect)
 {
-    (void)state;
     for (int i = 0; i < MAX_STREAMS + 2; i++) /* before the settings say how many */
         http2_client_ask((struct http2_request){.stays_open = true});
     http2_client_await(two_are_refused);
@@ -105,10 +94,9 @@ static bool is_given_up(void)
 }
 
 /* The http2_client's windows are what the server gives it: 256 KiB at first. */
-static void half_a_message_is_charged_until_its_stream_ends(void **state)
+TEST_IN(half_a_message_is_charged_until_its_stream_ends, http2_client_connect, http2_client_disconnect)
 {
     uint8_t *bytes = memory_alloc(1 << 20);
-    (void)state;
     grpc_wire_write_prefix(bytes, 1 << 20);
     int32_t stream = http2_client_ask(
         (struct http2_request){.path = SERVICE "Resolve", .bytes = bytes, .count = (1 << 20) / 2, .stays_open = true});
@@ -127,10 +115,9 @@ static void half_a_message_is_charged_until_its_stream_ends(void **state)
     free(bytes);
 }
 
-static void a_message_that_is_too_much_is_refused_and_the_connection_goes_on(void **state)
+TEST_IN(a_message_that_is_too_much_is_refused_and_the_connection_goes_on, http2_client_connect, http2_client_disconnect)
 {
     uint8_t *bytes = memory_alloc(1 << 20);
-    (void)state;
     quota_set_limits(rpc_scene.fixture.quota, QUOTA_METADATA, 100000, 0);
     grpc_wire_write_prefix(bytes, (1 << 20) - GRPC_WIRE_PREFIX_BYTES);
     const struct http2_answer *answer = http2_client_answer(
@@ -154,12 +141,11 @@ static size_t count_messages(void)
 }
 
 /* More than may wait to be written: the server takes one question after the other. */
-static void questions_of_a_bidi_call_may_come_all_at_once(void **state)
+TEST_IN(questions_of_a_bidi_call_may_come_all_at_once, http2_client_connect, http2_client_disconnect)
 {
     enum { N = 60 };
     static const uint8_t question[] = {0, 0, 0, 0, 2, 0x3A, 0}; /* list_services: "" */
     uint8_t bytes[N * sizeof question];
-    (void)state;
     for (size_t i = 0; i < N; i++)
         memcpy(bytes + i * sizeof question, question, sizeof question);
     http2_client_answers((struct http2_request){.path = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
@@ -169,10 +155,9 @@ static void questions_of_a_bidi_call_may_come_all_at_once(void **state)
     assert_int_equal(count_messages(), N);
 }
 
-static void a_question_of_a_bidi_call_may_have_64_kib(void **state)
+TEST_IN(a_question_of_a_bidi_call_may_have_64_kib, http2_client_connect, http2_client_disconnect)
 {
     uint8_t *bytes = memory_alloc((64 << 10) + 6);
-    (void)state;
     grpc_wire_write_prefix(bytes, (64 << 10) + 1);
     http2_client_answers((struct http2_request){.path = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
                                                 .bytes = bytes,
@@ -186,10 +171,9 @@ static bool has_first_message(void)
     return http2_client.n_bytes > 0;
 }
 
-static void a_health_watch_tells_of_the_end_before_it_ends(void **state)
+TEST_IN(a_health_watch_tells_of_the_end_before_it_ends, http2_client_connect, http2_client_disconnect)
 {
     static const uint8_t both[] = {0, 0, 0, 0, 2, 8, 1, 0, 0, 0, 0, 2, 8, 2}; /* SERVING, NOT_SERVING */
-    (void)state;
     const struct http2_answer *answer =
         http2_client_answer(http2_client_ask((struct http2_request){.path = "/grpc.health.v1.Health/Watch", HTTP2_EMPTY}));
     http2_client_await(has_first_message);
@@ -202,9 +186,8 @@ static void a_health_watch_tells_of_the_end_before_it_ends(void **state)
     http2_client_is_drained = true;
 }
 
-static void half_a_request_does_not_hold_up_the_end(void **state)
+TEST_IN(half_a_request_does_not_hold_up_the_end, http2_client_connect, http2_client_disconnect)
 {
-    (void)state;
     const struct http2_answer *answer = http2_client_answer(http2_client_ask(
         (struct http2_request){.path = SERVICE "Resolve", .bytes = "\0\0\0\0\5a", .count = 6, .stays_open = true}));
     int32_t stream = http2_client.last_stream;
@@ -222,7 +205,8 @@ static void half_a_request_does_not_hold_up_the_end(void **state)
 static void turn_back(struct rpc_fixture *of, void *seconds)
 {
     uint64_t ns = *(uint64_t *)seconds * UINT64_C(1000000000);
-    for (struct rpc_connection *connection = of->server->connections; connection; connection = connection->next) {
+    struct rpc_connection *connection;
+    LIST_FOREACH (connection, &of->server->connections, in_server) {
         connection->heard_ns -= ns;
         connection->used_ns -= ns;
     }
@@ -230,15 +214,16 @@ static void turn_back(struct rpc_fixture *of, void *seconds)
 
 static void turn_calls_back(struct rpc_fixture *of, void *seconds)
 {
-    for (struct rpc_connection *connection = of->server->connections; connection; connection = connection->next)
-        for (struct rpc_call *call = connection->calls; call; call = call->next)
+    struct rpc_connection *connection;
+    struct rpc_call *call;
+    LIST_FOREACH (connection, &of->server->connections, in_server)
+        LIST_FOREACH (call, &connection->calls, in_connection)
             call->made_ns -= *(uint64_t *)seconds * UINT64_C(1000000000);
 }
 
-static void a_client_with_a_call_is_asked_whether_it_lives(void **state)
+TEST_IN(a_client_with_a_call_is_asked_whether_it_lives, http2_client_connect, http2_client_disconnect)
 {
     uint64_t seconds = 11, more = 10;
-    (void)state;
     http2_client_ask((struct http2_request){.path = "/grpc.health.v1.Health/Watch", HTTP2_EMPTY});
     http2_client_is_served();
     rpc_fixture_on_loop(&rpc_scene.fixture, turn_back, &seconds);
@@ -252,10 +237,9 @@ static void a_client_with_a_call_is_asked_whether_it_lives(void **state)
     http2_client_await(http2_client_is_closed);
 }
 
-static void a_request_that_does_not_come_is_given_up(void **state)
+TEST_IN(a_request_that_does_not_come_is_given_up, http2_client_connect, http2_client_disconnect)
 {
     uint64_t seconds = 61;
-    (void)state;
     const struct http2_answer *answer = http2_client_answer(http2_client_ask(
         (struct http2_request){.path = SERVICE "Resolve", .bytes = "\0\0\0\0\5a", .count = 6, .stays_open = true}));
     int32_t stream = http2_client.last_stream;
@@ -266,36 +250,13 @@ static void a_request_that_does_not_come_is_given_up(void **state)
     assert_string_equal(answer->grpc_status, "4");
 }
 
-static void an_idle_connection_is_ended_after_ten_minutes(void **state)
+TEST_IN(an_idle_connection_is_ended_after_ten_minutes, http2_client_connect, http2_client_disconnect)
 {
     uint64_t less = 590, seconds = 11;
-    (void)state;
     http2_client_is_served();
     rpc_fixture_on_loop(&rpc_scene.fixture, turn_back, &less);
     http2_client_is_served();
     rpc_fixture_on_loop(&rpc_scene.fixture, turn_back, &less);
     rpc_fixture_on_loop(&rpc_scene.fixture, turn_back, &seconds);
     http2_client_await(http2_client_is_closed);
-}
-
-int main(void)
-{
-#define WITH_CLIENT(test) cmocka_unit_test_setup_teardown(test, http2_client_connect, http2_client_disconnect)
-    const struct CMUnitTest tests[] = {
-        WITH_CLIENT(what_is_not_grpc_is_told_so_by_http),
-        WITH_CLIENT(encodings_other_than_identity_are_unimplemented),
-        WITH_CLIENT(headers_may_have_16_kib),
-        WITH_CLIENT(an_answer_before_the_end_of_the_request_ends_both),
-        WITH_CLIENT(a_connection_may_have_128_streams),
-        WITH_CLIENT(half_a_message_is_charged_until_its_stream_ends),
-        WITH_CLIENT(a_message_that_is_too_much_is_refused_and_the_connection_goes_on),
-        WITH_CLIENT(questions_of_a_bidi_call_may_come_all_at_once),
-        WITH_CLIENT(a_question_of_a_bidi_call_may_have_64_kib),
-        WITH_CLIENT(a_health_watch_tells_of_the_end_before_it_ends),
-        WITH_CLIENT(half_a_request_does_not_hold_up_the_end),
-        WITH_CLIENT(a_client_with_a_call_is_asked_whether_it_lives),
-        WITH_CLIENT(a_request_that_does_not_come_is_given_up),
-        WITH_CLIENT(an_idle_connection_is_ended_after_ten_minutes),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,13 +1,7 @@
 /* Requests as hostile bytes: what is refused, by name, and what memory they may take. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
-#undef fail /* ours is in base/error.h */
+#include "tests/support/unit.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#undef fail /* ours is in base/error.h */
 
 #include "base/memory.h"
 #include "rpc/rpc_decode.h"
@@ -24,10 +18,9 @@ static int check(const char *bytes, size_t count, struct error *error)
 
 #define CHECK(text) check(text, sizeof text - 1, &error)
 
-static void sound_messages_pass_with_fields_they_do_not_know(void **state)
+TEST(sound_messages_pass_with_fields_they_do_not_know)
 {
     struct error error;
-    (void)state;
     assert_int_equal(CHECK(""), 0);
     assert_int_equal(CHECK("\x0a\x03"
                            "abc\x10\x01"),
@@ -40,7 +33,7 @@ static void sound_messages_pass_with_fields_they_do_not_know(void **state)
                      0);
 }
 
-static void torn_or_senseless_bytes_are_refused(void **state)
+TEST(torn_or_senseless_bytes_are_refused)
 {
     static const struct {
         const char *bytes;
@@ -65,7 +58,6 @@ static void torn_or_senseless_bytes_are_refused(void **state)
                {"\x80\x80\x80\x80\x80\x80\x80\x80\x80\x80\x01", 11},
                {"\x8a\x80\x80\x80\x10\x00", 6}};
     struct error error;
-    (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         assert_int_equal(check(bad[i].bytes, bad[i].count, &error), -1);
         assert_int_equal(error.code, ERROR_INVALID_ARGUMENT);
@@ -73,10 +65,9 @@ static void torn_or_senseless_bytes_are_refused(void **state)
     }
 }
 
-static void text_that_is_none_is_refused_by_field(void **state)
+TEST(text_that_is_none_is_refused_by_field)
 {
     struct error error;
-    (void)state;
     assert_int_equal(CHECK("\x0a\x02\xc3\x28"), -1);
     assert_string_equal(error.reason, "INVALID_TEXT");
     assert_non_null(strstr(error.message, "artifact"));
@@ -87,11 +78,10 @@ static void text_that_is_none_is_refused_by_field(void **state)
     assert_int_equal(CHECK("\x0a\x03\xed\xa0\x80"), -1); /* a surrogate */
 }
 
-static void text_is_checked_in_nested_messages_too(void **state)
+TEST(text_is_checked_in_nested_messages_too)
 {
     static const char bytes[] = "\x0a\x06\x12\x04\x0a\x02\xff\xff"; /* load { view { names: "\xff\xff" } } */
     struct error error;
-    (void)state;
     assert_int_equal(rpc_decode_check(PREWARM, bytes, sizeof bytes - 1, &error), -1);
     assert_non_null(strstr(error.message, "names"));
 }
@@ -114,11 +104,10 @@ static size_t nest(unsigned char *bytes, size_t depth)
     return count;
 }
 
-static void nesting_has_a_limit(void **state)
+TEST(nesting_has_a_limit)
 {
     unsigned char bytes[128];
     struct error error;
-    (void)state;
     recursive = (ProtobufCMessageDescriptor){.magic = PROTOBUF_C__MESSAGE_DESCRIPTOR_MAGIC,
                                              .name = "R",
                                              .n_fields = 1,
@@ -153,12 +142,11 @@ static unsigned char *many_names(size_t n, const char *text, size_t *count)
     return bytes;
 }
 
-static void a_hundred_thousand_short_names_fit(void **state)
+TEST(a_hundred_thousand_short_names_fit)
 {
     struct arena arena;
     struct error error;
     size_t count;
-    (void)state;
     unsigned char *bytes = many_names(100000, "t.12345", &count);
     const Tensorcast__Daemon__V1__PrewarmRequest *request = (const void *)rpc_decode(PREWARM, bytes, count, &arena, &error);
     assert_non_null(request);
@@ -169,12 +157,11 @@ static void a_hundred_thousand_short_names_fit(void **state)
     free(bytes);
 }
 
-static void few_bytes_cannot_become_much_memory(void **state)
+TEST(few_bytes_cannot_become_much_memory)
 {
     struct arena arena;
     struct error error;
     size_t count;
-    (void)state;
     unsigned char *bytes = many_names(4 << 20, "", &count); /* 8 MiB, some 300 decoded */
     assert_null(rpc_decode(PREWARM, bytes, count, &arena, &error));
     assert_int_equal(error.code, ERROR_RESOURCE_EXHAUSTED);
@@ -183,38 +170,20 @@ static void few_bytes_cannot_become_much_memory(void **state)
     free(bytes);
 }
 
-static void the_cap_grows_with_the_message_up_to_256_mib(void **state)
+TEST(the_cap_grows_with_the_message_up_to_256_mib)
 {
-    (void)state;
     assert_int_equal(rpc_decode_cap_bytes(0), 2 << 20);
     assert_int_equal(rpc_decode_cap_bytes(100), (2 << 20) + 1600);
     assert_int_equal(rpc_decode_cap_bytes(32 << 20), 256 << 20);
     assert_int_equal(rpc_decode_cap_bytes(SIZE_MAX), 256 << 20);
 }
 
-static void no_bytes_are_an_empty_message(void **state)
+TEST(no_bytes_are_an_empty_message)
 {
     struct arena arena;
     struct error error;
-    (void)state;
     const Tensorcast__Daemon__V1__ResolveRequest *request = (const void *)rpc_decode(RESOLVE, NULL, 0, &arena, &error);
     assert_non_null(request);
     assert_string_equal(request->artifact, "");
     arena_fini(&arena);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sound_messages_pass_with_fields_they_do_not_know),
-        cmocka_unit_test(torn_or_senseless_bytes_are_refused),
-        cmocka_unit_test(text_that_is_none_is_refused_by_field),
-        cmocka_unit_test(text_is_checked_in_nested_messages_too),
-        cmocka_unit_test(nesting_has_a_limit),
-        cmocka_unit_test(a_hundred_thousand_short_names_fit),
-        cmocka_unit_test(few_bytes_cannot_become_much_memory),
-        cmocka_unit_test(the_cap_grows_with_the_message_up_to_256_mib),
-        cmocka_unit_test(no_bytes_are_an_empty_message),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

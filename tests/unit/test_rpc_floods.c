@@ -1,15 +1,9 @@
 /* Which frames a connection may send how often. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <string.h>
+#include "tests/support/unit.h"
 
 #include <nghttp2/nghttp2.h>
-#include <stdbool.h>
 
 #include "rpc/rpc_floods.h"
-
-#include <cmocka.h> /* last: its macro fail() would hide ours */
 
 enum { END_STREAM = NGHTTP2_FLAG_END_STREAM, ACK = NGHTTP2_FLAG_ACK };
 #define SECOND UINT64_C(1000000000)
@@ -37,9 +31,8 @@ static void ends(int type, int flags, size_t length, const char *why)
     assert_non_null(strstr(complaint, why));
 }
 
-static void a_header_block_may_have_64_kib(void **state)
+TEST_IN(a_header_block_may_have_64_kib, begin, NULL)
 {
-    (void)state;
     passes(NGHTTP2_HEADERS, 0, 30000);
     passes(NGHTTP2_CONTINUATION, 0, 30000);
     passes(NGHTTP2_CONTINUATION, 0, RPC_MAX_BLOCK_BYTES - 60000);
@@ -48,18 +41,16 @@ static void a_header_block_may_have_64_kib(void **state)
     ends(NGHTTP2_HEADERS, 0, SIZE_MAX, "64 KiB");
 }
 
-static void a_header_block_may_have_32_frames(void **state)
+TEST_IN(a_header_block_may_have_32_frames, begin, NULL)
 {
-    (void)state;
     passes(NGHTTP2_HEADERS, 0, 10);
     for (int i = 1; i < RPC_MAX_BLOCK_FRAMES; i++)
         passes(NGHTTP2_CONTINUATION, 0, 0);
     ends(NGHTTP2_CONTINUATION, 0, 0, "32 frames");
 }
 
-static void cancelling_has_a_rate(void **state)
+TEST_IN(cancelling_has_a_rate, begin, NULL)
 {
-    (void)state;
     for (int i = 0; i < RPC_RESETS_BURST; i++)
         passes(NGHTTP2_RST_STREAM, 0, 4);
     ends(NGHTTP2_RST_STREAM, 0, 4, "cancelled");
@@ -68,18 +59,16 @@ static void cancelling_has_a_rate(void **state)
     assert_non_null(rpc_floods_frame(&floods, NGHTTP2_RST_STREAM, 0, 4, SECOND + 1));
 }
 
-static void resets_that_a_client_provokes_have_a_rate(void **state)
+TEST_IN(resets_that_a_client_provokes_have_a_rate, begin, NULL)
 {
-    (void)state;
     for (int i = 0; i < RPC_RESETS_BURST; i++)
         assert_null(rpc_floods_answer(&floods, NGHTTP2_RST_STREAM, 1));
     assert_non_null(rpc_floods_answer(&floods, NGHTTP2_RST_STREAM, 1));
     passes(NGHTTP2_RST_STREAM, 0, 4); /* counted apart */
 }
 
-static void pings_have_a_rate_while_there_is_no_data(void **state)
+TEST_IN(pings_have_a_rate_while_there_is_no_data, begin, NULL)
 {
-    (void)state;
     for (int i = 0; i < RPC_PINGS_BURST; i++)
         passes(NGHTTP2_PING, 0, 8);
     passes(NGHTTP2_PING, ACK, 8);
@@ -90,9 +79,8 @@ static void pings_have_a_rate_while_there_is_no_data(void **state)
     ends(NGHTTP2_PING, 0, 8, "pings");
 }
 
-static void settings_and_empty_data_have_a_rate(void **state)
+TEST_IN(settings_and_empty_data_have_a_rate, begin, NULL)
 {
-    (void)state;
     for (int i = 0; i < RPC_ODD_FRAMES_BURST / 2; i++) {
         passes(NGHTTP2_SETTINGS, 0, 0);
         passes(NGHTTP2_DATA, 0, 0);
@@ -104,9 +92,8 @@ static void settings_and_empty_data_have_a_rate(void **state)
     ends(200, 0, 0, "flood"); /* unknown */
 }
 
-static void tiny_window_updates_have_a_rate(void **state)
+TEST_IN(tiny_window_updates_have_a_rate, begin, NULL)
 {
-    (void)state;
     for (int i = 0; i < RPC_DRIBBLES_BURST; i++) {
         passes(NGHTTP2_WINDOW_UPDATE, 0, 4);
         assert_null(rpc_floods_window(&floods, RPC_DRIBBLE_BYTES - 1, 1));
@@ -115,19 +102,4 @@ static void tiny_window_updates_have_a_rate(void **state)
     assert_non_null(rpc_floods_window(&floods, RPC_DRIBBLE_BYTES - 1, 1));
     assert_null(rpc_floods_answer(&floods, NGHTTP2_HEADERS, 1)); /* another answer may have to be paid for */
     assert_null(rpc_floods_window(&floods, 1, 1));
-}
-
-int main(void)
-{
-#define EACH(test) cmocka_unit_test_setup(test, begin)
-    const struct CMUnitTest tests[] = {
-        EACH(a_header_block_may_have_64_kib),
-        EACH(a_header_block_may_have_32_frames),
-        EACH(cancelling_has_a_rate),
-        EACH(resets_that_a_client_provokes_have_a_rate),
-        EACH(pings_have_a_rate_while_there_is_no_data),
-        EACH(settings_and_empty_data_have_a_rate),
-        EACH(tiny_window_updates_have_a_rate),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

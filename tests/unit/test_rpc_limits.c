@@ -1,23 +1,17 @@
 /* What a client of the gRPC server may send, and how it is made to read. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
+#include "tests/support/unit.h"
+
 #undef fail /* ours is in base/error.h */
 
 #include <grpc/grpc_security.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/memory.h"
 #include "tests/support/rpc_scene.h"
 
-static void a_message_above_the_limit_is_exhausted_and_one_below_is_not(void **state)
+TEST_IN(a_message_above_the_limit_is_exhausted_and_one_below_is_not, rpc_scene_start, rpc_scene_stop)
 {
     size_t limit = 4 << 20;
     char *text = memory_alloc(limit + 1);
-    (void)state;
     memset(text, 'a', limit);
     text[limit - 8] = '\0'; /* 5 bytes of tag and length */
     struct raw_bytes fits = rpc_scene_resolve_message(text);
@@ -33,12 +27,11 @@ static void a_message_above_the_limit_is_exhausted_and_one_below_is_not(void **s
     free(text);
 }
 
-static void compressed_messages_are_refused_before_they_are_inflated(void **state)
+TEST_IN(compressed_messages_are_refused_before_they_are_inflated, rpc_scene_start, rpc_scene_stop)
 {
     grpc_arg gzip = {
         .type = GRPC_ARG_INTEGER, .key = GRPC_COMPRESSION_CHANNEL_DEFAULT_ALGORITHM, .value.integer = GRPC_COMPRESS_GZIP};
     char *text = memory_alloc((1 << 20) + 1);
-    (void)state;
     memset(text, 'a', 1 << 20);
     struct raw_bytes message = rpc_scene_resolve_message(text);
     grpc_channel *squeezing = raw_channel(rpc_scene.fixture.socket, &gzip, 1);
@@ -49,7 +42,7 @@ static void compressed_messages_are_refused_before_they_are_inflated(void **stat
     free(text);
 }
 
-static void a_hundred_thousand_names_arrive_whole(void **state)
+TEST_IN(a_hundred_thousand_names_arrive_whole, rpc_scene_start, rpc_scene_stop)
 {
     enum { N = 100000 };
     const char **names = memory_alloc_array(N, sizeof *names);
@@ -57,7 +50,6 @@ static void a_hundred_thousand_names_arrive_whole(void **state)
     Tensorcast__Daemon__V1__View view = TENSORCAST__DAEMON__V1__VIEW__INIT;
     struct raw_bytes reply;
     uint64_t total = 0;
-    (void)state;
     for (int i = 0; i < N; i++) {
         total += (uint64_t)snprintf(texts[i], sizeof *texts, "t.%d", i);
         names[i] = texts[i];
@@ -82,12 +74,11 @@ static bool has_nothing(void *quota)
     return quota_taken(quota, QUOTA_METADATA) == 0;
 }
 
-static void requests_are_charged_until_they_are_answered(void **state)
+TEST(requests_are_charged_until_they_are_answered)
 {
     char *text = memory_alloc(1 << 20), *message = NULL;
     struct quota *quota = quota_create();
     struct raw_bytes details;
-    (void)state;
     rpc_scene_prepare();
     rpc_scene.fixture.options.quota = quota;
     rpc_scene_launch();
@@ -111,11 +102,10 @@ static void requests_are_charged_until_they_are_answered(void **state)
     free(text);
 }
 
-static void a_client_that_does_not_read_is_cut_off_when_its_queue_is_full(void **state)
+TEST_IN(a_client_that_does_not_read_is_cut_off_when_its_queue_is_full, rpc_scene_start, rpc_scene_stop)
 {
     struct raw_bytes bytes;
     char *text;
-    (void)state;
     struct raw_call *call = rpc_scene_start_load("flood 64", 0);
     rpc_fixture_await(rpc_scene_has_one_cancel, NULL, "the flooding handler is cancelled");
     assert_true(rpc_scene.sent >= 16);
@@ -135,11 +125,10 @@ static struct raw_call *start_paced(const char *count)
     return raw_start(rpc_scene.channel, SERVICE "FetchSidecars", bytes, n_bytes, 0);
 }
 
-static void a_stream_that_waits_until_it_is_idle_may_be_of_any_length(void **state)
+TEST_IN(a_stream_that_waits_until_it_is_idle_may_be_of_any_length, rpc_scene_start, rpc_scene_stop)
 {
     struct raw_bytes bytes;
     uint32_t n_messages = 0;
-    (void)state;
     struct raw_call *call = start_paced("300");
     while (raw_receive(call, &bytes)) {
         n_messages++;
@@ -149,27 +138,12 @@ static void a_stream_that_waits_until_it_is_idle_may_be_of_any_length(void **sta
     assert_int_equal(raw_finish(call, NULL, NULL), 0);
 }
 
-static void a_stream_that_waits_until_it_is_idle_hears_of_a_client_that_left(void **state)
+TEST_IN(a_stream_that_waits_until_it_is_idle_hears_of_a_client_that_left, rpc_scene_start, rpc_scene_stop)
 {
-    (void)state;
     struct raw_call *call = start_paced("4000000000");
     rpc_scene_receive(call);
     raw_cancel(call);
     assert_int_equal(raw_finish(call, NULL, NULL), ERROR_CANCELLED);
     rpc_fixture_await(rpc_scene_has_one_cancel, NULL, "the handler ends");
     rpc_scene_assert_serves();
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        SERVED(a_message_above_the_limit_is_exhausted_and_one_below_is_not),
-        SERVED(compressed_messages_are_refused_before_they_are_inflated),
-        SERVED(a_hundred_thousand_names_arrive_whole),
-        cmocka_unit_test(requests_are_charged_until_they_are_answered),
-        SERVED(a_client_that_does_not_read_is_cut_off_when_its_queue_is_full),
-        SERVED(a_stream_that_waits_until_it_is_idle_may_be_of_any_length),
-        SERVED(a_stream_that_waits_until_it_is_idle_hears_of_a_client_that_left),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,13 +1,7 @@
 /* grpc.health.v1 and server reflection. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
-#undef fail /* ours is in base/error.h */
+#include "tests/support/unit.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#undef fail /* ours is in base/error.h */
 
 #include "base/memory.h"
 #include "grpc_health/v1/health.pb-c.h"
@@ -32,10 +26,9 @@ static int check_health(const char *service, int *status)
     return 0;
 }
 
-static void health_knows_the_daemon_and_its_service(void **state)
+TEST_IN(health_knows_the_daemon_and_its_service, rpc_scene_start, rpc_scene_stop)
 {
     int status = 0;
-    (void)state;
     assert_int_equal(check_health("", &status), 0);
     assert_int_equal(status, 1);
     assert_int_equal(check_health("tensorcast.daemon.v1.StoreDaemon", &status), 0);
@@ -56,10 +49,9 @@ static int receive_health(struct raw_call *call)
     return status;
 }
 
-static void a_health_watch_sees_the_start_and_the_end(void **state)
+TEST(a_health_watch_sees_the_start_and_the_end)
 {
     struct error error;
-    (void)state;
     grpc_init();
     rpc_scene_prepare();
     assert_int_equal(rpc_fixture_start(&rpc_scene.fixture, &error), 0);
@@ -100,11 +92,10 @@ static void forget(Grpc__Reflection__V1__ServerReflectionResponse *response)
     grpc__reflection__v1__server_reflection_response__free_unpacked(response, NULL);
 }
 
-static void reflection_lists_services_and_hands_out_their_files(void **state)
+TEST_IN(reflection_lists_services_and_hands_out_their_files, rpc_scene_start, rpc_scene_stop)
 {
     static const char *const versions[] = {"/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
                                            "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"};
-    (void)state;
     for (size_t v = 0; v < 2; v++) {
         struct raw_call *call = raw_open(rpc_scene.channel, versions[v], 0);
         Grpc__Reflection__V1__ServerReflectionResponse *response = ask(call, 7, "");
@@ -126,14 +117,4 @@ static void reflection_lists_services_and_hands_out_their_files(void **state)
         assert_false(raw_receive(call, &bytes));
         assert_int_equal(raw_finish(call, NULL, NULL), 0);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        SERVED(health_knows_the_daemon_and_its_service),
-        cmocka_unit_test(a_health_watch_sees_the_start_and_the_end),
-        SERVED(reflection_lists_services_and_hands_out_their_files),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,11 +1,7 @@
 /* Errors as trailers: complete when they fit, cut so that they always do. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
-#undef fail /* ours is in base/error.h */
+#include "tests/support/unit.h"
 
-#include <string.h>
+#undef fail /* ours is in base/error.h */
 
 #include "base/text.h"
 #include "google/rpc/status.pb-c.h"
@@ -25,10 +21,9 @@ static Google__Rpc__Status *build(const struct error *error)
     return status;
 }
 
-static void code_message_and_reason_travel(void **state)
+TEST(code_message_and_reason_travel)
 {
     struct error error;
-    (void)state;
     fail(&error, ERROR_PERMISSION_DENIED, "OUTSIDE_TRUSTED_ROOTS", "%s is outside", "/étc");
     Google__Rpc__Status *status = build(&error);
     assert_string_equal(built.message, "/étc is outside");
@@ -40,10 +35,9 @@ static void code_message_and_reason_travel(void **state)
     google__rpc__status__free_unpacked(status, NULL);
 }
 
-static void notes_become_metadata(void **state)
+TEST(notes_become_metadata)
 {
     struct error error;
-    (void)state;
     fail(&error, ERROR_RESOURCE_EXHAUSTED, "HOST_BUDGET_EXCEEDED", "too much");
     error_note(&error, "needed_bytes", "%d", 7);
     error_note(&error, "tensor", "%s", "a\xc3\xa9");
@@ -58,10 +52,9 @@ static void notes_become_metadata(void **state)
     google__rpc__status__free_unpacked(status, NULL);
 }
 
-static void the_longest_message_and_reason_fit(void **state)
+TEST(the_longest_message_and_reason_fit)
 {
     struct error error = {.code = ERROR_INTERNAL};
-    (void)state;
     memset(error.reason, 'R', sizeof error.reason - 1);
     memset(error.message, 'm', sizeof error.message - 1);
     for (int i = 0; i < 300; i++)
@@ -70,19 +63,17 @@ static void the_longest_message_and_reason_fit(void **state)
     assert_int_equal(strlen(built.message), sizeof error.message - 1);
 }
 
-static void text_that_is_not_utf8_does_not_cost_the_status(void **state)
+TEST(text_that_is_not_utf8_does_not_cost_the_status)
 {
     struct error error = {.code = ERROR_DATA_LOSS, .reason = "X", .message = "bad \xff name"};
-    (void)state;
     google__rpc__status__free_unpacked(build(&error), NULL);
     assert_string_equal(built.message, "bad ? name");
 }
 
-static void eight_notes_travel_and_a_ninth_stays_behind(void **state)
+TEST(eight_notes_travel_and_a_ninth_stays_behind)
 {
     struct error error;
     char key[2] = "a";
-    (void)state;
     fail(&error, ERROR_INTERNAL, "MANY_NOTES", "many");
     for (int i = 0; i < 9; i++, key[0]++)
         error_note(&error, key, "%d", i);
@@ -93,16 +84,4 @@ static void eight_notes_travel_and_a_ninth_stays_behind(void **state)
     assert_string_equal(info->metadata[7]->value, "7");
     google__rpc__error_info__free_unpacked(info, NULL);
     google__rpc__status__free_unpacked(status, NULL);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(code_message_and_reason_travel),
-        cmocka_unit_test(notes_become_metadata),
-        cmocka_unit_test(eight_notes_travel_and_a_ninth_stays_behind),
-        cmocka_unit_test(the_longest_message_and_reason_fit),
-        cmocka_unit_test(text_that_is_not_utf8_does_not_cost_the_status),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

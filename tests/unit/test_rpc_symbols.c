@@ -1,11 +1,5 @@
 /* Reflection's view of descriptors: of those that are linked in, of two files that import, and of torn ones. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
-
-#include <stdlib.h>
-#include <string.h>
+#include "tests/support/unit.h"
 
 #include "base/memory.h"
 #include "rpc/rpc_symbols.h"
@@ -17,7 +11,7 @@ static size_t linked_bytes(void)
     return (size_t)(_binary_descriptor_set_binpb_end - _binary_descriptor_set_binpb_start);
 }
 
-static void what_the_protocol_declares_is_found_by_its_full_name(void **state)
+TEST(what_the_protocol_declares_is_found_by_its_full_name)
 {
     static const char *const declared[] = {"tensorcast.daemon.v1.StoreDaemon",
                                            "tensorcast.daemon.v1.StoreDaemon.Materialize",
@@ -41,7 +35,6 @@ static void what_the_protocol_declares_is_found_by_its_full_name(void **state)
                                          "tensorcast.daemon.v1.DType.DTYPE_BF16",
                                          "StoreDaemon",
                                          ".tensorcast.daemon.v1.StoreDaemon"};
-    (void)state;
     struct rpc_symbols *symbols = rpc_symbols_create(_binary_descriptor_set_binpb_start, linked_bytes());
     for (size_t i = 0; i < sizeof declared / sizeof declared[0]; i++)
         if (rpc_symbols_find(symbols, declared[i]) < 0)
@@ -74,11 +67,10 @@ static const char two_files[] = "\x0a\x17"
                                 "\x22\x03\x0a\x01"
                                 "B";
 
-static void a_file_brings_its_imports_once_each(void **state)
+TEST(a_file_brings_its_imports_once_each)
 {
     int needed[2];
     size_t bytes;
-    (void)state;
     struct rpc_symbols *symbols = rpc_symbols_create(two_files, sizeof two_files - 1);
     assert_int_equal(rpc_symbols_n_files(symbols), 2);
     assert_int_equal(rpc_symbols_find(symbols, "B"), 1);
@@ -89,9 +81,8 @@ static void a_file_brings_its_imports_once_each(void **state)
     rpc_symbols_destroy(symbols);
 }
 
-static void torn_descriptors_are_survived(void **state)
+TEST(torn_descriptors_are_survived)
 {
-    (void)state;
     for (size_t count = 0; count <= sizeof two_files - 1; count++) {
         char *torn = memory_alloc(count + 1); /* of exactly that size for the sanitizer */
         memcpy(torn, two_files, count);
@@ -101,14 +92,4 @@ static void torn_descriptors_are_survived(void **state)
         rpc_symbols_destroy(symbols);
         free(torn);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_the_protocol_declares_is_found_by_its_full_name),
-        cmocka_unit_test(a_file_brings_its_imports_once_each),
-        cmocka_unit_test(torn_descriptors_are_survived),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

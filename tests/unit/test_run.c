@@ -1,10 +1,5 @@
 /* A run's stages and its end: only along the arrows of run.h, and told once. No thread runs. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tests/support/unit.h"
 
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -15,7 +10,6 @@
 #include "execute/turns.h"
 #include "tests/support/transfer_scene.h"
 
-#include <cmocka.h>
 #undef fail /* ours is in base/error.h */
 
 static bool aborts(struct run *run, void (*set)(struct run *run, int value), int value)
@@ -37,11 +31,10 @@ static void set_stage(struct run *run, int stage)
     run_set_stage(run, (enum run_stage)stage);
 }
 
-static void stages_follow_the_drawing(void **state)
+TEST(stages_follow_the_drawing)
 {
     static const char *const may_follow[RUN_N_STAGES] = {/* NEW SETUP GATHERED ACTIVE ENDING FINISHED */
                                                          ".x..xx", "..xx..", "...xxx", "....xx", ".....x", "......"};
-    (void)state;
     for (int from = 0; from < RUN_N_STAGES; from++)
         for (int to = 0; to < RUN_N_STAGES; to++) {
             struct run run = {.stage = (enum run_stage)from};
@@ -59,11 +52,10 @@ static void take_need(struct run *run, int need)
     run_take_need(run, (size_t)need);
 }
 
-static void a_need_is_taken_once_and_then_done_once(void **state)
+TEST(a_need_is_taken_once_and_then_done_once)
 {
     struct need need = {0};
     struct run run = {.needs = {.list = &need, .n = 1, .n_pending = 1}};
-    (void)state;
     assert_true(aborts(&run, finish_need, 0));
     run_take_need(&run, 0);
     assert_int_equal(run.needs.n_pending, 0);
@@ -107,9 +99,8 @@ static int close_scene(void **state)
     return 0;
 }
 
-static void a_run_ends_when_nothing_is_in_flight_and_every_byte_is_in_place(void **state)
+TEST_IN(a_run_ends_when_nothing_is_in_flight_and_every_byte_is_in_place, open_scene, close_scene)
 {
-    (void)state;
     run->destination->has_ending = false;
     run_settle(run); /* its part of the item is still taken */
     assert_int_equal(run->stage, RUN_ACTIVE);
@@ -125,9 +116,8 @@ static void a_run_ends_when_nothing_is_in_flight_and_every_byte_is_in_place(void
     assert_int_equal(run->account.report.peak_temporary_bytes, 9);
 }
 
-static void bytes_that_are_missing_fail_it(void **state)
+TEST_IN(bytes_that_are_missing_fail_it, open_scene, close_scene)
 {
-    (void)state;
     run->destination->has_ending = false;
     run_add_report(run, &(struct run_report){0}, 9);
     run->n_taken = 0;
@@ -136,10 +126,9 @@ static void bytes_that_are_missing_fail_it(void **state)
     assert_string_equal(run->error.reason, "BYTES_UNACCOUNTED");
 }
 
-static void an_ending_comes_before_the_end_and_the_first_error_stays(void **state)
+TEST_IN(an_ending_comes_before_the_end_and_the_first_error_stays, open_scene, close_scene)
 {
     struct error error;
-    (void)state;
     fail(&error, ERROR_UNAVAILABLE, "FIRST", "the first");
     run_fail(run, &error);
     fail(&error, ERROR_UNAVAILABLE, "SECOND", "the second");
@@ -155,18 +144,4 @@ static void an_ending_comes_before_the_end_and_the_first_error_stays(void **stat
     loop_run(scene.loop);
     assert_int_equal(n_told, 1);
     assert_string_equal(run->error.reason, "FIRST");
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, open_scene, close_scene)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(stages_follow_the_drawing),
-        cmocka_unit_test(a_need_is_taken_once_and_then_done_once),
-        TEST(a_run_ends_when_nothing_is_in_flight_and_every_byte_is_in_place),
-        TEST(bytes_that_are_missing_fail_it),
-        TEST(an_ending_comes_before_the_end_and_the_first_error_stays),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

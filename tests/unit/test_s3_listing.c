@@ -1,15 +1,7 @@
 /* Pages of listings: what real servers write is understood, what makes no sense is refused. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tests/support/unit.h"
 
 #include "source/s3/s3_listing.h"
-
-#include <cmocka.h>
 
 #define PAGE(body)                                                                                                          \
     "<?xml version=\"1.0\"?>\n<ListBucketResult xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">" body                    \
@@ -21,10 +13,9 @@ static int parse(const char *text, struct s3_listing *listing)
     return s3_listing_parse(text, strlen(text), listing, &error);
 }
 
-static void keys_sizes_and_etags_are_read(void **state)
+TEST(keys_sizes_and_etags_are_read)
 {
     struct s3_listing listing;
-    (void)state;
     assert_int_equal(
         parse(PAGE("<Name>b</Name><EncodingType>url</EncodingType><IsTruncated>true</IsTruncated><KeyCount>3</KeyCount>"
                    "<NextContinuationToken>L/06 +&amp;</NextContinuationToken>"
@@ -49,10 +40,9 @@ static void keys_sizes_and_etags_are_read(void **state)
     s3_listing_clear(&listing);
 }
 
-static void keys_stay_as_they_are_when_the_server_does_not_encode(void **state)
+TEST(keys_stay_as_they_are_when_the_server_does_not_encode)
 {
     struct s3_listing listing;
-    (void)state;
     assert_int_equal(parse(PAGE("<Contents><Key>a%2Fb+c</Key><Size>1</Size></Contents><IsTruncated>false</IsTruncated>"
                                 "<NextContinuationToken>left over</NextContinuationToken>"),
                            &listing),
@@ -65,7 +55,7 @@ static void keys_stay_as_they_are_when_the_server_does_not_encode(void **state)
     s3_listing_clear(&listing);
 }
 
-static void an_etag_that_no_request_could_carry_is_none(void **state)
+TEST(an_etag_that_no_request_could_carry_is_none)
 {
     static const struct {
         const char *text, *etag;
@@ -73,7 +63,6 @@ static void an_etag_that_no_request_could_carry_is_none(void **state)
                 {"a&quot;b", NULL},       {"a&#13;&#10;b", NULL}, {"a b", NULL},
                 {"&#228;", NULL},         {"W/a", NULL},          {"W/&quot;a&quot;", "W/\"a\""},
                 {"&quot;&quot;", "\"\""}, {"a", "\"a\""}};
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct s3_listing listing;
         struct error error;
@@ -91,7 +80,7 @@ static void an_etag_that_no_request_could_carry_is_none(void **state)
     }
 }
 
-static void the_listing_tells_for_which_objects_a_checksum_can_be_asked(void **state)
+TEST(the_listing_tells_for_which_objects_a_checksum_can_be_asked)
 {
     static const struct {
         const char *elements;
@@ -102,7 +91,6 @@ static void the_listing_tells_for_which_objects_a_checksum_can_be_asked(void **s
         {"<ChecksumAlgorithm>SHA1</ChecksumAlgorithm><ChecksumAlgorithm>CRC32C</ChecksumAlgorithm>", S3_CHECKSUM_WHOLE},
         {"<ChecksumAlgorithm>SHA1</ChecksumAlgorithm>", S3_CHECKSUM_USELESS},
         {"<ChecksumType>COMPOSITE</ChecksumType><ChecksumAlgorithm>CRC32</ChecksumAlgorithm>", S3_CHECKSUM_USELESS}};
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char text[600];
         struct s3_listing listing;
@@ -113,7 +101,7 @@ static void the_listing_tells_for_which_objects_a_checksum_can_be_asked(void **s
     }
 }
 
-static void pages_that_make_no_sense_are_refused(void **state)
+TEST(pages_that_make_no_sense_are_refused)
 {
     static const char *const pages[] = {
         "",
@@ -134,7 +122,6 @@ static void pages_that_make_no_sense_are_refused(void **state)
         PAGE("<EncodingType>url</EncodingType><Contents><Key>a%zz</Key><Size>1</Size></Contents>"),
         PAGE("<EncodingType>url</EncodingType><Contents><Key>a%00</Key><Size>1</Size></Contents>"),
     };
-    (void)state;
     for (size_t i = 0; i < sizeof pages / sizeof pages[0]; i++) {
         struct s3_listing listing;
         if (parse(pages[i], &listing) == 0)
@@ -158,22 +145,8 @@ static int parse_many(int n_entries)
     return failed;
 }
 
-static void a_page_has_a_limited_number_of_entries(void **state)
+TEST(a_page_has_a_limited_number_of_entries)
 {
-    (void)state;
     assert_int_equal(parse_many(S3_MAX_PAGE_ENTRIES), 0);
     assert_int_equal(parse_many(S3_MAX_PAGE_ENTRIES + 1), -1);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(keys_sizes_and_etags_are_read),
-        cmocka_unit_test(keys_stay_as_they_are_when_the_server_does_not_encode),
-        cmocka_unit_test(an_etag_that_no_request_could_carry_is_none),
-        cmocka_unit_test(the_listing_tells_for_which_objects_a_checksum_can_be_asked),
-        cmocka_unit_test(pages_that_make_no_sense_are_refused),
-        cmocka_unit_test(a_page_has_a_limited_number_of_entries),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

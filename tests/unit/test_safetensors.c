@@ -1,15 +1,7 @@
 /* Every rule of the header, broken one at a time, and every liberty the format allows. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tests/support/unit.h"
 
 #include "resolve/safetensors.h"
-
-#include <cmocka.h>
 
 struct broken {
     const char *header;
@@ -79,11 +71,10 @@ static struct part_header *parse(const char *header, uint64_t data_bytes, struct
     return safetensors_parse(header, length, 8 + length + data_bytes, error);
 }
 
-static void every_broken_rule_is_refused_with_its_reason(void **state)
+TEST(every_broken_rule_is_refused_with_its_reason)
 {
     struct error error;
     char named[64];
-    (void)state;
     for (size_t i = 0; i < sizeof broken / sizeof *broken; i++) {
         if (parse(broken[i].header, broken[i].data_bytes, &error))
             fail_msg("accepted: %s", broken[i].header);
@@ -98,7 +89,7 @@ static void every_broken_rule_is_refused_with_its_reason(void **state)
     }
 }
 
-static void unusual_but_legal_headers_are_read(void **state)
+TEST(unusual_but_legal_headers_are_read)
 {
     static const struct {
         const char *header;
@@ -119,7 +110,6 @@ static void unusual_but_legal_headers_are_read(void **state)
         {"{\"\":" U8("[0,4]") "}", 4, 1},
     };
     struct error error;
-    (void)state;
     for (size_t i = 0; i < sizeof legal / sizeof *legal; i++) {
         struct part_header *header = parse(legal[i].header, legal[i].data_bytes, &error);
         if (!header)
@@ -129,10 +119,9 @@ static void unusual_but_legal_headers_are_read(void **state)
     }
 }
 
-static void what_a_file_says_of_itself_is_kept(void **state)
+TEST(what_a_file_says_of_itself_is_kept)
 {
     struct error error;
-    (void)state;
     struct part_header *header =
         parse("{\"__metadata__\":{\"format\":\"pt\",\"a\":\"1\",\"a\":\"\\u0000\\n\"},\"x\":" U8("[0,4]") "}", 4, &error);
     assert_non_null(header);
@@ -154,7 +143,7 @@ static void what_a_file_says_of_itself_is_kept(void **state)
     part_header_unref(header);
 }
 
-static void tensors_come_in_the_order_of_their_bytes(void **state)
+TEST(tensors_come_in_the_order_of_their_bytes)
 {
     static const char text[] =
         "{\"b\":{\"dtype\":\"BF16\",\"shape\":[2,3],\"data_offsets\":[4,16]},"
@@ -162,7 +151,6 @@ static void tensors_come_in_the_order_of_their_bytes(void **state)
         "\"e1\":{\"dtype\":\"F64\",\"shape\":[0,7],\"data_offsets\":[4,4]},\"a\\u0001z\":" U8("[0,4]") "}";
     struct error error;
     struct part_header *header = parse(text, 16, &error);
-    (void)state;
     assert_non_null(header);
     assert_int_equal(header->data_offset, 8 + strlen(text));
     assert_int_equal(header->file_bytes, header->data_offset + 16);
@@ -183,7 +171,7 @@ static void tensors_come_in_the_order_of_their_bytes(void **state)
 }
 
 /* What is written as an entry before is not parsed, and must come to the same. */
-static void each_entry_may_be_written_otherwise(void **state)
+TEST(each_entry_may_be_written_otherwise)
 {
     static const struct {
         const char *form; /* of begin, end */
@@ -203,7 +191,6 @@ static void each_entry_may_be_written_otherwise(void **state)
     char text[8192];
     int chosen[N_TENSORS];
     struct error error;
-    (void)state;
     srand(3);
     for (int round = 0; round < 300; round++) {
         int used = sprintf(text, "{");
@@ -229,7 +216,7 @@ static void each_entry_may_be_written_otherwise(void **state)
     }
 }
 
-static void the_length_field_is_held_against_limit_and_file(void **state)
+TEST(the_length_field_is_held_against_limit_and_file)
 {
     const uint64_t limit = SAFETENSORS_MAX_HEADER_BYTES;
     const struct {
@@ -245,7 +232,6 @@ static void the_length_field_is_held_against_limit_and_file(void **state)
         {(uint64_t)1 << 63, 100, "HEADER_TOO_LARGE"},
         {UINT64_MAX, 100, "HEADER_TOO_LARGE"},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         unsigned char first[8];
         uint64_t json_bytes;
@@ -261,11 +247,10 @@ static void the_length_field_is_held_against_limit_and_file(void **state)
     }
 }
 
-static void the_largest_rank_is_allowed(void **state)
+TEST(the_largest_rank_is_allowed)
 {
     char header[512] = "{\"x\":{\"dtype\":\"U8\",\"shape\":[1";
     struct error error;
-    (void)state;
     for (int i = 1; i < TENSOR_MAX_RANK; i++)
         strcat(header, ",1");
     strcat(header, "],\"data_offsets\":[0,1]}}");
@@ -275,7 +260,7 @@ static void the_largest_rank_is_allowed(void **state)
     part_header_unref(parsed);
 }
 
-static void what_is_no_safetensors_file_is_called_by_its_name(void **state)
+TEST(what_is_no_safetensors_file_is_called_by_its_name)
 {
     static const char *const strangers[][2] = {{"version https://git-lfs", "git lfs pull"},
                                                {"PK\3\4\24\0\0\1", "torch.save"},
@@ -287,7 +272,6 @@ static void what_is_no_safetensors_file_is_called_by_its_name(void **state)
                                                {"<html><head>", "web page"},
                                                {"<!doctype html>", "web page"},
                                                {"<!DOCTYPE html>", "web page"}};
-    (void)state;
     for (size_t i = 0; i < sizeof strangers / sizeof strangers[0]; i++) {
         struct error error;
         uint64_t length;
@@ -300,19 +284,4 @@ static void what_is_no_safetensors_file_is_called_by_its_name(void **state)
     uint64_t length;
     assert_int_equal(safetensors_header_length((const unsigned char *)"\x80\x02\0\0\0\0\0\0", 100, &length, &error), -1);
     assert_string_equal(error.reason, "INVALID_HEADER_LENGTH"); /* 640 bytes, of which the rest is missing */
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_no_safetensors_file_is_called_by_its_name),
-        cmocka_unit_test(every_broken_rule_is_refused_with_its_reason),
-        cmocka_unit_test(unusual_but_legal_headers_are_read),
-        cmocka_unit_test(what_a_file_says_of_itself_is_kept),
-        cmocka_unit_test(tensors_come_in_the_order_of_their_bytes),
-        cmocka_unit_test(each_entry_may_be_written_otherwise),
-        cmocka_unit_test(the_length_field_is_held_against_limit_and_file),
-        cmocka_unit_test(the_largest_rank_is_allowed),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,11 +1,5 @@
-/* What is written is a valid file in view order, and nobody ever sees half of it. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+/* What is written is a valid file in view order, and no process ever sees half of it. */
+#include "tests/support/unit.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -15,8 +9,6 @@
 #include "client/cli/out_file.h"
 #include "client/cli/safetensors_writer.h" /* before cmocka.h, whose macro fail() would hide base/error.h's function */
 #include "tests/support/shell.h"
-
-#include <cmocka.h>
 
 static char folder[64], path[128];
 static struct error error;
@@ -32,7 +24,6 @@ enum { N_TENSORS = 4 };
 
 static int set_up(void **state)
 {
-    (void)state;
     strcpy(folder, "/tmp/tensorcast-writer-XXXXXX");
     assert_non_null(mkdtemp(folder));
     snprintf(path, sizeof path, "%s/out", folder);
@@ -52,7 +43,6 @@ static size_t entries(void)
 
 static int tear_down(void **state)
 {
-    (void)state;
     shell("rm -rf '%s'", folder);
     return 0;
 }
@@ -78,7 +68,7 @@ static bool stop_at_once(void)
     return true;
 }
 
-static void header_and_data_are_in_view_order_without_gaps(void **state)
+TEST_IN(header_and_data_are_in_view_order_without_gaps, set_up, tear_down)
 {
     static const char header[] = "{\"__metadata__\":{\"format\":\"pt\"},"
                                  "\"w\":{\"dtype\":\"U8\",\"shape\":[2,3],\"data_offsets\":[0,6]},"
@@ -87,7 +77,6 @@ static void header_and_data_are_in_view_order_without_gaps(void **state)
                                  "\"scalar\":{\"dtype\":\"F64\",\"shape\":[],\"data_offsets\":[12,20]}}";
     char bytes[1000];
     uint64_t length;
-    (void)state;
     assert_int_equal(safetensors_writer_write(path, tensors, N_TENSORS, NULL, &error), 0);
     size_t n = read_file(path, bytes, sizeof bytes);
     memcpy(&length, bytes, sizeof length);
@@ -100,20 +89,18 @@ static void header_and_data_are_in_view_order_without_gaps(void **state)
     assert_int_equal(entries(), 1);
 }
 
-static void no_tensors_make_a_valid_file_too(void **state)
+TEST_IN(no_tensors_make_a_valid_file_too, set_up, tear_down)
 {
     char bytes[100];
-    (void)state;
     assert_int_equal(safetensors_writer_write(path, NULL, 0, NULL, &error), 0);
     size_t n = read_file(path, bytes, sizeof bytes);
     assert_int_equal(n, 8 + 32);
     assert_int_equal(bytes[0], 32);
 }
 
-static void an_old_file_is_replaced_and_keeps_its_mode(void **state)
+TEST_IN(an_old_file_is_replaced_and_keeps_its_mode, set_up, tear_down)
 {
     struct stat found;
-    (void)state;
     write_text(path, "old");
     chmod(path, 0640);
     assert_int_equal(safetensors_writer_write(path, tensors, 1, NULL, &error), 0);
@@ -123,10 +110,9 @@ static void an_old_file_is_replaced_and_keeps_its_mode(void **state)
     assert_int_equal(entries(), 1);
 }
 
-static void a_new_file_obeys_the_umask(void **state)
+TEST_IN(a_new_file_obeys_the_umask, set_up, tear_down)
 {
     struct stat found;
-    (void)state;
     mode_t old = umask(027);
     assert_int_equal(safetensors_writer_write(path, tensors, 1, NULL, &error), 0);
     umask(old);
@@ -134,10 +120,9 @@ static void a_new_file_obeys_the_umask(void **state)
     assert_int_equal(found.st_mode & 07777, 0640);
 }
 
-static void an_interrupted_write_leaves_the_old_file_and_nothing_else(void **state)
+TEST_IN(an_interrupted_write_leaves_the_old_file_and_nothing_else, set_up, tear_down)
 {
     char bytes[10] = "";
-    (void)state;
     write_text(path, "old");
     assert_int_equal(safetensors_writer_write(path, tensors, N_TENSORS, stop_at_once, &error), -1);
     assert_int_equal(error.code, ERROR_CANCELLED);
@@ -146,10 +131,9 @@ static void an_interrupted_write_leaves_the_old_file_and_nothing_else(void **sta
     assert_int_equal(entries(), 1);
 }
 
-static void a_missing_folder_is_named_before_and_while_writing(void **state)
+TEST_IN(a_missing_folder_is_named_before_and_while_writing, set_up, tear_down)
 {
     char missing[160];
-    (void)state;
     snprintf(missing, sizeof missing, "%s/no-folder/out", folder);
     assert_int_equal(out_file_check(missing, &error), -1);
     assert_int_equal(error.code, ERROR_NOT_FOUND);
@@ -158,25 +142,22 @@ static void a_missing_folder_is_named_before_and_while_writing(void **state)
     assert_int_equal(entries(), 0);
 }
 
-static void a_folder_is_not_overwritten(void **state)
+TEST_IN(a_folder_is_not_overwritten, set_up, tear_down)
 {
-    (void)state;
     assert_int_equal(out_file_check(folder, &error), -1);
     assert_non_null(strstr(error.message, folder));
 }
 
-static void the_check_changes_nothing(void **state)
+TEST_IN(the_check_changes_nothing, set_up, tear_down)
 {
-    (void)state;
     assert_int_equal(out_file_check(path, &error), 0);
     assert_int_equal(entries(), 0);
 }
 
-static void a_symbolic_link_stays_and_its_target_changes(void **state)
+TEST_IN(a_symbolic_link_stays_and_its_target_changes, set_up, tear_down)
 {
     char link[128], bytes[1000];
     struct stat found;
-    (void)state;
     snprintf(link, sizeof link, "%s/link", folder);
     write_text(path, "old");
     assert_int_equal(symlink("out", link), 0);
@@ -187,24 +168,22 @@ static void a_symbolic_link_stays_and_its_target_changes(void **state)
     assert_int_equal(entries(), 2);
 }
 
-static void a_device_is_written_and_not_replaced(void **state)
+TEST_IN(a_device_is_written_and_not_replaced, set_up, tear_down)
 {
     struct stat found;
-    (void)state;
     assert_int_equal(safetensors_writer_write("/dev/null", tensors, N_TENSORS, NULL, &error), 0);
     assert_int_equal(stat("/dev/null", &found), 0);
     assert_true(S_ISCHR(found.st_mode));
 }
 
-static void a_full_disk_is_told(void **state)
+TEST_IN(a_full_disk_is_told, set_up, tear_down)
 {
-    (void)state;
     assert_int_equal(safetensors_writer_write("/dev/full", tensors, N_TENSORS, NULL, &error), -1);
     assert_int_equal(error.code, ERROR_RESOURCE_EXHAUSTED);
     assert_non_null(strstr(error.message, "/dev/full"));
 }
 
-static void tensors_of_every_size_arrive_whole(void **state)
+TEST_IN(tensors_of_every_size_arrive_whole, set_up, tear_down)
 {
     enum { N = 1000, BIG = 40 << 20 };
     static struct report_json_tensor many[N + 2];
@@ -212,7 +191,6 @@ static void tensors_of_every_size_arrive_whole(void **state)
     static uint64_t small_shape[] = {3}, big_shape[] = {BIG}, columns_shape[] = {BIG / 4, 3}, columns_strides[] = {4, 1};
     char *big = malloc(BIG), *got = malloc(2 * BIG);
     uint64_t length;
-    (void)state;
     for (size_t i = 0; i < BIG; i++)
         big[i] = (char)(i * 2654435761u >> 13);
     for (size_t i = 0; i < N; i++) {
@@ -249,12 +227,11 @@ static void tensors_of_every_size_arrive_whole(void **state)
     free(got);
 }
 
-static void a_header_beyond_the_formats_limit_is_refused(void **state)
+TEST_IN(a_header_beyond_the_formats_limit_is_refused, set_up, tear_down)
 {
     enum { NAME = 50000100 };
     char *name = malloc(NAME);
     size_t length;
-    (void)state;
     memset(name, 'n', NAME);
     const struct report_json_tensor one[] = {{.name = name, .name_length = NAME, .dtype = "U8", .bytes = 1, .data = ""},
                                              {.name = name, .name_length = NAME - 1, .dtype = "U8", .bytes = 1, .data = ""}};
@@ -264,24 +241,4 @@ static void a_header_beyond_the_formats_limit_is_refused(void **state)
     assert_null(safetensors_writer_header(one, 2, &length, &error));
     assert_int_equal(error.code, ERROR_INVALID_ARGUMENT);
     free(name);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(header_and_data_are_in_view_order_without_gaps, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(no_tensors_make_a_valid_file_too, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(an_old_file_is_replaced_and_keeps_its_mode, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_new_file_obeys_the_umask, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(an_interrupted_write_leaves_the_old_file_and_nothing_else, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_missing_folder_is_named_before_and_while_writing, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_folder_is_not_overwritten, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(the_check_changes_nothing, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_symbolic_link_stays_and_its_target_changes, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_device_is_written_and_not_replaced, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_full_disk_is_told, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(tensors_of_every_size_arrive_whole, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_header_beyond_the_formats_limit_is_refused, set_up, tear_down),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

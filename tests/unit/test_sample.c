@@ -1,17 +1,11 @@
 /* What a sample may be, how it is spelled, which ones a host has, and what of it the journal keeps. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tests/support/unit.h"
 
 #include "activations/sample_set.h"
 #include "activations/segment_journal.h"
 #include "base/memory.h"
 #include "tests/support/activation_cases.h"
 
-#include <cmocka.h>
 #undef fail /* ours is in base/error.h */
 
 static struct error error;
@@ -23,20 +17,18 @@ static int check(uint32_t id, uint32_t rank, const uint64_t *shape, enum dtype d
     return sample_check(&sample, &tensor, &error);
 }
 
-static void a_sample_has_a_number_below_one_hundred_million(void **state)
+TEST(a_sample_has_a_number_below_one_hundred_million)
 {
     const uint64_t shape[] = {3};
-    (void)state;
     assert_int_equal(check(0, 1, shape, DTYPE_F32, ""), 0);
     assert_int_equal(check(ACTIVATION_MAX_SAMPLE, 1, shape, DTYPE_F32, ""), 0);
     assert_int_equal(check(ACTIVATION_MAX_SAMPLE + 1, 1, shape, DTYPE_F32, ""), -1);
     assert_string_equal(error.reason, "BAD_SAMPLE");
 }
 
-static void sixty_four_dimensions_are_taken_and_one_more_is_not(void **state)
+TEST(sixty_four_dimensions_are_taken_and_one_more_is_not)
 {
     uint64_t shape[SAMPLE_MAX_RANK + 1];
-    (void)state;
     for (int i = 0; i <= SAMPLE_MAX_RANK; i++)
         shape[i] = 1;
     assert_int_equal(check(1, SAMPLE_MAX_RANK, shape, DTYPE_F32, ""), 0);
@@ -44,11 +36,10 @@ static void sixty_four_dimensions_are_taken_and_one_more_is_not(void **state)
     assert_int_equal(check(1, 0, NULL, DTYPE_F32, ""), 0);
 }
 
-static void a_sample_of_64_tib_is_the_largest(void **state)
+TEST(a_sample_of_64_tib_is_the_largest)
 {
     const uint64_t most[] = {1 << 20, SAMPLE_MAX_BYTES >> 20}, more[] = {2, SAMPLE_MAX_BYTES}, wraps[] = {UINT64_MAX, 9};
     const uint64_t nothing[] = {0, UINT64_MAX}, odd[] = {3};
-    (void)state;
     assert_int_equal(check(1, 2, most, DTYPE_U8, ""), 0);
     assert_int_equal(check(1, 2, more, DTYPE_U8, ""), -1);
     assert_int_equal(check(1, 2, wraps, DTYPE_U8, ""), -1);
@@ -56,11 +47,10 @@ static void a_sample_of_64_tib_is_the_largest(void **state)
     assert_int_equal(check(1, 1, odd, DTYPE_F4, ""), -1);
 }
 
-static void texts_about_a_sample_are_a_json_object_of_at_most_a_mebibyte(void **state)
+TEST(texts_about_a_sample_are_a_json_object_of_at_most_a_mebibyte)
 {
     const uint64_t shape[] = {3};
     char *long_text = memory_alloc(SAMPLE_MAX_INFO_BYTES + 3), deep[80] = "{\"a\":", *at = deep + 5;
-    (void)state;
     assert_int_equal(check(1, 1, shape, DTYPE_F32, "{\"text\": \"\\\"{[\"}"), 0);
     assert_int_equal(check(1, 1, shape, DTYPE_F32, "[1]"), -1);
     assert_int_equal(check(1, 1, shape, DTYPE_F32, "{} {}"), -1);
@@ -82,11 +72,10 @@ static void texts_about_a_sample_are_a_json_object_of_at_most_a_mebibyte(void **
     assert_int_equal(check(1, 1, shape, DTYPE_F32, deep), -1);
 }
 
-static void a_sample_has_from_one_to_65536_layers_each_once(void **state)
+TEST(a_sample_has_from_one_to_65536_layers_each_once)
 {
     const uint64_t shape[] = {1};
     struct sample_tensor *tensors = memory_alloc_array(SAMPLE_MAX_TENSORS + 1, sizeof *tensors);
-    (void)state;
     for (uint32_t i = 0; i <= SAMPLE_MAX_TENSORS; i++)
         tensors[i] = (struct sample_tensor){.layer = SAMPLE_MAX_TENSORS - i, .rank = 1, .shape = shape, .dtype = DTYPE_U8};
     struct sample sample = {.id = 1, .n_tensors = SAMPLE_MAX_TENSORS};
@@ -105,11 +94,10 @@ static void a_sample_has_from_one_to_65536_layers_each_once(void **state)
     free(tensors);
 }
 
-static void a_set_of_samples_has_what_was_added(void **state)
+TEST(a_set_of_samples_has_what_was_added)
 {
     static const uint32_t some[] = {0, 63, 64, 65535, 65536, ACTIVATION_MAX_SAMPLE};
     struct sample_set set = {0};
-    (void)state;
     for (size_t i = 0; i < sizeof some / sizeof some[0]; i++) {
         assert_false(sample_set_has(&set, some[i]));
         assert_int_equal(sample_set_add(&set, some[i], &error), 0);
@@ -125,7 +113,7 @@ static void a_set_of_samples_has_what_was_added(void **state)
     sample_set_fini(&set);
 }
 
-static void names_are_read_as_they_are_written_and_no_other_way(void **state)
+TEST(names_are_read_as_they_are_written_and_no_other_way)
 {
     static const char *const no_hosts[] = {"host_3",    "host_0003", "host_",   "host_100000",
                                            "hosts_003", "host_003x", "host_-03"};
@@ -133,7 +121,6 @@ static void names_are_read_as_they_are_written_and_no_other_way(void **state)
                                              "layer_4294967296/sample_00000001", "layer_1/sample_00000001x"};
     char name[ACTIVATION_NAME_CHARS];
     uint32_t a, b;
-    (void)state;
     assert_true(activation_parse_host(activation_host_name(3, name), &a) && a == 3);
     assert_true(activation_parse_host(activation_host_name(ACTIVATION_MAX_HOST, name), &a) && a == ACTIVATION_MAX_HOST);
     for (size_t i = 0; i < sizeof no_hosts / sizeof no_hosts[0]; i++)
@@ -178,13 +165,12 @@ static size_t read_back(const unsigned char *bytes, size_t count, size_t *valid)
     return n_taken;
 }
 
-static void a_journal_gives_back_whole_records_however_it_was_cut(void **state)
+TEST(a_journal_gives_back_whole_records_however_it_was_cut)
 {
     struct journal_text text = {0};
     unsigned char file[4096];
     size_t ends[4] = {SEGMENT_JOURNAL_HEAD_BYTES}, valid;
     uint64_t end = 0;
-    (void)state;
     segment_journal_head(8192, file);
     for (uint32_t i = 0; i < 3; i++) {
         struct case_sample made;
@@ -231,13 +217,12 @@ static int read_records(const struct journal_text *text)
 }
 
 /* Empty arrays may have the longest shapes. */
-static void the_largest_sample_has_a_record_that_is_read(void **state)
+TEST(the_largest_sample_has_a_record_that_is_read)
 {
     static const uint64_t shape[SAMPLE_MAX_RANK];
     struct sample_tensor *tensors = calloc(SAMPLE_MAX_TENSORS, sizeof *tensors);
     char *info = malloc(SAMPLE_MAX_INFO_BYTES);
     struct journal_text text = {0};
-    (void)state;
     memset(info, ' ', SAMPLE_MAX_INFO_BYTES);
     info[0] = '{';
     info[SAMPLE_MAX_INFO_BYTES - 1] = '}';
@@ -257,20 +242,4 @@ static void the_largest_sample_has_a_record_that_is_read(void **state)
     free(text.bytes);
     free(tensors);
     free(info);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_sample_has_a_number_below_one_hundred_million),
-        cmocka_unit_test(sixty_four_dimensions_are_taken_and_one_more_is_not),
-        cmocka_unit_test(a_sample_of_64_tib_is_the_largest),
-        cmocka_unit_test(texts_about_a_sample_are_a_json_object_of_at_most_a_mebibyte),
-        cmocka_unit_test(a_sample_has_from_one_to_65536_layers_each_once),
-        cmocka_unit_test(a_set_of_samples_has_what_was_added),
-        cmocka_unit_test(names_are_read_as_they_are_written_and_no_other_way),
-        cmocka_unit_test(a_journal_gives_back_whole_records_however_it_was_cut),
-        cmocka_unit_test(the_largest_sample_has_a_record_that_is_read),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,17 +1,10 @@
 /* Scales are read from where they are stored, become F32, and are held against a manifest. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tests/support/unit.h"
 
 #include "base/crc.h"
 #include "execute/scales.h"
 #include "tests/support/transfer_scene.h"
 
-#include <cmocka.h>
 #undef fail /* ours is in base/error.h */
 
 /* A stored 6 x 8 matrix of BF16 scales at byte 101, of which rows 2 to 5 and columns 3 to 7 are wanted. */
@@ -81,9 +74,8 @@ static void check_values(void)
         }
 }
 
-static void a_part_of_the_stored_scales_is_read_once(void **state)
+TEST_IN(a_part_of_the_stored_scales_is_read_once, open_scene, close_scene)
 {
-    (void)state;
     assert_int_equal(read_them(true), 0);
     check_values();
     assert_true(mapping.scales.are_read && mapping.scales.verified_bytes == 0);
@@ -92,9 +84,8 @@ static void a_part_of_the_stored_scales_is_read_once(void **state)
     assert_int_equal(scene.source.n_reads, 1);
 }
 
-static void scales_are_held_against_the_manifest(void **state)
+TEST_IN(scales_are_held_against_the_manifest, open_scene, close_scene)
 {
-    (void)state;
     add_manifest((uint32_t)crc_update(CHECKSUM_CRC32C, 0, scene.image + AT, STORED_BYTES));
     assert_int_equal(read_them(true), 0);
     check_values();
@@ -102,9 +93,8 @@ static void scales_are_held_against_the_manifest(void **state)
     assert_int_equal(scene.source.read_bytes, STORED_BYTES);
 }
 
-static void wrong_scales_are_read_again_and_then_data_loss(void **state)
+TEST_IN(wrong_scales_are_read_again_and_then_data_loss, open_scene, close_scene)
 {
-    (void)state;
     add_manifest(7);
     assert_int_equal(read_them(true), -1);
     assert_int_equal(error.code, ERROR_DATA_LOSS);
@@ -112,38 +102,22 @@ static void wrong_scales_are_read_again_and_then_data_loss(void **state)
     assert_non_null(strstr(error.message, "tensor s"));
     assert_int_equal(scene.source.n_reads, 2);
     assert_false(mapping.scales.are_read);
-    assert_int_equal(read_them(false), 0); /* nobody asked */
+    assert_int_equal(read_them(false), 0); /* not asked for */
 }
 
-static void a_read_that_fails_is_told(void **state)
+TEST_IN(a_read_that_fails_is_told, open_scene, close_scene)
 {
-    (void)state;
     scene.source.fail_from = transfer.src_offset + 1;
     assert_int_equal(read_them(true), -1);
     assert_string_equal(error.reason, "BROKEN");
 }
 
-static void without_scales_no_run_converts(void **state)
+TEST_IN(without_scales_no_run_converts, open_scene, close_scene)
 {
     struct operation operations[] = {{0}};
     const struct transfer rows = {.row_bytes = 100, .n_rows = 1, .src_stride = 100, .dst_stride = 100};
-    (void)state;
     struct scene_run *run = transfer_scene_add_operations(&scene, &rows, 1, operations, 1, true);
     run->mapping.scales.bytes = 4;
     transfer_scene_run_all(&scene, (struct engine_options){.staging_budget_bytes = 1 << 20});
     assert_string_equal(run->error.reason, "SCALES_MISSING");
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, open_scene, close_scene)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(a_part_of_the_stored_scales_is_read_once),
-        TEST(scales_are_held_against_the_manifest),
-        TEST(wrong_scales_are_read_again_and_then_data_loss),
-        TEST(a_read_that_fails_is_told),
-        TEST(without_scales_no_run_converts),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,11 +1,6 @@
 /* Reads that land in place: any strides on both sides, several parts that want the same bytes, more pieces than a system
  * call takes. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tests/support/unit.h"
 
 #include <limits.h>
 
@@ -13,9 +8,6 @@
 #include "execute/extent.h"
 #include "execute/scatter.h"
 #include "tests/support/transfer_scene.h"
-
-#include <cmocka.h>
-#undef fail /* ours is in base/error.h */
 
 enum { BYTES = 20000 };
 
@@ -43,10 +35,9 @@ static void assert_all_is_right(const struct transfer_scene *scene)
     }
 }
 
-static void any_strides_are_placed_right(void **state)
+TEST(any_strides_are_placed_right)
 {
     struct error error;
-    (void)state;
     for (uint64_t seed = 1; seed < 80; seed++) {
         struct transfer_scene scene;
         transfer_scene_init(&scene, seed, BYTES);
@@ -59,10 +50,9 @@ static void any_strides_are_placed_right(void **state)
     }
 }
 
-static void more_pieces_than_a_system_call_takes_are_read_in_several(void **state)
+TEST(more_pieces_than_a_system_call_takes_are_read_in_several)
 {
     struct error error;
-    (void)state;
     for (int is_remote = 0; is_remote < 2; is_remote++) {
         struct transfer_scene scene;
         struct transfer columns = {.row_bytes = 1, .n_rows = IOV_MAX + 1, .src_stride = 3, .dst_stride = 2};
@@ -76,11 +66,10 @@ static void more_pieces_than_a_system_call_takes_are_read_in_several(void **stat
     }
 }
 
-static void a_destination_that_cannot_be_made_ready_fails_its_part_alone(void **state)
+TEST(a_destination_that_cannot_be_made_ready_fails_its_part_alone)
 {
     struct transfer_scene scene;
     struct error error;
-    (void)state;
     transfer_scene_init(&scene, 11, BYTES);
     transfer_scene_add_run(&scene, 300, true)->heap->fails_prepare = true;
     transfer_scene_add_run(&scene, 300, true);
@@ -91,11 +80,10 @@ static void a_destination_that_cannot_be_made_ready_fails_its_part_alone(void **
     transfer_scene_fini(&scene);
 }
 
-static void a_read_that_fails_is_told(void **state)
+TEST(a_read_that_fails_is_told)
 {
     struct transfer_scene scene;
     struct error error;
-    (void)state;
     transfer_scene_init(&scene, 5, BYTES);
     scene.source.fail_from = transfer_scene_add_run(&scene, 500, true)->mapping.transfers[0].src_offset;
     assert_int_equal(read_all(&scene, false, &error), -1);
@@ -104,10 +92,9 @@ static void a_read_that_fails_is_told(void **state)
 }
 
 /* Others the kernel clears just before, and its own copy finds them in the caches. */
-static void reads_around_the_caches_are_for_memory_that_had_pages(void **state)
+TEST(reads_around_the_caches_are_for_memory_that_had_pages)
 {
     struct error error;
-    (void)state;
     for (int is_hot = 0; is_hot < 2; is_hot++) {
         for (uint64_t left = 0; left < 2; left++) {
             struct transfer_scene scene;
@@ -124,19 +111,14 @@ static void reads_around_the_caches_are_for_memory_that_had_pages(void **state)
     window.is_hot = false;
 }
 
-int main(void)
+static int free_lists(void **state)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(any_strides_are_placed_right),
-        cmocka_unit_test(more_pieces_than_a_system_call_takes_are_read_in_several),
-        cmocka_unit_test(a_destination_that_cannot_be_made_ready_fails_its_part_alone),
-        cmocka_unit_test(a_read_that_fails_is_told),
-        cmocka_unit_test(reads_around_the_caches_are_for_memory_that_had_pages),
-    };
-    int result = cmocka_run_group_tests(tests, NULL, NULL);
+    (void)state;
     scatter_fini(&scatter);
     free(window.clips.list);
     free(window.extents.list);
     free(window.requests.list);
-    return result;
+    return 0;
 }
+
+TESTS_IN(NULL, free_lists)

@@ -1,16 +1,9 @@
 /* Reading everything and summing it: what a manifest says, and what is found damaged. */
+#include "tests/support/unit.h"
+
 #include "base/crc.h"
 #include "integrity/scrub.h"
 #include "tests/support/load_scene.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 enum { N_FILES = 2 };
 
@@ -86,11 +79,10 @@ static struct manifest *manifest_of(const struct scrub *done)
     return manifest;
 }
 
-static void a_manifest_says_what_the_bytes_are(void **state)
+TEST_IN(a_manifest_says_what_the_bytes_are, open_source, close_source)
 {
     struct scrub *done = scrub(true);
     struct manifest *manifest = manifest_of(done);
-    (void)state;
     assert_int_equal(manifest->n_files, N_FILES);
     for (size_t f = 0; f < N_FILES; f++) {
         const struct manifest_file *file = &manifest->files[f];
@@ -114,23 +106,21 @@ static void a_manifest_says_what_the_bytes_are(void **state)
     scrub_destroy(done);
 }
 
-static void what_nothing_is_known_of_is_not_read(void **state)
+TEST_IN(what_nothing_is_known_of_is_not_read, open_source, close_source)
 {
     struct scrub *done = scrub(false);
-    (void)state;
     assert_int_equal(source->n_reads, 0);
     assert_string_equal(scrub_status(&done->files[0]), "unverified");
     assert_null(scrub_damage(done));
     scrub_destroy(done);
 }
 
-static void every_checksum_of_a_store_is_compared(void **state)
+TEST_IN(every_checksum_of_a_store_is_compared, open_source, close_source)
 {
     static const enum checksum_kind kinds[][2] = {
         {CHECKSUM_CRC32C, CHECKSUM_MD5}, {CHECKSUM_CRC64NVME, CHECKSUM_SHA256}, {CHECKSUM_CRC32, CHECKSUM_NONE}};
     static const char *const names[] = {"crc32c + md5", "crc64nvme + sha256", "crc32"};
     char by[SCRUB_BY_CHARS];
-    (void)state;
     for (size_t i = 0; i < 3; i++) {
         for (size_t k = 0; k < CHECKSUM_PER_FILE; k++)
             source->base.files[1].checksums[k] =
@@ -152,11 +142,10 @@ static void assert_damage(const struct scrub *done, const char *file, const char
         fail_msg("%s", damage->message);
 }
 
-static void a_wrong_byte_is_found_and_named_by_its_block(void **state)
+TEST_IN(a_wrong_byte_is_found_and_named_by_its_block, open_source, close_source)
 {
     struct scrub *first = scrub(true);
     struct manifest *manifest = manifest_of(first);
-    (void)state;
     scrub_destroy(first);
     artifact.manifest = manifest;
     source->wrong_byte = 9000000; /* in block 2 */
@@ -170,9 +159,8 @@ static void a_wrong_byte_is_found_and_named_by_its_block(void **state)
     manifest_unref(manifest);
 }
 
-static void a_byte_that_was_wrong_once_is_no_damage(void **state)
+TEST_IN(a_byte_that_was_wrong_once_is_no_damage, open_source, close_source)
 {
-    (void)state;
     source->base.files[0].checksums[0] = sum_of(CHECKSUM_SHA256, 0);
     source->wrong_byte = 20000000;
     source->wrong_times = 1;
@@ -182,9 +170,8 @@ static void a_byte_that_was_wrong_once_is_no_damage(void **state)
     scrub_destroy(done);
 }
 
-static void a_byte_that_is_wrong_in_many_ways_names_its_piece(void **state)
+TEST_IN(a_byte_that_is_wrong_in_many_ways_names_its_piece, open_source, close_source)
 {
-    (void)state;
     source->base.files[0].checksums[0] = sum_of(CHECKSUM_SHA256, 0);
     source->wrong_byte = 20000000;
     source->wrong_times = UINT64_MAX;
@@ -195,11 +182,10 @@ static void a_byte_that_is_wrong_in_many_ways_names_its_piece(void **state)
     scrub_destroy(done);
 }
 
-static void a_manifest_of_another_file_is_damage(void **state)
+TEST_IN(a_manifest_of_another_file_is_damage, open_source, close_source)
 {
     struct scrub *first = scrub(true);
     struct manifest *manifest = manifest_of(first);
-    (void)state;
     scrub_destroy(first);
     manifest->files[0].bytes--;
     artifact.manifest = manifest;
@@ -209,11 +195,10 @@ static void a_manifest_of_another_file_is_damage(void **state)
     manifest_unref(manifest);
 }
 
-static void a_read_that_fails_ends_it(void **state)
+TEST_IN(a_read_that_fails_ends_it, open_source, close_source)
 {
     struct scrub_options options = {.artifact = &artifact, .for_manifest = true};
     struct error error;
-    (void)state;
     for (uint64_t n = 1; n <= 4; n++) {
         source->n_reads = 0;
         source->fail_from = n;
@@ -229,43 +214,24 @@ static bool always(void *data)
     return true;
 }
 
-static void it_can_be_cancelled(void **state)
+TEST_IN(it_can_be_cancelled, open_source, close_source)
 {
     const struct cancel cancel = {always, NULL};
     struct scrub_options options = {.artifact = &artifact, .for_manifest = true, .cancel = &cancel};
     struct error error;
-    (void)state;
     assert_null(scrub_run(&options, &error));
     assert_int_equal(error.code, ERROR_CANCELLED);
     assert_int_equal(source->n_reads, 0);
 }
 
-static void it_tells_how_far_it_is(void **state)
+TEST_IN(it_tells_how_far_it_is, open_source, close_source)
 {
     uint64_t done_bytes = 0;
     struct scrub_options options = {.artifact = &artifact, .for_manifest = true, .done_bytes = &done_bytes};
     struct error error;
-    (void)state;
     scrub_destroy(scrub_run(&options, &error));
     assert_int_equal(done_bytes, scene.image_bytes[0] + scene.image_bytes[1]);
     assert_int_equal(scrub_total_bytes(&options), done_bytes);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, open_source, close_source)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(a_manifest_says_what_the_bytes_are),
-        TEST(what_nothing_is_known_of_is_not_read),
-        TEST(every_checksum_of_a_store_is_compared),
-        TEST(a_wrong_byte_is_found_and_named_by_its_block),
-        TEST(a_byte_that_was_wrong_once_is_no_damage),
-        TEST(a_byte_that_is_wrong_in_many_ways_names_its_piece),
-        TEST(a_manifest_of_another_file_is_damage),
-        TEST(a_read_that_fails_ends_it),
-        TEST(it_can_be_cancelled),
-        TEST(it_tells_how_far_it_is),
-    };
-    return cmocka_run_group_tests(tests, open_scene, close_scene);
-}
+TESTS_IN(open_scene, close_scene)

@@ -1,16 +1,10 @@
 /* What is stored more than once is compared byte for byte; which file is damaged, and which came wrong only once. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
+#include "tests/support/unit.h"
 
 #include "integrity/scrub.h"
-#include "source/source_memory.h"
+#include "tests/support/source_memory.h"
 #include "tests/support/layout_scene.h"
 #include "tests/support/source_fault.h"
-
-#include <cmocka.h> /* last: it makes a macro of fail */
 
 static struct artifact *resolved, artifact;
 static struct source_fault *source;
@@ -50,12 +44,11 @@ static struct scrub *scrub(void)
     return done;
 }
 
-static void copies_that_are_the_same_are_no_damage(void **state)
+TEST_IN(copies_that_are_the_same_are_no_damage, NULL, close_artifact)
 {
     uint64_t done_bytes = 0;
     struct scrub_options options = {.artifact = &artifact, .done_bytes = &done_bytes};
     struct error error;
-    (void)state;
     open_artifact(7);
     struct scrub *done = scrub_run(&options, &error);
     assert_non_null(done);
@@ -65,9 +58,8 @@ static void copies_that_are_the_same_are_no_damage(void **state)
     scrub_destroy(done);
 }
 
-static void a_copy_that_differs_is_named_with_the_other_file(void **state)
+TEST_IN(a_copy_that_differs_is_named_with_the_other_file, NULL, close_artifact)
 {
-    (void)state;
     open_artifact(8);
     struct scrub *done = scrub();
     assert_int_equal(done->files[0].error.code + done->files[1].error.code, 0);
@@ -80,9 +72,8 @@ static void a_copy_that_differs_is_named_with_the_other_file(void **state)
     scrub_destroy(done);
 }
 
-static void one_byte_in_the_last_part_is_seen(void **state)
+TEST_IN(one_byte_in_the_last_part_is_seen, NULL, close_artifact)
 {
-    (void)state;
     open_artifact(7);
     source->wrong_file = 1;
     source->wrong_byte = artifact.source->files[1].size_bytes - 1;
@@ -93,9 +84,8 @@ static void one_byte_in_the_last_part_is_seen(void **state)
     scrub_destroy(done);
 }
 
-static void what_came_wrong_once_is_read_again(void **state)
+TEST_IN(what_came_wrong_once_is_read_again, NULL, close_artifact)
 {
-    (void)state;
     open_artifact(7);
     source->wrong_file = 1;
     source->wrong_byte = artifact.source->files[1].size_bytes - 1;
@@ -106,10 +96,9 @@ static void what_came_wrong_once_is_read_again(void **state)
     scrub_destroy(done);
 }
 
-static void a_read_that_fails_ends_the_comparison(void **state)
+TEST_IN(a_read_that_fails_ends_the_comparison, NULL, close_artifact)
 {
     struct error error;
-    (void)state;
     open_artifact(7);
     source->fail_from = 3;
     source->fail_count = 1;
@@ -124,25 +113,12 @@ static bool always(void *data)
     return true;
 }
 
-static void comparing_can_be_cancelled(void **state)
+TEST_IN(comparing_can_be_cancelled, NULL, close_artifact)
 {
     const struct cancel cancel = {always, NULL};
     struct error error;
-    (void)state;
     open_artifact(7);
     assert_null(scrub_run(&(struct scrub_options){.artifact = &artifact, .cancel = &cancel}, &error));
     assert_int_equal(error.code, ERROR_CANCELLED);
     assert_int_equal(source->n_reads, 0);
-}
-
-#define TEST(name) cmocka_unit_test_teardown(name, close_artifact)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(copies_that_are_the_same_are_no_damage), TEST(a_copy_that_differs_is_named_with_the_other_file),
-        TEST(one_byte_in_the_last_part_is_seen),      TEST(what_came_wrong_once_is_read_again),
-        TEST(a_read_that_fails_ends_the_comparison),  TEST(comparing_can_be_cancelled),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

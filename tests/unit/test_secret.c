@@ -1,24 +1,16 @@
 /* Files and headers that hold secrets: what fits, and what is seen to be too long. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "tests/support/unit.h"
+
 #include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "source/secret.h"
 
-#include <cmocka.h>
-
-static void what_fits_a_header_is_printable_and_not_too_long(void **state)
+TEST(what_fits_a_header_is_printable_and_not_too_long)
 {
     static const char *const wrong[] = {"", " ", "a b", "a\nb", "a\r", "\x7f", "\xc3\xa9", "\x01"};
     char *text = malloc(SECRET_MAX_CHARS + 2);
-    (void)state;
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
         assert_false(secret_fits_header(wrong[i]));
     memset(text, 'x', SECRET_MAX_CHARS + 1);
@@ -30,12 +22,11 @@ static void what_fits_a_header_is_printable_and_not_too_long(void **state)
     secret_free(NULL);
 }
 
-static void a_file_is_read_whole_or_seen_to_be_longer(void **state)
+TEST(a_file_is_read_whole_or_seen_to_be_longer)
 {
     char path[] = "/tmp/test_secret.XXXXXX";
     int fd = mkstemp(path);
     size_t length;
-    (void)state;
     assert_int_equal(write(fd, "four", 4), 4);
     char *text = secret_read_file(path, 4, &length);
     assert_string_equal(text, "four");
@@ -53,11 +44,10 @@ static void a_file_is_read_whole_or_seen_to_be_longer(void **state)
     secret_free(text);
 }
 
-static void a_file_of_ones_own_is_one_that_nobody_else_can_have_written(void **state)
+TEST(a_file_of_ones_own_is_one_that_no_other_user_can_have_written)
 {
     char folder[] = "/tmp/test_secret.XXXXXX", path[64], other[64];
     size_t length;
-    (void)state;
     assert_non_null(mkdtemp(folder));
     snprintf(path, sizeof path, "%s/kept", folder);
     snprintf(other, sizeof other, "%s/link", folder);
@@ -84,14 +74,4 @@ static void a_file_of_ones_own_is_one_that_nobody_else_can_have_written(void **s
     unlink(path);
     unlink(other);
     rmdir(folder);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_fits_a_header_is_printable_and_not_too_long),
-        cmocka_unit_test(a_file_is_read_whole_or_seen_to_be_longer),
-        cmocka_unit_test(a_file_of_ones_own_is_one_that_nobody_else_can_have_written),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,21 +1,13 @@
 /* Samples of any size, from any place of memory, lie one behind the other in a segment as they were; room that was taken from the
  * disk for one that did not come is given back. */
+#include "tests/support/unit.h"
+
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "activations/segment.h"
 #include "tests/support/shell.h"
-
-#include <cmocka.h>
-#undef fail /* ours is in base/error.h */
 
 enum { MEMORY_BYTES = 2 << 20, MAX_SAMPLES = 64 };
 
@@ -79,14 +71,13 @@ static void append(struct segment_builder *segment, uint32_t id, uint64_t count,
     assert_false(segment_is_reserved(segment));
 }
 
-static void samples_lie_one_behind_the_other_wherever_they_begin(void **state)
+TEST_IN(samples_lie_one_behind_the_other_wherever_they_begin, make_folder, remove_folder)
 {
     struct segment_builder *segment;
     struct segment_facts facts;
     struct one one;
     unsigned char *memory = aligned_alloc(SEGMENT_BLOCK_BYTES, MEMORY_BYTES), *want = malloc(MAX_SAMPLES << 20), *got;
     uint64_t total = 0;
-    (void)state;
     srand(17);
     make_one(&one, 0, 1 << 20);
     assert_int_equal(segment_create(folder_fd, 1, 64 << 20, &one.sample, &segment, &error), 0);
@@ -111,13 +102,12 @@ static void samples_lie_one_behind_the_other_wherever_they_begin(void **state)
     free(memory);
 }
 
-static void room_of_a_sample_that_does_not_come_is_given_back(void **state)
+TEST_IN(room_of_a_sample_that_does_not_come_is_given_back, make_folder, remove_folder)
 {
     struct segment_builder *segment;
     struct one one;
     static const unsigned char zeros[1 << 20];
     unsigned char *memory = aligned_alloc(SEGMENT_BLOCK_BYTES, MEMORY_BYTES);
-    (void)state;
     make_one(&one, 0, 1 << 20);
     assert_int_equal(segment_create(folder_fd, 1, 64 << 20, &one.sample, &segment, &error), 0);
     append(segment, 0, 1 << 20, zeros, memory, 0);
@@ -132,13 +122,4 @@ static void room_of_a_sample_that_does_not_come_is_given_back(void **state)
     append(segment, 1, 300 << 10, zeros, memory, 0);
     segment_close(segment);
     free(memory);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(samples_lie_one_behind_the_other_wherever_they_begin, make_folder, remove_folder),
-        cmocka_unit_test_setup_teardown(room_of_a_sample_that_does_not_come_is_given_back, make_folder, remove_folder),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,14 +1,7 @@
 /* What runs out of memory while a header grows leaves it as it was; that headers are right is test_segment.c's. */
+#include "tests/support/unit.h"
+
 #include "activations/segment_contents.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-#undef fail /* ours is in base/error.h */
-
 #include "activations/segment_journal.h"
 #include "base/metadata.h"
 #include "tests/support/activation_cases.h"
@@ -26,14 +19,13 @@ static struct segment_contents one_sample(void)
 }
 
 /* So many that the next ones fit in no memory. */
-static void a_sample_without_memory_leaves_nothing(void **state)
+TEST(a_sample_without_memory_leaves_nothing)
 {
     struct segment_contents contents = one_sample();
     struct case_sample made;
     struct quota *quota = quota_create();
     size_t *const counts[] = {&contents.entries.length, &contents.info.length, &contents.narrowed.length,
                               &contents.n_arrays,       &contents.n_layers,    &contents.n_samples};
-    (void)state;
     case_sample_make(&made, 2, 2);
     contents.charge = (struct quota_charge){.quota = quota, .uid = 7};
     contents.charge.kind = QUOTA_METADATA;
@@ -58,12 +50,11 @@ static void a_sample_without_memory_leaves_nothing(void **state)
     quota_destroy(quota);
 }
 
-static void a_header_without_memory_is_an_error(void **state)
+TEST(a_header_without_memory_is_an_error)
 {
     const struct segment_facts facts = {.number = 1};
     struct segment_contents contents = one_sample();
     size_t length, right = contents.entries.length;
-    (void)state;
     contents.entries.length = SIZE_MAX - 1000;
     assert_null(contents_head(&contents, 0, &length, &error));
     assert_string_equal(error.reason, "OUT_OF_MEMORY");
@@ -80,11 +71,10 @@ static void a_header_without_memory_is_an_error(void **state)
     contents_fini(&contents);
 }
 
-static void a_record_without_memory_is_an_error(void **state)
+TEST(a_record_without_memory_is_an_error)
 {
     struct journal_text text = {.length = SIZE_MAX / 2, .capacity = SIZE_MAX / 2};
     struct case_sample made;
-    (void)state;
     case_sample_make(&made, 1, 2);
     assert_int_equal(segment_journal_reserve(&text, &made.sample, &error), -1);
     assert_string_equal(error.reason, "OUT_OF_MEMORY");
@@ -97,14 +87,4 @@ static void a_record_without_memory_is_an_error(void **state)
     assert_int_equal(text.length, segment_journal_record_bytes(&made.sample));
     free(text.bytes);
     free(made.bytes);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_sample_without_memory_leaves_nothing),
-        cmocka_unit_test(a_header_without_memory_is_an_error),
-        cmocka_unit_test(a_record_without_memory_is_an_error),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,23 +1,15 @@
 /* model.safetensors.index.json: what is taken from it and what is refused. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tests/support/unit.h"
 
 #include "base/memory.h"
 #include "resolve/shard_index.h"
-
-#include <cmocka.h>
 
 static struct shard_index *parse(const char *text, struct error *error)
 {
     return shard_index_parse(text, strlen(text), error);
 }
 
-static void malformed_documents_are_refused(void **state)
+TEST(malformed_documents_are_refused)
 {
     static const char *const malformed[] = {
         "",
@@ -39,7 +31,6 @@ static void malformed_documents_are_refused(void **state)
         "{\"metadata\": {\"x\": tru}, \"weight_map\": {\"a\": \"f\"}}",
     };
     struct error error;
-    (void)state;
     for (size_t i = 0; i < sizeof malformed / sizeof *malformed; i++) {
         if (parse(malformed[i], &error))
             fail_msg("accepted: %s", malformed[i]);
@@ -47,7 +38,7 @@ static void malformed_documents_are_refused(void **state)
     }
 }
 
-static void a_file_must_lie_in_the_folder_or_below(void **state)
+TEST(a_file_must_lie_in_the_folder_or_below)
 {
     static const char *const documents[] = {
         "{\"weight_map\": {\"a.w\": \"\"}}",
@@ -65,7 +56,6 @@ static void a_file_must_lie_in_the_folder_or_below(void **state)
         "{\"weight_map\": {\"a.w\": \".hidden\"}}",
     };
     struct error error;
-    (void)state;
     for (size_t i = 0; i < sizeof documents / sizeof *documents; i++) {
         assert_null(parse(documents[i], &error));
         assert_int_equal(error.code, ERROR_DATA_LOSS);
@@ -73,14 +63,13 @@ static void a_file_must_lie_in_the_folder_or_below(void **state)
     }
 }
 
-static void files_are_sorted_and_entries_point_at_them(void **state)
+TEST(files_are_sorted_and_entries_point_at_them)
 {
     static const char text[] =
         "{\"extra\": [1, {\"x\": null}], \"weight_map\": {\"a\": \"m-2\", \"\\u00e9\": \"m-1\", \"c\": \"m-2\"},"
         " \"metadata\": {\"total_size\": 96, \"weight_map\": 3}}";
     struct error error;
     struct shard_index *index = parse(text, &error);
-    (void)state;
     assert_non_null(index);
     assert_int_equal(index->n_files, 2);
     assert_string_equal(index->files[0], "m-1");
@@ -95,13 +84,12 @@ static void files_are_sorted_and_entries_point_at_them(void **state)
     shard_index_destroy(NULL);
 }
 
-static void of_what_occurs_twice_the_last_one_counts(void **state)
+TEST(of_what_occurs_twice_the_last_one_counts)
 {
     static const char text[] = "{\"metadata\": {\"loss\": NaN}, \"weight_map\": {\"z\": \"old\"}, "
                                "\"weight_map\": {\"a\": \"gone\", \"b\": \"deep/er/f\", \"\\u0061\": \"g\"}}";
     struct error error;
     struct shard_index *index = parse(text, &error);
-    (void)state;
     assert_non_null(index);
     assert_true(index->n_files == 2 && index->n_entries == 2);
     assert_string_equal(index->files[0], "deep/er/f");
@@ -111,9 +99,8 @@ static void of_what_occurs_twice_the_last_one_counts(void **state)
     shard_index_destroy(index);
 }
 
-static void there_may_be_10000_files_and_no_more(void **state)
+TEST(there_may_be_10000_files_and_no_more)
 {
-    (void)state;
     for (int n = SHARD_INDEX_MAX_FILES; n <= SHARD_INDEX_MAX_FILES + 1; n++) {
         struct error error;
         size_t count = 0, room = 32 * (size_t)n + 64;
@@ -129,16 +116,4 @@ static void there_may_be_10000_files_and_no_more(void **state)
             assert_true(!index && strcmp(error.reason, "TOO_MANY_FILES") == 0);
         shard_index_destroy(index);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(malformed_documents_are_refused),
-        cmocka_unit_test(a_file_must_lie_in_the_folder_or_below),
-        cmocka_unit_test(of_what_occurs_twice_the_last_one_counts),
-        cmocka_unit_test(there_may_be_10000_files_and_no_more),
-        cmocka_unit_test(files_are_sorted_and_entries_point_at_them),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,22 +1,14 @@
 /* Which block of a tensor a device of a mesh gets: by specs, by placements, and by the best-effort rule. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
+#include "tests/support/unit.h"
 
-#include "client/best_effort.h"
+#include "client/sharding.h"
 #include "client/sharding.h" /* before cmocka.h, whose macro fail() would hide base/error.h's function */
-
-#include <cmocka.h>
 
 static struct arena arena;
 static struct error error;
 
 static int tear_down(void **state)
 {
-    (void)state;
     arena_fini(&arena);
     return 0;
 }
@@ -68,7 +60,7 @@ static const char *by(const char *mesh, const char *spec, const char *placements
 #define BEST_EFFORT(mesh, n, rank, ...)                                                                                     \
     by(mesh, NULL, NULL, n, rank, sizeof((uint64_t[]){__VA_ARGS__}) / 8, (const uint64_t[]){__VA_ARGS__})
 
-static void best_effort_splits_from_the_last_dimension_by_what_divides(void **state)
+TEST_IN(best_effort_splits_from_the_last_dimension_by_what_divides, NULL, tear_down)
 {
     static const struct {
         size_t rank;
@@ -89,7 +81,6 @@ static void best_effort_splits_from_the_last_dimension_by_what_divides(void **st
         {2, {0, 3}, 4, {4, 1}}, /* nothing has everything in common with any number */
         {0, {0}, 4, {0}},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         uint64_t replicas = cases[i].n_devices;
         for (size_t d = 0; d < cases[i].rank; d++)
@@ -114,9 +105,8 @@ static void best_effort_splits_from_the_last_dimension_by_what_divides(void **st
     assert_string_equal(by(NULL, NULL, NULL, 4, 3, 0, NULL), "whole");
 }
 
-static void best_effort_on_a_mesh_splits_one_dimension_over_its_data_axis(void **state)
+TEST_IN(best_effort_on_a_mesh_splits_one_dimension_over_its_data_axis, NULL, tear_down)
 {
-    (void)state;
     assert_string_equal(BEST_EFFORT("data=4", 4, 1, 2, 4), ": 1:2");
     assert_string_equal(BEST_EFFORT("data=4", 4, 1, 4, 2), "1:2 :");
     assert_string_equal(BEST_EFFORT("data=8", 8, 1, 2, 4), "whole");
@@ -129,11 +119,10 @@ static void best_effort_on_a_mesh_splits_one_dimension_over_its_data_axis(void *
     assert_non_null(strstr(error.message, "32"));
 }
 
-static void a_spec_splits_over_axes_and_the_others_replicate(void **state)
+TEST_IN(a_spec_splits_over_axes_and_the_others_replicate, NULL, tear_down)
 {
     uint64_t n_distinct = 0;
     char seen[32][32];
-    (void)state;
     for (int64_t rank = 0; rank < 32; rank++) { /* document 002's mesh: 8 distinct blocks, each on 4 hosts */
         const char *slices = BY_SPEC("data=4,model=8", "*=model,-", rank, 8192, 64);
         uint64_t k = 0;
@@ -156,9 +145,8 @@ static void a_spec_splits_over_axes_and_the_others_replicate(void **state)
     assert_string_equal(BY_SPEC("data=1,model=1", "*=model", 0, 5), "whole");
 }
 
-static void a_spec_that_does_not_fit_a_tensor_names_it_and_the_dimension(void **state)
+TEST_IN(a_spec_that_does_not_fit_a_tensor_names_it_and_the_dimension, NULL, tear_down)
 {
-    (void)state;
     assert_string_equal(BY_SPEC("data=4,model=8", "*=-,model", 9, 8, 12), "INVALID_ARGUMENT DOES_NOT_DIVIDE");
     assert_non_null(strstr(error.message, "tensor 'w'"));
     assert_non_null(strstr(error.message, "dimension 1 (12)"));
@@ -168,7 +156,7 @@ static void a_spec_that_does_not_fit_a_tensor_names_it_and_the_dimension(void **
     assert_string_equal(by("data=4", "*=-", NULL, 0, 0, 0, NULL), "INVALID_ARGUMENT SPEC_TOO_LONG");
 }
 
-static void specs_are_entries_with_commas_between_them(void **state)
+TEST_IN(specs_are_entries_with_commas_between_them, NULL, tear_down)
 {
     static const struct {
         const char *spec, *reason;
@@ -179,7 +167,6 @@ static void specs_are_entries_with_commas_between_them(void **state)
         {"*=--", "NO_SUCH_AXIS"},     {"*=model+", "BAD_SPEC"},        {"*=(model,data)data", "BAD_SPEC"},
         {"model,-", "BAD_RULE"},      {"=model", "BAD_RULE"},          {"", "BAD_RULE"},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         const char *end = BY_SPEC("data=4,model=8", bad[i].spec, 0, 7);
         if (strcmp(end, bad[i].reason) != 0)
@@ -193,14 +180,13 @@ static void specs_are_entries_with_commas_between_them(void **state)
     assert_string_equal(BY_SPEC("data=4", spec, 0, 4), "BAD_SPEC"); /* 65 entries */
 }
 
-static void the_first_rule_whose_glob_matches_decides(void **state)
+TEST_IN(the_first_rule_whose_glob_matches_decides, NULL, tear_down)
 {
     static const char *const specs[] = {"a=b.*=-", "*.w=x", "*=-,x"};
     const struct tc_sharding_options options = {.mesh = "x=2", .mesh_rank = 1, .specs = specs, .n_specs = 3};
     static const uint64_t shape[] = {4, 4};
     struct sharding sharding;
     const struct tc_slice *slices;
-    (void)state;
     assert_int_equal(sharding_build(&options, &arena, &sharding, &error), 0);
     assert_int_equal(sharding_apply(&sharding, "a=b.w", 5, shape, 2, &arena, &slices, &error), 0);
     assert_null(slices);
@@ -210,9 +196,8 @@ static void the_first_rule_whose_glob_matches_decides(void **state)
     assert_int_equal(slices[1].start, 2);
 }
 
-static void placements_cut_into_rounded_up_shares_from_left_to_right(void **state)
+TEST_IN(placements_cut_into_rounded_up_shares_from_left_to_right, NULL, tear_down)
 {
-    (void)state;
     assert_string_equal(BY_PLACEMENTS("a=4", "*=S(0)", 1, 10, 3), "3:6 :");
     assert_string_equal(BY_PLACEMENTS("a=4", "*=S(0)", 3, 10, 3), "9:10 :");
     assert_string_equal(BY_PLACEMENTS("a=4", "*=S(0)", 3, 2, 5), "2:2 :"); /* nothing is left for it */
@@ -229,10 +214,9 @@ static void placements_cut_into_rounded_up_shares_from_left_to_right(void **stat
     assert_string_equal(BY_PLACEMENTS("a=3", "*=S(0)", 1, UINT64_MAX), "whole"); /* no file holds it: it has to be empty */
 }
 
-static void a_strided_placement_is_fsdp_behind_tensor_parallelism(void **state)
+TEST_IN(a_strided_placement_is_fsdp_behind_tensor_parallelism, NULL, tear_down)
 {
     static const char *const rows[] = {"0:2 :", "4:6 :", "2:4 :", "6:8 :"};
-    (void)state;
     for (int64_t rank = 0; rank < 4; rank++) /* start = block * (strided degree * shard rank + strided rank) */
         assert_string_equal(BY_PLACEMENTS("dp=2,tp=2", "*=_S(0,2),S(0)", rank, 8, 8), rows[rank]);
     assert_string_equal(BY_PLACEMENTS("dp=4,tp=2", "*=_S(0, 2),S(0)", 5, 16, 2), "12:14 :");
@@ -244,15 +228,14 @@ static void a_strided_placement_is_fsdp_behind_tensor_parallelism(void **state)
     assert_non_null(strstr(error.message, "from 0 and 5 on"));
 }
 
-static void a_dimension_is_cut_into_65536_runs_and_not_more(void **state)
+TEST_IN(a_dimension_is_cut_into_65536_runs_and_not_more, NULL, tear_down)
 {
-    (void)state;
     assert_string_equal(BY_PLACEMENTS("a=2", "*=_S(0,65535)", 0, 4 * 65535), "UNIMPLEMENTED NOT_ONE_BLOCK");
     assert_string_equal(BY_PLACEMENTS("a=2", "*=_S(0,65536)", 0, 4 * 65536), "INVALID_ARGUMENT TOO_MANY_RUNS");
     assert_string_equal(BY_PLACEMENTS("a=1", "*=_S(0,65535)", 0, 65535), "whole"); /* runs that touch are one */
 }
 
-static void placements_are_one_per_axis_and_have_torchs_names(void **state)
+TEST_IN(placements_are_one_per_axis_and_have_torchs_names, NULL, tear_down)
 {
     static const char *const good[] = {"*=S(0),R",
                                        "*=Shard(0),Replicate()",
@@ -266,7 +249,6 @@ static void placements_are_one_per_axis_and_have_torchs_names(void **state)
                                       "*=S(64),R",   "*=S(-65),R",   "*=P,R",     "*=_S(0),R",
                                       "*=_S(0,0),R", "*=_S(0,-1),R", "*=Rx,R",    "*=S(0,2),R",
                                       "*=",          "*=,",          "*=s(0),R",  "*=S(99999999999999999999),R"};
-    (void)state;
     for (size_t i = 0; i < sizeof good / sizeof good[0]; i++)
         assert_string_equal(BY_PLACEMENTS("dp=2,tp=2", good[i], 2, 4, 6), "2:4 :");
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
@@ -278,7 +260,7 @@ static void placements_are_one_per_axis_and_have_torchs_names(void **state)
     assert_string_equal(BY_PLACEMENTS("dp=2,tp=2", "*=S(-3),R", 2, 4, 6), "INVALID_ARGUMENT NO_SUCH_DIMENSION");
 }
 
-static void known_meshes_have_the_sizes_of_their_hosts_and_chips(void **state)
+TEST_IN(known_meshes_have_the_sizes_of_their_hosts_and_chips, NULL, tear_down)
 {
     static const struct {
         const char *name;
@@ -286,7 +268,6 @@ static void known_meshes_have_the_sizes_of_their_hosts_and_chips(void **state)
     } known[] = {{"v5e-8", 1, 8},    {"v5e-64", 4, 8}, {"v5litepod-64", 16, 4}, {"v5e-128", 8, 8},
                  {"v5e-256", 16, 8}, {"v4-32", 4, 4},  {"v4-64", 8, 4}};
     struct mesh mesh;
-    (void)state;
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
         assert_int_equal(mesh_parse(known[i].name, &arena, &mesh, &error), 0);
         assert_int_equal(mesh.n_axes, 2);
@@ -302,14 +283,13 @@ static void known_meshes_have_the_sizes_of_their_hosts_and_chips(void **state)
     assert_non_null(strstr(error.message, "from 0 to 31"));
 }
 
-static void a_mesh_is_named_axes_with_sizes(void **state)
+TEST_IN(a_mesh_is_named_axes_with_sizes, NULL, tear_down)
 {
     static const char *const bad[] = {
         "",        "=4",      "data=",   "data=0",  "data=4,",        ",data=4",         "data=4,data=2",
         "data=-4", "4data=4", "data=4x", "da ta=4", "data=4;model=2", "data=99999999999"};
     struct mesh mesh;
     char text[16 * 8] = "";
-    (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
         if (mesh_parse(bad[i], &arena, &mesh, &error) == 0)
             fail_msg("accepted: %s", bad[i]);
@@ -323,10 +303,9 @@ static void a_mesh_is_named_axes_with_sizes(void **state)
     assert_int_equal(mesh_parse(text, &arena, &mesh, &error), -1);
 }
 
-static void one_way_to_split_is_given_and_a_rank_of_the_mesh(void **state)
+TEST_IN(one_way_to_split_is_given_and_a_rank_of_the_mesh, NULL, tear_down)
 {
     struct sharding sharding;
-    (void)state;
     assert_int_equal(build(&sharding, "a=2", NULL, NULL, 0, 0), -1);
     assert_int_equal(build(&sharding, "a=2", "*=a", "*=S(0)", 0, 0), -1);
     assert_int_equal(build(&sharding, "a=2", "*=a", NULL, 2, 0), -1);
@@ -336,24 +315,4 @@ static void one_way_to_split_is_given_and_a_rank_of_the_mesh(void **state)
     assert_int_equal(build(&sharding, "a=2", "*=a", NULL, 0, -1), -1);
     assert_int_equal(build(&sharding, NULL, NULL, NULL, 4, 4), -1);
     assert_int_equal(build(&sharding, "a=2", "*=a", NULL, 0, 1), 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(best_effort_splits_from_the_last_dimension_by_what_divides, tear_down),
-        cmocka_unit_test_teardown(best_effort_on_a_mesh_splits_one_dimension_over_its_data_axis, tear_down),
-        cmocka_unit_test_teardown(a_spec_splits_over_axes_and_the_others_replicate, tear_down),
-        cmocka_unit_test_teardown(a_spec_that_does_not_fit_a_tensor_names_it_and_the_dimension, tear_down),
-        cmocka_unit_test_teardown(specs_are_entries_with_commas_between_them, tear_down),
-        cmocka_unit_test_teardown(the_first_rule_whose_glob_matches_decides, tear_down),
-        cmocka_unit_test_teardown(placements_cut_into_rounded_up_shares_from_left_to_right, tear_down),
-        cmocka_unit_test_teardown(a_strided_placement_is_fsdp_behind_tensor_parallelism, tear_down),
-        cmocka_unit_test_teardown(a_dimension_is_cut_into_65536_runs_and_not_more, tear_down),
-        cmocka_unit_test_teardown(placements_are_one_per_axis_and_have_torchs_names, tear_down),
-        cmocka_unit_test_teardown(known_meshes_have_the_sizes_of_their_hosts_and_chips, tear_down),
-        cmocka_unit_test_teardown(a_mesh_is_named_axes_with_sizes, tear_down),
-        cmocka_unit_test_teardown(one_way_to_split_is_given_and_a_rank_of_the_mesh, tear_down),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

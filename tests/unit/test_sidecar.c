@@ -1,20 +1,13 @@
 /* Sidecars of a folder on disk and of buffers in memory: which are found, what they hold, what is refused. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tests/support/unit.h"
+
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/sidecar_name.h"
 #include "resolve/sidecar.h"
-#include "source/source_memory.h"
+#include "tests/support/source_memory.h"
 #include "tests/support/model_dir.h"
-
-#include <cmocka.h>
 
 static char folder[MODEL_PATH_CHARS], reference[MODEL_PATH_CHARS + 8];
 static struct source_options options;
@@ -47,6 +40,14 @@ static void put(const char *name, const char *text)
     model_dir_write(model_dir_path(folder, "m", path), name, text, strlen(text));
 }
 
+/* A file of so many bytes. */
+static void put_long(const char *name, off_t bytes)
+{
+    char model[MODEL_PATH_CHARS], path[MODEL_PATH_CHARS];
+    put(name, "");
+    assert_int_equal(truncate(model_dir_path(model_dir_path(folder, "m", model), name, path), bytes), 0);
+}
+
 static struct sidecars *find(const char *const *names, size_t n_names)
 {
     return sidecars_open(reference, &options, names, n_names, false, NULL, &error);
@@ -68,11 +69,10 @@ static void assert_found(const struct sidecars *found, const char *const *names,
         assert_string_equal(found->files[i].name, names[i]);
 }
 
-static void a_folder_s_small_files_are_found_and_nothing_else(void **state)
+TEST_IN(a_folder_s_small_files_are_found_and_nothing_else, make, drop)
 {
     static const char *const expected[] = {"config.json", "tokenizer.model"};
     char path[MODEL_PATH_CHARS], buffer[8] = "";
-    (void)state;
     put("config.json", "{}");
     put("tokenizer.model", "words");
     put("model.safetensors", "x");
@@ -88,10 +88,9 @@ static void a_folder_s_small_files_are_found_and_nothing_else(void **state)
     sidecars_close(found);
 }
 
-static void files_that_are_asked_for_come_in_that_order(void **state)
+TEST_IN(files_that_are_asked_for_come_in_that_order, make, drop)
 {
     static const char *const names[] = {"tokenizer.json", "config.json"};
-    (void)state;
     put("config.json", "{}");
     put("more.json", "{}");
     put("tokenizer.json", "[]");
@@ -100,10 +99,9 @@ static void files_that_are_asked_for_come_in_that_order(void **state)
     sidecars_close(found);
 }
 
-static void a_name_that_is_none_or_is_not_there_is_not_found(void **state)
+TEST_IN(a_name_that_is_none_or_is_not_there_is_not_found, make, drop)
 {
     static const char *const names[] = {"tokenizer.json", "model.safetensors", "../m/config.json", ".hidden.json"};
-    (void)state;
     put("config.json", "{}");
     put("model.safetensors", "x");
     put(".hidden.json", "x");
@@ -111,10 +109,9 @@ static void a_name_that_is_none_or_is_not_there_is_not_found(void **state)
         assert_fails(&names[i], 1, ERROR_NOT_FOUND, "NO_SUCH_SIDECAR");
 }
 
-static void an_index_is_opened_by_its_name_and_listed_nowhere(void **state)
+TEST_IN(an_index_is_opened_by_its_name_and_listed_nowhere, make, drop)
 {
     const char *index[] = {"model.safetensors.index.json"};
-    (void)state;
     put("config.json", "{}");
     put(index[0], "{}");
     struct sidecars *found = find(index, 1), *all = find(NULL, 0);
@@ -124,14 +121,10 @@ static void an_index_is_opened_by_its_name_and_listed_nowhere(void **state)
     sidecars_close(all);
 }
 
-static void a_file_of_tensors_is_listed_where_it_is_asked_for_and_never_opened_to_be_read(void **state)
+TEST_IN(a_file_of_tensors_is_listed_where_it_is_asked_for_and_never_opened_to_be_read, make, drop)
 {
     const char *tensors[] = {"model.safetensors"}, *missing[] = {"other.safetensors"};
-    char model[MODEL_PATH_CHARS], path[MODEL_PATH_CHARS];
-    (void)state;
-    put(tensors[0], "x");
-    model_dir_path(model_dir_path(folder, "m", model), tensors[0], path);
-    assert_int_equal(truncate(path, (off_t)SIDECAR_MAX_BYTES + 1), 0);
+    put_long(tensors[0], (off_t)SIDECAR_MAX_BYTES + 1);
     struct sidecars *found = sidecars_open(reference, &options, tensors, 1, true, NULL, &error);
     assert_found(found, tensors, 1);
     sidecars_close(found);
@@ -141,16 +134,11 @@ static void a_file_of_tensors_is_listed_where_it_is_asked_for_and_never_opened_t
     assert_fails(tensors, 1, ERROR_NOT_FOUND, "NO_SUCH_SIDECAR");
 }
 
-static void a_file_of_the_limit_is_found_and_one_byte_more_is_not(void **state)
+TEST_IN(a_file_of_the_limit_is_found_and_one_byte_more_is_not, make, drop)
 {
     static const char *const expected[] = {"a.json"}, *const too_large[] = {"b.json"};
-    char path[MODEL_PATH_CHARS], file[MODEL_PATH_CHARS];
-    (void)state;
-    put("a.json", "");
-    put("b.json", "");
-    model_dir_path(folder, "m", path);
-    assert_int_equal(truncate(model_dir_path(path, "a.json", file), SIDECAR_MAX_BYTES), 0);
-    assert_int_equal(truncate(model_dir_path(path, "b.json", file), SIDECAR_MAX_BYTES + 1), 0);
+    put_long("a.json", SIDECAR_MAX_BYTES);
+    put_long("b.json", SIDECAR_MAX_BYTES + 1);
     struct sidecars *found = find(NULL, 0);
     assert_found(found, expected, 1);
     sidecars_close(found);
@@ -158,26 +146,20 @@ static void a_file_of_the_limit_is_found_and_one_byte_more_is_not(void **state)
 }
 
 /* An activation store's. */
-static void manifest_json_may_have_a_gib_and_not_a_byte_more(void **state)
+TEST_IN(manifest_json_may_have_a_gib_and_not_a_byte_more, make, drop)
 {
     static const char *const name[] = {"manifest.json"};
-    char path[MODEL_PATH_CHARS], file[MODEL_PATH_CHARS];
-    (void)state;
-    put("manifest.json", "");
-    model_dir_path(folder, "m", path);
-    model_dir_path(path, "manifest.json", file);
-    assert_int_equal(truncate(file, SIDECAR_MAX_MANIFEST_BYTES), 0);
+    put_long("manifest.json", SIDECAR_MAX_MANIFEST_BYTES);
     struct sidecars *found = find(name, 1);
     assert_found(found, name, 1);
     sidecars_close(found);
-    assert_int_equal(truncate(file, (off_t)SIDECAR_MAX_MANIFEST_BYTES + 1), 0);
+    put_long("manifest.json", (off_t)SIDECAR_MAX_MANIFEST_BYTES + 1);
     assert_fails(name, 1, ERROR_NOT_FOUND, "NO_SUCH_SIDECAR");
 }
 
-static void there_may_be_128_of_them_and_no_more(void **state)
+TEST_IN(there_may_be_128_of_them_and_no_more, make, drop)
 {
     char name[32];
-    (void)state;
     for (int i = 0; i < SIDECAR_MAX_FILES; i++) {
         snprintf(name, sizeof name, "%03d.json", i);
         put(name, "");
@@ -190,25 +172,22 @@ static void there_may_be_128_of_them_and_no_more(void **state)
     assert_fails(NULL, 0, ERROR_UNIMPLEMENTED, "TOO_MANY_SIDECARS");
 }
 
-static void a_link_out_of_the_trusted_roots_is_refused(void **state)
+TEST_IN(a_link_out_of_the_trusted_roots_is_refused, make, drop)
 {
     char path[MODEL_PATH_CHARS];
-    (void)state;
     model_dir_link(model_dir_path(folder, "m", path), "config.json", "/etc/hostname");
     assert_fails(NULL, 0, ERROR_PERMISSION_DENIED, "OUTSIDE_TRUSTED_ROOTS");
 }
 
-static void a_folder_outside_the_trusted_roots_is_refused(void **state)
+TEST_IN(a_folder_outside_the_trusted_roots_is_refused, make, drop)
 {
-    (void)state;
     snprintf(reference, sizeof reference, "disk:/etc");
     assert_fails(NULL, 0, ERROR_PERMISSION_DENIED, "OUTSIDE_TRUSTED_ROOTS");
 }
 
-static void an_artifact_that_is_one_file_has_none(void **state)
+TEST_IN(an_artifact_that_is_one_file_has_none, make, drop)
 {
     static const char *const names[] = {"config.json"};
-    (void)state;
     put("config.json", "{}");
     put("model.safetensors", "x");
     snprintf(reference, sizeof reference, "disk:%s/m/model.safetensors", folder);
@@ -218,10 +197,9 @@ static void an_artifact_that_is_one_file_has_none(void **state)
     assert_fails(names, 1, ERROR_NOT_FOUND, "NO_SUCH_SIDECAR");
 }
 
-static void a_file_that_is_replaced_while_it_is_read_is_an_error_with_its_name(void **state)
+TEST_IN(a_file_that_is_replaced_while_it_is_read_is_an_error_with_its_name, make, drop)
 {
     char buffer[4];
-    (void)state;
     source_memory_put("m", "config.json", "abcd", 4);
     snprintf(reference, sizeof reference, "memory:m");
     struct sidecars *found = find(NULL, 0);
@@ -242,10 +220,9 @@ static struct checksum sum_of(const char *text)
     return checksum_finish(&stream);
 }
 
-static void what_the_store_has_a_checksum_of_is_checked(void **state)
+TEST_IN(what_the_store_has_a_checksum_of_is_checked, make, drop)
 {
     char buffer[4];
-    (void)state;
     source_memory_put("m", "config.json", "abcd", 4);
     snprintf(reference, sizeof reference, "memory:m");
     struct sidecars *found = find(NULL, 0);
@@ -270,33 +247,10 @@ static bool is_set(void *data)
     return true;
 }
 
-static void a_cancel_ends_the_search(void **state)
+TEST_IN(a_cancel_ends_the_search, make, drop)
 {
     const struct cancel cancel = {.is_set = is_set};
-    (void)state;
     put("config.json", "{}");
     assert_null(sidecars_open(reference, &options, NULL, 0, false, &cancel, &error));
     assert_int_equal(error.code, ERROR_CANCELLED);
-}
-
-int main(void)
-{
-#define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, make, drop)
-    const struct CMUnitTest tests[] = {
-        IN_FOLDER(a_folder_s_small_files_are_found_and_nothing_else),
-        IN_FOLDER(files_that_are_asked_for_come_in_that_order),
-        IN_FOLDER(a_name_that_is_none_or_is_not_there_is_not_found),
-        IN_FOLDER(an_index_is_opened_by_its_name_and_listed_nowhere),
-        IN_FOLDER(a_file_of_tensors_is_listed_where_it_is_asked_for_and_never_opened_to_be_read),
-        IN_FOLDER(a_file_of_the_limit_is_found_and_one_byte_more_is_not),
-        IN_FOLDER(manifest_json_may_have_a_gib_and_not_a_byte_more),
-        IN_FOLDER(there_may_be_128_of_them_and_no_more),
-        IN_FOLDER(a_link_out_of_the_trusted_roots_is_refused),
-        IN_FOLDER(a_folder_outside_the_trusted_roots_is_refused),
-        IN_FOLDER(an_artifact_that_is_one_file_has_none),
-        IN_FOLDER(a_file_that_is_replaced_while_it_is_read_is_an_error_with_its_name),
-        IN_FOLDER(what_the_store_has_a_checksum_of_is_checked),
-        IN_FOLDER(a_cancel_ends_the_search),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,15 +1,9 @@
 /* Which names are sidecars. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
+#include "tests/support/unit.h"
 
 #include "base/sidecar_name.h"
 
-#include <cmocka.h>
-
-static void what_models_bring_along_is_a_sidecar(void **state)
+TEST(what_models_bring_along_is_a_sidecar)
 {
     static const char *const names[] = {"config.json",
                                         "tokenizer.model",
@@ -24,13 +18,12 @@ static void what_models_bring_along_is_a_sidecar(void **state)
                                         "generation_config.json",
                                         "LICENSE",
                                         "NOTICE"};
-    (void)state;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (!sidecar_name_is_valid(names[i]))
             fail_msg("refused: %s", names[i]);
 }
 
-static void tensors_hidden_files_and_paths_are_none(void **state)
+TEST(tensors_hidden_files_and_paths_are_none)
 {
     static const char *const names[] = {"",
                                         ".",
@@ -55,16 +48,14 @@ static void tensors_hidden_files_and_paths_are_none(void **state)
                                         "config.JSON",
                                         "LICENSE.exe",
                                         "a LICENSE"};
-    (void)state;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (sidecar_name_is_valid(names[i]))
             fail_msg("taken: %s", names[i]);
 }
 
-static void a_name_may_have_255_bytes_and_no_more(void **state)
+TEST(a_name_may_have_255_bytes_and_no_more)
 {
     char name[SIDECAR_MAX_NAME_BYTES + 2];
-    (void)state;
     memset(name, 'x', sizeof name);
     strcpy(name + SIDECAR_MAX_NAME_BYTES - 5, ".json");
     assert_true(sidecar_name_is_valid(name));
@@ -73,17 +64,15 @@ static void a_name_may_have_255_bytes_and_no_more(void **state)
     assert_false(sidecar_name_is_valid(name));
 }
 
-static void what_is_tried_unlisted_is_valid_itself(void **state)
+TEST(what_is_tried_unlisted_is_valid_itself)
 {
-    (void)state;
     assert_non_null(sidecar_well_known_names[0]);
     for (const char *const *name = sidecar_well_known_names; *name; name++)
         assert_true(sidecar_name_is_valid(*name));
 }
 
-static void an_index_of_tensor_files_is_told_by_its_plain_name(void **state)
+TEST(an_index_of_tensor_files_is_told_by_its_plain_name)
 {
-    (void)state;
     assert_true(sidecar_name_is_index("model.safetensors.index.json"));
     assert_true(sidecar_name_is_index("diffusion_pytorch_model.safetensors.index.json"));
     assert_false(sidecar_name_is_index("config.json"));
@@ -92,24 +81,10 @@ static void an_index_of_tensor_files_is_told_by_its_plain_name(void **state)
     assert_false(sidecar_name_is_index("model.safetensors"));
 }
 
-static void tensors_may_be_pickled(void **state)
+TEST(tensors_may_be_pickled)
 {
-    (void)state;
     assert_true(sidecar_name_is_tensors("model.fp16.safetensors"));
     assert_true(sidecar_name_is_tensors("pytorch_model.bin"));
     assert_false(sidecar_name_is_tensors("../pytorch_model.bin"));
     assert_false(sidecar_name_is_tensors("training_args.bin"));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_models_bring_along_is_a_sidecar),
-        cmocka_unit_test(tensors_hidden_files_and_paths_are_none),
-        cmocka_unit_test(tensors_may_be_pickled),
-        cmocka_unit_test(a_name_may_have_255_bytes_and_no_more),
-        cmocka_unit_test(what_is_tried_unlisted_is_valid_itself),
-        cmocka_unit_test(an_index_of_tensor_files_is_told_by_its_plain_name),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,15 +1,11 @@
 /* tc_sidecars_* against a daemon that answers what each test wants: the truth and every kind of contradiction. What is on
  * disk afterwards is whole files and nothing else. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
+#include "tests/support/unit.h"
+
 #undef fail /* ours is in base/error.h */
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <stdio.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "client/tensorcast.h"
@@ -77,7 +73,6 @@ static void send_chunk(struct rpc_call *call, const struct answer *answer)
 
 static void on_fetch(struct rpc_call *call, const ProtobufCMessage *message, void *context)
 {
-    (void)context;
     meet();
     fake.list_only = ((const Tensorcast__Daemon__V1__FetchSidecarsRequest *)message)->list_only;
     const struct fake now = fake; /* a client that refuses the list has the next test under way before the rest is sent */
@@ -99,21 +94,21 @@ static void on_other(struct rpc_call *call, const ProtobufCMessage *message, voi
     rpc_call_end(call);
 }
 
-#define ROW(name, streams, handle)                                                                                          \
+#define ROW(name_, streams_, fn)                                                                                            \
     {                                                                                                                       \
-        &tensorcast__daemon__v1__store_daemon__descriptor, name, streams, handle, false                                     \
+        .service = &tensorcast__daemon__v1__store_daemon__descriptor, .name = (name_), .streams = (streams_),               \
+        .handle = (fn)                                                                                                      \
     }
 static const struct rpc_method methods[] = {
     ROW("Resolve", false, on_other),      ROW("Explain", false, on_other), ROW("Materialize", true, on_other),
     ROW("Prewarm", false, on_other),      ROW("Release", false, on_other), ROW("Status", false, on_other),
     ROW("FetchSidecars", true, on_fetch), ROW("Verify", false, on_other),  ROW("Unpin", false, on_other),
-    ROW("MakeFolder", true, on_other),
+    ROW("MakeFolder", true, on_other),    ROW("Blame", false, on_other),
 };
 
 static int start(void **state)
 {
     struct error cause;
-    (void)state;
     memset(&fake, 0, sizeof fake);
     memset(&error, 0, sizeof error);
     model_dir_create(folder);
@@ -127,7 +122,6 @@ static int start(void **state)
 
 static int stop(void **state)
 {
-    (void)state;
     tc_disconnect(client);
     rpc_fixture_stop(&fixture);
     model_dir_destroy(folder);
@@ -174,10 +168,9 @@ static const struct answer good[] = {
     {"", 0, "{}", 2, 0},
 };
 
-static void files_arrive_whole_and_in_order(void **state)
+TEST_IN(files_arrive_whole_and_in_order, start, stop)
 {
     uint64_t bytes;
-    (void)state;
     memcpy(fake.answers, good, sizeof good);
     struct tc_sidecars *sidecars = fetch();
     assert_non_null(sidecars);
@@ -192,9 +185,8 @@ static void files_arrive_whole_and_in_order(void **state)
     assert_int_equal(n_entries(), 3);
 }
 
-static void a_list_alone_writes_nothing(void **state)
+TEST_IN(a_list_alone_writes_nothing, start, stop)
 {
-    (void)state;
     memcpy(fake.answers, good, 3 * sizeof good[0]);
     struct tc_sidecars *sidecars = tc_sidecars_list(client, "disk:/m", NULL, &error);
     meet();
@@ -205,9 +197,8 @@ static void a_list_alone_writes_nothing(void **state)
     assert_int_equal(access(target, F_OK), -1);
 }
 
-static void an_older_file_and_a_link_are_replaced_and_not_followed(void **state)
+TEST_IN(an_older_file_and_a_link_are_replaced_and_not_followed, start, stop)
 {
-    (void)state;
     memcpy(fake.answers, good, sizeof good);
     model_dir_mkdir(folder, "out");
     model_dir_write(folder, "victim", "keep", 4);
@@ -221,9 +212,8 @@ static void an_older_file_and_a_link_are_replaced_and_not_followed(void **state)
     assert_holds("../victim", "keep");
 }
 
-static void an_error_in_the_middle_leaves_whole_files_only(void **state)
+TEST_IN(an_error_in_the_middle_leaves_whole_files_only, start, stop)
 {
-    (void)state;
     memcpy(fake.answers, good, sizeof good);
     fake.answers[6].data = "{"; /* half of the last one */
     fail(&fake.error, ERROR_DATA_LOSS, "TORN", "half of it");
@@ -243,11 +233,10 @@ static void assert_bad_answer(void)
     assert_int_equal(n_entries(), 0);
 }
 
-static void a_name_that_leaves_the_folder_is_refused(void **state)
+TEST_IN(a_name_that_leaves_the_folder_is_refused, start, stop)
 {
     static const char *const names[] = {"../config.json", "/tmp/config.json", ".config.json",
                                         "a/b.json",       "x.safetensors",    ""};
-    (void)state;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         fake.answers[0] = (struct answer){names[i], 1, NULL, 0, 0};
         fake.answers[1] = (struct answer){"", 0, "x", 0, 0};
@@ -255,12 +244,11 @@ static void a_name_that_leaves_the_folder_is_refused(void **state)
     }
 }
 
-static void chunks_that_contradict_the_list_are_refused(void **state)
+TEST_IN(chunks_that_contradict_the_list_are_refused, start, stop)
 {
     static const struct answer chunks[] = {
         {"", 0, "toolong", 0, 0}, {"", 0, "x", 1, 0}, {"", 0, "x", 0, 1}, {"", 0, "", 0, 0}, {"", 0, "half", 0, 0},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof chunks / sizeof chunks[0]; i++) {
         fake.answers[0] = (struct answer){"config.json", 5, NULL, 0, 0};
         fake.answers[1] = chunks[i];
@@ -268,42 +256,22 @@ static void chunks_that_contradict_the_list_are_refused(void **state)
     }
 }
 
-static void a_file_beyond_the_size_limit_is_refused(void **state)
+TEST_IN(a_file_beyond_the_size_limit_is_refused, start, stop)
 {
-    (void)state;
     fake.answers[0] = (struct answer){"config.json", (64u << 20) + 1, NULL, 0, 0};
     assert_bad_answer();
 }
 
-static void an_answer_without_a_list_is_refused(void **state)
+TEST_IN(an_answer_without_a_list_is_refused, start, stop)
 {
-    (void)state;
     fake.without_list = true;
     assert_bad_answer();
 }
 
-static void a_folder_that_cannot_be_made_is_an_error_that_names_it(void **state)
+TEST_IN(a_folder_that_cannot_be_made_is_an_error_that_names_it, start, stop)
 {
-    (void)state;
     model_dir_path(folder, "missing/out", target);
     assert_null(fetch());
     assert_int_equal(error.code, ERROR_NOT_FOUND);
     assert_non_null(strstr(error.message, "missing/out"));
-}
-
-int main(void)
-{
-#define SERVED(test) cmocka_unit_test_setup_teardown(test, start, stop)
-    const struct CMUnitTest tests[] = {
-        SERVED(files_arrive_whole_and_in_order),
-        SERVED(a_list_alone_writes_nothing),
-        SERVED(an_older_file_and_a_link_are_replaced_and_not_followed),
-        SERVED(an_error_in_the_middle_leaves_whole_files_only),
-        SERVED(a_name_that_leaves_the_folder_is_refused),
-        SERVED(chunks_that_contradict_the_list_are_refused),
-        SERVED(a_file_beyond_the_size_limit_is_refused),
-        SERVED(an_answer_without_a_list_is_refused),
-        SERVED(a_folder_that_cannot_be_made_is_an_error_that_names_it),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,18 +1,11 @@
 /* What requests to stores are signed with. The expected values come from RFC 4231 and, for RSA, from the Python package
  * `cryptography` with a key made for this test. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tests/support/unit.h"
 
 #include "base/base64.h"
 #include "base/memory.h"
 #include "base/signature.h"
 #include "tests/support/rsa_key.h"
-
-#include <cmocka.h>
 
 static const char elliptic_key[] = "-----BEGIN PRIVATE KEY-----\n"
                                    "MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgHvtUeGig7OefZMGK\n"
@@ -66,20 +59,18 @@ static void check_hmac(const char *key, const char *data, const char *hex)
     assert_string_equal(text, hex);
 }
 
-static void hmac_sha256_gives_the_values_of_rfc_4231(void **state)
+TEST(hmac_sha256_gives_the_values_of_rfc_4231)
 {
-    (void)state;
     check_hmac("\x0b\x0b\x0b\x0b\x0b\x0b\x0b\x0b\x0b\x0b\x0b\x0b\x0b\x0b\x0b\x0b\x0b\x0b\x0b\x0b", "Hi There",
                "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7");
     check_hmac("Jefe", "what do ya want for nothing?", "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
 }
 
-static void rs256_gives_what_another_implementation_gives(void **state)
+TEST(rs256_gives_what_another_implementation_gives)
 {
     struct error error;
     unsigned char *signature;
     size_t count;
-    (void)state;
     assert_int_equal(signature_rs256(rsa_key, strlen(rsa_key), "header.payload", 14, &signature, &count, &error), 0);
     char *text = base64_encode_url(signature, count);
     assert_string_equal(text, expected);
@@ -98,22 +89,20 @@ static void refuse_key(const char *pem, size_t length)
     assert_null(signature);
 }
 
-static void keys_that_are_cut_off_locked_or_of_another_kind_are_refused_without_being_shown(void **state)
+TEST(keys_that_are_cut_off_locked_or_of_another_kind_are_refused_without_being_shown)
 {
-    (void)state;
     refuse_key(rsa_key, strlen(rsa_key) / 2);
     refuse_key(elliptic_key, strlen(elliptic_key));
     refuse_key(locked_key, strlen(locked_key));
     refuse_key("", 0);
 }
 
-static void a_key_of_65536_characters_is_taken_and_a_longer_one_is_not(void **state)
+TEST(a_key_of_65536_characters_is_taken_and_a_longer_one_is_not)
 {
     char *pem = memory_alloc((1 << 16) + 2);
     struct error error;
     unsigned char *signature;
     size_t count;
-    (void)state;
     memset(pem, '\n', (1 << 16) + 1);
     memcpy(pem, rsa_key, strlen(rsa_key));
     assert_int_equal(signature_rs256(pem, 1 << 16, "x", 1, &signature, &count, &error), 0);
@@ -122,24 +111,11 @@ static void a_key_of_65536_characters_is_taken_and_a_longer_one_is_not(void **st
     free(pem);
 }
 
-static void a_secret_is_gone_after_it_was_wiped(void **state)
+TEST(a_secret_is_gone_after_it_was_wiped)
 {
     char secret[] = "hunter2";
-    (void)state;
     signature_wipe(secret, sizeof secret);
     for (size_t i = 0; i < sizeof secret; i++)
         assert_int_equal(secret[i], 0);
     signature_wipe(NULL, 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(hmac_sha256_gives_the_values_of_rfc_4231),
-        cmocka_unit_test(rs256_gives_what_another_implementation_gives),
-        cmocka_unit_test(keys_that_are_cut_off_locked_or_of_another_kind_are_refused_without_being_shown),
-        cmocka_unit_test(a_key_of_65536_characters_is_taken_and_a_longer_one_is_not),
-        cmocka_unit_test(a_secret_is_gone_after_it_was_wiped),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

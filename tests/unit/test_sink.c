@@ -1,17 +1,11 @@
 /* Files into a folder: the smallest sink, and what the driver promises of every one. */
-#include "sink/sink.h"
+#include "tests/support/unit.h"
 
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
+#include "sink/sink.h"
 #include "base/crc.h"
 #include "base/memory.h"
 #include "sink/sink_ops.h"
@@ -98,10 +92,9 @@ static void holds(const struct scene *scene)
     fclose(file);
 }
 
-static void a_file_of_any_size_arrives_with_its_sum(void **state)
+TEST(a_file_of_any_size_arrives_with_its_sum)
 {
     static const size_t sizes[] = {0, 1, 8 << 20, (8 << 20) + 1, BIG_BYTES};
-    (void)state;
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         struct scene scene;
         begin(&scene, sizes[i]);
@@ -114,10 +107,9 @@ static void a_file_of_any_size_arrives_with_its_sum(void **state)
     }
 }
 
-static void what_is_there_is_left_alone_unless_it_is_replaced(void **state)
+TEST(what_is_there_is_left_alone_unless_it_is_replaced)
 {
     static const size_t sizes[] = {100, BIG_BYTES};
-    (void)state;
     for (size_t i = 0; i < 2; i++) {
         struct scene scene;
         begin(&scene, sizes[i]);
@@ -132,10 +124,9 @@ static void what_is_there_is_left_alone_unless_it_is_replaced(void **state)
     }
 }
 
-static void the_same_bytes_under_the_name_are_success(void **state)
+TEST(the_same_bytes_under_the_name_are_success)
 {
     struct scene scene;
-    (void)state;
     begin(&scene, BIG_BYTES);
     assert_int_equal(put(&scene, false), 0);
     assert_int_equal(put(&scene, false), 0);
@@ -144,11 +135,10 @@ static void the_same_bytes_under_the_name_are_success(void **state)
     end(&scene);
 }
 
-static void what_was_cut_off_goes_on_and_sends_no_part_twice(void **state)
+TEST(what_was_cut_off_goes_on_and_sends_no_part_twice)
 {
     struct scene scene;
     struct stat found;
-    (void)state;
     begin(&scene, BIG_BYTES);
     scene.left_before_cancel = 2;
     assert_int_equal(put(&scene, false), -1);
@@ -165,10 +155,9 @@ static void what_was_cut_off_goes_on_and_sends_no_part_twice(void **state)
     end(&scene);
 }
 
-static void a_file_that_changed_between_two_calls_does_not_arrive_mixed(void **state)
+TEST(a_file_that_changed_between_two_calls_does_not_arrive_mixed)
 {
     struct scene scene;
-    (void)state;
     begin(&scene, BIG_BYTES);
     scene.left_before_cancel = 2;
     assert_int_equal(put(&scene, false), -1);
@@ -180,10 +169,9 @@ static void a_file_that_changed_between_two_calls_does_not_arrive_mixed(void **s
     end(&scene);
 }
 
-static void a_session_that_is_gone_is_begun_anew(void **state)
+TEST(a_session_that_is_gone_is_begun_anew)
 {
     struct scene scene;
-    (void)state;
     begin(&scene, BIG_BYTES);
     free(scene.session);
     scene.session = memory_copy_text("/etc/passwd");
@@ -193,11 +181,10 @@ static void a_session_that_is_gone_is_begun_anew(void **state)
     end(&scene);
 }
 
-static void a_file_with_another_sum_than_it_must_have_is_not_sent(void **state)
+TEST(a_file_with_another_sum_than_it_must_have_is_not_sent)
 {
     struct scene scene;
     struct stat found;
-    (void)state;
     begin(&scene, 1000);
     const struct sink_upload upload = {
         .reference = scene.reference, .fd = scene.fd, .bytes = 1000, .is_summed = true, .crc32c = 1};
@@ -210,11 +197,10 @@ static void a_file_with_another_sum_than_it_must_have_is_not_sent(void **state)
     end(&scene);
 }
 
-static void a_file_whose_size_is_not_told_is_not_sent_as_an_empty_one(void **state)
+TEST(a_file_whose_size_is_not_told_is_not_sent_as_an_empty_one)
 {
     struct scene scene;
     struct stat found;
-    (void)state;
     begin(&scene, 0);
     close(scene.fd);
     scene.fd = open("/proc/self/status", O_RDONLY | O_CLOEXEC);
@@ -224,13 +210,12 @@ static void a_file_whose_size_is_not_told_is_not_sent_as_an_empty_one(void **sta
     end(&scene);
 }
 
-static void references_that_name_no_object_are_refused(void **state)
+TEST(references_that_name_no_object_are_refused)
 {
     static const char *const bad[] = {"gs://",  "gs://bucket",    "gs://bucket/", "s3://b//a", "s3://b/a/../c", "gs://b/a\n",
                                       "disk:a", "https://host/a", "hf://o/m",     "gs:/b/a",   "s3://b/."};
     static const char *const good[] = {"gs://b/a b", "s3://bucket/a/b%2F?c", "disk:/a"};
     struct error error;
-    (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         assert_int_equal(sink_check_reference(bad[i], &error), -1);
         assert_int_equal(error.code, ERROR_INVALID_ARGUMENT);
@@ -239,24 +224,22 @@ static void references_that_name_no_object_are_refused(void **state)
         assert_int_equal(sink_check_reference(good[i], &error), 0);
 }
 
-static void an_objects_name_has_1024_bytes_and_not_one_more(void **state)
+TEST(an_objects_name_has_1024_bytes_and_not_one_more)
 {
     char reference[1100] = "gs://b/";
     struct error error;
-    (void)state;
     memset(reference + 7, 'x', SINK_MAX_KEY_CHARS);
     assert_int_equal(sink_check_reference(reference, &error), 0);
     reference[7 + SINK_MAX_KEY_CHARS] = 'x';
     assert_int_equal(sink_check_reference(reference, &error), -1);
 }
 
-static void etags_are_those_that_stores_make(void **state)
+TEST(etags_are_those_that_stores_make)
 {
     char etag[SINK_ETAG_CHARS];
     struct part_sum parts[2];
     struct sink_sums one = {parts, 1}, two = {parts, 2};
     struct sink_part part = {.number = 0, .bytes = "hello", .count = 5, .crc32c = crc32c_update(0, "hello", 5)};
-    (void)state;
     sink_sum_parts(&two, &part, 1, true);
     part.number = 1;
     sink_sum_parts(&two, &part, 1, true);
@@ -274,22 +257,4 @@ static void etags_are_those_that_stores_make(void **state)
     object.size_bytes = 4;
     assert_int_equal(sink_sum_compare(&one, &object, &proof), SINK_DIFFERENT);
     assert_int_equal(sink_sum_crc32c(&two), crc32c_update(0, "hellohello", 10));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_file_of_any_size_arrives_with_its_sum),
-        cmocka_unit_test(what_is_there_is_left_alone_unless_it_is_replaced),
-        cmocka_unit_test(the_same_bytes_under_the_name_are_success),
-        cmocka_unit_test(what_was_cut_off_goes_on_and_sends_no_part_twice),
-        cmocka_unit_test(a_file_that_changed_between_two_calls_does_not_arrive_mixed),
-        cmocka_unit_test(a_session_that_is_gone_is_begun_anew),
-        cmocka_unit_test(a_file_with_another_sum_than_it_must_have_is_not_sent),
-        cmocka_unit_test(a_file_whose_size_is_not_told_is_not_sent_as_an_empty_one),
-        cmocka_unit_test(references_that_name_no_object_are_refused),
-        cmocka_unit_test(an_objects_name_has_1024_bytes_and_not_one_more),
-        cmocka_unit_test(etags_are_those_that_stores_make),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

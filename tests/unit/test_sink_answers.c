@@ -1,14 +1,7 @@
 /* Answers of S3 about multipart uploads. */
+#include "tests/support/unit.h"
+
 #include "sink/s3_answer.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "base/memory.h"
 
 static char *upload_id(const char *text)
@@ -16,9 +9,8 @@ static char *upload_id(const char *text)
     return s3_answer_upload_id(text, strlen(text));
 }
 
-static void an_upload_id_is_found_or_there_is_none(void **state)
+TEST(an_upload_id_is_found_or_there_is_none)
 {
-    (void)state;
     char *id = upload_id("<InitiateMultipartUploadResult xmlns=\"x\"><Bucket>b</Bucket><UploadId>a/b+c</UploadId>"
                          "</InitiateMultipartUploadResult>");
     assert_string_equal(id, "a/b+c");
@@ -29,10 +21,9 @@ static void an_upload_id_is_found_or_there_is_none(void **state)
     assert_null(upload_id(""));
 }
 
-static void an_upload_id_has_8191_characters_at_most(void **state)
+TEST(an_upload_id_has_8191_characters_at_most)
 {
     char *long_id = memory_alloc(SINK_MAX_SESSION_CHARS + 1);
-    (void)state;
     memset(long_id, 'x', SINK_MAX_SESSION_CHARS);
     for (size_t cut = 0; cut < 2; cut++) {
         long_id[SINK_MAX_SESSION_CHARS - cut] = '\0';
@@ -46,7 +37,7 @@ static void an_upload_id_has_8191_characters_at_most(void **state)
     free(long_id);
 }
 
-static void parts_of_a_list_are_kept_and_strange_ones_left_out(void **state)
+TEST(parts_of_a_list_are_kept_and_strange_ones_left_out)
 {
     static const char text[] =
         "<ListPartsResult><IsTruncated>true</IsTruncated><NextPartNumberMarker>3</NextPartNumberMarker>"
@@ -60,7 +51,6 @@ static void parts_of_a_list_are_kept_and_strange_ones_left_out(void **state)
     struct sink_stored stored[3] = {0};
     struct sink sink = {.n_parts = 3, .stored = stored};
     struct s3_part_page page = {0};
-    (void)state;
     assert_true(s3_answer_parts(text, sizeof text - 1, &sink, &page));
     assert_true(page.is_truncated);
     assert_int_equal(page.next_marker, 3);
@@ -85,9 +75,8 @@ static bool list_is_whole_crc(const char *algorithm, const char *type)
     return sink.has_whole_crc;
 }
 
-static void only_a_crc32c_of_the_whole_does_without_md5(void **state)
+TEST(only_a_crc32c_of_the_whole_does_without_md5)
 {
-    (void)state;
     assert_true(list_is_whole_crc("CRC32C", "FULL_OBJECT"));
     assert_false(list_is_whole_crc("CRC32C", "COMPOSITE"));
     assert_false(list_is_whole_crc("CRC32C", ""));
@@ -97,25 +86,12 @@ static void only_a_crc32c_of_the_whole_does_without_md5(void **state)
     assert_false(s3_answer_is_whole_crc("CRC32C", NULL));
 }
 
-static void a_200_that_holds_an_error_is_not_complete(void **state)
+TEST(a_200_that_holds_an_error_is_not_complete)
 {
     static const char good[] = "<CompleteMultipartUploadResult><ETag>x</ETag></CompleteMultipartUploadResult>";
     static const char bad[] = "<Error><Code>InternalError</Code></Error>";
-    (void)state;
     assert_true(s3_answer_is_complete(good, sizeof good - 1));
     assert_false(s3_answer_is_complete(good, sizeof good - 9));
     assert_false(s3_answer_is_complete(bad, sizeof bad - 1));
     assert_false(s3_answer_is_complete("", 0));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_upload_id_is_found_or_there_is_none),
-        cmocka_unit_test(an_upload_id_has_8191_characters_at_most),
-        cmocka_unit_test(parts_of_a_list_are_kept_and_strange_ones_left_out),
-        cmocka_unit_test(only_a_crc32c_of_the_whole_does_without_md5),
-        cmocka_unit_test(a_200_that_holds_an_error_is_not_complete),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,14 +1,9 @@
 /* Threads that make MD5 sums together each get their own. */
-#include "sink/sink_md5.h"
+#include "tests/support/unit.h"
 
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include <cmocka.h>
-
+#include "sink/sink_md5.h"
 #include "base/digest.h"
 #include "base/memory.h"
 
@@ -33,10 +28,9 @@ static void *make_sums(void *data)
     return (void *)n_wrong;
 }
 
-static void each_thread_gets_the_sum_of_its_own_part(void **state)
+TEST(each_thread_gets_the_sum_of_its_own_part)
 {
     pthread_t threads[N_THREADS];
-    (void)state;
     for (size_t i = 0; i < N_THREADS; i++)
         assert_int_equal(pthread_create(&threads[i], NULL, make_sums, (void *)i), 0);
     for (size_t i = 0; i < N_THREADS; i++) {
@@ -44,10 +38,4 @@ static void each_thread_gets_the_sum_of_its_own_part(void **state)
         pthread_join(threads[i], &n_wrong);
         assert_null(n_wrong);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(each_thread_gets_the_sum_of_its_own_part)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

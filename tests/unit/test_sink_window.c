@@ -1,18 +1,12 @@
 /* Parts of files as they lie in the page cache: what is read there, also of a file that is cut off meanwhile. */
-#include "sink/sink_window.h"
+#include "tests/support/unit.h"
 
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "device/bus_guard.h"
-
-#include <cmocka.h>
+#include "sink/sink_window.h"
+#include "base/bus_guard.h"
 
 enum { FILE_BYTES = (5 << 20) + 77, OFFSET_BYTES = 1 << 20 };
 
@@ -48,16 +42,8 @@ static struct sink_window *open_rest(const struct scene *scene)
     return window;
 }
 
-static void a_window_shows_the_bytes_of_its_part(void **state)
-{
-    const struct scene *scene = *state;
-    struct sink_window *window = open_rest(scene);
-    assert_memory_equal(sink_window_bytes(window), scene->bytes + OFFSET_BYTES, FILE_BYTES - OFFSET_BYTES);
-    assert_true(sink_window_is_whole(window));
-    sink_window_close(window);
-}
-
-static void what_is_cut_off_is_no_signal_and_is_told(void **state)
+/* First: before each other cmocka puts its handler in place of ours. */
+TEST_IN(what_is_cut_off_is_no_signal_and_is_told, begin, end)
 {
     const struct scene *scene = *state;
     struct sink_window *window = open_rest(scene), *other = sink_window_open(scene->fd, 0, OFFSET_BYTES);
@@ -74,17 +60,25 @@ static void what_is_cut_off_is_no_signal_and_is_told(void **state)
     sink_window_close(other);
 }
 
-static void what_cannot_be_mapped_has_no_window(void **state)
+TEST_IN(a_window_shows_the_bytes_of_its_part, begin, end)
+{
+    const struct scene *scene = *state;
+    struct sink_window *window = open_rest(scene);
+    assert_memory_equal(sink_window_bytes(window), scene->bytes + OFFSET_BYTES, FILE_BYTES - OFFSET_BYTES);
+    assert_true(sink_window_is_whole(window));
+    sink_window_close(window);
+}
+
+TEST_IN(what_cannot_be_mapped_has_no_window, begin, end)
 {
     int ends[2];
-    (void)state;
     assert_int_equal(pipe(ends), 0);
     assert_null(sink_window_open(ends[0], 0, 4096));
     close(ends[0]);
     close(ends[1]);
 }
 
-static void more_than_can_be_guarded_have_no_window_until_others_are_closed(void **state)
+TEST_IN(more_than_can_be_guarded_have_no_window_until_others_are_closed, begin, end)
 {
     static struct sink_window *windows[BUS_GUARD_MAX];
     const struct scene *scene = *state;
@@ -94,17 +88,4 @@ static void more_than_can_be_guarded_have_no_window_until_others_are_closed(void
     for (size_t i = 0; i < BUS_GUARD_MAX; i++)
         sink_window_close(windows[i]);
     sink_window_close(open_rest(scene));
-}
-
-int main(void)
-{
-#define WINDOW(name) cmocka_unit_test_setup_teardown(name, begin, end)
-    const struct CMUnitTest tests[] = {
-        WINDOW(
-            what_is_cut_off_is_no_signal_and_is_told), /* first: before each other cmocka puts its handler in place of ours */
-        WINDOW(a_window_shows_the_bytes_of_its_part),
-        WINDOW(what_cannot_be_mapped_has_no_window),
-        WINDOW(more_than_can_be_guarded_have_no_window_until_others_are_closed),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,17 +1,12 @@
 /* Temporary memory: never more than the budget, kept windows give way, what is not used goes back to the kernel. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tests/support/unit.h"
+
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/huge_pages.h"
 #include "execute/staging.h"
 
-#include <cmocka.h>
 #undef fail /* ours is in base/error.h */
 
 enum { BUFFER = 64 << 10, BUFFERS = 3 };
@@ -38,33 +33,31 @@ static int close_staging(void **state)
 
 static struct staging_buffer *keep(const struct scan *scan, uint64_t start, uint64_t now_ns)
 {
-    struct staging_buffer *buffer = staging_take(&staging);
+    struct staging_buffer *buffer = staging_take(&staging, NULL);
     buffer->start = start;
     buffer->range = (struct range){start, start + BUFFER};
     staging_keep(buffer, scan, now_ns);
     return buffer;
 }
 
-static void there_are_as_many_as_the_budget_has_room_for(void **state)
+TEST_IN(there_are_as_many_as_the_budget_has_room_for, open_staging, close_staging)
 {
     struct staging_buffer *taken[BUFFERS];
-    (void)state;
     for (size_t i = 0; i < BUFFERS; i++) {
         assert_int_equal(staging_left(&staging), BUFFERS - i);
-        taken[i] = staging_take(&staging);
+        taken[i] = staging_take(&staging, NULL);
         assert_int_equal((uintptr_t)taken[i]->memory % HUGE_PAGE_BYTES, 0);
         memset(taken[i]->memory, 1, BUFFER);
     }
-    assert_null(staging_take(&staging));
+    assert_null(staging_take(&staging, NULL));
     for (size_t i = 0; i < BUFFERS; i++)
         staging_give(taken[i], 0);
     staging_init(&staging, BUFFER, staging_expire(&staging, 1)); /* less than one: one all the same */
-    staging_give(staging_take(&staging), 0);
+    staging_give(staging_take(&staging, NULL), 0);
 }
 
-static void a_kept_window_is_found_by_file_and_offset_once(void **state)
+TEST_IN(a_kept_window_is_found_by_file_and_offset_once, open_staging, close_staging)
 {
-    (void)state;
     struct staging_buffer *kept = keep(SCAN(a_file), BUFFER, 0);
     assert_null(staging_find(&staging, SCAN(another_file), BUFFER));
     assert_null(staging_find(&staging, SCAN(a_file), 0));
@@ -87,15 +80,14 @@ static bool is_any(const struct staging_buffer *kept)
     return true;
 }
 
-static void the_oldest_kept_window_gives_way_unless_it_is_needed(void **state)
+TEST_IN(the_oldest_kept_window_gives_way_unless_it_is_needed, open_staging, close_staging)
 {
-    (void)state;
     for (uint64_t i = 0; i < BUFFERS; i++)
         keep(SCAN(a_file), i * BUFFER, i);
-    assert_null(staging_take_sparing(&staging, is_any));
-    struct staging_buffer *second = staging_take_sparing(&staging, is_first);
+    assert_null(staging_take(&staging, is_any));
+    struct staging_buffer *second = staging_take(&staging, is_first);
     assert_int_equal(second->start, BUFFER);
-    struct staging_buffer *first = staging_take(&staging);
+    struct staging_buffer *first = staging_take(&staging, NULL);
     assert_int_equal(first->start, 0);
     staging_give(first, 9);
     staging_give(second, 9);
@@ -104,33 +96,19 @@ static void the_oldest_kept_window_gives_way_unless_it_is_needed(void **state)
     staging_give(third, 9);
 }
 
-static void a_smaller_budget_and_time_free_what_is_not_used(void **state)
+TEST_IN(a_smaller_budget_and_time_free_what_is_not_used, open_staging, close_staging)
 {
-    (void)state;
-    struct staging_buffer *taken = staging_take(&staging);
-    staging_give(staging_take(&staging), 100);
+    struct staging_buffer *taken = staging_take(&staging, NULL);
+    staging_give(staging_take(&staging, NULL), 100);
     keep(SCAN(a_file), 0, 200);
     assert_int_equal(staging.n_buffers, 2);
     staging_give(taken, 50);
     assert_true(staging_expire(&staging, 100));
     assert_int_equal(staging.n_buffers, 1);
     assert_false(staging_expire(&staging, 201));
-    staging_give(staging_take(&staging), 300);
+    staging_give(staging_take(&staging, NULL), 300);
     keep(SCAN(a_file), 0, 300);
     staging_resize(&staging, 0);
     assert_int_equal(staging.budget_buffers, 1);
     assert_int_equal(staging.n_buffers, 1);
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, open_staging, close_staging)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(there_are_as_many_as_the_budget_has_room_for),
-        TEST(a_kept_window_is_found_by_file_and_offset_once),
-        TEST(the_oldest_kept_window_gives_way_unless_it_is_needed),
-        TEST(a_smaller_budget_and_time_free_what_is_not_used),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,22 +1,16 @@
 /* A transition that is in no row aborts, and says which one it was. */
+#include "tests/support/unit.h"
+
 #include "base/state.h"
 #include "load/group.h"
 #include "load/load.h"
 #include "load/team.h"
 #include "load/ticket.h"
 
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 enum { SHUT, OPEN, BROKEN };
 static const struct state_row door_states[] = {
@@ -45,10 +39,9 @@ static int try_transition(unsigned from, unsigned to, char said[128])
     return status;
 }
 
-static void what_is_in_the_table_is_allowed_and_all_else_aborts(void **state)
+TEST(what_is_in_the_table_is_allowed_and_all_else_aborts)
 {
     char said[128];
-    (void)state;
     for (unsigned from = SHUT; from <= BROKEN; from++) {
         for (unsigned to = SHUT; to <= BROKEN; to++) {
             int status = try_transition(from, to, said);
@@ -60,10 +53,9 @@ static void what_is_in_the_table_is_allowed_and_all_else_aborts(void **state)
     }
 }
 
-static void the_message_names_the_machine_and_both_states(void **state)
+TEST(the_message_names_the_machine_and_both_states)
 {
     char said[128];
-    (void)state;
     try_transition(SHUT, BROKEN, said);
     assert_non_null(strstr(said, "a door cannot go from shut to broken"));
 }
@@ -78,9 +70,8 @@ static void count_transition(const struct state_machine *machine, unsigned from,
     n_seen++;
 }
 
-static void an_observer_is_told_of_each(void **state)
+TEST(an_observer_is_told_of_each)
 {
-    (void)state;
     state_observer = count_transition;
     state_check(&door, SHUT, OPEN);
     state_observer = NULL;
@@ -101,11 +92,10 @@ static uint32_t reachable_from(const struct state_machine *machine, unsigned fro
     return reached;
 }
 
-static void every_machine_leads_from_its_first_state_through_all_to_its_last(void **state)
+TEST(every_machine_leads_from_its_first_state_through_all_to_its_last)
 {
     static const struct state_machine *const machines[] = {&ticket_machine, &load_machine, &team_machine, &group_machine,
                                                            &group_slot_machine};
-    (void)state;
     for (size_t m = 0; m < sizeof machines / sizeof machines[0]; m++) {
         const struct state_machine *machine = machines[m];
         unsigned last = (unsigned)machine->n_rows - 1;
@@ -116,15 +106,4 @@ static void every_machine_leads_from_its_first_state_through_all_to_its_last(voi
             assert_true(s == last || reachable_from(machine, s) & STATE_BIT(last));
         }
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_in_the_table_is_allowed_and_all_else_aborts),
-        cmocka_unit_test(the_message_names_the_machine_and_both_states),
-        cmocka_unit_test(an_observer_is_told_of_each),
-        cmocka_unit_test(every_machine_leads_from_its_first_state_through_all_to_its_last),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

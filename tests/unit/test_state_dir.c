@@ -1,19 +1,13 @@
 /* The state directory: made where it is missing, refused where another user could change what is believed there. */
+#include "tests/support/unit.h"
+
 #include "state_dir.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "observe/log.h"
 #include "tests/support/model_dir.h"
-
-#include <cmocka.h>
 
 enum { STRANGER = 70001 };
 
@@ -44,10 +38,9 @@ static void assert_refused(const char *named)
     assert_non_null(strstr(error.message, named));
 }
 
-static void what_is_missing_is_made_for_this_user_alone(void **state)
+TEST_IN(what_is_missing_is_made_for_this_user_alone, set_up, tear_down)
 {
     struct stat status;
-    (void)state;
     assert_int_equal(state_dir_make(path, &error), 0);
     assert_int_equal(stat(path, &status), 0);
     assert_int_equal(status.st_mode & 07777, 0700);
@@ -66,7 +59,7 @@ static bool was_warned(FILE *log)
     return strstr(text, "event=state_dir_open_to_all") != NULL;
 }
 
-static void that_everybody_may_write_to_it_is_told(void **state)
+TEST_IN(that_everybody_may_write_to_it_is_told, set_up, tear_down)
 {
     static const struct {
         mode_t above, own;
@@ -74,7 +67,6 @@ static void that_everybody_may_write_to_it_is_told(void **state)
     } cases[] = {{0755, 0700, false}, {0755, 0770, false}, {0755, 0777, true},
                  {0755, 01777, true}, {0777, 0700, true},  {01777, 0700, false}};
     char log_path[MODEL_PATH_CHARS];
-    (void)state;
     assert_int_equal(log_open(model_dir_path(root, "log", log_path), LOG_WARN, LOG_LOGFMT, &error), 0);
     FILE *log = fopen(log_path, "r");
     assert_non_null(log);
@@ -89,9 +81,8 @@ static void that_everybody_may_write_to_it_is_told(void **state)
     assert_int_equal(log_open("", LOG_WARN, LOG_LOGFMT, &error), 0);
 }
 
-static void a_folder_of_another_user_is_refused_and_so_is_one_within(void **state)
+TEST_IN(a_folder_of_another_user_is_refused_and_so_is_one_within, set_up, tear_down)
 {
-    (void)state;
     if (geteuid() != 0)
         skip();
     assert_int_equal(state_dir_make(path, &error), 0);
@@ -104,21 +95,50 @@ static void a_folder_of_another_user_is_refused_and_so_is_one_within(void **stat
     assert_int_equal(state_dir_make(path, &error), 0);
 }
 
-static void what_cannot_be_made_is_named(void **state)
+TEST_IN(what_cannot_be_made_is_named, set_up, tear_down)
 {
-    (void)state;
     assert_int_equal(state_dir_make("/proc/nowhere/state", &error), -1);
     assert_non_null(strstr(error.message, "/proc/nowhere"));
 }
 
-int main(void)
+static void write_format(const char *text)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-    const struct CMUnitTest tests[] = {
-        TEST(what_is_missing_is_made_for_this_user_alone),
-        TEST(that_everybody_may_write_to_it_is_told),
-        TEST(a_folder_of_another_user_is_refused_and_so_is_one_within),
-        TEST(what_cannot_be_made_is_named),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    char name[MODEL_PATH_CHARS + 16];
+    snprintf(name, sizeof name, "%s/format", path);
+    FILE *file = fopen(name, "w");
+    assert_non_null(file);
+    assert_true(fputs(text, file) >= 0 && fclose(file) == 0);
+}
+
+TEST_IN(one_daemon_at_a_time_owns_it, set_up, tear_down)
+{
+    int first, second;
+    assert_int_equal(state_dir_make(path, &error), 0);
+    assert_int_equal(state_dir_own(path, &first, &error), 0);
+    assert_true(first >= 0);
+    assert_int_equal(state_dir_own(path, &second, &error), 0);
+    assert_int_equal(second, -1);
+    close(first);
+    assert_int_equal(state_dir_own(path, &second, &error), 0);
+    assert_true(second >= 0);
+    close(second);
+}
+
+TEST_IN(what_a_newer_daemon_wrote_is_refused, set_up, tear_down)
+{
+    static const struct {
+        const char *text;
+        bool is_taken;
+    } cases[] = {{"1\n", true}, {"", true}, {"nonsense", true}, {"2\n", false}, {"99999999999999999999", false}};
+    int fd;
+    assert_int_equal(state_dir_make(path, &error), 0);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        write_format(cases[i].text);
+        assert_int_equal(state_dir_own(path, &fd, &error), cases[i].is_taken ? 0 : -1);
+        assert_int_equal(fd >= 0, cases[i].is_taken);
+        if (fd >= 0)
+            close(fd);
+        else
+            assert_string_equal(error.reason, "STATE_DIR_NEWER");
+    }
 }

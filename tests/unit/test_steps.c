@@ -1,15 +1,8 @@
 /* Where a step does not fit the tensors: every way, with its step and a tensor named. What steps do to elements is in
  * tests/property/test_variants_numpy.py. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
+#include "tests/support/unit.h"
 
 #include "tests/support/variant_scene.h"
-
-#include <cmocka.h>
 
 static unsigned char zero(uint64_t i)
 {
@@ -114,10 +107,9 @@ static const struct {
      "gamma is F16, not BF16; nobody is missing; beta is not expected", ERROR_INVALID_ARGUMENT},
 };
 
-static void what_does_not_fit_is_refused_with_step_and_tensor(void **state)
+TEST_IN(what_does_not_fit_is_refused_with_step_and_tensor, begin, variant_scene_end)
 {
     char recipe[1000];
-    (void)state;
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         snprintf(recipe, sizeof recipe, "[{\"only\": [\"*\"]}, %s]", wrong[i].step);
         if (variant_scene_apply(recipe) == 0)
@@ -129,9 +121,8 @@ static void what_does_not_fit_is_refused_with_step_and_tensor(void **state)
     }
 }
 
-static void optional_steps_may_match_nothing(void **state)
+TEST_IN(optional_steps_may_match_nothing, begin, variant_scene_end)
 {
-    (void)state;
     assert_int_equal(
         variant_scene_apply(
             "[{\"drop\": [\"n*\"], \"optional\": true}, {\"rename\": {\"n\": \"m\"}, \"optional\": true}, "
@@ -145,9 +136,8 @@ static void optional_steps_may_match_nothing(void **state)
     assert_int_equal(variant_scene.artifact->n_tensors, 15);
 }
 
-static void expectations_may_allow_what_is_missing_or_too_many(void **state)
+TEST_IN(expectations_may_allow_what_is_missing_or_too_many, begin, variant_scene_end)
 {
-    (void)state;
     assert_int_equal(
         variant_scene_apply("[{\"expect\": {\"x\": {\"shape\": [], \"dtype\": \"F32\"}}, \"allow_missing\": true, "
                             "\"allow_extra\": true}]"),
@@ -159,11 +149,10 @@ static void expectations_may_allow_what_is_missing_or_too_many(void **state)
 }
 
 /* More than a message holds: how many there are is told all the same. */
-static void many_complaints_are_counted(void **state)
+TEST_IN(many_complaints_are_counted, begin, variant_scene_end)
 {
     static char recipe[20000];
     size_t used = (size_t)snprintf(recipe, sizeof recipe, "[{\"expect\": {");
-    (void)state;
     for (int i = 0; i < 200; i++)
         used += (size_t)snprintf(recipe + used, sizeof recipe - used,
                                  "%s\"a.rather.long.name.%d\": {\"shape\": [], \"dtype\": \"F32\"}", i ? ", " : "", i);
@@ -191,10 +180,9 @@ static void casts(const char *tensors, const char *dtype, const char *named)
         fail_msg("%s: %s", recipe, variant_scene.error.message);
 }
 
-static void a_cast_of_everything_neither_leaves_scales_out_nor_rounds_them(void **state)
+TEST_IN(a_cast_of_everything_neither_leaves_scales_out_nor_rounds_them, begin, variant_scene_end)
 {
     static const char *const types[] = {QUANTIZED("F8_E4M3"), QUANTIZED("F8_E5M2"), QUANTIZED("I8")};
-    (void)state;
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
         variant_scene_put(types[i], 24, zero);
         casts("\"*\"", "BF16", "tensor a.weight: ");
@@ -206,17 +194,4 @@ static void a_cast_of_everything_neither_leaves_scales_out_nor_rounds_them(void 
         casts("\"a.weight_scale\"", "BF16", NULL);
         casts("\"b.scales\"", "F32", NULL);
     }
-}
-
-int main(void)
-{
-#define TEST(name) cmocka_unit_test_setup_teardown(name, begin, variant_scene_end)
-    const struct CMUnitTest tests[] = {
-        TEST(what_does_not_fit_is_refused_with_step_and_tensor),
-        TEST(optional_steps_may_match_nothing),
-        TEST(expectations_may_allow_what_is_missing_or_too_many),
-        TEST(many_complaints_are_counted),
-        TEST(a_cast_of_everything_neither_leaves_scales_out_nor_rounds_them),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,19 +1,13 @@
 /* A store is one file and one row: this one is a store of its own, and the program has the table below instead of that of
- * daemon/stores. Everything that tells stores apart - references, the configuration, switches, messages, the log at start -
+ * daemon/source. Everything that tells stores apart - references, the configuration, switches, messages, the log at start -
  * must find it there. docs/backends.md shows the same lines. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tests/support/unit.h"
 
 #include "base/memory.h"
 #include "source/source.h"
 #include "source/stores.h"
+#include "tests/support/source_bytes.h"
 
-#include <cmocka.h>
 #undef fail /* ours is in base/error.h */
 
 /* --- "same:BYTE": a folder of one file that has this byte everywhere --- */
@@ -42,9 +36,10 @@ static int same_open(struct source *source, const char *path, const struct sourc
     return 0;
 }
 
-static int same_list(struct source *source, char ***names, size_t *n_names, struct error *error)
+static int same_list(struct source *source, const char *folder, char ***names, size_t *n_names, struct error *error)
 {
     (void)source;
+    (void)folder;
     (void)error;
     *names = memory_alloc(sizeof **names);
     (*names)[0] = memory_copy_text(FILE_NAME);
@@ -73,9 +68,9 @@ static int same_read(struct source *source, struct source_read *read, struct err
     return 0;
 }
 
-static int same_check_unchanged(struct source *source, size_t file, const struct cancel *cancel, struct error *error)
+static int same_check_unchanged(struct source *source, size_t file, bool by_name, struct error *error)
 {
-    (void)cancel;
+    (void)by_name;
     (void)source;
     (void)file;
     (void)error;
@@ -139,11 +134,10 @@ static struct stores *make_stores(const char *text)
     return stores;
 }
 
-static void references_lead_to_it(void **state)
+TEST(references_lead_to_it)
 {
     static const char *const references[] = {"same:x", "equal:x"};
     struct stores *stores = make_stores("");
-    (void)state;
     for (size_t i = 0; i < 2; i++) {
         const struct source_options options = {.stores = stores};
         struct source *source;
@@ -160,23 +154,21 @@ static void references_lead_to_it(void **state)
     stores_destroy(stores);
 }
 
-static void an_unknown_scheme_is_told_of_it(void **state)
+TEST(an_unknown_scheme_is_told_of_it)
 {
     struct source *source;
     struct error error;
-    (void)state;
     assert_int_equal(source_open("s3://bucket/x", &(struct source_options){0}, &source, &error), -1);
     assert_int_equal(error.code, ERROR_UNIMPLEMENTED);
     assert_non_null(strstr(error.message, "same:"));
 }
 
-static void the_configuration_has_its_keys(void **state)
+TEST(the_configuration_has_its_keys)
 {
     struct error error;
     struct stores *stores = make_stores("sources: {same: {size: 8KiB}}");
     const struct same_settings *settings = stores_settings(stores, &source_same_store);
     static const char wrong[] = "sources: {s3: {region: here}}";
-    (void)state;
     assert_int_equal(settings->size_bytes, 8192);
     assert_string_equal(settings->base.endpoint, "https://same.example");
     assert_non_null(schema_find("sources.same.size"));
@@ -184,13 +176,12 @@ static void the_configuration_has_its_keys(void **state)
     stores_destroy(stores);
 }
 
-static void the_configuration_switches_it_off(void **state)
+TEST(the_configuration_switches_it_off)
 {
     struct stores *stores = make_stores("sources: {same: {enabled: false}}");
     const struct source_options options = {.stores = stores};
     struct source *source;
     struct error error;
-    (void)state;
     assert_int_equal(source_open("equal:x", &options, &source, &error), -1);
     assert_string_equal(error.reason, "SOURCE_SWITCHED_OFF");
     stores_destroy(stores);
@@ -201,24 +192,13 @@ static void note(void *data, const char *scheme, const struct store_line *line)
     snprintf(data, 256, "%s %s %s", scheme, line->endpoint, line->credentials);
 }
 
-static void the_log_at_start_describes_it(void **state)
+TEST(the_log_at_start_describes_it)
 {
     char line[256] = "";
-    (void)state;
     setenv("SAME_ENDPOINT", "https://other.example", 1);
     struct stores *stores = make_stores("");
     unsetenv("SAME_ENDPOINT");
     stores_describe(stores, note, line);
     assert_string_equal(line, "same https://other.example none");
     stores_destroy(stores);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(references_lead_to_it),          cmocka_unit_test(an_unknown_scheme_is_told_of_it),
-        cmocka_unit_test(the_configuration_has_its_keys), cmocka_unit_test(the_configuration_switches_it_off),
-        cmocka_unit_test(the_log_at_start_describes_it),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

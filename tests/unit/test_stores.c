@@ -1,20 +1,13 @@
 /* Where settings come from, and what may be asked for. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tests/support/unit.h"
 
-#include "source/gcs/gcs_settings.h"
+#include "source/gcs/gcs_client.h"
 #include "source/gcs/source_gcs.h"
 #include "source/hf/source_hf.h"
-#include "source/s3/s3_settings.h"
+#include "source/s3/source_s3.h"
 #include "source/s3/source_s3.h"
 #include "source/stores.h"
 #include "source/web/source_https.h"
-
-#include <cmocka.h>
 
 static const char *const names[] = {
     "STORAGE_EMULATOR_HOST",
@@ -76,10 +69,9 @@ static const struct hf_settings *hf_of(const struct stores *stores)
     return stores_settings(stores, &source_hf_store);
 }
 
-static void without_anything_defaults_hold(void **state)
+TEST_IN(without_anything_defaults_hold, forget, NULL)
 {
     struct stores *stores = make("");
-    (void)state;
     assert_string_equal(gcs_of(stores)->base.endpoint, "https://storage.googleapis.com");
     assert_false(gcs_of(stores)->is_anonymous);
     assert_string_equal(s3_of(stores)->base.endpoint, "");
@@ -88,14 +80,13 @@ static void without_anything_defaults_hold(void **state)
     assert_string_equal(hf_of(stores)->token_file, "/home/somebody/.cache/huggingface/token");
     assert_string_equal(hf_of(stores)->cache_dir, "/home/somebody/.cache/huggingface/hub");
     assert_false(hf_of(stores)->is_offline);
-    assert_int_equal(stores_request_bytes(stores), 16 << 20);
-    assert_int_equal(stores_parallel_requests(stores), 32);
+    assert_int_equal(stores->request_bytes, 16 << 20);
+    assert_int_equal(stores->parallel_requests, 32);
     stores_destroy(stores);
 }
 
-static void the_environment_counts_where_the_configuration_is_silent(void **state)
+TEST_IN(the_environment_counts_where_the_configuration_is_silent, forget, NULL)
 {
-    (void)state;
     setenv("STORAGE_EMULATOR_HOST", "localhost:4443", 1);
     setenv("AWS_ENDPOINT_URL", "http://localhost:1/", 1);
     setenv("AWS_DEFAULT_REGION", "eu-west-1", 1);
@@ -114,13 +105,12 @@ static void the_environment_counts_where_the_configuration_is_silent(void **stat
     assert_string_equal(hf_of(stores)->token_file, "/hf/token");
     assert_string_equal(hf_of(stores)->cache_dir, "/hf/hub");
     assert_true(hf_of(stores)->is_offline);
-    assert_int_equal(stores_parallel_requests(stores), 7);
+    assert_int_equal(stores->parallel_requests, 7);
     stores_destroy(stores);
 }
 
-static void the_more_particular_name_wins(void **state)
+TEST_IN(the_more_particular_name_wins, forget, NULL)
 {
-    (void)state;
     setenv("RUNAI_STREAMER_S3_ENDPOINT", "http://localhost:0", 1);
     struct stores *least = make("");
     assert_string_equal(s3_of(least)->base.endpoint, "http://localhost:0");
@@ -140,21 +130,22 @@ static void the_more_particular_name_wins(void **state)
     stores_destroy(stores);
 }
 
-static void a_number_in_the_environment_that_is_none_is_an_error(void **state)
+TEST_IN(as_many_as_1024_chunks_may_be_asked_for_and_what_is_no_such_number_is_an_error, forget, NULL)
 {
-    static const char *const wrong[] = {"0", "-1", "many", "1e9", "99999999999999999999"};
-    (void)state;
-    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        struct stores *stores;
+    static const char *const numbers[] = {"1024", "1025", "0", "-1", "many", "1e9", "99999999999999999999"};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        struct stores *stores = NULL;
         struct error error;
-        setenv("LEVANTER_FSSPEC_MAX_CONCURRENT_CHUNKS", wrong[i], 1);
-        assert_int_equal(stores_create(config_defaults(), NULL, &stores, &error), -1);
-        assert_int_equal(error.code, ERROR_INVALID_ARGUMENT);
-        assert_non_null(strstr(error.message, "LEVANTER_FSSPEC_MAX_CONCURRENT_CHUNKS"));
+        setenv("LEVANTER_FSSPEC_MAX_CONCURRENT_CHUNKS", numbers[i], 1);
+        assert_int_equal(stores_create(config_defaults(), NULL, &stores, &error), i ? -1 : 0);
+        assert_true(i || stores->parallel_requests == 1024);
+        assert_true(!i || error.code == ERROR_INVALID_ARGUMENT);
+        assert_true(!i || strstr(error.message, "LEVANTER_FSSPEC_MAX_CONCURRENT_CHUNKS"));
+        stores_destroy(stores);
     }
 }
 
-static void plain_http_is_for_this_host_alone(void **state)
+TEST_IN(plain_http_is_for_this_host_alone, forget, NULL)
 {
     static const char *const good[] = {"https://h/x",         "http://localhost/x",   "http://LOCALHOST:80",
                                        "http://127.0.0.1:8/", "http://127.9.9.9?x=1", "http://[::1]:80/x"};
@@ -164,22 +155,21 @@ static void plain_http_is_for_this_host_alone(void **state)
         "http://127.0.0.256/", "http://169.254.169.254/latest", "ftp://localhost/",       ""};
     struct stores *stores = make("");
     struct error error;
-    (void)state;
     for (size_t i = 0; i < sizeof good / sizeof *good; i++)
-        assert_int_equal(stores_check_url(stores, good[i], &error), 0);
+        assert_int_equal(http_fence_check(&stores->fence, good[i], &error), 0);
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        if (stores_check_url(stores, bad[i], &error) == 0)
+        if (http_fence_check(&stores->fence, bad[i], &error) == 0)
             fail_msg("%s is let pass", bad[i]);
         assert_true(error.code == ERROR_PERMISSION_DENIED || error.code == ERROR_INVALID_ARGUMENT);
     }
     stores_destroy(stores);
     stores = make("sources: {http: {allow_plain: true}}");
-    assert_int_equal(stores_check_url(stores, "http://h/x", &error), 0);
-    assert_int_equal(stores_check_url(stores, "ftp://h/x", &error), -1);
+    assert_int_equal(http_fence_check(&stores->fence, "http://h/x", &error), 0);
+    assert_int_equal(http_fence_check(&stores->fence, "ftp://h/x", &error), -1);
     stores_destroy(stores);
 }
 
-static void trusted_urls_are_prefixes_of_whole_parts(void **state)
+TEST_IN(trusted_urls_are_prefixes_of_whole_parts, forget, NULL)
 {
     static const char *const good[] = {"gs://models", "gs://models/llama", "hf://org/model@main", "https://h/m/x?y=%2F..",
                                        "https://h/m/x#sha256=0"};
@@ -188,7 +178,6 @@ static void trusted_urls_are_prefixes_of_whole_parts(void **state)
         "https://h/m/%2e%2e/x",    "https://h/m/..%2Fx/y", "s3://models/llama", "https://h/m/\\x"};
     struct stores *stores = make("sources: {trusted_urls: ['gs://models', 'hf://org', 'https://h/m/']}");
     struct error error;
-    (void)state;
     for (size_t i = 0; i < sizeof good / sizeof *good; i++)
         assert_int_equal(stores_check_reference(stores, good[i], &error), 0);
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -203,10 +192,9 @@ static void trusted_urls_are_prefixes_of_whole_parts(void **state)
     stores_destroy(stores);
 }
 
-static void what_a_store_keeps_is_made_once(void **state)
+TEST_IN(what_a_store_keeps_is_made_once, forget, NULL)
 {
     struct stores *stores = make("sources: {gcs: {anonymous: true}}");
-    (void)state;
     void *client = stores_client(stores, &source_gcs_store);
     assert_non_null(client);
     assert_ptr_equal(stores_client(stores, &source_gcs_store), client);
@@ -222,7 +210,7 @@ static void note(void *data, const char *scheme, const struct store_line *line)
              line->credentials);
 }
 
-static void only_stores_that_somebody_has_set_up_are_configured(void **state)
+TEST_IN(only_stores_that_somebody_has_set_up_are_configured, forget, NULL)
 {
     static const struct {
         const char *file, *name, *value, *scheme;
@@ -231,7 +219,6 @@ static void only_stores_that_somebody_has_set_up_are_configured(void **state)
                  {"sources: {gcs: {endpoint: https://gcs.example}}", "UNUSED", "", "+gs "},
                  {"", "AWS_ENDPOINT_URL_S3", "https://minio.example", "+s3 "},
                  {"", "GOOGLE_APPLICATION_CREDENTIALS", "/x/key.json", "+gs "}};
-    (void)state;
     unsetenv("HF_TOKEN");
     unsetenv("HF_ENDPOINT");
     setenv("HOME", "/nonexistent", 1);
@@ -251,10 +238,9 @@ static void only_stores_that_somebody_has_set_up_are_configured(void **state)
     }
 }
 
-static void the_description_names_sources_and_no_secret(void **state)
+TEST_IN(the_description_names_sources_and_no_secret, forget, NULL)
 {
     char text[4096] = "";
-    (void)state;
     setenv("HF_TOKEN", "hf_secret", 1);
     setenv("HF_ENDPOINT", "https://me:secret@hub.example?key=secret", 1);
     struct stores *stores = make("");
@@ -264,37 +250,4 @@ static void the_description_names_sources_and_no_secret(void **state)
     assert_non_null(strstr(text, "hub.example"));
     assert_non_null(strstr(text, " HF_TOKEN\n"));
     assert_null(strstr(text, "secret"));
-}
-
-#define TEST(function) cmocka_unit_test_setup(function, forget)
-
-static void so_many_concurrent_chunks_may_be_asked_for_and_not_one_more(void **state)
-{
-    struct stores *stores;
-    struct error error;
-    (void)state;
-    setenv("LEVANTER_FSSPEC_MAX_CONCURRENT_CHUNKS", "1024", 1);
-    stores = make("");
-    assert_int_equal(stores_parallel_requests(stores), 1024);
-    stores_destroy(stores);
-    setenv("LEVANTER_FSSPEC_MAX_CONCURRENT_CHUNKS", "1025", 1);
-    assert_int_equal(stores_create(config_defaults(), NULL, &stores, &error), -1);
-    assert_non_null(strstr(error.message, "LEVANTER_FSSPEC_MAX_CONCURRENT_CHUNKS"));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(without_anything_defaults_hold),
-        TEST(the_environment_counts_where_the_configuration_is_silent),
-        TEST(the_more_particular_name_wins),
-        TEST(a_number_in_the_environment_that_is_none_is_an_error),
-        TEST(so_many_concurrent_chunks_may_be_asked_for_and_not_one_more),
-        TEST(plain_http_is_for_this_host_alone),
-        TEST(trusted_urls_are_prefixes_of_whole_parts),
-        TEST(what_a_store_keeps_is_made_once),
-        TEST(only_stores_that_somebody_has_set_up_are_configured),
-        TEST(the_description_names_sources_and_no_secret),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,13 +1,7 @@
 /* Boxes of strided bytes: the same bytes as the array's, in the order of memory, with as few loops as it takes. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
+#include "tests/support/unit.h"
 
 #include "resolve/strided.h"
-
-#include <cmocka.h>
 
 static struct strided_loop loops[4];
 
@@ -19,9 +13,8 @@ static struct strided_box make(uint64_t at, uint64_t row, uint32_t rank, const u
 #define SIZES(...) ((const uint64_t[]){__VA_ARGS__})
 #define STRIDES(...) ((const int64_t[]){__VA_ARGS__})
 
-static void what_follows_on_is_one_row_or_one_loop(void **state)
+TEST(what_follows_on_is_one_row_or_one_loop)
 {
-    (void)state;
     struct strided_box box = make(100, 2, 3, SIZES(3, 4, 5), STRIDES(40, 10, 2));
     assert_int_equal(box.lo, 100);
     assert_int_equal(box.hi, 220);
@@ -35,9 +28,8 @@ static void what_follows_on_is_one_row_or_one_loop(void **state)
     assert_int_equal(box.hi, 100 + 11 * 16 + 10);
 }
 
-static void backward_strides_and_lengths_of_one_leave_the_same_bytes(void **state)
+TEST(backward_strides_and_lengths_of_one_leave_the_same_bytes)
 {
-    (void)state;
     struct strided_box box = make(130, 1, 3, SIZES(4, 1, 3), STRIDES(-10, 999, 3));
     assert_int_equal(box.lo, 100);
     assert_int_equal(box.hi, 137);
@@ -47,9 +39,8 @@ static void backward_strides_and_lengths_of_one_leave_the_same_bytes(void **stat
     assert_true(strided_is_nested(&box));
 }
 
-static void strides_that_cross_are_not_nested_and_equal_ones_repeat(void **state)
+TEST(strides_that_cross_are_not_nested_and_equal_ones_repeat)
 {
-    (void)state;
     struct strided_box box = make(0, 1, 2, SIZES(2, 2), STRIDES(2, 3)); /* 0 2 3 5 */
     assert_true(strided_is_nested(&box));
     box = make(0, 1, 2, SIZES(3, 2), STRIDES(2, 3)); /* 0 2 4 3 5 7 */
@@ -59,14 +50,4 @@ static void strides_that_cross_are_not_nested_and_equal_ones_repeat(void **state
     assert_true(strided_repeats(&box));
     box = make(0, 4, 1, SIZES(3), STRIDES(2));
     assert_true(strided_repeats(&box));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_follows_on_is_one_row_or_one_loop),
-        cmocka_unit_test(backward_strides_and_lengths_of_one_leave_the_same_bytes),
-        cmocka_unit_test(strides_that_cross_are_not_nested_and_equal_ones_repeat),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

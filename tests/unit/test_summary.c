@@ -1,25 +1,17 @@
 /* What people read about a load. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tests/support/unit.h"
 
-#include "client/cli/pace_text.h"
+#include "client/cli/catalog.h"
+#include "client/cli/fit_text.h"
 #include "client/cli/progress.h"
-#include "client/cli/shape_text.h"
-#include "client/cli/summary.h" /* before cmocka.h, whose macro fail() would hide base/error.h's function */
+#include "client/cli/summary.h"
 
-#include <cmocka.h>
-
-static char *text;
+static char *printed;
 
 static int tear_down(void **state)
 {
-    (void)state;
-    free(text);
-    text = NULL;
+    free(printed);
+    printed = NULL;
     return 0;
 }
 
@@ -27,7 +19,6 @@ static Tensorcast__Daemon__V1__LoadReport report;
 
 static int set_up(void **state)
 {
-    (void)state;
     tensorcast__daemon__v1__load_report__init(&report);
     report.artifact = "disk:/m";
     return 0;
@@ -36,20 +27,19 @@ static int set_up(void **state)
 static void summarize(size_t n_tensors)
 {
     size_t length;
-    FILE *out = open_memstream(&text, &length);
+    FILE *out = open_memstream(&printed, &length);
     summary_print(&report, n_tensors, out);
     fclose(out);
 }
 
 static void assert_says(const char *words)
 {
-    if (!strstr(text, words))
-        fail_msg("'%s' is missing in:\n%s", words, text);
+    if (!strstr(printed, words))
+        fail_msg("'%s' is missing in:\n%s", words, printed);
 }
 
-static void a_load_names_executor_bytes_time_and_speed(void **state)
+TEST_IN(a_load_names_executor_bytes_time_and_speed, set_up, tear_down)
 {
-    (void)state;
     report.executor = "generic_byte_range";
     report.selection_reason = "because";
     report.view_bytes = 2147483648;
@@ -65,9 +55,36 @@ static void a_load_names_executor_bytes_time_and_speed(void **state)
     assert_says("thp");
 }
 
-static void a_resident_replica_is_called_that(void **state)
+TEST_IN(hosts_that_sent_bytes_are_named_up_to_eight_of_them, set_up, tear_down)
 {
-    (void)state;
+    Tensorcast__Daemon__V1__HostBytes rows[9], *from[9];
+    Tensorcast__Daemon__V1__HostsReport hosts = TENSORCAST__DAEMON__V1__HOSTS_REPORT__INIT;
+    char names[9][4];
+    for (int i = 0; i < 9; i++) {
+        rows[i] = (Tensorcast__Daemon__V1__HostBytes)TENSORCAST__DAEMON__V1__HOST_BYTES__INIT;
+        snprintf(names[i], sizeof names[i], "h%d", i + 1);
+        rows[i].host = names[i];
+        rows[i].bytes = (uint64_t)(i + 1) << 20;
+        from[i] = &rows[i];
+    }
+    hosts.from_hosts = from;
+    report.hosts = &hosts;
+    summarize(1);
+    assert_null(strstr(printed, "hosts"));
+    free(printed);
+    hosts.n_from_hosts = 8;
+    summarize(1);
+    assert_says("  from hosts: h1 1.00 MiB, h2 2.00 MiB, ");
+    assert_says("h8 8.00 MiB\n");
+    free(printed);
+    hosts.n_from_hosts = 9;
+    hosts.hedged_bytes = 1 << 20;
+    summarize(1);
+    assert_says("h8 8.00 MiB, 1 more; 1.00 MiB read instead, since a host was late\n");
+}
+
+TEST_IN(a_resident_replica_is_called_that, set_up, tear_down)
+{
     report.view_bytes = 1;
     report.from_replica = true;
     report.total_ms = 0.25;
@@ -76,40 +93,37 @@ static void a_resident_replica_is_called_that(void **state)
     assert_says("in 0.25 ms, resident already");
 }
 
-static void what_was_verified_is_said_once(void **state)
+TEST_IN(what_was_verified_is_said_once, set_up, tear_down)
 {
     Tensorcast__Daemon__V1__Verification verified = TENSORCAST__DAEMON__V1__VERIFICATION__INIT;
-    (void)state;
     report.verified = &verified;
     verified.status = "verified";
     verified.by = "manifest crc32c";
     summarize(0);
     assert_says("\n  verified  by manifest crc32c\n");
-    free(text);
+    free(printed);
     verified.status = "partial";
     verified.by = "crc32c";
     verified.reason = "why";
     summarize(0);
     assert_says("\n  verified  partial by crc32c: why\n");
-    free(text);
+    free(printed);
     verified.by = "";
     summarize(0);
-    assert_null(strstr(text, "verified"));
+    assert_null(strstr(printed, "verified"));
 }
 
-static void names_from_outside_are_escaped(void **state)
+TEST_IN(names_from_outside_are_escaped, set_up, tear_down)
 {
-    (void)state;
     report.artifact = "disk:/m\x1b[2J\n";
     summarize(0);
     assert_says("\\x1b[2J\\n");
-    assert_null(strchr(text, '\x1b'));
+    assert_null(strchr(printed, '\x1b'));
 }
 
-static void a_progress_line_tells_share_rate_and_time_left(void **state)
+TEST(a_progress_line_tells_share_rate_and_time_left)
 {
     char line[PROGRESS_LINE_CHARS];
-    (void)state;
     progress_line("read", 0, 1u << 30, 4ull << 30, 1000000000, line);
     assert_string_equal(line, "read   [####............]  25%  1.00 GiB of 4.00 GiB  1.00 GiB/s  1 s, 3 s left");
     progress_line("read", 0, 4 << 20, 400 << 20, 1000000000, line);
@@ -125,10 +139,9 @@ static void a_progress_line_tells_share_rate_and_time_left(void **state)
     assert_string_equal(line, "export [############....]  77%  3.10 GiB of 4.00 GiB  100 MiB/s  1 s, 9 s left");
 }
 
-static void a_plain_line_tells_the_same_without_a_bar(void **state)
+TEST(a_plain_line_tells_the_same_without_a_bar)
 {
     char line[PROGRESS_LINE_CHARS];
-    (void)state;
     progress_plain("read", 6 << 20, 12 << 20, 1e6, line);
     assert_string_equal(line, "read: 50%, 6.00 MiB of 12.0 MiB, 977 KiB/s, 6 s left");
     progress_plain("read", 0, 12 << 20, 0, line);
@@ -138,10 +151,9 @@ static void a_plain_line_tells_the_same_without_a_bar(void **state)
 }
 
 /* What programs are told on standard error. */
-static void progress_of_a_stage_never_goes_back_and_ends_with_everything(void **state)
+TEST(progress_of_a_stage_never_goes_back_and_ends_with_everything)
 {
     struct progress progress;
-    (void)state;
     progress_init(&progress, PROGRESS_JSON, true);
     assert_int_equal(progress.kind, PROGRESS_NONE);
     progress_init(&progress, PROGRESS_NONE, false);
@@ -160,7 +172,7 @@ static void progress_of_a_stage_never_goes_back_and_ends_with_everything(void **
     assert_int_equal(progress.done_bytes, 10);
 }
 
-static void speeds_and_durations_have_the_unit_that_fits(void **state)
+TEST(speeds_and_durations_have_the_unit_that_fits)
 {
     static const struct {
         double seconds;
@@ -170,14 +182,12 @@ static void speeds_and_durations_have_the_unit_that_fits(void **state)
                      {125, "2 min 5 s"}, {119.6, "2 min 0 s"}, {3780, "1 h 3 min"},  {3599.6, "1 h 0 min"},
                      {7199, "2 h 0 min"}};
     char out[PACE_CHARS];
-    (void)state;
     for (size_t i = 0; i < sizeof durations / sizeof *durations; i++)
         assert_string_equal(pace_text_duration(durations[i].seconds, out), durations[i].text);
 }
 
-static void a_slow_load_takes_seconds_and_not_thousands_of_milliseconds(void **state)
+TEST_IN(a_slow_load_takes_seconds_and_not_thousands_of_milliseconds, set_up, tear_down)
 {
-    (void)state;
     report.artifact = "http://h/m";
     report.view_bytes = 419430400;
     report.total_ms = 18970;
@@ -185,45 +195,184 @@ static void a_slow_load_takes_seconds_and_not_thousands_of_milliseconds(void **s
     assert_says("http://h/m: 2 tensors, 400 MiB in 19.0 s, 21.1 MiB/s");
 }
 
-static void shapes_are_lists_and_long_ones_are_cut(void **state)
+TEST(columns_count_characters)
 {
-    char out[SHAPE_TEXT_CHARS];
-    uint64_t shape[64];
-    (void)state;
-    assert_string_equal(shape_text(NULL, 0, out), "[]");
-    shape[0] = 4096;
-    shape[1] = 0;
-    assert_string_equal(shape_text(shape, 2, out), "[4096, 0]");
-    for (size_t d = 0; d < 64; d++)
-        shape[d] = UINT64_MAX;
-    for (size_t rank = 1; rank <= 64; rank++) {
-        shape_text(shape, rank, out);
-        assert_true(strlen(out) < SHAPE_TEXT_CHARS);
-        assert_int_equal(out[strlen(out) - 1], ']');
-    }
-    assert_non_null(strstr(out, ", ...]"));
-}
-
-static void columns_count_characters(void **state)
-{
-    (void)state;
     assert_int_equal(text_columns("a\xc3\xa9\xe2\x82\xac"), 3);
 }
 
-int main(void)
+/* --- fit text --- */
+
+static const char page[] =
+    "artifact  disk:/models/llama (2 files, 1.13 GiB)\n"
+    "source    local ext4, 0% in the page cache; gaps below 72.3 KiB cost less than a request\n"
+    "gate    > time          local 218 ms, generic 1.42 s -> local\n"
+    "\n"
+    "  candidate                  needs      reads   requests  temporary   estimate  reason\n"
+    "  generic_byte_range       384 MiB    384 MiB     65,552   64.0 MiB     1.42 s  exact_generic_fallback\n"
+    "> tensor_batched_local     384 MiB          -          -          -          -  eligible\n"
+    "\n"
+    "  file                                      extents      reads     wanted       span  lands\n"
+    "  a model of \xc3\xa4 that-1-of-2.safetensors           12    384 MiB    192 MiB    560 MiB  staged\n"
+    "  an_even_longer_name_of_a_file.safetensors       1    384 MiB    192 MiB    560 MiB  direct\n"
+    "  ... and 3 more files\n";
+
+/* The caller frees. */
+static char *fit(const char *text, size_t columns)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_load_names_executor_bytes_time_and_speed, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_resident_replica_is_called_that, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(what_was_verified_is_said_once, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(names_from_outside_are_escaped, set_up, tear_down),
-        cmocka_unit_test(speeds_and_durations_have_the_unit_that_fits),
-        cmocka_unit_test_setup_teardown(a_slow_load_takes_seconds_and_not_thousands_of_milliseconds, set_up, tear_down),
-        cmocka_unit_test(a_progress_line_tells_share_rate_and_time_left),
-        cmocka_unit_test(a_plain_line_tells_the_same_without_a_bar),
-        cmocka_unit_test(progress_of_a_stage_never_goes_back_and_ends_with_everything),
-        cmocka_unit_test(shapes_are_lists_and_long_ones_are_cut),
-        cmocka_unit_test(columns_count_characters),
+    static char *fitted;
+    static size_t length;
+    FILE *out = open_memstream(&fitted, &length);
+    fit_text(text, columns, out);
+    fclose(out);
+    return fitted;
+}
+
+TEST(no_line_is_longer_than_the_terminal_and_no_word_is_lost)
+{
+    for (size_t columns = 80; columns < 130; columns++) {
+        char *text = fit(page, columns), line[256];
+        for (const char *at = text; *at; at += strcspn(at, "\n") + 1) {
+            snprintf(line, sizeof line, "%.*s", (int)strcspn(at, "\n"), at);
+            assert_true(text_columns(line) <= columns);
+        }
+        static const char *const words[] = {"less than",
+                                            "request\n",
+                                            "exact_generic_fallback",
+                                            "eligible",
+                                            "65,552",
+                                            "560 MiB",
+                                            "> tensor_batched_local ",
+                                            "direct\n",
+                                            "... and 3 more files\n"};
+        for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
+            assert_non_null(strstr(text, words[i]));
+        free(text);
+    }
+}
+
+TEST(what_fits_or_goes_elsewhere_stays_as_it_is)
+{
+    const size_t enough[] = {0, 120, 1000};
+    for (size_t i = 0; i < 3; i++) {
+        char *text = fit(page, enough[i]);
+        assert_string_equal(text, page);
+        free(text);
+    }
+}
+
+TEST(lines_go_on_below_their_text)
+{
+    char *text = fit(page, 80);
+    assert_non_null(strstr(text, "source    local ext4, 0% in the page cache; gaps below 72.3 KiB cost less than a\n"
+                                 "          request\n"));
+    free(text);
+}
+
+TEST(executors_keep_their_names_and_get_a_line_for_the_reason)
+{
+    char *text = fit(page, 80);
+    assert_non_null(strstr(text, "  generic_byte_range    384 MiB    384 MiB     65,552   64.0 MiB     1.42 s\n"
+                                 "      exact_generic_fallback\n"
+                                 "> tensor_batched_local  384 MiB          -          -          -          -\n"
+                                 "      eligible\n"));
+    free(text);
+}
+
+TEST(names_of_files_are_cut_in_the_middle_and_numbers_stay_in_columns)
+{
+    char *text = fit(page, 80);
+    assert_non_null(strstr(text, "  file                          extents      reads     wanted       span  lands\n"
+                                 "  a model of \xc3\xa4 ....safetensors       12    384 MiB    192 MiB    560 MiB  staged\n"
+                                 "  an_even_longe....safetensors        1    384 MiB    192 MiB    560 MiB  direct\n"));
+    free(text);
+}
+
+TEST(a_word_that_is_too_long_for_a_line_has_one_of_its_own)
+{
+    char *text = fit("mapped    because_of_one_word_without_any_blank_in_it and more\nlast\n", 40);
+    assert_string_equal(text, "mapped\n          because_of_one_word_without_any_blank_in_it\n          and more\nlast\n");
+    free(text);
+}
+
+/* --- catalog summary --- */
+
+static const uint64_t shape[] = {1000, 3}, large[] = {8030261, 1000};
+
+static char *print(const struct catalog *catalog)
+{
+    char *text;
+    size_t length;
+    FILE *out = open_memstream(&text, &length);
+    assert_non_null(out);
+    catalog_summary_print(catalog, out);
+    fclose(out);
+    return text;
+}
+
+static size_t count_lines(const char *text)
+{
+    size_t n = 0;
+    for (; *text; text++)
+        n += *text == '\n';
+    return n;
+}
+
+TEST(types_are_counted_largest_first)
+{
+    struct catalog_tensor tensors[] = {
+        {.name = "x", .dtype = "F32", .shape = shape, .rank = 1, .bytes = 4000},
+        {.name = "y", .dtype = "BF16", .shape = shape, .rank = 2, .bytes = 6000},
+        {.name = "z", .dtype = "F32", .rank = 0, .bytes = 4},
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    ProtobufCBinaryData key = {6, (uint8_t *)"format"}, value = {2, (uint8_t *)"pt"};
+    const Tensorcast__Daemon__V1__ResolveResponse told = {.artifact = "disk:/m",
+                                                          .identity = "1",
+                                                          .layout = "plain",
+                                                          .n_files = 1,
+                                                          .metadata_keys = &key,
+                                                          .metadata_values = &value,
+                                                          .n_metadata_keys = 1};
+    const struct catalog catalog = {.told = &told, .tensors = tensors, .n_tensors = 3, .n_all_tensors = 4};
+    char *text = print(&catalog), *json = catalog_summary_json(&catalog);
+    assert_string_equal(text, "disk:/m\n"
+                              "parameters  4,001\n"
+                              "size        9.77 KiB (10004 bytes), 3 of 4 tensors in 1 file\n"
+                              "  BF16        5.86 KiB  3,000\n"
+                              "  F32         3.91 KiB  1,001\n"
+                              "metadata    format=pt\n"
+                              "identity    1\n");
+    assert_string_equal(json,
+                        "{\"artifact\":\"disk:/m\",\"identity\":\"1\",\"layout\":\"plain\",\"n_files\":1,\"n_tensors\":3,"
+                        "\"parameters\":4001,\"total_bytes\":10004,\"dtypes\":[{\"dtype\":\"BF16\",\"n_tensors\":1,"
+                        "\"parameters\":3000,\"bytes\":6000},{\"dtype\":\"F32\",\"n_tensors\":2,\"parameters\":1001,"
+                        "\"bytes\":4004}],\"metadata\":{\"format\":\"pt\"}}");
+    free(text);
+    free(json);
+}
+
+TEST(it_has_at_most_twelve_lines_whatever_there_is)
+{
+    static const char *const dtypes[] = {"BOOL", "U8", "I8", "F16", "BF16", "I32", "U32", "F32", "F64", "I64", "U64"};
+    enum { N = sizeof dtypes / sizeof dtypes[0] };
+    struct catalog_tensor tensors[N];
+    ProtobufCBinaryData keys[100], values[100];
+    for (size_t i = 0; i < N; i++)
+        tensors[i] = (struct catalog_tensor){.name = "t", .dtype = dtypes[i], .shape = large, .rank = 2, .bytes = 1};
+    for (size_t i = 0; i < 100; i++)
+        keys[i] = (ProtobufCBinaryData){3, (uint8_t *)"a\nb"}, values[i] = (ProtobufCBinaryData){5, (uint8_t *)"\x1b[2J\n"};
+    const Tensorcast__Daemon__V1__ResolveResponse told = {.artifact = "disk:/m\n",
+                                                          .identity = "1",
+                                                          .layout = "dcp",
+                                                          .world_size = 8,
+                                                          .metadata_keys = keys,
+                                                          .metadata_values = values,
+                                                          .n_metadata_keys = 100};
+    const struct catalog catalog = {.told = &told, .tensors = tensors, .n_tensors = N, .n_all_tensors = N};
+    char *text = print(&catalog);
+    assert_true(count_lines(text) <= CATALOG_SUMMARY_LINES);
+    assert_non_null(strstr(text, "88.3 billion (88,332,871,000)"));
+    assert_non_null(strstr(text, "others"));
+    assert_non_null(strstr(text, " and 92 more\n"));
+    assert_null(strchr(text, '\x1b'));
+    free(text);
 }

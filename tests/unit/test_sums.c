@@ -1,17 +1,11 @@
 /* Which CRC is summed on the way, and what a scan's ledger then has. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tests/support/unit.h"
 
 #include "base/metadata.h"
 #include "base/memory.h"
-#include "execute/sums.h"
+#include "execute/scan.h"
 #include "tests/support/transfer_scene.h"
 
-#include <cmocka.h>
 #undef fail /* ours is in base/error.h */
 
 static struct transfer_scene scene;
@@ -41,46 +35,33 @@ static int close_scene(void **state)
     return 0;
 }
 
-static void the_widest_crc_that_a_store_gives_is_summed(void **state)
+TEST_IN(the_widest_crc_that_a_store_gives_is_summed, open_scene, close_scene)
 {
-    (void)state;
-    assert_int_equal(sums_choose(run, 0), CHECKSUM_NONE);
+    assert_int_equal(scan_choose_sum(run, 0), CHECKSUM_NONE);
     scene.file.checksums[0].kind = CHECKSUM_CRC32C;
-    assert_int_equal(sums_choose(run, 0), CHECKSUM_CRC32C);
+    assert_int_equal(scan_choose_sum(run, 0), CHECKSUM_CRC32C);
     scene.file.checksums[1].kind = CHECKSUM_CRC64NVME;
-    assert_int_equal(sums_choose(run, 0), CHECKSUM_CRC64NVME);
+    assert_int_equal(scan_choose_sum(run, 0), CHECKSUM_CRC64NVME);
     run->options.is_unverified = true;
-    assert_int_equal(sums_choose(run, 0), CHECKSUM_NONE);
+    assert_int_equal(scan_choose_sum(run, 0), CHECKSUM_NONE);
     run->options.is_unverified = false;
     scene.source.base.caps.sums_on_the_way = false;
-    assert_int_equal(sums_choose(run, 0), CHECKSUM_NONE);
+    assert_int_equal(scan_choose_sum(run, 0), CHECKSUM_NONE);
 }
 
-static void what_is_read_is_in_the_ledger_of_the_file(void **state)
+TEST_IN(what_is_read_is_in_the_ledger_of_the_file, open_scene, close_scene)
 {
     struct source_read read = {.offset = 100, .checksum = CHECKSUM_CRC32C, .checksum_value = 5};
-    (void)state;
     scene.scan.ledger.kind = CHECKSUM_CRC32C;
-    assert_int_equal(sums_kind(&scene.scan), CHECKSUM_CRC32C);
-    sums_add(&scene.engine, &scene.scan, &read, 50);
+    assert_int_equal(scan_sum_kind(&scene.scan), CHECKSUM_CRC32C);
+    scan_add_sum(&scene.engine, &scene.scan, &read, 50);
     read.checksum = CHECKSUM_NONE; /* the source has summed nothing */
-    sums_add(&scene.engine, &scene.scan, &read, 50);
-    sums_correct(run, 0, &(struct ledger_range){.offset = 100, .bytes = 50, .crc = 6});
-    struct ledger copy = sums_copy(run, 0), other = sums_copy(run, 1);
+    scan_add_sum(&scene.engine, &scene.scan, &read, 50);
+    scan_correct_sums(run, 0, &(struct ledger_range){.offset = 100, .bytes = 50, .crc = 6});
+    struct ledger copy = scan_copy_sums(run, 0), other = scan_copy_sums(run, 1);
     assert_int_equal(copy.n_ranges, 1);
     assert_int_equal(copy.ranges[0].crc, 6);
     assert_true(copy.ranges[0].disputed);
     assert_int_equal(other.n_ranges, 0);
     ledger_fini(&copy);
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, open_scene, close_scene)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(the_widest_crc_that_a_store_gives_is_summed),
-        TEST(what_is_read_is_in_the_ledger_of_the_file),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

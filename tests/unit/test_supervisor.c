@@ -1,14 +1,7 @@
 /* sd_notify and socket activation, against sockets of our own. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/support/unit.h"
 
 #include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -16,11 +9,10 @@
 
 #include "supervisor.h"
 
-static void notify_reaches_a_path_socket(void **state)
+TEST(notify_reaches_a_path_socket)
 {
     char folder[] = "/tmp/tc-notify-XXXXXX", got[64] = "";
     struct sockaddr_un address = {.sun_family = AF_UNIX};
-    (void)state;
     assert_non_null(mkdtemp(folder));
     snprintf(address.sun_path, sizeof address.sun_path, "%s/n", folder);
     int fd = socket(AF_UNIX, SOCK_DGRAM, 0);
@@ -35,11 +27,10 @@ static void notify_reaches_a_path_socket(void **state)
     rmdir(folder);
 }
 
-static void notify_reaches_an_abstract_socket(void **state)
+TEST(notify_reaches_an_abstract_socket)
 {
     char name[40], got[64] = "";
     struct sockaddr_un address = {.sun_family = AF_UNIX};
-    (void)state;
     snprintf(name, sizeof name, "@tc-notify-%d", (int)getpid());
     memcpy(address.sun_path, name, strlen(name));
     address.sun_path[0] = '\0';
@@ -53,9 +44,8 @@ static void notify_reaches_an_abstract_socket(void **state)
     close(fd);
 }
 
-static void a_notify_socket_that_makes_no_sense_is_ignored(void **state)
+TEST(a_notify_socket_that_makes_no_sense_is_ignored)
 {
-    (void)state;
     setenv("NOTIFY_SOCKET", "relative/path", 1);
     supervisor_notify("READY=1");
     setenv("NOTIFY_SOCKET", "/nowhere/at/all", 1);
@@ -117,34 +107,18 @@ static void run_in_a_child(int (*child)(int), int what)
     assert_int_equal(WEXITSTATUS(status), 0);
 }
 
-static void passed_sockets_are_told_apart_by_type(void **state)
+TEST(passed_sockets_are_told_apart_by_type)
 {
-    (void)state;
     run_in_a_child(child_with_sockets, 1);
 }
 
-static void sockets_passed_to_somebody_else_are_left_alone(void **state)
+TEST(sockets_passed_to_another_process_are_left_alone)
 {
-    (void)state;
     run_in_a_child(child_with_sockets, 0);
 }
 
-static void sixteen_descriptors_are_looked_at_and_seventeen_are_left_alone(void **state)
+TEST(sixteen_descriptors_are_looked_at_and_seventeen_are_left_alone)
 {
-    (void)state;
     run_in_a_child(child_with_many, 16);
     run_in_a_child(child_with_many, 17);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(notify_reaches_a_path_socket),
-        cmocka_unit_test(notify_reaches_an_abstract_socket),
-        cmocka_unit_test(a_notify_socket_that_makes_no_sense_is_ignored),
-        cmocka_unit_test(passed_sockets_are_told_apart_by_type),
-        cmocka_unit_test(sockets_passed_to_somebody_else_are_left_alone),
-        cmocka_unit_test(sixteen_descriptors_are_looked_at_and_seventeen_are_left_alone),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,16 +1,9 @@
 /* What is said of bytes that came in several runs: real loads through the engine, of which the tally sees the memory. */
+#include "tests/support/unit.h"
+
 #include "base/crc.h"
 #include "integrity/tally.h"
 #include "tests/support/load_scene.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 enum { N_FILES = 2, ROWS = SCENE_ROWS, COLUMNS = SCENE_COLUMNS, TENSOR_BYTES = ROWS * COLUMNS };
 
@@ -92,10 +85,9 @@ static void assert_damaged(struct telling *telling, const char *what)
         fail_msg("%s", error.message);
 }
 
-static void parts_in_any_order_are_held_against_the_sum_of_their_file(void **state)
+TEST_IN(parts_in_any_order_are_held_against_the_sum_of_their_file, open_scene, close_scene)
 {
     struct telling telling = {0};
-    (void)state;
     add(&telling, "t.2", 0, ROWS);
     add(&telling, "t.0", 300, ROWS);
     add(&telling, "t.0", 0, 300);
@@ -107,10 +99,9 @@ static void parts_in_any_order_are_held_against_the_sum_of_their_file(void **sta
     end(&telling);
 }
 
-static void one_wrong_byte_of_any_part_is_damage(void **state)
+TEST_IN(one_wrong_byte_of_any_part_is_damage, open_scene, close_scene)
 {
     struct telling telling = {0};
-    (void)state;
     add(&telling, "t.2", 0, ROWS);
     struct load *load = load_rows("t.0", 0, ROWS);
     memory_of(load)[12345] ^= 1;
@@ -120,10 +111,9 @@ static void one_wrong_byte_of_any_part_is_damage(void **state)
     end(&telling);
 }
 
-static void half_a_file_is_not_verified_and_the_other_file_is(void **state)
+TEST_IN(half_a_file_is_not_verified_and_the_other_file_is, open_scene, close_scene)
 {
     struct telling telling = {0};
-    (void)state;
     add(&telling, "t.0", 0, ROWS);
     assert_int_equal(judge(&telling, 0).status, VERIFIED_NOTHING);
     add(&telling, "t.1", 0, ROWS);
@@ -135,10 +125,9 @@ static void half_a_file_is_not_verified_and_the_other_file_is(void **state)
     end(&telling);
 }
 
-static void little_that_is_missing_is_read_for_the_sum(void **state)
+TEST_IN(little_that_is_missing_is_read_for_the_sum, open_scene, close_scene)
 {
     struct telling telling = {0};
-    (void)state;
     add(&telling, "t.0", 0, ROWS);
     add(&telling, "t.2", 0, ROWS - 20);
     struct verdict verdict = judge(&telling, 0);
@@ -147,10 +136,9 @@ static void little_that_is_missing_is_read_for_the_sum(void **state)
     end(&telling);
 }
 
-static void the_same_bytes_twice_count_once_and_have_to_be_the_same(void **state)
+TEST_IN(the_same_bytes_twice_count_once_and_have_to_be_the_same, open_scene, close_scene)
 {
     struct telling telling = {0};
-    (void)state;
     add(&telling, "t.0", 0, ROWS);
     add(&telling, "t.0", 0, ROWS);
     add(&telling, "t.2", 0, ROWS);
@@ -163,10 +151,9 @@ static void the_same_bytes_twice_count_once_and_have_to_be_the_same(void **state
     end(&telling);
 }
 
-static void what_an_earlier_process_read_is_not_vouched_for(void **state)
+TEST_IN(what_an_earlier_process_read_is_not_vouched_for, open_scene, close_scene)
 {
     struct telling telling = {0};
-    (void)state;
     add(&telling, "t.0", 0, ROWS);
     add(&telling, "t.2", 0, ROWS);
     struct verdict verdict = judge(&telling, 5000);
@@ -201,23 +188,8 @@ static enum verified judge_with_gaps(size_t n_gaps)
     return verdict.status;
 }
 
-static void a_thousand_gaps_are_read_and_no_more(void **state)
+TEST_IN(a_thousand_gaps_are_read_and_no_more, open_scene, close_scene)
 {
-    (void)state;
     assert_int_equal(judge_with_gaps(1024), VERIFIED_ALL);
     assert_int_equal(judge_with_gaps(1025), VERIFIED_PARTLY);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(parts_in_any_order_are_held_against_the_sum_of_their_file, open_scene, close_scene),
-        cmocka_unit_test_setup_teardown(one_wrong_byte_of_any_part_is_damage, open_scene, close_scene),
-        cmocka_unit_test_setup_teardown(half_a_file_is_not_verified_and_the_other_file_is, open_scene, close_scene),
-        cmocka_unit_test_setup_teardown(little_that_is_missing_is_read_for_the_sum, open_scene, close_scene),
-        cmocka_unit_test_setup_teardown(the_same_bytes_twice_count_once_and_have_to_be_the_same, open_scene, close_scene),
-        cmocka_unit_test_setup_teardown(what_an_earlier_process_read_is_not_vouched_for, open_scene, close_scene),
-        cmocka_unit_test_setup_teardown(a_thousand_gaps_are_read_and_no_more, open_scene, close_scene),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

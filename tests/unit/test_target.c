@@ -1,35 +1,27 @@
 /* Where regions lie in the destination space, how many there may be, and what a target must not be. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
+#include "tests/support/unit.h"
 
 #include "resolve/target.h"
 
-#include <cmocka.h>
-
 enum { ALIGN = TARGET_REGION_ALIGN };
 
-static void regions_lie_behind_each_other_with_a_gap_between_them(void **state)
+TEST(regions_lie_behind_each_other_with_a_gap_between_them)
 {
     struct target_region regions[] = {{.bytes = 1}, {.bytes = ALIGN}, {.bytes = 0}, {.bytes = ALIGN + 1}, {.bytes = 7}};
     struct target_list list = {.regions = regions, .n_regions = 5};
     static const uint64_t bases[] = {0, 2, 4, 5, 8}; /* in units of 2 MiB */
     struct error error;
-    (void)state;
     assert_int_equal(target_place_regions(&list, &error), 0);
     for (size_t i = 0; i < 5; i++)
         assert_int_equal(regions[i].base, bases[i] * ALIGN);
     assert_int_equal(list.space_bytes, 8ull * ALIGN + 7);
 }
 
-static void regions_are_limited_in_number_and_in_bytes(void **state)
+TEST(regions_are_limited_in_number_and_in_bytes)
 {
     static struct target_region regions[TARGET_MAX_REGIONS + 1];
     struct target_list list = {.regions = regions, .n_regions = TARGET_MAX_REGIONS};
     struct error error;
-    (void)state;
     assert_int_equal(target_place_regions(&list, &error), 0);
     list.n_regions++;
     assert_int_equal(target_place_regions(&list, &error), -1);
@@ -48,11 +40,10 @@ static void regions_are_limited_in_number_and_in_bytes(void **state)
     assert_int_equal(error.code, ERROR_INVALID_ARGUMENT);
 }
 
-static void a_million_arrays_are_taken_and_one_more_is_not(void **state)
+TEST(a_million_arrays_are_taken_and_one_more_is_not)
 {
     struct target_list list = {.n_tensors = TARGET_MAX_ARRAYS - 3, .n_fills = 1, .n_covers = 2};
     struct error error;
-    (void)state;
     assert_int_equal(target_place_regions(&list, &error), 0);
     list.n_covers++;
     assert_int_equal(target_place_regions(&list, &error), -1);
@@ -87,9 +78,8 @@ static void is(const char *reason, struct target target)
         __VA_ARGS__                                                                                                         \
     }
 
-static void a_target_lies_inside_its_region(void **state)
+TEST(a_target_lies_inside_its_region)
 {
-    (void)state;
     is(NULL, F32(96, 0, .dims = NULL));
     is("TARGET_OUTSIDE", F32(97, 0, .dims = NULL));
     is("TARGET_OUTSIDE", F32(UINT64_MAX, 0, .dims = NULL));
@@ -105,36 +95,21 @@ static void a_target_lies_inside_its_region(void **state)
     is("TARGET_SHAPE", F32(0, 65, .dims = NULL));
 }
 
-static void a_stride_of_zero_repeats_elements(void **state)
+TEST(a_stride_of_zero_repeats_elements)
 {
-    (void)state;
     is("TARGET_REPEATS", F32(0, 2, DIMS(2, 2), STRIDES(0, 4)));
     is(NULL, F32(0, 2, DIMS(1, 2), STRIDES(0, 4)));
     is(NULL, F32(0, 2, DIMS(2, 0), STRIDES(0, 0)));
 }
 
-static void elements_smaller_than_a_byte_lie_packed_in_whole_bytes(void **state)
+TEST(elements_smaller_than_a_byte_lie_packed_in_whole_bytes)
 {
     uint32_t rank;
     struct target target = {.dtype = DTYPE_F4, .rank = 2, DIMS(3, 8), STRIDES(32, 0)};
-    (void)state;
     is(NULL, target);
     assert_int_equal(target_row(&target, &rank), 4);
     assert_int_equal(rank, 1);
     is("SUB_BYTE_TARGET", (struct target){.dtype = DTYPE_F4, .rank = 2, DIMS(3, 7), STRIDES(32, 0)});
     is("SUB_BYTE_TARGET", (struct target){.dtype = DTYPE_F4});
     is("SUB_BYTE_TARGET", (struct target){.dtype = DTYPE_F4, .rank = 1, DIMS(UINT64_MAX - 1), STRIDES(0)});
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(regions_lie_behind_each_other_with_a_gap_between_them),
-        cmocka_unit_test(regions_are_limited_in_number_and_in_bytes),
-        cmocka_unit_test(a_million_arrays_are_taken_and_one_more_is_not),
-        cmocka_unit_test(a_target_lies_inside_its_region),
-        cmocka_unit_test(a_stride_of_zero_repeats_elements),
-        cmocka_unit_test(elements_smaller_than_a_byte_lie_packed_in_whole_bytes),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

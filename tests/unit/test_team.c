@@ -1,20 +1,15 @@
 /* Groups from their tickets to their replicas: transports, the joint plan, and what goes wrong while a group is running. */
+#include "tests/support/unit.h"
+
+#include "base/memory.h"
 #include "load/load.h"
 #include "load/team.h"
 #include "observe/log.h"
 #include "tests/support/group_stage.h"
 #include "tests/support/transitions.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
 #include <time.h>
 #include <unistd.h>
-
-#include <cmocka.h> /* last: it has a macro called fail */
 
 /* --- transports ----------------------------------------------------------------------------------------------------- */
 
@@ -23,7 +18,7 @@ static const char *executor_of(const struct stage_client *client)
     return executor_names[ticket_result(client->ticket)->plan->executor];
 }
 
-static void a_group_uses_the_transport_that_the_configuration_names(void **state)
+TEST_IN(a_group_uses_the_transport_that_the_configuration_names, group_set_up, group_tear_down)
 {
     struct group_stage *group = *state;
     struct stage_client clients[2];
@@ -38,7 +33,7 @@ static void a_group_uses_the_transport_that_the_configuration_names(void **state
     group_assert_nothing_is_left(group);
 }
 
-static void among_equals_auto_takes_the_loopback(void **state)
+TEST_IN(among_equals_auto_takes_the_loopback, group_set_up, group_tear_down)
 {
     struct group_stage *group = *state;
     struct stage_client clients[2];
@@ -53,7 +48,7 @@ static void among_equals_auto_takes_the_loopback(void **state)
         group_assert_loaded(&clients[rank], rank);
 }
 
-static void a_transport_that_cannot_be_opened_leaves_every_rank_its_own_plan(void **state)
+TEST_IN(a_transport_that_cannot_be_opened_leaves_every_rank_its_own_plan, group_set_up, group_tear_down)
 {
     struct group_stage *group = *state;
     struct stage_client clients[2];
@@ -79,7 +74,7 @@ static void hold(void)
         usleep(100);
 }
 
-static void what_is_staged_is_charged_to_the_memory_it_is_in_until_the_loads_have_ended(void **state)
+TEST_IN(what_is_staged_is_charged_to_the_memory_it_is_in_until_the_loads_have_ended, group_set_up, group_tear_down)
 {
     struct group_stage *group = *state;
     struct stage_client clients[2];
@@ -113,7 +108,7 @@ static void assert_alone_without_staging(struct group_stage *group, struct stage
     group_assert_nothing_is_left(group);
 }
 
-static void ranks_whose_memory_has_no_room_to_stage_load_alone(void **state)
+TEST_IN(ranks_whose_memory_has_no_room_to_stage_load_alone, group_set_up, group_tear_down)
 {
     struct stage_client clients[2];
     group_stage_batches(*state, TRANSPORT_STAGING_UNIT);
@@ -128,8 +123,8 @@ static void shrink(void)
     replica_table_configure(shrinking, &(struct replica_limits){TRANSPORT_STAGING_UNIT, 0, 10});
 }
 
-/* Somebody else took it meanwhile. */
-static void room_that_is_gone_when_it_is_needed_is_like_none(void **state)
+/* Another load took it meanwhile. */
+TEST_IN(room_that_is_gone_when_it_is_needed_is_like_none, group_set_up, group_tear_down)
 {
     struct stage_client clients[2];
     shrinking = group_stage_batches(*state, (uint64_t)1 << 30);
@@ -145,7 +140,7 @@ static void run_required(struct group_stage *group, struct stage_client clients[
     stage_run(&group->stage);
 }
 
-static void a_required_group_without_room_to_stage_is_refused(void **state)
+TEST_IN(a_required_group_without_room_to_stage_is_refused, group_set_up, group_tear_down)
 {
     struct group_stage *group = *state;
     struct stage_client clients[2];
@@ -173,7 +168,7 @@ static struct collective_plan *plan_once(struct group_stage *group)
     return plan;
 }
 
-static void as_many_joint_plans_are_kept_as_the_configuration_says(void **state)
+TEST_IN(as_many_joint_plans_are_kept_as_the_configuration_says, group_set_up, group_tear_down)
 {
     struct group_stage *group = *state;
     static const uint64_t n_kept[] = {0, 1, 0}; /* as reloads change it */
@@ -193,7 +188,7 @@ static void replace_the_source(void)
     stage_put_artifact("m", 77);
 }
 
-static void a_source_that_changes_under_a_running_group_fails_all_ranks_and_publishes_nothing(void **state)
+TEST_IN(a_source_that_changes_under_a_running_group_fails_all_ranks_and_publishes_nothing, group_set_up, group_tear_down)
 {
     struct group_stage *group = *state;
     struct stage_client clients[3];
@@ -206,7 +201,7 @@ static void a_source_that_changes_under_a_running_group_fails_all_ranks_and_publ
     group_assert_nothing_is_left(group);
 }
 
-static void a_device_that_fails_under_a_running_group_costs_the_others_nothing(void **state)
+TEST_IN(a_device_that_fails_under_a_running_group_costs_the_others_nothing, group_set_up, group_tear_down)
 {
     struct group_stage *group = *state;
     struct stage_client clients[3];
@@ -221,7 +216,7 @@ static void a_device_that_fails_under_a_running_group_costs_the_others_nothing(v
 }
 
 /* Rank 3's client leaves; client 4 wants what rank 1 wants, and knows nothing of a group. */
-static void bytes_that_are_lost_between_the_ranks_are_read_again_by_whoever_still_wants_them(void **state)
+TEST_IN(bytes_that_are_lost_between_the_ranks_are_read_again_by_whoever_still_wants_them, group_set_up, group_tear_down)
 {
     struct group_stage *group = *state;
     struct stage_client clients[5];
@@ -249,7 +244,7 @@ static void bytes_that_are_lost_between_the_ranks_are_read_again_by_whoever_stil
     group_assert_nothing_is_left(group);
 }
 
-static void a_required_group_that_loses_bytes_fails(void **state)
+TEST_IN(a_required_group_that_loses_bytes_fails, group_set_up, group_tear_down)
 {
     struct group_stage *group = *state;
     struct stage_client clients[2];
@@ -284,7 +279,7 @@ static void let_the_client_die(void)
         nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
 }
 
-static void a_client_that_dies_under_a_running_group_is_not_waited_for(void **state)
+TEST_IN(a_client_that_dies_under_a_running_group_is_not_waited_for, group_set_up, group_tear_down)
 {
     struct group_stage *group = *state;
     for (uint32_t doomed = 0; doomed < 3; doomed++) {
@@ -308,9 +303,8 @@ static void a_client_that_dies_under_a_running_group_is_not_waited_for(void **st
 }
 
 /* The last of all tests. */
-static void every_transition_that_is_drawn_was_taken(void **state)
+TEST(every_transition_that_is_drawn_was_taken)
 {
-    (void)state;
     assert_true(transitions_all_taken(&team_machine));
 }
 
@@ -337,7 +331,7 @@ static void run_two(struct group_stage *group, struct stage_client clients[2])
     stage_run(&group->stage);
 }
 
-/* The header is known from there on, and is nobody's. */
+/* The header is known from there on, and belongs to no load. */
 static struct quota *count_metadata(struct group_stage *group)
 {
     struct quota *quota = quota_create();
@@ -379,7 +373,7 @@ static void note_outcome(struct group_stage *group, struct stage_client clients[
 }
 
 /* From a budget that does for no rank to one that does for all and what they have in common. */
-static void ranks_load_by_themselves_when_there_is_no_memory_for_their_joint_plan(void **state)
+TEST_IN(ranks_load_by_themselves_when_there_is_no_memory_for_their_joint_plan, group_set_up, group_tear_down)
 {
     struct group_stage *group = *state;
     struct quota *quota = count_metadata(group);
@@ -399,7 +393,7 @@ static void ranks_load_by_themselves_when_there_is_no_memory_for_their_joint_pla
     quota_destroy(quota);
 }
 
-static void a_required_collective_says_that_there_is_no_memory_for_its_joint_plan(void **state)
+TEST_IN(a_required_collective_says_that_there_is_no_memory_for_its_joint_plan, group_set_up, group_tear_down)
 {
     struct group_stage *group = *state;
     struct quota *quota = count_metadata(group);
@@ -429,29 +423,86 @@ static void a_required_collective_says_that_there_is_no_memory_for_its_joint_pla
     quota_destroy(quota);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, group_set_up, group_tear_down)
+enum { N_PLANS = 4 };
 
-int main(void)
+struct shelf {
+    struct joint_plans *plans;
+    struct collective_plan *own[N_PLANS];
+    unsigned char keys[N_PLANS][DIGEST_BYTES];
+};
+
+static int set_up(void **state)
+{
+    struct shelf *shelf = test_calloc(1, sizeof *shelf);
+    shelf->plans = joint_plans_create();
+    for (size_t i = 0; i < N_PLANS; i++) {
+        shelf->own[i] = memory_alloc(sizeof *shelf->own[i]);
+        shelf->own[i]->references = 1;
+        memset(shelf->keys[i], (int)i + 1, DIGEST_BYTES);
+        joint_plans_add(shelf->plans, shelf->keys[i], shelf->own[i], N_PLANS);
+    }
+    *state = shelf;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    struct shelf *shelf = *state;
+    joint_plans_destroy(shelf->plans);
+    for (size_t i = 0; i < N_PLANS; i++) {
+        assert_int_equal(shelf->own[i]->references, 1);
+        collective_plan_unref(shelf->own[i]);
+    }
+    test_free(shelf);
+    return 0;
+}
+
+static bool is_kept(struct shelf *shelf, size_t i, uint64_t n_kept)
+{
+    struct collective_plan *found = joint_plans_find(shelf->plans, shelf->keys[i], n_kept);
+    if (found)
+        assert_ptr_equal(found, shelf->own[i]);
+    collective_plan_unref(found);
+    return found != NULL;
+}
+
+TEST_IN(what_was_used_last_is_kept, set_up, tear_down)
+{
+    struct shelf *shelf = *state;
+    assert_true(is_kept(shelf, 0, N_PLANS));
+    assert_false(is_kept(shelf, 1, 2));
+    assert_false(is_kept(shelf, 2, 2));
+    assert_true(is_kept(shelf, 3, 2));
+    assert_true(is_kept(shelf, 0, 2));
+}
+
+TEST_IN(none_is_kept_where_none_is_to_be, set_up, tear_down)
+{
+    struct shelf *shelf = *state;
+    joint_plans_add(shelf->plans, shelf->keys[0], shelf->own[0], 0);
+    for (size_t i = 0; i < N_PLANS; i++)
+        assert_false(is_kept(shelf, i, N_PLANS));
+    assert_false(joint_plans_shrink(shelf->plans));
+}
+
+TEST_IN(room_is_made_by_the_one_that_was_used_longest_ago, set_up, tear_down)
+{
+    struct shelf *shelf = *state;
+    assert_true(is_kept(shelf, 0, N_PLANS));
+    assert_true(joint_plans_shrink(shelf->plans));
+    assert_false(is_kept(shelf, 1, N_PLANS));
+    assert_true(is_kept(shelf, 2, N_PLANS));
+    for (size_t i = 0; i + 1 < N_PLANS; i++)
+        assert_true(joint_plans_shrink(shelf->plans));
+    assert_false(joint_plans_shrink(shelf->plans));
+}
+
+static int set_up_all_tests(void **state)
 {
     log_set_level(LOG_ERROR);
     transitions_watch();
-    const struct CMUnitTest tests[] = {
-        TEST(a_group_uses_the_transport_that_the_configuration_names),
-        TEST(among_equals_auto_takes_the_loopback),
-        TEST(a_transport_that_cannot_be_opened_leaves_every_rank_its_own_plan),
-        TEST(what_is_staged_is_charged_to_the_memory_it_is_in_until_the_loads_have_ended),
-        TEST(ranks_whose_memory_has_no_room_to_stage_load_alone),
-        TEST(room_that_is_gone_when_it_is_needed_is_like_none),
-        TEST(a_required_group_without_room_to_stage_is_refused),
-        TEST(as_many_joint_plans_are_kept_as_the_configuration_says),
-        TEST(a_source_that_changes_under_a_running_group_fails_all_ranks_and_publishes_nothing),
-        TEST(a_device_that_fails_under_a_running_group_costs_the_others_nothing),
-        TEST(bytes_that_are_lost_between_the_ranks_are_read_again_by_whoever_still_wants_them),
-        TEST(a_required_group_that_loses_bytes_fails),
-        TEST(a_client_that_dies_under_a_running_group_is_not_waited_for),
-        TEST(ranks_load_by_themselves_when_there_is_no_memory_for_their_joint_plan),
-        TEST(a_required_collective_says_that_there_is_no_memory_for_its_joint_plan),
-        cmocka_unit_test(every_transition_that_is_drawn_was_taken),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    (void)state;
+    return 0;
 }
+
+TESTS_IN(set_up_all_tests, NULL)

@@ -1,13 +1,7 @@
 /* Tensors with strides as runs of bytes, against one element after the other. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
-#undef fail /* ours is in base/error.h */
+#include "tests/support/unit.h"
 
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
+#undef fail /* ours is in base/error.h */
 
 #include "client/tensor_bytes.h"
 
@@ -36,11 +30,10 @@ static size_t one_by_one(const struct tensor_bytes *tensor, size_t element_bytes
     return n;
 }
 
-static void every_box_of_an_array_comes_out_in_c_order(void **state)
+TEST(every_box_of_an_array_comes_out_in_c_order)
 {
     enum { N = 5 };
     static char content[N * N * N * 4];
-    (void)state;
     for (size_t i = 0; i < sizeof content; i++)
         content[i] = (char)(i * 7 + i / 256);
     for (unsigned box = 0; box < 1u << 12; box++) { /* two bits each for start and extent of three dimensions */
@@ -61,12 +54,11 @@ static void every_box_of_an_array_comes_out_in_c_order(void **state)
     }
 }
 
-static void what_is_packed_is_one_piece_and_what_is_empty_is_none(void **state)
+TEST(what_is_packed_is_one_piece_and_what_is_empty_is_none)
 {
     static const uint64_t shape[] = {1, 4, 2}, strides[] = {99, 4, 2}, empty[] = {3, 0};
     char got[16];
     struct taken taken = {.bytes = got};
-    (void)state;
     const struct tensor_bytes packed = {"0123456789abcdef", shape, NULL, 3, 16},
                               same = {"0123456789abcdef", shape, strides, 3, 16};
     assert_int_equal(tensor_bytes_walk(&packed, take, &taken), 0);
@@ -83,14 +75,13 @@ static void what_is_packed_is_one_piece_and_what_is_empty_is_none(void **state)
     assert_int_equal(taken.n, 3);
 }
 
-static void long_columns_come_in_pieces_of_a_mebibyte_and_long_rows_as_they_are(void **state)
+TEST(long_columns_come_in_pieces_of_a_mebibyte_and_long_rows_as_they_are)
 {
     enum { ROWS = 3 << 18 };
     static const uint64_t shape[] = {ROWS, 4}, strides[] = {8, 1}, long_shape[] = {2, 5 << 19},
                           long_strides[] = {3 << 20, 1};
     char *content = calloc(ROWS, 8), *got = malloc((size_t)ROWS * 8);
     struct taken taken = {.bytes = got};
-    (void)state;
     for (size_t i = 0; i < ROWS; i++)
         memcpy(content + 8 * i, &(uint32_t){(uint32_t)i}, 4);
     const struct tensor_bytes columns = {content, shape, strides, 2, (uint64_t)ROWS * 4};
@@ -107,14 +98,4 @@ static void long_columns_come_in_pieces_of_a_mebibyte_and_long_rows_as_they_are(
     assert_int_equal(taken.n_pieces, 2);
     free(content);
     free(got);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_box_of_an_array_comes_out_in_c_order),
-        cmocka_unit_test(what_is_packed_is_one_piece_and_what_is_empty_is_none),
-        cmocka_unit_test(long_columns_come_in_pieces_of_a_mebibyte_and_long_rows_as_they_are),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

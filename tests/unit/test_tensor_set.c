@@ -1,28 +1,19 @@
 /* What the steps of a variant have in common. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tests/support/unit.h"
 
 #include "tests/support/variant_scene.h"
+#include "variant/mt19937.h"
 #include "variant/tensor_set.h"
-
-#include <cmocka.h>
 
 static unsigned char zero(uint64_t i)
 {
-    (void)i;
     return 0;
 }
 
-static void shapes_and_sizes_are_told_as_numpy_does(void **state)
+TEST_IN(shapes_and_sizes_are_told_as_numpy_does, variant_scene_begin, variant_scene_end)
 {
     char out[SET_SHAPE_CHARS];
     uint64_t bytes;
-    (void)state;
     assert_string_equal(set_show_shape(0, NULL, out), "()");
     assert_string_equal(set_show_shape(1, (uint64_t[]){3}, out), "(3,)");
     assert_string_equal(set_show_shape(2, (uint64_t[]){3, 4}, out), "(3, 4)");
@@ -34,9 +25,8 @@ static void shapes_and_sizes_are_told_as_numpy_does(void **state)
     assert_int_equal(bytes, 0);
 }
 
-static void a_name_that_two_tensors_get_is_refused_and_named(void **state)
+TEST_IN(a_name_that_two_tensors_get_is_refused_and_named, variant_scene_begin, variant_scene_end)
 {
-    (void)state;
     variant_scene_put("{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]},\"b\":{\"dtype\":\"U8\",\"shape\":[1],"
                       "\"data_offsets\":[1,2]}}",
                       2, zero);
@@ -50,20 +40,26 @@ static void a_name_that_two_tensors_get_is_refused_and_named(void **state)
     assert_non_null(strstr(variant_scene.error.message, "called c"));
 }
 
-static void the_number_of_matches_is_limited(void **state)
+static struct arena arena;
+static struct error error;
+static struct tensor_set set;
+
+/* Of one tensor. */
+static void begin_set(const struct cancel *cancel)
 {
-    struct arena arena;
-    struct error error;
-    struct tensor_set set;
+    variant_scene_put("{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}", 1, zero);
+    assert_int_equal(variant_scene_apply("[]"), 0);
+    arena_init(&arena, 0);
+    assert_int_equal(set_init(&set, variant_scene.artifact->stored, &arena, cancel, &error), 0);
+}
+
+TEST_IN(the_number_of_matches_is_limited, variant_scene_begin, variant_scene_end)
+{
     struct pattern pattern;
     struct set_patterns found;
     struct pattern_match match;
     size_t at;
-    (void)state;
-    variant_scene_put("{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}", 1, zero);
-    assert_int_equal(variant_scene_apply("[]"), 0);
-    arena_init(&arena, 0);
-    assert_int_equal(set_init(&set, variant_scene.artifact->stored, &arena, NULL, &error), 0);
+    begin_set(NULL);
     pattern_init(&pattern, "*", 1);
     const struct recipe_patterns patterns = {&pattern, 1};
     assert_int_equal(set_patterns_init(&set, &patterns, &found), 0);
@@ -87,21 +83,14 @@ static bool is_told_to_stop(void *data)
     return ++*(int *)data > 2;
 }
 
-static void a_match_ends_when_its_client_has_left_or_takes_too_long(void **state)
+TEST_IN(a_match_ends_when_its_client_has_left_or_takes_too_long, variant_scene_begin, variant_scene_end)
 {
     enum { LONG = 20000 };
-    struct arena arena;
-    struct error error;
-    struct tensor_set set;
     struct pattern pattern;
     int asked = 0;
     const struct cancel cancel = {is_told_to_stop, &asked};
     char name[LONG + 1];
-    (void)state;
-    variant_scene_put("{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}", 1, zero);
-    assert_int_equal(variant_scene_apply("[]"), 0);
-    arena_init(&arena, 0);
-    assert_int_equal(set_init(&set, variant_scene.artifact->stored, &arena, &cancel, &error), 0);
+    begin_set(&cancel);
     pattern_init(&pattern, "*a*b", 4);
     memset(name, 'a', LONG);
     name[LONG] = 0;
@@ -119,14 +108,81 @@ static void a_match_ends_when_its_client_has_left_or_takes_too_long(void **state
     arena_fini(&arena);
 }
 
-int main(void)
+/* --- step model --- */
+
+static unsigned char count_up(uint64_t i)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, variant_scene_begin, variant_scene_end)
-    const struct CMUnitTest tests[] = {
-        TEST(shapes_and_sizes_are_told_as_numpy_does),
-        TEST(a_name_that_two_tensors_get_is_refused_and_named),
-        TEST(the_number_of_matches_is_limited),
-        TEST(a_match_ends_when_its_client_has_left_or_takes_too_long),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return (unsigned char)i;
+}
+
+static void apply(const char *recipe)
+{
+    if (variant_scene_apply(recipe) < 0)
+        fail_msg("%s", variant_scene.error.message);
+    assert_int_equal(variant_scene_load(), 0);
+}
+
+TEST_IN(shuffles_are_those_of_torch, variant_scene_begin, variant_scene_end)
+{
+    static const uint32_t ten[10] = {2, 6, 1, 8, 4, 5, 0, 9, 3, 7}, eight[8] = {6, 3, 0, 7, 2, 1, 4, 5};
+    struct mt19937 twister;
+    uint32_t permutation[10];
+    mt19937_init(&twister, 42);
+    mt19937_permute(&twister, permutation, 10);
+    assert_memory_equal(permutation, ten, sizeof ten);
+    mt19937_init(&twister, 42);
+    mt19937_permute(&twister, permutation, 8);
+    assert_memory_equal(permutation, eight, sizeof eight);
+    mt19937_init(&twister, 5489); /* the reference's first output, and its ten thousandth */
+    assert_int_equal(mt19937_next(&twister), 3499211612u);
+    for (int i = 1; i < 9999; i++)
+        mt19937_next(&twister);
+    assert_int_equal(mt19937_next(&twister), 4123659995u);
+}
+
+TEST_IN(rotary_pairs_become_halves_and_halves_pairs, variant_scene_begin, variant_scene_end)
+{
+    variant_scene_put("{\"q\":{\"dtype\":\"U8\",\"shape\":[12],\"data_offsets\":[0,12]}}", 12, count_up);
+    apply("[{\"permute_rope\": {\"tensors\": [\"q\"], \"heads\": 2, \"to\": \"halves\"}}]");
+    assert_memory_equal(variant_scene_bytes("q"), ((unsigned char[]){0, 2, 4, 1, 3, 5, 6, 8, 10, 7, 9, 11}), 12);
+    apply("[{\"permute_rope\": {\"tensors\": [\"q\"], \"heads\": 2, \"to\": \"interleaved\"}}]");
+    assert_memory_equal(variant_scene_bytes("q"), ((unsigned char[]){0, 3, 1, 4, 2, 5, 6, 9, 7, 10, 8, 11}), 12);
+}
+
+/* (8, 2) with two experts' rows of 4 in it: out[e, m] = in[perm[e / 2][e % 2 * 4 + m]]. */
+TEST_IN(experts_repeat_their_rows_shuffled_but_for_the_first, variant_scene_begin, variant_scene_end)
+{
+    static const uint32_t eight[8] = {6, 3, 0, 7, 2, 1, 4, 5};
+    variant_scene_put("{\"x.w1\":{\"dtype\":\"U8\",\"shape\":[8,2],\"data_offsets\":[0,16]},"
+                      "\"x.w2.weight\":{\"dtype\":\"U8\",\"shape\":[2,8],\"data_offsets\":[16,32]}}",
+                      32, count_up);
+    for (int shuffles = 0; shuffles < 2; shuffles++) {
+        char recipe[200];
+        snprintf(recipe, sizeof recipe,
+                 "[{\"replicate_experts\": {\"tensors\": [\"*\"], \"experts\": 4, \"inter_dim\": 4%s}}]",
+                 shuffles ? ", \"shuffle_seed\": 42" : "");
+        apply(recipe);
+        const unsigned char *w1 = variant_scene_bytes("x.w1"), *w2 = variant_scene_bytes("x.w2.weight");
+        for (uint32_t e = 0; e < 4; e++) {
+            for (uint32_t m = 0; m < 4; m++) {
+                uint32_t row = e % 2 * 4 + m, from = shuffles && e > 1 ? eight[row] : row;
+                for (uint32_t d = 0; d < 2; d++) {
+                    assert_int_equal(w1[(e * 4 + m) * 2 + d], from * 2 + d);
+                    assert_int_equal(w2[(e * 2 + d) * 4 + m], 16 + d * 8 + from);
+                }
+            }
+        }
+    }
+}
+
+TEST_IN(as_many_rows_are_shuffled_as_fit_and_no_more, variant_scene_begin, variant_scene_end)
+{
+    variant_scene_put("{\"w1\":{\"dtype\":\"U8\",\"shape\":[1048576,0],\"data_offsets\":[0,0]}}", 0, count_up);
+    assert_int_equal(variant_scene_apply("[{\"replicate_experts\": {\"tensors\": [\"w1\"], \"experts\": 257, \"inter_dim\": "
+                                         "1048576, \"shuffle_seed\": 1}}]"),
+                     -1);
+    assert_non_null(strstr(variant_scene.error.message, "tensor w1"));
+    assert_int_equal(variant_scene_apply("[{\"replicate_experts\": {\"tensors\": [\"w1\"], \"experts\": 3, \"inter_dim\": "
+                                         "1048576, \"shuffle_seed\": 1}}]"),
+                     0);
 }

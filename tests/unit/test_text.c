@@ -1,17 +1,11 @@
 /* Sizes, durations, names, globs: what is written is what is meant, and what is shown can be read back. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-#include <cmocka.h>
+#include "tests/support/unit.h"
 
 #include "base/text.h"
 
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
 
-static void sizes_are_powers_of_1024_in_every_spelling(void **state)
+TEST(sizes_are_powers_of_1024_in_every_spelling)
 {
     static const struct {
         const char *text;
@@ -42,7 +36,6 @@ static void sizes_are_powers_of_1024_in_every_spelling(void **state)
         {"16383PiB", 16383ull << 50},
         {"0.33333333333333333333333333333333333333333KB", 341},
     };
-    (void)state;
     for (size_t i = 0; i < COUNT(cases); i++) {
         uint64_t bytes = 77;
         if (text_parse_bytes(cases[i].text, &bytes) < 0 || bytes != cases[i].bytes)
@@ -50,7 +43,7 @@ static void sizes_are_powers_of_1024_in_every_spelling(void **state)
     }
 }
 
-static void what_is_no_size_or_too_large_is_refused(void **state)
+TEST(what_is_no_size_or_too_large_is_refused)
 {
     static const char *const cases[] = {
         "",
@@ -88,7 +81,6 @@ static void what_is_no_size_or_too_large_is_refused(void **state)
         "inf",
         "nan",
     };
-    (void)state;
     for (size_t i = 0; i < COUNT(cases); i++) {
         uint64_t bytes;
         if (text_parse_bytes(cases[i], &bytes) == 0)
@@ -96,7 +88,7 @@ static void what_is_no_size_or_too_large_is_refused(void **state)
     }
 }
 
-static void durations_need_a_unit_unless_they_are_zero(void **state)
+TEST(durations_need_a_unit_unless_they_are_zero)
 {
     static const struct {
         const char *text;
@@ -105,7 +97,6 @@ static void durations_need_a_unit_unless_they_are_zero(void **state)
                 {"0s", 0},      {"0", 0},       {"0.001s", 1},  {"1_000ms", 1000}, {"10M", 600000}};
     static const char *const bad[] = {
         "15", "0.5", "", "s", "5 weeks", "1d", "-1s", "0.0004s", "0.5ms", "1.5", "99999999999999999h", "1s2", "00 "};
-    (void)state;
     for (size_t i = 0; i < COUNT(good); i++) {
         uint64_t ms = 77;
         if (text_parse_duration_ms(good[i].text, &ms) < 0 || ms != good[i].ms)
@@ -118,11 +109,10 @@ static void durations_need_a_unit_unless_they_are_zero(void **state)
     }
 }
 
-static void a_formatted_number_parses_back_to_itself(void **state)
+TEST(a_formatted_number_parses_back_to_itself)
 {
     char text[TEXT_SIZE_CHARS];
     uint64_t back;
-    (void)state;
     for (uint64_t seed = 1, i = 0; i < 5000; i++) {
         seed = seed * 6364136223846793005u + 1442695040888963407u;
         uint64_t value = (seed >> (i % 64)) << (i % 7 * 9);
@@ -133,10 +123,9 @@ static void a_formatted_number_parses_back_to_itself(void **state)
     }
 }
 
-static void numbers_are_shown_short(void **state)
+TEST(numbers_are_shown_short)
 {
     char text[TEXT_SIZE_CHARS];
-    (void)state;
     assert_string_equal(text_format_bytes(0, text), "0");
     assert_string_equal(text_format_bytes(4097, text), "4097");
     assert_string_equal(text_format_bytes(1536 << 10, text), "1536KiB");
@@ -149,7 +138,7 @@ static void numbers_are_shown_short(void **state)
     assert_string_equal(text_format_duration_ms(7200000, text), "2h");
 }
 
-static void people_get_three_digits_and_a_unit(void **state)
+TEST(people_get_three_digits_and_a_unit)
 {
     static const struct {
         uint64_t bytes;
@@ -165,12 +154,11 @@ static void people_get_three_digits_and_a_unit(void **state)
                  {(1 << 20) - 513, "1023 KiB"},
                  {UINT64_MAX, "16.0 EiB"}};
     char text[TEXT_SIZE_CHARS];
-    (void)state;
     for (size_t i = 0; i < COUNT(cases); i++)
         assert_string_equal(text_people_bytes(cases[i].bytes, text), cases[i].text);
 }
 
-static void rates_have_the_units_of_sizes(void **state)
+TEST(rates_have_the_units_of_sizes)
 {
     static const struct {
         double bytes_per_s;
@@ -181,12 +169,11 @@ static void rates_have_the_units_of_sizes(void **state)
                  {1e9, "954 MiB/s"},   {2147483648.0, "2.00 GiB/s"},
                  {1e300, "8.00 EiB/s"}};
     char text[TEXT_SIZE_CHARS];
-    (void)state;
     for (size_t i = 0; i < COUNT(cases); i++)
         assert_string_equal(text_people_rate(cases[i].bytes_per_s, text), cases[i].text);
 }
 
-static void names_are_escaped_so_that_no_terminal_is_harmed(void **state)
+TEST(names_are_escaped_so_that_no_terminal_is_harmed)
 {
     static const struct {
         const char *name;
@@ -214,15 +201,13 @@ static void names_are_escaped_so_that_no_terminal_is_harmed(void **state)
         {"\xf0\x9f\x98\x80", 4, "\xf0\x9f\x98\x80"},
     };
     char out[TEXT_NAME_CHARS];
-    (void)state;
     for (size_t i = 0; i < COUNT(cases); i++)
         assert_string_equal(text_escape(cases[i].name, cases[i].length, out), cases[i].shown);
 }
 
-static void long_names_keep_their_head_and_tail(void **state)
+TEST(long_names_keep_their_head_and_tail)
 {
     char name[4000], out[TEXT_NAME_CHARS];
-    (void)state;
     memset(name, 'x', sizeof name);
     assert_int_equal(strlen(text_escape(name, 120, out)), 120);
     assert_null(strstr(out, "..."));
@@ -235,10 +220,9 @@ static void long_names_keep_their_head_and_tail(void **state)
     assert_non_null(strstr(out, "x...x"));
 }
 
-static void a_cut_never_splits_a_character(void **state)
+TEST(a_cut_never_splits_a_character)
 {
     char name[1000], out[TEXT_NAME_CHARS];
-    (void)state;
     for (size_t shift = 0; shift < 4; shift++) {
         memset(name, 'a', shift);
         for (size_t i = shift; i + 4 <= sizeof name; i += 4)
@@ -252,12 +236,11 @@ static void a_cut_never_splits_a_character(void **state)
     assert_int_equal(strncmp(out + strlen(out) - 4, "\\x01", 4), 0);
 }
 
-static void the_nearest_word_is_found_and_far_ones_are_not(void **state)
+TEST(the_nearest_word_is_found_and_far_ones_are_not)
 {
     static const char *const keys[] = {"server", "logging", "memory", "sources", "engine"};
     static const char *const longer[] = {"enable_local_batched_disk_load", "enable_owner_file_collective", "cost_gate"};
     char endless[600];
-    (void)state;
     assert_string_equal(text_nearest("servr", keys, COUNT(keys)), "server");
     assert_string_equal(text_nearest("SERVER", keys, COUNT(keys)), "server");
     assert_string_equal(text_nearest("memroy", keys, COUNT(keys)), "memory");
@@ -292,12 +275,11 @@ static size_t plain_distance(const char *a, const char *b)
     return cell[n_a][n_b];
 }
 
-static void the_nearest_word_is_the_one_a_plain_computation_finds(void **state)
+TEST(the_nearest_word_is_the_one_a_plain_computation_finds)
 {
     char words[30][24], word[24];
     const char *candidates[30];
     uint64_t seed = 7;
-    (void)state;
     for (int round = 0; round < 3000; round++) {
         for (int i = 0; i <= 30; i++) {
             char *out = i < 30 ? words[i] : word;
@@ -320,15 +302,14 @@ static void the_nearest_word_is_the_one_a_plain_computation_finds(void **state)
     }
 }
 
-static void of_equally_near_words_the_first_wins(void **state)
+TEST(of_equally_near_words_the_first_wins)
 {
     static const char *const words[] = {"aXc", "aYc"};
-    (void)state;
     assert_string_equal(text_nearest("aZc", words, 2), "aXc");
     assert_string_equal(text_nearest("aYc", words, 2), "aYc");
 }
 
-static void utf8_is_what_rfc_3629_says(void **state)
+TEST(utf8_is_what_rfc_3629_says)
 {
     static const char *const good[] = {"",
                                        "a",
@@ -353,7 +334,6 @@ static void utf8_is_what_rfc_3629_says(void **state)
                                       "\xf5\x80\x80\x80",
                                       "\xff",
                                       "a\xe2\x82"};
-    (void)state;
     for (size_t i = 0; i < COUNT(good); i++)
         assert_true(text_is_utf8(good[i], strlen(good[i])));
     for (size_t i = 0; i < COUNT(bad); i++)
@@ -361,7 +341,7 @@ static void utf8_is_what_rfc_3629_says(void **state)
     assert_true(text_is_utf8("a\0b", 3));
 }
 
-static void globs_match_as_a_shell_does(void **state)
+TEST(globs_match_as_a_shell_does)
 {
     static const struct {
         const char *pattern, *name;
@@ -400,33 +380,29 @@ static void globs_match_as_a_shell_does(void **state)
         {"*[ab]", "xxb", true},
         {"*[ab]", "xxc", false},
     };
-    (void)state;
     for (size_t i = 0; i < COUNT(cases); i++) {
         if (text_glob(cases[i].pattern, cases[i].name, strlen(cases[i].name)) != cases[i].matches)
             fail_msg("glob '%s' against '%s'", cases[i].pattern, cases[i].name);
     }
 }
 
-static void a_glob_looks_at_no_byte_after_the_name_and_takes_nuls(void **state)
+TEST(a_glob_looks_at_no_byte_after_the_name_and_takes_nuls)
 {
-    (void)state;
     assert_true(text_glob("a*", "ab", 1));
     assert_false(text_glob("ab", "ab", 1));
     assert_true(text_glob("a?b", "a\0b", 3));
 }
 
-static void a_hostile_glob_ends(void **state)
+TEST(a_hostile_glob_ends)
 {
     char name[5000];
-    (void)state;
     memset(name, 'a', sizeof name);
     assert_false(text_glob("*a*a*a*a*a*a*a*a*a*a*a*a*b", name, sizeof name));
 }
 
-static void hexadecimal_digits_are_those_22_and_no_other_byte(void **state)
+TEST(hexadecimal_digits_are_those_22_and_no_other_byte)
 {
     int n_digits = 0;
-    (void)state;
     for (int c = -128; c < 128; c++)
         n_digits += text_hex_digit((char)c) >= 0;
     assert_int_equal(n_digits, 22);
@@ -435,12 +411,11 @@ static void hexadecimal_digits_are_those_22_and_no_other_byte(void **state)
     assert_int_equal(text_hex_digit('F'), 15);
 }
 
-static void percents_are_decoded_or_refused(void **state)
+TEST(percents_are_decoded_or_refused)
 {
     static const char *const right[][2] = {{"", ""}, {"a%2Fb%25+", "a/b%+"}, {"%c3%A4", "\xc3\xa4"}, {"%41%42", "AB"}};
     static const char *const wrong[] = {"%", "a%4", "%4g", "%g4", "%00", "a%%41"};
     char text[32];
-    (void)state;
     for (size_t i = 0; i < sizeof right / sizeof *right; i++) {
         strcpy(text, right[i][0]);
         assert_true(text_percent_decode(text));
@@ -450,10 +425,9 @@ static void percents_are_decoded_or_refused(void **state)
         assert_false(text_percent_decode(strcpy(text, wrong[i])));
 }
 
-static void an_ending_may_be_all_there_is(void **state)
+TEST(an_ending_may_be_all_there_is)
 {
     static const char *const words[] = {"ab", "cd"};
-    (void)state;
     assert_true(text_ends_with("a.json", 6, ".json") && text_ends_with(".json", 5, ".json"));
     assert_false(text_ends_with("json", 4, ".json") || text_ends_with("a.jsonx", 7, ".json"));
     assert_true(text_ends_with("a.jsonx", 6, ".json")); /* as long as is said */
@@ -461,10 +435,9 @@ static void an_ending_may_be_all_there_is(void **state)
     assert_false(text_is_one_of("c", words, 2) || text_is_one_of("cd", words, 1));
 }
 
-static void a_plain_path_or_name_leads_nowhere_else(void **state)
+TEST(a_plain_path_or_name_leads_nowhere_else)
 {
     static const char *const bad[] = {"", "/a", "a/", "a//b", ".", "..", "a/..", "../a", "a/./b"};
-    (void)state;
     assert_true(text_is_plain_path("a/b.c/...") && text_is_plain_path(".a"));
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
         assert_false(text_is_plain_path(bad[i]));
@@ -474,30 +447,24 @@ static void a_plain_path_or_name_leads_nowhere_else(void **state)
                  text_is_plain_name("a\xff", 2));
 }
 
-int main(void)
+TEST(shapes_are_lists_and_long_ones_are_cut)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_ending_may_be_all_there_is),
-        cmocka_unit_test(a_plain_path_or_name_leads_nowhere_else),
-        cmocka_unit_test(hexadecimal_digits_are_those_22_and_no_other_byte),
-        cmocka_unit_test(sizes_are_powers_of_1024_in_every_spelling),
-        cmocka_unit_test(what_is_no_size_or_too_large_is_refused),
-        cmocka_unit_test(durations_need_a_unit_unless_they_are_zero),
-        cmocka_unit_test(a_formatted_number_parses_back_to_itself),
-        cmocka_unit_test(numbers_are_shown_short),
-        cmocka_unit_test(people_get_three_digits_and_a_unit),
-        cmocka_unit_test(rates_have_the_units_of_sizes),
-        cmocka_unit_test(names_are_escaped_so_that_no_terminal_is_harmed),
-        cmocka_unit_test(long_names_keep_their_head_and_tail),
-        cmocka_unit_test(a_cut_never_splits_a_character),
-        cmocka_unit_test(the_nearest_word_is_found_and_far_ones_are_not),
-        cmocka_unit_test(the_nearest_word_is_the_one_a_plain_computation_finds),
-        cmocka_unit_test(of_equally_near_words_the_first_wins),
-        cmocka_unit_test(percents_are_decoded_or_refused),
-        cmocka_unit_test(utf8_is_what_rfc_3629_says),
-        cmocka_unit_test(globs_match_as_a_shell_does),
-        cmocka_unit_test(a_glob_looks_at_no_byte_after_the_name_and_takes_nuls),
-        cmocka_unit_test(a_hostile_glob_ends),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    uint64_t shape[64] = {4096, 0};
+    const char *text = NULL;
+    assert_string_equal(text_show_shape(NULL, 0), "[]");
+    assert_string_equal(text_show_shape(shape, 2), "[4096, 0]");
+    for (size_t d = 0; d < 64; d++)
+        shape[d] = UINT64_MAX;
+    for (size_t rank = 1; rank <= 64; rank++) {
+        text = text_show_shape(shape, rank);
+        assert_true(strlen(text) < TEXT_NAME_CHARS);
+        assert_int_equal(text[strlen(text) - 1], ']');
+    }
+    assert_non_null(strstr(text, ", ...]"));
+}
+
+TEST(sizes_and_rates_are_shown_as_they_are_printed)
+{
+    assert_string_equal(text_show_amount(812), "812 B");
+    assert_string_equal(text_show_rate(2.0 * (1 << 30)), "2.00 GiB/s");
 }

@@ -1,18 +1,14 @@
 /* A request's way through its states: retries, what ends it in each state, and who cancels it there. Each transition that is
  * drawn in daemon/load/README.md is taken by some test. */
+#include "tests/support/unit.h"
+
+#include "observe/counters.h"
 #include "observe/log.h"
 #include "tests/support/group_stage.h"
 #include "tests/support/transitions.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
 #include <time.h>
 #include <unistd.h>
-
-#include <cmocka.h> /* last: it has a macro called fail */
 
 /* --- the same request again ----------------------------------------------------------------------------------------- */
 
@@ -25,7 +21,7 @@ static void send_twice(struct group_stage *group, struct stage_client *first, st
     group_await(group, again, TICKET_ECHO);
 }
 
-static void the_same_request_again_waits_for_the_same_result(void **state)
+TEST_IN(the_same_request_again_waits_for_the_same_result, group_set_up, group_tear_down)
 {
     struct group_stage *group = *state;
     struct stage_client first, again, other;
@@ -45,7 +41,7 @@ static bool is_done(const void *data)
     return ((const struct stage_client *)data)->is_done;
 }
 
-static void the_same_attempt_with_another_view_is_refused(void **state)
+TEST_IN(the_same_attempt_with_another_view_is_refused, group_set_up, group_tear_down)
 {
     struct group_stage *group = *state;
     struct stage_client first, other;
@@ -58,7 +54,7 @@ static void the_same_attempt_with_another_view_is_refused(void **state)
     ticket_cancel(first.ticket);
 }
 
-static void a_retry_takes_the_place_of_a_request_whose_client_is_gone(void **state)
+TEST_IN(a_retry_takes_the_place_of_a_request_whose_client_is_gone, group_set_up, group_tear_down)
 {
     struct group_stage *group = *state;
     struct stage_client first, again, other;
@@ -73,7 +69,7 @@ static void a_retry_takes_the_place_of_a_request_whose_client_is_gone(void **sta
     group_assert_loaded(&other, 1);
 }
 
-static void a_retry_shares_the_fate_of_a_group_that_dissolves(void **state)
+TEST_IN(a_retry_shares_the_fate_of_a_group_that_dissolves, group_set_up, group_tear_down)
 {
     struct group_stage *group = *state;
     struct stage_client first, again, other;
@@ -91,7 +87,7 @@ static void a_retry_shares_the_fate_of_a_group_that_dissolves(void **state)
     group_assert_loaded(&other, 1);
 }
 
-static void a_retry_fails_with_a_group_that_cannot_run(void **state)
+TEST_IN(a_retry_fails_with_a_group_that_cannot_run, group_set_up, group_tear_down)
 {
     struct group_stage *group = *state;
     struct stage_client first, again, other;
@@ -111,7 +107,7 @@ static void a_retry_fails_with_a_group_that_cannot_run(void **state)
 
 /* --- alone after all ------------------------------------------------------------------------------------------------ */
 
-static void ranks_that_lost_bytes_load_again_alone(void **state)
+TEST_IN(ranks_that_lost_bytes_load_again_alone, group_set_up, group_tear_down)
 {
     struct group_stage *group = *state;
     struct stage_client clients[2];
@@ -125,7 +121,7 @@ static void ranks_that_lost_bytes_load_again_alone(void **state)
     }
 }
 
-static void a_rank_that_insists_on_ranks_that_do_not_come_fails(void **state)
+TEST_IN(a_rank_that_insists_on_ranks_that_do_not_come_fails, group_set_up, group_tear_down)
 {
     struct group_stage *group = *state;
     struct stage_client client;
@@ -135,7 +131,7 @@ static void a_rank_that_insists_on_ranks_that_do_not_come_fails(void **state)
     assert_int_equal(client.code, ERROR_DEADLINE_EXCEEDED);
 }
 
-static void ranks_without_a_transport_load_alone(void **state)
+TEST_IN(ranks_without_a_transport_load_alone, group_set_up, group_tear_down)
 {
     struct group_stage *group = *state;
     struct stage_client clients[2];
@@ -147,7 +143,7 @@ static void ranks_without_a_transport_load_alone(void **state)
         group_assert_loaded(&clients[rank], rank);
 }
 
-static void who_insists_on_a_group_and_names_none_fails(void **state)
+TEST_IN(who_insists_on_a_group_and_names_none_fails, group_set_up, group_tear_down)
 {
     struct group_stage *group = *state;
     struct stage_client client;
@@ -160,7 +156,7 @@ static void who_insists_on_a_group_and_names_none_fails(void **state)
 
 /* --- what there is -------------------------------------------------------------------------------------------------- */
 
-static void a_request_without_a_group_is_served_by_what_there_is(void **state)
+TEST_IN(a_request_without_a_group_is_served_by_what_there_is, group_set_up, group_tear_down)
 {
     struct group_stage *group = *state;
     struct stage_client clients[3];
@@ -182,10 +178,11 @@ static void a_request_without_a_group_is_served_by_what_there_is(void **state)
     group_assert_nothing_is_left(group);
 }
 
-static void who_wants_only_what_is_in_memory_gets_no_load(void **state)
+TEST_IN(who_wants_only_what_is_in_memory_gets_no_load, group_set_up, group_tear_down)
 {
     struct group_stage *group = *state;
     struct stage_client clients[3];
+    uint64_t n_before = counters_sum(COUNTER_LOADS_READ);
     for (int i = 0; i < 3; i++) {
         group_prepare(group, &clients[i], 0, 0, 1, NULL);
         clients[i].input.request.has_group = false;
@@ -195,7 +192,7 @@ static void who_wants_only_what_is_in_memory_gets_no_load(void **state)
     }
     assert_int_equal(clients[0].code, ERROR_FAILED_PRECONDITION);
     assert_non_null(strstr(clients[0].message, "not in memory"));
-    assert_int_equal(load_table_totals(group->stage.loads).failed, 0); /* a question, and its answer */
+    assert_int_equal(counters_sum(COUNTER_LOADS_READ), n_before + 2); /* no failure: a question, and its answer */
     assert_false(clients[1].from_replica || clients[1].joined);
     assert_true(clients[2].from_replica);
     for (int i = 1; i < 3; i++)
@@ -211,7 +208,7 @@ static void hold(void)
         nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
 }
 
-static void a_request_without_a_group_joins_the_load_of_a_rank(void **state)
+TEST_IN(a_request_without_a_group_joins_the_load_of_a_rank, group_set_up, group_tear_down)
 {
     struct group_stage *group = *state;
     struct stage_client clients[3];
@@ -251,7 +248,7 @@ static void cancel_who_is_in_the_state(struct loop_task *task)
         ticket_cancel(client->ticket);
         cancelling.n_cancelled++;
     }
-    if (cancelling.state == TICKET_ECHO) /* nobody else will come */
+    if (cancelling.state == TICKET_ECHO) /* no other rank will come */
         ticket_cancel(cancelling.clients[0].ticket);
 }
 
@@ -285,7 +282,7 @@ static void send_ranks_that_will_be_alone(struct group_stage *group)
     send_both_ranks(group);
 }
 
-static void a_request_may_be_cancelled_in_every_state(void **state)
+TEST_IN(a_request_may_be_cancelled_in_every_state, group_set_up, group_tear_down)
 {
     static const struct {
         enum ticket_state state;
@@ -315,33 +312,163 @@ static void a_request_may_be_cancelled_in_every_state(void **state)
 }
 
 /* The last of all tests. */
-static void every_transition_that_is_drawn_was_taken(void **state)
+TEST(every_transition_that_is_drawn_was_taken)
 {
-    (void)state;
     assert_true(transitions_all_taken(&ticket_machine));
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, group_set_up, group_tear_down)
+/* Three ranks, two of them with one view. The first delivery between them waits. */
+static void start_two_loads(struct group_stage *group, struct stage_client clients[3])
+{
+    static const uint32_t views[] = {0, 0, 1};
+    may_go_on = false;
+    group_script.in_the_middle = hold;
+    for (uint32_t rank = 0; rank < 3; rank++) {
+        group_prepare(group, &clients[rank], views[rank], rank, 3, NULL);
+        stage_submit(&clients[rank]);
+    }
+    group_await(group, &clients[2], TICKET_WAITING);
+}
 
-int main(void)
+static void let_them_end(struct group_stage *group, struct stage_client clients[3])
+{
+    __atomic_store_n(&may_go_on, true, __ATOMIC_RELEASE);
+    stage_run(&group->stage);
+    for (uint32_t rank = 0; rank < 3; rank++)
+        group_assert_loaded(&clients[rank], rank == 2 ? 1 : 0);
+}
+
+struct seen {
+    unsigned n_loads, n_tickets;
+    uint64_t total_bytes;
+};
+
+static void see_load(void *data, const struct load_info *info)
+{
+    struct seen *seen = data;
+    assert_string_equal(info->artifact, "memory:m");
+    assert_string_equal(info->stage, "read");
+    assert_int_equal(strlen(info->id), LOAD_ID_CHARS - 1);
+    assert_true(info->done_bytes <= info->total_bytes);
+    seen->n_loads++;
+    seen->n_tickets += (unsigned)info->n_tickets;
+    seen->total_bytes += info->total_bytes;
+}
+
+TEST_IN(every_load_in_flight_is_told_with_those_who_wait_for_it, group_set_up, group_tear_down)
+{
+    struct group_stage *group = *state;
+    struct stage_client clients[3];
+    struct seen seen = {0};
+    assert_true(load_table_idle(group->stage.loads));
+    start_two_loads(group, clients);
+    assert_false(load_table_idle(group->stage.loads));
+    load_table_each(group->stage.loads, see_load, &seen);
+    assert_int_equal(seen.n_loads, 2);
+    assert_int_equal(seen.n_tickets, 3);
+    assert_int_equal(seen.total_bytes, group_bytes_of(0) + group_bytes_of(1));
+    let_them_end(group, clients);
+    assert_true(load_table_idle(group->stage.loads));
+}
+
+struct watcher {
+    struct ticket *ticket;
+    unsigned n_told;
+    bool leaves, is_done;
+};
+
+static void on_progress(void *data, const struct load_info *info)
+{
+    struct watcher *watcher = data;
+    assert_int_equal(info->total_bytes, group_bytes_of(1));
+    watcher->n_told++;
+    if (watcher->leaves)
+        ticket_cancel(watcher->ticket);
+}
+
+static void on_done(void *data, const struct load_result *result, const struct error *error)
+{
+    struct watcher *watcher = data;
+    assert_true(watcher->leaves == (error != NULL));
+    assert_int_equal(result->origin, LOAD_JOINED);
+    watcher->is_done = true;
+}
+
+static bool was_told_twice(const void *data)
+{
+    return ((const struct watcher *)data)->n_told >= 2;
+}
+
+static bool watcher_is_done(const void *data)
+{
+    return ((const struct watcher *)data)->is_done;
+}
+
+TEST_IN(who_waits_is_told_of_progress_again_and_again_also_when_one_leaves_meanwhile, group_set_up, group_tear_down)
+{
+    static const struct ticket_events events = {.progress = on_progress, .done = on_done};
+    struct group_stage *group = *state;
+    struct stage_client clients[3], like;
+    struct watcher watchers[3] = {{.leaves = false}, {.leaves = true}, {.leaves = false}};
+    start_two_loads(group, clients);
+    group_prepare(group, &like, 1, 2, 3, NULL);
+    like.input.request.has_group = false;
+    for (int i = 0; i < 3; i++) {
+        struct ticket_input input = like.input;
+        input.request.has_group = false;
+        watchers[i].ticket = ticket_create(group->stage.loads, &input);
+        ticket_submit(watchers[i].ticket, GOAL_REPLICA, &events, &watchers[i]);
+    }
+    stage_run_until(&group->stage, was_told_twice, &watchers[0]);
+    stage_run_until(&group->stage, was_told_twice, &watchers[2]);
+    assert_true(watchers[1].is_done && watchers[1].n_told == 1);
+    let_them_end(group, clients);
+    for (int i = 0; i < 3; i++) {
+        stage_run_until(&group->stage, watcher_is_done, &watchers[i]);
+        ticket_destroy(watchers[i].ticket);
+    }
+    group_assert_nothing_is_left(group);
+}
+
+TEST_IN(whoever_else_claims_the_rank_is_refused, group_set_up, group_tear_down)
+{
+    struct group_stage *group = *state;
+    struct stage_client first, other;
+    static const char *const attempts[] = {"b", "", NULL};
+    group_send(group, &first, 0, 2, "a");
+    group_await(group, &first, TICKET_ASSEMBLING);
+    for (size_t i = 0; i < sizeof attempts / sizeof attempts[0]; i++) {
+        group_send(group, &other, 0, 2, attempts[i]);
+        stage_run_until(&group->stage, is_done, &other);
+        assert_int_equal(other.code, ERROR_ALREADY_EXISTS);
+        assert_non_null(strstr(other.message, ticket_result(first.ticket)->load_id));
+    }
+    ticket_cancel(first.ticket);
+    assert_int_equal(first.code, ERROR_CANCELLED);
+}
+
+TEST_IN(a_retry_that_is_cancelled_hurts_nobody, group_set_up, group_tear_down)
+{
+    struct group_stage *group = *state;
+    struct stage_client first, again, other;
+    group_send(group, &first, 0, 2, "a");
+    group_await(group, &first, TICKET_ASSEMBLING);
+    group_send(group, &again, 0, 2, "a");
+    group_await(group, &again, TICKET_ECHO);
+    ticket_cancel(again.ticket);
+    assert_int_equal(again.code, ERROR_CANCELLED);
+    group_send(group, &other, 1, 2, "b");
+    stage_run(&group->stage);
+    group_assert_loaded(&first, 0);
+    group_assert_loaded(&other, 1);
+}
+
+static int set_up_all_tests(void **state)
 {
     log_set_level(LOG_ERROR);
     transitions_watch();
-    const struct CMUnitTest tests[] = {
-        TEST(the_same_request_again_waits_for_the_same_result),
-        TEST(the_same_attempt_with_another_view_is_refused),
-        TEST(a_retry_takes_the_place_of_a_request_whose_client_is_gone),
-        TEST(a_retry_shares_the_fate_of_a_group_that_dissolves),
-        TEST(a_retry_fails_with_a_group_that_cannot_run),
-        TEST(ranks_that_lost_bytes_load_again_alone),
-        TEST(a_rank_that_insists_on_ranks_that_do_not_come_fails),
-        TEST(ranks_without_a_transport_load_alone),
-        TEST(who_insists_on_a_group_and_names_none_fails),
-        TEST(a_request_without_a_group_is_served_by_what_there_is),
-        TEST(who_wants_only_what_is_in_memory_gets_no_load),
-        TEST(a_request_without_a_group_joins_the_load_of_a_rank),
-        TEST(a_request_may_be_cancelled_in_every_state),
-        cmocka_unit_test(every_transition_that_is_drawn_was_taken),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    (void)state;
+    return 0;
 }
+
+TESTS_IN(set_up_all_tests, NULL)

@@ -1,16 +1,8 @@
 /* topology.json as bytes: what is read, and what is malformed. Whether parts add up: test_topology_check.c. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tests/support/unit.h"
 
 #include "base/memory.h"
 #include "resolve/topology.h"
-
-#include <cmocka.h> /* last: it makes a macro of fail */
 
 #define CHUNK(offset, n, file) "{\"offsets\":[" offset ",0],\"shape\":[" n ",3],\"filename_index\":" file "}"
 #define W                                                                                                                   \
@@ -43,9 +35,8 @@ static void refuse(const char *json, enum error_code code, const char *named)
         fail_msg("%s: %s: %s", json, error_code_name(error.code), error.message);
 }
 
-static void boxes_shapes_and_files_are_read(void **state)
+TEST(boxes_shapes_and_files_are_read)
 {
-    (void)state;
     struct topology *topology = accept(DOCUMENT(W "," SHARED(",\"filename_indices\":[1,0]")));
     assert_int_equal(topology->world_size, 2);
     assert_int_equal(topology->n_files, 2);
@@ -62,9 +53,8 @@ static void boxes_shapes_and_files_are_read(void **state)
     topology_destroy(topology);
 }
 
-static void fields_come_in_any_order_and_unknown_ones_are_skipped(void **state)
+TEST(fields_come_in_any_order_and_unknown_ones_are_skipped)
 {
-    (void)state;
     struct topology *topology = accept(
         "{\"world_size\":1,\"x\":[{}],\"filenames\":[\"a\"],\"tensors\":{\"w\":{\"chunks\":[{\"filename_index\":0,\"shape\":"
         "[2],"
@@ -74,7 +64,7 @@ static void fields_come_in_any_order_and_unknown_ones_are_skipped(void **state)
 }
 
 /* What is written as the chunk before is not parsed, and must come to the same. */
-static void each_chunk_may_be_written_otherwise(void **state)
+TEST(each_chunk_may_be_written_otherwise)
 {
     static const char *const forms[] = {
         "{\"offsets\":[%d],\"shape\":[1],\"filename_index\":%d}",
@@ -86,7 +76,6 @@ static void each_chunk_may_be_written_otherwise(void **state)
     };
     enum { N_FORMS = sizeof forms / sizeof *forms, N_CHUNKS = 60 };
     char text[8192];
-    (void)state;
     srand(3);
     for (int round = 0; round < 200; round++) {
         int used = sprintf(
@@ -111,9 +100,8 @@ static void each_chunk_may_be_written_otherwise(void **state)
     }
 }
 
-static void a_shared_tensor_says_its_files_in_three_ways(void **state)
+TEST(a_shared_tensor_says_its_files_in_three_ways)
 {
-    (void)state;
     struct topology *topology = accept(DOCUMENT(SHARED(",\"filename_index\":1")));
     assert_true(topology->tensors[0].lists_files && topology->tensors[0].n_chunks == 1);
     assert_int_equal(topology->chunks[0].file, 1);
@@ -124,15 +112,14 @@ static void a_shared_tensor_says_its_files_in_three_ways(void **state)
     refuse(DOCUMENT(SHARED(",\"filename_index\":1,\"filename_indices\":[1]")), ERROR_DATA_LOSS, "tensor s");
 }
 
-static void an_empty_topology_is_one(void **state)
+TEST(an_empty_topology_is_one)
 {
-    (void)state;
     struct topology *topology = accept("{\"tensors\":{},\"filenames\":[],\"world_size\":4}");
     assert_int_equal(topology->n_tensors + topology->n_files, 0);
     topology_destroy(topology);
 }
 
-static void what_is_malformed_is_refused(void **state)
+TEST(what_is_malformed_is_refused)
 {
     static const char *const broken[] = {
         "",
@@ -174,16 +161,14 @@ static void what_is_malformed_is_refused(void **state)
         DOCUMENT(SHARED(",\"filename_index\":-1")),
         DOCUMENT(SHARED(",\"filename_indices\":3")),
     };
-    (void)state;
     for (size_t i = 0; i < sizeof broken / sizeof *broken; i++)
         refuse(broken[i], ERROR_DATA_LOSS, "");
 }
 
-static void a_file_is_a_plain_name_and_stands_once(void **state)
+TEST(a_file_is_a_plain_name_and_stands_once)
 {
     static const char *const names[] = {"", ".", "..", ".hidden", "../a", "/etc/passwd", "b/a", "a\\u0000b"};
     char json[200];
-    (void)state;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         snprintf(json, sizeof json, "{\"tensors\":{},\"filenames\":[\"%s\"],\"world_size\":1}", names[i]);
         refuse(json, ERROR_DATA_LOSS, "plain name");
@@ -191,18 +176,16 @@ static void a_file_is_a_plain_name_and_stands_once(void **state)
     refuse("{\"tensors\":{},\"filenames\":[\"a\",\"b\",\"a\"],\"world_size\":1}", ERROR_DATA_LOSS, "filenames has a twice");
 }
 
-static void hostile_names_do_not_reach_the_terminal(void **state)
+TEST(hostile_names_do_not_reach_the_terminal)
 {
     struct error error;
-    (void)state;
     assert_null(parse(DOCUMENT("\"\\u001b[2J\":{\"type\":\"\"}"), &error));
     assert_null(strchr(error.message, '\033'));
 }
 
-static void there_may_be_64_dimensions_and_no_more(void **state)
+TEST(there_may_be_64_dimensions_and_no_more)
 {
     char json[1000], ones[200] = "1";
-    (void)state;
     for (int i = 1; i < 64; i++)
         strcat(ones, ",1");
     const char *format =
@@ -213,10 +196,9 @@ static void there_may_be_64_dimensions_and_no_more(void **state)
     refuse(json, ERROR_DATA_LOSS, "64 dimensions");
 }
 
-static void there_may_be_10000_files_and_no_more(void **state)
+TEST(there_may_be_10000_files_and_no_more)
 {
     char *json = memory_alloc(20 * TOPOLOGY_MAX_FILES), *at = json;
-    (void)state;
     at += sprintf(at, "{\"tensors\":{},\"world_size\":1,\"filenames\":[\"f\"");
     for (int i = 1; i < TOPOLOGY_MAX_FILES; i++)
         at += sprintf(at, ",\"f%d\"", i);
@@ -228,12 +210,11 @@ static void there_may_be_10000_files_and_no_more(void **state)
 }
 
 /* In one list, which is refused afterwards for what it says. */
-static void there_may_be_16_million_chunks_and_no_more(void **state)
+TEST(there_may_be_16_million_chunks_and_no_more)
 {
     static const char head[] = "{\"tensors\":{\"w\":{\"filename_indices\":[0";
     static const char tail[] =
         "],\"type\":\"Shared\",\"shape\":[1],\"dtype\":\"U8\"}},\"filenames\":[\"f\"],\"world_size\":1}";
-    (void)state;
     for (size_t more = 0; more < 2; more++) {
         size_t n = TOPOLOGY_MAX_CHUNKS - 1 + more;
         char *json = memory_alloc(sizeof head + 2 * n + sizeof tail), *at = json + strlen(head);
@@ -244,22 +225,4 @@ static void there_may_be_16_million_chunks_and_no_more(void **state)
         refuse(json, more ? ERROR_UNIMPLEMENTED : ERROR_DATA_LOSS, more ? "16777216 chunks" : "DuplicateIndices");
         free(json);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(boxes_shapes_and_files_are_read),
-        cmocka_unit_test(fields_come_in_any_order_and_unknown_ones_are_skipped),
-        cmocka_unit_test(each_chunk_may_be_written_otherwise),
-        cmocka_unit_test(a_shared_tensor_says_its_files_in_three_ways),
-        cmocka_unit_test(an_empty_topology_is_one),
-        cmocka_unit_test(what_is_malformed_is_refused),
-        cmocka_unit_test(a_file_is_a_plain_name_and_stands_once),
-        cmocka_unit_test(hostile_names_do_not_reach_the_terminal),
-        cmocka_unit_test(there_may_be_64_dimensions_and_no_more),
-        cmocka_unit_test(there_may_be_10000_files_and_no_more),
-        cmocka_unit_test(there_may_be_16_million_chunks_and_no_more),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,14 +1,7 @@
 /* The rules of the reference by its words, in its order, and which tensor is told of. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
+#include "tests/support/unit.h"
 
 #include "resolve/topology.h"
-
-#include <cmocka.h> /* last: it makes a macro of fail */
 
 /* Tensor w of U8 with these chunks, in files a to d. */
 static int check(const char *shape, const char *chunks, uint64_t world_size, struct error *error)
@@ -26,7 +19,7 @@ static int check(const char *shape, const char *chunks, uint64_t world_size, str
 #define C(offsets, sizes, file) "{\"offsets\":[" offsets "],\"shape\":[" sizes "],\"filename_index\":" #file "}"
 #define AND ","
 
-static void every_rule_has_its_word(void **state)
+TEST(every_rule_has_its_word)
 {
     static const struct {
         const char *shape, *chunks;
@@ -69,7 +62,6 @@ static void every_rule_has_its_word(void **state)
         {"", C("", "", 0) AND C("", "", 1), 2, "OverlappingChunks"},
     };
     struct error error;
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         int failed = check(cases[i].shape, cases[i].chunks, cases[i].world_size, &error);
         if (!failed != !cases[i].word)
@@ -81,10 +73,9 @@ static void every_rule_has_its_word(void **state)
 }
 
 /* Where the reference takes more than 50 chunks for covering because it sweeps one dimension alone. */
-static void a_gap_among_64_chunks_is_seen_in_every_dimension(void **state)
+TEST(a_gap_among_64_chunks_is_seen_in_every_dimension)
 {
     struct error error;
-    (void)state;
     for (int n_broken = 0; n_broken < 2; n_broken++) {
         char json[10000] = "{\"tensors\":{\"w\":{\"type\":\"Distributed\",\"shape\":[8,8],\"dtype\":\"U8\",\"chunks\":[",
              *at;
@@ -115,10 +106,9 @@ static int check_shared(const char *indices, struct error *error)
     return topology ? 0 : -1;
 }
 
-static void a_shared_tensor_is_in_files_that_there_are_and_in_each_once(void **state)
+TEST(a_shared_tensor_is_in_files_that_there_are_and_in_each_once)
 {
     struct error error;
-    (void)state;
     assert_int_equal(check_shared("[1,0]", &error), 0);
     assert_int_equal(check_shared("[0,2]", &error), -1);
     assert_non_null(strstr(error.message, "InvalidFilenameIndex"));
@@ -128,25 +118,13 @@ static void a_shared_tensor_is_in_files_that_there_are_and_in_each_once(void **s
     assert_non_null(strstr(error.message, "filename_indices is empty"));
 }
 
-static void the_first_wrong_tensor_by_name_is_told_of(void **state)
+TEST(the_first_wrong_tensor_by_name_is_told_of)
 {
     static const char json[] =
         "{\"tensors\":{\"z\":{\"type\":\"Shared\",\"shape\":[1],\"dtype\":\"U8\",\"filename_index\":9},"
         "\"b\":{\"type\":\"Distributed\",\"shape\":[1],\"dtype\":\"U8\",\"chunks\":[]},"
         "\"a\":{\"type\":\"Shared\",\"shape\":[1],\"dtype\":\"U8\"}},\"filenames\":[\"f\"],\"world_size\":1}";
     struct error error;
-    (void)state;
     assert_null(topology_parse(json, strlen(json), &error));
     assert_non_null(strstr(error.message, "tensor b: InvalidChunkCount"));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_rule_has_its_word),
-        cmocka_unit_test(a_gap_among_64_chunks_is_seen_in_every_dimension),
-        cmocka_unit_test(a_shared_tensor_is_in_files_that_there_are_and_in_each_once),
-        cmocka_unit_test(the_first_wrong_tensor_by_name_is_told_of),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,15 +1,8 @@
 /* Files held against topology.json: what becomes a piece, what a copy, and every way in which they may disagree. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
+#include "tests/support/unit.h"
 
-#include "source/source_memory.h"
+#include "tests/support/source_memory.h"
 #include "tests/support/layout_scene.h"
-
-#include <cmocka.h> /* last: it makes a macro of fail */
 
 #define CHUNK(offset, n, file) "{\"offsets\":[" #offset ",0],\"shape\":[" #n ",2],\"filename_index\":" #file "}"
 #define W                                                                                                                   \
@@ -32,9 +25,8 @@ static void put(const char *document, const char *first, const char *second, con
     layout_put("m", "r2", third, NULL, 200);
 }
 
-static void chunks_become_pieces_and_shared_tensors_copies(void **state)
+TEST_IN(chunks_become_pieces_and_shared_tensors_copies, clear, clear)
 {
-    (void)state;
     put(DOCUMENT(W "," S(",\"filename_indices\":[2,0]")), "w F32 2,2; s U8 4", "w F32 1,2", "s U8 4");
     struct artifact *artifact = layout_resolve("m", 0);
     assert_true(artifact->layout.kind == LAYOUT_TOPOLOGY && artifact->layout.world_size == 2);
@@ -49,9 +41,8 @@ static void chunks_become_pieces_and_shared_tensors_copies(void **state)
     artifact_unref(artifact);
 }
 
-static void a_shared_tensor_without_a_list_is_wherever_it_is(void **state)
+TEST_IN(a_shared_tensor_without_a_list_is_wherever_it_is, clear, clear)
 {
-    (void)state;
     put(DOCUMENT(W "," S("")), "w F32 2,2", "w F32 1,2; s U8 4", "s U8 4");
     struct artifact *artifact = layout_resolve("m", 0);
     assert_string_equal(layout_pieces(artifact, "s"), "r1");
@@ -61,16 +52,15 @@ static void a_shared_tensor_without_a_list_is_wherever_it_is(void **state)
     LAYOUT_REFUSES("m", 0, ERROR_DATA_LOSS, "tensor s", "topology.json");
 }
 
-static void nothing_is_stored_twice_costs_nothing(void **state)
+TEST_IN(nothing_is_stored_twice_costs_nothing, clear, clear)
 {
-    (void)state;
     put(DOCUMENT(W), "w F32 2,2", "w F32 1,2", "");
     struct artifact *artifact = layout_resolve("m", 0);
     assert_null(artifact->copies);
     artifact_unref(artifact);
 }
 
-static void files_that_disagree_are_named_with_the_tensor(void **state)
+TEST_IN(files_that_disagree_are_named_with_the_tensor, clear, clear)
 {
     static const struct {
         const char *first, *second, *third, *file;
@@ -87,24 +77,21 @@ static void files_that_disagree_are_named_with_the_tensor(void **state)
         {"w F32 2,2; s U8 4", "w F32 1,2", "s U8 2,2", "r2"},
         {"w F32 2,2; s I8 4", "w F32 1,2", "s U8 4", "r0"},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         put(DOCUMENT(W "," S(",\"filename_indices\":[0,2]")), cases[i].first, cases[i].second, cases[i].third);
         LAYOUT_REFUSES("m", 0, ERROR_DATA_LOSS, "topology.json", cases[i].file);
     }
 }
 
-static void a_file_that_is_not_there_is_named(void **state)
+TEST_IN(a_file_that_is_not_there_is_named, clear, clear)
 {
-    (void)state;
     layout_put_text("m", "topology.json", DOCUMENT(W));
     layout_put("m", "r0", "w F32 2,2", NULL, 0);
     LAYOUT_REFUSES("m", 0, ERROR_NOT_FOUND, "r1");
 }
 
-static void a_topology_comes_before_all_else_and_its_errors_name_it(void **state)
+TEST_IN(a_topology_comes_before_all_else_and_its_errors_name_it, clear, clear)
 {
-    (void)state;
     put(DOCUMENT(W), "w F32 2,2", "w F32 1,2", "");
     layout_put("m", "model.safetensors", "other U8 4", NULL, 0);
     layout_put_text("m", "model.safetensors.index.json", "{}");
@@ -115,18 +102,16 @@ static void a_topology_comes_before_all_else_and_its_errors_name_it(void **state
     LAYOUT_REFUSES("m", 0, ERROR_DATA_LOSS, "topology.json");
 }
 
-static void an_empty_topology_is_an_artifact_without_tensors(void **state)
+TEST_IN(an_empty_topology_is_an_artifact_without_tensors, clear, clear)
 {
-    (void)state;
     layout_put_text("m", "topology.json", "{\"tensors\":{},\"filenames\":[],\"world_size\":4}");
     struct artifact *artifact = layout_resolve("m", 0);
     assert_int_equal(artifact->n_tensors + artifact->source->n_files, 0);
     artifact_unref(artifact);
 }
 
-static void scalars_are_all_there_may_be(void **state)
+TEST_IN(scalars_are_all_there_may_be, clear, clear)
 {
-    (void)state;
     layout_put_text(
         "m", "topology.json",
         "{\"tensors\":{\"s\":{\"type\":\"Shared\",\"shape\":[],\"dtype\":\"F32\"},\"d\":{\"type\":\"Distributed\","
@@ -139,10 +124,9 @@ static void scalars_are_all_there_may_be(void **state)
     artifact_unref(artifact);
 }
 
-static void the_document_is_part_of_the_identity(void **state)
+TEST_IN(the_document_is_part_of_the_identity, clear, clear)
 {
     char before[DIGEST_HEX_CHARS + 1];
-    (void)state;
     put(DOCUMENT(W), "w F32 2,2", "w F32 1,2", "");
     struct artifact *artifact = layout_resolve("m", 0);
     memcpy(before, artifact->identity, sizeof before);
@@ -151,22 +135,4 @@ static void the_document_is_part_of_the_identity(void **state)
     artifact = layout_resolve("m", 0);
     assert_string_not_equal(artifact->identity, before);
     artifact_unref(artifact);
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, clear, clear)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(chunks_become_pieces_and_shared_tensors_copies),
-        TEST(a_shared_tensor_without_a_list_is_wherever_it_is),
-        TEST(nothing_is_stored_twice_costs_nothing),
-        TEST(files_that_disagree_are_named_with_the_tensor),
-        TEST(a_file_that_is_not_there_is_named),
-        TEST(a_topology_comes_before_all_else_and_its_errors_name_it),
-        TEST(an_empty_topology_is_an_artifact_without_tensors),
-        TEST(scalars_are_all_there_may_be),
-        TEST(the_document_is_part_of_the_identity),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,14 +1,7 @@
 /* How many heads and how large blocks a config.json tells of. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
+#include "tests/support/unit.h"
 
 #include "resolve/tp_model.h" /* before cmocka.h, whose macro fail() would hide base/error.h's function */
-
-#include <cmocka.h>
 
 static struct tp_model model;
 static struct error error;
@@ -24,7 +17,7 @@ static struct tp_heads heads(const char *name)
     return *tp_model_heads(&model, name, strlen(name));
 }
 
-static void heads_are_known_by_the_names_that_vllm_knows(void **state)
+TEST(heads_are_known_by_the_names_that_vllm_knows)
 {
     static const struct {
         const char *json;
@@ -52,7 +45,6 @@ static void heads_are_known_by_the_names_that_vllm_knows(void **state)
         {"{\"num_attention_heads\": 12, \"text_config\": {\"num_key_value_heads\": 4}}", 12, 4},
         {"{\"num_attention_heads\": 12, \"text_config\": {\"hidden_size\": 4}}", 12, 12},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         read_it(cases[i].json);
         struct tp_heads found = heads("model.layers.0.self_attn.k_proj.weight");
@@ -61,9 +53,8 @@ static void heads_are_known_by_the_names_that_vllm_knows(void **state)
     }
 }
 
-static void each_tower_has_heads_of_its_own(void **state)
+TEST(each_tower_has_heads_of_its_own)
 {
-    (void)state;
     read_it("{\"vision_config\": {\"num_heads\": 16}, \"num_attention_heads\": 28, \"num_key_value_heads\": 4, "
             "\"audio_config\": {\"encoder_attention_heads\": 20}}");
     assert_int_equal(heads("model.layers.1.self_attn.q_proj.weight").kv, 4);
@@ -72,16 +63,14 @@ static void each_tower_has_heads_of_its_own(void **state)
     assert_int_equal(heads("audio_tower.layers.0.q_proj.weight").query, 20);
 }
 
-static void a_number_for_each_layer_is_noticed(void **state)
+TEST(a_number_for_each_layer_is_noticed)
 {
-    (void)state;
     read_it("{\"num_query_heads\": [12, 16], \"num_kv_heads\": [3, [4]]}");
     assert_true(heads("l").is_list);
 }
 
-static void blocks_are_those_of_the_quantization(void **state)
+TEST(blocks_are_those_of_the_quantization)
 {
-    (void)state;
     read_it("{\"quantization_config\": {\"weight_block_size\": [64, 32], \"num_attention_heads\": 4}}");
     assert_int_equal(model.block[0], 64);
     assert_int_equal(model.block[1], 32);
@@ -97,10 +86,9 @@ static void blocks_are_those_of_the_quantization(void **state)
     }
 }
 
-static void without_a_file_nothing_is_known_and_a_broken_one_is_refused(void **state)
+TEST(without_a_file_nothing_is_known_and_a_broken_one_is_refused)
 {
     static const char *const broken[] = {"", "[]", "{\"num_attention_heads\": 4", "{\"text_config\": {\"a\" 1}}", "{} {}"};
-    (void)state;
     assert_int_equal(tp_model_read(NULL, 0, &model, &error), 0);
     assert_int_equal(heads("q_proj.weight").query, 0);
     for (size_t i = 0; i < sizeof broken / sizeof *broken; i++) {
@@ -108,16 +96,4 @@ static void without_a_file_nothing_is_known_and_a_broken_one_is_refused(void **s
             fail_msg("taken: %s", broken[i]);
         assert_non_null(strstr(error.message, "config.json"));
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(heads_are_known_by_the_names_that_vllm_knows),
-        cmocka_unit_test(each_tower_has_heads_of_its_own),
-        cmocka_unit_test(a_number_for_each_layer_is_noticed),
-        cmocka_unit_test(blocks_are_those_of_the_quantization),
-        cmocka_unit_test(without_a_file_nothing_is_known_and_a_broken_one_is_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,15 +1,8 @@
 /* Which rows or columns of a tensor a tensor-parallel rank gets. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
+#include "tests/support/unit.h"
 
 #include "resolve/tp_part.h" /* before cmocka.h, whose macro fail() would hide base/error.h's function */
 #include "resolve/usual_split.h"
-
-#include <cmocka.h>
 
 enum { MOST = 4 };
 static struct tp_tensor tensors[MOST];
@@ -69,9 +62,8 @@ static void is_refused(const struct tp_tensor *tensor, uint64_t size, const char
     }
 }
 
-static void keys_and_values_are_replicated_where_ranks_are_more_than_heads(void **state)
+TEST_IN(keys_and_values_are_replicated_where_ranks_are_more_than_heads, start_over, NULL)
 {
-    (void)state;
     model.heads[TP_TEXT] = (struct tp_heads){12, 3, false};
     const struct tp_tensor *k = add("a.k_proj.weight", 15, 7), *bias = add("a.v_proj.bias", 15, 0);
     for (uint64_t rank = 0; rank < 12; rank++) {
@@ -85,9 +77,8 @@ static void keys_and_values_are_replicated_where_ranks_are_more_than_heads(void 
     is_refused(k, 4, "HEADS_DO_NOT_DIVIDE", "4 ranks");
 }
 
-static void query_heads_stay_whole(void **state)
+TEST_IN(query_heads_stay_whole, start_over, NULL)
 {
-    (void)state;
     model.heads[TP_TEXT] = (struct tp_heads){6, 6, false};
     const struct tp_tensor *q = add("q_proj.weight", 24, 5), *o = add("self_attn.o_proj.weight", 5, 24),
                            *other = add("up_proj.weight", 24, 5);
@@ -104,25 +95,22 @@ static void query_heads_stay_whole(void **state)
     gets(q, 4, 1, 0, 6, 12);
 }
 
-static void several_matrices_in_one_are_refused(void **state)
+TEST_IN(several_matrices_in_one_are_refused, start_over, NULL)
 {
-    (void)state;
     is_refused(add("h.0.attn.c_attn.weight", 8, 24), 2, "FUSED_TENSOR", "several matrices");
     is_refused(add("mlp.gate_up_proj.weight", 8, 24), 2, "FUSED_TENSOR", "several matrices");
     is_refused(add("x.query_key_value.bias", 24, 0), 2, "FUSED_TENSOR", "several matrices");
 }
 
-static void names_that_models_use_differently_are_refused(void **state)
+TEST_IN(names_that_models_use_differently_are_refused, start_over, NULL)
 {
-    (void)state;
     is_refused(add("model.layers.0.mlp.c_fc.weight", 32, 8), 2, "UNCLEAR_SPLIT", "models differ");
     is_refused(add("h.0.mlp.c_proj.weight", 32, 8), 2, "UNCLEAR_SPLIT", "--tp-rule");
     gets(add("h.0.mlp.c_proj.bias", 8, 0), 2, 1, USUAL_SPLIT_NONE, 0, 0);
 }
 
-static void a_share_that_ends_within_a_block_is_refused_for_every_rank(void **state)
+TEST_IN(a_share_that_ends_within_a_block_is_refused_for_every_rank, start_over, NULL)
 {
-    (void)state;
     const struct tp_tensor *w = add("a.up_proj.weight", 320, 256), *s = add("a.up_proj.weight_scale_inv", 3, 2);
     is_refused(w, 4, "SPLITS_A_BLOCK", "128");
     const struct tp_group group = {&model, 2, 1, find, NULL};
@@ -132,9 +120,8 @@ static void a_share_that_ends_within_a_block_is_refused_for_every_rank(void **st
     is_refused(w, 4, "SPLITS_A_BLOCK", "weight_block_size");
 }
 
-static void scales_follow_the_blocks_of_their_weight(void **state)
+TEST_IN(scales_follow_the_blocks_of_their_weight, start_over, NULL)
 {
-    (void)state;
     const struct tp_tensor *w = add("a.down_proj.weight", 100, 512), *s = add("a.down_proj.weight_scale_inv", 1, 4);
     gets(w, 2, 1, 1, 256, 512);
     gets(s, 2, 1, 1, 2, 4);
@@ -146,9 +133,8 @@ static void scales_follow_the_blocks_of_their_weight(void **state)
     is_refused(w, 4, "SPLITS_A_BLOCK", "32");
 }
 
-static void one_head_of_keys_has_its_own_blocks(void **state)
+TEST_IN(one_head_of_keys_has_its_own_blocks, start_over, NULL)
 {
-    (void)state;
     model.heads[TP_TEXT] = (struct tp_heads){8, 2, false};
     const struct tp_tensor *w = add("k_proj.weight", 256, 128), *s = add("k_proj.weight_scale_inv", 2, 1);
     for (uint64_t rank = 0; rank < 8; rank++) {
@@ -157,9 +143,8 @@ static void one_head_of_keys_has_its_own_blocks(void **state)
     }
 }
 
-static void scales_of_rows_are_cut_as_the_rows_and_one_for_all_is_whole(void **state)
+TEST_IN(scales_of_rows_are_cut_as_the_rows_and_one_for_all_is_whole, start_over, NULL)
 {
-    (void)state;
     const struct tp_tensor *w = add("a.up_proj.weight", 6, 8), *s = add("a.up_proj.weight_scale", 6, 1);
     gets(w, 3, 1, 0, 2, 4);
     gets(s, 3, 1, 0, 2, 4);
@@ -178,25 +163,8 @@ static void scales_of_rows_are_cut_as_the_rows_and_one_for_all_is_whole(void **s
     gets(add("b.gate_proj.weight_scale_inv", 6, 2), 2, 1, 0, 3, 6);
 }
 
-static void an_empty_tensor_of_any_extent_is_no_obstacle(void **state)
+TEST_IN(an_empty_tensor_of_any_extent_is_no_obstacle, start_over, NULL)
 {
-    (void)state;
     gets(add("q_proj.weight", 0, 5), 8, 7, 0, 0, 0);
     gets(add("lm_head.weight", UINT64_MAX - 1, 5), 2, 1, USUAL_SPLIT_NONE, 0, 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(keys_and_values_are_replicated_where_ranks_are_more_than_heads, start_over),
-        cmocka_unit_test_setup(query_heads_stay_whole, start_over),
-        cmocka_unit_test_setup(several_matrices_in_one_are_refused, start_over),
-        cmocka_unit_test_setup(names_that_models_use_differently_are_refused, start_over),
-        cmocka_unit_test_setup(a_share_that_ends_within_a_block_is_refused_for_every_rank, start_over),
-        cmocka_unit_test_setup(scales_follow_the_blocks_of_their_weight, start_over),
-        cmocka_unit_test_setup(one_head_of_keys_has_its_own_blocks, start_over),
-        cmocka_unit_test_setup(scales_of_rows_are_cut_as_the_rows_and_one_for_all_is_whole, start_over),
-        cmocka_unit_test_setup(an_empty_tensor_of_any_extent_is_no_obstacle, start_over),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,21 +1,15 @@
 /* The reference of each operation moves what an element-by-element walk moves. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
+#include "tests/support/unit.h"
 
 #include "resolve/transfer.h"
 #include "tests/support/row_moves.h"
+#include "tests/support/transfer_apply.h"
 
-#include <cmocka.h> /* last: it makes a macro of fail */
-
-static void a_copy_goes_where_both_strides_say_and_nowhere_else(void **state)
+TEST(a_copy_goes_where_both_strides_say_and_nowhere_else)
 {
     unsigned char *replica = calloc(1, ROW_MOVES_BYTES), *model = calloc(1, ROW_MOVES_BYTES);
     struct row_moves moves;
     struct row_move move;
-    (void)state;
     row_moves_init(&moves);
     while (row_moves_next(&moves, &move)) {
         const struct transfer transfer = {.src_offset = move.src_offset,
@@ -35,12 +29,4 @@ static void a_copy_goes_where_both_strides_say_and_nowhere_else(void **state)
     row_moves_fini(&moves);
     free(replica);
     free(model);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_copy_goes_where_both_strides_say_and_nowhere_else),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,14 +1,7 @@
 /* Which transport a group gets: the formula's numbers on both sides of where it turns, and what stands in the way. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
+#include "tests/support/unit.h"
 
 #include "plan/plan.h"
-
-#include <cmocka.h> /* last: it makes a macro of fail */
 
 #define GB ((uint64_t)1000000000)
 
@@ -46,9 +39,8 @@ static void assert_ms(const struct transport_choice *choice, size_t option, doub
     assert_true(choice->options[option].ms > ms * 0.999 && choice->options[option].ms < ms * 1.001);
 }
 
-static void the_numbers_are_those_of_the_formula(void **state)
+TEST(the_numbers_are_those_of_the_formula)
 {
-    (void)state;
     struct transport_choice choice = choose(COLLECTIVE_TRANSPORT_AUTO, replicated(), 10);
     assert_ms(&choice, 0, 8000); /* the source: 80 / 10; links 640 / (8 x 25), memory 720 / 400 */
     assert_ms(&choice, 1, 8000);
@@ -57,24 +49,21 @@ static void the_numbers_are_those_of_the_formula(void **state)
     assert_ms(&choice, 1, 560 / (8 * 150.0) * 1000);
 }
 
-static void links_between_devices_pay_when_the_source_is_quicker_than_the_links_by_the_copies(void **state)
+TEST(links_between_devices_pay_when_the_source_is_quicker_than_the_links_by_the_copies)
 {
-    (void)state; /* 8 links of 25 GB/s, each byte 8 times: 25 GB/s */
     assert_ptr_equal(choose(COLLECTIVE_TRANSPORT_AUTO, replicated(), 24.9).ops, &transport_loopback);
     assert_ptr_equal(choose(COLLECTIVE_TRANSPORT_AUTO, replicated(), 25.1).ops, &links);
 }
 
-static void slices_that_nobody_shares_are_never_worth_it(void **state)
+TEST(slices_that_no_rank_shares_are_never_worth_it)
 {
-    (void)state;
     struct transport_demand demand = replicated();
     demand.landed_bytes = demand.unique_bytes;
     assert_ptr_equal(choose(COLLECTIVE_TRANSPORT_AUTO, demand, 150).ops, &transport_loopback);
 }
 
-static void host_memory_is_served_by_copies(void **state)
+TEST(host_memory_is_served_by_copies)
 {
-    (void)state;
     struct transport_demand demand = replicated();
     demand.n_on_devices = demand.n_devices = 7;
     struct transport_choice choice = choose(COLLECTIVE_TRANSPORT_AUTO, demand, 1000);
@@ -82,9 +71,8 @@ static void host_memory_is_served_by_copies(void **state)
     assert_int_equal(choice.options[1].problem, REASON_TRANSPORT_NEEDS_GPUS);
 }
 
-static void two_ranks_on_one_device_are_served_by_copies(void **state)
+TEST(two_ranks_on_one_device_are_served_by_copies)
 {
-    (void)state;
     struct transport_demand demand = replicated();
     demand.n_devices = 7;
     struct transport_choice choice = choose(COLLECTIVE_TRANSPORT_AUTO, demand, 1000);
@@ -95,9 +83,8 @@ static void two_ranks_on_one_device_are_served_by_copies(void **state)
     assert_string_equal(choice.problem.text, "transport_needs_a_gpu_per_rank:nccl");
 }
 
-static void batches_that_are_held_whole_must_fit_the_peak_budget(void **state)
+TEST(batches_that_are_held_whole_must_fit_the_peak_budget)
 {
-    (void)state;
     struct transport_demand demand = replicated();
     demand.staged_bytes = demand.peak_budget_bytes;
     assert_ptr_equal(choose(COLLECTIVE_TRANSPORT_NCCL, demand, 1000).ops, &links);
@@ -106,10 +93,9 @@ static void batches_that_are_held_whole_must_fit_the_peak_budget(void **state)
     assert_ptr_equal(choose(COLLECTIVE_TRANSPORT_AUTO, demand, 1000).ops, &transport_loopback);
 }
 
-static void every_device_stages_two_batches_and_a_little_within_both_budgets(void **state)
+TEST(every_device_stages_two_batches_and_a_little_within_both_budgets)
 {
     const uint64_t unit = TRANSPORT_STAGING_UNIT;
-    (void)state;
     struct transport_demand demand = replicated();
     demand.staged_bytes = 8 * unit; /* a sixteenth of two batches is one unit */
     demand.peak_budget_bytes = 1000 * unit;
@@ -124,9 +110,8 @@ static void every_device_stages_two_batches_and_a_little_within_both_budgets(voi
     assert_string_equal(choose(COLLECTIVE_TRANSPORT_NCCL, demand, 1000).problem.text, "transport_peak_budget_exceeded:nccl");
 }
 
-static void without_room_in_a_device_s_budget_nothing_is_staged_there(void **state)
+TEST(without_room_in_a_device_s_budget_nothing_is_staged_there)
 {
-    (void)state;
     struct transport_demand demand = replicated();
     demand.device_room_bytes = TRANSPORT_STAGING_UNIT - 1;
     assert_string_equal(choose(COLLECTIVE_TRANSPORT_NCCL, demand, 1000).problem.text,
@@ -136,18 +121,16 @@ static void without_room_in_a_device_s_budget_nothing_is_staged_there(void **sta
     assert_int_equal(choice.options[1].problem, REASON_TRANSPORT_DEVICE_BUDGET);
 }
 
-static void the_configuration_can_force_either(void **state)
+TEST(the_configuration_can_force_either)
 {
-    (void)state;
     struct transport_choice choice = choose(COLLECTIVE_TRANSPORT_NCCL, replicated(), 1);
     assert_ptr_equal(choice.ops, &links);
     assert_true(choice.is_forced);
     assert_ptr_equal(choose(COLLECTIVE_TRANSPORT_LOOPBACK, replicated(), 1000).ops, &transport_loopback);
 }
 
-static void what_is_not_there_is_refused_by_name_before_anybody_waits(void **state)
+TEST(what_is_not_there_is_refused_by_name_before_any_rank_waits)
 {
-    (void)state;
     struct transport_supply supply = {both, 1, COLLECTIVE_TRANSPORT_NCCL};
     const struct transport_demand demand = replicated();
     const struct transport_rates rates = rates_from(10);
@@ -162,9 +145,8 @@ static void what_is_not_there_is_refused_by_name_before_anybody_waits(void **sta
     assert_int_equal(transport_choice_refuse(&supply, false).kind, REASON_ELIGIBLE);
 }
 
-static void what_the_cache_holds_comes_at_the_speed_of_the_cache(void **state)
+TEST(what_the_cache_holds_comes_at_the_speed_of_the_cache)
 {
-    (void)state;
     const struct materialization_strategy strategy = {0};
     struct plan_facts facts = {.strategy = &strategy, .costs = &cost_defaults, .cached_share = 0};
     assert_float_equal(transport_choice_rates(&facts).source, cost_defaults.uncached.bytes_per_ns, 1e-6);
@@ -173,31 +155,11 @@ static void what_the_cache_holds_comes_at_the_speed_of_the_cache(void **state)
     assert_true(transport_choice_rates(&facts).memory == 2 * cost_defaults.copy_bytes_per_ns);
 }
 
-static void nothing_to_move_takes_no_time(void **state)
+TEST(nothing_to_move_takes_no_time)
 {
-    (void)state;
     const struct transport_supply supply = {both, 2, COLLECTIVE_TRANSPORT_AUTO};
     struct transport_choice choice =
         transport_choice_make(&supply, &(struct transport_demand){0}, &(struct transport_rates){0});
     assert_ptr_equal(choice.ops, &transport_loopback);
     assert_true(choice.options[0].ms == 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_numbers_are_those_of_the_formula),
-        cmocka_unit_test(links_between_devices_pay_when_the_source_is_quicker_than_the_links_by_the_copies),
-        cmocka_unit_test(slices_that_nobody_shares_are_never_worth_it),
-        cmocka_unit_test(host_memory_is_served_by_copies),
-        cmocka_unit_test(two_ranks_on_one_device_are_served_by_copies),
-        cmocka_unit_test(batches_that_are_held_whole_must_fit_the_peak_budget),
-        cmocka_unit_test(every_device_stages_two_batches_and_a_little_within_both_budgets),
-        cmocka_unit_test(without_room_in_a_device_s_budget_nothing_is_staged_there),
-        cmocka_unit_test(the_configuration_can_force_either),
-        cmocka_unit_test(what_is_not_there_is_refused_by_name_before_anybody_waits),
-        cmocka_unit_test(what_the_cache_holds_comes_at_the_speed_of_the_cache),
-        cmocka_unit_test(nothing_to_move_takes_no_time),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

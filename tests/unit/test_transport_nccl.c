@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "transport/transport.h"
+#include "device/transport.h"
 #include "tests/support/nccl_stage.h"
 #include "tests/support/row_moves.h"
 
@@ -317,7 +317,7 @@ static void after_an_error_a_transport_delivers_nothing(void **state)
     segment_unref(piece.segment);
 }
 
-static void a_transfer_that_nobody_waits_for_is_aborted_at_once(void **state)
+static void a_transfer_that_no_request_waits_for_is_aborted_at_once(void **state)
 {
     struct piece piece = send_piece(LATE_MS);
     struct error error;
@@ -399,7 +399,7 @@ int main(int argc, char **argv)
         NCCL_TEST(rows_go_where_both_strides_say_and_nowhere_else),
         NCCL_TEST(what_does_not_fit_into_the_staging_limit_is_passed_on_in_parts),
         NCCL_TEST(after_an_error_a_transport_delivers_nothing),
-        NCCL_TEST(a_transfer_that_nobody_waits_for_is_aborted_at_once),
+        NCCL_TEST(a_transfer_that_no_request_waits_for_is_aborted_at_once),
         NCCL_TEST(a_rank_that_is_gone_keeps_its_memory_until_nothing_is_on_its_way),
         NCCL_TEST(what_was_not_flushed_is_dropped_when_it_is_closed),
         cmocka_unit_test_setup_teardown(a_gpu_that_breaks_in_a_transfer_goes_out_of_service_alone, use_nccl,

@@ -1,13 +1,7 @@
 /* Elements of every size land where a walk over them puts them, whatever the strides, and nothing else is written. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
+#include "tests/support/unit.h"
 
 #include "base/transpose.h"
-
-#include <cmocka.h> /* last: it makes a macro of fail */
 
 enum { BYTES = 1 << 19 };
 
@@ -44,11 +38,10 @@ static void check(uint64_t n_rows, uint64_t n_columns, uint64_t bytes, uint64_t 
     assert_memory_equal(turned, expected, BYTES);
 }
 
-static void elements_of_every_size_are_turned(void **state)
+TEST(elements_of_every_size_are_turned)
 {
     static const uint64_t sides[] = {1, 2, 7, 8, 9, 63, 64, 65, 130};
     const size_t n = sizeof sides / sizeof *sides;
-    (void)state;
     for (size_t i = 0; i < BYTES; i++)
         source[i] = (unsigned char)(i * 2654435761u >> 11);
     for (uint64_t bytes = 1; bytes <= 8; bytes *= 2)
@@ -59,18 +52,8 @@ static void elements_of_every_size_are_turned(void **state)
         }
 }
 
-static void other_sizes_are_not_taken(void **state)
+TEST(other_sizes_are_not_taken)
 {
-    (void)state;
     for (uint64_t bytes = 0; bytes < 20; bytes++)
         assert_int_equal(transpose_takes(bytes), bytes == 1 || bytes == 2 || bytes == 4 || bytes == 8);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(elements_of_every_size_are_turned),
-        cmocka_unit_test(other_sizes_are_not_taken),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

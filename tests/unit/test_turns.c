@@ -1,15 +1,9 @@
 /* Whose turn it is: users in turn, and the runs of each. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tests/support/unit.h"
 
 #include "execute/engine_private.h"
 #include "execute/turns.h"
 
-#include <cmocka.h>
 #undef fail /* ours is in base/error.h */
 
 enum { ANN = 1, BOB = 2 };
@@ -47,13 +41,12 @@ static int clear(void **state)
         turns_remove(&runs[i]);
     refuses = NULL;
     memset(runs, 0, sizeof runs);
-    assert_null(engine.turns);
+    assert_true(TAILQ_EMPTY(&engine.turns));
     return 0;
 }
 
-static void the_newest_is_served_first_and_then_all_in_turn(void **state)
+TEST_IN(the_newest_is_served_first_and_then_all_in_turn, NULL, clear)
 {
-    (void)state;
     for (size_t i = 0; i < 3; i++)
         add(i, ANN);
     size_t first = next(), second = next(), third = next();
@@ -62,10 +55,9 @@ static void the_newest_is_served_first_and_then_all_in_turn(void **state)
     assert_int_equal(next(), 2);
 }
 
-static void a_user_with_many_runs_gets_no_more_than_one_with_a_single_one(void **state)
+TEST_IN(a_user_with_many_runs_gets_no_more_than_one_with_a_single_one, NULL, clear)
 {
     size_t n_of_bob = 0;
-    (void)state;
     for (size_t i = 0; i < 3; i++)
         add(i, ANN);
     add(3, BOB);
@@ -74,9 +66,8 @@ static void a_user_with_many_runs_gets_no_more_than_one_with_a_single_one(void *
     assert_int_equal(n_of_bob, 6);
 }
 
-static void who_has_nothing_to_do_is_passed_over(void **state)
+TEST_IN(who_has_nothing_to_do_is_passed_over, NULL, clear)
 {
-    (void)state;
     add(0, ANN);
     add(1, BOB);
     refuses = &runs[0];
@@ -87,14 +78,4 @@ static void who_has_nothing_to_do_is_passed_over(void **state)
     assert_int_equal(next(), SIZE_MAX);
     refuses = NULL;
     assert_int_equal(next(), 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(the_newest_is_served_first_and_then_all_in_turn, clear),
-        cmocka_unit_test_teardown(a_user_with_many_runs_gets_no_more_than_one_with_a_single_one, clear),
-        cmocka_unit_test_teardown(who_has_nothing_to_do_is_passed_over, clear),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

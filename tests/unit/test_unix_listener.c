@@ -1,19 +1,15 @@
 /* Whose a socket path is, who may connect, and what is left behind. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
+#include "tests/support/unit.h"
+
 #undef fail /* ours is in base/error.h */
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/foreign_fd.h"
@@ -111,9 +107,8 @@ static mode_t mode_of(const char *file)
     return info.st_mode & 07777;
 }
 
-static void it_accepts_with_the_peers_uid_and_leaves_nothing_behind(void **state)
+TEST_IN(it_accepts_with_the_peers_uid_and_leaves_nothing_behind, start, stop)
 {
-    (void)state;
     struct unix_listener *listener = open_it();
     assert_non_null(listener);
     assert_int_equal(mode_of(path), 0600);
@@ -126,12 +121,11 @@ static void it_accepts_with_the_peers_uid_and_leaves_nothing_behind(void **state
     assert_int_equal(access(lock, F_OK), -1);
 }
 
-static void mode_and_group_are_as_configured(void **state)
+TEST_IN(mode_and_group_are_as_configured, start, stop)
 {
     struct stat info;
     struct unix_listener_options given = options();
     char number[24];
-    (void)state;
     snprintf(number, sizeof number, "%u", (unsigned)getgid());
     given.mode = 0660;
     given.group = number;
@@ -143,13 +137,12 @@ static void mode_and_group_are_as_configured(void **state)
     unix_listener_close(listener);
     given.group = "no-such-group";
     assert_refused(&given, "UNKNOWN_GROUP", "no-such-group");
-    assert_int_equal(access(path, F_OK), -1); /* nobody can connect to what was never set up */
+    assert_int_equal(access(path, F_OK), -1); /* no client can connect to what was never set up */
 }
 
-static void a_path_that_is_served_is_refused_and_stays_served(void **state)
+TEST_IN(a_path_that_is_served_is_refused_and_stays_served, start, stop)
 {
     const struct unix_listener_options second = options();
-    (void)state;
     struct unix_listener *listener = open_it();
     assert_refused(&second, "SOCKET_IN_USE", path);
     connect_and_accept();
@@ -159,11 +152,10 @@ static void a_path_that_is_served_is_refused_and_stays_served(void **state)
     unix_listener_close(listener);
 }
 
-static void a_socket_that_another_program_serves_is_refused(void **state)
+TEST_IN(a_socket_that_another_program_serves_is_refused, start, stop)
 {
     static const int types[] = {SOCK_STREAM, SOCK_SEQPACKET};
     const struct unix_listener_options ours = options();
-    (void)state;
     for (size_t i = 0; i < 2; i++) {
         int fd = bound_socket(types[i]);
         assert_int_equal(listen(fd, 1), 0);
@@ -174,9 +166,8 @@ static void a_socket_that_another_program_serves_is_refused(void **state)
     }
 }
 
-static void a_stale_socket_and_a_stale_lock_are_replaced(void **state)
+TEST_IN(a_stale_socket_and_a_stale_lock_are_replaced, start, stop)
 {
-    (void)state;
     close(bound_socket(SOCK_STREAM));
     close(open(lock, O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
     struct unix_listener *listener = open_it();
@@ -185,11 +176,10 @@ static void a_stale_socket_and_a_stale_lock_are_replaced(void **state)
     unix_listener_close(listener);
 }
 
-static void a_file_that_is_no_socket_is_left_alone(void **state)
+TEST_IN(a_file_that_is_no_socket_is_left_alone, start, stop)
 {
     const struct unix_listener_options ours = options();
     char text[8] = "";
-    (void)state;
     int fd = open(path, O_CREAT | O_RDWR | O_CLOEXEC, 0600);
     assert_int_equal(write(fd, "theirs", 6), 6);
     assert_refused(&ours, "NOT_A_SOCKET", path);
@@ -201,11 +191,10 @@ static void a_file_that_is_no_socket_is_left_alone(void **state)
     assert_refused(&ours, "NOT_A_SOCKET", path);
 }
 
-static void a_path_may_have_107_bytes_and_needs_its_folder(void **state)
+TEST_IN(a_path_may_have_107_bytes_and_needs_its_folder, start, stop)
 {
     char given[128];
     struct unix_listener_options at = options();
-    (void)state;
     at.path = given;
     memset(given, 0, sizeof given);
     snprintf(given, sizeof given, "%s/", folder);
@@ -219,16 +208,16 @@ static void a_path_may_have_107_bytes_and_needs_its_folder(void **state)
     assert_refused(&at, "NO_SUCH_FILE", given);
 }
 
-static void a_socket_from_systemd_is_used_and_left_as_it_is(void **state)
+TEST_IN(a_socket_from_systemd_is_used_and_left_as_it_is, start, stop)
 {
     struct unix_listener_options given = options();
-    (void)state;
     given.listen_fd = bound_socket(SOCK_STREAM);
     assert_refused(&given, "NOT_LISTENING", "not a listening socket");
     assert_int_equal(listen(given.listen_fd, 8), 0); /* a refused one stays the caller's */
     assert_int_equal(chmod(path, 0666), 0);
     struct unix_listener *listener = unix_listener_open(&given, &error);
     assert_non_null(listener);
+    assert_int_equal(fcntl(given.listen_fd, F_SETFL, 0), 0); /* as systemd does when it starts another unit with it */
     connect_and_accept();
     assert_int_equal(access(lock, F_OK), -1);
     unix_listener_close(listener);
@@ -236,6 +225,58 @@ static void a_socket_from_systemd_is_used_and_left_as_it_is(void **state)
     for (int i = 0; i < 10000 && fcntl(given.listen_fd, F_GETFD) >= 0; i++) /* another thread does that */
         usleep(1000);
     assert_int_equal(fcntl(given.listen_fd, F_GETFD), -1);
+}
+
+static void on_turn(void *context)
+{
+    assert_ptr_equal(context, &accepted);
+    loop_stop(loop);
+}
+
+/* A process that accepts from a socket until it is told to end by the other end of *pipe. */
+static pid_t another_that_accepts(int fd, int *pipe_end)
+{
+    int told[2], ready[2];
+    char byte;
+    assert_true(pipe(told) == 0 && pipe(ready) == 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        close(told[1]);
+        byte = unix_listener_take_turn(fd) ? 'y' : 'n';
+        (void)!write(ready[1], &byte, 1);
+        (void)!read(told[0], &byte, 1);
+        _exit(0);
+    }
+    assert_int_equal(read(ready[0], &byte, 1), 1);
+    assert_int_equal(byte, 'y');
+    close(told[0]), close(ready[0]), close(ready[1]);
+    *pipe_end = told[1];
+    return pid;
+}
+
+TEST_IN(of_several_processes_with_a_socket_one_accepts_and_the_next_one_when_it_has_ended, start, stop)
+{
+    struct unix_listener_options given = options();
+    int pipe_end;
+    given.on_turn = on_turn;
+    given.listen_fd = bound_socket(SOCK_STREAM);
+    assert_int_equal(listen(given.listen_fd, 8), 0);
+    int ours = dup(given.listen_fd);
+    pid_t other = another_that_accepts(given.listen_fd, &pipe_end);
+    struct unix_listener *listener = unix_listener_open(&given, &error);
+    assert_non_null(listener);
+    assert_true(unix_listener_waits(listener));
+    assert_false(unix_listener_take_turn(given.listen_fd));
+    close(pipe_end);
+    loop_run(loop); /* until it is its turn */
+    assert_false(unix_listener_waits(listener));
+    connect_and_accept();
+    assert_int_equal(waitpid(other, NULL, 0), other);
+    unix_listener_close(listener);
+    other = another_that_accepts(ours, &pipe_end); /* a closed listener has given its turn up */
+    close(pipe_end);
+    assert_int_equal(waitpid(other, NULL, 0), other);
+    close(ours);
 }
 
 static ssize_t send_fd(int socket, int fd)
@@ -253,13 +294,6 @@ static ssize_t send_fd(int socket, int fd)
     return sendmsg(socket, &message, MSG_NOSIGNAL);
 }
 
-static void send_descriptor(int socket, bool arrives)
-{
-    assert_int_equal(send_fd(socket, socket), arrives ? 1 : -1);
-    if (!arrives)
-        assert_int_equal(errno, EPERM);
-}
-
 static int connect_only(void)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -269,25 +303,20 @@ static int connect_only(void)
     return fd;
 }
 
-static void skip_unless_descriptors_can_be_refused(void)
-{
-    int probe = socket(AF_UNIX, SOCK_STREAM, 0);
-    bool can = foreign_fd_refuse(probe);
-    close(probe);
-    if (!can)
-        skip(); /* Linux before 6.16 */
-}
-
-static void descriptors_are_refused_from_before_the_connection_is_accepted(void **state)
+TEST_IN(descriptors_are_refused_from_before_the_connection_is_accepted, start, stop)
 {
     struct unix_listener_options given = options();
-    (void)state;
-    skip_unless_descriptors_can_be_refused();
     given.refuse_descriptors = true;
     struct unix_listener *listener = unix_listener_open(&given, &error);
     assert_non_null(listener);
     int fd = connect_only();
-    send_descriptor(fd, false);
+    if (!foreign_fd_refuse(fd)) { /* which is about what the client gets */
+        close(fd);
+        unix_listener_close(listener);
+        skip(); /* Linux before 6.16 */
+    }
+    assert_int_equal(send_fd(fd, fd), -1);
+    assert_int_equal(errno, EPERM);
     loop_run(loop);
     assert_int_equal(accepted, 1);
     close(fd);
@@ -302,12 +331,11 @@ static void on_shed(void *context, int errno_value)
 }
 
 /* What its client has sent along is closed with it, and may take an hour for that. */
-static void who_is_turned_away_for_want_of_descriptors_holds_nobody_up(void **state)
+TEST_IN(who_is_turned_away_for_want_of_descriptors_holds_nobody_up, start, stop)
 {
     struct unix_listener_options given = options();
     struct rlimit before, tight;
     int other_side, fd;
-    (void)state;
     given.on_shed = on_shed;
     struct unix_listener *listener = unix_listener_open(&given, &error);
     assert_non_null(listener);
@@ -326,45 +354,4 @@ static void who_is_turned_away_for_want_of_descriptors_holds_nobody_up(void **st
     unix_listener_close(listener);
     reset(other_side);
     close(client);
-}
-
-static void who_sent_descriptors_to_systemds_socket_is_not_accepted_but_others_are(void **state)
-{
-    struct unix_listener_options given = options();
-    (void)state;
-    skip_unless_descriptors_can_be_refused();
-    given.refuse_descriptors = true;
-    given.listen_fd = bound_socket(SOCK_STREAM);
-    assert_int_equal(listen(given.listen_fd, 8), 0);
-    int hostile = connect_only(), honest = connect_only();
-    send_descriptor(hostile, true); /* it waits in the queue of a connection that nobody has accepted */
-    assert_int_equal(send(honest, "x", 1, 0), 1);
-    struct unix_listener *listener = unix_listener_open(&given, &error);
-    assert_non_null(listener);
-    loop_run(loop);
-    assert_int_equal(accepted, 1);
-    char end;
-    assert_true(recv(hostile, &end, 1, 0) <= 0); /* closed */
-    close(hostile);
-    close(honest);
-    unix_listener_close(listener);
-}
-
-int main(void)
-{
-#define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, start, stop)
-    const struct CMUnitTest tests[] = {
-        IN_FOLDER(it_accepts_with_the_peers_uid_and_leaves_nothing_behind),
-        IN_FOLDER(mode_and_group_are_as_configured),
-        IN_FOLDER(a_path_that_is_served_is_refused_and_stays_served),
-        IN_FOLDER(a_socket_that_another_program_serves_is_refused),
-        IN_FOLDER(a_stale_socket_and_a_stale_lock_are_replaced),
-        IN_FOLDER(a_file_that_is_no_socket_is_left_alone),
-        IN_FOLDER(a_path_may_have_107_bytes_and_needs_its_folder),
-        IN_FOLDER(a_socket_from_systemd_is_used_and_left_as_it_is),
-        IN_FOLDER(descriptors_are_refused_from_before_the_connection_is_accepted),
-        IN_FOLDER(who_is_turned_away_for_want_of_descriptors_holds_nobody_up),
-        IN_FOLDER(who_sent_descriptors_to_systemds_socket_is_not_accepted_but_others_are),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,17 +1,11 @@
 /* What a user is told whom no daemon answers: which sockets were tried, why not, and what to do. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/support/unit.h"
+
 #undef fail /* ours is in base/error.h */
 
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -28,7 +22,6 @@ static struct {
 
 static int make_socket_file(void **state)
 {
-    (void)state;
     snprintf(scene.folder, sizeof scene.folder, "/tmp/unreachable-XXXXXX");
     if (!mkdtemp(scene.folder))
         return -1;
@@ -39,7 +32,6 @@ static int make_socket_file(void **state)
 
 static int remove_socket_file(void **state)
 {
-    (void)state;
     munmap(scene.told, sizeof *scene.told);
     return unlink(scene.socket) || rmdir(scene.folder);
 }
@@ -72,9 +64,8 @@ static void assert_told(enum error_code code, const char *reason, const char *co
 
 #define WORDS(...) ((const char *const[]){__VA_ARGS__, NULL})
 
-static void a_socket_of_a_group_names_the_command_that_lets_the_user_in(void **state)
+TEST_IN(a_socket_of_a_group_names_the_command_that_lets_the_user_in, make_socket_file, remove_socket_file)
 {
-    (void)state;
     char command[64];
     struct group *group = getgrgid(SOME_GROUP);
     if (!group || chown(scene.socket, 0, SOME_GROUP) || chmod(scene.socket, 0660))
@@ -87,18 +78,16 @@ static void a_socket_of_a_group_names_the_command_that_lets_the_user_in(void **s
     assert_told(ERROR_PERMISSION_DENIED, "SOCKET_FORBIDDEN", WORDS(command, "tensorcastd --user &"));
 }
 
-static void a_user_without_a_name_is_told_the_number_of_the_group(void **state)
+TEST_IN(a_user_without_a_name_is_told_the_number_of_the_group, make_socket_file, remove_socket_file)
 {
-    (void)state;
     if (chown(scene.socket, 0, SOME_GROUP) || chmod(scene.socket, 0660))
         skip();
     ask_as(NAMELESS_USER, NULL);
     assert_told(ERROR_PERMISSION_DENIED, "SOCKET_FORBIDDEN", WORDS("user 48611", "--group-add 1)"));
 }
 
-static void nobody_is_sent_into_the_group_of_root_or_into_one_that_is_shut_out_too(void **state)
+TEST_IN(nobody_is_sent_into_the_group_of_root_or_into_one_that_is_shut_out_too, make_socket_file, remove_socket_file)
 {
-    (void)state;
     static const struct {
         gid_t gid;
         mode_t mode;
@@ -112,10 +101,9 @@ static void nobody_is_sent_into_the_group_of_root_or_into_one_that_is_shut_out_t
     }
 }
 
-static void a_folder_that_is_closed_is_named_instead_of_the_socket_in_it(void **state)
+TEST_IN(a_folder_that_is_closed_is_named_instead_of_the_socket_in_it, make_socket_file, remove_socket_file)
 {
     char words[64];
-    (void)state;
     if (chmod(scene.socket, 0666) || chmod(scene.folder, 0700))
         skip();
     ask_as(OTHER_USER, NULL);
@@ -123,18 +111,16 @@ static void a_folder_that_is_closed_is_named_instead_of_the_socket_in_it(void **
     assert_told(ERROR_PERMISSION_DENIED, "SOCKET_FORBIDDEN", WORDS(scene.socket, words));
 }
 
-static void a_mode_that_lets_the_user_in_is_not_blamed(void **state)
+TEST_IN(a_mode_that_lets_the_user_in_is_not_blamed, make_socket_file, remove_socket_file)
 {
-    (void)state;
     if (chmod(scene.socket, 0666))
         skip();
     ask_as(OTHER_USER, NULL);
     assert_told(ERROR_PERMISSION_DENIED, "SOCKET_FORBIDDEN", WORDS("(0666 ", "SELinux"));
 }
 
-static void every_socket_that_was_tried_is_named_and_what_to_do(void **state)
+TEST_IN(every_socket_that_was_tried_is_named_and_what_to_do, make_socket_file, remove_socket_file)
 {
-    (void)state;
     const int refusals[] = {ENOENT, ECONNREFUSED, ENOTSOCK};
     for (size_t i = 0; i < sizeof refusals / sizeof refusals[0]; i++) {
         assert_int_equal(unreachable_socket("/run/a.sock", "/tmp/b/b.sock", refusals[i], scene.told), -1);
@@ -148,26 +134,9 @@ static void every_socket_that_was_tried_is_named_and_what_to_do(void **state)
     assert_told(ERROR_UNAVAILABLE, "DAEMON_UNREACHABLE", WORDS("/named.sock", "running there", "tensorcastd --user &"));
 }
 
-static void one_socket_without_the_other_is_no_reason_to_try_again(void **state)
+TEST_IN(one_socket_without_the_other_is_no_reason_to_try_again, make_socket_file, remove_socket_file)
 {
-    (void)state;
     unreachable_handoff("/only/d.sock", "/run/loader/daemon.handoff", scene.told);
     assert_told(ERROR_FAILED_PRECONDITION, "HANDOFF_NOT_MOUNTED",
                 WORDS("/only/d.sock", "/run/loader/daemon.handoff", "the folder of both sockets (/run/loader)"));
-}
-
-#define HERE(test) cmocka_unit_test_setup_teardown(test, make_socket_file, remove_socket_file)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        HERE(a_socket_of_a_group_names_the_command_that_lets_the_user_in),
-        HERE(a_user_without_a_name_is_told_the_number_of_the_group),
-        HERE(nobody_is_sent_into_the_group_of_root_or_into_one_that_is_shut_out_too),
-        HERE(a_folder_that_is_closed_is_named_instead_of_the_socket_in_it),
-        HERE(a_mode_that_lets_the_user_in_is_not_blamed),
-        HERE(every_socket_that_was_tried_is_named_and_what_to_do),
-        HERE(one_socket_without_the_other_is_no_reason_to_try_again),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,21 +1,12 @@
 /* Which files are found; that they are sent is stores/test_put.py's. */
+#include "tests/support/unit.h"
+
 #include "client/cli/upload_files.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-#undef fail /* ours is in base/error.h */
-
 #include "tests/support/shell.h"
 
-static void files_below_64_folders_are_found_and_those_below_one_more_are_refused(void **state)
+TEST(files_below_64_folders_are_found_and_those_below_one_more_are_refused)
 {
     char root[] = "/tmp/tc-upload-files-XXXXXX";
-    (void)state;
     assert_non_null(mkdtemp(root));
     for (int depth = UPLOAD_FILES_MAX_DEPTH; depth <= UPLOAD_FILES_MAX_DEPTH + 1; depth++) {
         struct upload_files upload = {0};
@@ -29,12 +20,4 @@ static void files_below_64_folders_are_found_and_those_below_one_more_are_refuse
         upload_files_fini(&upload);
     }
     shell("rm -rf %s", root);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(files_below_64_folders_are_found_and_those_below_one_more_are_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

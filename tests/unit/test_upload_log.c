@@ -1,17 +1,10 @@
 /* How the lines of the log are found again; what they say is test_upload_queue.c's. */
-#include "upload/upload_log.h"
+#include "tests/support/unit.h"
 
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-#undef fail /* ours is in base/error.h */
-
+#include "upload/upload_log.h"
 #include "base/memory.h"
 #include "tests/support/shell.h"
 
@@ -55,10 +48,9 @@ static void put_line(FILE *file, size_t bytes)
     free(text);
 }
 
-static void a_line_of_a_mebibyte_is_read_and_a_longer_one_is_left_out(void **state)
+TEST(a_line_of_a_mebibyte_is_read_and_a_longer_one_is_left_out)
 {
     static const size_t longer[] = {1, 2, UPLOAD_LOG_MAX_LINE_BYTES, 3 * UPLOAD_LOG_MAX_LINE_BYTES};
-    (void)state;
     for (size_t i = 0; i < sizeof longer / sizeof longer[0]; i++) {
         FILE *file = open_log();
         fputs("D 1\n", file);
@@ -73,26 +65,11 @@ static void a_line_of_a_mebibyte_is_read_and_a_longer_one_is_left_out(void **sta
     }
 }
 
-/* Two users' 200,000 files with long names in other scripts take two gibibytes, and a daemon has to start with them. */
-static void a_log_of_more_than_a_gibibyte_is_read(void **state)
-{
-    (void)state;
-    FILE *file = open_log();
-    fputs("D 1\n", file);
-    fseek(file, ((long)1 << 30) + 5, SEEK_SET);
-    fputs("\nD 2\n", file);
-    fclose(file);
-    struct told told = read_log();
-    assert_int_equal(told.n, 2);
-    assert_string_equal(told.last, "2");
-}
-
-static void what_is_written_is_read_again(void **state)
+TEST(what_is_written_is_read_again)
 {
     static const char *const fields[] = {"A", "a b\n\xc3\xbc%", "", "/x/y"};
     struct upload_log log;
     struct error error;
-    (void)state;
     assert_int_equal(upload_log_begin(&log, folder, &error), 0);
     assert_int_equal(upload_log_add(&log, fields, 4, true, &error), 0);
     assert_int_equal(upload_log_add(&log, fields, 2, false, &error), 0);
@@ -117,12 +94,4 @@ static int destroy(void **state)
     return 0;
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_line_of_a_mebibyte_is_read_and_a_longer_one_is_left_out),
-        cmocka_unit_test(a_log_of_more_than_a_gibibyte_is_read),
-        cmocka_unit_test(what_is_written_is_read_again),
-    };
-    return cmocka_run_group_tests(tests, create, destroy);
-}
+TESTS_IN(create, destroy)

@@ -1,19 +1,11 @@
 /* What the queue keeps, where it lets files be sent, and what it counts; that it sends to a store, no test says yet. */
-#include "upload/upload_queue.h"
+#include "tests/support/unit.h"
 
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-#undef fail /* ours is in base/error.h */
-
-#include "base/clock.h"
+#include "upload/upload_queue.h"
 #include "base/memory.h"
 #include "base/quota.h"
 #include "config/config.h"
@@ -35,7 +27,8 @@ static void open_queue(struct scene *scene)
 {
     const struct upload_options options = {
         .state_dir = scene->folder, .stores = scene->stores, .quota = scene->quota, .prefixes = prefixes, .n_prefixes = 2};
-    assert_int_equal(upload_queue_create(&options, &scene->queue, &scene->error), 0);
+    scene->queue = upload_queue_create(&options);
+    assert_int_equal(upload_queue_open(scene->queue, &scene->error), 0);
 }
 
 static void begin(struct scene *scene)
@@ -76,7 +69,7 @@ static struct upload_counts counts_of(struct scene *scene)
     return counts;
 }
 
-static void files_are_sent_below_the_prefixes_and_nowhere_else_where_some_are_named(void **state)
+TEST(files_are_sent_below_the_prefixes_and_nowhere_else_where_some_are_named)
 {
     static const struct {
         const char *reference;
@@ -90,7 +83,6 @@ static void files_are_sent_below_the_prefixes_and_nowhere_else_where_some_are_na
                 {"disk:/etc/cron.d/x", ERROR_INVALID_ARGUMENT},
                 {"hf://o/m/x", ERROR_INVALID_ARGUMENT}};
     struct scene scene;
-    (void)state;
     begin(&scene);
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         int status = upload_queue_check(scene.queue, rows[i].reference, &scene.error);
@@ -102,12 +94,11 @@ static void files_are_sent_below_the_prefixes_and_nowhere_else_where_some_are_na
     end(&scene);
 }
 
-static void what_was_added_is_there_after_a_restart_and_nobody_else_reads_it(void **state)
+TEST(what_was_added_is_there_after_a_restart_and_no_other_user_reads_it)
 {
     struct scene scene;
     struct stat found;
     char *path;
-    (void)state;
     begin(&scene);
     assert_int_equal(add(&scene, "/acts/a b\xff\n", "s3://all/a b", false), 0);
     assert_int_equal(add(&scene, "/acts/c", "s3://all/c", false), 0);
@@ -136,10 +127,9 @@ static void append_text(struct scene *scene, const char *text)
     free(path);
 }
 
-static void ends_in_the_log_are_counted_and_half_a_line_is_not(void **state)
+TEST(ends_in_the_log_are_counted_and_half_a_line_is_not)
 {
     struct scene scene;
-    (void)state;
     begin(&scene);
     for (char name[] = "/acts/a"; name[6] < 'f'; name[6]++) {
         char *reference = memory_print("s3://all%s", name);
@@ -158,27 +148,6 @@ static void ends_in_the_log_are_counted_and_half_a_line_is_not(void **state)
         if (i == 0)
             upload_queue_destroy(scene.queue);
     }
-    end(&scene);
-}
-
-static void a_thousand_uploads_are_there_again(void **state)
-{
-    struct scene scene;
-    (void)state;
-    begin(&scene);
-    upload_queue_destroy(scene.queue);
-    for (int i = 1; i <= 1000; i++) {
-        char *line = memory_print("A %d 1073741824 deadbeef 0 /acts/host_003/segment_%06d.safetensors "
-                                  "s3://all/host_003/segment_%06d.safetensors disk:/acts/host_003%%20%%25\nS %d session%d\n",
-                                  i, i, i, i, i);
-        append_text(&scene, line);
-        free(line);
-    }
-    uint64_t before_ns = clock_now_ns();
-    open_queue(&scene);
-    double seconds = (double)(clock_now_ns() - before_ns) / 1e9;
-    assert_int_equal(counts_of(&scene).pending, 1000);
-    print_message("a thousand uploads were read in %.3f s\n", seconds);
     end(&scene);
 }
 
@@ -209,23 +178,9 @@ static void find_rows(struct scene *scene, int n)
     open_queue(scene);
 }
 
-/* Until there may be no more. */
-static int add_all(struct scene *scene)
-{
-    int n = 0, status = 0;
-    for (; status == 0; n++) {
-        char name[32];
-        snprintf(name, sizeof name, "s3://all/%d", n);
-        status = add(scene, name + 4, name, false);
-    }
-    assert_int_equal(scene->error.code, ERROR_RESOURCE_EXHAUSTED);
-    return n - 1;
-}
-
-static void two_hundred_thousand_files_may_wait_and_not_one_more(void **state)
+TEST(two_hundred_thousand_files_may_wait_and_not_one_more)
 {
     struct scene scene;
-    (void)state;
 #ifdef __SANITIZE_THREAD__ /* it starts no thread, so nothing could be found here, and each row is dear */
     skip();
 #endif
@@ -239,39 +194,35 @@ static void two_hundred_thousand_files_may_wait_and_not_one_more(void **state)
     end(&scene);
 }
 
-static void rows_are_metadata_until_they_are_gone(void **state)
+TEST(rows_are_counted_until_they_are_gone)
 {
     struct scene scene;
-    (void)state;
     begin(&scene);
-    quota_set_limits(scene.quota, QUOTA_METADATA, 64 << 10, 0);
-    int n = add_all(&scene);
-    assert_in_range(n, 20, 400);
-    assert_string_equal(scene.error.reason, "METADATA_EXCEEDED");
-    assert_int_equal(quota_taken(scene.quota, QUOTA_UPLOADS), n); /* nothing of the one that was refused */
-    for (int i = 0; i < 2; i++) { /* after a start, too, although it is more than there may be now */
-        upload_queue_destroy(scene.queue);
-        assert_int_equal(quota_taken(scene.quota, QUOTA_METADATA), 0);
-        quota_set_limits(scene.quota, QUOTA_METADATA, 10, 0);
-        open_queue(&scene);
-        assert_int_equal(counts_of(&scene).pending, n);
-        assert_true(quota_taken(scene.quota, QUOTA_METADATA) > 50 << 10);
+    for (char name[] = "/acts/a"; name[6] < 'f'; name[6]++) {
+        char *reference = memory_print("s3://all%s", name);
+        assert_int_equal(add(&scene, name, reference, false), 0);
+        free(reference);
     }
-    upload_queue_leave(scene.queue, "disk:/acts/host_003 %", "s3://all/1");
+    upload_queue_destroy(scene.queue);
+    assert_int_equal(quota_taken(scene.quota, QUOTA_UPLOADS), 0);
+    quota_set_limits(scene.quota, QUOTA_UPLOADS, 2, 0);
+    open_queue(&scene); /* after a start, too, although it is more than there may be now */
+    assert_int_equal(counts_of(&scene).pending, 5);
+    assert_int_equal(quota_taken(scene.quota, QUOTA_UPLOADS), 5);
+    assert_int_equal(add(&scene, "/acts/x", "s3://all/x", false), -1);
+    upload_queue_leave(scene.queue, "disk:/acts/host_003 %", "s3://all/acts/a");
     assert_int_equal(counts_of(&scene).pending, 1);
     upload_queue_leave(scene.queue, "disk:/acts/host_003 %", "s3://elsewhere");
     assert_int_equal(quota_taken(scene.quota, QUOTA_UPLOADS), 0);
-    assert_int_equal(quota_taken(scene.quota, QUOTA_METADATA), 0);
     end(&scene);
 }
 
 /* As of a daemon that has run for months. Folders stand for a bucket, which only a log can say. */
-static void a_log_of_what_has_ended_gets_shorter_by_itself(void **state)
+TEST(a_log_of_what_has_ended_gets_shorter_by_itself)
 {
     enum { N = 1500 };
     struct scene scene;
     struct stat found = {0};
-    (void)state;
     begin(&scene);
     upload_queue_destroy(scene.queue);
     char *path = memory_print("%s/uploads.log", scene.folder), *data = memory_print("%s/data", scene.folder);
@@ -302,11 +253,10 @@ static void a_log_of_what_has_ended_gets_shorter_by_itself(void **state)
     end(&scene);
 }
 
-static void a_file_that_is_gone_has_failed_and_whoever_listens_is_told(void **state)
+TEST(a_file_that_is_gone_has_failed_and_the_listener_is_told)
 {
     struct scene scene;
     struct told told = {0};
-    (void)state;
     begin(&scene);
     upload_queue_listen(scene.queue, &(struct upload_listener){.ended = take_end, .data = &told});
     assert_int_equal(add(&scene, "/nowhere/at/all", "s3://all/x", false), 0);
@@ -348,11 +298,10 @@ static void ignore_end(void *data, const struct upload_item *item, const struct 
     (void)failure;
 }
 
-static void a_group_whose_files_hang_leaves_a_thread_to_the_others(void **state)
+TEST(a_group_whose_files_hang_leaves_a_thread_to_the_others)
 {
     struct scene scene;
     struct gate gate = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
-    (void)state;
     begin(&scene);
     upload_queue_listen(scene.queue, &(struct upload_listener){.open = open_at_gate, .ended = ignore_end, .data = &gate});
     for (int i = 0; i < UPLOAD_QUEUE_THREADS + 2; i++) {
@@ -378,11 +327,10 @@ static void a_group_whose_files_hang_leaves_a_thread_to_the_others(void **state)
     end(&scene);
 }
 
-static void what_fails_on_its_way_to_a_place_that_was_left_has_ended(void **state)
+TEST(what_fails_on_its_way_to_a_place_that_was_left_has_ended)
 {
     struct scene scene;
     struct gate gate = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
-    (void)state;
     begin(&scene);
     upload_queue_listen(scene.queue, &(struct upload_listener){.open = open_at_gate, .ended = ignore_end, .data = &gate});
     assert_int_equal(add(&scene, "all/1", "s3://all/1", false), 0);
@@ -400,21 +348,4 @@ static void what_fails_on_its_way_to_a_place_that_was_left_has_ended(void **stat
     assert_int_equal(counts_of(&scene).failed, 0);
     upload_queue_stop(scene.queue);
     end(&scene);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(files_are_sent_below_the_prefixes_and_nowhere_else_where_some_are_named),
-        cmocka_unit_test(what_was_added_is_there_after_a_restart_and_nobody_else_reads_it),
-        cmocka_unit_test(ends_in_the_log_are_counted_and_half_a_line_is_not),
-        cmocka_unit_test(a_thousand_uploads_are_there_again),
-        cmocka_unit_test(two_hundred_thousand_files_may_wait_and_not_one_more),
-        cmocka_unit_test(rows_are_metadata_until_they_are_gone),
-        cmocka_unit_test(a_log_of_what_has_ended_gets_shorter_by_itself),
-        cmocka_unit_test(a_group_whose_files_hang_leaves_a_thread_to_the_others),
-        cmocka_unit_test(what_fails_on_its_way_to_a_place_that_was_left_has_ended),
-        cmocka_unit_test(a_file_that_is_gone_has_failed_and_whoever_listens_is_told),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

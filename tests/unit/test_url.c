@@ -1,19 +1,11 @@
 /* One reading of every URL: its host, its port, what is sent, and where a Location leads. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tests/support/unit.h"
 
 #include <curl/curl.h>
 
 #include "base/url.h"
 
-#include <cmocka.h>
-
-static void a_url_is_taken_apart_and_printed_in_one_form(void **state)
+TEST(a_url_is_taken_apart_and_printed_in_one_form)
 {
     static const struct {
         const char *text, *origin, *authority, *target, *whole;
@@ -30,7 +22,6 @@ static void a_url_is_taken_apart_and_printed_in_one_form(void **state)
          "my_bucket.s3-x.example", "/a/../b%2fc?x=%20&y=@:/?", "http://my_bucket.s3-x.example/a/../b%2fc?x=%20&y=@:/?"},
         {"https://h/u:p@x", "https://h:443", "h", "/u:p@x", "https://h/u:p@x"},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char origin[URL_ORIGIN_CHARS], authority[URL_AUTHORITY_CHARS];
         struct url url;
@@ -47,7 +38,7 @@ static void a_url_is_taken_apart_and_printed_in_one_form(void **state)
     }
 }
 
-static void what_programs_read_differently_is_refused(void **state)
+TEST(what_programs_read_differently_is_refused)
 {
     static const char *const bad[] = {
         "",
@@ -139,7 +130,6 @@ static void what_programs_read_differently_is_refused(void **state)
     char label[80] = "https://", name[300] = "https://";
     struct url url;
     struct error error;
-    (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         if (url_parse(bad[i], &url, &error) == 0)
             fail_msg("%s is taken for a good URL of %s", bad[i], url.host);
@@ -159,11 +149,10 @@ static void what_programs_read_differently_is_refused(void **state)
 }
 
 /* What we compare is what libcurl connects to. */
-static void libcurl_reads_every_good_url_as_we_do(void **state)
+TEST(libcurl_reads_every_good_url_as_we_do)
 {
     static const char *const good[] = {"https://Hub.example/x",    "http://h:80?x",     "http://[::1]:9/a",
                                        "https://10.0.0.1:443/u@h", "https://a_b/:@?@:", "http://[2001:DB8::0:1]/"};
-    (void)state;
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
         struct url url;
         struct error error;
@@ -184,7 +173,7 @@ static void libcurl_reads_every_good_url_as_we_do(void **state)
     }
 }
 
-static void a_token_stays_with_scheme_host_and_port(void **state)
+TEST(a_token_stays_with_scheme_host_and_port)
 {
     static const char *const others[] = {"http://hub.example/",
                                          "https://hub.example:8443/",
@@ -199,7 +188,6 @@ static void a_token_stays_with_scheme_host_and_port(void **state)
                                          "https://evil/#hub.example",
                                          "https://evil/?hub.example",
                                          ""};
-    (void)state;
     assert_true(url_is_same_origin("https://Hub.example/a", "https://hub.example:443/b?c"));
     assert_true(url_is_same_origin("http://[::1]/a", "http://[0::1]:80"));
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
@@ -207,21 +195,20 @@ static void a_token_stays_with_scheme_host_and_port(void **state)
     assert_false(url_is_same_origin("", ""));
 }
 
-static void this_host_is_localhost_and_the_loopback(void **state)
+TEST(this_host_is_localhost_and_the_loopback)
 {
     static const char *const here[] = {"http://localhost/", "http://LOCALHOST:80/", "http://127.9.9.9/", "https://[::1]/"};
     static const char *const elsewhere[] = {"http://localhost.evil/", "http://127.0.0.1.evil/", "http://10.0.0.1/",
                                             "http://[2001:db8::1]/",  "http://xlocalhost/",     "http://ip6-localhost/"};
     struct url url;
     struct error error;
-    (void)state;
     for (size_t i = 0; i < sizeof here / sizeof *here; i++)
         assert_true(url_parse(here[i], &url, &error) == 0 && url_is_this_host(&url));
     for (size_t i = 0; i < sizeof elsewhere / sizeof *elsewhere; i++)
         assert_true(url_parse(elsewhere[i], &url, &error) == 0 && !url_is_this_host(&url));
 }
 
-static void a_location_is_relative_to_what_sent_it(void **state)
+TEST(a_location_is_relative_to_what_sent_it)
 {
     static const struct {
         const char *base, *location, *url;
@@ -257,7 +244,6 @@ static void a_location_is_relative_to_what_sent_it(void **state)
         {"https://h/a", "/x\ty", NULL},
         {"no url", "/x", NULL},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct error error;
         char *url = url_resolve(cases[i].base, cases[i].location, &error);
@@ -269,36 +255,19 @@ static void a_location_is_relative_to_what_sent_it(void **state)
     }
 }
 
-static void what_may_not_stand_in_a_url_is_encoded_and_the_rest_stays(void **state)
+TEST(what_may_not_stand_in_a_url_is_encoded_and_the_rest_stays)
 {
     static const char text[] = "https://h/a b/\xc3\xa4%20\"\n?x=%2F&y={1}";
     char *tidy = url_tidy(text, strlen(text));
-    (void)state;
     assert_string_equal(tidy, "https://h/a%20b/%C3%A4%20%22%0A?x=%2F&y=%7B1%7D");
     free(tidy);
 }
 
-static void encoding_leaves_only_what_rfc_3986_calls_unreserved(void **state)
+TEST(encoding_leaves_only_what_rfc_3986_calls_unreserved)
 {
     char *path = url_encode("a/b c+%\xff\0~._-Z9", 15, true), *name = url_encode("a/b", 3, false);
-    (void)state;
     assert_string_equal(path, "a/b%20c%2B%25%FF%00~._-Z9");
     assert_string_equal(name, "a%2Fb");
     free(path);
     free(name);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_url_is_taken_apart_and_printed_in_one_form),
-        cmocka_unit_test(what_programs_read_differently_is_refused),
-        cmocka_unit_test(libcurl_reads_every_good_url_as_we_do),
-        cmocka_unit_test(a_token_stays_with_scheme_host_and_port),
-        cmocka_unit_test(this_host_is_localhost_and_the_loopback),
-        cmocka_unit_test(a_location_is_relative_to_what_sent_it),
-        cmocka_unit_test(what_may_not_stand_in_a_url_is_encoded_and_the_rest_stays),
-        cmocka_unit_test(encoding_leaves_only_what_rfc_3986_calls_unreserved),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

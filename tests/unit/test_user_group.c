@@ -1,22 +1,15 @@
 /* Unix groups by name, and of the other end of a socket: this process itself. */
+#include "tests/support/unit.h"
+
 #include "base/user_group.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <cmocka.h> /* last: it has a macro called fail */
-
-static void a_group_is_found_by_name_or_number(void **state)
+TEST(a_group_is_found_by_name_or_number)
 {
     struct error error;
     gid_t gid = 1;
-    (void)state;
     assert_int_equal(user_group_find("k", "root", &gid, &error), 0);
     assert_int_equal(gid, 0);
     assert_int_equal(user_group_find("k", "54321", &gid, &error), 0);
@@ -28,11 +21,10 @@ static void a_group_is_found_by_name_or_number(void **state)
     assert_int_equal(user_group_find("k", "12x", &gid, &error), -1);
 }
 
-static void a_peer_is_in_its_groups_and_in_no_other(void **state)
+TEST(a_peer_is_in_its_groups_and_in_no_other)
 {
     int ends[2], n = getgroups(0, NULL);
     gid_t *groups = test_calloc((size_t)n + 1, sizeof *groups), other = 54321;
-    (void)state;
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
     assert_int_equal(getgroups(n, groups), n);
     groups[n] = getegid();
@@ -46,13 +38,4 @@ static void a_peer_is_in_its_groups_and_in_no_other(void **state)
     close(ends[1]);
     assert_false(user_group_has_peer(getegid(), ends[0]));
     test_free(groups);
-}
-
-int main(void)
-{
-    static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_group_is_found_by_name_or_number),
-        cmocka_unit_test(a_peer_is_in_its_groups_and_in_no_other),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,18 +1,12 @@
 /* What users pin stays, and counts as theirs. Memory is real, its users are numbers. */
-#include "replica/user_pins.h"
+#include "tests/support/unit.h"
+
+#include "replica/replica.h"
 
 #include "base/quota.h"
-#include "source/source_memory.h"
+#include "tests/support/source_memory.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h> /* last: it has a macro called fail */
 
 #define MIB ((uint64_t)1 << 20)
 enum { A = 70001, B = 70002, C = 70003, BUDGET_MIB = 100, LONG_MS = 600000 };
@@ -84,7 +78,7 @@ static uint64_t has_mib(const struct scene *scene, uid_t uid)
     return holders_bytes(replica_holders(scene->table), uid) / MIB;
 }
 
-static void what_is_pinned_is_neither_evicted_nor_released(void **state)
+TEST_IN(what_is_pinned_is_neither_evicted_nor_released, set_up, tear_down)
 {
     struct scene *scene = *state;
     struct replica *replica = add(scene, A, "m", 40);
@@ -109,7 +103,7 @@ static void what_is_pinned_is_neither_evicted_nor_released(void **state)
     assert_int_equal(user_pins_remove(scene->table, A, "memory:m").replicas, 0);
 }
 
-static void users_unpin_their_own_and_root_unpins_all(void **state)
+TEST_IN(users_unpin_their_own_and_root_unpins_all, set_up, tear_down)
 {
     struct scene *scene = *state;
     struct replica *replica = add(scene, A, "m", 10);
@@ -120,11 +114,11 @@ static void users_unpin_their_own_and_root_unpins_all(void **state)
     assert_int_equal(removed.of_others, 1);
     removed = user_pins_remove(scene->table, 0, NULL);
     assert_int_equal(removed.replicas, 1);
-    assert_int_equal(used_mib(scene), 10); /* idle: it goes when somebody needs the room */
+    assert_int_equal(used_mib(scene), 10); /* idle: it goes when a load needs the room */
     assert_false(user_pins_any(replica));
 }
 
-static void a_user_cannot_pin_more_than_the_share_of_one_user(void **state)
+TEST_IN(a_user_cannot_pin_more_than_the_share_of_one_user, set_up, tear_down)
 {
     struct scene *scene = *state;
     struct replica *replica = add(scene, 0, "m", 95);
@@ -138,7 +132,7 @@ static void a_user_cannot_pin_more_than_the_share_of_one_user(void **state)
     assert_int_equal(used_mib(scene), 95);
 }
 
-static void a_user_has_1024_pins_and_not_one_more(void **state)
+TEST_IN(a_user_has_1024_pins_and_not_one_more, set_up, tear_down)
 {
     struct scene *scene = *state;
     struct replica *replica = add(scene, A, "m", 1);
@@ -158,7 +152,7 @@ static bool is_b(const void *data, const char *label)
     return strcmp(label, "b") == 0;
 }
 
-static void labels_that_nobody_lists_any_more_go_and_requests_stay(void **state)
+TEST_IN(labels_that_nobody_lists_any_more_go_and_requests_stay, set_up, tear_down)
 {
     struct scene *scene = *state;
     struct replica *one = add(scene, A, "m", 10), *other = add(scene, A, "n", 10);
@@ -177,7 +171,7 @@ static void labels_that_nobody_lists_any_more_go_and_requests_stay(void **state)
     assert_int_equal(has_mib(scene, B), 10);
 }
 
-static void a_pin_ends_when_the_source_has_changed_and_nobody_else_has_it(void **state)
+TEST_IN(a_pin_ends_when_the_source_has_changed_and_nobody_else_has_it, set_up, tear_down)
 {
     struct scene *scene = *state;
     struct replica *replica = add(scene, A, "m", 10);
@@ -192,17 +186,4 @@ static void a_pin_ends_when_the_source_has_changed_and_nobody_else_has_it(void *
     assert_int_equal(used_mib(scene), 0);
     assert_int_equal(has_mib(scene, A), 0);
     artifact_unref(old);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(what_is_pinned_is_neither_evicted_nor_released, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(users_unpin_their_own_and_root_unpins_all, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_user_cannot_pin_more_than_the_share_of_one_user, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_user_has_1024_pins_and_not_one_more, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(labels_that_nobody_lists_any_more_go_and_requests_stay, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_pin_ends_when_the_source_has_changed_and_nobody_else_has_it, set_up, tear_down),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

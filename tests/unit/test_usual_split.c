@@ -1,113 +1,73 @@
 /* Which dimension ranks split, by the name alone. */
+#include "tests/support/unit.h"
+
 #include "resolve/usual_split.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
-#include <cmocka.h>
-
-static int64_t split(const char *name, size_t n_dimensions)
+TEST(names_are_split_as_vllm_splits_them)
 {
-    return usual_split_find(name, strlen(name), n_dimensions).dimension;
-}
-
-static void names_are_split_as_vllm_splits_them(void **state)
-{
-    (void)state;
-    assert_int_equal(split("model.layers.0.self_attn.q_proj.weight", 2), 0);
-    assert_int_equal(split("model.layers.0.self_attn.q_proj.bias", 1), 0);
-    assert_int_equal(split("model.layers.0.self_attn.o_proj.weight", 2), 1);
-    assert_int_equal(split("model.layers.0.self_attn.o_proj.bias", 1), USUAL_SPLIT_NONE);
-    assert_int_equal(split("lm_head.weight", 2), 0);
-    assert_int_equal(split("model.norm.weight", 1), USUAL_SPLIT_NONE);
-    assert_int_equal(split("weight", 2), USUAL_SPLIT_NONE);
-}
-
-static void names_of_other_families_are_split_with_those_beside_them(void **state)
-{
-    (void)state;
-    assert_int_equal(split("model.layers.0.self_attn.dense.weight", 2), 1);
-    assert_int_equal(split("model.layers.0.self_attn.dense.bias", 1), USUAL_SPLIT_NONE);
-    assert_int_equal(split("layers.0.attention.wq.weight", 2), 0);
-    assert_int_equal(split("layers.0.attention.wk.weight", 2), 0);
-    assert_int_equal(split("layers.0.attention.wo.weight", 2), 1);
-    assert_int_equal(split("tok_embeddings.weight", 2), 0);
-    assert_int_equal(split("output.weight", 2), 0);
-    assert_int_equal(split("transformer.wte.weight", 2), 0);
-    assert_int_equal(split("transformer.h.0.mlp.fc_out.weight", 2), 1);
-}
-
-static void common_words_mean_a_split_in_their_place_alone(void **state)
-{
-    (void)state;
-    assert_int_equal(split("bert.pooler.dense.weight", 2), USUAL_SPLIT_NONE);
-    assert_int_equal(split("encoder.layer.0.attention.output.dense.weight", 2), USUAL_SPLIT_NONE);
-    assert_int_equal(split("decoder.block.0.layer.2.DenseReluDense.wo.weight", 2), USUAL_SPLIT_NONE);
-    assert_int_equal(split("head.output.weight", 2), USUAL_SPLIT_NONE);
-}
-
-static void a_dimension_that_the_tensor_has_not_is_none(void **state)
-{
-    (void)state;
-    assert_int_equal(split("x.down_proj.weight", 1), USUAL_SPLIT_NONE);
-    assert_int_equal(split("x.up_proj.weight", 0), USUAL_SPLIT_NONE);
-}
-
-static void what_has_more_dimensions_than_one_layer_is_whole(void **state)
-{
-    (void)state;
-    assert_int_equal(split("experts.gate_proj.weight", 3), USUAL_SPLIT_NONE);
-    assert_int_equal(split("experts.down_proj.weight", 3), USUAL_SPLIT_NONE);
-    assert_int_equal(split("experts.gate_proj.bias", 2), USUAL_SPLIT_NONE);
-    assert_int_equal(split("patch.fc2.weight", 4), USUAL_SPLIT_NONE);
-}
-
-static void scales_are_named_after_their_weight(void **state)
-{
-    (void)state;
-    assert_int_equal(split("a.w2.weight_scale_inv", 2), 1);
-    assert_int_equal(split("a.w1.weight_scale", 2), 0);
-    assert_int_equal(split("a.w1.scale", 2), USUAL_SPLIT_NONE);
-}
-
-static enum usual_unit unit(const char *name)
-{
-    return usual_split_find(name, strlen(name), 2).unit;
-}
-
-static void what_a_rank_gets_a_whole_number_of(void **state)
-{
-    (void)state;
-    assert_int_equal(unit("l.0.self_attn.q_proj.weight"), USUAL_HEADS);
-    assert_int_equal(unit("l.0.self_attn.v_proj.weight"), USUAL_KV_HEADS);
-    assert_int_equal(unit("l.0.self_attn.out_proj.weight"), USUAL_HEADS);
-    assert_int_equal(unit("attn.out_proj.weight"), USUAL_HEADS);
-    assert_int_equal(unit("l.0.linear_attn.out_proj.weight"), USUAL_ROWS);
-    assert_int_equal(unit("out_proj.weight"), USUAL_ROWS);
-    assert_int_equal(unit("l.0.mlp.up_proj.weight"), USUAL_ROWS);
-    assert_int_equal(unit("l.0.attn.c_attn.weight"), USUAL_FUSED);
-    assert_int_equal(unit("l.0.attention.wqkv.weight"), USUAL_FUSED);
-    assert_int_equal(unit("l.0.linear_attn.in_proj_qkvz.weight"), USUAL_FUSED);
-    assert_int_equal(unit("l.0.mlp.c_fc.weight"), USUAL_UNCLEAR);
-    assert_int_equal(unit("l.0.mlp.c_proj.weight"), USUAL_UNCLEAR);
-    assert_int_equal(unit("l.0.attention.wv.weight"), USUAL_KV_HEADS);
-    assert_int_equal(unit("l.0.attention.wo.weight"), USUAL_HEADS);
-    assert_int_equal(unit("l.0.self_attn.dense.weight"), USUAL_HEADS);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(names_are_split_as_vllm_splits_them),
-        cmocka_unit_test(names_of_other_families_are_split_with_those_beside_them),
-        cmocka_unit_test(common_words_mean_a_split_in_their_place_alone),
-        cmocka_unit_test(a_dimension_that_the_tensor_has_not_is_none),
-        cmocka_unit_test(what_has_more_dimensions_than_one_layer_is_whole),
-        cmocka_unit_test(scales_are_named_after_their_weight),
-        cmocka_unit_test(what_a_rank_gets_a_whole_number_of),
+    enum { ANY = -2 };
+    static const struct {
+        const char *name;
+        size_t n_dimensions;
+        int64_t dimension;
+        int unit; /* ANY = not looked at, as of dimension */
+    } cases[] = {
+        /* names are split as vllm splits them */
+        {"model.layers.0.self_attn.q_proj.weight", 2, 0, ANY},
+        {"model.layers.0.self_attn.q_proj.bias", 1, 0, ANY},
+        {"model.layers.0.self_attn.o_proj.weight", 2, 1, ANY},
+        {"model.layers.0.self_attn.o_proj.bias", 1, USUAL_SPLIT_NONE, ANY},
+        {"lm_head.weight", 2, 0, ANY},
+        {"model.norm.weight", 1, USUAL_SPLIT_NONE, ANY},
+        {"weight", 2, USUAL_SPLIT_NONE, ANY},
+        /* names of other families are split with those beside them */
+        {"model.layers.0.self_attn.dense.weight", 2, 1, ANY},
+        {"model.layers.0.self_attn.dense.bias", 1, USUAL_SPLIT_NONE, ANY},
+        {"layers.0.attention.wq.weight", 2, 0, ANY},
+        {"layers.0.attention.wk.weight", 2, 0, ANY},
+        {"layers.0.attention.wo.weight", 2, 1, ANY},
+        {"tok_embeddings.weight", 2, 0, ANY},
+        {"output.weight", 2, 0, ANY},
+        {"transformer.wte.weight", 2, 0, ANY},
+        {"transformer.h.0.mlp.fc_out.weight", 2, 1, ANY},
+        /* common words mean a split in their place alone */
+        {"bert.pooler.dense.weight", 2, USUAL_SPLIT_NONE, ANY},
+        {"encoder.layer.0.attention.output.dense.weight", 2, USUAL_SPLIT_NONE, ANY},
+        {"decoder.block.0.layer.2.DenseReluDense.wo.weight", 2, USUAL_SPLIT_NONE, ANY},
+        {"head.output.weight", 2, USUAL_SPLIT_NONE, ANY},
+        /* a dimension that the tensor has not is none */
+        {"x.down_proj.weight", 1, USUAL_SPLIT_NONE, ANY},
+        {"x.up_proj.weight", 0, USUAL_SPLIT_NONE, ANY},
+        /* what has more dimensions than one layer is whole */
+        {"experts.gate_proj.weight", 3, USUAL_SPLIT_NONE, ANY},
+        {"experts.down_proj.weight", 3, USUAL_SPLIT_NONE, ANY},
+        {"experts.gate_proj.bias", 2, USUAL_SPLIT_NONE, ANY},
+        {"patch.fc2.weight", 4, USUAL_SPLIT_NONE, ANY},
+        /* scales are named after their weight */
+        {"a.w2.weight_scale_inv", 2, 1, ANY},
+        {"a.w1.weight_scale", 2, 0, ANY},
+        {"a.w1.scale", 2, USUAL_SPLIT_NONE, ANY},
+        /* what a rank gets a whole number of */
+        {"l.0.self_attn.q_proj.weight", 2, ANY, USUAL_HEADS},
+        {"l.0.self_attn.v_proj.weight", 2, ANY, USUAL_KV_HEADS},
+        {"l.0.self_attn.out_proj.weight", 2, ANY, USUAL_HEADS},
+        {"attn.out_proj.weight", 2, ANY, USUAL_HEADS},
+        {"l.0.linear_attn.out_proj.weight", 2, ANY, USUAL_ROWS},
+        {"out_proj.weight", 2, ANY, USUAL_ROWS},
+        {"l.0.mlp.up_proj.weight", 2, ANY, USUAL_ROWS},
+        {"l.0.attn.c_attn.weight", 2, ANY, USUAL_FUSED},
+        {"l.0.attention.wqkv.weight", 2, ANY, USUAL_FUSED},
+        {"l.0.linear_attn.in_proj_qkvz.weight", 2, ANY, USUAL_FUSED},
+        {"l.0.mlp.c_fc.weight", 2, ANY, USUAL_UNCLEAR},
+        {"l.0.mlp.c_proj.weight", 2, ANY, USUAL_UNCLEAR},
+        {"l.0.attention.wv.weight", 2, ANY, USUAL_KV_HEADS},
+        {"l.0.attention.wo.weight", 2, ANY, USUAL_HEADS},
+        {"l.0.self_attn.dense.weight", 2, ANY, USUAL_HEADS},
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const struct usual_split found = usual_split_find(cases[i].name, strlen(cases[i].name), cases[i].n_dimensions);
+        if ((cases[i].dimension != ANY && found.dimension != cases[i].dimension) ||
+            (cases[i].unit != ANY && (int)found.unit != cases[i].unit))
+            fail_msg("%s: dimension %d, unit %d", cases[i].name, (int)found.dimension, (int)found.unit);
+    }
 }

@@ -1,19 +1,12 @@
 /* Recipes as the client reads them: YAML, values for ${KEY}, expectations in files, and where the daemon's errors are. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tests/support/unit.h"
+
 #include <unistd.h>
 
 #include "base/memory.h"
 #include "client/variant.h"
 #include "recipe/builtin_recipes.h"
 #include "recipe/recipe_node.h"
-
-#include <cmocka.h>
 
 static struct error error;
 static char folder[64], path[100];
@@ -22,8 +15,6 @@ static int n_asked;
 
 static int give_config(void *data, char **json, size_t *length, struct error *problem)
 {
-    (void)data;
-    (void)problem;
     n_asked++;
     *json = config ? memory_copy_text(config) : NULL;
     *length = config ? strlen(config) : 0;
@@ -66,9 +57,8 @@ static void refuses(const char *yaml, const char *named)
         fail_msg("%s: %s does not name %s", yaml, error.message, named);
 }
 
-static void yaml_is_read_as_its_core_schema_says(void **state)
+TEST(yaml_is_read_as_its_core_schema_says)
 {
-    (void)state;
     reads_as("steps: []\nversion: 1\n", "[]");
     reads_as("version: 1\nsteps:\n- drop: [a, 'b', \"c\\u00e9\", '7']\n  optional: true\n",
              "[{\"drop\":[\"a\",\"b\",\"c\303\251\",\"7\"],\"optional\":true}]");
@@ -86,9 +76,8 @@ static void yaml_is_read_as_its_core_schema_says(void **state)
     refuses("version: 1\nsteps:\n  - drop: [0x10]", ":3: step 1");
 }
 
-static void what_is_no_recipe_is_refused_by_line(void **state)
+TEST(what_is_no_recipe_is_refused_by_line)
 {
-    (void)state;
     refuses("", "empty");
     refuses("{", "this is no YAML");
     refuses("[]", "version: 1");
@@ -113,9 +102,8 @@ static void what_is_no_recipe_is_refused_by_line(void **state)
     refuses(deep, "levels");
 }
 
-static void a_recipe_has_sixty_four_levels_and_not_one_more(void **state)
+TEST(a_recipe_has_sixty_four_levels_and_not_one_more)
 {
-    (void)state;
     for (int n_lists = RECIPE_MAX_DEPTH - 1; n_lists <= RECIPE_MAX_DEPTH; n_lists++) { /* in the mapping, which is a level */
         char text[200] = "version: 1\nsteps: ";
         for (int i = 0; i < n_lists; i++)
@@ -126,11 +114,10 @@ static void a_recipe_has_sixty_four_levels_and_not_one_more(void **state)
     }
 }
 
-static void values_come_from_settings_before_config_json(void **state)
+TEST(values_come_from_settings_before_config_json)
 {
     const char yaml[] = "version: 1\nsteps: [{permute_rope: {tensors: [q], heads: '${heads}', to: '${way}'}}]";
     struct tc_variant *variant;
-    (void)state;
     config = "{\"heads\": 4, \"way\": \"halves\", \"list\": [1]}";
     assert_non_null(variant = read_with(yaml, NULL, 0));
     assert_non_null(strstr(variant->json, "\"heads\":4,\"to\":\"halves\""));
@@ -156,10 +143,9 @@ static void values_come_from_settings_before_config_json(void **state)
     config = NULL;
 }
 
-static void expectations_may_be_in_a_file_beside_the_recipe(void **state)
+TEST(expectations_may_be_in_a_file_beside_the_recipe)
 {
     static const char expected[] = "{\"a\": {\"shape\": [2], \"dtype\": \"F32\"}}";
-    (void)state;
     put("expected.json", expected, strlen(expected));
     reads_as("version: 1\nsteps: [{expect: expected.json}]", "[{\"expect\":{\"a\":{\"shape\":[2],\"dtype\":\"F32\"}}}]");
     unlink(path);
@@ -169,10 +155,9 @@ static void expectations_may_be_in_a_file_beside_the_recipe(void **state)
     unlink(path);
 }
 
-static void errors_of_a_step_are_found_in_the_file(void **state)
+TEST(errors_of_a_step_are_found_in_the_file)
 {
     struct tc_variant *variant = read_with("version: 1\nsteps:\n  - drop: [a]\n\n  - drop: [b]\n", NULL, 0);
-    (void)state;
     assert_int_equal(tc_variant_line(variant, 2), 5);
     assert_int_equal(tc_variant_line(variant, 0), 0);
     assert_int_equal(tc_variant_line(variant, 3), 0);
@@ -189,11 +174,10 @@ static void errors_of_a_step_are_found_in_the_file(void **state)
     tc_variant_release(NULL);
 }
 
-static void built_in_recipes_can_be_read(void **state)
+TEST(built_in_recipes_can_be_read)
 {
     static const struct tc_setting of_upcycling[] = {{"experts", "8"}, {"inter_dim", "4"}};
     const char *name, *summary;
-    (void)state;
     config = "{\"num_attention_heads\": 4, \"num_key_value_heads\": 2}";
     for (size_t i = 0; (name = tc_builtin_variant(i, &summary)); i++) {
         bool upcycles = strcmp(name, "moe-upcycle") == 0;
@@ -212,22 +196,20 @@ static void built_in_recipes_can_be_read(void **state)
     config = NULL;
 }
 
-static void text_is_json(void **state)
+TEST(text_is_json)
 {
     const struct variant_input good = {.text = "{\"version\": 1, \"steps\": [{\"drop\": [\"a\"]}]}"},
                                bad = {.text = "version: 1"};
-    (void)state;
     struct tc_variant *variant = variant_read(&good, &error);
     assert_string_equal(tc_variant_json(variant), "[{\"drop\":[\"a\"]}]");
     tc_variant_release(variant);
     assert_null(variant_read(&bad, &error));
 }
 
-static void a_file_of_16_mib_is_read_and_one_byte_more_is_not(void **state)
+TEST(a_file_of_16_mib_is_read_and_one_byte_more_is_not)
 {
     static const char yaml[] = "version: 1\nsteps: []\n# ";
     char *text = malloc(VARIANT_MAX_FILE_BYTES + 1);
-    (void)state;
     memset(text, 'x', VARIANT_MAX_FILE_BYTES + 1);
     memcpy(text, yaml, strlen(yaml));
     for (size_t more = 0; more <= 1; more++) {
@@ -243,31 +225,15 @@ static void a_file_of_16_mib_is_read_and_one_byte_more_is_not(void **state)
 
 static int setup(void **state)
 {
-    (void)state;
     strcpy(folder, "/tmp/test_variant_file.XXXXXX");
     return mkdtemp(folder) ? 0 : -1;
 }
 
 static int teardown(void **state)
 {
-    (void)state;
     snprintf(path, sizeof path, "%s/recipe.yaml", folder);
     unlink(path);
     return rmdir(folder);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(yaml_is_read_as_its_core_schema_says),
-        cmocka_unit_test(what_is_no_recipe_is_refused_by_line),
-        cmocka_unit_test(a_recipe_has_sixty_four_levels_and_not_one_more),
-        cmocka_unit_test(values_come_from_settings_before_config_json),
-        cmocka_unit_test(expectations_may_be_in_a_file_beside_the_recipe),
-        cmocka_unit_test(errors_of_a_step_are_found_in_the_file),
-        cmocka_unit_test(built_in_recipes_can_be_read),
-        cmocka_unit_test(text_is_json),
-        cmocka_unit_test(a_file_of_16_mib_is_read_and_one_byte_more_is_not),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+TESTS_IN(setup, teardown)

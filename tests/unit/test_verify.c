@@ -1,19 +1,11 @@
 /* What is compared with what, what is healed, and what is refused: real loads through the engine, from sources that give
  * checksums and sometimes wrong bytes. */
+#include "tests/support/unit.h"
+
 #include "base/crc.h"
 #include "integrity/verify.h"
 #include "resolve/artifact_table.h"
 #include "tests/support/load_scene.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 enum { N_FILES = 2, COLUMNS = SCENE_COLUMNS, BLOCK_BYTES = 64 << 10 };
 
@@ -121,9 +113,8 @@ static void assert_damaged(struct load *load, const char *file, const char *what
 static const enum checksum_kind crcs[] = {CHECKSUM_CRC32C, CHECKSUM_CRC32, CHECKSUM_CRC64NVME};
 static const enum checksum_kind digests[] = {CHECKSUM_SHA256, CHECKSUM_MD5};
 
-static void sums_of_ranges_are_held_against_that_of_the_object(void **state)
+TEST(sums_of_ranges_are_held_against_that_of_the_object)
 {
-    (void)state;
     for (size_t i = 0; i < 3; i++) {
         struct load *load = with_checksums(begin_whole(), crcs[i], true);
         assert_verified(load, checksum_kind_name(crcs[i]));
@@ -133,12 +124,11 @@ static void sums_of_ranges_are_held_against_that_of_the_object(void **state)
     }
 }
 
-static void nothing_is_summed_when_nobody_asks(void **state)
+TEST(nothing_is_summed_unless_it_is_asked_for)
 {
     struct load *load = begin_whole();
     struct verdict verdict;
     struct error error;
-    (void)state;
     load->source->base.caps.sums_on_the_way = true;
     assert_not_verified(load, "no checksum");
     assert_int_equal(load->source->n_summed, 0);
@@ -147,19 +137,17 @@ static void nothing_is_summed_when_nobody_asks(void **state)
     load_destroy(load);
 }
 
-static void a_part_of_an_object_cannot_be_verified(void **state)
+TEST(a_part_of_an_object_cannot_be_verified)
 {
     struct load *load = with_checksums(begin_one("t.0"), CHECKSUM_CRC32C, true);
-    (void)state;
     assert_not_verified(load, "part0.safetensors: only part of the file was read");
     load_destroy(load);
 }
 
-static void parts_of_several_loads_make_a_whole(void **state)
+TEST(parts_of_several_loads_make_a_whole)
 {
     struct load *first = with_checksums(begin_one("t.0"), CHECKSUM_CRC32C, true);
     struct load *second = with_checksums(begin_one("t.2"), CHECKSUM_CRC32C, true);
-    (void)state;
     assert_not_verified(first, "only part of the file was read");
     assert_verified(second, "crc32c");
     assert_verified(first, "crc32c"); /* had it waited */
@@ -167,22 +155,20 @@ static void parts_of_several_loads_make_a_whole(void **state)
     load_destroy(second);
 }
 
-static void a_file_that_is_not_loaded_does_not_count(void **state)
+TEST(a_file_that_is_not_loaded_does_not_count)
 {
     struct view_item items[] = {{"t.0", 3, 0, NULL}, {"t.2", 3, 0, NULL}};
     struct load *load =
         with_checksums(begin(&(struct view_spec){.items = items, .n_items = 2, .align_bytes = 64}), CHECKSUM_CRC32C, true);
-    (void)state;
     assert_verified(load, "crc32c");
     load_destroy(load);
 }
 
-static void bytes_that_came_wrong_once_are_healed(void **state)
+TEST(bytes_that_came_wrong_once_are_healed)
 {
     struct load *load = with_checksums(begin_whole(), CHECKSUM_CRC32C, true);
     struct verdict verdict;
     struct error error;
-    (void)state;
     load->source->wrong_byte = scene.image_bytes[0] - 5000;
     load->source->wrong_times = 1;
     assert_int_equal(finish(load, VERIFY_AUTO, &verdict, &error), 0);
@@ -193,10 +179,9 @@ static void bytes_that_came_wrong_once_are_healed(void **state)
     load_destroy(load);
 }
 
-static void bytes_that_stay_wrong_fail_the_load(void **state)
+TEST(bytes_that_stay_wrong_fail_the_load)
 {
     struct load *load = with_checksums(begin_whole(), CHECKSUM_CRC64NVME, true);
-    (void)state;
     load->source->wrong_file = 1;
     load->source->wrong_byte = scene.image_bytes[1] - 1;
     load->source->wrong_times = UINT64_MAX;
@@ -204,10 +189,9 @@ static void bytes_that_stay_wrong_fail_the_load(void **state)
     load_destroy(load);
 }
 
-static void bytes_that_are_wrong_in_another_way_each_time_name_the_range(void **state)
+TEST(bytes_that_are_wrong_in_another_way_each_time_name_the_range)
 {
     struct load *load = with_checksums(begin_whole(), CHECKSUM_CRC32C, true);
-    (void)state;
     load->source->wrong_byte = scene.image_bytes[0] - 1;
     load->source->wrong_times = UINT64_MAX;
     load->source->wrong_differently = true;
@@ -216,13 +200,12 @@ static void bytes_that_are_wrong_in_another_way_each_time_name_the_range(void **
 }
 
 /* The second load finds a ledger that is right by now, and memory of its own that is not. */
-static void who_took_wrong_bytes_from_another_load_reads_them_again(void **state)
+TEST(who_took_wrong_bytes_from_another_load_reads_them_again)
 {
     struct load *first = with_checksums(begin_whole(), CHECKSUM_CRC32C, true);
     struct load *second = with_checksums(begin_whole(), CHECKSUM_CRC32C, true);
     struct verdict verdict;
     struct error error;
-    (void)state;
     first->source->wrong_byte = second->source->wrong_byte = scene.image_bytes[0] - 1;
     first->source->wrong_times = 1;
     scene_load_start(first);
@@ -241,9 +224,8 @@ static void who_took_wrong_bytes_from_another_load_reads_them_again(void **state
 
 /* --- a pass over memory --- */
 
-static void a_whole_file_in_memory_is_held_against_any_checksum(void **state)
+TEST(a_whole_file_in_memory_is_held_against_any_checksum)
 {
-    (void)state;
     for (size_t i = 0; i < 5; i++) {
         enum checksum_kind kind = i < 3 ? crcs[i] : digests[i - 3];
         struct load *load = with_checksums(begin_whole(), kind, i == 3);
@@ -253,21 +235,19 @@ static void a_whole_file_in_memory_is_held_against_any_checksum(void **state)
     }
 }
 
-static void a_digest_needs_the_whole_file(void **state)
+TEST(a_digest_needs_the_whole_file)
 {
     struct load *load = with_checksums(scene_load_create_rows(&scene, "t.0", 0, 5), CHECKSUM_SHA256, true);
-    (void)state;
     assert_not_verified(load, "only part of the file was loaded, and its checksum is of all of it");
     load_destroy(load);
 }
 
-static void wrong_bytes_in_memory_are_healed_or_refused(void **state)
+TEST(wrong_bytes_in_memory_are_healed_or_refused)
 {
     struct load *once = with_checksums(begin_whole(), CHECKSUM_SHA256, true);
     struct load *always;
     struct verdict verdict;
     struct error error;
-    (void)state;
     once->source->wrong_byte = scene.image_bytes[0] - 1;
     once->source->wrong_times = 1;
     assert_int_equal(finish(once, VERIFY_AUTO, &verdict, &error), 0);
@@ -319,25 +299,23 @@ static struct manifest *make_manifest(bool with_tensors)
     return manifest;
 }
 
-static void a_manifest_vouches_for_whole_tensors(void **state)
+TEST(a_manifest_vouches_for_whole_tensors)
 {
     struct manifest *manifest = make_manifest(true);
     struct load *load = begin_one("t.2");
-    (void)state;
     load->artifact.manifest = manifest;
     assert_verified(load, "manifest crc32c");
     load_destroy(load);
     manifest_unref(manifest);
 }
 
-static void a_manifest_of_blocks_vouches_for_those_that_are_here(void **state)
+TEST(a_manifest_of_blocks_vouches_for_those_that_are_here)
 {
     struct manifest *manifest = make_manifest(false);
     struct load *load = begin_whole();
     struct load *rows = scene_load_create_rows(&scene, "t.2", 100, 400);
     struct verdict verdict;
     struct error error;
-    (void)state;
     load->artifact.manifest = rows->artifact.manifest = manifest;
     assert_verified(load, "manifest crc32c");
     assert_int_equal(finish(rows, VERIFY_AUTO, &verdict, &error), 0);
@@ -350,24 +328,22 @@ static void a_manifest_of_blocks_vouches_for_those_that_are_here(void **state)
     manifest_unref(manifest);
 }
 
-static void columns_of_a_tensor_fill_no_block(void **state)
+TEST(columns_of_a_tensor_fill_no_block)
 {
     struct manifest *manifest = make_manifest(true);
     struct slice slices[2] = {{0, INT64_MAX}, {0, 500}};
     struct view_item item = {"t.1", 3, 2, slices};
     struct load *load = begin(&(struct view_spec){.items = &item, .n_items = 1, .align_bytes = 64});
-    (void)state;
     load->artifact.manifest = manifest;
     assert_not_verified(load, "share their blocks");
     load_destroy(load);
     manifest_unref(manifest);
 }
 
-static void a_wrong_tensor_is_named(void **state)
+TEST(a_wrong_tensor_is_named)
 {
     struct manifest *manifest = make_manifest(true);
     struct load *load = begin_one("t.3");
-    (void)state;
     load->artifact.manifest = manifest;
     load->source->wrong_file = 1;
     load->source->wrong_byte = scene.image_bytes[1] - 1;
@@ -377,12 +353,11 @@ static void a_wrong_tensor_is_named(void **state)
     manifest_unref(manifest);
 }
 
-static void a_wrong_block_is_healed_or_named(void **state)
+TEST(a_wrong_block_is_healed_or_named)
 {
     struct manifest *manifest = make_manifest(false);
     struct verdict verdict;
     struct error error;
-    (void)state;
     for (uint64_t times = 1; times; times = times == 1 ? UINT64_MAX : 0) {
         struct load *load = scene_load_create_rows(&scene, "t.2", 100, 400);
         load->artifact.manifest = manifest;
@@ -404,13 +379,12 @@ static void a_wrong_block_is_healed_or_named(void **state)
     manifest_unref(manifest);
 }
 
-static void a_manifest_of_another_size_is_refused(void **state)
+TEST(a_manifest_of_another_size_is_refused)
 {
     struct manifest *manifest = make_manifest(false);
     struct load *load = begin_whole();
     struct verdict verdict;
     struct error error;
-    (void)state;
     manifest->files[1].bytes++;
     load->artifact.manifest = manifest;
     assert_int_equal(finish(load, VERIFY_AUTO, &verdict, &error), -1);
@@ -420,12 +394,11 @@ static void a_manifest_of_another_size_is_refused(void **state)
     manifest_unref(manifest);
 }
 
-static void a_manifest_that_cannot_be_used_fails_unless_nothing_is_verified(void **state)
+TEST(a_manifest_that_cannot_be_used_fails_unless_nothing_is_verified)
 {
     struct load *load = begin_whole();
     struct verdict verdict;
     struct error error;
-    (void)state;
     load->artifact.manifest_problem =
         (struct error){.code = ERROR_DATA_LOSS, .reason = "MALFORMED_MANIFEST", .message = "model.manifest.json: no"};
     assert_int_equal(finish(load, VERIFY_AUTO, &verdict, &error), -1);
@@ -434,11 +407,10 @@ static void a_manifest_that_cannot_be_used_fails_unless_nothing_is_verified(void
     load_destroy(load);
 }
 
-static void the_crc_of_a_manifest_stands_in_for_a_store_that_gives_none(void **state)
+TEST(the_crc_of_a_manifest_stands_in_for_a_store_that_gives_none)
 {
     struct manifest *manifest = make_manifest(false);
     struct load *load = begin_whole();
-    (void)state;
     for (size_t i = 0; i < N_FILES; i++)
         manifest->files[i].crc32c = sum_of(CHECKSUM_CRC32C, scene.images[i], scene.image_bytes[i]);
     load->artifact.manifest = manifest;
@@ -455,13 +427,12 @@ static bool always(void *data)
     return true;
 }
 
-static void a_cancelled_load_stops_verifying(void **state)
+TEST(a_cancelled_load_stops_verifying)
 {
     struct load *load = with_checksums(begin_whole(), CHECKSUM_SHA256, false);
     const struct cancel cancel = {always, NULL};
     struct verdict verdict;
     struct error error;
-    (void)state;
     scene_load_start(load);
     scene_wait(&scene);
     struct verify_options options = {
@@ -471,30 +442,4 @@ static void a_cancelled_load_stops_verifying(void **state)
     load_destroy(load);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sums_of_ranges_are_held_against_that_of_the_object),
-        cmocka_unit_test(nothing_is_summed_when_nobody_asks),
-        cmocka_unit_test(a_part_of_an_object_cannot_be_verified),
-        cmocka_unit_test(parts_of_several_loads_make_a_whole),
-        cmocka_unit_test(a_file_that_is_not_loaded_does_not_count),
-        cmocka_unit_test(bytes_that_came_wrong_once_are_healed),
-        cmocka_unit_test(bytes_that_stay_wrong_fail_the_load),
-        cmocka_unit_test(bytes_that_are_wrong_in_another_way_each_time_name_the_range),
-        cmocka_unit_test(who_took_wrong_bytes_from_another_load_reads_them_again),
-        cmocka_unit_test(a_whole_file_in_memory_is_held_against_any_checksum),
-        cmocka_unit_test(a_digest_needs_the_whole_file),
-        cmocka_unit_test(wrong_bytes_in_memory_are_healed_or_refused),
-        cmocka_unit_test(a_manifest_vouches_for_whole_tensors),
-        cmocka_unit_test(a_manifest_of_blocks_vouches_for_those_that_are_here),
-        cmocka_unit_test(columns_of_a_tensor_fill_no_block),
-        cmocka_unit_test(a_wrong_tensor_is_named),
-        cmocka_unit_test(a_wrong_block_is_healed_or_named),
-        cmocka_unit_test(a_manifest_of_another_size_is_refused),
-        cmocka_unit_test(a_manifest_that_cannot_be_used_fails_unless_nothing_is_verified),
-        cmocka_unit_test(the_crc_of_a_manifest_stands_in_for_a_store_that_gives_none),
-        cmocka_unit_test(a_cancelled_load_stops_verifying),
-    };
-    return cmocka_run_group_tests(tests, open_scene, close_scene);
-}
+TESTS_IN(open_scene, close_scene)

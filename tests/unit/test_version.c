@@ -1,12 +1,5 @@
 /* Every version that this processor runs gives the bits of the portable one: for all values, lengths and alignments. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
+#include "tests/support/unit.h"
 
 #include "base/memory.h"
 #include "convert/version.h"
@@ -88,25 +81,23 @@ static size_t compare_all(const struct version *version, const struct dequantize
     return n_pairs;
 }
 
-static void every_version_casts_as_the_portable_one(void **state)
+TEST(every_version_casts_as_the_portable_one)
 {
     const struct version *list[VERSION_COUNT];
     size_t n_versions = version_list(list);
-    (void)state;
     assert_in_range(n_versions, 1, VERSION_COUNT);
     assert_ptr_equal(list[n_versions - 1], &version_portable);
     for (size_t i = 0; i < n_versions; i++)
         assert_true(compare_all(list[i], NULL) >= 3);
 }
 
-static void every_version_scales_as_the_portable_one(void **state)
+TEST(every_version_scales_as_the_portable_one)
 {
     static const uint32_t extreme[] = {0x3f800000, 0xbf99999a, 0,          0x80000000, 1,          0x00800000, 0x087fffff,
                                        0x08800000, 0x88800001, 0x7b000000, 0x7b7fffff, 0x7b800000, 0x7f7fffff, 0x7f800000};
     const struct version *list[VERSION_COUNT];
     size_t n_versions = version_list(list);
     float *scales = memory_alloc_array(N_VALUES, sizeof *scales);
-    (void)state;
     for (size_t i = 0; i < N_VALUES; i++)
         memcpy(&scales[i], &extreme[i % (sizeof extreme / sizeof *extreme)], sizeof *scales);
     for (size_t i = 0; i < n_versions; i++) {
@@ -122,23 +113,12 @@ static void every_version_scales_as_the_portable_one(void **state)
     free(scales);
 }
 
-static void the_portable_version_leads_from_f32_to_every_float_and_back(void **state)
+TEST(the_portable_version_leads_from_f32_to_every_float_and_back)
 {
-    (void)state;
     for (enum dtype dtype = 0; dtype < DTYPE_COUNT; dtype++) {
-        bool other = dtype != DTYPE_F32 && cast_is_float(dtype);
+        bool other = dtype != DTYPE_F32 && dtype_is_float(dtype);
         assert_int_equal(version_portable.cast(dtype, DTYPE_F32) != NULL, other);
         assert_int_equal(version_portable.cast(DTYPE_F32, dtype) != NULL, other);
         assert_int_equal(version_portable.dequantize(dtype, DTYPE_F32) != NULL, other && dtype_bits(dtype) == 8);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_version_casts_as_the_portable_one),
-        cmocka_unit_test(every_version_scales_as_the_portable_one),
-        cmocka_unit_test(the_portable_version_leads_from_f32_to_every_float_and_back),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,15 +1,9 @@
 /* Slices mean what NumPy says. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
+#include "tests/support/unit.h"
 
 #include "resolve/view.h"
 
-#include <cmocka.h>
-
-static void bounds_are_clipped_as_numpy_clips_them(void **state)
+TEST(bounds_are_clipped_as_numpy_clips_them)
 {
     static const struct {
         int64_t start, stop;
@@ -37,7 +31,6 @@ static void bounds_are_clipped_as_numpy_clips_them(void **state)
         {0, INT64_MAX, UINT64_MAX, 0, UINT64_MAX},
         {-1, INT64_MAX, UINT64_MAX, UINT64_MAX - 1, 1},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         uint64_t first, size;
         view_slice(&(struct slice){cases[i].start, cases[i].stop}, cases[i].extent, &first, &size);
@@ -51,11 +44,10 @@ static const uint64_t shape[] = {4, 6};
 static const struct slice slices[] = {{1, 3}, {-2, INT64_MAX}, {0, 1}};
 static const struct tensor_record record = {.name = "some.w", .name_length = 6, .rank = 2, .shape = shape};
 
-static void there_is_one_slice_per_dimension(void **state)
+TEST(there_is_one_slice_per_dimension)
 {
     uint64_t start[3], size[3];
     struct error error;
-    (void)state;
     for (uint32_t n = 1; n <= 3; n++) {
         struct view_item item = {.name = "some.w", .name_length = 6, .n_slices = n, .slices = slices};
         int failed = view_slices(&item, false, &record, start, size, &error);
@@ -70,25 +62,14 @@ static void there_is_one_slice_per_dimension(void **state)
     assert_true(start[0] == 1 && size[0] == 2 && start[1] == 4 && size[1] == 2);
 }
 
-static void a_leading_view_takes_the_other_dimensions_whole(void **state)
+TEST(a_leading_view_takes_the_other_dimensions_whole)
 {
     uint64_t start[3], size[3];
     struct error error;
-    (void)state;
     struct view_item item = {.name = "some.w", .name_length = 6, .n_slices = 1, .slices = slices};
     assert_int_equal(view_slices(&item, true, &record, start, size, &error), 0);
     assert_true(start[0] == 1 && size[0] == 2 && start[1] == 0 && size[1] == 6);
     item.n_slices = 3;
     assert_int_equal(view_slices(&item, true, &record, start, size, &error), -1);
     assert_int_equal(error.code, ERROR_INVALID_ARGUMENT);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bounds_are_clipped_as_numpy_clips_them),
-        cmocka_unit_test(there_is_one_slice_per_dimension),
-        cmocka_unit_test(a_leading_view_takes_the_other_dimensions_whole),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

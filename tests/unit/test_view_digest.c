@@ -1,16 +1,8 @@
 /* The name of a view: the same for the same tensors cut the same way into the same places, and for nothing else. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tests/support/unit.h"
 
 #include "base/memory.h"
 #include "resolve/view_digest.h"
-
-#include <cmocka.h> /* last: it makes a macro of fail */
 
 struct scene {
     struct tensor_record records[2];
@@ -49,42 +41,31 @@ static void assert_equal_to_plain(const struct scene *scene, bool equal)
     assert_int_equal(strcmp(one, other) == 0, equal);
 }
 
-static void the_same_view_has_the_same_digest(void **state)
+TEST(the_same_view_has_the_same_digest)
 {
     struct scene scene;
-    (void)state;
     scene_init(&scene);
     assert_equal_to_plain(&scene, true);
 }
 
-static void what_is_cut_and_where_it_lands_is_in_it(void **state)
+TEST(what_is_cut_and_where_it_lands_is_in_it)
 {
-    struct scene scene;
-    (void)state;
-    scene_init(&scene);
-    scene.mapping.align_bytes = 128;
-    assert_equal_to_plain(&scene, false);
-    scene_init(&scene);
-    scene.mapping.n_tensors = 1;
-    assert_equal_to_plain(&scene, false);
-    scene_init(&scene);
-    scene.records[1].name = "c";
-    assert_equal_to_plain(&scene, false);
-    scene_init(&scene);
-    scene.records[0].dtype = DTYPE_BF16; /* as many bytes, another meaning */
-    assert_equal_to_plain(&scene, false);
-    scene_init(&scene);
-    scene.shapes[1][1] = 1;
-    assert_equal_to_plain(&scene, false);
-    scene_init(&scene);
-    scene.starts[1][0] = 1;
-    assert_equal_to_plain(&scene, false);
+    for (int change = 0; change < 6; change++) {
+        struct scene scene;
+        scene_init(&scene);
+        scene.mapping.align_bytes = change == 0 ? 128 : 64;
+        scene.mapping.n_tensors = change == 1 ? 1 : 2;
+        scene.records[1].name = change == 2 ? "c" : "b";
+        scene.records[0].dtype = change == 3 ? DTYPE_BF16 : DTYPE_F16; /* as many bytes, another meaning */
+        scene.shapes[1][1] = change == 4 ? 1 : 2;
+        scene.starts[1][0] = change == 5;
+        assert_equal_to_plain(&scene, false);
+    }
 }
 
-static void the_order_of_tensors_is_in_it(void **state)
+TEST(the_order_of_tensors_is_in_it)
 {
     struct scene scene;
-    (void)state;
     scene_init(&scene);
     struct view_tensor first = scene.tensors[0];
     scene.tensors[0] = scene.tensors[1];
@@ -92,11 +73,10 @@ static void the_order_of_tensors_is_in_it(void **state)
     assert_equal_to_plain(&scene, false);
 }
 
-static void where_an_empty_box_begins_is_not_in_it(void **state)
+TEST(where_an_empty_box_begins_is_not_in_it)
 {
     struct scene scene;
     char one[DIGEST_HEX_CHARS + 1], other[DIGEST_HEX_CHARS + 1];
-    (void)state;
     scene_init(&scene);
     scene.shapes[0][0] = scene.tensors[0].bytes = 0;
     digest(&scene, one);
@@ -105,11 +85,10 @@ static void where_an_empty_box_begins_is_not_in_it(void **state)
     assert_string_equal(one, other);
 }
 
-static void names_and_their_neighbours_do_not_run_together(void **state)
+TEST(names_and_their_neighbours_do_not_run_together)
 {
     struct scene scene;
     char one[DIGEST_HEX_CHARS + 1], other[DIGEST_HEX_CHARS + 1];
-    (void)state;
     scene_init(&scene);
     scene.records[0].rank = scene.records[1].rank = 0;
     scene.records[0].name = "ab";
@@ -123,12 +102,11 @@ static void names_and_their_neighbours_do_not_run_together(void **state)
     assert_string_not_equal(one, other);
 }
 
-static void names_around_and_beyond_the_buffer_are_in_it_to_the_last_letter(void **state)
+TEST(names_around_and_beyond_the_buffer_are_in_it_to_the_last_letter)
 {
     enum { BUFFER = 1 << 16 };
     struct scene scene;
     char one[DIGEST_HEX_CHARS + 1], other[DIGEST_HEX_CHARS + 1], *name = memory_alloc(2 * BUFFER);
-    (void)state;
     for (uint32_t length = BUFFER - 40; length < BUFFER + 40; length++) {
         scene_init(&scene);
         memset(name, 'x', 2 * BUFFER);
@@ -140,17 +118,4 @@ static void names_around_and_beyond_the_buffer_are_in_it_to_the_last_letter(void
         assert_string_not_equal(one, other);
     }
     free(name);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_same_view_has_the_same_digest),
-        cmocka_unit_test(what_is_cut_and_where_it_lands_is_in_it),
-        cmocka_unit_test(the_order_of_tensors_is_in_it),
-        cmocka_unit_test(where_an_empty_box_begins_is_not_in_it),
-        cmocka_unit_test(names_and_their_neighbours_do_not_run_together),
-        cmocka_unit_test(names_around_and_beyond_the_buffer_are_in_it_to_the_last_letter),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

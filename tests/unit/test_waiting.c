@@ -1,16 +1,10 @@
 /* Notes of waits: whose they are, what they say and when. */
-#include "base/waiting.h"
+#include "tests/support/unit.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
+#include "base/waiting.h"
 
 #include "base/clock.h"
 #include "base/parallel.h"
-
-#include <cmocka.h>
 
 static struct waiting note;
 static char text[WAITING_TEXT_CHARS];
@@ -35,9 +29,8 @@ static void make_old(struct waiting *waiting)
     waiting->since_ns -= 1000 * (uint64_t)NS_PER_MS;
 }
 
-static void a_wait_is_told_when_it_has_lasted(void **state)
+TEST_IN(a_wait_is_told_when_it_has_lasted, open_note, close_note)
 {
-    (void)state;
     assert_false(waiting_read(&note, text));
     waiting_begin(&note, "https://host to answer", 0);
     assert_false(waiting_read(&note, text));
@@ -48,17 +41,15 @@ static void a_wait_is_told_when_it_has_lasted(void **state)
     assert_false(waiting_read(&note, text));
 }
 
-static void a_far_next_try_is_told_at_once_and_in_seconds(void **state)
+TEST_IN(a_far_next_try_is_told_at_once_and_in_seconds, open_note, close_note)
 {
-    (void)state;
     waiting_begin(&note, "https://host: busy, try 2 of 8", clock_now_ns() + 3900 * (uint64_t)NS_PER_MS);
     assert_true(waiting_read(&note, text));
     assert_string_equal(text, "https://host: busy, try 2 of 8 in 4 s");
 }
 
-static void it_waits_until_the_last_of_its_waits_has_ended(void **state)
+TEST_IN(it_waits_until_the_last_of_its_waits_has_ended, open_note, close_note)
 {
-    (void)state;
     waiting_begin(&note, "one", 0);
     waiting_begin(&note, "two", 0);
     make_old(&note);
@@ -72,10 +63,9 @@ static void it_waits_until_the_last_of_its_waits_has_ended(void **state)
     assert_string_equal(text, "three");
 }
 
-static void a_long_text_is_cut(void **state)
+TEST_IN(a_long_text_is_cut, open_note, close_note)
 {
     char longer[2 * WAITING_TEXT_CHARS];
-    (void)state;
     memset(longer, 'x', sizeof longer - 1);
     longer[sizeof longer - 1] = '\0';
     waiting_begin(&note, longer, clock_now_ns() + UINT64_MAX / 4);
@@ -90,10 +80,9 @@ static int wait_once(void *data, size_t i, struct error *error)
     return 0;
 }
 
-static void a_thread_tells_whoever_it_works_for_and_so_do_its_helpers(void **state)
+TEST_IN(a_thread_tells_whoever_it_works_for_and_so_do_its_helpers, open_note, close_note)
 {
     struct error error;
-    (void)state;
     waiting_begin(waiting_current(), "nobody", 0);
     assert_int_equal(note.n_waits, 0);
     assert_null(waiting_enter(&note));
@@ -102,10 +91,9 @@ static void a_thread_tells_whoever_it_works_for_and_so_do_its_helpers(void **sta
     assert_ptr_equal(waiting_enter(NULL), &note);
 }
 
-static void who_waits_for_another_request_shows_its_wait(void **state)
+TEST_IN(who_waits_for_another_request_shows_its_wait, open_note, close_note)
 {
     struct waiting follower;
-    (void)state;
     waiting_init(&follower);
     waiting_begin(&note, "https://host to answer", 0);
     make_old(&note);
@@ -116,19 +104,4 @@ static void who_waits_for_another_request_shows_its_wait(void **state)
     assert_false(waiting_read(&follower, text));
     waiting_follow(NULL, &note);
     waiting_fini(&follower);
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, open_note, close_note)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(a_wait_is_told_when_it_has_lasted),
-        TEST(a_far_next_try_is_told_at_once_and_in_seconds),
-        TEST(it_waits_until_the_last_of_its_waits_has_ended),
-        TEST(a_long_text_is_cut),
-        TEST(a_thread_tells_whoever_it_works_for_and_so_do_its_helpers),
-        TEST(who_waits_for_another_request_shows_its_wait),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

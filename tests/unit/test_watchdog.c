@@ -1,14 +1,8 @@
 /* A loop that hangs is noticed, by the log and by a service manager that stops hearing from it. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "tests/support/unit.h"
 
 #include <poll.h>
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -18,8 +12,6 @@
 #include "base/loop.h"
 #include "observe/log.h"
 #include "watchdog.h"
-
-#include <cmocka.h> /* last: its macro fail() would hide ours */
 
 enum { WAIT_MS = 30000 };
 
@@ -75,13 +67,12 @@ struct stop {
     struct loop *loop;
 };
 
-static void a_loop_that_hangs_is_logged_and_so_is_its_end(void **state)
+TEST(a_loop_that_hangs_is_logged_and_so_is_its_end)
 {
     FILE *log = open_log();
     struct loop *loop = loop_create();
     int ends[2];
     pthread_t thread;
-    (void)state;
     assert_int_equal(pipe(ends), 0);
     struct hang task = {.task.run = hang, .wait_for = ends[0]};
     struct stop last = {.task.run = stop, .loop = loop};
@@ -101,12 +92,11 @@ static void a_loop_that_hangs_is_logged_and_so_is_its_end(void **state)
     close_log(log);
 }
 
-static void a_service_manager_that_asks_is_told_of_beats(void **state)
+TEST(a_service_manager_that_asks_is_told_of_beats)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     char folder[] = "/tmp/watchdog-XXXXXX", note[64] = "";
     pthread_t thread;
-    (void)state;
     assert_non_null(mkdtemp(folder));
     snprintf(address.sun_path, sizeof address.sun_path, "%s/notify", folder);
     int manager = socket(AF_UNIX, SOCK_DGRAM, 0);
@@ -131,11 +121,10 @@ static void a_service_manager_that_asks_is_told_of_beats(void **state)
     rmdir(folder);
 }
 
-static void the_process_ends_in_time_whatever_the_loop_does(void **state)
+TEST(the_process_ends_in_time_whatever_the_loop_does)
 {
     int ends[2], status;
-    (void)state;
-    assert_int_equal(pipe(ends), 0); /* nobody writes */
+    assert_int_equal(pipe(ends), 0); /* never written to */
     FILE *log = open_log();
     pid_t child = fork();
     if (child == 0) {
@@ -156,14 +145,4 @@ static void the_process_ends_in_time_whatever_the_loop_does(void **state)
     close_log(log);
     close(ends[0]);
     close(ends[1]);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_process_ends_in_time_whatever_the_loop_does), /* first: it forks */
-        cmocka_unit_test(a_loop_that_hangs_is_logged_and_so_is_its_end),
-        cmocka_unit_test(a_service_manager_that_asks_is_told_of_beats),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

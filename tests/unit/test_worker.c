@@ -1,17 +1,11 @@
 /* What an idle worker takes next of a run: its set-up, its blocks, then the ending of its destination. No thread runs. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tests/support/unit.h"
 
 #include "base/loop.h"
 #include "execute/io_device.h"
 #include "execute/turns.h"
 #include "tests/support/transfer_scene.h"
 
-#include <cmocka.h>
 #undef fail /* ours is in base/error.h */
 
 enum { BLOCK = 4096, BLOCKS = 3 };
@@ -84,9 +78,8 @@ static void take_and_do(enum item_kind kind)
     pthread_mutex_unlock(&engine->lock);
 }
 
-static void a_run_is_set_up_then_read_then_ended(void **state)
+TEST_IN(a_run_is_set_up_then_read_then_ended, open_scene, close_scene)
 {
-    (void)state;
     take_and_do(ITEM_SETUP);
     assert_int_equal(run->needs.n_pending, BLOCKS);
     for (int i = 0; i < BLOCKS; i++)
@@ -103,10 +96,9 @@ static void a_run_is_set_up_then_read_then_ended(void **state)
     assert_false(worker_take_item(&worker));
 }
 
-static void a_run_that_was_cancelled_is_only_abandoned(void **state)
+TEST_IN(a_run_that_was_cancelled_is_only_abandoned, open_scene, close_scene)
 {
     struct error error;
-    (void)state;
     take_and_do(ITEM_SETUP);
     take_and_do(ITEM_BLOCK);
     fail(&error, ERROR_CANCELLED, "LOAD_CANCELLED", "the load was cancelled");
@@ -117,15 +109,14 @@ static void a_run_that_was_cancelled_is_only_abandoned(void **state)
     assert_int_equal(scene.source.n_reads, 1);
 }
 
-static void a_block_without_a_buffer_fails(void **state)
+TEST_IN(a_block_without_a_buffer_fails, open_scene, close_scene)
 {
     struct staging_buffer *others[4];
-    (void)state;
     take_and_do(ITEM_SETUP);
     pthread_mutex_lock(&engine->lock);
     assert_true(worker_take_item(&worker));
     for (size_t i = 0; i < 4; i++)
-        others[i] = staging_take(&engine->staging);
+        others[i] = staging_take(&engine->staging, NULL);
     worker_run_item(&worker);
     pthread_mutex_unlock(&engine->lock);
     for (size_t i = 0; i < 4; i++)
@@ -133,16 +124,4 @@ static void a_block_without_a_buffer_fails(void **state)
     assert_string_equal(run->error.reason, "OUT_OF_MEMORY");
     take_and_do(ITEM_ENDING);
     loop_run(scene.loop);
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, open_scene, close_scene)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(a_run_is_set_up_then_read_then_ended),
-        TEST(a_run_that_was_cancelled_is_only_abandoned),
-        TEST(a_block_without_a_buffer_fails),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

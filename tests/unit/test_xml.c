@@ -1,15 +1,7 @@
 /* The XML reader takes what S3 and STS write and refuses everything that is not well formed or wants to expand. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tests/support/unit.h"
 
 #include "source/s3/xml.h"
-
-#include <cmocka.h>
 
 struct found {
     char *text;
@@ -39,7 +31,7 @@ static char *text_of_a(const char *document)
     return NULL;
 }
 
-static void texts_come_out_unescaped(void **state)
+TEST(texts_come_out_unescaped)
 {
     static const char *const cases[][2] = {
         {"<r><a>x</a></r>", "x"},
@@ -53,7 +45,6 @@ static void texts_come_out_unescaped(void **state)
         {"<x:r><x:a >v</x:a ></x:r>", "v"},
         {"\xEF\xBB\xBF<r><a> v </a></r>", " v "},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char *text = text_of_a(cases[i][0]);
         if (!text || strcmp(text, cases[i][1]) != 0)
@@ -62,46 +53,26 @@ static void texts_come_out_unescaped(void **state)
     }
 }
 
-static void what_is_not_well_formed_is_refused(void **state)
+/* libexpat knows what is well formed; here, what is done about it, and what is refused beside that. */
+TEST(what_is_not_well_formed_or_would_expand_is_refused)
 {
     static const char *const cases[] = {
         "",
         "   ",
         "x",
-        "<",
-        "<r",
-        "<r>",
         "<r><a>x</a>",
-        "<r><a>x</b></r>",
         "<r><a>x</r></a>",
-        "</r>",
-        "<r></r></r>",
         "<r></r><r></r>",
         "<r><a>x</a></r>x",
-        "x<r><a>x</a></r>",
         "<r><a><b/>x</a></r>",
         "<r><a>&nbsp;</a></r>",
-        "<r><a>&amp</a></r>",
-        "<r><a>&#0;</a></r>",
         "<r><a>&#xD800;</a></r>",
-        "<r><a>&#x110000;</a></r>",
-        "<r><a>&#;</a></r>",
-        "<r><a>&#x;</a></r>",
-        "<r><a>&#99999999999;</a></r>",
         "<!DOCTYPE r [<!ENTITY e \"x\">]><r><a>&e;</a></r>",
         "<r><!DOCTYPE x><a>x</a></r>",
-        "<![CDATA[x]]><r><a>x</a></r>",
         "<r><a>x<![CDATA[</a></r>",
-        "<r><a>x<!-- </a></r>",
-        "<r><a b='></a></r>",
-        "<r><a <b></a></r>",
-        "<r>< /a></r>",
         "<r><x:>1</x:></r>",
-        "<:/>",
         "<r><:/></r>",
-        "<r><a>x</a x></r>",
     };
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char *text = text_of_a(cases[i]);
         if (text)
@@ -110,11 +81,10 @@ static void what_is_not_well_formed_is_refused(void **state)
 }
 
 /* libexpat tells the end of such a tag after it was told to stop. */
-static void an_empty_tag_without_a_name_is_no_element(void **state)
+TEST(an_empty_tag_without_a_name_is_no_element)
 {
     static const char document[] = "<r><a>x</a><:/><a>y</a></r>";
     struct found found = {0};
-    (void)state;
     assert_string_equal(xml_read("<:/>", 4, take_a, &found), "a tag has no name");
     assert_int_equal(found.n_elements, 0);
     assert_non_null(xml_read(document, strlen(document), take_a, &found));
@@ -133,18 +103,16 @@ static bool is_read(int depth)
     return !xml_read(document, strlen(document), take_a, &found) && found.n_elements == depth;
 }
 
-static void depth_is_limited(void **state)
+TEST(depth_is_limited)
 {
-    (void)state;
     assert_true(is_read(XML_MAX_DEPTH));
     assert_false(is_read(XML_MAX_DEPTH + 1));
 }
 
-static void a_nul_is_no_text(void **state)
+TEST(a_nul_is_no_text)
 {
     static const char documents[][32] = {"<r><a>x\0y</a></r>", "<r><a><![CDATA[\0]]></a></r>"};
     static const size_t lengths[] = {17, 27};
-    (void)state;
     for (size_t i = 0; i < 2; i++) {
         struct found found = {0};
         assert_non_null(xml_read(documents[i], lengths[i], take_a, &found));
@@ -152,29 +120,15 @@ static void a_nul_is_no_text(void **state)
     }
 }
 
-static void long_documents_come_in_pieces(void **state)
+TEST(long_documents_come_in_pieces)
 {
     enum { LONG = 300 << 10 };
     struct found found = {0};
     char *document = malloc(LONG + 100), *end = document + sprintf(document, "<r><a>");
-    (void)state;
     memset(end, 'x', LONG);
     strcpy(end + LONG, "</a></r>");
     assert_null(xml_read(document, strlen(document), take_a, &found));
     assert_int_equal(strlen(found.text), LONG);
     free(found.text);
     free(document);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(texts_come_out_unescaped),
-        cmocka_unit_test(what_is_not_well_formed_is_refused),
-        cmocka_unit_test(an_empty_tag_without_a_name_is_no_element),
-        cmocka_unit_test(depth_is_limited),
-        cmocka_unit_test(a_nul_is_no_text),
-        cmocka_unit_test(long_documents_come_in_pieces),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

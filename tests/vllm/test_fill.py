@@ -1,4 +1,4 @@
-"""Filling parameters: which are adopted as they are, which are copied, and that nobody is left with old memory."""
+"""Filling parameters: which are adopted as they are, which are copied, and that no parameter is left with old memory."""
 import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed")

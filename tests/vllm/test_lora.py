@@ -95,7 +95,7 @@ def test_processes_share_a_folder_until_the_last_one_ends(adapters, daemon, tmp_
     assert newer != folder and os.path.isdir(folder), "this process has the old one"
 
 
-def test_what_nobody_uses_any_more_goes_with_the_next_one(adapters, daemon, tmp_path):
+def test_what_is_not_used_any_more_goes_with_the_next_one(adapters, daemon, tmp_path):
     first = lora.resolve("one", [f"disk:{adapters}"], daemon.socket)
     os.close(lora._held.pop(first))
     (adapters / "one/adapter_config.json").write_text(json.dumps({"peft_type": "LORA", "r": 3, "alpha": 1}))

@@ -1,6 +1,7 @@
 """What an engine asked for the last time: kept, checked, and read by the daemon before the next one asks. Needs no vLLM."""
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -136,6 +137,34 @@ def test_a_program_that_is_run_finds_its_slices_in_the_daemon(tmp_path):
             assert tensors.diagnostics["from_replica"] and tensors["a"].shape == (64, 2)
     complaint = daemon.remove()
     assert not complaint, complaint
+
+
+LOADS = "import sys, tensorcast_client as tc; print(tc.connect().status()['pid'], sorted(tc.load_file(sys.argv[2], framework='numpy')))"
+
+
+@pytest.mark.skipif(not DAEMON.exists(), reason=f"{DAEMON} is not built")
+def test_an_engine_can_have_a_daemon_of_its_user_started_that_may_read_its_model_and_stays(tmp_path):
+    model, home = tmp_path / "models/m", tmp_path / "home"
+    model.mkdir(parents=True)
+    home.mkdir(mode=0o700)
+    save_file({"a": np.ones(9, np.int8)}, model / "model.safetensors")
+    env = {"HOME": str(home), "XDG_RUNTIME_DIR": str(home), "PATH": f"{DAEMON.parent}:{os.environ['PATH']}",
+           "PYTHONPATH": os.pathsep.join([str(ROOT / "client/vllm"), *sys.path])}
+
+    def run(*words):
+        return subprocess.run([sys.executable, "-m", "tensorcast_vllm", "run", "--daemon", "--", sys.executable, "-c", LOADS, *words],
+                              text=True, capture_output=True, timeout=60, env=env)
+
+    pid = None
+    try:
+        told = [run("serve", str(model), "--load-format", "tensorcast") for _ in range(2)]
+        pid = int(told[0].stdout.split()[0])
+        assert told[0].stdout == told[1].stdout == f"{pid} ['a']\n", told
+        other = run("serve", str(model))
+        assert other.returncode == 2 and "--load-format tensorcast" in other.stderr, other
+    finally:
+        if pid:
+            os.kill(pid, signal.SIGTERM)
 
 
 def test_run_without_a_program_is_usage_and_one_that_cannot_be_started_fails_as_in_a_shell():

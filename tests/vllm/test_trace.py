@@ -144,7 +144,7 @@ def test_copies_over_each_other_are_done_in_order():
     assert torch.equal(outcome.model.p, counting(8, 6)[[0, 5, 6]])
 
 
-def test_a_tensor_that_nobody_takes_is_not_asked_for():
+def test_a_tensor_that_is_not_taken_is_not_asked_for():
     def take(model, name, tensor):
         if name == "a":
             model.p.copy_(tensor)

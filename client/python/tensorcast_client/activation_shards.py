@@ -121,6 +121,8 @@ def _metadata(find):
             text = file.read(_MAX_METADATA_BYTES + 1)
     except (FileNotFoundError, errors.ArtifactNotFoundError):
         return None
+    except errors.DeadlineExceededError:
+        raise
     except (errors.TensorcastError, OSError) as error:
         _complain(f"metadata.json is not compared: {getattr(error, 'message', error)}")
         return None
@@ -485,7 +487,7 @@ def main(words: list[str]) -> int:
     try:
         if args.timeout is not None:
             signal.signal(signal.SIGALRM, _is_late)
-            signal.setitimer(signal.ITIMER_REAL, max(args.timeout, 1e-6), 0.1)  # again, where the exception could not be raised
+            signal.setitimer(signal.ITIMER_REAL, max(args.timeout, 1e-6), 0.02)  # again, where the exception could not be raised
         result, text = (_import if args.command == "import" else _export)(connect(args.socket), args)
     except KeyboardInterrupt:
         return _INTERRUPTED

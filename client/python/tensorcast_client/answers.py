@@ -215,7 +215,9 @@ class Status(TypedDict):
     quotas: Dict[str, Dict[str, Any]]
     prewarms: List[Dict[str, Any]]
     uploads: Dict[str, int]
+    hosts: Dict[str, Any]
     handoff_socket: str
+    metrics_address: str
 
 
 class Released(TypedDict):

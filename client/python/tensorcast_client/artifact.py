@@ -102,7 +102,7 @@ class Artifact(Mapping[str, LazyTensor]):
         return made
 
     def variant_json(self):
-        """The recipe as it goes to the daemon, None when there is none. For whoever sends a request."""
+        """The recipe as it goes to the daemon, None when there is none. For code that sends a request."""
         if self._recipes and self._variant is None:
             self._variant = recipes.to_json(self._recipes, lambda: sidecars.config_of(self._client, self.reference))
         return self._variant
@@ -211,7 +211,7 @@ class Artifact(Mapping[str, LazyTensor]):
         return self._client.unpin(self.reference)
 
     def release(self) -> Released:
-        """Makes the daemon drop this artifact's replicas that nobody holds; see Client.release."""
+        """Makes the daemon drop this artifact's replicas that no client holds; see Client.release."""
         return self._client.release(self.reference)
 
     def sidecars(self) -> list[Sidecar]:

@@ -35,7 +35,7 @@ _OPTIONS = (
     ("SingleThreadedUnaryStream", 1),  # for gRPC's Python layer: no thread for each load
 )
 
-_TRIES = 3  # as long as connections fail before an answer, and somebody listens
+_TRIES = 3  # as long as connections fail before an answer, and a daemon listens
 _READY_S = 20.0  # for room in a full backlog
 _channels = weakref.WeakSet()
 _abandoned = []  # the parent's channels, kept in the child: to close them there is not safe
@@ -83,7 +83,7 @@ class Channel:
         return _Stream(lambda: self._start("unary_stream", method, request, tries.left()), tries)
 
     def becomes_ready(self, timeout):
-        """Whether there is a connection within so many seconds, if somebody listens at all. A full backlog is taken for a connection
+        """Whether there is a connection within so many seconds, if a daemon listens at all. A full backlog is taken for a connection
         under way by gRPC, which fails at its first read."""
         if unreachable.attempt(self.socket_path):
             return False
@@ -97,7 +97,7 @@ class Channel:
     def _start(self, kind, method, request, timeout):
         method = self._method(kind, method)
         try:
-            return method(request, timeout=timeout)
+            return method(request, timeout=timeout, metadata=_trace_context())
         except ValueError:  # gRPC's word for a channel that was closed this instant
             raise _closed() from None
 
@@ -111,6 +111,15 @@ class Channel:
                 path = name if "/" in name else f"{SERVICE}/{name}"  # most are of one service
                 self._methods[name] = getattr(self._grpc, kind)(f"/{path}")
             return self._methods[name]
+
+
+def _trace_context():
+    """The span that is current in OpenTelemetry, as metadata. None without one, as where the program has not imported that."""
+    current_span = getattr(sys.modules.get("opentelemetry.trace"), "get_current_span", None)
+    context = current_span().get_span_context() if current_span else None
+    if not context or not context.is_valid:
+        return None
+    return (("traceparent", f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags & 0xff:02x}"),)
 
 
 class _Tries:

@@ -26,7 +26,7 @@ _LONGEST_TIMEOUT_S = 1e6  # threading.Timer and gRPC know no infinity
 _ASK_BEFORE_S = 0.5  # how long before a deadline passes the daemon is asked what it waits for
 _SUN_PATH_BYTES = 107
 _REMEMBERED_OF_ANY_SIZE, _REMEMBERED_ARTIFACTS, _REMEMBERED_TENSORS = 8, 256, 200_000  # a checkpoint has some hundred files
-_FOR_THE_PACKAGE = {"ask", "channel", "first_answer_timeout", "resolve"}  # not what users look for
+_FOR_THE_PACKAGE = {"ask", "channel", "first_answer_timeout", "of_own_daemon", "resolve"}  # not what users look for
 
 
 def connect(address: str | os.PathLike[str] | None = None, timeout: float | None = None) -> Client:
@@ -158,10 +158,11 @@ class Client:
         narrow: "auto" stores 32-bit floats whose lower 16 bits are all zero as BF16; they come back as they were.
         upload: where sealed segments go, "gs://bucket/acts"; keep_local=False deletes them here once they are there.
         own_daemon: through this user's own daemon and not this client's; `tensorcastd --user` is started when it does not run."""
-        client = self._of_own_daemon(parse(reference)) if own_daemon else self
+        client = self.of_own_daemon(parse(reference)) if own_daemon else self
         return ActivationStore(client, reference, host, segment_bytes, narrow, upload, keep_local)
 
-    def _of_own_daemon(self, reference):
+    def of_own_daemon(self, reference):
+        """A client of this user's own daemon, which is started if it does not run, with the reference's folder as a root."""
         own = f"{_runtime_folder()}/daemon.sock"
         scheme, _, folder = reference.partition(":")
         if _is_trusted(own) or not os.path.lexists(os.path.dirname(own)):
@@ -183,8 +184,8 @@ class Client:
         return report.status(self.ask("Status", StatusRequest.encode(), StatusResponse, self.timeout))
 
     def release(self, reference: str | os.PathLike[str] | None = None) -> Released:
-        """Makes the daemon drop the replicas that nobody holds, of one artifact or of all. Returns released_replicas,
-        released_bytes, leased_replicas and leased_bytes (kept, because somebody holds them: see status()), and
+        """Makes the daemon drop the replicas that no client holds, of one artifact or of all. Returns released_replicas,
+        released_bytes, leased_replicas and leased_bytes (kept, because clients hold them: see status()), and
         replicas_of_others (kept, because another user has loaded them); of those that are pinned pinned_replicas and
         pinned_bytes."""
         request = ReleaseRequest.encode(artifact=None if reference is None else parse(reference), all=reference is None)

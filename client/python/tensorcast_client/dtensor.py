@@ -10,7 +10,7 @@ from .sharding import placements_of_torch, runs_of
 
 
 def is_dtensor(value):
-    tensor = sys.modules.get("torch.distributed.tensor")  # where nobody has imported it there are none
+    tensor = sys.modules.get("torch.distributed.tensor")  # where it is not imported there are none
     return tensor is not None and isinstance(value, tensor.DTensor)
 
 

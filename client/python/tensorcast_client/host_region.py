@@ -42,7 +42,7 @@ class HostRegion:
 
     A memfd has to have F_SEAL_SHRINK, so that the daemon never meets memory that is gone, and no seal against writing.
     Anything else, and a size that no process has room for, is a ValueError. The memory belongs to this process: it is charged
-    to whoever touches a page first, the daemon's budgets do not count it, and it is gone with the last array."""
+    to the process that touches a page first, the daemon's budgets do not count it, and it is gone with the last array."""
 
     def __init__(self, bytes: int | None = None, *, fd: int | None = None):  # noqa: A002
         if (bytes is None) == (fd is None):

@@ -127,9 +127,9 @@ def _map_private(fd, size, writable):
 
 
 def map_leased(memory_fd, memory_bytes, page_bytes, lease, writable=False):
-    """A read-only mapping, or if `writable` one whose changes nobody else sees, as a ctypes array of bytes that holds the
+    """A read-only mapping, or if `writable` one whose changes no other process sees, as a ctypes array of bytes that holds the
     lease. writable=None: writable unless this process may not have so much memory of its own, as with RLIMIT_DATA or
-    vm.overcommit_memory = 2, which count it although nobody writes. Closes memory_fd whatever happens.
+    vm.overcommit_memory = 2, which count it although no process writes. Closes memory_fd whatever happens.
 
     The array says it is writable although it may not be: frameworks that cannot express read-only memory would
     otherwise print a warning for it. Nothing else may hold the array than what shares the lease.

@@ -52,6 +52,10 @@ Verification = Table(status=(1, "string"), by=(2, "string"), bytes=(3, "uint"), 
                      healed=(5, "uint"))
 ChangeDetection = Table(by=(1, "string"), reason=(2, "string"))
 MappedFacts = Table(possible=(1, "bool"), proof=(2, "string"), reason=(3, "string"))
+HostsCandidate = Table(name=(1, "string"), estimated_ms=(2, "double"), reason=(3, "string"))
+HostBytes = Table(host=(1, "string"), bytes=(2, "uint"))
+HostsReport = Table(choice=(1, "string"), reason=(2, "string"), alive=(3, "uint"),
+                    candidates=(4, "messages", HostsCandidate), from_hosts=(5, "messages", HostBytes), hedged_bytes=(6, "uint"))
 IntoReport = Table(collective_handled=(1, "bool"), direct_write_supported=(2, "bool"), source_ordered=(3, "bool"),
                    dominant_executor=(4, "string"), committed_bytes=(5, "uint"), fallback_bytes=(6, "uint"))
 LoadReport = Table(load_id=(1, "string"), artifact=(2, "string"), identity=(3, "string"), executor=(4, "string"),
@@ -63,7 +67,8 @@ LoadReport = Table(load_id=(1, "string"), artifact=(2, "string"), identity=(3, "
                    requests=(20, "uint"), peak_temporary_bytes=(21, "uint"), joined=(22, "bool"),
                    collective=(23, "message", CollectiveReport), verified=(30, "message", Verification),
                    device=(31, "string"), change_detection=(40, "message", ChangeDetection), target_bytes=(50, "uint"),
-                   into=(51, "message", IntoReport), mapped=(52, "message", MappedFacts))
+                   into=(51, "message", IntoReport), mapped=(52, "message", MappedFacts),
+                   hosts=(53, "message", HostsReport), peer_bytes=(54, "uint"))
 ExplainResponse = Table(report=(1, "message", LoadReport), text=(2, "string"))
 PrewarmResponse = Table(report=(1, "message", LoadReport))
 UnpinRequest = Table(artifact=(1, "string"), all=(2, "bool"))
@@ -99,7 +104,8 @@ PrewarmStatus = Table(artifact=(1, "string"), uid=(2, "uint"), state=(3, "string
 TotalsStatus = Table(loads=(1, "uint"), resident=(2, "uint"), failed=(3, "uint"), delivered_bytes=(4, "uint"),
                      read_bytes=(5, "uint"), cancelled=(6, "uint"), refused=(7, "uint"))
 LoadStatus = Table(load_id=(1, "string"), artifact=(2, "string"), stage=(3, "string"), done_bytes=(4, "uint"),
-                   total_bytes=(5, "uint"), clients=(6, "uint"), age_s=(7, "double"), rank=(50, "uint"), world_size=(51, "uint"))
+                   total_bytes=(5, "uint"), clients=(6, "uint"), age_s=(7, "double"), rank=(50, "uint"), world_size=(51, "uint"),
+                   waited_for=(52, "string"), waiting_for=(53, "string"))
 CalibrationStatus = Table(device=(1, "string"), cached_request_us=(2, "double"), cached_gbps=(3, "double"),
                           uncached_request_us=(4, "double"), uncached_gbps=(5, "double"), copy_gbps=(6, "double"),
                           fresh_gbps=(7, "double"), samples=(8, "uint"))
@@ -115,6 +121,10 @@ QuotaStatus = Table(resource=(1, "string"), taken=(2, "uint"), limit=(3, "uint")
 UploadsStatus = Table(pending=(1, "uint"), failed=(2, "uint"), pending_bytes=(3, "uint"))
 RequestStatus = Table(method=(1, "string"), artifact=(2, "string"), stage=(3, "string"), waiting_for=(4, "string"),
                       done_bytes=(5, "uint"), total_bytes=(6, "uint"), age_s=(7, "double"), uid=(8, "uint"), pid=(9, "uint"))
+HostStatus = Table(name=(1, "string"), self=(2, "bool"), domain=(3, "string"), state=(4, "string"), reason=(5, "string"),
+                   address=(6, "string"), incarnation=(7, "string"), version=(8, "string"), in_bytes=(9, "uint"), out_bytes=(10, "uint"))
+HostsStatus = Table(name=(1, "string"), domain=(2, "string"), etcd_state=(3, "string"), etcd_reason=(4, "string"),
+                    hosts=(5, "messages", HostStatus))
 StatusResponse = Table(version=(1, "string"), pid=(2, "uint"), uptime_s=(3, "double"), host_budget_bytes=(4, "uint"),
                        used_bytes=(5, "uint"), staging_bytes=(6, "uint"), pool_bytes=(7, "uint"),
                        replicas=(8, "messages", ReplicaStatus), loads=(9, "messages", LoadStatus), leases=(10, "uint"),
@@ -124,7 +134,8 @@ StatusResponse = Table(version=(1, "string"), pid=(2, "uint"), uptime_s=(3, "dou
                        extent_bytes=(24, "uint"), users=(25, "messages", UserStatus), kept_bytes=(26, "uint"),
                        quotas=(27, "messages", QuotaStatus), prewarms=(28, "messages", PrewarmStatus),
                        totals=(29, "message", TotalsStatus), folders=(32, "messages", FolderStatus),
-                       uploads=(38, "message", UploadsStatus), requests=(50, "messages", RequestStatus))
+                       uploads=(38, "message", UploadsStatus), requests=(50, "messages", RequestStatus),
+                       hosts=(51, "message", HostsStatus), metrics_address=(52, "string"))
 
 FetchSidecarsRequest = Table(artifact=(1, "string"), names=(2, "strings"), list_only=(3, "bool"),
                              kind=(4, "uint"), allow_missing_shards=(6, "bool"), variant=(7, "bytes"))

@@ -20,7 +20,8 @@ def ensure(socket_path, folder, timeout):
         return
     program = programs.find("tensorcastd")
     if program is None:
-        raise _failed("tensorcastd is not in PATH, nor beside the command that TENSORCAST_BIN names: no daemon of your own can be started")
+        raise _failed("tensorcastd is not in PATH, nor beside Python, nor beside the command that TENSORCAST_BIN names: no daemon of your own can be "
+                      "started")
     while folder and not os.path.isdir(folder):
         folder = os.path.dirname(folder)
     log = _log_file()

@@ -16,7 +16,7 @@ _stand_in = None  # what modules hold instead of the official class while it is 
 
 
 class Patch:
-    """What patch() returns: undoes it when it is left as a context, if it is the outermost and nobody patched for good."""
+    """What patch() returns: undoes it when it is left as a context, if it is the outermost and no call patched for good."""
 
     def __init__(self, call: int):
         self._call = call

@@ -1,7 +1,7 @@
 """Memory of this process, lent to the daemon to be filled by one load.
 
 It is offered on the hand-off socket, each region on a connection of its own; the load names the tokens that come back. A
-connection ends when the daemon does not touch that memory any more, whatever became of the load, and until then nobody here may.
+connection ends when the daemon does not touch that memory any more, whatever became of the load, and until then no code here may.
 """
 import contextlib
 import errno

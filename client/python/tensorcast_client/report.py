@@ -15,6 +15,7 @@ def plan(report):
     into = {"into": dict(vars(report.into))} if report.into else {}
     changes = {"change_detection": dict(vars(report.change_detection))} if report.change_detection else {}
     verified = {"verified": dict(vars(report.verified))} if report.verified else {}
+    ways = {"hosts": hosts(report.hosts, bool(report.load_id))} if report.hosts else {}
     maps = {"mapped": mapped(report.mapped)} if report.mapped else {}
     told = {
         **{key: value for key, value in run.items() if value},
@@ -25,7 +26,7 @@ def plan(report):
         "candidates": [dict(vars(candidate)) for candidate in report.candidates],
         "bytes": {"view": report.view_bytes, "unique_source": report.unique_source_bytes, "read": report.read_bytes,
                   "copied": report.copied_bytes, "residual": report.residual_bytes, "shared": report.shared_bytes,
-                  "cached": report.cached_bytes, **({"target": report.target_bytes} if into else {})},
+                  "cached": report.cached_bytes, "peer": report.peer_bytes, **({"target": report.target_bytes} if into else {})},
         "requests": report.requests,
         "peak_temporary_bytes": report.peak_temporary_bytes,
         "from_replica": report.from_replica,
@@ -35,6 +36,7 @@ def plan(report):
         **changes,
         **verified,
         **maps,
+        **ways,
         **group,
         **into,
     }
@@ -58,7 +60,17 @@ def status(answer):
         replica["held_by"] = [_fields(lease) for lease in replica["held_by"]]
         if not replica["device"]:  # as the command, which says nothing of host memory
             del replica["device"]
+    fields["hosts"] = _hosts(fields["hosts"])
     return {**fields, "memory": memory, **lists, "folders": folders, "calibration": calibration, "stores": stores, "quotas": quotas}
+
+
+def _hosts(told):
+    if not told:
+        return {"enabled": False, "hosts": []}
+    rows = [_fields(row) for row in told.hosts]
+    for row in rows:
+        row["bytes"] = {"in": row.pop("in_bytes"), "out": row.pop("out_bytes")}
+    return {"enabled": True, "name": told.name, "domain": told.domain, "etcd": {"state": told.etcd_state, "reason": told.etcd_reason}, "hosts": rows}
 
 
 def _fields(message):
@@ -75,6 +87,13 @@ def collective(report):
              "transport": report.transport, "skip_reason": report.skip_reason, "assemble_ms": report.assemble_ms}
     measured = _numbers(report.measured) if report.measured else {}
     return {**named, **measured, **({"estimated": _numbers(report.estimated)} if report.estimated else {})}
+
+
+def hosts(chosen, has_run):
+    """Which way the bytes come while several hosts load; a plan has the other ways as well, a load what came of it."""
+    ways = {"candidates": [_fields(way) for way in chosen.candidates]} if chosen.candidates else {}
+    came = {"from": {row.host: row.bytes for row in chosen.from_hosts}, "hedged_bytes": chosen.hedged_bytes} if has_run else {}
+    return {"choice": chosen.choice, "reason": chosen.reason, "alive": chosen.alive, **ways, **came}
 
 
 def mapped(facts):

@@ -1,6 +1,6 @@
 """Which block of a tensor one device of a mesh holds: by PartitionSpecs, by DTensor placements, or by the best-effort rule.
 
-The same rules as client/sharding.c; docs/meshes.md has them. Pure: nothing is asked of anybody.
+The same rules as client/sharding.c; docs/meshes.md has them. Pure.
 """
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One call for the most common wishes, with a client that nobody has to make."""
+"""One call for each of the most common uses, with a client of the module's own."""
 from __future__ import annotations
 
 import os

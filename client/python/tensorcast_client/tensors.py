@@ -1,6 +1,6 @@
 """The result of a load: a mapping of names to arrays or tensors, in the order of the view.
 
-Arrays are made when they are first asked for. Whoever asks for many one by one (`dict(tensors)`) gets all of them made at
+Arrays are made when they are first asked for. A caller that asks for many one by one (`dict(tensors)`) gets all of them made at
 once, which costs a fraction per array.
 """
 from __future__ import annotations
@@ -141,7 +141,7 @@ class Tensors(Mapping[str, T]):
     def __len__(self) -> int:
         return len(self._names)
 
-    __eq__, __hash__ = object.__eq__, object.__hash__  # comparing arrays name by name is nobody's wish
+    __eq__, __hash__ = object.__eq__, object.__hash__  # no comparison of arrays name by name
 
     def items(self) -> ItemsView[str, T]:
         return self._make_all().items()

@@ -1,6 +1,6 @@
-"""Checkpoints for torch modules: load_state_dict, and a state dict for whoever takes one, such as transformers.
+"""Checkpoints for torch modules: load_state_dict, and a state dict for libraries that take one, such as transformers.
 
-Tensors are the daemon's memory, mapped privately: they may be changed in place, and nobody else sees it. Parameters that lie in
+Tensors are the daemon's memory, mapped privately: they may be changed in place, and no other process sees it. Parameters that lie in
 a HostRegion, where empty_like_region() moves them, or on a GPU are filled where they are, without any memory of the daemon's.
 """
 from __future__ import annotations
@@ -106,7 +106,7 @@ class StateDict(dict):
         self._loaded, self._loading, self._lock = False, False, threading.RLock()
 
     def _load(self):
-        """Any thread: whoever looks while another one loads waits for it."""
+        """Any thread: a thread that looks while another one loads waits for it."""
         if self._loaded:
             return
         with self._lock:

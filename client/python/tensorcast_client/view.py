@@ -161,7 +161,7 @@ class View:
         device: "cpu", "cuda:N" as this process counts, or a GPU's UUID. framework: "torch", "numpy", "dlpack" on a GPU for any
         other, or None for torch when it is installed. progress: True for a bar on standard error, or a function (stage,
         done_bytes, total_bytes) that is called on this thread at most ten times a second and once at the end; what it raises ends
-        the load. writable: whether tensors may be written to; the pages that are become this process's own, and nobody else
+        the load. writable: whether tensors may be written to; the pages that are become this process's own, and no other process
         sees the change. None: torch's may, NumPy's may not. into: a contiguous GPU array of this process on `device` (torch,
         CuPy) that the daemon fills instead of memory of its own. The tensors lie in it from its first byte on. After an error
         its content is undefined. dtype: what floating-point tensors are converted to by the daemon, such as "bfloat16" or
@@ -243,7 +243,7 @@ class View:
                        "memory": options.memory_preference()}
 
     def prewarm(self, options: Options | None = None, pin: bool = False, detach: bool = False) -> dict[str, Any]:
-        """Makes the daemon hold this view in memory, for whoever loads it next. Returns the report of `tensorcast prewarm
+        """Makes the daemon hold this view in memory, for the next client that loads it. Returns the report of `tensorcast prewarm
         --json`. How long it may take is options.deadline.
 
         pin: it stays, whatever is idle, short or released, until Client.unpin(), a change of its files or the daemon's end.

@@ -31,7 +31,7 @@ class DecodeError(ValueError):
 class Table:
     """The fields of one message: name=(number, kind) or name=(number, kind, table of the nested message)."""
 
-    def __init__(self, **fields):
+    def __init__(self, /, **fields):
         self.fields = fields
         self._encoders, self._readers, self._columns = {}, {}, []
         self._defaults = {}
@@ -42,7 +42,7 @@ class Table:
             if kind in ("uints", "sints"):
                 self._columns.append((name, kind))
 
-    def encode(self, **values):
+    def encode(self, /, **values):
         """Bytes of the message; fields left out, None or equal to their default take no space."""
         parts = []
         for name, value in values.items():

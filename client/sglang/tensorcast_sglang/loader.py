@@ -32,7 +32,7 @@ class TensorcastLoader(DefaultModelLoader):
 
     def _get_weights_iterator(self, source, **_kwargs):
         """An iterator over (name, tensor) of a checkpoint. All of it is loaded, and known to be one for this model, when this
-        returns, so what fails has touched no parameter. The tensors may be written to; nobody else sees it."""
+        returns, so what fails has touched no parameter. The tensors may be written to; no other process sees it."""
         if source.allow_patterns_overrides:
             raise ValueError("this model reads files of its own (allow_patterns_overrides), which --load-format tensorcast does not know; "
                              "use --load-format auto")

@@ -9,6 +9,8 @@ tensorcast-vllm run -- PROGRAM ...: starts an engine, and has the daemon read wh
 Python imports vLLM.
 
     tensorcast-vllm run -- vllm serve /models/llama --load-format tensorcast --tensor-parallel-size 2
+
+With --daemon the engine loads through a daemon of this user's own, which is started if it does not run.
 """
 import argparse
 import os
@@ -29,14 +31,21 @@ def run(words):
     """Does not return: the process becomes the program."""
     parser = argparse.ArgumentParser(prog="tensorcast-vllm run", description="Starts PROGRAM, such as vllm serve MODEL --load-format "
                                      "tensorcast, and has the tensorcast daemon read what its workers asked for the last time they "
-                                     "were started like that. The program is started in any case.")
+                                     "were started like that.")
+    parser.add_argument("--daemon", action="store_true", help="load through your own daemon (tensorcastd --user); it is started if it does not "
+                        "run, may read the model's folder, and stays for the next engine")
     parser.add_argument("program", nargs=argparse.REMAINDER, metavar="-- PROGRAM ...")
-    program = parser.parse_args(words).program
+    known = parser.parse_args(words)
+    program = known.program
     program = program[1:] if program[:1] == ["--"] else program
     if not program:
         parser.error("a program is missing")
     from . import prewarm
     asked = prewarm.of_command(program)
+    if known.daemon:
+        if not asked:
+            parser.error("--daemon needs an engine that is given a model and --load-format tensorcast")
+        os.environ["TENSORCAST_SOCKET"] = _own_daemon(asked[0])
     if asked:
         prewarm.start(asked)
         os.environ[prewarm.DONE] = "1"
@@ -48,12 +57,25 @@ def run(words):
         sys.exit(127 if isinstance(error, FileNotFoundError) else 126)  # as env(1) and shells do
 
 
+def _own_daemon(model):
+    """Its socket."""
+    import tensorcast_client as tc
+    from tensorcast_client.reference import parse
+
+    from .references import is_reference
+    try:
+        reference = parse(model) if is_reference(model) or os.path.isdir(model) else f"hf://{model}"
+        return tc.connect().of_own_daemon(reference).socket_path
+    except (tc.TensorcastError, ValueError, OSError) as error:
+        sys.exit(f"tensorcast-vllm: {error}")
+
+
 def folder(arguments):
     import tensorcast_client as tc
 
     from .model_folder import prepare
     parser = argparse.ArgumentParser(prog="tensorcast-vllm", formatter_class=argparse.RawDescriptionHelpFormatter,
-                                     usage="tensorcast-vllm [options] REFERENCE\n       tensorcast-vllm run -- PROGRAM ...",
+                                     usage="tensorcast-vllm [options] REFERENCE\n       tensorcast-vllm run [--daemon] -- PROGRAM ...",
                                      description="tensorcast-vllm REFERENCE fetches the configuration and tokenizer of a model through the\n"
                                      "tensorcast daemon and prints the folder to give to vLLM.\n\n"
                                      "tensorcast-vllm run -- PROGRAM ... starts an engine, for example\n"

@@ -69,7 +69,7 @@ def _adopt(plan, loaded, owners):
     written, adopted = {key for key, _ in plan.written}, {}
     for key, steps in plan.steps.items():
         tensor = owners[key]
-        if key in written or is_held_elsewhere(tensor):  # a view that somebody keeps would go on showing the old memory
+        if key in written or is_held_elsewhere(tensor):  # a view that other code keeps would go on showing the old memory
             continue
         replacement = _as_it_is(plan, loaded, steps, tensor)
         if replacement is not None:

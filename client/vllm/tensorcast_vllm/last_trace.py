@@ -2,7 +2,7 @@
 can be told before the next engine has imported anything.
 
 It is a hint. Nothing is ever placed by it: the loader traces at every start, and asks for what that comes to. A file that is stale
-makes the daemon read something that nobody wants; one that is damaged, too large or not the user's own is not used.
+makes the daemon read something that is not wanted; one that is damaged, too large or not the user's own is not used.
 """
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def _step(step):
 
 
 def _drop_oldest(folder):
-    """So that what nobody starts any more does not stay for ever."""
+    """So that a model that is not started any more does not stay for ever."""
     kept = sorted((entry for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False)), key=lambda entry: -entry.stat().st_mtime)
     for entry in kept[MAX_MODELS:]:
         shutil.rmtree(entry.path, ignore_errors=True)

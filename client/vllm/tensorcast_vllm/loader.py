@@ -41,7 +41,7 @@ class TensorcastLoader(BaseModelLoader):
     def __init__(self, load_config):
         super().__init__(load_config)
         self._options = loader_options.parse(load_config.model_loader_extra_config)
-        reload.install(LOAD_FORMAT)  # here, as whoever makes a loader has imported what it runs models with
+        reload.install(LOAD_FORMAT)  # here, as code that makes a loader has imported what it runs models with
 
     def download_model(self, model_config):
         """Nothing is left to be downloaded: the configuration was fetched before vLLM read it (see references.py), and the

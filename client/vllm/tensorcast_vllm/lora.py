@@ -2,7 +2,7 @@
 
 vLLM's workers open an adapter by path. So it is made a folder in memory (tmpfs), once for all engines of a user on this host: named
 by reference and identity, complete or not there, and used for as long as a process that resolved it lives. Which adapters a request
-may name is said by TENSORCAST_LORA; a request of somebody's that could name any reference would read any file of the daemon's.
+may name is said by TENSORCAST_LORA; a request that could name any reference would read any file of the daemon's.
 """
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def folder_of(artifact):
             _drop_unused(base)
             _hold(folder, lambda: _made(artifact, described, base, folder), described["total_bytes"])
         except BlockingIOError:
-            time.sleep(_PAUSE_S)  # somebody is removing it
+            time.sleep(_PAUSE_S)  # another process is removing it
     raise RuntimeError(f"{folder} is made and removed by others again and again")
 
 
@@ -128,7 +128,7 @@ def _locked(folder, how):
 
 
 def _made(artifact, described, base, folder):
-    """Makes the folder, all of it at once, and returns the lock that keeps it; None when somebody else was faster."""
+    """Makes the folder, all of it at once, and returns the lock that keeps it; None when another process was faster."""
     temporary, handle = tempfile.mkdtemp(prefix=".tensorcast-", dir=base), None
     try:
         artifact.fetch_sidecars(temporary, [_CONFIG])

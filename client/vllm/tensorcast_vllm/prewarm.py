@@ -1,6 +1,6 @@
 """Has the daemon read what an engine will ask for while the engine is still importing: by what it asked for the last time.
 
-Whoever calls start() goes on at once. The requests are sent by a process of its own, which is nobody's child, so that whoever execs
+start() returns at once. The requests are sent by a process of its own, which is no child of the caller, so that a caller that execs
 a program has no zombie, and a program that forks later has no threads of ours.
 """
 from __future__ import annotations
@@ -83,7 +83,7 @@ def start(asked):
 
 
 def _spawn(words):
-    """Starts a process that belongs to nobody."""
+    """Starts a process that is not a child of this one."""
     child = os.fork()
     if child:
         return os.waitpid(child, 0)[1] == 0

@@ -65,7 +65,7 @@ def _with_method(model):
 
 
 def loaded_of(model):
-    """The Loaded of a model, None for one that somebody else has loaded."""
+    """The Loaded of a model, None for one that another loader has loaded."""
     return _loaded.get(model)
 
 

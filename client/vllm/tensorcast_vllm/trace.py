@@ -180,7 +180,7 @@ class Tracer(TorchDispatchMode):
         self._alive.append(tensor.detach())  # not the object that the model gets, so that it shows when the model keeps it
 
     def kept(self):
-        """The checkpoint tensors of which somebody has a stand-in, a view of one, or what was made of it."""
+        """The checkpoint tensors of which other code has a stand-in, a view of one, or what was made of it."""
         return set().union(*(names_of(self.ref(tensor)) for tensor in self._alive if is_held_elsewhere(tensor)))
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
@@ -265,7 +265,7 @@ class Tracer(TorchDispatchMode):
     def _elsewhere(self, function, args, kwargs, tensors):
         """Operations that no stand-in takes part in are done at once."""
         if kwargs.get("device") is not None and torch.device(kwargs["device"]).type == "meta":
-            kwargs = {**kwargs, "device": torch.device("cpu")}  # somebody asked a stand-in where it lives
+            kwargs = {**kwargs, "device": torch.device("cpu")}  # other code asked a stand-in where it lives
         traits = _traits(function)
         written = _tensors([args[at] if at < len(args) else kwargs.get(name) for at, name in traits.writes])
         for tensor in written:

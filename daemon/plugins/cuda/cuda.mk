@@ -27,11 +27,12 @@ FAKE_NCCL    := $(if $(NCCL_INCLUDE),$(B)/fake/nccl/libnccl.so.2)
 $(call obj,$(CUDA_C) $(FAKE_CUDA_C) $(FAKE_NCCL_C) $(CUDA_UNIT_C)): override CFLAGS += -isystem $(CUDA_INCLUDE) \
   $(if $(NCCL_INCLUDE),-isystem $(NCCL_INCLUDE)) -Itests/fake/cuda -Itests/fake/nccl
 
-# The folders of the runtime and of NCCL are searched after LD_LIBRARY_PATH and after the plugin's own.
+# The folders of the runtime and of NCCL are searched after LD_LIBRARY_PATH and after the plugin's own. Packages have none.
+CUDA_RPATH ?= -Wl,--enable-new-dtags -Wl,-rpath,'$$ORIGIN:$(abspath $(dir $(CUDART)))$(NCCL_FOLDER:%=:%)'
 $(CUDA_PLUGIN): $(call obj,$(CUDA_C)) $(CUDA_BASE_O) daemon/plugins/cuda/tensorcast-cuda.map
 	@mkdir -p $(@D)
-	$(CC) $(LDFLAGS) -shared -Wl,--version-script=daemon/plugins/cuda/tensorcast-cuda.map -Wl,-z,defs -Wl,--enable-new-dtags \
-	  -Wl,-rpath,'$$ORIGIN:$(abspath $(dir $(CUDART)))$(NCCL_FOLDER:%=:%)' -o $@ $(filter %.o,$^) $(CUDART) -lpthread
+	$(CC) $(LDFLAGS) -shared -Wl,--version-script=daemon/plugins/cuda/tensorcast-cuda.map -Wl,-z,defs $(CUDA_RPATH) \
+	  -o $@ $(filter %.o,$^) $(CUDART) -lpthread
 
 $(OTHER_PLUGIN): $(call obj,tests/fake/plugin/other_abi.c)
 	@mkdir -p $(@D)

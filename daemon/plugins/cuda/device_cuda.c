@@ -34,7 +34,7 @@ static int cuda_allocate(struct device *device, uint64_t bytes, struct segment *
         return fail(error, ERROR_RESOURCE_EXHAUSTED, "TOO_LARGE", "a replica of %" PRIu64 " bytes is more than any GPU has",
                     bytes);
     pthread_mutex_init(&segment->lock, NULL);
-    base->dirty = true; /* nobody promises zeroes */
+    base->dirty = true; /* it may not be zero */
     return 0;
 }
 
@@ -187,13 +187,6 @@ static const struct device_ops cuda_ops = {
 
 /* --- what a device is ----------------------------------------------------------------------------------------------- */
 
-static void write_uuid(const CUuuid *uuid, char name[DEVICE_NAME_CHARS])
-{
-    const unsigned char *b = (const unsigned char *)uuid->bytes;
-    snprintf(name, DEVICE_NAME_CHARS, "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", b[0], b[1],
-             b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13], b[14], b[15]);
-}
-
 /* Nothing here makes a context, which would cost time and GPU memory on every device of the host. */
 static CUresult describe(struct cuda_device *device)
 {
@@ -220,7 +213,10 @@ static CUresult describe(struct cuda_device *device)
         code = cuda_driver.granularity(&granularity_bytes, &properties, CU_MEM_ALLOC_GRANULARITY_MINIMUM);
     if (code != CUDA_SUCCESS)
         return code;
-    write_uuid(&uuid, device->base.caps.name);
+    const unsigned char *b = (const unsigned char *)uuid.bytes;
+    snprintf(device->base.caps.name, DEVICE_NAME_CHARS,
+             "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", b[0], b[1], b[2], b[3], b[4], b[5],
+             b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13], b[14], b[15]);
     device->base.memory_bytes = bytes;
     device->granularity_bytes = granularity_bytes;
     return CUDA_SUCCESS;

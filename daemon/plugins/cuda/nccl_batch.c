@@ -76,19 +76,14 @@ void nccl_batch_destroy(struct nccl_batch *batch)
 
 /* --- pieces by what they are ---------------------------------------------------------------------------------------- */
 
-static size_t hash(const struct piece_key *key)
-{
-    uint64_t words[sizeof *key / 8], sum = 0;
-    memcpy(words, key, sizeof words);
-    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
-        sum = (sum ^ words[i]) * 0x9E3779B97F4A7C15u ^ sum >> 29;
-    return (size_t)(sum >> 17);
-}
-
 /* Where the piece is, or where it would go. */
 static uint32_t *find_slot(const struct nccl_batch *batch, const struct piece_key *key)
 {
-    size_t at = hash(key) & (batch->n_slots - 1);
+    uint64_t words[sizeof *key / 8], hash = 0;
+    memcpy(words, key, sizeof words);
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
+        hash = (hash ^ words[i]) * 0x9E3779B97F4A7C15u ^ hash >> 29;
+    size_t at = (size_t)(hash >> 17) & (batch->n_slots - 1);
     while (batch->slots[at] != NO_PIECE && memcmp(&batch->pieces[batch->slots[at] - 1].key, key, sizeof *key) != 0)
         at = (at + 1) & (batch->n_slots - 1);
     return &batch->slots[at];
@@ -245,19 +240,11 @@ const struct nccl_move *nccl_batch_moves(struct nccl_batch *batch, size_t *n_mov
     return batch->moves;
 }
 
-static bool is_first_of_device(const struct nccl_batch *batch, size_t chunk)
-{
-    for (size_t i = 0; i < chunk; i++)
-        if (batch->chunks[i].segment->device == batch->chunks[chunk].segment->device)
-            return false;
-    return true;
-}
-
 int nccl_batch_land(struct nccl_batch *batch, struct error *error)
 {
     for (size_t i = 0; i < batch->n_chunks; i++) {
         struct cuda_device *device = (struct cuda_device *)batch->chunks[i].segment->device;
-        if (is_first_of_device(batch, i) && (cuda_enter(device, error) || cuda_queue_land_all(device, error)))
+        if (cuda_enter(device, error) || cuda_queue_land_all(device, error))
             return -1;
     }
     return 0;

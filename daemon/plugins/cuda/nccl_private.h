@@ -12,7 +12,7 @@
 #include <nccl.h>
 
 #include "cuda_private.h"
-#include "transport/transport.h"
+#include "device/transport.h"
 
 struct nccl_library {
     __typeof__(ncclGetVersion) *get_version;

@@ -4,26 +4,11 @@
 #include <stdlib.h>
 
 #include "cuda_private.h"
-#include "transport/transport.h"
+#include "device/transport.h"
 
 /* Address NULL: built without NCCL. */
 extern const struct transport_ops transport_nccl __attribute__((weak));
 int transport_nccl_check(struct error *error) __attribute__((weak));
-
-static int find_each(const struct device_plugin_host *host, int count, struct device **devices, size_t *n_devices,
-                     struct error *error)
-{
-    for (int number = 0; number < count; number++) {
-        struct device *device = cuda_device_create(host, number, error);
-        if (!device) {
-            while (*n_devices)
-                device_destroy(devices[--*n_devices]);
-            return -1;
-        }
-        devices[(*n_devices)++] = device;
-    }
-    return 0;
-}
 
 static int find(const struct device_plugin_host *host, struct device *devices[DEVICE_PLUGIN_MAX_DEVICES], size_t *n_devices,
                 struct error *error)
@@ -38,12 +23,23 @@ static int find(const struct device_plugin_host *host, struct device *devices[DE
     if (count == 0)
         return fail(error, ERROR_FAILED_PRECONDITION, "NO_DEVICE", "the NVIDIA driver shows no device to this process");
     count = count < DEVICE_PLUGIN_MAX_DEVICES ? count : DEVICE_PLUGIN_MAX_DEVICES;
-    /* NCCL is told by the environment only; there is one thread yet. All ranks are in this process, so nobody outside the
+    /* NCCL is told by the environment only; there is one thread yet. All ranks are in this process, so no process outside the
      * host need reach them. Within a process NCCL lets GPUs write into each other's buffers directly, which memory of
      * cuMemCreate does not allow them: it is mapped for its own device alone. */
     setenv("NCCL_SOCKET_IFNAME", "=lo", 0);
     setenv("NCCL_P2P_DIRECT_DISABLE", "1", 0);
-    return cuda_driver_open(error) ? -1 : find_each(host, count, devices, n_devices, error);
+    if (cuda_driver_open(error))
+        return -1;
+    for (int number = 0; number < count; number++) {
+        devices[*n_devices] = cuda_device_create(host, number, error);
+        if (!devices[*n_devices]) {
+            while (*n_devices)
+                device_destroy(devices[--*n_devices]);
+            return -1;
+        }
+        ++*n_devices;
+    }
+    return 0;
 }
 
 const struct device_plugin tensorcast_device_plugin = {DEVICE_PLUGIN_HEADER,

@@ -18,31 +18,9 @@ static const uint64_t MOST_WAIT_NS = 2 * CHANGE_SETTLE_NS; /* of one source, wha
 
 /* --- what a file looks like ---------------------------------------------------------------------------------------- */
 
-static struct timespec time_of(const struct statx_timestamp *time)
+static uint64_t nanoseconds(int64_t seconds, int64_t nanoseconds)
 {
-    return (struct timespec){.tv_sec = time->tv_sec, .tv_nsec = time->tv_nsec};
-}
-
-/* The times as a server has them now, not as they were kept here. */
-static int stat_now(int fd, struct stat *status)
-{
-    struct statx now;
-    if (statx(fd, "", AT_EMPTY_PATH | AT_STATX_FORCE_SYNC, STATX_BASIC_STATS, &now) < 0)
-        return fstat(fd, status);
-    *status = (struct stat){
-        .st_dev = makedev(now.stx_dev_major, now.stx_dev_minor),
-        .st_ino = now.stx_ino,
-        .st_mode = now.stx_mode,
-        .st_size = (off_t)now.stx_size,
-        .st_mtim = time_of(&now.stx_mtime),
-        .st_ctim = time_of(&now.stx_ctime),
-    };
-    return 0;
-}
-
-static uint64_t nanoseconds(struct timespec time)
-{
-    return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
+    return (uint64_t)seconds * 1000000000u + (uint64_t)nanoseconds;
 }
 
 struct source_identity change_detection_identity(const struct stat *status)
@@ -51,8 +29,8 @@ struct source_identity change_detection_identity(const struct stat *status)
         .device = status->st_dev,
         .inode = status->st_ino,
         .size_bytes = (uint64_t)status->st_size,
-        .mtime_ns = nanoseconds(status->st_mtim),
-        .ctime_ns = nanoseconds(status->st_ctim),
+        .mtime_ns = nanoseconds(status->st_mtim.tv_sec, status->st_mtim.tv_nsec),
+        .ctime_ns = nanoseconds(status->st_ctim.tv_sec, status->st_ctim.tv_nsec),
     };
 }
 
@@ -64,34 +42,26 @@ bool change_detection_same(const struct source_identity *a, const struct source_
 
 int change_detection_fail(const char *name, const char *how, struct error *error)
 {
-    char text[TEXT_NAME_CHARS];
     return fail(error, ERROR_FAILED_PRECONDITION, REASON(SOURCE_CHANGED), "%s %s since it was resolved; load it again",
-                text_escape(name, strlen(name), text), how);
+                text_show(name), how);
 }
 
+/* The times as a server has them now, not as they were kept here. */
 static int look_at_file(int fd, struct source_file *file, struct error *error)
 {
-    struct stat status;
-    char text[TEXT_NAME_CHARS];
-    if (stat_now(fd, &status) < 0)
-        return fail_errno(error, errno, "%s", text_escape(file->name, strlen(file->name), text));
-    file->identity = change_detection_identity(&status);
-    file->size_bytes = file->identity.size_bytes;
+    struct statx now;
+    if (statx(fd, "", AT_EMPTY_PATH | AT_STATX_FORCE_SYNC, STATX_BASIC_STATS, &now) < 0)
+        return fail_errno(error, errno, "%s", text_show(file->name));
+    file->identity = (struct source_identity){
+        .device = makedev(now.stx_dev_major, now.stx_dev_minor),
+        .inode = now.stx_ino,
+        .size_bytes = now.stx_size,
+        .mtime_ns = nanoseconds(now.stx_mtime.tv_sec, now.stx_mtime.tv_nsec),
+        .ctime_ns = nanoseconds(now.stx_ctime.tv_sec, now.stx_ctime.tv_nsec),
+    };
+    file->size_bytes = now.stx_size;
     return 0;
 }
-
-/* --- why by nothing better ---------------------------------------------------------------------------------------- */
-
-enum reason { NOTHING_BETTER, TIMES_DO_NOT_TELL, TOO_YOUNG, NOT_BY_THIS_KERNEL, NOT_OURS, NOT_GRANTED };
-
-static const char *const reasons[] = {
-    [NOTHING_BETTER] = "",
-    [TIMES_DO_NOT_TELL] = "no lease, and the file system's timestamps do not show writes through a mapping",
-    [TOO_YOUNG] = "no lease, and the file was changed less than 60 s before it was resolved",
-    [NOT_BY_THIS_KERNEL] = "the file system may change a file without this host's kernel",
-    [NOT_OURS] = "no lease: the file is another user's, and the process has no CAP_LEASE",
-    [NOT_GRANTED] = "the kernel grants no lease on this file system",
-};
 
 /* --- without a lease: timestamps ------------------------------------------------------------------------------------ */
 
@@ -100,28 +70,17 @@ static int64_t age_ns(const struct source_identity *identity)
 {
     struct timespec now;
     clock_gettime(CLOCK_REALTIME_COARSE, &now);
-    int64_t mtime_age = (int64_t)(nanoseconds(now) - identity->mtime_ns);
-    int64_t ctime_age = (int64_t)(nanoseconds(now) - identity->ctime_ns);
-    bool mtime_is_odd = mtime_age < 0; /* anybody may set it, to the future, too; ctime is the system's own */
+    uint64_t now_ns = nanoseconds(now.tv_sec, now.tv_nsec);
+    int64_t mtime_age = (int64_t)(now_ns - identity->mtime_ns), ctime_age = (int64_t)(now_ns - identity->ctime_ns);
+    bool mtime_is_odd = mtime_age < 0; /* any process may set it, to the future, too; ctime is the system's own */
     return mtime_is_odd || ctime_age < mtime_age ? ctime_age : mtime_age;
 }
 
 static int fail_being_written(const char *name, const char *what, struct error *error)
 {
-    char text[TEXT_NAME_CHARS];
-    text_escape(name, strlen(name), text);
+    const char *text = text_show(name);
     fail(error, ERROR_FAILED_PRECONDITION, REASON(SOURCE_BEING_WRITTEN), "%s %s", text, what);
     return error_note(error, "file", "%s", name);
-}
-
-static int wait_ns(int64_t ns, uint64_t *waited_ns, const struct cancel *cancel, struct error *error)
-{
-    uint64_t start = clock_now_ns(), until = start + (uint64_t)ns;
-    for (uint64_t now = start; now < until && !cancel_is_set(cancel); now = clock_now_ns())
-        nanosleep(&(struct timespec){.tv_nsec = ASK_AGAIN_MS * NS_PER_MS}, NULL);
-    *waited_ns += clock_now_ns() - start;
-    return cancel_is_set(cancel) ? fail(error, ERROR_CANCELLED, "CANCELLED", "cancelled while the artifact was resolved")
-                                 : 0;
 }
 
 /* A file of the far future, whose server's clock is ahead, is not waited for. */
@@ -132,31 +91,34 @@ static int let_settle(int fd, struct source_file *file, uint64_t *waited_ns, con
     int64_t settle = (int64_t)CHANGE_SETTLE_NS, age = age_ns(&before);
     if (age >= settle || age <= -settle || *waited_ns + (uint64_t)(settle - age) > MOST_WAIT_NS)
         return 0;
-    if (wait_ns(settle - age, waited_ns, cancel, error) < 0 || look_at_file(fd, file, error) < 0)
+    uint64_t start = clock_now_ns(), until = start + (uint64_t)(settle - age);
+    for (uint64_t now = start; now < until && !cancel_is_set(cancel); now = clock_now_ns())
+        nanosleep(&(struct timespec){.tv_nsec = ASK_AGAIN_MS * NS_PER_MS}, NULL);
+    *waited_ns += clock_now_ns() - start;
+    if (cancel_is_set(cancel))
+        return fail(error, ERROR_CANCELLED, "CANCELLED", "cancelled while the artifact was resolved");
+    if (look_at_file(fd, file, error) < 0)
         return -1;
     if (change_detection_same(&before, &file->identity))
         return 0;
     return fail_being_written(file->name, "is being written by another process; load it when that is done", error);
 }
 
-static void judge_times(struct source_file *file, const struct filesystem_traits *traits, const char *no_lease)
+/* why: the errno of the lease that was not granted. */
+static void judge_times(struct source_file *file, const struct filesystem_traits *traits, int why)
 {
-    file->changes_by = CHANGES_BY_TIMESTAMPS;
-    file->changes_reason = no_lease;
-    if (!traits->times_tell) {
-        file->changes_by = CHANGES_RACY;
-        file->changes_reason = reasons[TIMES_DO_NOT_TELL];
-    } else if (age_ns(&file->identity) < (int64_t)CHANGE_TRUSTED_NS) {
-        file->changes_by = CHANGES_RACY;
-        file->changes_reason = reasons[TOO_YOUNG];
-    }
-}
-
-static const char *why_no_lease(const struct filesystem_traits *traits, int why)
-{
-    if (!traits->lease_proves)
-        return reasons[NOT_BY_THIS_KERNEL];
-    return reasons[why == EACCES ? NOT_OURS : NOT_GRANTED];
+    bool is_young = age_ns(&file->identity) < (int64_t)CHANGE_TRUSTED_NS;
+    file->changes_by = traits->times_tell && !is_young ? CHANGES_BY_TIMESTAMPS : CHANGES_RACY;
+    if (!traits->times_tell)
+        file->changes_reason = "no lease, and the file system's timestamps do not show writes through a mapping";
+    else if (is_young)
+        file->changes_reason = "no lease, and the file was changed less than 60 s before it was resolved";
+    else if (!traits->lease_proves)
+        file->changes_reason = "the file system may change a file without this host's kernel";
+    else if (why == EACCES)
+        file->changes_reason = "no lease: the file is another user's, and the process has no CAP_LEASE";
+    else
+        file->changes_reason = "the kernel grants no lease on this file system";
 }
 
 /* --- all of it ------------------------------------------------------------------------------------------------------ */
@@ -175,7 +137,7 @@ int change_detection_begin(struct change_detection *detection, struct source_fil
         int64_t needed = traits.kind == SOURCE_LOCAL ? 1 : (int64_t)CHANGE_TRUSTED_NS;
         bool times_tell = traits.times_tell && age_ns(&file->identity) >= needed;
         file->changes_by = CHANGES_BY_LEASE;
-        file->changes_reason = reasons[NOTHING_BETTER];
+        file->changes_reason = "";
         file->identity.lease_span =
             file_lease_span(detection->lease, file->identity.device, file->identity.inode, times_tell);
         return 0;
@@ -183,7 +145,7 @@ int change_detection_begin(struct change_detection *detection, struct source_fil
     if (!failed)
         failed = let_settle(detection->fd, file, waited_ns, cancel, error);
     if (!failed)
-        judge_times(file, &traits, why_no_lease(&traits, why));
+        judge_times(file, &traits, why);
     else
         change_detection_end(detection);
     return failed;

@@ -1,4 +1,4 @@
-/* A device is in the list while its thread runs; a hung one keeps the descriptors of its own device only. */
+/* A batch is in the list while its thread runs; a device that hangs keeps its own batches only. */
 #include "source/disk/closing.h"
 
 #include <pthread.h>
@@ -13,86 +13,63 @@ enum { STACK_BYTES = 256 << 10 };
 
 struct batch {
     struct batch *next;
+    uint64_t device_id;
     int *fds;
     size_t n_fds;
 };
 
-struct closer { /* of one device */
-    struct closer *next;
-    uint64_t device_id;
-    struct batch *batches;
-    bool is_running;
-};
-
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of the list and the batches */
-static struct closer *closers;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of the list */
+static struct batch *batches;
 
 static void *close_all(void *argument)
 {
-    struct closer *closer = argument;
+    struct batch *batch = argument, **link = &batches;
+    for (size_t i = 0; i < batch->n_fds; i++)
+        if (batch->fds[i] >= 0)
+            close(batch->fds[i]);
     pthread_mutex_lock(&lock);
-    while (closer->batches) {
-        struct batch *batch = closer->batches;
-        closer->batches = batch->next;
-        pthread_mutex_unlock(&lock);
-        for (size_t i = 0; i < batch->n_fds; i++)
-            if (batch->fds[i] >= 0)
-                close(batch->fds[i]);
-        free(batch->fds);
-        free(batch);
-        pthread_mutex_lock(&lock);
-    }
-    struct closer **link = &closers;
-    while (*link != closer)
+    while (*link != batch)
         link = &(*link)->next;
-    *link = closer->next;
-    free(closer);
+    *link = batch->next;
     pthread_mutex_unlock(&lock);
+    free(batch->fds);
+    free(batch);
     return NULL;
-}
-
-/* Under the lock. Without a thread the batches wait for the next that is submitted. */
-static void start_closer(struct closer *closer)
-{
-    pthread_attr_t detached;
-    pthread_t thread;
-    sigset_t all, old;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    pthread_attr_init(&detached);
-    pthread_attr_setstacksize(&detached, STACK_BYTES);
-    pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
-    closer->is_running = pthread_create(&thread, &detached, close_all, closer) == 0;
-    pthread_attr_destroy(&detached);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
 }
 
 void closing_submit(uint64_t device_id, int *fds, size_t n_fds)
 {
     struct batch *batch = memory_alloc(sizeof *batch);
+    pthread_attr_t detached;
+    pthread_t thread;
+    sigset_t all, old;
     pthread_mutex_lock(&lock);
-    struct closer *closer = closers;
-    while (closer && closer->device_id != device_id)
-        closer = closer->next;
-    if (!closer) {
-        closer = memory_alloc(sizeof *closer);
-        closer->device_id = device_id;
-        closer->next = closers;
-        closers = closer;
-    }
-    *batch = (struct batch){closer->batches, fds, n_fds};
-    closer->batches = batch;
-    if (!closer->is_running)
-        start_closer(closer);
+    *batch = (struct batch){batches, device_id, fds, n_fds};
+    batches = batch;
     pthread_mutex_unlock(&lock);
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    pthread_attr_init(&detached);
+    pthread_attr_setstacksize(&detached, STACK_BYTES);
+    pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
+    bool is_started = pthread_create(&thread, &detached, close_all, batch) == 0;
+    pthread_attr_destroy(&detached);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    if (!is_started)
+        close_all(batch);
 }
 
 size_t closing_list(uint64_t *device_ids, size_t room)
 {
     size_t n = 0;
     pthread_mutex_lock(&lock);
-    for (const struct closer *closer = closers; closer && n < room; closer = closer->next)
-        device_ids[n++] = closer->device_id;
+    for (const struct batch *batch = batches; batch && n < room; batch = batch->next) {
+        bool is_listed = false;
+        for (size_t i = 0; i < n; i++)
+            is_listed |= device_ids[i] == batch->device_id;
+        if (!is_listed)
+            device_ids[n++] = batch->device_id;
+    }
     pthread_mutex_unlock(&lock);
     return n;
 }

@@ -1,11 +1,11 @@
-/* The kernel tells by a signal that somebody waits for a lease. It is a real-time signal with the descriptor in it, sent to
- * one thread, which has all signals blocked and waits for that one. When the queue of signals is full, the kernel sends a
- * plain SIGIO instead, which does not say for which: then every lease is looked at.
+/* The kernel tells by a signal that another process waits for a lease. It is a real-time signal with the descriptor in it,
+ * sent to one thread, which has all signals blocked and waits for that one. When the queue of signals is full, the kernel
+ * sends a plain SIGIO instead, which does not say for which: then every lease is looked at.
  *
- * Who reads a mapping of a leased file is counted in the lease. To give one up is to mark it as broken, so that nobody begins
- * to read, to wait for those who do, and only then to tell the kernel. That wait has an end, long before the kernel loses its
- * patience (fs.lease-break-time, 45 s): a reader may be stuck in a page that has to be read from a slow device again. What
- * happens to him when the file is cut off meanwhile is in base/guarded_copy.h.
+ * Who reads a mapping of a leased file is counted in the lease. To give one up is to mark it as broken, so that no reader
+ * begins to read, to wait for those who do, and only then to tell the kernel. That wait has an end, long before the kernel
+ * loses its patience (fs.lease-break-time, 45 s): a reader may be stuck in a page that has to be read from a slow device
+ * again. What happens to him when the file is cut off meanwhile is in base/bus_guard.h.
  *
  * A descriptor's number may be another file's by the time its signal is read; so a signal is only a reason to ask the kernel
  * (F_GETLEASE). The lock is never held while a lease is being taken, since that may block on a file system that hangs. */
@@ -54,7 +54,7 @@ static struct {
 
 static bool kernel_has(const struct file_lease *lease)
 {
-    return fcntl(lease->fd, F_GETLEASE) == F_RDLCK; /* F_UNLCK also while somebody waits for it */
+    return fcntl(lease->fd, F_GETLEASE) == F_RDLCK; /* F_UNLCK also while another process waits for it */
 }
 
 static struct file_lease **bucket_of(uint64_t device, uint64_t inode)
@@ -68,11 +68,6 @@ static bool is_on(const struct file_lease *lease, uint64_t device, uint64_t inod
 }
 
 /* --- giving up: under the lock ------------------------------------------------------------------------------------- */
-
-static void break_lease(struct file_lease *lease)
-{
-    __atomic_store_n(&lease->is_broken, true, __ATOMIC_SEQ_CST);
-}
 
 static void give_up_lease(struct file_lease *lease, uint64_t until_ns)
 {
@@ -91,18 +86,18 @@ static void look_at_lease(struct file_lease *lease)
         return;
     uint64_t until_ns = clock_now_ns() + FILE_LEASE_USE_NS;
     struct file_lease *first = lease->has_span ? *bucket_of(lease->device, lease->inode) : NULL;
-    break_lease(lease);
+    __atomic_store_n(&lease->is_broken, true, __ATOMIC_SEQ_CST);
     for (struct file_lease *other = first; other; other = other->next)
         if (is_on(other, lease->device, lease->inode))
-            break_lease(other);
+            __atomic_store_n(&other->is_broken, true, __ATOMIC_SEQ_CST);
     give_up_lease(lease, until_ns);
     for (struct file_lease *other = first; other; other = other->next)
         if (is_on(other, lease->device, lease->inode) && other->is_set)
             give_up_lease(other, until_ns);
 }
 
-/* Whether one of our own leases on the file was in the way of another one: the kernel grants none while somebody waits for one.
- * Gives them up, without waiting for the thread. */
+/* Whether one of our own leases on the file was in the way of another one: the kernel grants none while another process waits
+ * for one. Gives them up, without waiting for the thread. */
 static bool give_up_those_on(int fd)
 {
     struct stat now;
@@ -167,20 +162,6 @@ static void start_thread(void)
 
 /* --- taking and dropping ------------------------------------------------------------------------------------------- */
 
-static void add_lease(struct file_lease *lease)
-{
-    size_t at = (size_t)lease->fd;
-    pthread_mutex_lock(&leases.lock);
-    if (at >= leases.n_fds) {
-        size_t n_fds = 2 * at + 64;
-        leases.by_fd = memory_grow(leases.by_fd, n_fds, sizeof(struct file_lease *));
-        memset(leases.by_fd + leases.n_fds, 0, (n_fds - leases.n_fds) * sizeof(struct file_lease *));
-        leases.n_fds = n_fds;
-    }
-    leases.by_fd[at] = lease;
-    pthread_mutex_unlock(&leases.lock);
-}
-
 void file_lease_drop(struct file_lease *lease)
 {
     if (!lease)
@@ -208,7 +189,15 @@ struct file_lease *file_lease_take(int fd)
     }
     struct file_lease *lease = memory_alloc(sizeof *lease);
     lease->fd = fd;
-    add_lease(lease); /* before: the signal may come at once */
+    pthread_mutex_lock(&leases.lock); /* before it is granted: the signal may come at once */
+    if ((size_t)fd >= leases.n_fds) {
+        size_t n_fds = 2 * (size_t)fd + 64;
+        leases.by_fd = memory_grow(leases.by_fd, n_fds, sizeof(struct file_lease *));
+        memset(leases.by_fd + leases.n_fds, 0, (n_fds - leases.n_fds) * sizeof(struct file_lease *));
+        leases.n_fds = n_fds;
+    }
+    leases.by_fd[fd] = lease;
+    pthread_mutex_unlock(&leases.lock);
     /* the owner is set before the lease, which would otherwise make it the whole process */
     struct f_owner_ex owner = {F_OWNER_TID, leases.tid};
     if (fcntl(fd, F_SETOWN_EX, &owner) < 0 || fcntl(fd, F_SETSIG, BREAK_SIGNAL) < 0 ||
@@ -253,27 +242,22 @@ void file_lease_leave(struct file_lease *lease)
 
 /* --- spans --------------------------------------------------------------------------------------------------------- */
 
-/* Under the lock. A broken one that is still around may belong to bytes of before under the same times. */
-static uint64_t choose_span(uint64_t device, uint64_t inode, bool times_tell)
-{
-    for (const struct file_lease *other = *bucket_of(device, inode); other; other = other->next) {
-        if (!is_on(other, device, inode))
-            continue;
-        if (!other->is_broken && kernel_has(other))
-            return other->span;
-        times_tell = false;
-    }
-    return times_tell ? 0 : ++leases.n_spans;
-}
-
 uint64_t file_lease_span(struct file_lease *lease, uint64_t device, uint64_t inode, bool times_tell)
 {
     pthread_mutex_lock(&leases.lock);
+    struct file_lease **bucket = bucket_of(device, inode);
+    const struct file_lease *same = NULL;
+    for (const struct file_lease *other = *bucket; other && !same; other = other->next) {
+        if (!is_on(other, device, inode))
+            continue;
+        if (!other->is_broken && kernel_has(other))
+            same = other;
+        times_tell = false; /* a broken one that is still around may belong to bytes of before under the same times */
+    }
     lease->device = device;
     lease->inode = inode;
-    lease->span = choose_span(device, inode, times_tell);
+    lease->span = same ? same->span : times_tell ? 0 : ++leases.n_spans;
     lease->has_span = true;
-    struct file_lease **bucket = bucket_of(device, inode);
     lease->next = *bucket;
     *bucket = lease;
     pthread_mutex_unlock(&leases.lock);

@@ -55,26 +55,18 @@ struct filesystem_traits filesystem_traits_of(int fd)
     return fstatfs(fd, &filesystem) == 0 ? filesystem_traits((long)filesystem.f_type) : unknown;
 }
 
-/* Alignments for direct reads, or false when the filesystem says that it has none. */
-static bool direct_alignment(int fd, uint32_t *memory, uint32_t *offset)
-{
-    struct statx status = {0};
-    *memory = *offset = DEFAULT_DIRECT_ALIGNMENT;
-    if (statx(fd, "", AT_EMPTY_PATH, STATX_DIOALIGN, &status) < 0 || !(status.stx_mask & STATX_DIOALIGN))
-        return true;
-    *memory = status.stx_dio_mem_align;
-    *offset = status.stx_dio_offset_align;
-    return *offset != 0;
-}
-
 static struct source_caps caps_of(struct source_disk_file *file, uint64_t device_id)
 {
     struct filesystem_traits traits = filesystem_traits_of(file->fd);
     struct source_caps caps = {.residency = true, .has_folders = true, .device_id = device_id, .filesystem = traits.kind};
+    struct statx status = {0};
     memcpy(caps.filesystem_type, traits.name, sizeof caps.filesystem_type);
-    bool in_memory = strcmp(caps.filesystem_type, "tmpfs") == 0;
-    caps.direct_reads = !in_memory && source_disk_direct_fd(file) >= 0 &&
-                        direct_alignment(file->fd, &caps.direct_memory_alignment, &caps.direct_offset_alignment);
+    if (strcmp(caps.filesystem_type, "tmpfs") == 0 || source_disk_direct_fd(file) < 0)
+        return caps;
+    bool tells = statx(file->fd, "", AT_EMPTY_PATH, STATX_DIOALIGN, &status) == 0 && status.stx_mask & STATX_DIOALIGN;
+    caps.direct_memory_alignment = tells ? status.stx_dio_mem_align : DEFAULT_DIRECT_ALIGNMENT;
+    caps.direct_offset_alignment = tells ? status.stx_dio_offset_align : DEFAULT_DIRECT_ALIGNMENT;
+    caps.direct_reads = caps.direct_offset_alignment != 0;
     return caps;
 }
 

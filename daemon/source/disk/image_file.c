@@ -22,9 +22,7 @@ enum { MAX_LAYERS = 8 /* of devices on devices */ };
 
 static int fail_image(const char *path, const char *why, struct error *error)
 {
-    char shown[TEXT_NAME_CHARS];
-    return fail(error, ERROR_FAILED_PRECONDITION, "NOT_IMMUTABLE", "the image that it is in, %s, %s",
-                text_escape(path, strlen(path), shown), why);
+    return fail(error, ERROR_FAILED_PRECONDITION, "NOT_IMMUTABLE", "the image that it is in, %s, %s", text_show(path), why);
 }
 
 /* --- the file ------------------------------------------------------------------------------------------------------------- */
@@ -61,8 +59,8 @@ static int check_part(const char *path, size_t length, const struct loop_info64 
     return check_owner(path, part, &found, error);
 }
 
-/* The path is what the kernel calls the file, or whoever made the device: it is that file's for as long as nobody but root and this
- * user can put another one there, so each folder is looked at before what is in it. */
+/* The path is what the kernel calls the file, or the process that made the device: it is that file's for as long as only root
+ * and this user can put another one there, so each folder is looked at before what is in it. */
 static int check_path(const char *path, const struct loop_info64 *file, struct error *error)
 {
     int failed = path[0] == '/' ? 0 : fail_image(path, "has no path that says whose it is", error);

@@ -17,6 +17,7 @@
 #include <sys/statfs.h>
 #include <unistd.h>
 
+#include "base/file_io.h"
 #include "base/text.h"
 #include "source/disk/change_detection.h"
 #include "source/disk/filesystem.h"
@@ -28,6 +29,14 @@ struct evidence {
     const struct immutability_question *question;
     unsigned filesystem; /* its magic number; 0 = unknown */
 };
+
+static bool is_one_of(unsigned filesystem, const unsigned *magics, size_t n_magics)
+{
+    for (size_t i = 0; i < n_magics; i++)
+        if (filesystem == magics[i])
+            return true;
+    return false;
+}
 
 /* The kernel refuses to open a file with fs-verity for writing or to cut it, for good: there is no call to take it away.
  * Asked by the ioctl, which makes sure that the file's digest is there, where statx might only know a flag. Of file systems
@@ -48,10 +57,7 @@ static bool has_fs_verity(const struct evidence *evidence)
 static bool is_of_read_only_format(const struct evidence *evidence)
 {
     static const unsigned formats[] = {SQUASHFS_MAGIC, EROFS_SUPER_MAGIC_V1, CRAMFS_MAGIC, ROMFS_MAGIC, ISOFS_SUPER_MAGIC};
-    for (size_t i = 0; i < sizeof formats / sizeof formats[0]; i++)
-        if (evidence->filesystem == formats[i])
-            return true;
-    return false;
+    return is_one_of(evidence->filesystem, formats, sizeof formats / sizeof formats[0]);
 }
 
 static int check_image(const struct evidence *evidence, struct error *error)
@@ -62,70 +68,35 @@ static int check_image(const struct evidence *evidence, struct error *error)
     return image_file_check("/sys", status.st_dev, error);
 }
 
-/* And the image is no file that somebody may write to. */
-static bool has_read_only_superblock(const struct evidence *evidence)
-{
-    struct error error;
-    return is_of_read_only_format(evidence) && check_image(evidence, &error) == 0;
-}
-
+/* chattr +i: no process can open the file for writing, cut or remove it any more. A process that had it open before may still
+ * write (ext4 and f2fs ask at every write, xfs, btrfs and the driver of ext2 do not), so a lease has to say that none had. */
 static bool has_attribute(const struct evidence *evidence)
 {
     static const unsigned keepers[] = {EXT4_SUPER_MAGIC, XFS_SUPER_MAGIC, BTRFS_SUPER_MAGIC, F2FS_SUPER_MAGIC};
     struct statx status = {0};
-    bool keeps = false;
-    for (size_t i = 0; i < sizeof keepers / sizeof keepers[0]; i++)
-        keeps = keeps || evidence->filesystem == keepers[i];
-    return keeps &&
+    return is_one_of(evidence->filesystem, keepers, sizeof keepers / sizeof keepers[0]) &&
            statx(evidence->question->fd, "", AT_EMPTY_PATH | AT_STATX_SYNC_AS_STAT, STATX_BASIC_STATS, &status) == 0 &&
            (status.stx_attributes_mask & status.stx_attributes & STATX_ATTR_IMMUTABLE);
-}
-
-/* chattr +i: nobody opens the file for writing, cuts or removes it any more. Who had it open before may still write (ext4 and
- * f2fs ask at every write, xfs, btrfs and the driver of ext2 do not), so a lease has to say that nobody had. What is below the file
- * system is not asked of btrfs, whose files do not tell their device. */
-static bool has_immutable_attribute(const struct evidence *evidence)
-{
-    struct error error;
-    return evidence->question->is_leased && has_attribute(evidence) &&
-           (evidence->filesystem == BTRFS_SUPER_MAGIC || check_image(evidence, &error) == 0);
 }
 
 /* The operator's word, for what really lies there: links that led to the file count for nothing, and a file without a name
  * lies nowhere. */
 static bool is_below_immutable_root(const struct evidence *evidence)
 {
-    char name[32], path[PATH_MAX];
+    char path[PATH_MAX];
     struct stat status;
-    if (!evidence->question->roots->n_roots || fstat(evidence->question->fd, &status) < 0 || status.st_nlink == 0)
-        return false;
-    snprintf(name, sizeof name, "/proc/self/fd/%d", evidence->question->fd);
-    ssize_t length = readlink(name, path, sizeof path);
-    if (length <= 0 || (size_t)length >= sizeof path || path[0] != '/')
-        return false;
-    path[length] = '\0';
-    return trusted_roots_contain(evidence->question->roots, path);
+    return evidence->question->roots->n_roots && fstat(evidence->question->fd, &status) == 0 && status.st_nlink > 0 &&
+           trusted_roots_contain(evidence->question->roots, file_io_name(evidence->question->fd, path));
 }
-
-static const struct {
-    enum immutability proof;
-    bool (*holds)(const struct evidence *evidence);
-} proofs[] = {
-    {IMMUTABLE_BY_FS_VERITY, has_fs_verity},
-    {IMMUTABLE_BY_SUPERBLOCK, has_read_only_superblock},
-    {IMMUTABLE_BY_ATTRIBUTE, has_immutable_attribute},
-    {IMMUTABLE_BY_ROOT, is_below_immutable_root},
-};
 
 static int fail_unproven(const struct evidence *evidence, struct error *error)
 {
     const struct immutability_question *question = evidence->question;
-    char name[TEXT_NAME_CHARS];
     struct error image;
     struct stat status;
     if (question->roots->n_roots && fstat(question->fd, &status) == 0 && status.st_nlink == 0)
         return change_detection_fail(question->name, "was removed or replaced", error);
-    text_escape(question->name, strlen(question->name), name);
+    const char *name = text_show(question->name);
     if (evidence->filesystem == FUSE_SUPER_MAGIC) {
         fail(error, ERROR_FAILED_PRECONDITION, "NOT_IMMUTABLE",
              "%s can change: it is on a FUSE mount, whose server may show other bytes at any time", name);
@@ -154,14 +125,21 @@ int immutability_prove(const struct immutability_question *question, enum immuta
 {
     struct statfs filesystem;
     struct evidence evidence = {.question = question};
+    struct error image; /* is a file that another user may write to */
     if (fstatfs(question->fd, &filesystem) == 0)
         evidence.filesystem = (unsigned)filesystem.f_type;
-    bool is_fuse = evidence.filesystem == FUSE_SUPER_MAGIC; /* no operator's word helps against its server */
-    for (size_t i = 0; i < sizeof proofs / sizeof proofs[0] && !is_fuse; i++) {
-        if (proofs[i].holds(&evidence)) {
-            *proof = proofs[i].proof;
-            return 0;
-        }
-    }
-    return fail_unproven(&evidence, error);
+    if (evidence.filesystem == FUSE_SUPER_MAGIC) /* no operator's word helps against its server */
+        return fail_unproven(&evidence, error);
+    if (has_fs_verity(&evidence))
+        *proof = IMMUTABLE_BY_FS_VERITY;
+    else if (is_of_read_only_format(&evidence) && check_image(&evidence, &image) == 0)
+        *proof = IMMUTABLE_BY_SUPERBLOCK;
+    else if (question->is_leased && has_attribute(&evidence) && /* files of btrfs do not tell their device */
+             (evidence.filesystem == BTRFS_SUPER_MAGIC || check_image(&evidence, &image) == 0))
+        *proof = IMMUTABLE_BY_ATTRIBUTE;
+    else if (is_below_immutable_root(&evidence))
+        *proof = IMMUTABLE_BY_ROOT;
+    else
+        return fail_unproven(&evidence, error);
+    return 0;
 }

@@ -1,5 +1,5 @@
-/* Whether the bytes of an open file can change, by whoever: only where they provably cannot are the file's own pages handed
- * out. The proofs are a table, one function each; docs/mapped.md lists them and what is none.
+/* Whether the bytes of an open file can change, by any process: only where they provably cannot are the file's own pages handed
+ * out. The proofs are one function each; docs/mapped.md lists them and what is none.
  *
  * Asked of the descriptor that is handed out, never of a path, for every load; it makes system calls, so a helper's. */
 #ifndef SOURCE_IMMUTABILITY_H
@@ -13,7 +13,7 @@
 
 struct immutability_question {
     int fd; /* opened O_RDONLY, a regular file of a file system of this kernel */
-    /* A read lease is held since it was opened: nobody has it open for writing. It is to be looked at once more afterwards
+    /* A read lease is held since it was opened: no process has it open for writing. It is to be looked at once more afterwards
      * (source_check_still()). */
     bool is_leased;
     const struct trusted_roots *roots; /* of which the operator says that nothing below them changes */

@@ -29,32 +29,6 @@ static int table_fd = -1;
 static struct mount *mounts;
 static size_t n_mounts, mounts_room;
 
-static bool has_changed(void)
-{
-    if (table_fd < 0) {
-        table_fd = open("/proc/self/mountinfo", O_RDONLY | O_CLOEXEC);
-        return table_fd >= 0;
-    }
-    struct pollfd asked = {.fd = table_fd, .events = POLLPRI};
-    return poll(&asked, 1, 0) > 0;
-}
-
-/* The whole file as text; malloced. */
-static char *read_table(void)
-{
-    size_t n_bytes = 0, room = 0;
-    char *text = NULL;
-    ssize_t got;
-    do {
-        if (room - n_bytes < READ_BYTES)
-            text = memory_grow(text, room += 2 * READ_BYTES, 1);
-        got = pread(table_fd, text + n_bytes, READ_BYTES - 1, (off_t)n_bytes);
-        n_bytes += got > 0 ? (size_t)got : 0;
-    } while (got > 0);
-    text[n_bytes] = '\0';
-    return text;
-}
-
 /* "\040" -> " ", in place. */
 static void unescape(char *text)
 {
@@ -74,12 +48,8 @@ static void unescape(char *text)
 /* "fuse.sshfs", "fuseblk", but not "fusectl". */
 bool mounts_is_fuse(const char *type)
 {
-    static const char *const names[] = {"fuse", "fuseblk"};
     size_t length = strcspn(type, ". ");
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (strlen(names[i]) == length && strncmp(type, names[i], length) == 0)
-            return true;
-    return false;
+    return (length == 4 && strncmp(type, "fuse", 4) == 0) || (length == 7 && strncmp(type, "fuseblk", 7) == 0);
 }
 
 static void add_mount(const char *line)
@@ -101,20 +71,29 @@ static void add_mount(const char *line)
 /* Under the lock. */
 static void read_if_changed(void)
 {
-    if (!has_changed())
+    struct pollfd asked = {.fd = table_fd, .events = POLLPRI};
+    if (table_fd >= 0 && poll(&asked, 1, 0) <= 0)
         return;
-    char *text = read_table(), *rest = text;
+    if (table_fd < 0)
+        table_fd = open("/proc/self/mountinfo", O_RDONLY | O_CLOEXEC);
+    if (table_fd < 0)
+        return;
+    size_t n_bytes = 0, room = 0;
+    char *text = NULL;
+    ssize_t got;
+    do {
+        if (room - n_bytes < READ_BYTES)
+            text = memory_grow(text, room += 2 * READ_BYTES, 1);
+        got = pread(table_fd, text + n_bytes, READ_BYTES - 1, (off_t)n_bytes);
+        n_bytes += got > 0 ? (size_t)got : 0;
+    } while (got > 0);
+    text[n_bytes] = '\0';
+    char *rest = text;
     while (n_mounts > 0)
         free(mounts[--n_mounts].path);
     for (char *line; (line = strsep(&rest, "\n")) != NULL;)
         add_mount(line);
     free(text);
-}
-
-/* Both without a slash at the end. */
-static bool leads_through(const char *path, const char *folder, size_t length)
-{
-    return strncmp(path, folder, length) == 0 && (path[length] == '/' || path[length] == '\0');
 }
 
 /* Also those that others cover: they are the same for all who go there. */
@@ -124,9 +103,13 @@ static uint64_t find_passed(const char *path, bool only_fuse)
     uint64_t bits = 0;
     pthread_mutex_lock(&lock);
     read_if_changed();
-    for (size_t i = 0; i < n_mounts; i++)
-        if ((mounts[i].is_fuse || !only_fuse) && leads_through(normal, mounts[i].path, mounts[i].length))
-            bits |= loop_lane_of(mounts[i].device);
+    for (size_t i = 0; i < n_mounts; i++) {
+        const struct mount *mount = &mounts[i];
+        bool is_passed = strncmp(normal, mount->path, mount->length) == 0 &&
+                         (normal[mount->length] == '/' || normal[mount->length] == '\0');
+        if (is_passed && (mount->is_fuse || !only_fuse))
+            bits |= loop_lane_of(mount->device);
+    }
     pthread_mutex_unlock(&lock);
     free(normal);
     return bits;
@@ -142,22 +125,6 @@ uint64_t mounts_find_fuse(const char *path)
     return find_passed(path, true);
 }
 
-static bool is_in_one(uint64_t bits, const uint64_t *sets, size_t n_sets)
-{
-    for (size_t i = 0; i < n_sets; i++)
-        if ((bits & ~sets[i]) == 0)
-            return true;
-    return false;
-}
-
-static bool is_listed(const struct mounts_fuse *list, size_t n, uint64_t device)
-{
-    for (size_t i = 0; i < n; i++)
-        if (list[i].device == device)
-            return true;
-    return false;
-}
-
 struct mounts_fuse *mounts_list_fuse(const uint64_t *sets, size_t n_sets, size_t *n)
 {
     struct mounts_fuse *list = NULL;
@@ -167,7 +134,12 @@ struct mounts_fuse *mounts_list_fuse(const uint64_t *sets, size_t n_sets, size_t
     read_if_changed();
     for (size_t i = 0; i < n_mounts; i++) {
         const struct mount *mount = &mounts[i];
-        if (!mount->is_fuse || is_listed(list, *n, mount->device) || !is_in_one(loop_lane_of(mount->device), sets, n_sets))
+        bool is_wanted = false, is_listed = false;
+        for (size_t k = 0; k < n_sets; k++)
+            is_wanted |= (loop_lane_of(mount->device) & ~sets[k]) == 0;
+        for (size_t k = 0; k < *n; k++)
+            is_listed |= list[k].device == mount->device;
+        if (!mount->is_fuse || !is_wanted || is_listed)
             continue;
         ARRAY_RESERVE(list, *n, room);
         list[(*n)++] = (struct mounts_fuse){memory_copy_text(mount->length ? mount->path : "/"), mount->device};

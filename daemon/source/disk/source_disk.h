@@ -12,8 +12,8 @@
 #include "source/disk/trusted_path.h"
 
 struct source_disk_file {
-    int fd;                /* O_RDONLY, buffered, a regular file */
-    _Atomic int direct_fd; /* the same file with O_DIRECT, by source_disk_direct_fd() */
+    int fd;        /* O_RDONLY, buffered, a regular file */
+    int direct_fd; /* atomic; the same file with O_DIRECT, by source_disk_direct_fd() */
     struct change_detection changes;
     struct quota_charge descriptors;
 };
@@ -25,9 +25,8 @@ struct source_disk {
     struct trusted_roots roots; /* empty when nothing is enforced (standalone command line) */
     bool confined;
     struct trusted_roots immutable_roots;
-    char *path;         /* of the directory, or of the single file, as the user wrote it */
-    char *file_name;    /* of the single file, NULL for a directory */
-    uint64_t waited_ns; /* for files that were changed just now */
+    char *path;      /* of the directory, or of the single file, as the user wrote it */
+    char *file_name; /* of the single file, NULL for a directory */
 };
 
 extern const struct source_ops source_disk_ops;
@@ -37,11 +36,10 @@ extern const struct store source_disk_store;
 int source_disk_direct_fd(struct source_disk_file *file);
 
 /* Contracts as in struct source_ops. A direct read of a file that refuses it is a buffered one. */
-int source_disk_list(struct source *source, char ***names, size_t *n_names, struct error *error);
+int source_disk_list(struct source *source, const char *folder, char ***names, size_t *n_names, struct error *error);
 int source_disk_open_immutable(struct source *source, size_t file, enum immutability *proof, struct error *error);
-void *source_disk_map(struct source *source, size_t file, uint64_t offset, uint64_t bytes, uint64_t *mapped_bytes);
-int source_disk_check_unchanged(struct source *source, size_t file, const struct cancel *cancel, struct error *error);
-int source_disk_check_still(struct source *source, size_t file, struct error *error);
+void source_disk_close_files(struct source *source);
+int source_disk_check_unchanged(struct source *source, size_t file, bool by_name, struct error *error);
 int source_disk_read(struct source *source, struct source_read *read, struct error *error);
 uint64_t source_disk_resident_bytes(struct source *source, size_t file, const struct source_extent *extents,
                                     size_t n_extents);

@@ -5,7 +5,7 @@
  * that the filesystem refuses after all goes on through the page cache, which has no alignment to keep.
  *
  * What is in the page cache already is copied from a mapping of the file while its lease keeps it from shrinking: by stores
- * around the caches, and without what nobody wants, two things that preadv() cannot do. Where a page cannot be had after all
+ * around the caches, and without what is not wanted, two things that preadv() cannot do. Where a page cannot be had after all
  * the same bytes are read, which says why. Residency:
  * cachestat(2), else mincore(2) where that one tells the truth. preadv2(RWF_NOWAIT) would start readahead. */
 #include <errno.h>
@@ -22,7 +22,7 @@
 
 #include "base/copy.h"
 #include "base/file_io.h"
-#include "base/guarded_copy.h"
+#include "base/bus_guard.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include "source/disk/source_disk.h"
@@ -63,19 +63,10 @@ static void rest_advance(struct rest *rest, size_t bytes)
     rest->skip = bytes;
 }
 
-/* One system call's worth. A buffer that is used in part goes alone. */
-static ssize_t rest_read(const struct rest *rest, int fd, uint64_t offset)
-{
-    if (rest->skip == 0)
-        return preadv(fd, rest->iov, rest->n_iov < IOV_MAX ? rest->n_iov : IOV_MAX, (off_t)offset);
-    return pread(fd, (char *)rest->iov->iov_base + rest->skip, rest->iov->iov_len - rest->skip, (off_t)offset);
-}
-
 static int fail_read(const struct source *source, size_t file, uint64_t offset, int why, struct error *error)
 {
     const struct source_file *named = &source->files[file];
-    char name[TEXT_NAME_CHARS];
-    text_escape(named->name, strlen(named->name), name);
+    const char *name = text_show(named->name);
     if (why == 0)
         return fail(error, ERROR_DATA_LOSS, "FILE_TRUNCATED",
                     "file %s ends at byte %" PRIu64 ", before its %" PRIu64 " bytes: it was cut off while it was read", name,
@@ -85,47 +76,32 @@ static int fail_read(const struct source *source, size_t file, uint64_t offset, 
 
 /* --- from a mapping -------------------------------------------------------------------------------------------------- */
 
-static uint64_t count_wanted(const struct source_read *read)
+static bool is_unwanted(const struct source_read *read, int i)
 {
-    uint64_t bytes = 0;
-    for (int i = 0; i < read->n_iov; i++)
-        bytes += read->iov[i].iov_base != read->trash ? read->iov[i].iov_len : 0;
-    return bytes;
-}
-
-static bool copy_wanted(const struct source_read *read, const unsigned char *from)
-{
-    bool is_complete = true;
-    for (int i = 0; i < read->n_iov && is_complete; from += read->iov[i++].iov_len)
-        is_complete =
-            read->iov[i].iov_base == read->trash || guarded_copy(read->iov[i].iov_base, from, read->iov[i].iov_len) == 0;
-    copy_streaming_end();
-    return is_complete;
-}
-
-static bool copy_from_mapping(int fd, const struct source_read *read)
-{
-    uint64_t skip = read->offset % PAGE_BYTES, bytes = skip;
-    for (int i = 0; i < read->n_iov; i++)
-        bytes += read->iov[i].iov_len;
-    unsigned char *address = mmap(NULL, bytes, PROT_READ, MAP_SHARED, fd, (off_t)(read->offset - skip));
-    if (address == MAP_FAILED)
-        return false;
-    bool is_complete = copy_wanted(read, address + skip);
-    munmap(address, bytes);
-    return is_complete;
+    return !read->iov[i].iov_base || read->iov[i].iov_base == read->trash;
 }
 
 /* False: some of it, or nothing, was copied. */
 static bool read_from_mapping(const struct source *source, const struct source_disk_file *handle,
                               const struct source_read *read)
 {
+    uint64_t skip = read->offset % PAGE_BYTES, bytes = skip, n_wanted = 0;
     bool may_shrink = !handle->changes.lease || source->files[read->file].changes_by != CHANGES_BY_LEASE ||
                       source->caps.filesystem != SOURCE_LOCAL;
-    if (!read->is_cached || may_shrink || count_wanted(read) < WORTH_MAPPING_BYTES ||
-        !file_lease_enter(handle->changes.lease))
+    for (int i = 0; i < read->n_iov; i++) {
+        bytes += read->iov[i].iov_len;
+        n_wanted += is_unwanted(read, i) ? 0 : read->iov[i].iov_len;
+    }
+    if (!read->is_cached || may_shrink || n_wanted < WORTH_MAPPING_BYTES || !file_lease_enter(handle->changes.lease))
         return false;
-    bool is_complete = copy_from_mapping(handle->fd, read);
+    unsigned char *mapped = mmap(NULL, bytes, PROT_READ, MAP_SHARED, handle->fd, (off_t)(read->offset - skip));
+    bool is_complete = mapped != MAP_FAILED;
+    const unsigned char *from = mapped + (is_complete ? skip : 0);
+    for (int i = 0; i < read->n_iov && is_complete; from += read->iov[i++].iov_len)
+        is_complete = is_unwanted(read, i) || bus_guard_copy(read->iov[i].iov_base, from, read->iov[i].iov_len) == 0;
+    copy_streaming_end();
+    if (mapped != MAP_FAILED)
+        munmap(mapped, bytes);
     file_lease_leave(handle->changes.lease);
     return is_complete;
 }
@@ -138,10 +114,24 @@ int source_disk_read(struct source *source, struct source_read *read, struct err
     int n_interruptions = 0;
     if (read_from_mapping(source, handle, read))
         return 0;
-    bool direct = read->direct && source_disk_direct_fd(handle) >= 0;
+    int direct_fd = read->direct ? source_disk_direct_fd(handle) : -1;
+    bool direct = direct_fd >= 0;
     rest_advance(&rest, 0); /* leading empty buffers */
     while (rest.n_iov > 0) {
-        ssize_t got = rest_read(&rest, direct ? handle->direct_fd : handle->fd, offset);
+        int fd = direct ? direct_fd : handle->fd;
+        ssize_t got; /* a buffer that is used in part goes alone */
+        int n = 0;
+        while (n < rest.n_iov && n < IOV_MAX && rest.iov[n].iov_base)
+            n++;
+        if (n == 0) {
+            offset += rest.iov->iov_len;
+            rest_advance(&rest, rest.iov->iov_len);
+            continue;
+        }
+        if (rest.skip == 0)
+            got = preadv(fd, rest.iov, n, (off_t)offset);
+        else
+            got = pread(fd, (char *)rest.iov->iov_base + rest.skip, rest.iov->iov_len - rest.skip, (off_t)offset);
         if (got < 0 && file_io_is_interrupted(&n_interruptions))
             continue;
         if (got > 0) {
@@ -155,18 +145,14 @@ int source_disk_read(struct source *source, struct source_read *read, struct err
     return 0;
 }
 
-/* mincore() claims that everything is cached when the caller could not have written the file. */
-static bool may_ask_mincore(int fd)
-{
-    struct stat status;
-    return fstat(fd, &status) == 0 &&
-           (status.st_uid == geteuid() || faccessat(fd, "", W_OK, AT_EMPTY_PATH | AT_EACCESS) == 0);
-}
-
 static uint64_t mincore_pages(int fd, uint64_t first_page, uint64_t n_pages)
 {
     unsigned char pages[PROBE_PAGES];
     uint64_t n_resident = 0;
+    struct stat status;
+    /* it claims that everything is cached when the caller could not have written the file */
+    if (fstat(fd, &status) < 0 || (status.st_uid != geteuid() && faccessat(fd, "", W_OK, AT_EMPTY_PATH | AT_EACCESS) < 0))
+        return 0;
     while (n_pages > 0) {
         uint64_t n = n_pages < PROBE_PAGES ? n_pages : PROBE_PAGES;
         void *address = mmap(NULL, n * PAGE_BYTES, PROT_READ, MAP_SHARED, fd, (off_t)(first_page * PAGE_BYTES));
@@ -191,7 +177,7 @@ static uint64_t count_resident(int fd, const struct source_extent *extent)
     if (extent->bytes == 0)
         return 0;
     if (syscall(SYS_cachestat, fd, &range, &counts, 0) != 0)
-        counts.cached = may_ask_mincore(fd) ? mincore_pages(fd, first_page, n_pages) : 0;
+        counts.cached = mincore_pages(fd, first_page, n_pages);
     uint64_t resident = counts.cached * PAGE_BYTES;
     return resident < extent->bytes ? resident : extent->bytes;
 }
@@ -204,13 +190,4 @@ uint64_t source_disk_resident_bytes(struct source *source, size_t file, const st
     for (size_t i = 0; i < n_extents; i++)
         resident += count_resident(handle->fd, &extents[i]);
     return resident;
-}
-
-void *source_disk_map(struct source *source, size_t file, uint64_t offset, uint64_t bytes, uint64_t *mapped_bytes)
-{
-    const struct source_disk_file *handle = source->handles[file];
-    uint64_t first = offset / PAGE_BYTES * PAGE_BYTES;
-    *mapped_bytes = offset + bytes - first;
-    void *address = mmap(NULL, *mapped_bytes, PROT_READ, MAP_SHARED, handle->fd, (off_t)first);
-    return address == MAP_FAILED ? NULL : address;
 }

@@ -7,29 +7,27 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <pthread.h>
-#include <stdatomic.h>
+#include <pwd.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
-#include "base/clock.h"
 #include "base/file_io.h"
 #include "base/loop.h"
 #include "base/memory.h"
 #include "base/path_step.h"
 #include "base/text.h"
-#include "source/disk/access_denied.h"
 #include "source/disk/mounts.h"
 
 enum {
     MAX_LINKS = 40, /* as the kernel */
     MAX_DEPTH = 128,
     TEXT_CHARS = 2 * PATH_MAX, /* a link's target and what is left behind it */
+    USER_CHARS = 96,
+    LOOKUP_CHARS = 4096, /* of what getpwuid_r() finds */
 };
 
 struct walk {
@@ -92,17 +90,6 @@ void trusted_roots_init(struct trusted_roots *roots, const char *const *paths, s
         roots->roots[i].given = trusted_path_normalize(paths[i]);
 }
 
-void trusted_roots_copy(struct trusted_roots *roots, const struct trusted_roots *from)
-{
-    roots->n_roots = from->n_roots;
-    roots->roots = memory_alloc_array(from->n_roots, sizeof *roots->roots);
-    for (size_t i = 0; i < from->n_roots; i++) {
-        const char *canonical = atomic_load(&from->roots[i].canonical);
-        roots->roots[i].given = memory_copy_text(from->roots[i].given);
-        roots->roots[i].canonical = canonical ? memory_copy_text(canonical) : NULL;
-    }
-}
-
 void trusted_roots_fini(struct trusted_roots *roots)
 {
     for (size_t i = 0; i < roots->n_roots; i++) {
@@ -113,98 +100,60 @@ void trusted_roots_fini(struct trusted_roots *roots)
     *roots = (struct trusted_roots){0};
 }
 
+/* --- rights that are missing ---------------------------------------------------------------------------------------- */
+
+/* "alice (uid 1000)", or "uid 1000" where no user has that number. */
+static const char *user_text(uid_t uid, char out[USER_CHARS])
+{
+    char room[LOOKUP_CHARS];
+    struct passwd entry, *found = NULL;
+    if (getpwuid_r(uid, &entry, room, sizeof room, &found) == 0 && found)
+        snprintf(out, USER_CHARS, "%.40s (uid %u)", text_show(found->pw_name), uid);
+    else
+        snprintf(out, USER_CHARS, "uid %u", uid);
+    return out;
+}
+
+int trusted_path_fail_access(struct error *error, const char *verb, const char *path, int fd, bool is_daemon)
+{
+    char real[PATH_MAX], user[USER_CHARS], owner[USER_CHARS];
+    const char *bits = strcmp(verb, "read") == 0 ? "r" : strcmp(verb, "list") == 0 ? "rx" : "x";
+    struct stat found;
+    path = path ? path : file_io_name(fd, real);
+    const char *name = text_show(path);
+    user_text(geteuid(), user);
+    if (fstat(fd, &found) < 0)
+        return fail_errno(error, EACCES, "%s may not %s %s", user, verb, name);
+    fail(error, ERROR_PERMISSION_DENIED, "ACCESS_DENIED", "%s%s may not %s %s (mode %04o, owner %s); chmod a+%s it%s",
+         is_daemon ? "the daemon's user " : "", user, verb, name, found.st_mode & 07777, user_text(found.st_uid, owner),
+         bits,
+         is_daemon ? ", or put the daemon's user into a group that may (SupplementaryGroups= of tensorcastd.service)" : "");
+    return error_note(error, "path", "%s", path);
+}
+
 /* --- where roots lead --------------------------------------------------------------------------------------------- */
-
-/* A root may be on a mount that hangs: then one thread asks, and the others do without. */
-struct asked_root {
-    struct asked_root *next;
-    char *given;
-    bool is_asked;
-    uint64_t asked_ns; /* since when */
-};
-
-static pthread_mutex_t asking = PTHREAD_MUTEX_INITIALIZER; /* of what follows */
-static pthread_cond_t answered = PTHREAD_COND_INITIALIZER;
-static struct asked_root *asked_roots; /* all that there ever were: those of the configuration */
-static const uint64_t patience_ns = 1000 * (uint64_t)NS_PER_MS;
-
-static struct asked_root *find_asked(const char *given)
-{
-    struct asked_root *asked = asked_roots;
-    while (asked && strcmp(asked->given, given) != 0)
-        asked = asked->next;
-    if (asked)
-        return asked;
-    asked = memory_alloc(sizeof *asked);
-    asked->given = memory_copy_text(given);
-    asked->next = asked_roots;
-    return asked_roots = asked;
-}
-
-/* Under the lock, which is given up meanwhile. */
-static bool wait_for_turn(struct asked_root *asked)
-{
-    while (asked->is_asked) {
-        uint64_t until_ns = asked->asked_ns + patience_ns;
-        struct timespec until = {(time_t)(until_ns / 1000000000), (long)(until_ns % 1000000000)};
-        if (clock_now_ns() >= until_ns)
-            return false;
-        pthread_cond_clockwait(&answered, &asking, CLOCK_MONOTONIC, &until);
-    }
-    return true;
-}
 
 static char top[] = "";
 static struct trusted_root root_folder = {.given = top, .canonical = top};
 static const struct trusted_roots everywhere = {&root_folder, 1};
 
-/* realpath() that enters the lanes of what it asks. NULL with errno. */
-static char *ask_realpath(const char *given)
+/* realpath() that enters the lanes of what it asks, once. NULL with errno: it does not exist, or does not answer
+ * (ETIMEDOUT). */
+static const char *canonical_of(struct trusted_root *root)
 {
-    char path[PATH_MAX];
+    char path[PATH_MAX], *known = __atomic_load_n(&root->canonical, __ATOMIC_ACQUIRE);
     struct error error;
-    int fd = trusted_path_open(&everywhere, given, &error);
+    if (known)
+        return known;
+    int fd = trusted_path_open(&everywhere, *root->given ? root->given : "/", &error);
     if (fd < 0) {
         errno = error.code == ERROR_UNAVAILABLE ? ETIMEDOUT : error.code == ERROR_NOT_FOUND ? ENOENT : EACCES;
         return NULL;
     }
     file_io_name(fd, path);
     close(fd);
-    return memory_copy_text(path);
-}
-
-/* NULL with errno: it does not exist, or does not answer (ETIMEDOUT). */
-static char *ask_canonical(const char *given)
-{
-    pthread_mutex_lock(&asking);
-    struct asked_root *asked = find_asked(given);
-    bool is_ours = wait_for_turn(asked);
-    asked->is_asked = true;
-    if (is_ours)
-        asked->asked_ns = clock_now_ns();
-    pthread_mutex_unlock(&asking);
-    if (!is_ours) {
-        errno = ETIMEDOUT;
-        return NULL;
-    }
-    char *path = ask_realpath(*given ? given : "/");
-    int errno_value = errno;
-    pthread_mutex_lock(&asking);
-    asked->is_asked = false;
-    pthread_cond_broadcast(&answered);
-    pthread_mutex_unlock(&asking);
-    char *canonical = path ? trusted_path_normalize(path) : NULL;
-    free(path);
-    errno = errno_value;
-    return canonical;
-}
-
-static const char *canonical_of(struct trusted_root *root)
-{
-    char *known = root->canonical, *found = known ? known : ask_canonical(root->given);
-    if (known || !found)
-        return known;
-    if (atomic_compare_exchange_strong(&root->canonical, &known, found))
+    char *found = trusted_path_normalize(path);
+    if (__atomic_compare_exchange_n(&root->canonical, &known, found, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
         return found;
     free(found); /* another thread was quicker */
     return known;
@@ -230,27 +179,16 @@ bool trusted_roots_contain(const struct trusted_roots *roots, const char *path)
 
 static int fail_path(const struct walk *walk, int errno_value, struct error *error)
 {
-    char name[TEXT_NAME_CHARS];
-    return fail_errno(error, errno_value, "%s", text_escape(walk->path, strlen(walk->path), name));
-}
-
-/* "/hub" of "/hub/models--org--name/blobs/3f2a", else the folder of the file. Cuts `path`. */
-static const char *folder_to_trust(char *path)
-{
-    char *model = strstr(path, "/models--"), *slash = strrchr(path, '/');
-    bool is_cache = model && strstr(model, "/blobs/");
-    *(is_cache ? model : slash ? slash : path) = '\0';
-    return *path ? path : "/";
+    return fail_errno(error, errno_value, "%s", text_show(walk->path));
 }
 
 void trusted_roots_describe(const struct trusted_roots *roots, char *text, size_t room)
 {
     enum { SHOWN = 3 };
-    char name[TEXT_NAME_CHARS];
     size_t used = (size_t)snprintf(text, room, "%s", roots->n_roots ? "" : "none");
     for (size_t i = 0; i < roots->n_roots && i < SHOWN && used < room; i++) {
         const char *given = *roots->roots[i].given ? roots->roots[i].given : "/";
-        used += (size_t)snprintf(text + used, room - used, "%s%s", i ? ", " : "", text_escape(given, strlen(given), name));
+        used += (size_t)snprintf(text + used, room - used, "%s%s", i ? ", " : "", text_show(given));
     }
     if (roots->n_roots > SHOWN && used < room)
         snprintf(text + used, room - used, " and %zu more", roots->n_roots - SHOWN);
@@ -259,8 +197,8 @@ void trusted_roots_describe(const struct trusted_roots *roots, char *text, size_
 /* `outside`: the text that no root is a beginning of; changed. What is there is not looked at. */
 static int fail_outside(const struct walk *walk, char *outside, struct error *error)
 {
-    char name[TEXT_NAME_CHARS], target[TEXT_NAME_CHARS], folder[TEXT_NAME_CHARS], listed[TRUSTED_ROOTS_CHARS];
-    text_escape(walk->path, strlen(walk->path), name);
+    char listed[TRUSTED_ROOTS_CHARS];
+    const char *name = text_show(walk->path);
     trusted_roots_describe(walk->roots, listed, sizeof listed);
     if (!walk->n_links)
         return fail(
@@ -268,19 +206,19 @@ static int fail_outside(const struct walk *walk, char *outside, struct error *er
             "%s is outside the trusted roots; add its folder to sources.disk.trusted_roots, which has %s; or start a "
             "daemon of your own with that folder (tensorcastd --user --root DIR)",
             name, listed);
-    const char *trusted = folder_to_trust(outside);
+    /* "/hub" of "/hub/models--org--name/blobs/3f2a", else the folder of the file */
+    char *model = strstr(outside, "/models--"), *slash = strrchr(outside, '/');
+    *(model && strstr(model, "/blobs/") ? model : slash ? slash : outside) = '\0';
+    const char *trusted = *outside ? outside : "/";
     return fail(error, ERROR_PERMISSION_DENIED, REASON(OUTSIDE_TRUSTED_ROOTS),
                 "%s %s a link to %s, which is outside the trusted roots; add %s to sources.disk.trusted_roots, which has %s",
-                name, walk->is_last && walk->n_links == 1 ? "is" : "leads through",
-                text_escape(walk->target, strlen(walk->target), target), text_escape(trusted, strlen(trusted), folder),
-                listed);
+                name, walk->is_last && walk->n_links == 1 ? "is" : "leads through", text_show(walk->target),
+                text_show(trusted), listed);
 }
 
 static int fail_too_long(const struct walk *walk, struct error *error)
 {
-    char name[TEXT_NAME_CHARS];
-    return fail(error, ERROR_INVALID_ARGUMENT, "PATH_TOO_LONG", "%s: the path is too long",
-                text_escape(walk->path, strlen(walk->path), name));
+    return fail(error, ERROR_INVALID_ARGUMENT, "PATH_TOO_LONG", "%s: the path is too long", text_show(walk->path));
 }
 
 static void leave_directories(struct walk *walk, size_t depth)
@@ -289,26 +227,13 @@ static void leave_directories(struct walk *walk, size_t depth)
         close(walk->fds[--walk->depth]);
 }
 
-static bool find_root(const struct trusted_roots *roots, const char *text, bool by_given, size_t *root)
-{
-    for (size_t i = 0; i < roots->n_roots; i++) {
-        struct trusted_root *candidate = &roots->roots[i];
-        const char *name = by_given ? candidate->given : canonical_of(candidate);
-        if (name && strcmp(text, name) == 0) {
-            *root = i;
-            return true;
-        }
-    }
-    return false;
-}
-
 /* Before anything there is touched. */
 static int go_to(const struct walk *walk, const char *folder, const char *rest, struct error *error)
 {
-    char text[2 * TEXT_CHARS], name[TEXT_NAME_CHARS];
+    char text[2 * TEXT_CHARS];
     snprintf(text, sizeof text, "%s/%s", folder, rest);
     if (loop_enter_lane(mounts_find(text), error) < 0)
-        return error_prefix(error, "%s", text_escape(walk->path, strlen(walk->path), name));
+        return error_prefix(error, "%s", text_show(walk->path));
     return 0;
 }
 
@@ -338,12 +263,20 @@ static int open_root(struct walk *walk, struct error *error)
  * first: to find out where they lead, a file system has to be asked. */
 static bool find_beginning(struct walk *walk, const char **rest, char prefix[TEXT_CHARS], bool by_given)
 {
-    const char *name;
-    size_t length = 1;
+    const char *component;
     prefix[0] = '\0';
-    while (!find_root(walk->roots, prefix, by_given, &walk->root) && (length = next_component(rest, &name)) != 0)
-        append_component(prefix, name, length);
-    return length != 0;
+    for (;;) {
+        for (walk->root = 0; walk->root < walk->roots->n_roots; walk->root++) {
+            struct trusted_root *root = &walk->roots->roots[walk->root];
+            const char *name = by_given ? root->given : canonical_of(root);
+            if (name && strcmp(prefix, name) == 0)
+                return true;
+        }
+        size_t length = next_component(rest, &component);
+        if (!length)
+            return false;
+        append_component(prefix, component, length);
+    }
 }
 
 /* Continues at head/tail, an absolute text, in the outermost root that is a beginning of it. */
@@ -398,38 +331,30 @@ static int follow_link(struct walk *walk, int fd, struct error *error)
     return go_to(walk, file_io_name(walk->fds[walk->depth - 1], folder), walk->rest, error);
 }
 
-static int enter_directory(struct walk *walk, int fd, struct error *error)
-{
-    if (walk->depth == MAX_DEPTH) {
-        close(fd);
-        return fail_too_long(walk, error);
-    }
-    walk->fds[walk->depth++] = fd;
-    return 0;
-}
-
-static int enter_mount(const struct walk *walk, const char *name, struct error *error)
-{
-    char folder[PATH_MAX], rest[TEXT_CHARS];
-    if ((size_t)snprintf(rest, sizeof rest, "%s/%s", name, walk->rest) >= sizeof rest)
-        return fail_too_long(walk, error);
-    return go_to(walk, file_io_name(walk->fds[walk->depth - 1], folder), rest, error);
-}
-
 static int go_down(struct walk *walk, const char *name, struct error *error)
 {
     struct path_step step;
     int fd = path_step(walk->fds[walk->depth - 1], name, &step);
     if (fd < 0 && errno == EACCES)
-        return access_denied_fail(error, "enter", NULL, walk->fds[walk->depth - 1], true);
+        return trusted_path_fail_access(error, "enter", NULL, walk->fds[walk->depth - 1], true);
     if (fd < 0)
         return fail_path(walk, errno, error);
-    if (step.is_mount && enter_mount(walk, name, error) < 0) {
+    char folder[PATH_MAX], rest[TEXT_CHARS];
+    int failed = 0;
+    bool is_too_long = (size_t)snprintf(rest, sizeof rest, "%s/%s", name, walk->rest) >= sizeof rest;
+    if ((step.is_mount && is_too_long) || (!step.is_link && walk->depth == MAX_DEPTH))
+        failed = fail_too_long(walk, error);
+    else if (step.is_mount)
+        failed = go_to(walk, file_io_name(walk->fds[walk->depth - 1], folder), rest, error);
+    if (failed) {
         close(fd);
         return -1;
     }
     walk->has_crossed = step.is_mount;
-    return step.is_link ? follow_link(walk, fd, error) : enter_directory(walk, fd, error);
+    if (step.is_link)
+        return follow_link(walk, fd, error);
+    walk->fds[walk->depth++] = fd;
+    return 0;
 }
 
 /* Takes one component off walk->rest and goes there. */
@@ -448,17 +373,6 @@ static int step(struct walk *walk, struct error *error)
     return is_dots(name, length, 2) ? go_up(walk, error) : go_down(walk, name, error);
 }
 
-static int begin_walk(struct walk *walk, const struct trusted_roots *roots, const char *path, struct error *error)
-{
-    walk->roots = roots;
-    walk->path = path;
-    walk->depth = 0;
-    walk->n_links = 0;
-    walk->has_crossed = false;
-    char none[] = "";
-    return path[0] == '/' ? enter_root(walk, "", path, error) : fail_outside(walk, none, error);
-}
-
 /* Everything that is left, where that is one file system and no links; -1 with errno. */
 static int open_at_once(const struct walk *walk)
 {
@@ -466,9 +380,17 @@ static int open_at_once(const struct walk *walk)
     return path_step_at_once(walk->fds[walk->depth - 1], *rest ? rest : ".");
 }
 
-/* Step by step as far as links and mounts want it; the descriptor or -1. Ends the walk. */
-static int open_by_steps(struct walk *walk, struct error *error)
+/* Step by step as far as links and mounts want it; the descriptor or -1. */
+static int walk_path(struct walk *walk, const struct trusted_roots *roots, const char *path, struct error *error)
 {
+    char none[] = "";
+    walk->roots = roots;
+    walk->path = path;
+    walk->depth = 0;
+    walk->n_links = 0;
+    walk->has_crossed = false;
+    if ((path[0] == '/' ? enter_root(walk, "", path, error) : fail_outside(walk, none, error)) < 0)
+        return -1;
     int fd = open_at_once(walk), failed = 0;
     if (fd < 0 && errno == ENOENT && walk->rest[0]) /* no link or mount was met on the way to what is missing */
         failed = fail_path(walk, ENOENT, error);
@@ -487,11 +409,11 @@ static int open_by_steps(struct walk *walk, struct error *error)
 int trusted_path_open(const struct trusted_roots *roots, const char *path, struct error *error)
 {
     struct walk walk;
-    return begin_walk(&walk, roots, path, error) < 0 ? -1 : open_by_steps(&walk, error);
+    return walk_path(&walk, roots, path, error);
 }
 
-/* Roots may be links, and lead to one folder by two names. Its one name is the kernel's where a root is configured by that, else it
- * begins with the first root that leads there. malloced; NULL = none does. */
+/* Roots may be links, and lead to one folder by two names. Its one name is the kernel's where a root is configured by that,
+ * else it begins with the first root that leads there. malloced; NULL = none does. */
 static char *find_plain_name(const struct trusted_roots *roots, int fd)
 {
     char real[PATH_MAX];
@@ -507,39 +429,22 @@ static char *find_plain_name(const struct trusted_roots *roots, int fd)
     return NULL;
 }
 
-static int check_plain_name(const struct trusted_roots *roots, const char *path, int fd, struct error *error)
-{
-    char text[TEXT_NAME_CHARS], shown[TEXT_NAME_CHARS];
-    char *name = find_plain_name(roots, fd), *normal = trusted_path_normalize(path);
-    int failed = 0;
-    if (!name || strcmp(name, normal) != 0)
-        failed = fail(error, ERROR_FAILED_PRECONDITION, "LINK_IN_PATH",
-                      "%s leads through a link; name the folder itself%s%s", text_escape(path, strlen(path), text),
-                      name ? ", " : "", name ? text_escape(name, strlen(name), shown) : "");
-    free(normal);
-    free(name);
-    return failed;
-}
-
 int trusted_path_open_plain(const struct trusted_roots *roots, const char *path, struct error *error)
 {
-    char name[TEXT_NAME_CHARS];
     struct walk walk;
-    if (begin_walk(&walk, roots, path, error) < 0)
+    int fd = walk_path(&walk, roots, path, error);
+    if (fd < 0 && (walk.n_links == 0 || error->code != ERROR_NOT_FOUND)) /* missing, or out of the roots, for one */
         return -1;
-    int fd = open_by_steps(&walk, error);
-    if (walk.n_links == 0) {
-        if (fd < 0 || check_plain_name(roots, path, fd, error) == 0)
-            return fd;
-        close(fd);
-        return -1;
+    char *name = walk.n_links == 0 ? find_plain_name(roots, fd) : NULL, *normal = trusted_path_normalize(path);
+    if (!name || strcmp(name, normal) != 0) {
+        if (fd >= 0)
+            close(fd);
+        fd = fail(error, ERROR_FAILED_PRECONDITION, "LINK_IN_PATH", "%s leads through a link; name the folder itself%s%s",
+                  text_show(path), name ? ", " : "", name ? text_show(name) : "");
     }
-    if (fd < 0 && error->code != ERROR_NOT_FOUND) /* out of the roots, for one */
-        return -1;
-    if (fd >= 0)
-        close(fd);
-    return fail(error, ERROR_FAILED_PRECONDITION, "LINK_IN_PATH", "%s leads through a link; name the folder itself",
-                text_escape(path, strlen(path), name));
+    free(normal);
+    free(name);
+    return fd;
 }
 
 int trusted_path_look(const char *path, struct error *error)

@@ -14,8 +14,8 @@
 #include "base/error.h"
 
 struct trusted_root {
-    char *given;             /* absolute, as configured */
-    char *_Atomic canonical; /* the same without links, once it was asked for; NULL = not yet */
+    char *given;     /* absolute, as configured */
+    char *canonical; /* atomic; the same without links, once it was asked for; NULL = not yet */
 };
 
 struct trusted_roots {
@@ -24,7 +24,6 @@ struct trusted_roots {
 };
 
 void trusted_roots_init(struct trusted_roots *roots, const char *const *paths, size_t n_paths); /* copies the paths */
-void trusted_roots_copy(struct trusted_roots *roots, const struct trusted_roots *from);         /* and where they lead */
 void trusted_roots_fini(struct trusted_roots *roots);                                           /* accepts zeroes */
 
 /* Whether `path`, absolute and without links, lies below what one of the roots leads to. */
@@ -48,5 +47,11 @@ int trusted_path_look(const char *path, struct error *error);
 
 /* The absolute path as text, without "//", "." and ".."; the root is "". malloced. */
 char *trusted_path_normalize(const char *path);
+
+/* PERMISSION_DENIED for files whose rights are not enough: which user may not do what with which file, whose it is, what helps.
+ * `verb`: "read", "list" or "enter". `fd` (O_PATH will do) is what refuses. `path` is its absolute name as it was asked for;
+ * NULL = the name that the kernel has for it. `is_daemon`: the user is the daemon's and not the reader of the message.
+ * Looks users up, which may wait for a directory service: not on the loop. Returns -1. */
+int trusted_path_fail_access(struct error *error, const char *verb, const char *path, int fd, bool is_daemon);
 
 #endif

@@ -1,5 +1,5 @@
 /* A file is read anew for every renewal, because it may have been replaced. Without any file the metadata server is asked by
- * name, then by address; an answer without its Metadata-Flavor comes from somebody else and is refused. */
+ * name, then by address; an answer without its Metadata-Flavor comes from another server and is refused. */
 #include "source/gcs/gcp_credentials.h"
 
 #include <errno.h>
@@ -11,9 +11,7 @@
 #include <unistd.h>
 
 #include "base/memory.h"
-#include "base/signature.h"
 #include "base/text.h"
-#include "base/url.h"
 #include "source/environment.h"
 #include "source/gcs/gcp_key.h"
 #include "source/secret.h"
@@ -64,28 +62,16 @@ static char *find_file(const struct gcp_credentials *credentials)
 
 static int read_key_file(const char *path, struct gcp_key *key, struct error *error)
 {
-    char shown[TEXT_NAME_CHARS];
     size_t length;
     char *text = secret_read_file(path, MAX_FILE_BYTES, &length);
     if (!text)
-        return fail_errno(error, errno, "Google credentials file %s", text_escape(path, strlen(path), shown));
+        return fail_errno(error, errno, "Google credentials file %s", text_show(path));
     int failed = gcp_key_parse(text, length <= MAX_FILE_BYTES ? length : 0, key, error);
     secret_free(text);
-    return failed ? error_prefix(error, "Google credentials file %s", text_escape(path, strlen(path), shown)) : 0;
+    return failed ? error_prefix(error, "Google credentials file %s", text_show(path)) : 0;
 }
 
 /* --- a token for a key --- */
-
-static int check_token_uri(const struct gcp_credentials *credentials, const char *url, struct error *error)
-{
-    const struct gcp_credentials_options *options = &credentials->options;
-    if (options->check_url)
-        return options->check_url(options->check_data, url, error);
-    struct url parts;
-    if (url_parse(url, &parts, error) < 0)
-        return error_prefix(error, "the token_uri");
-    return parts.is_secure ? 0 : fail(error, ERROR_PERMISSION_DENIED, REASON(PLAIN_HTTP), "the token_uri is not https://");
-}
 
 static int post_form(const struct gcp_credentials *credentials, const char *url, const char *form,
                      const struct cancel *cancel, struct gcp_token *token, struct error *error)
@@ -111,7 +97,6 @@ static int post_form(const struct gcp_credentials *credentials, const char *url,
         failed = fail(error, reply.head.status >= 500 ? ERROR_UNAVAILABLE : ERROR_PERMISSION_DENIED, "TOKEN_REFUSED",
                       "no token is given: HTTP %d %s", reply.head.status, complaint);
     }
-    signature_wipe(reply.body, reply.body_bytes);
     http_reply_clear(&reply);
     return failed;
 }
@@ -124,20 +109,21 @@ static int64_t now_of(const struct gcp_credentials *credentials)
 static int token_of_file(const struct gcp_credentials *credentials, const char *path, const struct cancel *cancel,
                          struct gcp_token *token, char **quota_project, struct error *error)
 {
+    const struct gcp_credentials_options *options = &credentials->options;
     struct gcp_key key;
-    char shown[TEXT_NAME_CHARS], *form = NULL;
+    char *form = NULL;
     if (read_key_file(path, &key, error) < 0)
         return -1;
-    int failed = check_token_uri(credentials, key.token_uri, error);
+    int failed = http_fence_check(options->fence, key.token_uri, error);
     if (!failed)
-        failed = gcp_key_form(&key, credentials->options.may_write, now_of(credentials), &form, error);
+        failed = gcp_key_form(&key, options->may_write, now_of(credentials), &form, error);
     if (!failed)
         failed = post_form(credentials, key.token_uri, form, cancel, token, error);
     secret_free(form);
     *quota_project = key.quota_project_id;
     key.quota_project_id = NULL;
     gcp_key_clear(&key);
-    return failed ? error_prefix(error, "Google credentials file %s", text_escape(path, strlen(path), shown)) : 0;
+    return failed ? error_prefix(error, "Google credentials file %s", text_show(path)) : 0;
 }
 
 /* --- the metadata server --- */
@@ -166,7 +152,6 @@ static int ask_metadata(const struct gcp_credentials *credentials, const char *h
                       "the answer has no \"Metadata-Flavor: Google\": this is not the metadata server");
     if (!failed)
         failed = gcp_token_parse(reply.body, reply.body_bytes, token, error);
-    signature_wipe(reply.body, reply.body_bytes);
     http_reply_clear(&reply);
     free(url);
     return failed;
@@ -174,7 +159,7 @@ static int ask_metadata(const struct gcp_credentials *credentials, const char *h
 
 static int fail_nothing(struct error *error)
 {
-    char reason[500], *path = gcloud_path(), shown[TEXT_NAME_CHARS], owner[ENVIRONMENT_OWNER_CHARS];
+    char reason[500], *path = gcloud_path(), owner[ENVIRONMENT_OWNER_CHARS];
     snprintf(reason, sizeof reason, "%s", error->message);
     fail(
         error, ERROR_PERMISSION_DENIED, "NO_CREDENTIALS",
@@ -183,7 +168,7 @@ static int fail_nothing(struct error *error)
         "environment: GOOGLE_APPLICATION_CREDENTIALS is not set\n"
         "gcloud: there is no %s\n"
         "metadata server: %s",
-        environment_owner(owner), environment_remedy(), text_escape(path, strlen(path), shown), reason);
+        environment_owner(owner), environment_remedy(), text_show(path), reason);
     free(path);
     return environment_note(error, "GOOGLE_APPLICATION_CREDENTIALS CLOUDSDK_CONFIG");
 }
@@ -239,7 +224,7 @@ static void copy_access(const void *value, void *out)
     const struct gcp_access *from = value;
     *(struct gcp_access *)out = (struct gcp_access){
         .token = memory_copy_text(from->token),
-        .quota_project = from->quota_project ? memory_copy_text(from->quota_project) : NULL,
+        .quota_project = memory_copy_text(from->quota_project),
     };
 }
 
@@ -292,34 +277,29 @@ void gcp_credentials_refused(struct gcp_credentials *credentials, uint64_t gener
     renewal_refuse(&credentials->renewal, generation);
 }
 
-static void describe_file(const char *path, char text[GCP_DESCRIBE_CHARS])
-{
-    struct gcp_key key;
-    struct error error;
-    char shown[TEXT_NAME_CHARS], email[TEXT_NAME_CHARS];
-    text_escape(path, strlen(path), shown);
-    if (read_key_file(path, &key, &error) < 0) {
-        snprintf(text, GCP_DESCRIBE_CHARS, "file %.120s (%s)", shown, error.reason);
-        return;
-    }
-    if (key.kind == GCP_SERVICE_ACCOUNT)
-        snprintf(text, GCP_DESCRIBE_CHARS, "service account %.100s of %.120s",
-                 text_escape(key.client_email, strlen(key.client_email), email), shown);
-    else
-        snprintf(text, GCP_DESCRIBE_CHARS, "authorized user of %.120s", shown);
-    gcp_key_clear(&key);
-}
-
 bool gcp_credentials_describe(struct gcp_credentials *credentials, char text[GCP_DESCRIBE_CHARS])
 {
-    char *path = credentials->options.anonymous ? NULL : find_file(credentials);
-    if (path)
-        describe_file(path, text);
-    else if (credentials->options.anonymous)
-        snprintf(text, GCP_DESCRIBE_CHARS, "anonymous");
-    else
+    bool is_anonymous = credentials->options.anonymous;
+    char *path = is_anonymous ? NULL : find_file(credentials);
+    struct gcp_key key;
+    struct error error;
+    if (!path) {
         snprintf(text, GCP_DESCRIBE_CHARS, "%s",
-                 metadata_allowed() ? "metadata server (nothing else is configured)" : "none");
+                 is_anonymous         ? "anonymous"
+                 : metadata_allowed() ? "metadata server (nothing else is configured)"
+                                      : "none");
+        return is_anonymous;
+    }
+    if (read_key_file(path, &key, &error) < 0) {
+        snprintf(text, GCP_DESCRIBE_CHARS, "file %.120s (%s)", text_show(path), error.reason);
+    } else {
+        if (key.kind == GCP_SERVICE_ACCOUNT)
+            snprintf(text, GCP_DESCRIBE_CHARS, "service account %.100s of %.120s", text_show(key.client_email),
+                     text_show(path));
+        else
+            snprintf(text, GCP_DESCRIBE_CHARS, "authorized user of %.120s", text_show(path));
+        gcp_key_clear(&key);
+    }
     free(path);
-    return path || credentials->options.anonymous;
+    return true;
 }

@@ -18,13 +18,11 @@ struct gcp_credentials;
 
 struct gcp_credentials_options {
     struct http_engine *http;
-    const char *file; /* "" or NULL = look for gcloud's */
-    bool anonymous;   /* the only way to send no token */
-    bool may_write;   /* what tokens of a service account are asked for; a user's may what the user may */
-    /* 0 when secrets may be sent to this URL; NULL = https:// only. */
-    int (*check_url)(const void *data, const char *url, struct error *error);
-    const void *check_data;
-    int64_t (*now)(void); /* unix time; NULL = the clock's */
+    const char *file;               /* "" or NULL = look for gcloud's */
+    bool anonymous;                 /* the only way to send no token */
+    bool may_write;                 /* what tokens of a service account are asked for; a user's may what the user may */
+    const struct http_fence *fence; /* where secrets may be sent */
+    int64_t (*now)(void);           /* unix time; NULL = the clock's */
 };
 
 struct gcp_credentials *gcp_credentials_create(const struct gcp_credentials_options *options); /* copies the text */

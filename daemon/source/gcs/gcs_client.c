@@ -10,9 +10,42 @@
 #include "base/url.h"
 #include "source/gcs/gcp_credentials.h"
 #include "source/gcs/gcs_answer.h"
-#include "source/gcs/gcs_settings.h"
 #include "source/gcs/source_gcs.h"
 #include "source/secret.h"
+
+/* --- keys --- */
+
+/* clang-format off */
+static const struct config_key keys[] = {
+    {"sources.gcs.enabled", CONFIG_BOOL, CONFIG_FIELD(gcs_settings, base.is_enabled), .fallback = "true",
+     .help = "Lets artifacts be loaded from gs:// references."},
+    {"sources.gcs.endpoint", CONFIG_TEXT, CONFIG_FIELD(gcs_settings, base.endpoint), .fallback = "", .may_be_empty = true,
+     .environment = "STORAGE_EMULATOR_HOST TENSORSTORE_GCS_HTTP_URL", .otherwise = "https://storage.googleapis.com",
+     .help = "Server of gs:// references. Empty: STORAGE_EMULATOR_HOST, else https://storage.googleapis.com."},
+    {"sources.gcs.credentials_file", CONFIG_PATH, CONFIG_FIELD(gcs_settings, credentials_file), .fallback = "", .may_be_empty = true,
+     .environment = "GOOGLE_APPLICATION_CREDENTIALS",
+     .help = "File with the credentials. Empty: GOOGLE_APPLICATION_CREDENTIALS, gcloud's own, then the metadata server."},
+    {"sources.gcs.user_project", CONFIG_TEXT, CONFIG_FIELD(gcs_settings, user_project), .fallback = "", .may_be_empty = true,
+     .environment = "GOOGLE_CLOUD_QUOTA_PROJECT",
+     .help = "Project that pays for reading buckets whose owner does not. Empty: GOOGLE_CLOUD_QUOTA_PROJECT."},
+    {"sources.gcs.anonymous", CONFIG_BOOL, CONFIG_FIELD(gcs_settings, is_anonymous), .fallback = "false",
+     .help = "Sends no credentials, for public buckets."},
+};
+/* clang-format on */
+
+const struct config_section gcs_settings_section = {keys, sizeof keys / sizeof keys[0], sizeof(struct gcs_settings)};
+
+void gcs_settings_complete(const void *configured, void *settings, struct arena *arena)
+{
+    const struct gcs_settings *was = configured;
+    struct gcs_settings *gcs = settings;
+    const char *emulator = getenv("STORAGE_EMULATOR_HOST");
+    gcs->base.endpoint = stores_endpoint_url(gcs->base.endpoint, arena);
+    if (!*was->base.endpoint && emulator && *emulator)
+        gcs->is_anonymous = true; /* an emulator asks for nothing and must not be sent a token */
+}
+
+/* --- the client --- */
 
 struct gcs_client {
     struct stores *stores;
@@ -20,21 +53,15 @@ struct gcs_client {
     struct gcp_credentials *credentials;
 };
 
-static int check_url(const void *stores, const char *url, struct error *error)
-{
-    return stores_check_url(stores, url, error);
-}
-
 void *gcs_client_connect(struct stores *stores)
 {
     const struct gcs_settings *settings = stores_settings(stores, &source_gcs_store);
     struct gcs_client *client = memory_alloc(sizeof *client);
-    const struct gcp_credentials_options credentials = {.http = stores_http(stores),
+    const struct gcp_credentials_options credentials = {.http = stores->http,
                                                         .file = settings->credentials_file,
                                                         .anonymous = settings->is_anonymous,
-                                                        .check_url = check_url,
-                                                        .check_data = stores,
-                                                        .may_write = stores_may_write(stores)};
+                                                        .fence = &stores->fence,
+                                                        .may_write = stores->may_write};
     client->stores = stores;
     client->settings = settings;
     client->credentials = gcp_credentials_create(&credentials);
@@ -62,7 +89,7 @@ void gcs_client_describe(struct stores *stores, struct store_line *line)
 
 int gcs_client_check(struct gcs_client *client, struct error *error)
 {
-    return stores_check_url(client->stores, client->settings->base.endpoint, error);
+    return http_fence_check(&client->stores->fence, client->settings->base.endpoint, error);
 }
 
 /* path: "storage/v1" or "upload/storage/v1". */
@@ -97,11 +124,11 @@ int gcs_client_prepare(void *data, struct http_attempt *attempt, struct error *e
 {
     struct gcs_client *client = data;
     struct gcp_access access;
-    if (gcp_credentials_get(client->credentials, stores_cancel(client->stores), &access, error) < 0)
+    if (gcp_credentials_get(client->credentials, client->stores->cancel, &access, error) < 0)
         return -1;
     const char *payer = client->settings->user_project;
     const char *project = *payer ? payer : access.quota_project;
-    http_attempt_set_credential(attempt, access.generation);
+    attempt->credential = access.generation;
     if (access.token) {
         char *value = memory_print("Bearer %s", access.token);
         http_attempt_add_header(attempt, "Authorization", value);
@@ -115,15 +142,10 @@ int gcs_client_prepare(void *data, struct http_attempt *attempt, struct error *e
 
 /* --- answers --- */
 
-/* A 403 of these means "not so fast". */
-static bool is_rate_limit(const char *reason)
-{
-    static const char *const reasons[] = {"rateLimitExceeded", "userRateLimitExceeded", "quotaExceeded"};
-    return text_is_one_of(reason, reasons, sizeof reasons / sizeof reasons[0]);
-}
-
 enum http_verdict gcs_client_judge(void *data, const struct http_reply *reply, struct error *error)
 {
+    /* a 403 of these means "not so fast" */
+    static const char *const rate_limits[] = {"rateLimitExceeded", "userRateLimitExceeded", "quotaExceeded"};
     struct gcs_client *client = data;
     struct gcs_complaint complaint;
     int status = reply->head.status;
@@ -132,7 +154,7 @@ enum http_verdict gcs_client_judge(void *data, const struct http_reply *reply, s
     enum http_verdict verdict = http_judge(reply, error);
     if (status == 401)
         verdict = HTTP_RETRY_RENEWED;
-    else if (status == 403 && is_rate_limit(complaint.reason))
+    else if (status == 403 && text_is_one_of(complaint.reason, rate_limits, sizeof rate_limits / sizeof rate_limits[0]))
         verdict = HTTP_THROTTLED;
     fail(error, http_error_code(status, verdict), "GCS_ERROR", "Google Cloud Storage answers %d%s%s%s%s", status,
          complaint.reason[0] ? " " : "", complaint.reason, complaint.message[0] ? ": " : "", complaint.message);

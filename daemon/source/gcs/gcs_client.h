@@ -4,7 +4,19 @@
 #define SOURCE_GCS_CLIENT_H
 
 #include "source/http/http.h"
+#include "source/store.h"
 #include "source/stores.h"
+
+/* Keys "sources.gcs.*" of the configuration. */
+struct gcs_settings {
+    struct store_settings base;
+    const char *credentials_file;
+    const char *user_project; /* who pays */
+    bool is_anonymous;
+};
+
+extern const struct config_section gcs_settings_section;
+void gcs_settings_complete(const void *configured, void *settings, struct arena *arena);
 
 struct gcs_client;
 
@@ -16,8 +28,8 @@ void gcs_client_describe(struct stores *stores, struct store_line *line);
 
 /* 0 when the configured endpoint may be talked to. */
 int gcs_client_check(struct gcs_client *client, struct error *error);
-/* ".../storage/v1/b/BUCKET/o", with "/OBJECT" unless it is NULL, and the query, which says who pays when somebody else does.
- * Malloced. */
+/* ".../storage/v1/b/BUCKET/o", with "/OBJECT" unless it is NULL, and the query, which says which project pays, if not the
+ * bucket's. Malloced. */
 char *gcs_client_url(struct gcs_client *client, const char *bucket, const char *object, const char *query);
 char *gcs_client_upload_url(struct gcs_client *client, const char *bucket, const char *query); /* where objects are made */
 

@@ -10,7 +10,6 @@
 #include "base/url.h"
 #include "source/gcs/gcs_answer.h"
 #include "source/gcs/gcs_client.h"
-#include "source/gcs/gcs_settings.h"
 #include "source/bucket_source.h"
 
 #define FIELDS "name,size,generation,crc32c,md5Hash,contentEncoding"
@@ -95,11 +94,6 @@ static int list_page(struct object_source *objects, const char *token, char **ne
     return failed;
 }
 
-static int gcs_list(struct object_source *objects, struct error *error)
-{
-    return bucket_source_list(objects, list_page, error);
-}
-
 /* --- reading --- */
 
 static int gcs_prepare(void *data, struct http_attempt *attempt, struct error *error)
@@ -113,13 +107,13 @@ static int check_generation(void *data, const struct http_head *head, struct err
 {
     const struct object_file *file = data;
     const char *generation = http_head_find(head, "x-goog-generation");
-    char name[BUCKET_SHOWN_CHARS], is[TEXT_NAME_CHARS];
+    char name[BUCKET_SHOWN_CHARS];
     if (generation && strcmp(generation, file->object->pin) == 0)
         return 0;
-    return fail(
-        error, ERROR_FAILED_PRECONDITION, REASON(SOURCE_CHANGED), "%s: generation %s was asked for, the answer is of %s%s",
-        bucket_source_shown((const struct bucket_source *)file->source, file->object->name, name), file->object->pin,
-        generation ? "generation " : "", generation ? text_escape(generation, strlen(generation), is) : "an unknown one");
+    return fail(error, ERROR_FAILED_PRECONDITION, REASON(SOURCE_CHANGED),
+                "%s: generation %s was asked for, the answer is of %s%s",
+                bucket_source_shown((const struct bucket_source *)file->source, file->object->name, name), file->object->pin,
+                generation ? "generation " : "", generation ? text_show(generation) : "an unknown one");
 }
 
 static enum http_verdict gcs_judge(void *data, const struct http_reply *reply, struct error *error)
@@ -150,21 +144,17 @@ static int gcs_open_file(struct object_source *objects, struct object_file *file
 }
 
 static const struct object_ops gcs_objects = {
-    .list = gcs_list,
+    .list = bucket_source_list,
     .stat = gcs_stat,
     .open = gcs_open_file,
 };
 
 /* --- opening --- */
 
-static void gcs_close(struct source *base)
-{
-    bucket_source_fini((struct bucket_source *)base);
-}
-
 static int gcs_open(struct source *base, const char *path, const struct source_options *options, struct error *error)
 {
     struct source_gcs *source = (struct source_gcs *)base;
+    source->of.page = list_page;
     if (bucket_source_parse(&source->of, path, error) < 0)
         return -1;
     if (source->of.bucket[0] == '.')
@@ -177,7 +167,7 @@ static int gcs_open(struct source *base, const char *path, const struct source_o
                               error);
 }
 
-static const struct source_ops gcs_ops = {OBJECT_SOURCE_OPS("gs", struct source_gcs, gcs_open, gcs_close)};
+static const struct source_ops gcs_ops = {OBJECT_SOURCE_OPS("gs", struct source_gcs, gcs_open, bucket_source_close)};
 
 const struct store source_gcs_store = {
     .scheme = "gs",

@@ -83,23 +83,19 @@ static void read_entry(struct json *json, struct entry *entry)
     }
 }
 
-static bool take_sha256(const struct json_string *hex, struct checksum *checksum)
-{
-    static const char digits[] = "0123456789abcdef";
-    char *text = memory_print("%.*s", (int)hex->length, hex->text);
-    bool good = strspn(text, digits) == hex->length && checksum_parse_hex(CHECKSUM_SHA256, text, checksum);
-    free(text);
-    return good;
-}
-
 static int take_entry(const struct entry *entry, hf_answer_entry *take, void *data, struct error *error)
 {
+    static const char digits[] = "0123456789abcdef";
     struct hf_entry taken = {.path = entry->path, .size_bytes = entry->size_bytes};
     if (!entry->type.text || !entry->path.text)
         return fail(error, ERROR_DATA_LOSS, "BAD_ANSWER", "an entry of the tree has no type or no path");
     if (!json_string_is(&entry->type, "file"))
         return 0;
-    if (!entry->has_size || (entry->sha256.text && !take_sha256(&entry->sha256, &taken.checksum)))
+    char *hex = memory_print("%.*s", (int)entry->sha256.length, entry->sha256.text ? entry->sha256.text : "");
+    bool is_good = entry->has_size && (!entry->sha256.text || (strspn(hex, digits) == entry->sha256.length &&
+                                                               checksum_parse_hex(CHECKSUM_SHA256, hex, &taken.checksum)));
+    free(hex);
+    if (!is_good)
         return fail(error, ERROR_DATA_LOSS, "BAD_ANSWER", "a file of the tree has no size, or a SHA-256 that is none");
     taken.pin = entry->sha256.text ? entry->sha256 : entry->oid;
     return take(data, &taken, error);

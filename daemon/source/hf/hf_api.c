@@ -35,19 +35,14 @@ static int prepare_request(void *data, struct http_attempt *attempt, struct erro
     return 0;
 }
 
-static const char *whose_token(const struct source_hf *hf)
-{
-    return hf->token ? "with the token that was sent" : "without a token (HF_TOKEN, sources.hf.token_file)";
-}
-
 static enum http_verdict judge_answer(void *data, const struct http_reply *reply, struct error *error)
 {
     const struct source_hf *hf = data;
     const char *code = http_head_find(&reply->head, "x-error-code");
-    char repository[TEXT_NAME_CHARS], revision[TEXT_NAME_CHARS];
+    const char *repository = text_show(hf->repository), *revision = text_show(hf->revision);
+    const char *whose_token =
+        hf->token ? "with the token that was sent" : "without a token (HF_TOKEN, sources.hf.token_file)";
     int status = reply->head.status;
-    text_escape(hf->repository, strlen(hf->repository), repository);
-    text_escape(hf->revision, strlen(hf->revision), revision);
     if (code && strcmp(code, "GatedRepo") == 0)
         fail(error, ERROR_PERMISSION_DENIED, "GATED_REPOSITORY",
              "%s is gated: accept its licence at %s/%s with the account of %s", repository, endpoint_of(hf), repository,
@@ -63,10 +58,10 @@ static enum http_verdict judge_answer(void *data, const struct http_reply *reply
              endpoint_of(hf), repository, revision, reply->url, repository);
     else if (status == 404 || (code && strcmp(code, "RepoNotFound") == 0))
         fail(error, ERROR_NOT_FOUND, "NO_SUCH_REPOSITORY", "%s has no %s@%s that may be seen %s", endpoint_of(hf),
-             repository, revision, whose_token(hf));
+             repository, revision, whose_token);
     else if (status == 401 || status == 403)
         fail(error, ERROR_PERMISSION_DENIED, "NOT_ALLOWED", "%s answers %d for %s %s", endpoint_of(hf), status, repository,
-             whose_token(hf));
+             whose_token);
     else
         return http_judge(reply, error);
     if (!hf->token)
@@ -90,7 +85,7 @@ static int fetch_document_of_hub(struct source_hf *hf, const char *url, uint32_t
                                    .follow_redirects = true,
                                    .cancel = &hf->objects.cancel,
                                    .uid = hf->objects.base.uid};
-    if (http_fetch(stores_http(hf->objects.stores), &call, reply, error) < 0)
+    if (http_fetch(hf->objects.stores->http, &call, reply, error) < 0)
         return -1;
     if (!http_reply_is_page(reply))
         return 0;
@@ -103,8 +98,7 @@ static int fetch_document_of_hub(struct source_hf *hf, const char *url, uint32_t
 
 static int about(const struct source_hf *hf, struct error *error)
 {
-    char text[TEXT_NAME_CHARS];
-    return error_prefix(error, "%s, about %s", endpoint_of(hf), text_escape(hf->repository, strlen(hf->repository), text));
+    return error_prefix(error, "%s, about %s", endpoint_of(hf), text_show(hf->repository));
 }
 
 static int fail_document(const struct source_hf *hf, const char *complaint, struct error *error)
@@ -183,14 +177,6 @@ static int add_entry(void *data, const struct hf_entry *entry, struct error *err
     return reader->has_refused ? -1 : 0;
 }
 
-static int read_page(struct source_hf *hf, const struct http_reply *reply, struct error *error)
-{
-    struct page_reader reader = {.hf = hf};
-    if (hf_answer_page(reply->body, reply->body_bytes, add_entry, &reader, error) == 0)
-        return 0;
-    return reader.has_refused ? -1 : about(hf, error);
-}
-
 /* 1 with *url the next page, 0 at the end. */
 static int go_to_next_page(struct source_hf *hf, const struct http_reply *reply, char **url, struct error *error)
 {
@@ -209,17 +195,6 @@ static int go_to_next_page(struct source_hf *hf, const struct http_reply *reply,
     return 1;
 }
 
-void *hf_api_connect(struct stores *stores)
-{
-    (void)stores;
-    return hf_trees_create();
-}
-
-void hf_api_disconnect(void *trees)
-{
-    hf_trees_destroy(trees);
-}
-
 /* Page by page, from that URL on. */
 static int fetch_tree(struct source_hf *hf, const char *first, struct error *error)
 {
@@ -227,9 +202,12 @@ static int fetch_tree(struct source_hf *hf, const char *first, struct error *err
     int more = 1;
     for (int page = 0; more == 1; page++) {
         struct http_reply reply = {0};
+        struct page_reader reader = {.hf = hf};
         more = page == OBJECT_MAX_PAGES ? fail_document(hf, "the tree has too many pages", error)
                                         : fetch_document_of_hub(hf, url, 0, &reply, error);
-        if (more == 0 && (more = read_page(hf, &reply, error)) == 0)
+        if (more == 0 && hf_answer_page(reply.body, reply.body_bytes, add_entry, &reader, error) < 0)
+            more = reader.has_refused ? -1 : about(hf, error);
+        if (more == 0)
             more = go_to_next_page(hf, &reply, &url, error);
         http_reply_clear(&reply);
     }
@@ -251,16 +229,11 @@ static char *tree_url(const struct source_hf *hf)
     return url;
 }
 
-static struct hf_trees *trees_of(const struct object_source *source)
-{
-    return stores_client(source->stores, &source_hf_store);
-}
-
 int hf_api_list(struct object_source *source, struct error *error)
 {
     struct source_hf *hf = (struct source_hf *)source;
     char *url = tree_url(hf);
-    int known = source->below ? 0 : hf_trees_find(trees_of(source), url, source, error);
+    int known = source->below ? 0 : hf_trees_find(stores_client(source->stores, &source_hf_store), url, source, error);
     int failed = known ? (known < 0 ? -1 : 0) : fetch_tree(hf, url, error);
     free(url);
     return failed;
@@ -269,6 +242,6 @@ int hf_api_list(struct object_source *source, struct error *error)
 void hf_api_listed(struct object_source *source)
 {
     char *url = tree_url((const struct source_hf *)source);
-    hf_trees_add(trees_of(source), url, source);
+    hf_trees_add(stores_client(source->stores, &source_hf_store), url, source);
     free(url);
 }

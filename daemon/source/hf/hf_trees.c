@@ -17,7 +17,7 @@ struct hf_trees {
     pthread_mutex_t lock;
     struct tree trees[HF_TREES_MAX];
     size_t next;      /* to be replaced */
-    uint64_t away_ns; /* when the hub could not be reached last; 0 = it could */
+    uint64_t away_ns; /* atomic: when the hub could not be reached last; 0 = it could */
 };
 
 static void clear_tree(struct tree *tree)
@@ -29,15 +29,17 @@ static void clear_tree(struct tree *tree)
     *tree = (struct tree){0};
 }
 
-struct hf_trees *hf_trees_create(void)
+void *hf_trees_create(struct stores *stores)
 {
+    (void)stores;
     struct hf_trees *trees = memory_alloc(sizeof *trees);
     pthread_mutex_init(&trees->lock, NULL);
     return trees;
 }
 
-void hf_trees_destroy(struct hf_trees *trees)
+void hf_trees_destroy(void *kept)
 {
+    struct hf_trees *trees = kept;
     for (size_t i = 0; i < HF_TREES_MAX; i++)
         clear_tree(&trees->trees[i]);
     pthread_mutex_destroy(&trees->lock);
@@ -96,17 +98,13 @@ void hf_trees_add(struct hf_trees *trees, const char *url, const struct object_s
     pthread_mutex_unlock(&trees->lock);
 }
 
-bool hf_trees_is_hub_away(struct hf_trees *trees)
+bool hf_trees_is_hub_away(const struct hf_trees *trees)
 {
-    pthread_mutex_lock(&trees->lock);
-    bool is_away = trees->away_ns && clock_now_ns() - trees->away_ns < HF_HUB_AWAY_S * UINT64_C(1000) * NS_PER_MS;
-    pthread_mutex_unlock(&trees->lock);
-    return is_away;
+    uint64_t away_ns = __atomic_load_n(&trees->away_ns, __ATOMIC_RELAXED);
+    return away_ns && clock_now_ns() - away_ns < HF_HUB_AWAY_S * UINT64_C(1000) * NS_PER_MS;
 }
 
 void hf_trees_set_hub_away(struct hf_trees *trees, bool is_away)
 {
-    pthread_mutex_lock(&trees->lock);
-    trees->away_ns = is_away ? clock_now_ns() : 0;
-    pthread_mutex_unlock(&trees->lock);
+    __atomic_store_n(&trees->away_ns, is_away ? clock_now_ns() : 0, __ATOMIC_RELAXED);
 }

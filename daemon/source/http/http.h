@@ -40,7 +40,8 @@ struct http_engine_options {        /* 0 or NULL = the default in parentheses */
     uint64_t turn_ms;        /* a request keeps its slot for so long at least when others wait for one (2000) */
     uint64_t backoff_ms;     /* at most before the first retry, doubling up to 80 times as much (200) */
     const char *ca_file;     /* or a folder; NULL = what http_engine_create() finds in the environment, then the system's */
-    const char *user_agent;  /* "tensorcast/VERSION" */
+    const char *certificate_file, *private_key_file; /* of this client, in PEM; both or NULL. Borrowed */
+    const char *user_agent;                          /* "tensorcast/VERSION" */
     /* For tests: a socket of theirs, or -1; they may change where it will be connected to. Engine's thread. */
     int (*open_socket)(void *data, struct sockaddr_storage *address, socklen_t *address_bytes);
     void *open_socket_data;
@@ -74,17 +75,25 @@ void http_reply_clear(struct http_reply *reply);
 
 /* --- what a store adds --- */
 
-struct http_attempt; /* one request about to be sent */
-const char *http_attempt_method(const struct http_attempt *attempt);
-const char *http_attempt_url(const struct http_attempt *attempt);
-void http_attempt_set_url(struct http_attempt *attempt, const char *url); /* encoded already; sent as it is */
+struct http_attempt {   /* one request about to be sent: what the call wants, then what prepare() adds. Zeroed = empty */
+    const char *method; /* borrowed */
+    char *url;          /* encoded already; sent as it is: http_attempt_set_url() */
+    struct http_header *headers; /* owned, as are their strings: http_attempt_add_header() */
+    size_t n_headers, headers_room;
+    const void *body;
+    size_t body_bytes;
+    uint64_t credential; /* of prepare: the one it sends; judge finds it in the reply */
+    /* Of prepare: certificates that this server must be signed by, unless the engine's options name some: a file or a folder.
+     * The text outlives the engine. */
+    const char *ca_file;
+    /* the engine's */
+    bool is_malformed;       /* a header held a line break */
+    struct url where;        /* the URL taken apart, once it is admitted: what is compared is what is connected to */
+    struct http_guard guard; /* of its connection */
+};
+void http_attempt_set_url(struct http_attempt *attempt, const char *url);
 void http_attempt_add_header(struct http_attempt *attempt, const char *name,
                              const char *value); /* replaces one of that name */
-
-void http_attempt_set_credential(struct http_attempt *attempt, uint64_t generation); /* judge finds it in the reply */
-/* Certificates that this server must be signed by, unless the engine's options name some: a file or a folder. The text
- * outlives the engine. */
-void http_attempt_set_ca_file(struct http_attempt *attempt, const char *ca_file);
 
 enum http_verdict {
     HTTP_FAIL,          /* final; the error says why */
@@ -114,6 +123,9 @@ enum http_verdict http_judge(const struct http_reply *reply, struct error *error
 
 /* Whether the answer is a page for people, as applications and portals send for any request. */
 bool http_reply_is_page(const struct http_reply *reply);
+
+/* A random time up to base * 2^(n - 1), at most 80 times base, before the n-th try in a row that brought nothing. */
+uint64_t http_backoff_ns(uint64_t base_ns, uint32_t n);
 
 /* --- the two calls --- */
 
@@ -154,6 +166,7 @@ struct http_range {
     enum checksum_kind checksum; /* of the bytes of the range, the thrown away ones included */
     uint64_t *checksum_value;    /* out, when checksum is a CRC */
     struct arrival *arrival;     /* may be NULL */
+    bool *is_sent;               /* set by the caller's thread when the request has waited for its slot; may be NULL */
 };
 
 /* Exactly the bytes of one range, or an error; on an error what was written is undefined. */

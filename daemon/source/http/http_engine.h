@@ -1,4 +1,6 @@
-/* What the parts of the HTTP engine share: settings with every default filled in, movers, handles, slots. */
+/* What the parts of the HTTP engine share: settings with every default filled in, handles, slots, and movers: threads that move
+ * the bytes of exchanges, each with one libcurl multi handle and its pool of connections. A mover takes no decision except
+ * those of an exchange's callbacks, and each exchange given to it comes back exactly once, cancelled ones included. */
 #ifndef SOURCE_HTTP_ENGINE_H
 #define SOURCE_HTTP_ENGINE_H
 
@@ -8,7 +10,6 @@
 
 #include "source/http/http.h"
 #include "source/http/http_exchange.h"
-#include "source/http/http_mover.h"
 #include "source/http/http_origin.h"
 #include "source/http/http_slots.h"
 
@@ -26,9 +27,10 @@ struct http_engine {
     uint32_t n_easies, easies_room;
 };
 
-struct http_wire http_engine_wire(const struct http_engine *engine, bool no_proxy);
 CURL *http_engine_take_easy(struct http_engine *engine);
 void http_engine_give_easy(struct http_engine *engine, CURL *easy);
-struct http_mover *http_engine_least_busy(struct http_engine *engine);
+/* Any thread: to the least busy of the movers. */
+void http_engine_submit(struct http_engine *engine, struct http_exchange *exchange);
+void http_engine_cancel(struct http_exchange *exchange);
 
 #endif

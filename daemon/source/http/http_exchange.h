@@ -10,26 +10,26 @@
 
 #include <curl/curl.h>
 #include <pthread.h>
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/queue.h>
 
+#include "base/arrival.h"
+#include "base/checksum.h"
 #include "base/error.h"
 #include "source/http/http.h"
-#include "source/http/http_answer.h"
-#include "source/http/http_attempt.h"
 #include "source/http/http_framing.h"
 #include "source/http/http_head.h"
 #include "source/http/http_origin.h"
-#include "source/http/http_sink.h"
 #include "source/http/http_wire.h"
 
+#define HTTP_CURLE_TOO_LARGE ((CURLcode)100) /* CURLE_TOO_LARGE, since libcurl 8.6 */
 enum { HTTP_LARGE_BODY = 32 << 10 }; /* sending more than this is a matter of rate, not of the first byte's patience */
 
 struct http_race {
     pthread_mutex_t lock;
-    pthread_cond_t changed; /* somebody won, or is over */
-    _Atomic(struct http_exchange *) winner;
+    pthread_cond_t changed;       /* an attempt won, or is over */
+    struct http_exchange *winner; /* atomic */
 };
 
 enum http_end {
@@ -50,22 +50,35 @@ enum http_direct_wait {
     HTTP_WAIT_OVER
 };
 
-struct http_sending {
+struct http_direct {
     char *words; /* request line and headers; NULL: libcurl drives the exchange */
     size_t words_bytes, n_words_sent;
-    size_t n_body_sent; /* of the attempt's body */
-    bool is_cut_short;  /* it was answered before its end, or ... */
-    bool has_failed;    /* ... the connection takes no more: what came is read, and nothing is waited for */
-};
-
-struct http_direct {
-    struct http_sending sending;
+    size_t n_body_sent;                 /* of the attempt's body */
+    bool is_cut_short;                  /* the body was answered before its end, or ... */
+    bool has_failed;                    /* ... the connection takes no more: what came is read, and nothing is waited for */
     char origin[URL_ORIGIN_CHARS];      /* that the request is for; its connection has to lead there */
     struct http_connection *connection; /* not open yet while is_connecting */
     bool is_connecting, is_old /* HTTP/1.0 */;
     enum http_direct_wait wait;
     struct http_framing framing;
 };
+
+/* Where the bytes of a range go: a cursor over the caller's memory that sums what passes. A value; one thread at a time. */
+struct http_sink {
+    const struct iovec *iov;
+    int n_iov, index;
+    size_t used; /* of iov[index] */
+    uint64_t left_bytes;
+    enum checksum_kind checksum;
+    uint64_t checksum_value;
+    struct arrival *arrival; /* told of what passes; may be NULL */
+};
+
+bool http_sink_sums(const struct http_sink *sink);
+/* Where the next bytes go and how many of them in one piece; NULL when they are thrown away. */
+char *http_sink_place(const struct http_sink *sink, size_t *room);
+/* So many bytes, no more than there was room for, have been put there. */
+void http_sink_advance(struct http_sink *sink, size_t count);
 
 struct http_order { /* what is asked for, and how; the caller's until it is given away, constant then */
     const struct http_attempt *attempt;
@@ -79,8 +92,8 @@ struct http_order { /* what is asked for, and how; the caller's until it is give
 
 struct http_progress { /* what the caller watches */
     uint64_t started_ns;
-    _Atomic uint64_t sent_ns, head_ns, last_byte_ns, body_bytes;
-    _Atomic uint64_t last_taken_ns; /* bytes of a large request body were taken; 0 = none yet */
+    uint64_t sent_ns, head_ns, last_byte_ns, body_bytes; /* atomic */
+    uint64_t last_taken_ns;                              /* atomic; bytes of a large request body were taken; 0 = none yet */
 };
 
 struct http_transfer { /* what libcurl has of it */
@@ -88,7 +101,7 @@ struct http_transfer { /* what libcurl has of it */
     size_t n_taken;    /* of the attempt's body */
     struct curl_slist *headers;
     struct http_wire wire;
-    struct http_gate gate;
+    struct http_gate gate; /* before it */
     char message[CURL_ERROR_SIZE];
     CURLcode code;
     long n_connects, proxy_status;
@@ -117,16 +130,17 @@ struct http_exchange {
     bool is_over; /* under the race's lock */
     /* the mover's until it is over */
     struct http_mover *mover;
-    struct http_exchange *next;
-    atomic_bool is_cancelled;
+    TAILQ_ENTRY(http_exchange) link;
+    bool is_cancelled; /* atomic */
     struct http_direct direct;
     struct http_transfer curl;
     struct http_arriving answer;
     struct http_outcome outcome;
 };
 
-void http_race_init(struct http_race *race);
-void http_race_fini(struct http_race *race);
+/* Of the request: any of its headers, in any case; and its memory. */
+bool http_attempt_has_header(const struct http_attempt *attempt, const char *name);
+void http_attempt_clear(struct http_attempt *attempt);
 
 /* Caller's thread, before it is given away: what libcurl drives gets every option of its handle. */
 int http_exchange_set_up(struct http_exchange *exchange, const struct http_wire *wire, struct error *error);
@@ -138,8 +152,8 @@ void http_exchange_sent(struct http_exchange *exchange);
 bool http_exchange_take_line(struct http_exchange *exchange, const char *line, size_t count);
 bool http_exchange_take_body(struct http_exchange *exchange, const char *bytes, size_t count);
 void http_exchange_count(struct http_exchange *exchange, size_t count);
-/* Mover's thread, off the multi handle: how it ended; the caller may free it from then on. */
-void http_exchange_finish(struct http_exchange *exchange, CURLcode code);
+/* Mover's thread, off the multi handle: how it ended, by its `code`; the caller may free it from then on. */
+void http_exchange_finish(struct http_exchange *exchange);
 /* Caller's thread, over or never given away. */
 void http_exchange_clear(struct http_exchange *exchange);
 

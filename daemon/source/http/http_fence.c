@@ -7,13 +7,73 @@
 
 #include "base/memory.h"
 #include "base/redact.h"
-#include "source/http/http_proxy.h"
 
-static int refuse_url(const char *url, const char *reason, const char *why, struct error *error)
+/* --- proxies --- */
+
+/* Empty variables are as good as none. In no_proxy are names, each with all below it, and addresses, alone or with a number of
+ * bits, between commas or blanks; an asterisk alone stands for everything. */
+static const char *find_variable(const char *const *names)
 {
-    char shown[REDACT_CHARS];
-    redact(url, shown, sizeof shown);
-    return fail(error, ERROR_PERMISSION_DENIED, reason, "%s %s", shown, why);
+    const char *value = NULL;
+    for (; *names && (!value || !*value); names++)
+        value = getenv(*names);
+    return value && *value ? value : NULL;
+}
+
+static bool is_name_below(const char *host, const char *word, size_t length)
+{
+    size_t n = strlen(host);
+    n -= n > 0 && host[n - 1] == '.';
+    length -= length > 0 && word[length - 1] == '.';
+    if (length > 0 && *word == '.') {
+        word++;
+        length--;
+    }
+    if (length == 0 || length > n || strncasecmp(host + n - length, word, length) != 0)
+        return false;
+    return length == n || host[n - length - 1] == '.';
+}
+
+/* As curl has it, no bits at all are all of them, and more than there are match nothing. */
+static bool is_address_within(const struct address *address, const char *word, size_t length)
+{
+    const char *slash = memchr(word, '/', length);
+    struct address net;
+    if (!address_parse(word, slash ? (size_t)(slash - word) : length, &net) ||
+        address_is_mapped(&net) != address_is_mapped(address))
+        return false;
+    unsigned most = address_is_mapped(&net) ? 32 : 128;
+    unsigned long bits = slash ? strtoul(slash + 1, NULL, 10) : 0;
+    if (bits > most)
+        return false;
+    bits = 128 - most + (bits ? bits : most); /* that have to be the same, both as IPv6 */
+    unsigned whole = (unsigned)bits / 8, rest = (unsigned)bits % 8;
+    return memcmp(address->bytes, net.bytes, whole) == 0 &&
+           (rest == 0 || (address->bytes[whole] ^ net.bytes[whole]) >> (8 - rest) == 0);
+}
+
+static bool is_excepted(const struct url *url)
+{
+    static const char *const names[] = {"no_proxy", "NO_PROXY", NULL};
+    const char *list = find_variable(names);
+    if (!list || strcmp(list, "*") == 0)
+        return list != NULL;
+    for (const char *word = list + strspn(list, ", "); *word;) {
+        size_t length = strcspn(word, ", ");
+        if (url->has_address ? is_address_within(&url->address, word, length) : is_name_below(url->host, word, length))
+            return true;
+        word += length;
+        word += strspn(word, ", ");
+    }
+    return false;
+}
+
+const char *http_proxy_find(const struct url *url)
+{
+    static const char *const for_http[] = {"http_proxy", "all_proxy", "ALL_PROXY", NULL};
+    static const char *const for_https[] = {"https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY", NULL};
+    const char *proxy = find_variable(url->is_secure ? for_https : for_http);
+    return proxy && !is_excepted(url) ? proxy : NULL;
 }
 
 /* --- what is trusted --- */
@@ -54,25 +114,19 @@ static char *in_one_form(const char *reference)
     return form;
 }
 
-static bool is_below_one(const struct http_fence *fence, const char *reference)
-{
-    bool found = false;
-    for (size_t i = 0; !found && i < fence->n_trusted_urls; i++) {
-        char *prefix = in_one_form(fence->trusted_urls[i]);
-        found = prefix && is_below(reference, prefix);
-        free(prefix);
-    }
-    return found;
-}
-
 bool http_fence_trusts(const struct http_fence *fence, const char *reference)
 {
     if (fence->n_trusted_urls == 0)
         return true;
     char *form = in_one_form(reference);
-    bool trusted = form && !goes_up(reference) && !goes_up(form) && is_below_one(fence, form);
+    bool is_tame = form && !goes_up(reference) && !goes_up(form), is_trusted = false;
+    for (size_t i = 0; is_tame && !is_trusted && i < fence->n_trusted_urls; i++) {
+        char *prefix = in_one_form(fence->trusted_urls[i]);
+        is_trusted = prefix && is_below(form, prefix);
+        free(prefix);
+    }
     free(form);
-    return trusted;
+    return is_trusted;
 }
 
 /* Whether the configuration names the very host. */
@@ -96,16 +150,15 @@ static int check_parsed_url(const struct http_fence *fence, const char *text, co
 {
     bool is_reserved = url->has_address && address_kind(&url->address) == ADDRESS_RESERVED;
     if (is_reserved && !is_configured(fence, url))
-        return refuse_url(
-            text, REASON(FORBIDDEN_ADDRESS),
-            "is a link-local address or one of a cloud's metadata service, which nothing is loaded from unless "
-            "sources.trusted_urls or an endpoint of the configuration names it",
-            error);
+        return fail(error, ERROR_PERMISSION_DENIED, REASON(FORBIDDEN_ADDRESS),
+                    "%s is a link-local address or one of a cloud's metadata service, which nothing is loaded from unless "
+                    "sources.trusted_urls or an endpoint of the configuration names it",
+                    redact_show(text));
     if (url->is_secure || fence->allow_plain || url_is_this_host(url))
         return 0;
-    return refuse_url(text, REASON(PLAIN_HTTP),
-                      "is not https://; plain http:// is only allowed to this host, or with sources.http.allow_plain: true",
-                      error);
+    return fail(error, ERROR_PERMISSION_DENIED, REASON(PLAIN_HTTP),
+                "%s is not https://; plain http:// is only allowed to this host, or with sources.http.allow_plain: true",
+                redact_show(text));
 }
 
 int http_fence_check(const struct http_fence *fence, const char *text, struct error *error)
@@ -122,13 +175,16 @@ static int check_hop(const struct http_fence *fence, const struct http_hop *hop,
     if (url_parse(hop->from, &from, error) < 0 || url_parse(target, &to, error) < 0)
         return -1;
     if (from.is_secure && !to.is_secure)
-        return refuse_url(target, REASON(PLAIN_HTTP), "is not https://, and https is never left for plain http", error);
+        return fail(error, ERROR_PERMISSION_DENIED, REASON(PLAIN_HTTP),
+                    "%s is not https://, and https is never left for plain http", redact_show(target));
     if (check_parsed_url(fence, target, &to, error) < 0)
         return -1;
     if (url_is_this_host(&to) && !url_is_this_host(&from) && !is_configured(fence, &to))
-        return refuse_url(target, REASON(REDIRECT_TO_THIS_HOST), "is this host, and the server that says so is not", error);
+        return fail(error, ERROR_PERMISSION_DENIED, REASON(REDIRECT_TO_THIS_HOST),
+                    "%s is this host, and the server that says so is not", redact_show(target));
     if (hop->is_confined && !http_fence_trusts(fence, target))
-        return refuse_url(target, REASON(OUTSIDE_TRUSTED_URLS), "is not below any of sources.trusted_urls", error);
+        return fail(error, ERROR_PERMISSION_DENIED, REASON(OUTSIDE_TRUSTED_URLS),
+                    "%s is not below any of sources.trusted_urls", redact_show(target));
     return 0;
 }
 
@@ -136,29 +192,21 @@ char *http_fence_follow(const struct http_fence *fence, const struct http_hop *h
 {
     struct error why;
     char *target = url_resolve(hop->from, hop->location, &why);
-    if (!target) {
-        fail(error, ERROR_FAILED_PRECONDITION, REASON(BAD_REDIRECT), "the server leads elsewhere: %s", why.message);
-        return NULL;
-    }
-    if (check_hop(fence, hop, target, error) == 0)
+    if (target && check_hop(fence, hop, target, error) == 0)
         return target;
-    error_prefix(error, "the server leads elsewhere");
+    if (target)
+        error_prefix(error, "the server leads elsewhere");
+    else
+        fail(error, ERROR_FAILED_PRECONDITION, REASON(BAD_REDIRECT), "the server leads elsewhere: %s", why.message);
     free(target);
     return NULL;
 }
 
 bool http_fence_has_refused(const struct error *error)
 {
-    switch (error->kind) {
-    case ERROR_KIND_PLAIN_HTTP:
-    case ERROR_KIND_FORBIDDEN_ADDRESS:
-    case ERROR_KIND_REDIRECT_TO_THIS_HOST:
-    case ERROR_KIND_OUTSIDE_TRUSTED_URLS:
-    case ERROR_KIND_BAD_REDIRECT:
-        return true;
-    default:
-        return false;
-    }
+    return error->kind == ERROR_KIND_PLAIN_HTTP || error->kind == ERROR_KIND_FORBIDDEN_ADDRESS ||
+           error->kind == ERROR_KIND_REDIRECT_TO_THIS_HOST || error->kind == ERROR_KIND_OUTSIDE_TRUSTED_URLS ||
+           error->kind == ERROR_KIND_BAD_REDIRECT;
 }
 
 /* --- addresses --- */
@@ -166,7 +214,7 @@ bool http_fence_has_refused(const struct error *error)
 struct http_guard http_fence_guard(const struct http_fence *fence, const struct url *url, const struct url *home)
 {
     bool is_led = !url_same_origin(url, home) && !url_is_this_host(home);
-    bool is_proxied = http_proxy_find(url) != NULL;
+    bool is_proxied = !fence->no_proxies && http_proxy_find(url) != NULL;
     return (struct http_guard){
         .only_this_host = !url->is_secure && !fence->allow_plain && !is_proxied && url_is_this_host(url),
         .not_this_host = is_led && !is_proxied && !is_configured(fence, url),

@@ -1,4 +1,4 @@
-/* Where requests may lead: asked of every attempt and of every hop; http_gate.h asks the same of every address.
+/* Where requests may lead: asked of every attempt and of every hop; http_wire.h asks the same of every address.
  *
  * Refused, with PERMISSION_DENIED:
  *   PLAIN_HTTP            http:// to another host than this one, unless it is allowed; https that leads to http, always
@@ -7,8 +7,7 @@
  *   REDIRECT_TO_THIS_HOST a server elsewhere sends us to this host
  *   OUTSIDE_TRUSTED_URLS  a confined call is sent to what is below none of the trusted URLs
  * The machine's own metadata service is asked by calls that say so (http_call.no_proxy); they follow no redirects. Behind a
- * proxy only what stands in the URL is known here: names are the proxy's to resolve. Which one a URL is asked through is
- * found in http_proxy.h. Pure but for that; any thread. */
+ * proxy only what stands in the URL is known here: names are the proxy's to resolve. Pure but for the environment; any thread. */
 #ifndef SOURCE_HTTP_FENCE_H
 #define SOURCE_HTTP_FENCE_H
 
@@ -20,6 +19,7 @@
 
 struct http_fence { /* borrowed texts; zeroed = plain http to this host alone, no confinement */
     bool allow_plain;
+    bool no_proxies;                 /* whatever the environment says */
     const char *const *trusted_urls; /* beginnings of references, "https://host/models", "gs://bucket" */
     size_t n_trusted_urls;           /* 0 = everything is trusted */
     const char *const *endpoints;    /* servers that the configuration names; "" = none */
@@ -42,6 +42,11 @@ char *http_fence_follow(const struct http_fence *fence, const struct http_hop *h
 
 /* Whether an error is a refusal of the fence, not of a server. */
 bool http_fence_has_refused(const struct error *error);
+
+/* Which proxy a URL is asked through, by the variables of the environment that curl reads. libcurl is told and not left to
+ * find out: what the fence checks is where the connection leads, which is another place with a proxy. The value of
+ * http_proxy, https_proxy, HTTPS_PROXY, all_proxy or ALL_PROXY; NULL = none, or no_proxy (NO_PROXY) excepts the host. */
+const char *http_proxy_find(const struct url *url);
 
 struct http_guard { /* what the addresses of a connection may be */
     bool only_this_host, not_this_host, may_be_reserved;

@@ -27,31 +27,23 @@ static bool has_token(const char *list, const char *token)
     return false;
 }
 
-/* Every Content-Length has to say the same. */
-static int find_length(struct http_framing *framing, const struct http_head *head, bool *has_length, struct error *error)
+int http_framing_begin(struct http_framing *framing, const struct http_head *head, bool is_old, struct error *error)
 {
-    for (size_t i = 0; i < head->n_headers; i++) {
+    const char *connection = http_head_find(head, "connection"), *coding = http_head_find(head, "transfer-encoding");
+    bool has_length = false;
+    *framing = (struct http_framing){.ends_connection = is_old || (connection && has_token(connection, "close"))};
+    for (size_t i = 0; i < head->n_headers; i++) { /* every Content-Length has to say the same */
         struct http_head one = {.headers = &head->headers[i], .n_headers = 1};
         uint64_t bytes;
         if (strcmp(head->headers[i].name, "content-length") != 0)
             continue;
         if (!http_head_content_length(&one, &bytes))
             return malformed(error, "its Content-Length is not a number");
-        if (*has_length && bytes != framing->left_bytes)
+        if (has_length && bytes != framing->left_bytes)
             return malformed(error, "it has two Content-Lengths that differ");
         framing->left_bytes = bytes;
-        *has_length = true;
+        has_length = true;
     }
-    return 0;
-}
-
-int http_framing_begin(struct http_framing *framing, const struct http_head *head, bool is_old, struct error *error)
-{
-    const char *connection = http_head_find(head, "connection"), *coding = http_head_find(head, "transfer-encoding");
-    bool has_length = false;
-    *framing = (struct http_framing){.ends_connection = is_old || (connection && has_token(connection, "close"))};
-    if (find_length(framing, head, &has_length, error))
-        return -1;
     if (head->status == 204 || head->status == 304) {
         framing->is_over = true;
     } else if (coding && strcasecmp(coding, "identity") != 0) {
@@ -68,14 +60,6 @@ int http_framing_begin(struct http_framing *framing, const struct http_head *hea
         framing->ends_connection = true;
     }
     return 0;
-}
-
-static size_t take_data(struct http_framing *framing, const char *bytes, size_t count, const char **body, size_t *n_body)
-{
-    *body = bytes;
-    *n_body = count < framing->left_bytes ? count : (size_t)framing->left_bytes;
-    framing->left_bytes -= *n_body;
-    return *n_body;
 }
 
 static void next_part(struct http_framing *framing, int part)
@@ -123,31 +107,23 @@ static int take_between(struct http_framing *framing, char c, struct error *erro
     return 0;
 }
 
-static size_t take_chunked(struct http_framing *framing, const char *bytes, size_t count, const char **body, size_t *n_body,
-                           struct error *error)
-{
-    size_t used = 0;
-    while (used < count && !framing->is_over && framing->part != HTTP_CHUNK_DATA)
-        if (take_between(framing, bytes[used++], error))
-            return SIZE_MAX;
-    if (framing->part == HTTP_CHUNK_DATA && used < count) {
-        used += take_data(framing, bytes + used, count - used, body, n_body);
-        if (framing->left_bytes == 0)
-            next_part(framing, HTTP_CHUNK_END);
-    }
-    return used;
-}
-
 size_t http_framing_take(struct http_framing *framing, const char *bytes, size_t count, const char **body, size_t *n_body,
                          struct error *error)
 {
-    *body = bytes;
+    bool is_chunked = framing->kind == HTTP_FRAMING_CHUNKED;
+    size_t used = 0;
+    while (is_chunked && used < count && !framing->is_over && framing->part != HTTP_CHUNK_DATA)
+        if (take_between(framing, bytes[used++], error))
+            return SIZE_MAX;
+    *body = bytes + used;
     *n_body = 0;
-    if (framing->is_over)
-        return 0;
-    if (framing->kind == HTTP_FRAMING_CHUNKED)
-        return take_chunked(framing, bytes, count, body, n_body, error);
-    size_t used = take_data(framing, bytes, count, body, n_body);
-    framing->is_over = framing->left_bytes == 0;
-    return used;
+    if (framing->is_over || used == count)
+        return used;
+    *n_body = count - used < framing->left_bytes ? count - used : (size_t)framing->left_bytes;
+    framing->left_bytes -= *n_body;
+    if (framing->left_bytes == 0 && is_chunked)
+        next_part(framing, HTTP_CHUNK_END);
+    else
+        framing->is_over = framing->left_bytes == 0 && !is_chunked;
+    return used + *n_body;
 }

@@ -1,6 +1,7 @@
-/* The hosts that were asked: how many requests are in flight to each, and what was learned about it.
+/* The hosts that were asked: how many requests are in flight to each, and what was learned about it: how many requests at
+ * once it allows, how long its answers take to begin, how fast its connections are, and how many retries it is due.
  *
- * Origins are made when they are first asked for and lent by reference. There are HTTP_MAX_ORIGINS: the one that nobody has
+ * Origins are made when they are first asked for and lent by reference. There are HTTP_MAX_ORIGINS: the one that no request has
  * used for longest makes room for a new one, and what was learned of it is forgotten. When all are in use there is none.
  *
  * Any thread; one lock for all of it and for the slots (http_slots.h), taken a few times per request. */
@@ -8,28 +9,61 @@
 #define SOURCE_HTTP_ORIGIN_H
 
 #include <pthread.h>
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/queue.h>
 
 #include "base/error.h"
 #include "base/url.h"
 #include "source/http/http.h"
-#include "source/http/http_limit.h"
-#include "source/http/http_latency.h"
-#include "source/http/http_retry.h"
 
-enum { HTTP_MAX_ORIGINS = 1000, HTTP_TELL_RETRY_MS = 10000 };
+enum { HTTP_MAX_ORIGINS = 1000, HTTP_TELL_RETRY_MS = 10000, HTTP_LATENCY_STEPS = 96 };
+
+/* How many requests at once one origin allows: all that are configured until it says "too many", half of them then, and one
+ * more for every round in which all were used and none was refused. A round is as many requests as are allowed at once.
+ * A plain value, as are the next two. */
+struct http_limit {
+    uint32_t allowed, most; /* requests at once: now, ever */
+    uint32_t n_completed;   /* in this round */
+    uint64_t round_ns, cut_ns;
+};
+
+/* A request ended, of so many in flight. */
+void http_limit_completed(struct http_limit *limit, uint32_t in_flight, uint64_t now_ns);
+/* The origin refused a request that started then. One cut answers all the refusals of requests started before it.
+ * True when it cut. */
+bool http_limit_cut(struct http_limit *limit, uint64_t started_ns, uint64_t now_ns);
+
+/* How long answers take to begin: a histogram with four steps per doubling that forgets slowly. Zeroed = nothing known. */
+struct http_latency {
+    uint32_t counts[HTTP_LATENCY_STEPS], n;
+};
+
+void http_latency_add(struct http_latency *latency, uint64_t ns);
+/* The time within which `percent` of them began, rounded up to a step; 0 while fewer than 20 are known. */
+uint64_t http_latency_ns(const struct http_latency *latency, uint32_t percent);
+
+/* Retries, so that they never become a flood of their own, and those to a host that fails hold up none to another: a token
+ * bucket with 256 at once, then 10 a second and one for every ten requests. */
+struct http_budget {
+    double tokens;
+    uint64_t counted_ns;
+};
+
+struct http_budget http_budget_full(uint64_t now_ns);
+void http_budget_earn(struct http_budget *budget); /* a request is sent */
+/* Takes a token; how long to wait until it is there. */
+uint64_t http_budget_take(struct http_budget *budget, uint64_t now_ns);
 
 struct http_origin {
     char name[URL_ORIGIN_CHARS];
-    struct http_origin *next;
+    TAILQ_ENTRY(http_origin) link;
     uint32_t n_references;
-    _Atomic uint64_t received_bytes; /* counted as they come */
+    uint64_t received_bytes; /* atomic; counted as they come */
     uint32_t in_flight;
     struct http_limit limit;
     struct http_latency latency;
-    struct http_budget budget; /* has a lock of its own */
+    struct http_budget budget;
     uint64_t n_requests, n_retries, n_hedges, n_throttled;
     uint64_t told_ns;                                     /* when the log heard of a retry last */
     uint64_t counted_ns, busy_ns, busy_bytes, seen_bytes; /* while anything is in flight; halved now and then */
@@ -38,8 +72,8 @@ struct http_origin {
 
 struct http_origins {
     pthread_mutex_t lock;
-    struct http_origin *first;     /* the one asked for last first */
-    uint64_t n_requests, n_hedges; /* of all origins ever */
+    TAILQ_HEAD(http_origin_list, http_origin) list; /* the one asked for last first */
+    uint64_t n_requests, n_hedges, n_recalled;      /* of all origins ever */
     uint32_t n_origins, max_host_connections;
 };
 
@@ -55,16 +89,14 @@ struct http_visit { /* what one request showed */
     bool is_throttled; /* the server wants fewer */
     bool is_refused;   /* at connect: it may want fewer */
 };
-/* For http_slots.c, under the lock. A request begins; it is over; whether another may be hedged; it is. */
+/* For http_slots.c, under the lock. A request begins; it is over. */
 void http_origin_begin(struct http_origins *origins, struct http_origin *origin, uint64_t now_ns);
 void http_origin_end(struct http_origin *origin, const struct http_visit *visit, uint64_t now_ns);
-bool http_origin_may_hedge(const struct http_origins *origins, uint32_t percent);
-void http_origin_count_hedge(struct http_origins *origins, struct http_origin *origin);
 
-/* Tells the log, once in HTTP_TELL_RETRY_MS for each origin, that the n-th of max tries has failed with this error. */
-void http_origin_tell_retry(struct http_origins *origins, struct http_origin *origin, uid_t uid, uint32_t n, uint32_t max,
-                            const struct error *error);
-void http_origin_count_retry(struct http_origins *origins, struct http_origin *origin);
+/* The n-th of max tries has failed with this error: how long the budget puts off the next one. The log is told once in
+ * HTTP_TELL_RETRY_MS for each origin. */
+uint64_t http_origin_put_off_retry(struct http_origins *origins, struct http_origin *origin, uid_t uid, uint32_t n,
+                                   uint32_t max, const struct error *error);
 /* Within which time nearly every answer begins; 0 = not known. */
 uint64_t http_origin_slow_ns(struct http_origins *origins, struct http_origin *origin);
 /* origin NULL = the sum. */

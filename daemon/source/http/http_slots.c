@@ -5,37 +5,36 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "base/clock.h"
 #include "base/condition.h"
 #include "base/memory.h"
 #include "base/quota.h"
 #include "base/waiting.h"
-#include "source/http/http_wait.h"
+#include "observe/counters.h"
 
 enum { SHOWN_USERS = 4 };
 static const uint64_t recall_again_ns = 5000 * (uint64_t)NS_PER_MS; /* the first one comes within a moment */
 
 struct http_user {
-    struct http_user *next;
+    LIST_ENTRY(http_user) link;
     uid_t uid;
     bool is_privileged;
     uint32_t n_flows, in_flight, n_recalled; /* recalled and not given back yet */
 };
 
 struct http_flow {
-    struct http_flow *next;
+    LIST_ENTRY(http_flow) link;
     struct http_user *user;
     struct http_origin *origin;
     uint32_t in_flight, n_recalled;
     uint64_t granted_ns; /* the last time */
-    struct waiter *first, **last;
+    TAILQ_HEAD(, waiter) waiters;
 };
 
 struct waiter {
     struct http_flow *flow;
     struct http_slot *slot;
     const struct http_wish *wish;
-    struct waiter *next;
+    TAILQ_ENTRY(waiter) link;
     uint64_t since_ns, recall_ns; /* recall: not before */
     pthread_cond_t granted;
     bool is_granted;
@@ -48,53 +47,41 @@ void http_slots_init(struct http_slots *slots, struct http_origins *origins, uin
 
 /* --- users and flows --- */
 
-static struct http_user *ref_user(struct http_slots *slots, uid_t uid)
+static struct http_flow *find_or_make_flow(struct http_slots *slots, uid_t uid, struct http_origin *origin)
 {
-    struct http_user *user = slots->users;
-    while (user && user->uid != uid)
-        user = user->next;
+    struct http_flow *flow;
+    struct http_user *user;
+    LIST_FOREACH (flow, &slots->flows, link)
+        if (flow->origin == origin && flow->user->uid == uid)
+            return flow;
+    LIST_FOREACH (user, &slots->users, link)
+        if (user->uid == uid)
+            break;
     if (!user) {
         user = memory_alloc(sizeof *user);
         user->uid = uid;
         user->is_privileged = quota_is_privileged(uid);
-        user->next = slots->users;
-        slots->users = user;
+        LIST_INSERT_HEAD(&slots->users, user, link);
     }
     user->n_flows++;
-    return user;
-}
-
-static struct http_flow *find_or_make_flow(struct http_slots *slots, uid_t uid, struct http_origin *origin)
-{
-    struct http_flow *flow = slots->flows;
-    while (flow && (flow->origin != origin || flow->user->uid != uid))
-        flow = flow->next;
-    if (flow)
-        return flow;
     flow = memory_alloc(sizeof *flow);
-    flow->user = ref_user(slots, uid);
+    flow->user = user;
     flow->origin = origin;
-    flow->last = &flow->first;
-    flow->next = slots->flows;
-    slots->flows = flow;
+    TAILQ_INIT(&flow->waiters);
+    LIST_INSERT_HEAD(&slots->flows, flow, link);
     return flow;
 }
 
-static void drop_unused(struct http_slots *slots, struct http_flow *flow)
+static void drop_unused(struct http_flow *flow)
 {
-    struct http_flow **link = &slots->flows;
-    if (flow->in_flight > 0 || flow->first)
+    struct http_user *user = flow->user;
+    if (flow->in_flight > 0 || !TAILQ_EMPTY(&flow->waiters))
         return;
-    while (*link != flow)
-        link = &(*link)->next;
-    *link = flow->next;
-    struct http_user *user = flow->user, **user_link = &slots->users;
+    LIST_REMOVE(flow, link);
     free(flow);
     if (--user->n_flows > 0)
         return;
-    while (*user_link != user)
-        user_link = &(*user_link)->next;
-    *user_link = user->next;
+    LIST_REMOVE(user, link);
     free(user);
 }
 
@@ -136,10 +123,10 @@ static bool is_before(const struct http_flow *a, const struct http_flow *b)
         return held_by_user(a) < held_by_user(b);
     if (held(a) != held(b))
         return held(a) < held(b);
-    return a->first->since_ns < b->first->since_ns;
+    return TAILQ_FIRST(&a->waiters)->since_ns < TAILQ_FIRST(&b->waiters)->since_ns;
 }
 
-/* The difference has to be worth a request that is cut off; but who has none takes turns with whoever has. */
+/* The difference has to be worth a request that is cut off; but a user without a slot takes turns with one who has. */
 static bool owes(uint32_t rich, uint32_t poor)
 {
     return rich >= poor + (poor > 0 ? 2 : 1);
@@ -166,17 +153,13 @@ static bool owes_more(const struct http_slot *a, const struct http_slot *b)
 
 /* --- slots --- */
 
-static void take_slot(struct http_slots *slots, struct http_flow *flow, struct http_slot *slot, uint64_t turn_ns)
+static void take_slot(struct http_slots *slots, struct http_flow *flow, struct http_slot *slot, const struct http_wish *wish)
 {
     uint64_t now_ns = clock_now_ns();
     slot->flow = flow;
-    slot->recallable_ns = turn_ns < UINT64_MAX - now_ns ? now_ns + turn_ns : UINT64_MAX;
-    atomic_init(&slot->is_recalled, false);
-    slot->next = slots->held;
-    slot->link = &slots->held;
-    if (slot->next)
-        slot->next->link = &slot->next;
-    slots->held = slot;
+    slot->recallable_ns = wish->turn_ns < UINT64_MAX - now_ns ? now_ns + wish->turn_ns : UINT64_MAX;
+    slot->is_recalled = false;
+    LIST_INSERT_HEAD(&slots->held, slot, link);
     flow->granted_ns = now_ns;
     flow->in_flight++;
     flow->user->in_flight++;
@@ -184,28 +167,13 @@ static void take_slot(struct http_slots *slots, struct http_flow *flow, struct h
     http_origin_begin(slots->origins, flow->origin, now_ns);
 }
 
-static void give_back(struct http_slots *slots, struct http_slot *slot)
-{
-    struct http_flow *flow = slot->flow;
-    bool was_recalled = atomic_load(&slot->is_recalled);
-    *slot->link = slot->next;
-    if (slot->next)
-        slot->next->link = slot->link;
-    slot->flow = NULL;
-    flow->in_flight--;
-    flow->n_recalled -= was_recalled;
-    flow->user->in_flight--;
-    flow->user->n_recalled -= was_recalled;
-    slots->in_flight--;
-}
-
 static void recall_for(struct http_slots *slots, struct waiter *waiter, uint64_t now_ns)
 {
-    struct http_slot *best = NULL;
-    if (waiter->flow->first != waiter || now_ns < waiter->recall_ns)
+    struct http_slot *slot, *best = NULL;
+    if (TAILQ_FIRST(&waiter->flow->waiters) != waiter || now_ns < waiter->recall_ns)
         return;
-    for (struct http_slot *slot = slots->held; slot; slot = slot->next) {
-        bool is_due = now_ns >= slot->recallable_ns && !atomic_load(&slot->is_recalled);
+    LIST_FOREACH (slot, &slots->held, link) {
+        bool is_due = now_ns >= slot->recallable_ns && !__atomic_load_n(&slot->is_recalled, __ATOMIC_SEQ_CST);
         if (is_due && is_owed_by(waiter->flow, slot->flow) && (!best || owes_more(slot, best)))
             best = slot;
     }
@@ -213,52 +181,21 @@ static void recall_for(struct http_slots *slots, struct waiter *waiter, uint64_t
         return;
     best->flow->n_recalled++;
     best->flow->user->n_recalled++;
-    slots->n_recalled++;
+    slots->origins->n_recalled++;
     waiter->recall_ns = now_ns + recall_again_ns;
-    atomic_store(&best->is_recalled, true);
+    __atomic_store_n(&best->is_recalled, true, __ATOMIC_SEQ_CST);
 }
 
 /* --- waiting --- */
-
-static void unlink_waiter(struct http_flow *flow, struct waiter *waiter)
-{
-    struct waiter **link = &flow->first;
-    while (*link != waiter)
-        link = &(*link)->next;
-    *link = waiter->next;
-    if (!*link)
-        flow->last = link;
-}
-
-static struct http_flow *next_flow(const struct http_slots *slots)
-{
-    struct http_flow *best = NULL;
-    for (struct http_flow *flow = slots->flows; flow; flow = flow->next)
-        if (flow->first && may_take(slots, flow) && (!best || is_before(flow, best)))
-            best = flow;
-    return best;
-}
-
-/* "uid 1000 holds 40, uid 0 holds 24" */
-static void tell_holders(const struct http_slots *slots, char *text, size_t room)
-{
-    size_t used = 0, n_shown = 0;
-    text[0] = '\0';
-    for (const struct http_user *user = slots->users; user && n_shown < SHOWN_USERS && used < room; user = user->next) {
-        if (user->in_flight == 0)
-            continue;
-        used += (size_t)snprintf(text + used, room - used, "%suid %" PRIu32 " holds %" PRIu32, n_shown ? ", " : "",
-                                 (uint32_t)user->uid, user->in_flight);
-        n_shown++;
-    }
-}
 
 static int give_up_waiting(const struct http_slots *slots, const struct waiter *waiter, uint64_t now_ns, struct error *error)
 {
     const struct http_flow *flow = waiter->flow;
     const struct http_wish *wish = waiter->wish;
+    const struct http_user *user;
     uint64_t since_ns = flow->granted_ns > waiter->since_ns ? flow->granted_ns : waiter->since_ns;
-    char holders[160];
+    char holders[SHOWN_USERS * sizeof ", uid 4294967295 holds 4294967295"] = "";
+    size_t used = 0, n_shown = 0;
     if (cancel_is_set(wish->cancel))
         return fail(error, ERROR_CANCELLED, "CANCELLED", "cancelled while waiting for a free connection");
     bool is_late = wish->deadline_ns > 0 && now_ns >= wish->deadline_ns;
@@ -270,7 +207,12 @@ static int give_up_waiting(const struct http_slots *slots, const struct waiter *
         return fail(error, ERROR_DEADLINE_EXCEEDED, reason,
                     "no connection was free in %.1f s: %" PRIu32 " requests are in flight to %s, which is its limit",
                     waited_s, flow->origin->in_flight, flow->origin->name);
-    tell_holders(slots, holders, sizeof holders);
+    LIST_FOREACH (user, &slots->users, link) {
+        if (user->in_flight == 0 || n_shown == SHOWN_USERS)
+            continue;
+        used += (size_t)snprintf(holders + used, sizeof holders - used, "%suid %" PRIu32 " holds %" PRIu32,
+                                 n_shown++ ? ", " : "", (uint32_t)user->uid, user->in_flight);
+    }
     return fail(error, ERROR_DEADLINE_EXCEEDED, reason,
                 "no connection was free in %.1f s: %" PRIu32 " of %" PRIu32 " requests are in flight (%s)", waited_s,
                 slots->in_flight, slots->max, holders);
@@ -280,13 +222,12 @@ static int wait_for_slot(struct http_slots *slots, struct waiter *waiter, struct
 {
     struct http_flow *flow = waiter->flow;
     uint64_t deadline_ns = waiter->wish->deadline_ns;
-    *flow->last = waiter;
-    flow->last = &waiter->next;
+    TAILQ_INSERT_TAIL(&flow->waiters, waiter, link);
     while (!waiter->is_granted) {
         uint64_t now_ns = clock_now_ns(), until_ns = now_ns + HTTP_ASK_AGAIN_NS;
         if (give_up_waiting(slots, waiter, now_ns, error)) {
-            unlink_waiter(flow, waiter);
-            drop_unused(slots, flow);
+            TAILQ_REMOVE(&flow->waiters, waiter, link);
+            drop_unused(flow);
             return -1;
         }
         recall_for(slots, waiter, now_ns);
@@ -302,8 +243,8 @@ int http_slots_enter(struct http_slots *slots, struct http_origin *origin, const
     int result = 0;
     pthread_mutex_lock(&slots->origins->lock);
     struct http_flow *flow = find_or_make_flow(slots, wish->uid, origin);
-    if (!flow->first && may_take(slots, flow)) {
-        take_slot(slots, flow, slot, wish->turn_ns);
+    if (TAILQ_EMPTY(&flow->waiters) && may_take(slots, flow)) {
+        take_slot(slots, flow, slot, wish);
     } else {
         struct waiter waiter = {.flow = flow, .slot = slot, .wish = wish, .since_ns = clock_now_ns()};
         char text[WAITING_CHARS];
@@ -315,6 +256,9 @@ int http_slots_enter(struct http_slots *slots, struct http_origin *origin, const
         waiting_end(waiting_current());
         pthread_cond_destroy(&waiter.granted);
     }
+    bool is_retry = result == 0 && wish->is_retry;
+    origin->n_retries += is_retry;
+    counters_add(COUNTER_HTTP_RETRIES, is_retry);
     pthread_mutex_unlock(&slots->origins->lock);
     return result;
 }
@@ -324,12 +268,16 @@ bool http_slots_enter_hedge(struct http_slots *slots, struct http_origin *origin
 {
     pthread_mutex_lock(&slots->origins->lock);
     struct http_flow *flow = find_or_make_flow(slots, wish->uid, origin);
-    bool may = http_origin_may_hedge(slots->origins, percent) && !flow->first && may_take(slots, flow);
+    /* one is always allowed: a load of a few requests may be slow, too */
+    bool may = percent <= 100 && slots->origins->n_hedges <= slots->origins->n_requests * percent / 100 &&
+               TAILQ_EMPTY(&flow->waiters) && may_take(slots, flow);
     if (may) {
-        take_slot(slots, flow, slot, wish->turn_ns);
-        http_origin_count_hedge(slots->origins, origin);
+        take_slot(slots, flow, slot, wish);
+        origin->n_hedges++;
+        slots->origins->n_hedges++;
+        counters_add(COUNTER_HTTP_HEDGES, 1);
     }
-    drop_unused(slots, flow);
+    drop_unused(flow);
     pthread_mutex_unlock(&slots->origins->lock);
     return may;
 }
@@ -337,17 +285,29 @@ bool http_slots_enter_hedge(struct http_slots *slots, struct http_origin *origin
 void http_slots_leave(struct http_slots *slots, struct http_slot *slot, const struct http_visit *visit)
 {
     pthread_mutex_lock(&slots->origins->lock);
-    struct http_flow *flow = slot->flow;
-    http_origin_end(flow->origin, visit, clock_now_ns());
-    give_back(slots, slot);
-    struct http_flow *next;
-    while ((next = next_flow(slots))) {
-        struct waiter *waiter = next->first;
-        unlink_waiter(next, waiter);
-        take_slot(slots, next, waiter->slot, waiter->wish->turn_ns);
-        waiter->is_granted = true;
-        pthread_cond_signal(&waiter->granted);
-    }
-    drop_unused(slots, flow);
+    struct http_flow *left = slot->flow, *flow, *next;
+    bool was_recalled = __atomic_load_n(&slot->is_recalled, __ATOMIC_SEQ_CST);
+    http_origin_end(left->origin, visit, clock_now_ns());
+    LIST_REMOVE(slot, link);
+    slot->flow = NULL;
+    left->in_flight--;
+    left->n_recalled -= was_recalled;
+    left->user->in_flight--;
+    left->user->n_recalled -= was_recalled;
+    slots->in_flight--;
+    do {
+        next = NULL;
+        LIST_FOREACH (flow, &slots->flows, link)
+            if (!TAILQ_EMPTY(&flow->waiters) && may_take(slots, flow) && (!next || is_before(flow, next)))
+                next = flow;
+        if (next) {
+            struct waiter *waiter = TAILQ_FIRST(&next->waiters);
+            TAILQ_REMOVE(&next->waiters, waiter, link);
+            take_slot(slots, next, waiter->slot, waiter->wish);
+            waiter->is_granted = true;
+            pthread_cond_signal(&waiter->granted);
+        }
+    } while (next);
+    drop_unused(left);
     pthread_mutex_unlock(&slots->origins->lock);
 }

@@ -4,7 +4,7 @@
  *   credential_source); web identity (AWS_WEB_IDENTITY_TOKEN_FILE or the profile's); keys of the shared credentials file;
  *   credential_process; keys of the config file; the container's endpoint; instance metadata.
  *
- * The first that is configured wins; when it fails, that is the error: silently going on would sign as somebody else.
+ * The first that is configured wins; when it fails, that is the error: silently going on would sign as another identity.
  * Nothing is asked before the first aws_credentials_get(). One caller at a time renews, others keep the old keys while these
  * are valid, or wait. Thread-safe. */
 #ifndef SOURCE_AWS_CREDENTIALS_H
@@ -37,7 +37,7 @@ int aws_credentials_get(struct aws_credentials *credentials, const struct cancel
                         struct error *error);
 /* A server said of keys of this generation that they are expired or unknown: the next get looks for others. */
 void aws_credentials_refused(struct aws_credentials *credentials, uint64_t generation);
-/* Whether keys would come from the instance's metadata: then the region may, too. Asks nobody. */
+/* Whether keys would come from the instance's metadata: then the region may, too. Asks no server. */
 bool aws_credentials_of_instance(const struct aws_credentials *credentials);
 
 enum { AWS_DESCRIBE_CHARS = 256 };

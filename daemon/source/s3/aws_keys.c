@@ -21,15 +21,10 @@ void aws_keys_clear(struct aws_keys *keys)
     *keys = (struct aws_keys){0};
 }
 
-static char *copy_text(const char *text)
-{
-    return text ? memory_copy_text(text) : NULL;
-}
-
 void aws_keys_copy(struct aws_keys *to, const struct aws_keys *from)
 {
-    *to = (struct aws_keys){copy_text(from->access_key), copy_text(from->secret_key), copy_text(from->session_token),
-                            from->expires, from->generation};
+    *to = (struct aws_keys){memory_copy_text(from->access_key), memory_copy_text(from->secret_key),
+                            memory_copy_text(from->session_token), from->expires, from->generation};
 }
 
 /* --- the fields --- */

@@ -10,14 +10,13 @@
 
 #include "base/memory.h"
 #include "base/redact.h"
-#include "base/signature.h"
 #include "base/text.h"
 #include "base/url.h"
 #include "source/environment.h"
 #include "source/secret.h"
 
 enum { MAX_ANSWER_BYTES = 64 << 10, CONTAINER_TIMEOUT_MS = 6000, CONTAINER_TRIES = 3, MAX_TOKEN_CHARS = 16384 };
-/* Elsewhere than on EC2 nobody answers, so the time is short; a service that is busy answers at once and is asked again. */
+/* Elsewhere than on EC2 no server answers, so the time is short; a service that is busy answers at once and is asked again. */
 enum { INSTANCE_TIMEOUT_MS = 2000, INSTANCE_TRIES = 3 };
 
 static uint64_t number(const char *name, uint64_t max, uint64_t fallback)
@@ -30,50 +29,36 @@ static uint64_t number(const char *name, uint64_t max, uint64_t fallback)
 
 /* --- container --- */
 
-static bool is_local(const struct url *url)
-{
-    static const char *const hosts[] = {"169.254.170.2", "169.254.170.23", "[fd00:ec2::23]"};
-    return text_is_one_of(url->host, hosts, sizeof hosts / sizeof hosts[0]) || url_is_this_host(url);
-}
-
 static int check_container_url(const char *url, struct error *error)
 {
-    char shown[REDACT_CHARS];
+    static const char *const local[] = {"169.254.170.2", "169.254.170.23", "[fd00:ec2::23]"};
     struct url parts;
     struct error ignored;
-    if (url_parse(url, &parts, &ignored) == 0 && (parts.is_secure || is_local(&parts)))
+    if (url_parse(url, &parts, &ignored) == 0 &&
+        (parts.is_secure || text_is_one_of(parts.host, local, sizeof local / sizeof local[0]) || url_is_this_host(&parts)))
         return 0;
-    redact(url, shown, sizeof shown);
     return fail(error, ERROR_PERMISSION_DENIED, "BAD_CONTAINER_URI",
-                "AWS_CONTAINER_CREDENTIALS_FULL_URI is %s; it must be https:// or lead to this machine", shown);
-}
-
-/* One line of a file, without its end. */
-static int read_token_file(const char *path, char **token, struct error *error)
-{
-    char text[TEXT_NAME_CHARS];
-    size_t length;
-    *token = secret_read_file(path, MAX_TOKEN_CHARS, &length); /* a longer one is seen to be longer */
-    if (*token)
-        (*token)[strcspn(*token, "\r\n")] = '\0';
-    if (*token && **token && strlen(*token) <= MAX_TOKEN_CHARS)
-        return 0;
-    return fail(error, ERROR_PERMISSION_DENIED, "NO_CONTAINER_TOKEN",
-                "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE: %s holds no token of at most %d characters",
-                text_escape(path, strlen(path), text), MAX_TOKEN_CHARS);
+                "AWS_CONTAINER_CREDENTIALS_FULL_URI is %s; it must be https:// or lead to this machine", redact_show(url));
 }
 
 static int get_token(char **token, struct error *error)
 {
     const char *file = environment_get("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE");
     const char *value = environment_get("AWS_CONTAINER_AUTHORIZATION_TOKEN");
-    *token = NULL;
+    size_t length;
+    *token = file ? secret_read_file(file, MAX_TOKEN_CHARS, &length) : NULL; /* a longer one is seen to be longer */
+    if (*token)
+        (*token)[strcspn(*token, "\r\n")] = '\0'; /* one line, without its end */
+    if (file && (!*token || !**token || strlen(*token) > MAX_TOKEN_CHARS))
+        return fail(error, ERROR_PERMISSION_DENIED, "NO_CONTAINER_TOKEN",
+                    "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE: %s holds no token of at most %d characters", text_show(file),
+                    MAX_TOKEN_CHARS);
     if (file)
-        return read_token_file(file, token, error);
+        return 0;
     if (value && strpbrk(value, "\r\n"))
         return fail(error, ERROR_INVALID_ARGUMENT, "NO_CONTAINER_TOKEN",
                     "AWS_CONTAINER_AUTHORIZATION_TOKEN holds more than one line");
-    *token = value ? memory_copy_text(value) : NULL;
+    *token = memory_copy_text(value);
     return 0;
 }
 
@@ -93,7 +78,6 @@ static int ask_container(struct http_engine *http, const char *url, const char *
     int failed = http_fetch(http, &call, &reply, error);
     if (!failed)
         failed = aws_keys_parse_json(reply.body, reply.body_bytes, keys, error);
-    signature_wipe(reply.body, reply.body_bytes);
     http_reply_clear(&reply);
     return failed ? error_prefix(error, "the container's credentials endpoint") : 0;
 }
@@ -170,16 +154,6 @@ static int get_session(struct http_engine *http, const struct cancel *cancel, ch
 }
 
 /* A short text, a name of something, that becomes part of a URL. */
-static int take_name(const struct http_reply *reply, char **name, struct error *error)
-{
-    size_t length = strcspn(reply->body, "\r\n");
-    if (!length || length > 256)
-        return fail(error, ERROR_UNAVAILABLE, "NO_INSTANCE_METADATA", "the instance metadata service gave no name");
-    *name = memory_copy_text(reply->body);
-    (*name)[length] = '\0';
-    return 0;
-}
-
 static int get_name(struct http_engine *http, const char *session, const char *path, const struct cancel *cancel,
                     char **name, struct error *error)
 {
@@ -187,26 +161,12 @@ static int get_name(struct http_engine *http, const char *session, const char *p
     struct http_reply reply = {0};
     *name = NULL;
     int failed = ask_instance(http, "GET", path, &header, cancel, &reply, error);
+    size_t length = failed ? 0 : strcspn(reply.body, "\r\n");
+    if (!failed && (!length || length > 256))
+        failed = fail(error, ERROR_UNAVAILABLE, "NO_INSTANCE_METADATA", "the instance metadata service gave no name");
     if (!failed)
-        failed = take_name(&reply, name, error);
+        *name = memory_print("%.*s", (int)length, reply.body);
     http_reply_clear(&reply);
-    return failed;
-}
-
-static int get_role_keys(struct http_engine *http, const char *session, const char *role, const struct cancel *cancel,
-                         struct aws_keys *keys, struct error *error)
-{
-    const struct http_header header = {"x-aws-ec2-metadata-token", session};
-    struct http_reply reply = {0};
-    char *encoded = url_encode(role, strlen(role), false);
-    char *path = memory_print("latest/meta-data/iam/security-credentials/%s", encoded);
-    int failed = ask_instance(http, "GET", path, &header, cancel, &reply, error);
-    if (!failed && aws_keys_parse_json(reply.body, reply.body_bytes, keys, error) < 0)
-        failed = error_prefix(error, "the instance metadata service");
-    signature_wipe(reply.body, reply.body_bytes);
-    http_reply_clear(&reply);
-    free(path);
-    free(encoded);
     return failed;
 }
 
@@ -216,8 +176,18 @@ int aws_metadata_instance(struct http_engine *http, const struct cancel *cancel,
     int failed = get_session(http, cancel, &session, error);
     if (!failed)
         failed = get_name(http, session, "latest/meta-data/iam/security-credentials/", cancel, &role, error);
-    if (!failed)
-        failed = get_role_keys(http, session, role, cancel, keys, error);
+    if (!failed) {
+        const struct http_header header = {"x-aws-ec2-metadata-token", session};
+        struct http_reply reply = {0};
+        char *encoded = url_encode(role, strlen(role), false);
+        char *path = memory_print("latest/meta-data/iam/security-credentials/%s", encoded);
+        failed = ask_instance(http, "GET", path, &header, cancel, &reply, error);
+        if (!failed && aws_keys_parse_json(reply.body, reply.body_bytes, keys, error) < 0)
+            failed = error_prefix(error, "the instance metadata service");
+        http_reply_clear(&reply);
+        free(path);
+        free(encoded);
+    }
     free(session);
     free(role);
     return failed;

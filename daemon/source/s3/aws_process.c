@@ -14,7 +14,7 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
-#include "base/signature.h"
+#include "source/secret.h"
 
 enum { MAX_OUTPUT_BYTES = 64 << 10, TIMEOUT_MS = 60000, POLL_MS = 100 };
 
@@ -169,8 +169,7 @@ static int run_words(char *const *words, const struct cancel *cancel, struct aws
         failed = -1;
     if (!failed && aws_keys_parse_json(bytes, count, keys, error) < 0)
         failed = error_prefix(error, "credential_process");
-    signature_wipe(bytes, MAX_OUTPUT_BYTES + 1);
-    free(bytes);
+    secret_free(bytes);
     return failed;
 }
 

@@ -111,24 +111,18 @@ static void read_setting(struct reader *reader, char *line, bool indented)
     add_setting(reader, key, value);
 }
 
-static void read_line(struct reader *reader, char *line)
-{
-    char *text = trim_blanks(line);
-    bool indented = text > line && (*line == ' ' || *line == '\t');
-    if (!*text || *text == '#' || *text == ';')
-        return;
-    if (*text == '[')
-        begin_section(reader, text);
-    else
-        read_setting(reader, text, indented);
-}
-
 static void read_text(struct aws_profiles *profiles, enum aws_file file, const char *text)
 {
     struct reader reader = {.profiles = profiles, .file = file};
     char *copy = memory_copy_text(text), *rest = copy;
-    for (char *line; (line = strsep(&rest, "\n")) != NULL;)
-        read_line(&reader, line);
+    for (char *line; (line = strsep(&rest, "\n")) != NULL;) {
+        char *at = trim_blanks(line);
+        bool indented = at > line && (*line == ' ' || *line == '\t');
+        if (*at == '[')
+            begin_section(&reader, at);
+        else if (*at && *at != '#' && *at != ';')
+            read_setting(&reader, at, indented);
+    }
     secret_free(copy);
     free(reader.section);
     free(reader.parent);
@@ -146,18 +140,12 @@ static char *path_of(const char *variable, const char *below_home)
     return home && *home ? memory_print("%s/%s", home, below_home) : memory_copy_text("");
 }
 
-/* A credential_process there would be run by root, an endpoint be believed. */
-static bool is_in_foreign_home(const char *variable)
-{
-    return !environment_get(variable) && environment_home_is_foreign();
-}
-
 static void read_profile_file(struct aws_profiles *profiles, enum aws_file file, const char *variable)
 {
-    char shown[TEXT_NAME_CHARS];
     const char *path = profiles->paths[file], *complaint = NULL;
     size_t length;
-    bool is_foreign = is_in_foreign_home(variable);
+    /* a credential_process there would be run by root, an endpoint be believed */
+    bool is_foreign = !environment_get(variable) && environment_home_is_foreign();
     char *text = *path && !is_foreign ? secret_read_file(path, MAX_FILE_BYTES, &length) : NULL;
     if (is_foreign && access(path, F_OK) == 0)
         complaint = file == AWS_FILE_CONFIG
@@ -169,7 +157,7 @@ static void read_profile_file(struct aws_profiles *profiles, enum aws_file file,
         complaint = length == SIZE_MAX ? "cannot be read" : "larger than 1 MiB";
     if (complaint) {
         free(profiles->problem);
-        profiles->problem = memory_print("%s: %s", text_escape(path, strlen(path), shown), complaint);
+        profiles->problem = memory_print("%s: %s", text_show(path), complaint);
     } else if (text) {
         read_text(profiles, file, text);
     }
@@ -238,6 +226,14 @@ const char *aws_profiles_get(const struct aws_profiles *profiles, const char *pr
 {
     const char *value = aws_profiles_get_from(profiles, AWS_FILE_CREDENTIALS, profile, key);
     return value ? value : aws_profiles_get_from(profiles, AWS_FILE_CONFIG, profile, key);
+}
+
+bool aws_profiles_any_has(const struct aws_profiles *profiles, const char *key)
+{
+    for (size_t i = 0; i < profiles->n_settings; i++)
+        if (strcmp(profiles->settings[i].key, key) == 0)
+            return true;
+    return false;
 }
 
 const char *aws_profiles_endpoint(const struct aws_profiles *profiles, const char *profile, const char *service)

@@ -17,6 +17,7 @@ struct aws_profiles *aws_profiles_parse(const char *config, const char *credenti
 void aws_profiles_destroy(struct aws_profiles *profiles); /* accepts NULL */
 
 bool aws_profiles_has(const struct aws_profiles *profiles, const char *profile);
+bool aws_profiles_any_has(const struct aws_profiles *profiles, const char *key); /* a profile that sets it */
 /* Of the credentials file, then of the config file; NULL when neither has it or it is empty. */
 const char *aws_profiles_get(const struct aws_profiles *profiles, const char *profile, const char *key);
 const char *aws_profiles_get_from(const struct aws_profiles *profiles, enum aws_file file, const char *profile,

@@ -3,31 +3,27 @@
 #include "source/s3/s3_client.h"
 
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "base/memory.h"
 #include "base/redact.h"
+#include "base/text.h"
 #include "base/url.h"
+#include "source/known.h"
 #include "source/s3/aws_credentials.h"
+#include "source/s3/aws_keys.h"
 #include "source/s3/aws_metadata.h"
 #include "source/s3/aws_profile.h"
-#include "source/s3/s3_endpoint.h"
-#include "source/s3/s3_fault.h"
-#include "source/s3/s3_settings.h"
 #include "source/s3/sigv4.h"
 #include "source/s3/source_s3.h"
 
-enum { N_KNOWN_CHECKSUMS = 4096, MAX_LEARNED_REGIONS = 1024 /* a bucket that was forgotten tells again */ };
+enum { MAX_LEARNED_REGIONS = 1024 /* a bucket that was forgotten tells again */ };
 
 struct bucket_region {
     char *bucket, *region;
-};
-
-struct known_checksums {
-    struct source_identity identity;
-    struct checksum checksums[CHECKSUM_PER_FILE];
 };
 
 struct s3_client {
@@ -35,14 +31,14 @@ struct s3_client {
     const struct s3_settings *settings;
     struct aws_credentials *credentials;
     struct s3_endpoint endpoint;
-    char *base;           /* of the endpoint */
+    char *base; /* of the endpoint */
+    struct known *checksums;
     pthread_mutex_t lock; /* of all below */
     char *region;         /* "" = not known */
     bool asked_instance;
     struct bucket_region *buckets; /* MAX_LEARNED_REGIONS of them, a ring */
     size_t n_buckets, next_bucket;
     int64_t clock_offset_s;
-    struct known_checksums *known; /* N_KNOWN_CHECKSUMS, by hash */
 };
 
 /* --- life --- */
@@ -71,9 +67,9 @@ void *s3_client_connect(struct stores *stores)
         client->base[length - 1] = '\0';
     client->endpoint = (struct s3_endpoint){client->base, settings->addressing};
     client->region = memory_copy_text(first_of(settings->region, aws_profiles_get(profiles, profile, "region")));
-    client->known = memory_alloc_array(N_KNOWN_CHECKSUMS, sizeof *client->known);
+    client->checksums = known_create(CHECKSUM_PER_FILE * sizeof(struct checksum));
     client->buckets = memory_alloc_array(MAX_LEARNED_REGIONS, sizeof *client->buckets);
-    const struct aws_credentials_options keys = {.http = stores_http(stores),
+    const struct aws_credentials_options keys = {.http = stores->http,
                                                  .profile = settings->profile,
                                                  .region = client->region,
                                                  .ca_file = settings->ca_file,
@@ -91,7 +87,7 @@ void s3_client_disconnect(void *kept)
     for (size_t i = 0; i < client->n_buckets; i++)
         clear_bucket(&client->buckets[i]);
     free(client->buckets);
-    free(client->known);
+    known_destroy(client->checksums);
     free(client->base);
     free(client->region);
     pthread_mutex_destroy(&client->lock);
@@ -114,11 +110,50 @@ void s3_client_describe(struct stores *stores, struct store_line *line)
     line->is_configured |= !aws_credentials_of_instance(client->credentials);
 }
 
+struct known *s3_client_checksums(const struct s3_client *client)
+{
+    return client->checksums;
+}
+
 /* --- where --- */
+
+int s3_client_check_bucket(const char *bucket, struct error *error)
+{
+    static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_";
+    size_t length = strlen(bucket);
+    if (length > 0 && length <= 255 && strspn(bucket, allowed) == length && bucket[0] != '.' && bucket[0] != '-')
+        return 0;
+    return fail(error, ERROR_INVALID_ARGUMENT, "BAD_REFERENCE",
+                "%s cannot be the name of a bucket: letters, digits, dots, dashes and underscores only", text_show(bucket));
+}
+
+/* By default buckets are part of the host at Amazon, unless a dot in their name would break its certificate, and part of the
+ * path elsewhere, where a wild card in the DNS is not to be expected. */
+char *s3_client_endpoint_url(const struct s3_endpoint *endpoint, const char *bucket, const char *region, const char *key,
+                             const char *query)
+{
+    size_t length = strlen(bucket);
+    bool fits_a_host = length >= 3 && length <= 63 && strspn(bucket, "abcdefghijklmnopqrstuvwxyz0123456789-") == length;
+    bool is_virtual = endpoint->addressing == S3_ADDRESSING_AUTO ? !*endpoint->base && fits_a_host
+                                                                 : endpoint->addressing == S3_ADDRESSING_VIRTUAL;
+    char *base = *endpoint->base
+                     ? memory_copy_text(endpoint->base)
+                     : memory_print("https://s3.%s.amazonaws.com%s", region, strncmp(region, "cn-", 3) == 0 ? ".cn" : "");
+    char *encoded = url_encode(key, strlen(key), true), *url;
+    const char *mark = query ? "?" : "", *rest = query ? query : "";
+    const char *host = strstr(base, "://") + 3;
+    if (is_virtual)
+        url = memory_print("%.*s%s.%s/%s%s%s", (int)(host - base), base, bucket, host, encoded, mark, rest);
+    else
+        url = memory_print("%s/%s%s%s%s%s", base, bucket, *key || !query ? "/" : "", encoded, mark, rest);
+    free(encoded);
+    free(base);
+    return url;
+}
 
 int s3_client_check(struct s3_client *client, struct error *error)
 {
-    return *client->base ? stores_check_url(client->stores, client->base, error) : 0;
+    return *client->base ? http_fence_check(&client->stores->fence, client->base, error) : 0;
 }
 
 bool s3_client_origin_is_fixed(const struct s3_client *client)
@@ -126,22 +161,20 @@ bool s3_client_origin_is_fixed(const struct s3_client *client)
     return *client->base;
 }
 
-/* Under the lock. NULL = nobody said. */
-static const char *learned_region(const struct s3_client *client, const char *bucket)
+/* Under the lock. NULL: no answer has told its region. */
+static struct bucket_region *find_bucket(const struct s3_client *client, const char *bucket)
 {
     for (size_t i = 0; i < client->n_buckets; i++) {
         if (strcmp(client->buckets[i].bucket, bucket) == 0)
-            return client->buckets[i].region;
+            return &client->buckets[i];
     }
     return NULL;
 }
 
 static void learn_region(struct s3_client *client, const char *bucket, const char *region)
 {
-    struct bucket_region *found = NULL;
     pthread_mutex_lock(&client->lock);
-    for (size_t i = 0; i < client->n_buckets && !found; i++)
-        found = strcmp(client->buckets[i].bucket, bucket) == 0 ? &client->buckets[i] : NULL;
+    struct bucket_region *found = find_bucket(client, bucket);
     if (found) {
         free(found->region);
         found->region = memory_copy_text(region);
@@ -154,7 +187,7 @@ static void learn_region(struct s3_client *client, const char *bucket, const cha
     pthread_mutex_unlock(&client->lock);
 }
 
-/* Once, and only where keys come from there, too: elsewhere it would be a second of waiting for nobody. */
+/* Once, and only where keys come from there, too: elsewhere it would be a second of waiting in vain. */
 static void ask_instance(struct s3_client *client)
 {
     struct error ignored; /* the default region will do: a wrong one is told by the first answer */
@@ -164,7 +197,7 @@ static void ask_instance(struct s3_client *client)
     client->asked_instance = true;
     pthread_mutex_unlock(&client->lock);
     if (!ask || !aws_credentials_of_instance(client->credentials) ||
-        aws_metadata_region(stores_http(client->stores), stores_cancel(client->stores), &region, &ignored) < 0)
+        aws_metadata_region(client->stores->http, client->stores->cancel, &region, &ignored) < 0)
         return;
     pthread_mutex_lock(&client->lock);
     free(client->region);
@@ -177,8 +210,8 @@ static char *region_of(struct s3_client *client, const char *bucket)
 {
     ask_instance(client);
     pthread_mutex_lock(&client->lock);
-    const char *learned = learned_region(client, bucket);
-    char *region = memory_copy_text(first_of(learned, first_of(client->region, "us-east-1")));
+    const struct bucket_region *learned = find_bucket(client, bucket);
+    char *region = memory_copy_text(first_of(learned ? learned->region : "", first_of(client->region, "us-east-1")));
     pthread_mutex_unlock(&client->lock);
     return region;
 }
@@ -186,7 +219,7 @@ static char *region_of(struct s3_client *client, const char *bucket)
 char *s3_client_url(struct s3_client *client, const char *bucket, const char *key, const char *query)
 {
     char *region = region_of(client, bucket);
-    char *url = s3_endpoint_url(&client->endpoint, bucket, region, key, query);
+    char *url = s3_client_endpoint_url(&client->endpoint, bucket, region, key, query);
     free(region);
     return url;
 }
@@ -196,10 +229,10 @@ char *s3_client_url(struct s3_client *client, const char *bucket, const char *ke
 /* The same path and query at the host of the region that is known now. */
 static void move_to_region(struct s3_client *client, const char *bucket, const char *region, struct http_attempt *attempt)
 {
-    char *there = s3_endpoint_url(&client->endpoint, bucket, region, "", NULL);
+    char *there = s3_client_endpoint_url(&client->endpoint, bucket, region, "", NULL);
     struct url to, was;
     struct error ignored; /* the engine refuses what is no good URL */
-    if (url_parse(there, &to, &ignored) == 0 && url_parse(http_attempt_url(attempt), &was, &ignored) == 0 &&
+    if (url_parse(there, &to, &ignored) == 0 && url_parse(attempt->url, &was, &ignored) == 0 &&
         !url_same_origin(&to, &was)) {
         char origin[URL_ORIGIN_CHARS], *target = url_target(&was);
         char *url = memory_print("%s%s", url_origin(&to, origin), target);
@@ -208,14 +241,6 @@ static void move_to_region(struct s3_client *client, const char *bucket, const c
         free(target);
     }
     free(there);
-}
-
-static int64_t corrected_time(struct s3_client *client)
-{
-    pthread_mutex_lock(&client->lock);
-    int64_t offset = client->clock_offset_s;
-    pthread_mutex_unlock(&client->lock);
-    return (int64_t)time(NULL) + offset;
 }
 
 enum { MAX_AMZ_HEADERS = 3 + S3_MAX_SIGNED_HEADERS };
@@ -241,12 +266,15 @@ static void sign_attempt(const struct s3_request *request, const struct aws_keys
     const char *payload_hash = request->payload_hash ? request->payload_hash : SIGV4_EMPTY_SHA256;
     headers[n_headers++] = (struct http_header){"x-amz-content-sha256", payload_hash};
     const struct sigv4_key key = {keys->access_key, keys->secret_key, keys->session_token, region, "s3"};
-    const struct sigv4_request what = {.method = http_attempt_method(attempt),
-                                       .url = http_attempt_url(attempt),
+    pthread_mutex_lock(&request->client->lock);
+    int64_t clock_offset_s = request->client->clock_offset_s;
+    pthread_mutex_unlock(&request->client->lock);
+    const struct sigv4_request what = {.method = attempt->method,
+                                       .url = attempt->url,
                                        .headers = headers,
                                        .n_headers = n_headers,
                                        .payload_hash = payload_hash,
-                                       .unix_time = corrected_time(request->client)};
+                                       .unix_time = (int64_t)time(NULL) + clock_offset_s};
     struct sigv4_signature signature;
     sigv4_sign(&key, &what, &signature);
     http_attempt_add_header(attempt, "x-amz-content-sha256", payload_hash);
@@ -263,11 +291,11 @@ int s3_client_prepare(void *data, struct http_attempt *attempt, struct error *er
     struct s3_client *client = request->client;
     struct http_header headers[MAX_AMZ_HEADERS];
     struct aws_keys keys;
-    if (aws_credentials_get(client->credentials, stores_cancel(client->stores), &keys, error) < 0)
+    if (aws_credentials_get(client->credentials, client->stores->cancel, &keys, error) < 0)
         return -1;
     char *region = region_of(client, request->bucket);
-    http_attempt_set_credential(attempt, keys.generation);
-    http_attempt_set_ca_file(attempt, client->settings->ca_file);
+    attempt->credential = keys.generation;
+    attempt->ca_file = client->settings->ca_file;
     if (!*client->base)
         move_to_region(client, request->bucket, region, attempt);
     for (size_t i = 0, n = amz_headers(request, headers); i < n; i++)
@@ -282,6 +310,103 @@ int s3_client_prepare(void *data, struct http_attempt *attempt, struct error *er
 }
 
 /* --- judging --- */
+
+/* The code in the answer's XML decides, the status where there is none: answers to HEAD have no body. */
+struct rule {
+    const char *code;
+    enum s3_fault_kind kind;
+};
+
+static const struct rule rules[] = {
+    {"PermanentRedirect", S3_FAULT_REGION},
+    {"TemporaryRedirect", S3_FAULT_REGION},
+    {"Redirect", S3_FAULT_REGION},
+    {"AuthorizationHeaderMalformed", S3_FAULT_REGION},
+    {"IllegalLocationConstraintException", S3_FAULT_REGION},
+    {"RequestTimeTooSkewed", S3_FAULT_CLOCK},
+    {"RequestInTheFuture", S3_FAULT_CLOCK},
+    {"ExpiredToken", S3_FAULT_KEYS},
+    {"ExpiredTokenException", S3_FAULT_KEYS},
+    {"TokenRefreshRequired", S3_FAULT_KEYS},
+    {"InvalidToken", S3_FAULT_KEYS},
+    {"InvalidAccessKeyId", S3_FAULT_KEYS},
+    {"RequestExpired", S3_FAULT_KEYS},
+    {"SlowDown", S3_FAULT_THROTTLED},
+    {"SlowDownRead", S3_FAULT_THROTTLED},
+    {"ServiceUnavailable", S3_FAULT_THROTTLED},
+    {"Throttling", S3_FAULT_THROTTLED},
+    {"ThrottlingException", S3_FAULT_THROTTLED},
+    {"ThrottledException", S3_FAULT_THROTTLED},
+    {"RequestThrottled", S3_FAULT_THROTTLED},
+    {"RequestThrottledException", S3_FAULT_THROTTLED},
+    {"RequestLimitExceeded", S3_FAULT_THROTTLED},
+    {"BandwidthLimitExceeded", S3_FAULT_THROTTLED},
+    {"LimitExceededException", S3_FAULT_THROTTLED},
+    {"TooManyRequests", S3_FAULT_THROTTLED},
+    {"TooManyRequestsException", S3_FAULT_THROTTLED},
+    {"RequestTimeout", S3_FAULT_RETRY},
+    {"RequestTimeoutException", S3_FAULT_RETRY},
+    {"InternalError", S3_FAULT_RETRY},
+    {"OperationAborted", S3_FAULT_RETRY},
+};
+
+static enum s3_fault_kind kind_of(const struct http_reply *reply, const struct aws_error *said)
+{
+    for (size_t i = 0; said->code && i < sizeof rules / sizeof rules[0]; i++) {
+        if (strcmp(said->code, rules[i].code) == 0)
+            return rules[i].kind;
+    }
+    /* Without a code 400 and 403 may be expired keys as well as no permission: worth one look for newer ones. */
+    int status = reply->head.status;
+    if (status == 401 || (!said->code && (status == 400 || status == 403)))
+        return S3_FAULT_KEYS;
+    if (status == 429 || status == 503)
+        return S3_FAULT_THROTTLED;
+    if (status == 408 || status == 500 || status == 502 || status == 504)
+        return S3_FAULT_RETRY;
+    bool leads_elsewhere = status == 301 || status == 302 || status == 307 || status == 308;
+    return leads_elsewhere ? S3_FAULT_REGION : S3_FAULT_FINAL;
+}
+
+static void describe_fault(const struct http_reply *reply, const struct aws_error *said, const struct s3_fault *fault,
+                           struct error *error)
+{
+    char region[100] = "";
+    const char *code = text_show(said->code ? said->code : ""), *message = text_show(said->message ? said->message : "");
+    if (fault->region[0])
+        snprintf(region, sizeof region, "; the bucket is in region %s", fault->region);
+    bool is_passing = fault->kind == S3_FAULT_RETRY || fault->kind == S3_FAULT_THROTTLED;
+    enum error_code error_code = http_error_code(reply->head.status, is_passing ? HTTP_RETRY : HTTP_FAIL);
+    fail(error, fault->kind == S3_FAULT_KEYS ? ERROR_PERMISSION_DENIED : error_code, "S3_ERROR", "S3 answers %d%s%s%s%s%s",
+         reply->head.status, *code ? " " : "", code, *message ? ": " : "", message, region);
+}
+
+struct s3_fault s3_fault_of(const struct http_reply *reply, int64_t now, struct error *error)
+{
+    struct s3_fault fault = {0};
+    struct aws_error said;
+    aws_error_parse(reply->body ? reply->body : "", reply->body_bytes, &said);
+    fault.kind = kind_of(reply, &said);
+    static const char allowed[] = "abcdefghijklmnopqrstuvwxyz0123456789-";
+    const char *region = http_head_find(&reply->head, "x-amz-bucket-region");
+    if (!region)
+        region = said.region;
+    size_t length = region ? strlen(region) : 0;
+    if (length > 0 && length < sizeof fault.region && strspn(region, allowed) == length) /* it becomes part of a host */
+        memcpy(fault.region, region, length + 1);
+    if (fault.kind == S3_FAULT_CLOCK) {
+        const char *date = http_head_find(&reply->head, "date");
+        struct tm utc = {0};
+        const char *rest = date ? strptime(date, "%a, %d %b %Y %H:%M:%S GMT", &utc) : NULL;
+        if (rest && !*rest)
+            fault.clock_offset_s = (int64_t)timegm(&utc) - now;
+        else
+            fault.kind = S3_FAULT_FINAL;
+    }
+    describe_fault(reply, &said, &fault, error);
+    aws_error_clear(&said);
+    return fault;
+}
 
 /* Whether the answer named another region than the one we signed for; then it is used from now on. */
 static bool took_region(const struct s3_request *request, const struct s3_fault *fault)
@@ -329,33 +454,4 @@ enum http_verdict s3_client_judge(void *data, const struct http_reply *reply, st
         return HTTP_FAIL;
     aws_credentials_refused(client->credentials, reply->credential);
     return HTTP_RETRY_RENEWED;
-}
-
-/* --- checksums --- */
-
-static struct known_checksums *slot_of(struct s3_client *client, const struct source_identity *identity)
-{
-    return &client->known[identity->device % N_KNOWN_CHECKSUMS]; /* of a digest, so evenly spread */
-}
-
-bool s3_client_find_checksums(struct s3_client *client, const struct source_identity *identity,
-                              struct checksum checksums[CHECKSUM_PER_FILE])
-{
-    pthread_mutex_lock(&client->lock);
-    const struct known_checksums *slot = slot_of(client, identity);
-    bool found = memcmp(&slot->identity, identity, sizeof *identity) == 0;
-    if (found)
-        memcpy(checksums, slot->checksums, sizeof slot->checksums);
-    pthread_mutex_unlock(&client->lock);
-    return found;
-}
-
-void s3_client_keep_checksums(struct s3_client *client, const struct source_identity *identity,
-                              const struct checksum checksums[CHECKSUM_PER_FILE])
-{
-    pthread_mutex_lock(&client->lock);
-    struct known_checksums *slot = slot_of(client, identity);
-    slot->identity = *identity;
-    memcpy(slot->checksums, checksums, sizeof slot->checksums);
-    pthread_mutex_unlock(&client->lock);
 }

@@ -5,8 +5,8 @@
 
 #include <stdbool.h>
 
-#include "base/checksum.h"
 #include "source/http/http.h"
+#include "source/s3/source_s3.h"
 #include "source/source.h"
 #include "source/stores.h"
 
@@ -25,6 +25,12 @@ char *s3_client_url(struct s3_client *client, const char *bucket, const char *ke
 /* Whether every URL of the bucket has the same origin, whatever is learned of its region. */
 bool s3_client_origin_is_fixed(const struct s3_client *client);
 
+/* 0 for names that buckets may have; such a name cannot change the meaning of a URL. */
+int s3_client_check_bucket(const char *bucket, struct error *error);
+/* "https://bucket.s3.eu-west-3.amazonaws.com/a/b%20c?query"; key may be "", query NULL. Malloced. */
+char *s3_client_endpoint_url(const struct s3_endpoint *endpoint, const char *bucket, const char *region, const char *key,
+                             const char *query);
+
 enum { S3_MAX_SIGNED_HEADERS = 4 };
 
 /* One kind of request to one bucket; data of a struct http_store with the two functions below. */
@@ -40,10 +46,26 @@ struct s3_request {
 int s3_client_prepare(void *request, struct http_attempt *attempt, struct error *error);
 enum http_verdict s3_client_judge(void *request, const struct http_reply *reply, struct error *error);
 
-/* Checksums that a HEAD told, by the identity of one version of an object; bounded, the newest win. */
-bool s3_client_find_checksums(struct s3_client *client, const struct source_identity *identity,
-                              struct checksum checksums[CHECKSUM_PER_FILE]);
-void s3_client_keep_checksums(struct s3_client *client, const struct source_identity *identity,
-                              const struct checksum checksums[CHECKSUM_PER_FILE]);
+/* CHECKSUM_PER_FILE of them that a HEAD told, by the identity of one version of an object. */
+struct known *s3_client_checksums(const struct s3_client *client);
+
+/* What an answer of S3 that is not 2xx means. */
+enum s3_fault_kind {
+    S3_FAULT_FINAL,     /* asking again will not help */
+    S3_FAULT_RETRY,     /* later */
+    S3_FAULT_THROTTLED, /* later, and less at once */
+    S3_FAULT_REGION,    /* the bucket lies in another region */
+    S3_FAULT_CLOCK,     /* our clock is off by `clock_offset_s` */
+    S3_FAULT_KEYS,      /* the keys are expired or unknown */
+};
+
+struct s3_fault {
+    enum s3_fault_kind kind;
+    char region[64];        /* where the bucket is, "" = not said */
+    int64_t clock_offset_s; /* to be added to our clock */
+};
+
+/* `now` is our unix time. Fills the error for every kind: what the server said, without what could be secret in it. */
+struct s3_fault s3_fault_of(const struct http_reply *reply, int64_t now, struct error *error);
 
 #endif

@@ -69,16 +69,6 @@ static bool decode_key(char *text)
     return text_percent_decode(text);
 }
 
-static bool is_known_algorithm(const char *text)
-{
-    static const char *const known[] = {"CRC32", "CRC32C", "CRC64NVME", "SHA256"};
-    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
-        if (strcasecmp(known[i], text) == 0)
-            return true;
-    }
-    return false;
-}
-
 /* --- elements --- */
 
 static void clear_entry(struct page *page)
@@ -98,6 +88,7 @@ static void keep_text(char **to, const char *text)
 
 static bool take_field(struct page *page, const char *name, const char *text)
 {
+    static const char *const algorithms[] = {"CRC32", "CRC32C", "CRC64NVME", "SHA256"};
     bool is_known = strcmp(name, "Key") == 0 || strcmp(name, "ETag") == 0 || strcmp(name, "Size") == 0;
     if (!text)
         return !is_known; /* these have texts and nothing else */
@@ -109,8 +100,11 @@ static bool take_field(struct page *page, const char *name, const char *text)
         page->has_size = parse_size(text, &page->entry.size_bytes);
     else if (strcmp(name, "ChecksumType") == 0)
         page->is_composite |= strcasecmp(text, "COMPOSITE") == 0;
-    page->has_algorithm |= strcmp(name, "ChecksumAlgorithm") == 0;
-    page->has_known_algorithm |= strcmp(name, "ChecksumAlgorithm") == 0 && is_known_algorithm(text);
+    if (strcmp(name, "ChecksumAlgorithm") == 0) {
+        page->has_algorithm = true;
+        for (size_t i = 0; i < sizeof algorithms / sizeof algorithms[0]; i++)
+            page->has_known_algorithm |= strcasecmp(algorithms[i], text) == 0;
+    }
     return true;
 }
 
@@ -128,19 +122,11 @@ static bool add_entry(struct page *page)
     return true;
 }
 
-static bool add_prefix(struct s3_listing *listing, const char *text)
-{
-    if (listing->n_prefixes == S3_MAX_PAGE_ENTRIES)
-        return false;
-    ARRAY_RESERVE(listing->prefixes, listing->n_prefixes, listing->prefixes_capacity);
-    listing->prefixes[listing->n_prefixes++] = memory_copy_text(text);
-    return true;
-}
-
 static bool take_element(void *data, const char *path, const char *text)
 {
     static const char root[] = "ListBucketResult", contents[] = "Contents";
     struct page *page = data;
+    struct s3_listing *listing = page->listing;
     size_t length = strlen(root);
     if (strncmp(path, root, length) != 0 || (path[length] && path[length] != '/')) {
         page->complaint = "it is no ListBucketResult";
@@ -152,12 +138,17 @@ static bool take_element(void *data, const char *path, const char *text)
         is_good = add_entry(page);
     else if (strncmp(name, "Contents/", sizeof contents) == 0)
         is_good = take_field(page, name + sizeof contents, text);
-    else if (text && strcmp(name, "CommonPrefixes/Prefix") == 0)
-        is_good = add_prefix(page->listing, text);
+    else if (text && strcmp(name, "CommonPrefixes/Prefix") == 0) {
+        is_good = listing->n_prefixes < S3_MAX_PAGE_ENTRIES;
+        if (is_good) {
+            ARRAY_RESERVE(listing->prefixes, listing->n_prefixes, listing->prefixes_capacity);
+            listing->prefixes[listing->n_prefixes++] = memory_copy_text(text);
+        }
+    }
     if (!is_good)
         page->complaint = "an entry without a key or a size, or too many of them";
     if (text && strcmp(name, "NextContinuationToken") == 0 && *text)
-        keep_text(&page->listing->next_token, text);
+        keep_text(&listing->next_token, text);
     page->truncated |= text && strcmp(name, "IsTruncated") == 0 && strcasecmp(text, "true") == 0;
     page->encoded |= text && strcmp(name, "EncodingType") == 0 && strcasecmp(text, "url") == 0;
     return is_good;

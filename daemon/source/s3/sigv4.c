@@ -11,8 +11,9 @@
 #include "base/memory.h"
 #include "base/signature.h"
 #include "base/url.h"
+#include "source/secret.h"
 
-struct text { /* a piece of somebody's string */
+struct text { /* a piece of the caller's string */
     const char *start;
     size_t length;
 };
@@ -73,38 +74,9 @@ static void write_query(FILE *out, const char *query, size_t query_length)
 
 /* --- headers --- */
 
-struct signed_headers {
-    struct http_header *headers; /* sorted */
-    size_t n;
-    char host[URL_AUTHORITY_CHARS];
-};
-
 static int compare_headers(const void *a, const void *b)
 {
     return strcmp(((const struct http_header *)a)->name, ((const struct http_header *)b)->name);
-}
-
-static void format_date(int64_t unix_time, char date[SIGV4_DATE_CHARS])
-{
-    time_t seconds = (time_t)unix_time;
-    struct tm utc;
-    if (!gmtime_r(&seconds, &utc) || strftime(date, SIGV4_DATE_CHARS, "%Y%m%dT%H%M%SZ", &utc) == 0)
-        memcpy(date, "19700101T000000Z", SIGV4_DATE_CHARS);
-}
-
-static void collect_headers(struct signed_headers *all, const struct sigv4_key *key, const struct sigv4_request *request,
-                            const char *date)
-{
-    struct url url = parse_signed_url(request->url);
-    url_authority(&url, all->host);
-    all->headers = memory_alloc_array(request->n_headers + 3, sizeof *all->headers);
-    for (; all->n < request->n_headers; all->n++)
-        all->headers[all->n] = request->headers[all->n];
-    all->headers[all->n++] = (struct http_header){"host", all->host};
-    all->headers[all->n++] = (struct http_header){"x-amz-date", date};
-    if (key->session_token && *key->session_token)
-        all->headers[all->n++] = (struct http_header){"x-amz-security-token", key->session_token};
-    qsort(all->headers, all->n, sizeof *all->headers, compare_headers);
 }
 
 /* Without white space at its ends, and one space for several within. */
@@ -123,56 +95,14 @@ static void write_value(FILE *out, const char *value)
     }
 }
 
-static void write_header_names(FILE *out, const struct signed_headers *all)
-{
-    for (size_t i = 0; i < all->n; i++)
-        fprintf(out, "%s%s", i ? ";" : "", all->headers[i].name);
-}
-
 /* --- the steps --- */
-
-static char *canonical_request(const struct sigv4_request *request, const struct signed_headers *all)
-{
-    struct url url = parse_signed_url(request->url);
-    bool has_query = url.query_length > 0; /* and a question mark before it */
-    char *text;
-    size_t length;
-    FILE *out = open_memstream(&text, &length);
-    if (!out)
-        abort();
-    fprintf(out, "%s\n%.*s\n", request->method, url.path_length ? (int)url.path_length : 1,
-            url.path_length ? url.path : "/");
-    write_query(out, url.query + has_query, url.query_length - has_query);
-    fputc('\n', out);
-    for (size_t i = 0; i < all->n; i++) {
-        fprintf(out, "%s:", all->headers[i].name);
-        write_value(out, all->headers[i].value);
-        fputc('\n', out);
-    }
-    fputc('\n', out);
-    write_header_names(out, all);
-    fprintf(out, "\n%s", request->payload_hash);
-    if (fclose(out) != 0)
-        abort();
-    return text;
-}
-
-static void sha256_hex(const char *text, char hex[DIGEST_HEX_CHARS + 1])
-{
-    unsigned char sum[DIGEST_BYTES];
-    struct digest *digest = digest_create();
-    digest_add(digest, text, strlen(text));
-    digest_finish(digest, sum);
-    digest_hex(sum, sizeof sum, hex);
-}
 
 static void derive_key(const struct sigv4_key *key, const char *day, unsigned char derived[DIGEST_BYTES])
 {
     const char *const parts[] = {day, key->region, key->service, "aws4_request"};
     char *secret = memory_print("AWS4%s", key->secret_key);
     signature_hmac_sha256(secret, strlen(secret), parts[0], strlen(parts[0]), derived);
-    signature_wipe(secret, strlen(secret));
-    free(secret);
+    secret_free(secret);
     for (size_t i = 1; i < sizeof parts / sizeof parts[0]; i++) {
         unsigned char next[DIGEST_BYTES];
         signature_hmac_sha256(derived, DIGEST_BYTES, parts[i], strlen(parts[i]), next);
@@ -180,52 +110,60 @@ static void derive_key(const struct sigv4_key *key, const char *day, unsigned ch
     }
 }
 
-static char *write_authorization(const struct sigv4_key *key, const char *scope, const struct signed_headers *all,
-                                 const char *signature)
-{
-    char *text;
-    size_t length;
-    FILE *out = open_memstream(&text, &length);
-    if (!out)
-        abort();
-    fprintf(out, "AWS4-HMAC-SHA256 Credential=%s/%s, SignedHeaders=", key->access_key, scope);
-    write_header_names(out, all);
-    fprintf(out, ", Signature=%s", signature);
-    if (fclose(out) != 0)
-        abort();
-    return text;
-}
-
-char *sigv4_canonical_request(const struct sigv4_key *key, const struct sigv4_request *request)
-{
-    struct signed_headers all = {0};
-    char date[SIGV4_DATE_CHARS];
-    format_date(request->unix_time, date);
-    collect_headers(&all, key, request, date);
-    char *text = canonical_request(request, &all);
-    free(all.headers);
-    return text;
-}
-
 void sigv4_sign(const struct sigv4_key *key, const struct sigv4_request *request, struct sigv4_signature *signature)
 {
-    struct signed_headers all = {0};
     unsigned char derived[DIGEST_BYTES], sum[DIGEST_BYTES];
-    char digest[DIGEST_HEX_CHARS + 1], hex[DIGEST_HEX_CHARS + 1], day[9];
-    format_date(request->unix_time, signature->date);
+    char hex[DIGEST_HEX_CHARS + 1], day[9], host[URL_AUTHORITY_CHARS], *canonical, *names = memory_copy_text("");
+    time_t seconds = (time_t)request->unix_time;
+    size_t length, n_headers = request->n_headers;
+    struct tm utc;
+    if (!gmtime_r(&seconds, &utc) || strftime(signature->date, SIGV4_DATE_CHARS, "%Y%m%dT%H%M%SZ", &utc) == 0)
+        memcpy(signature->date, "19700101T000000Z", SIGV4_DATE_CHARS);
     snprintf(day, sizeof day, "%.8s", signature->date);
-    collect_headers(&all, key, request, signature->date);
-    char *canonical = canonical_request(request, &all);
-    sha256_hex(canonical, digest);
+
+    struct url url = parse_signed_url(request->url);
+    bool has_query = url.query_length > 0; /* and a question mark before it */
+    struct http_header *headers = memory_alloc_array(n_headers + 3, sizeof *headers);
+    for (size_t i = 0; i < n_headers; i++)
+        headers[i] = request->headers[i];
+    url_authority(&url, host);
+    headers[n_headers++] = (struct http_header){"host", host};
+    headers[n_headers++] = (struct http_header){"x-amz-date", signature->date};
+    if (key->session_token && *key->session_token)
+        headers[n_headers++] = (struct http_header){"x-amz-security-token", key->session_token};
+    qsort(headers, n_headers, sizeof *headers, compare_headers);
+
+    FILE *out = memory_stream(&canonical, &length);
+    fprintf(out, "%s\n%.*s\n", request->method, url.path_length ? (int)url.path_length : 1,
+            url.path_length ? url.path : "/");
+    write_query(out, url.query + has_query, url.query_length - has_query);
+    fputc('\n', out);
+    for (size_t i = 0; i < n_headers; i++) {
+        char *longer = memory_print("%s%s%s", names, i ? ";" : "", headers[i].name);
+        free(names);
+        names = longer;
+        fprintf(out, "%s:", headers[i].name);
+        write_value(out, headers[i].value);
+        fputc('\n', out);
+    }
+    fprintf(out, "\n%s\n%s", names, request->payload_hash);
+    fclose(out);
+
+    struct digest *digest = digest_create();
+    digest_add(digest, canonical, length);
+    digest_finish(digest, sum);
+    digest_hex(sum, sizeof sum, hex);
     char *scope = memory_print("%s/%s/%s/aws4_request", day, key->region, key->service);
-    char *to_sign = memory_print("AWS4-HMAC-SHA256\n%s\n%s\n%s", signature->date, scope, digest);
+    char *to_sign = memory_print("AWS4-HMAC-SHA256\n%s\n%s\n%s", signature->date, scope, hex);
     derive_key(key, day, derived);
     signature_hmac_sha256(derived, sizeof derived, to_sign, strlen(to_sign), sum);
     signature_wipe(derived, sizeof derived);
     digest_hex(sum, sizeof sum, hex);
-    signature->authorization = write_authorization(key, scope, &all, hex);
+    signature->authorization = memory_print("AWS4-HMAC-SHA256 Credential=%s/%s, SignedHeaders=%s, Signature=%s",
+                                            key->access_key, scope, names, hex);
     free(canonical);
+    free(names);
     free(scope);
     free(to_sign);
-    free(all.headers);
+    free(headers);
 }

@@ -36,7 +36,4 @@ struct sigv4_signature {
 /* Signs host, x-amz-date, x-amz-security-token when there is a session token, and the given headers. */
 void sigv4_sign(const struct sigv4_key *key, const struct sigv4_request *request, struct sigv4_signature *signature);
 
-/* The first step alone, for tests and for messages about a signature that a server refused: it shows the session token. */
-char *sigv4_canonical_request(const struct sigv4_key *key, const struct sigv4_request *request);
-
 #endif

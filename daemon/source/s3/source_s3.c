@@ -7,15 +7,79 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/memory.h"
 #include "base/url.h"
 #include "source/bucket_source.h"
+#include "source/environment.h"
 #include "source/http/http_head.h"
+#include "source/known.h"
+#include "source/s3/aws_profile.h"
 #include "source/s3/s3_client.h"
-#include "source/s3/s3_endpoint.h"
 #include "source/s3/s3_listing.h"
-#include "source/s3/s3_settings.h"
+
+/* --- keys --- */
+
+static const char *const addressing_names[] = {"auto", "path", "virtual", NULL};
+
+/* clang-format off */
+static const struct config_key keys[] = {
+    {"sources.s3.enabled", CONFIG_BOOL, CONFIG_FIELD(s3_settings, base.is_enabled), .fallback = "true",
+     .help = "Lets artifacts be loaded from s3:// references."},
+    {"sources.s3.endpoint", CONFIG_TEXT, CONFIG_FIELD(s3_settings, base.endpoint), .fallback = "", .may_be_empty = true,
+     .environment = "AWS_ENDPOINT_URL_S3 AWS_ENDPOINT_URL RUNAI_STREAMER_S3_ENDPOINT",
+     .help = "Server of s3:// references. Empty: AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, RUNAI_STREAMER_S3_ENDPOINT, the profile's, "
+             "then AWS itself."},
+    {"sources.s3.region", CONFIG_TEXT, CONFIG_FIELD(s3_settings, region), .fallback = "", .may_be_empty = true,
+     .environment = "AWS_REGION AWS_DEFAULT_REGION",
+     .help = "Region to sign for. Empty: AWS_REGION, AWS_DEFAULT_REGION, the profile's, then what the server says."},
+    {"sources.s3.profile", CONFIG_TEXT, CONFIG_FIELD(s3_settings, profile), .fallback = "", .may_be_empty = true,
+     .environment = "AWS_PROFILE AWS_DEFAULT_PROFILE",
+     .help = "Profile of the AWS credentials and configuration files. Empty: AWS_PROFILE, then default."},
+    {"sources.s3.addressing", CONFIG_ENUM, CONFIG_FIELD(s3_settings, addressing), .fallback = "auto", .names = addressing_names,
+     .help = "Where the bucket's name stands in a URL: virtual in the host's name, path behind it. auto: path for servers that are "
+             "not AWS and for buckets with a dot."},
+    {"sources.s3.anonymous", CONFIG_BOOL, CONFIG_FIELD(s3_settings, is_anonymous), .fallback = "false",
+     .help = "Signs nothing, for public buckets."},
+    {"sources.s3.requester_pays", CONFIG_BOOL, CONFIG_FIELD(s3_settings, requester_pays), .fallback = "false",
+     .environment = "AWS_REQUEST_PAYER",
+     .help = "Agrees to pay for reading buckets whose owner does not, as AWS_REQUEST_PAYER=requester does."},
+};
+/* clang-format on */
+
+static const struct config_section section = {keys, sizeof keys / sizeof keys[0], sizeof(struct s3_settings)};
+
+/* TENSORCAST_S3_ADDRESSING by name; RUNAI_STREAMER_S3_USE_VIRTUAL_ADDRESSING is what users of vLLM's streamer know. */
+static enum s3_addressing addressing_of_environment(void)
+{
+    const char *name = getenv("TENSORCAST_S3_ADDRESSING"), *virtual = getenv("RUNAI_STREAMER_S3_USE_VIRTUAL_ADDRESSING");
+    if (name && strcmp(name, "path") == 0)
+        return S3_ADDRESSING_PATH;
+    if (name && strcmp(name, "virtual") == 0)
+        return S3_ADDRESSING_VIRTUAL;
+    if ((name && *name && strcmp(name, "auto") != 0) || !virtual || !*virtual)
+        return S3_ADDRESSING_AUTO;
+    return strcmp(virtual, "0") == 0 || strcmp(virtual, "false") == 0 ? S3_ADDRESSING_PATH : S3_ADDRESSING_VIRTUAL;
+}
+
+static void complete_settings(const void *configured, void *settings, struct arena *arena)
+{
+    struct s3_settings *s3 = settings;
+    const char *payer = getenv("AWS_REQUEST_PAYER"); /* "requester" as of GDAL and object_store; 1 as any other switch */
+    (void)configured;
+    s3->base.endpoint = stores_endpoint_url(s3->base.endpoint, arena);
+    /* botocore's order, before the names that every program knows */
+    struct aws_profiles *profiles = aws_profiles_load();
+    const char *ca_file = environment_get("AWS_CA_BUNDLE");
+    if (!ca_file)
+        ca_file = aws_profiles_get_from(profiles, AWS_FILE_CONFIG, *s3->profile ? s3->profile : "default", "ca_bundle");
+    s3->ca_file = ca_file ? arena_text(arena, ca_file, strlen(ca_file)) : NULL;
+    aws_profiles_destroy(profiles);
+    s3->requester_pays = s3->requester_pays || (payer && strcasecmp(payer, "requester") == 0);
+    if (s3->addressing == S3_ADDRESSING_AUTO)
+        s3->addressing = addressing_of_environment();
+}
 
 struct source_s3 {
     struct bucket_source of; /* first */
@@ -61,17 +125,6 @@ static void describe_object(struct object *object)
     object->weak = !object->pin || *object->pin != '"';
 }
 
-static int take_head(const struct http_head *head, struct object *object, struct error *error)
-{
-    const char *etag = http_head_find(head, "etag");
-    if (!http_head_content_length(head, &object->size_bytes))
-        return fail(error, ERROR_UNAVAILABLE, "BAD_ANSWER", "the store does not tell the size of the object");
-    object->pin = etag && *etag ? s3_quote_etag(etag) : NULL;
-    describe_object(object);
-    take_checksums(head, object->checksums);
-    return 0;
-}
-
 static int s3_stat(struct object_source *objects, const char *name, struct object *object, struct error *error)
 {
     struct source_s3 *source = (struct source_s3 *)objects;
@@ -81,8 +134,14 @@ static int s3_stat(struct object_source *objects, const char *name, struct objec
     char text[BUCKET_SHOWN_CHARS], *key = bucket_source_key(&source->of, name);
     char *url = s3_client_url(source->client, source->of.bucket, key, NULL);
     int failed = bucket_source_fetch(&source->of, &store, "HEAD", url, 0, &reply, error);
-    if (!failed)
-        failed = take_head(&reply.head, object, error);
+    if (!failed && !http_head_content_length(&reply.head, &object->size_bytes))
+        failed = fail(error, ERROR_UNAVAILABLE, "BAD_ANSWER", "the store does not tell the size of the object");
+    if (!failed) {
+        const char *etag = http_head_find(&reply.head, "etag");
+        object->pin = etag && *etag ? s3_quote_etag(etag) : NULL;
+        describe_object(object);
+        take_checksums(&reply.head, object->checksums);
+    }
     http_reply_clear(&reply);
     free(key);
     return failed ? error_prefix(error, "%s", bucket_source_shown(&source->of, name, text)) : 0;
@@ -125,24 +184,7 @@ static int list_page(struct object_source *objects, const char *token, char **ne
     return failed;
 }
 
-static int s3_list(struct object_source *objects, struct error *error)
-{
-    return bucket_source_list(objects, list_page, error);
-}
-
-/* --- the version --- */
-
-/* "null" is what was there before the bucket kept versions, and may be replaced. */
-static void learn_version(struct s3_object *pinned, const struct http_head *head)
-{
-    const char *version_id = http_head_find(head, "x-amz-version-id");
-    if (!version_id || !*version_id || strcmp(version_id, "null") == 0)
-        return;
-    pthread_mutex_lock(&pinned->lock);
-    if (!pinned->version_id)
-        pinned->version_id = url_encode(version_id, strlen(version_id), false);
-    pthread_mutex_unlock(&pinned->lock);
-}
+/* --- reading --- */
 
 static int prepare_range(void *data, struct http_attempt *attempt, struct error *error)
 {
@@ -150,7 +192,7 @@ static int prepare_range(void *data, struct http_attempt *attempt, struct error 
     char *url = NULL;
     pthread_mutex_lock(&pinned->lock);
     if (pinned->version_id && !pinned->may_not)
-        url = memory_print("%s?versionId=%s", http_attempt_url(attempt), pinned->version_id);
+        url = memory_print("%s?versionId=%s", attempt->url, pinned->version_id);
     pthread_mutex_unlock(&pinned->lock);
     if (url)
         http_attempt_set_url(attempt, url);
@@ -158,50 +200,50 @@ static int prepare_range(void *data, struct http_attempt *attempt, struct error 
     return s3_client_prepare(data, attempt, error);
 }
 
-/* s3:GetObjectVersion is a permission of its own: without it the ETag alone has to do. */
-static bool give_up_version(struct s3_object *pinned)
-{
-    pthread_mutex_lock(&pinned->lock);
-    bool had_one = pinned->version_id; /* others may have named it, too, and come here one after the other */
-    pinned->may_not = true;
-    pthread_mutex_unlock(&pinned->lock);
-    return had_one;
-}
-
-/* --- reading --- */
-
 /* Engine's thread, before the first byte. */
 static int check_pin(void *data, const struct http_head *head, struct error *error)
 {
     struct s3_object *pinned = data;
     const char *etag = http_head_find(head, "etag");
-    char text[BUCKET_SHOWN_CHARS], was[TEXT_NAME_CHARS], is[TEXT_NAME_CHARS];
+    char text[BUCKET_SHOWN_CHARS];
     char *quoted = etag ? s3_quote_etag(etag) : NULL;
     bool same = pinned->object->weak || (quoted && strcmp(quoted, pinned->object->pin) == 0);
     free(quoted);
-    if (same) {
-        learn_version(pinned, head);
+    if (!same)
+        return fail(error, ERROR_FAILED_PRECONDITION, REASON(SOURCE_CHANGED),
+                    "%s was replaced while it was loaded: it had etag %s, this answer has %s",
+                    bucket_source_shown(&pinned->source->of, pinned->object->name, text), text_show(pinned->object->pin),
+                    etag ? text_show(etag) : "none");
+    /* "null" is what was there before the bucket kept versions, and may be replaced */
+    const char *version_id = http_head_find(head, "x-amz-version-id");
+    if (!version_id || !*version_id || strcmp(version_id, "null") == 0)
         return 0;
-    }
-    return fail(error, ERROR_FAILED_PRECONDITION, REASON(SOURCE_CHANGED),
-                "%s was replaced while it was loaded: it had etag %s, this answer has %s",
-                bucket_source_shown(&pinned->source->of, pinned->object->name, text),
-                text_escape(pinned->object->pin, strlen(pinned->object->pin), was),
-                etag ? text_escape(etag, strlen(etag), is) : "none");
+    pthread_mutex_lock(&pinned->lock);
+    if (!pinned->version_id)
+        pinned->version_id = url_encode(version_id, strlen(version_id), false);
+    pthread_mutex_unlock(&pinned->lock);
+    return 0;
 }
 
 static enum http_verdict judge_range(void *data, const struct http_reply *reply, struct error *error)
 {
     struct s3_object *pinned = data;
     enum http_verdict verdict = s3_client_judge(data, reply, error);
-    if (verdict == HTTP_FAIL && error->code == ERROR_PERMISSION_DENIED && give_up_version(pinned))
-        return HTTP_RETRY_RENEWED;
+    if (verdict == HTTP_FAIL && error->code == ERROR_PERMISSION_DENIED) {
+        /* s3:GetObjectVersion is a permission of its own: without it the ETag alone has to do */
+        pthread_mutex_lock(&pinned->lock);
+        bool had_one = pinned->version_id; /* others may have named it, too, and come here one after the other */
+        pinned->may_not = true;
+        pthread_mutex_unlock(&pinned->lock);
+        if (had_one)
+            return HTTP_RETRY_RENEWED;
+    }
     if (verdict == HTTP_FAIL)
         bucket_source_explain(&pinned->source->of, pinned->object, reply, error);
     return verdict;
 }
 
-/* Part files only: nobody sums up a sidecar; a single file was asked about already. A failure to ask is no failure to read.
+/* Part files only: no load sums up a sidecar; a single file was asked about already. A failure to ask is no failure to read.
  */
 static void s3_ask(struct object_source *objects, struct object *object)
 {
@@ -218,9 +260,9 @@ static void s3_ask(struct object_source *objects, struct object *object)
     char *version = memory_print("%s/%s%s\n%s", source->of.bucket, source->of.prefix, object->name, object->pin);
     struct source_identity identity = source_identity_of(version, object->size_bytes);
     free(version);
-    bool known = s3_client_find_checksums(source->client, &identity, head.checksums);
+    bool known = known_find(s3_client_checksums(source->client), &identity, head.checksums);
     if (!known && s3_stat(objects, object->name, &head, &ignored) == 0 && head.pin && strcmp(head.pin, object->pin) == 0) {
-        s3_client_keep_checksums(source->client, &identity, head.checksums);
+        known_set(s3_client_checksums(source->client), &identity, head.checksums);
         known = true;
     }
     if (known) {
@@ -261,7 +303,7 @@ static void s3_close_file(struct object_file *file)
 }
 
 static const struct object_ops s3_objects = {
-    .list = s3_list,
+    .list = bucket_source_list,
     .stat = s3_stat,
     .ask = s3_ask,
     .open = s3_open_file,
@@ -270,15 +312,11 @@ static const struct object_ops s3_objects = {
 
 /* --- opening --- */
 
-static void s3_close(struct source *base)
-{
-    bucket_source_fini((struct bucket_source *)base);
-}
-
 static int s3_open(struct source *base, const char *path, const struct source_options *options, struct error *error)
 {
     struct source_s3 *source = (struct source_s3 *)base;
-    if (bucket_source_parse(&source->of, path, error) < 0 || s3_endpoint_check_bucket(source->of.bucket, error) < 0)
+    source->of.page = list_page;
+    if (bucket_source_parse(&source->of, path, error) < 0 || s3_client_check_bucket(source->of.bucket, error) < 0)
         return -1;
     source->client = options->stores ? s3_client_of(options->stores) : NULL;
     if (source->client && s3_client_check(source->client, error) < 0)
@@ -294,15 +332,25 @@ static int s3_open(struct source *base, const char *path, const struct source_op
     return failed;
 }
 
-static const struct source_ops s3_ops = {OBJECT_SOURCE_OPS("s3", struct source_s3, s3_open, s3_close)};
+static const struct source_ops s3_ops = {OBJECT_SOURCE_OPS("s3", struct source_s3, s3_open, bucket_source_close)};
+
+/* Of any profile, since a source_profile may lead from one to another. */
+static bool runs_programs(void)
+{
+    struct aws_profiles *profiles = aws_profiles_load();
+    bool is_any = aws_profiles_any_has(profiles, "credential_process");
+    aws_profiles_destroy(profiles);
+    return is_any;
+}
 
 const struct store source_s3_store = {
     .scheme = "s3",
     .source = &s3_ops,
     .is_remote = true,
-    .section = &s3_settings_section,
-    .complete = s3_settings_complete,
+    .section = &section,
+    .complete = complete_settings,
     .connect = s3_client_connect,
     .disconnect = s3_client_disconnect,
     .describe = s3_client_describe,
+    .runs_programs = runs_programs,
 };

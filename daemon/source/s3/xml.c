@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "base/signature.h"
+#include "source/secret.h"
 
 enum { PIECE_BYTES = 64 << 10 /* what libexpat copies at a time */ };
 
@@ -33,8 +33,7 @@ static void append_bytes(struct text *text, const char *bytes, size_t count)
         larger.bytes = memory_alloc(larger.room);
         if (text->length)
             memcpy(larger.bytes, text->bytes, text->length);
-        signature_wipe(text->bytes, text->room);
-        free(text->bytes);
+        secret_free(text->bytes);
         *text = larger;
     }
     memcpy(text->bytes + text->length, bytes, count);
@@ -91,13 +90,6 @@ static void XMLCALL on_document_type(void *data, const char *name, const char *s
     stop_reading(data, "it has a document type");
 }
 
-static void free_wiped(void *memory)
-{
-    if (memory)
-        explicit_bzero(memory, malloc_usable_size(memory));
-    free(memory);
-}
-
 static void *realloc_wiped(void *memory, size_t bytes)
 {
     size_t had = memory ? malloc_usable_size(memory) : 0;
@@ -106,13 +98,13 @@ static void *realloc_wiped(void *memory, size_t bytes)
         return NULL;
     if (had)
         memcpy(larger, memory, had < bytes ? had : bytes);
-    free_wiped(memory);
+    secret_free(memory);
     return larger;
 }
 
 const char *xml_read(const void *bytes, size_t count, xml_element *element, void *data)
 {
-    static const XML_Memory_Handling_Suite wiped = {malloc, realloc_wiped, free_wiped};
+    static const XML_Memory_Handling_Suite wiped = {malloc, realloc_wiped, secret_free};
     struct reader reader = {.element = element, .data = data, .parser = XML_ParserCreate_MM("UTF-8", &wiped, NULL)};
     enum XML_Status status = XML_STATUS_OK;
     if (!reader.parser)
@@ -131,8 +123,7 @@ const char *xml_read(const void *bytes, size_t count, xml_element *element, void
     if (!wrong && status != XML_STATUS_OK)
         wrong = XML_ErrorString(XML_GetErrorCode(reader.parser));
     XML_ParserFree(reader.parser);
-    signature_wipe(reader.text.bytes, reader.text.room);
-    free(reader.text.bytes);
+    secret_free(reader.text.bytes);
     free(reader.path.bytes);
     return wrong;
 }

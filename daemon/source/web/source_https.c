@@ -14,11 +14,18 @@
 #include "base/metadata.h"
 #include "base/text.h"
 #include "base/url.h"
+#include "source/http/http_head.h"
+#include "source/known.h"
 #include "source/object_source.h"
 #include "source/redirect.h"
-#include "source/web/web_known.h"
 
-enum { PIN_CHARS = 600 };
+enum { PIN_CHARS = 600, ETAG_CHARS = 300, DATE_CHARS = 150 }; /* ETags have some dozens */
+
+struct web_fact { /* of a URL, kept so that the next question is conditional; "" = the server does not say */
+    char etag[ETAG_CHARS + 1], last_modified[DATE_CHARS + 1];
+    uint64_t size_bytes;
+    bool comes_whole; /* the server answered a question for a part with all of it */
+};
 
 struct source_https {
     struct object_source objects;
@@ -31,20 +38,9 @@ struct source_https {
 
 /* --- references --- */
 
-/* "#sha256=HEX" */
-static int take_fragment(struct source_https *https, const char *fragment, struct error *error)
-{
-    static const char name[] = "#sha256=";
-    if (strncmp(fragment, name, strlen(name)) != 0 ||
-        !checksum_parse_hex(CHECKSUM_SHA256, fragment + strlen(name), &https->digest))
-        return source_fail_reference(&https->objects.base, "behind # there can only be sha256= and 64 hexadecimal digits",
-                                     error);
-    https->has_digest = true;
-    return 0;
-}
-
 static int parse_reference_of_web(struct source_https *https, const char *text, struct error *error)
 {
+    static const char fragment[] = "#sha256=";
     struct source *source = &https->objects.base;
     const char *host = strncmp(text, "//", 2) == 0 ? text + 2 : "";
     size_t path_length = strcspn(text, "?#"), fragment_at = strcspn(text, "#");
@@ -64,7 +60,11 @@ static int parse_reference_of_web(struct source_https *https, const char *text, 
         return 0;
     if (!source->is_single_file)
         return source_fail_reference(source, "a #sha256= can only be that of one .safetensors file", error);
-    return take_fragment(https, text + fragment_at, error);
+    https->has_digest = strncmp(text + fragment_at, fragment, strlen(fragment)) == 0 &&
+                        checksum_parse_hex(CHECKSUM_SHA256, text + fragment_at + strlen(fragment), &https->digest);
+    return https->has_digest
+               ? 0
+               : source_fail_reference(source, "behind # there can only be sha256= and 64 hexadecimal digits", error);
 }
 
 static char *url_of(const struct source_https *https, const char *name)
@@ -81,30 +81,19 @@ static char *url_of(const struct source_https *https, const char *name)
 static const char *header_of(const struct http_head *head, const char *name)
 {
     const char *value = http_head_find(head, name);
-    return value && *value ? value : NULL;
+    return value ? value : "";
 }
 
 static bool is_strong(const char *etag)
 {
-    return etag && etag[0] == '"' && etag[1];
+    return etag[0] == '"' && etag[1];
 }
 
 /* What must be the same in every answer: the strong ETag, else whatever the server gives. */
 static void make_pin(const char *etag, const char *last_modified, char pin[PIN_CHARS])
 {
-    if (is_strong(etag))
-        snprintf(pin, PIN_CHARS, "%s", etag);
-    else
-        snprintf(pin, PIN_CHARS, "%s%s%s", etag ? etag : "", etag && last_modified ? " " : "",
-                 last_modified ? last_modified : "");
-}
-
-static char *make_version(const struct web_fact *fact)
-{
-    if (is_strong(fact->etag))
-        return memory_print("etag %s", fact->etag);
-    return memory_print("weak: %llu bytes, last modified %s", (unsigned long long)fact->size_bytes,
-                        fact->last_modified ? fact->last_modified : "unknown");
+    bool is_weak = !is_strong(etag);
+    snprintf(pin, PIN_CHARS, "%s%s%s", etag, is_weak && *etag && *last_modified ? " " : "", is_weak ? last_modified : "");
 }
 
 static void fill_object(const struct source_https *https, const struct web_fact *fact, struct object *object)
@@ -113,8 +102,10 @@ static void fill_object(const struct source_https *https, const struct web_fact 
     make_pin(fact->etag, fact->last_modified, pin);
     object->size_bytes = fact->size_bytes;
     object->pin = memory_copy_text(pin);
-    object->version = make_version(fact);
     object->weak = !is_strong(fact->etag);
+    object->version = object->weak ? memory_print("weak: %llu bytes, last modified %s", (unsigned long long)fact->size_bytes,
+                                                  *fact->last_modified ? fact->last_modified : "unknown")
+                                   : memory_print("etag %s", fact->etag);
     object->comes_whole = fact->comes_whole;
     if (https->has_digest)
         object->checksums[0] = https->digest;
@@ -122,75 +113,32 @@ static void fill_object(const struct source_https *https, const struct web_fact 
 
 static int fail_file(const char *name, const char *complaint, struct error *error)
 {
-    char text[TEXT_NAME_CHARS];
-    return fail(error, ERROR_FAILED_PRECONDITION, "SERVER_UNFIT", "%s: %s", text_escape(name, strlen(name), text),
-                complaint);
-}
-
-/* "bytes 0-262143/5123456789" */
-static bool total_of(const char *content_range, uint64_t *total)
-{
-    const char *slash = content_range ? strchr(content_range, '/') : NULL;
-    char *end;
-    if (!slash || slash[1] < '0' || slash[1] > '9')
-        return false;
-    *total = strtoull(slash + 1, &end, 10);
-    return *end == '\0' && *total < UINT64_MAX / 2;
-}
-
-/* No range of a file without bytes can be answered: then the refusal tells that it is there and empty. */
-static bool is_empty_file(const struct http_reply *reply)
-{
-    uint64_t total;
-    return reply->head.status == 416 && total_of(header_of(&reply->head, "content-range"), &total) && total == 0;
+    return fail(error, ERROR_FAILED_PRECONDITION, "SERVER_UNFIT", "%s: %s", text_show(name), complaint);
 }
 
 static int read_fact(const char *name, const struct http_reply *reply, struct web_fact *fact, struct error *error)
 {
     const char *encoding = header_of(&reply->head, "content-encoding");
     const char *etag = header_of(&reply->head, "etag"), *modified = header_of(&reply->head, "last-modified");
-    if (encoding && strcasecmp(encoding, "identity") != 0)
+    struct http_content_range range;
+    if (*encoding && strcasecmp(encoding, "identity") != 0)
         return fail_file(name, "the server sends it compressed, which has no byte ranges; store it as it is", error);
-    if ((etag && strlen(etag) > PIN_CHARS / 2) || (modified && strlen(modified) > PIN_CHARS / 4))
+    if (strlen(etag) > ETAG_CHARS || strlen(modified) > DATE_CHARS)
         return fail_file(name, "the server's ETag or Last-Modified is longer than any sensible one", error);
     fact->size_bytes = reply->head.status == 416 ? 0 : reply->body_bytes;
     fact->comes_whole = reply->head.status == 200;
-    if (reply->head.status == 206)
-        total_of(header_of(&reply->head, "content-range"), &fact->size_bytes);
-    fact->etag = etag ? memory_copy_text(etag) : NULL;
-    fact->last_modified = modified ? memory_copy_text(modified) : NULL;
+    if (reply->head.status == 206 && http_head_content_range(&reply->head, &range))
+        fact->size_bytes = range.total_bytes;
+    strcpy(fact->etag, etag);
+    strcpy(fact->last_modified, modified);
     return 0;
 }
 
 /* --- asking --- */
 
-static void *known_create(struct stores *stores)
-{
-    (void)stores;
-    return web_known_create();
-}
-
-static void known_destroy(void *known)
-{
-    web_known_destroy(known);
-}
-
-static struct web_known *known_of(const struct source_https *https)
+static struct known *known_of(const struct source_https *https)
 {
     return stores_client(https->objects.stores, &source_https_store);
-}
-
-/* A page in place of tensors is what remains to be said when nothing is found. */
-static int fail_page(struct source_https *https, const char *name, struct error *error)
-{
-    char shown[TEXT_NAME_CHARS];
-    fail(error, ERROR_NOT_FOUND, "WEB_PAGE", "the server answers with a web page (HTML) in place of %s",
-         text_escape(name, strlen(name), shown));
-    pthread_mutex_lock(&https->objects.lock);
-    if (source_is_part(&https->objects.base, name))
-        https->objects.refused = *error;
-    pthread_mutex_unlock(&https->objects.lock);
-    return -1;
 }
 
 /* Of everything but 304, which the caller has dealt with. */
@@ -198,53 +146,38 @@ static int take_answer(struct source_https *https, const char *name, const char 
                        struct object *object, struct error *error)
 {
     struct web_fact fact = {0};
-    int status = reply->head.status, failed = 0;
-    if (status != 200 && status != 206 && !is_empty_file(reply)) {
+    int status = reply->head.status;
+    const char *range = http_head_find(&reply->head, "content-range"), *slash = range ? strrchr(range, '/') : NULL;
+    /* no range of a file without bytes can be answered: then the refusal tells that it is there and empty */
+    bool is_empty = status == 416 && slash && strcmp(slash, "/0") == 0;
+    if (status != 200 && status != 206 && !is_empty) {
         http_judge(reply, error);
         return -1;
     }
-    /* applications answer so for what they do not have: what is asked for besides may still be there */
-    if (http_reply_is_page(reply))
-        return fail_page(https, name, error);
-    failed = read_fact(name, reply, &fact, error);
+    /* applications answer so for what they do not have: what is asked for besides may still be there, and a page in place of
+     * tensors is what remains to be said when nothing is found */
+    if (http_reply_is_page(reply)) {
+        fail(error, ERROR_NOT_FOUND, "WEB_PAGE", "the server answers with a web page (HTML) in place of %s",
+             text_show(name));
+        pthread_mutex_lock(&https->objects.lock);
+        if (source_is_part(&https->objects.base, name))
+            https->objects.refused = *error;
+        pthread_mutex_unlock(&https->objects.lock);
+        return -1;
+    }
+    int failed = read_fact(name, reply, &fact, error);
     if (!failed) {
         fill_object(https, &fact, object);
-        /* without it the head is asked for when it is read */
-        struct error ignored;
-        object->head = metadata_alloc((fact.size_bytes ? reply->body_bytes : 0), &ignored);
-        object->head_bytes = object->head ? (fact.size_bytes ? reply->body_bytes : 0) : 0;
+        struct error ignored; /* without it the head is asked for when it is read */
+        size_t head_bytes = fact.size_bytes ? reply->body_bytes : 0;
+        object->head = metadata_alloc(head_bytes, &ignored);
+        object->head_bytes = object->head ? head_bytes : 0;
         if (object->head)
-            memcpy(object->head, reply->body, (fact.size_bytes ? reply->body_bytes : 0));
-        web_known_set(known_of(https), url, &fact);
+            memcpy(object->head, reply->body, head_bytes);
+        const struct source_identity key = source_identity_of(url, 0);
+        known_set(known_of(https), &key, &fact);
     }
-    web_fact_clear(&fact);
     return failed;
-}
-
-static int ask_for_head(const struct source_https *https, const char *url, const struct web_fact *known,
-                        struct http_reply *reply, struct error *error)
-{
-    struct http_header headers[2] = {{"Accept-Encoding", "identity"}};
-    size_t n_headers = 1;
-    if (known->etag)
-        headers[n_headers++] = (struct http_header){"If-None-Match", known->etag};
-    else if (known->last_modified)
-        headers[n_headers++] = (struct http_header){"If-Modified-Since", known->last_modified};
-    const struct http_call call = {.url = url,
-                                   .headers = headers,
-                                   .n_headers = n_headers,
-                                   .end = OBJECT_HEAD_BYTES,
-                                   .max_reply_bytes = OBJECT_HEAD_BYTES,
-                                   .accept_any_status = true,
-                                   .follow_redirects = true,
-                                   .is_confined = true,
-                                   .cancel = &https->objects.cancel,
-                                   .uid = https->objects.base.uid};
-    struct error why; /* says something of an accepted 304, too */
-    if (http_fetch(stores_http(https->objects.stores), &call, reply, &why) == 0)
-        return 0;
-    *error = why;
-    return -1;
 }
 
 static int https_stat(struct object_source *source, const char *name, struct object *object, struct error *error)
@@ -253,16 +186,31 @@ static int https_stat(struct object_source *source, const char *name, struct obj
     struct web_fact known = {0};
     struct http_reply reply = {0};
     char *url = url_of(https, name);
-    web_known_find(known_of(https), url, &known);
-    int failed = ask_for_head(https, url, &known, &reply, error);
-    if (!failed && reply.head.status == 304 && (known.etag || known.last_modified))
+    const struct source_identity key = source_identity_of(url, 0);
+    known_find(known_of(https), &key, &known);
+    const struct http_header since = {*known.etag ? "If-None-Match" : "If-Modified-Since",
+                                      *known.etag ? known.etag : known.last_modified};
+    const struct http_call call = {.url = url,
+                                   .headers = &since,
+                                   .n_headers = *since.value ? 1 : 0,
+                                   .end = OBJECT_HEAD_BYTES,
+                                   .max_reply_bytes = OBJECT_HEAD_BYTES,
+                                   .accept_any_status = true,
+                                   .follow_redirects = true,
+                                   .is_confined = true,
+                                   .cancel = &https->objects.cancel,
+                                   .uid = https->objects.base.uid};
+    struct error why; /* says something of an accepted 304, too */
+    int failed = http_fetch(https->objects.stores->http, &call, &reply, &why);
+    if (failed)
+        *error = why;
+    else if (reply.head.status == 304 && *since.value)
         fill_object(https, &known, object);
-    else if (!failed)
+    else
         failed = take_answer(https, name, url, &reply, object, error);
     if (!failed)
         object->location = memory_copy_text(reply.url ? reply.url : url);
     http_reply_clear(&reply);
-    web_fact_clear(&known);
     free(url);
     return failed;
 }
@@ -272,23 +220,20 @@ static int https_stat(struct object_source *source, const char *name, struct obj
 static int range_check(void *data, const struct http_head *head, struct error *error)
 {
     const char *pinned = ((const struct object_file *)data)->object->pin;
-    char pin[PIN_CHARS], was[TEXT_NAME_CHARS], is[TEXT_NAME_CHARS];
+    char pin[PIN_CHARS];
     make_pin(header_of(head, "etag"), header_of(head, "last-modified"), pin);
     if (strcmp(pin, pinned) == 0)
         return 0;
     return fail(error, ERROR_FAILED_PRECONDITION, REASON(SOURCE_CHANGED),
-                "the file was replaced while it was read: it was %s, now it is %s", text_escape(pinned, strlen(pinned), was),
-                text_escape(pin, strlen(pin), is));
+                "the file was replaced while it was read: it was %s, now it is %s", text_show(pinned), text_show(pin));
 }
 
 static int https_open_file(struct object_source *source, struct object_file *file, struct error *error)
 {
-    const struct http_header pin[] = {{"If-Match", file->object->pin}};
     (void)error;
     file->url = url_of((const struct source_https *)source, file->object->name);
     redirect_open_file(file, &(struct redirect_options){.to = file->object->location,
-                                                        .headers = pin,
-                                                        .n_headers = file->object->weak ? 0 : 1,
+                                                        .if_match = file->object->weak ? NULL : file->object->pin,
                                                         .is_confined = true,
                                                         .check = range_check});
     return 0;
@@ -306,7 +251,7 @@ static int https_open(struct source *source, const char *path, const struct sour
     if (parse_reference_of_web(https, path, error) < 0 || url_parse(https->base, &url, error) < 0 ||
         object_source_init(&https->objects, &object_ops, options, "https", url_origin(&url, origin), error) < 0)
         return -1;
-    return stores_check_url(options->stores, https->base, error);
+    return http_fence_check(&options->stores->fence, https->base, error);
 }
 
 static void https_close(struct source *source)
@@ -329,8 +274,14 @@ static const struct config_section section = {keys, 1, sizeof(struct store_setti
 static void https_describe(struct stores *stores, struct store_line *line)
 {
     snprintf(line->endpoint, sizeof line->endpoint, "%s",
-             stores_fence(stores)->allow_plain ? "any, plain http included" : "any, plain http to this host only");
+             stores->fence.allow_plain ? "any, plain http included" : "any, plain http to this host only");
     snprintf(line->credentials, sizeof line->credentials, "none");
+}
+
+static void *https_connect(struct stores *stores)
+{
+    (void)stores;
+    return known_create(sizeof(struct web_fact));
 }
 
 const struct store source_https_store = {
@@ -339,7 +290,7 @@ const struct store source_https_store = {
     .source = &https_ops,
     .is_remote = true,
     .section = &section,
-    .connect = known_create,
+    .connect = https_connect,
     .disconnect = known_destroy,
     .describe = https_describe,
 };

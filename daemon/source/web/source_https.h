@@ -1,4 +1,4 @@
-/* "https://host/model" or one ".safetensors" file behind a web server, and "http://" where stores_check_url() allows it. */
+/* "https://host/model" or one ".safetensors" file behind a web server, and "http://" where http_fence_check() allows it. */
 #ifndef SOURCE_SOURCE_HTTPS_H
 #define SOURCE_SOURCE_HTTPS_H
 

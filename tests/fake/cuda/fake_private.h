@@ -65,7 +65,7 @@ struct fake_copy {
     const char *src; /* NULL: zeroes */
     uint64_t row_bytes, n_rows, dst_stride, src_stride;
 };
-struct fake_kernel {                                                                  /* an operation of somebody else's */
+struct fake_kernel {                                                                  /* an operation of another program */
     void (*run)(struct fake_kernel *kernel);                                          /* in its turn, without the lock */
     void (*destroy)(struct fake_kernel *kernel);                                      /* after that, under the lock */
     bool (*uses)(const struct fake_kernel *kernel, uint64_t address, uint64_t bytes); /* under the lock */

@@ -146,7 +146,7 @@ cudaError_t CUDARTAPI cudaMemsetAsync(void *dst, int value, size_t bytes, cudaSt
 {
     BEGIN("cudaMemsetAsync");
     if (value)
-        return keep(cudaErrorInvalidValue); /* nobody needs others */
+        return keep(cudaErrorInvalidValue); /* no caller needs others */
     return keep(fake_stream_copy(stream, &(struct fake_copy){dst, NULL, bytes, 1, bytes, bytes}));
 }
 

@@ -1,9 +1,13 @@
 /* Memory that processes share: what an address belongs to, CUDA IPC handles, and cudaMalloc, whose memory can be shared by
- * them only. An IPC handle names the descriptor of a memfd in the process that made it. Unlike a real one it can be opened
- * by that process, too, because unit tests have only one. */
-#include <fcntl.h>
+ * them only. An IPC handle names the descriptor of a memfd in the process that made it, where a thread hands it out over an
+ * abstract socket: like the driver it asks no right to look into that process. Unlike a real one it can be opened by that
+ * process, too, because unit tests have only one. */
+#include <signal.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include "fake_private.h"
@@ -62,14 +66,77 @@ int fake_free(CUdeviceptr address)
     return code ? code : fake_free_address(address, place.bytes);
 }
 
+static socklen_t socket_of(int pid, struct sockaddr_un *address)
+{
+    *address = (struct sockaddr_un){.sun_family = AF_UNIX};
+    int length = snprintf(address->sun_path + 1, sizeof address->sun_path - 1, "tensorcast-fake-cuda-%d", pid);
+    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length);
+}
+
+union room { /* for one descriptor */
+    struct cmsghdr head;
+    char bytes[CMSG_SPACE(sizeof(int))];
+};
+
+static void *hand_out(void *data)
+{
+    int listener = *(int *)data, number;
+    for (int peer; (peer = accept4(listener, NULL, NULL, SOCK_CLOEXEC)) >= 0; close(peer)) {
+        union room room = {.head = {.cmsg_len = CMSG_LEN(sizeof number), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS}};
+        struct iovec iov = {&number, sizeof number};
+        struct msghdr message = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = &room, .msg_controllen = sizeof room};
+        if (recv(peer, &number, sizeof number, 0) != sizeof number)
+            continue;
+        memcpy(CMSG_DATA(&room.head), &number, sizeof number);
+        (void)!sendmsg(peer, &message, MSG_NOSIGNAL);
+    }
+    return NULL;
+}
+
+/* Once in each process. */
+static void serve_handles(void)
+{
+    static int served_pid, listener;
+    struct sockaddr_un address;
+    pthread_t thread;
+    sigset_t all, old;
+    pthread_mutex_lock(&fake_lock);
+    bool is_served = served_pid == getpid();
+    served_pid = getpid();
+    pthread_mutex_unlock(&fake_lock);
+    if (is_served)
+        return;
+    listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    socklen_t length = socket_of(getpid(), &address);
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    if (bind(listener, (struct sockaddr *)&address, length) == 0 && listen(listener, 64) == 0 &&
+        pthread_create(&thread, NULL, hand_out, &listener) == 0)
+        pthread_detach(thread);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+}
+
+static int ask_for(int pid, int number)
+{
+    union room room;
+    struct sockaddr_un address;
+    struct iovec iov = {&number, sizeof number};
+    struct msghdr message = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = &room, .msg_controllen = sizeof room};
+    socklen_t length = socket_of(pid, &address);
+    int peer = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0), fd = -1;
+    if (connect(peer, (struct sockaddr *)&address, length) == 0 && send(peer, &number, sizeof number, MSG_NOSIGNAL) > 0 &&
+        recvmsg(peer, &message, MSG_CMSG_CLOEXEC) > 0 && CMSG_FIRSTHDR(&message))
+        memcpy(&fd, CMSG_DATA(&room.head), sizeof fd);
+    close(peer);
+    return fd;
+}
+
 int fake_ipc_open(const CUipcMemHandle *handle, CUdeviceptr *address)
 {
     struct ipc ipc;
-    char path[64];
     CUmemGenericAllocationHandle opened;
     memcpy(&ipc, handle, sizeof ipc);
-    snprintf(path, sizeof path, "/proc/%d/fd/%d", ipc.pid, ipc.fd);
-    int fd = memcmp(ipc.magic, magic, sizeof magic) == 0 ? open(path, O_RDWR | O_CLOEXEC) : -1;
+    int fd = memcmp(ipc.magic, magic, sizeof magic) == 0 ? ask_for(ipc.pid, ipc.fd) : -1;
     if (fd < 0)
         return CUDA_ERROR_INVALID_VALUE;
     uint64_t bytes = (uint64_t)lseek(fd, 0, SEEK_END);
@@ -86,6 +153,7 @@ CUresult CUDAAPI cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address)
     BEGIN("cuIpcGetMemHandle");
     if (!find(address, &place) || !place.is_plain)
         return CUDA_ERROR_INVALID_VALUE;
+    serve_handles();
     struct ipc ipc = {.pid = getpid(), .fd = place.fd, .device = place.device};
     memcpy(ipc.magic, magic, sizeof magic);
     memset(handle, 0, sizeof *handle);

@@ -75,7 +75,7 @@ static bool advance(struct kernel *kernel)
     return is_over;
 }
 
-/* A broken GPU tells nobody. */
+/* A broken GPU tells nothing. */
 static void wait_a_little(void)
 {
     struct timespec until;

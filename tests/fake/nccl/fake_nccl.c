@@ -3,7 +3,7 @@
  *   init -> BUSY -> READY -> (group: BUSY until launched -> READY) ... -> finalize -> BUSY -> ENDED -> destroy
  *
  * A call that starts something is never done when it returns: only after some questions for the state has it happened, so
- * whoever does not ask, asks too little, or sets an event before the launch, does not get its bytes. */
+ * a caller that does not ask, asks too little, or sets an event before the launch, does not get its bytes. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -253,7 +253,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm)
     return ncclSuccess;
 }
 
-/* Ends what runs of it, and of nobody else. */
+/* Ends what runs of it, and of no other. */
 ncclResult_t ncclCommAbort(ncclComm_t comm)
 {
     if (!fake.is_enabled)
@@ -281,7 +281,7 @@ ncclResult_t ncclGroupStart(void)
 ncclResult_t ncclGroupEnd(void)
 {
     if (group.depth == 0)
-        fake_nccl_die("the end of a group that nobody began");
+        fake_nccl_die("the end of a group that was not begun");
     group.depth = 0;
     if (group.n_inits && group.n_working)
         fake_nccl_die("a group that makes communicators may hold nothing else");
@@ -342,7 +342,7 @@ ncclResult_t ncclBroadcast(const void *from, void *to, size_t count, ncclDataTyp
 {
     BEGIN("ncclBroadcast");
     if (type != ncclUint8 || root < 0 || root >= comm->clique->n_ranks || (comm->rank == root && from != to))
-        return ncclInvalidArgument; /* out of place: nobody needs it */
+        return ncclInvalidArgument; /* out of place: no caller needs it */
     struct kernel *kernel = kernel_of(comm, stream);
     for (int peer = 0; peer < comm->clique->n_ranks && comm->rank == root; peer++)
         if (peer != root)

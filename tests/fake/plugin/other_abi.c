@@ -13,5 +13,4 @@ static int find(const struct device_plugin_host *host, struct device *devices[DE
     abort();
 }
 
-const struct device_plugin tensorcast_device_plugin = {
-    .abi = DEVICE_PLUGIN_ABI + 1, .device_bytes = sizeof(struct device), .name = "cuda", .find = find};
+const struct device_plugin tensorcast_device_plugin = {.abi = DEVICE_PLUGIN_ABI + 1, .name = "cuda", .find = find};

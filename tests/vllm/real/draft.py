@@ -13,7 +13,7 @@ from engine import PROMPTS
 
 
 def reload_draft(worker, folder):
-    """In each worker, as whoever synchronizes weights would: vLLM itself reloads the model only."""
+    """In each worker, as code that synchronizes weights would: vLLM itself reloads the model only."""
     from vllm.config import set_current_vllm_config
     from vllm.model_executor.model_loader import get_model_loader
     config = worker.vllm_config

@@ -121,7 +121,7 @@ def _rank(rank, job, results):
     try:
         from vllm.config import set_current_vllm_config
         from vllm.distributed import (destroy_model_parallel, init_distributed_environment, initialize_model_parallel)
-        from vllm.engine import arg_utils  # noqa: F401  as whoever starts an engine has
+        from vllm.engine import arg_utils  # noqa: F401  as code that starts an engine has
         from vllm.plugins import load_general_plugins
         load_general_plugins()
         from reloads import compare_reloads

@@ -89,14 +89,17 @@ def _started(config):
 
 
 def _state(model):
-    """{name: tensor} of parameters, buffers and what layers make of one input."""
+    """{name: tensor} of parameters, buffers and what layers make of one input; not of those whose kernel vLLM has for other CPUs alone
+    (that of AWQ and GPTQ needs AVX-512)."""
     import torch
+    has_packed_kernel = hasattr(torch.ops._C, "cpu_gemm_wna16")
     from vllm.model_executor.layers.linear import LinearBase
     from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead
     state = {name: tensor.detach().clone() for name, tensor in ranks.state_of(model)}
     for name, layer in model.named_modules():
         width = {True: getattr(layer, "input_size_per_partition", None), False: getattr(layer, "embedding_dim", None)}[isinstance(layer, LinearBase)]
-        if isinstance(layer, (LinearBase, ParallelLMHead)) and width and not name.endswith(".conv1d"):  # which is never applied
+        is_applied = not name.endswith(".conv1d") and (has_packed_kernel or not hasattr(layer, "qweight"))
+        if isinstance(layer, (LinearBase, ParallelLMHead)) and width and is_applied:
             given = torch.randn(3, width, generator=torch.Generator().manual_seed(1)).bfloat16()
             state[f"{name}()"] = layer.quant_method.apply(layer, given, None)
     return state

@@ -17,7 +17,7 @@ _CODES = frozenset({StatusCode.UNAVAILABLE, StatusCode.PERMISSION_DENIED, Status
 _OF_THE_FILE = frozenset({StatusCode.DATA_LOSS, StatusCode.ABORTED, StatusCode.FAILED_PRECONDITION, StatusCode.INVALID_ARGUMENT,
                           StatusCode.UNIMPLEMENTED, StatusCode.OUT_OF_RANGE})
 _OURS = tuple(name for package in ("tensorcast_client", "safetensors") for name in (package, f"{package}."))
-_BEING_WRITTEN = "SOURCE_BEING_WRITTEN"  # which nobody can promise the bytes of: read as ever, whatever is required
+_BEING_WRITTEN = "SOURCE_BEING_WRITTEN"  # whose bytes cannot be promised: read as ever, whatever is required
 _ASK_AGAIN_S = 2.0  # after a daemon did not answer
 
 _said: set[str] = set()

@@ -14,7 +14,7 @@ __all__ = ["load", "load_file", "save", "save_file"]
 
 
 def load_file(filename: str | os.PathLike[str], *, backend: str = "mmap") -> dict[str, np.ndarray]:
-    """All tensors of a file or of any reference: the daemon's memory, without a copy. They may be written to: nobody else sees it."""
+    """All tensors of a file or of any reference: the daemon's memory, without a copy. They may be written to: no other process sees it."""
     with safe_open(filename, framework="np", backend=backend) as file:
         return file.get_tensors()
 

@@ -1,4 +1,4 @@
-"""The safetensors package of this interpreter, as it was before anybody put ours in its place (see patching.py).
+"""The safetensors package of this interpreter, as it was before ours was put in its place (see patching.py).
 
 Its classes and functions are attributes of one object and not of a module, so that nothing that goes through modules finds them.
 """

@@ -16,7 +16,7 @@ _TRY_AGAIN_S = 60.0  # after it could not be done
 _STILL_IN_USE = "REGION_IN_USE"
 
 _not_before: dict[str, float] = {}  # {socket: when to try again}
-_given_up: list[dict] = []  # memory that a daemon has not let go of: never to be anybody else's
+_given_up: list[dict] = []  # memory that a daemon has not let go of: never to be used again
 
 
 def may_fill(client, numbers):

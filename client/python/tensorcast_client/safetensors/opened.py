@@ -33,7 +33,7 @@ _LITTLE = 8  # one part in so many may come twice, if what is loaded is a whole 
 _MOST_LEASES = 64  # of this process; further tensors that came alone are copied, and their lease ends
 
 _opened: weakref.WeakValueDictionary[int, Opened] = weakref.WeakValueDictionary()  # by id(); each use of it is one step for threads
-_NOT_THERE_S = 1.0  # for so long nobody asks again for a folder that was not in memory
+_NOT_THERE_S = 1.0  # how long a folder that was not in memory is not asked for again
 
 
 class _Plan(NamedTuple):
@@ -126,7 +126,7 @@ class Opened:
         return {name: self._framework.done(tensor, self.number(name)) for name, tensor in tensors.items()}
 
     def close(self):
-        """Lets go of what nobody has asked for. Slices can still be loaded."""
+        """Lets go of what was not asked for. Slices can still be loaded."""
         with self._lock:
             self._keeps, self._parts, self._told = False, [], None
 
@@ -137,7 +137,7 @@ class Opened:
         return math.prod((stop - start for start, stop in box), start=int(BITS[self.number(name)])) // 8
 
     def _get(self, name, box):
-        """The array of a box of a tensor, nobody else's."""
+        """The array of a box of a tensor, which no other caller has."""
         self._note(name, box)
         if not self._bytes(name, box):
             return self._framework.empty([stop - start for start, stop in box], self.number(name))
@@ -192,7 +192,7 @@ class Opened:
             rest = [one for one in self.facts.names if one not in self._brought]  # what came before is not read again
             view = self._artifact.subset(rest)
             if sum(self._bytes(one, self._whole(one)) for one in self._brought) * _LITTLE <= self.facts.total_bytes:
-                rest, view = self.facts.names, self._artifact.view()  # which whoever opens the file next finds in memory
+                rest, view = self.facts.names, self._artifact.view()  # which the next opener of the file finds in memory
             self._brought.update(rest)
             self._coming.update(dict.fromkeys(rest, ended))
             return _Plan(view, {one: self._whole(one) for one in rest}, True, ended)
@@ -297,7 +297,7 @@ class Opened:
         return held and self._of_held(held)
 
     def _of_held(self, held):
-        """The same out of a folder that somebody holds; None when that is not this file's."""
+        """The same out of a folder that a process holds; None when that is not this file's."""
         try:
             is_right = siblings.has_part(held, self._artifact, self.facts)
         except errors.TensorcastError:

@@ -1,6 +1,6 @@
 """What one load has brought: tensors, or boxes of them, that are handed out once each.
 
-Once, because whoever has a tensor may write to it, and the next one who asks is to get what is in the file.
+Once, because the caller may write to a tensor, and the next caller is to get what is in the file.
 """
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Parts:
         return self._boxes.keys()
 
     def take(self, name, box):
-        """The array of a box, which may be a view of a larger one; None when it is not here or somebody has some of it."""
+        """The array of a box, which may be a view of a larger one; None when it is not here or a caller has some of it."""
         has, given = self._boxes.get(name), self._given.get(name, ())
         if has is None or not all(first <= start and stop <= end for (first, end), (start, stop) in zip(has, box)):
             return None

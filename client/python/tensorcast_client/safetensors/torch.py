@@ -15,7 +15,7 @@ __all__ = ["load", "load_file", "load_model", "save", "save_file", "save_model"]
 
 def load_file(filename: str | os.PathLike[str], device: str | int = "cpu", *, backend: str = "mmap") -> dict[str, torch.Tensor]:
     """All tensors of a file or of any reference. On the CPU they are the daemon's memory, without a copy, and may be written to:
-    nobody else sees it."""
+    no other process sees it."""
     with safe_open(filename, framework="pt", device=device, backend=backend) as file:
         return file.get_tensors()
 

@@ -1,0 +1,682 @@
+/* See hosts.h. The plugin's thread posts what etcd tells; the loop keeps the table; helpers ask other hosts who they are. */
+#include "hosts/hosts.h"
+
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/queue.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/address.h"
+#include "base/arena.h"
+#include "base/cancel.h"
+#include "base/clock.h"
+#include "base/json.h"
+#include "base/loop.h"
+#include "base/memory.h"
+#include "base/plugin_file.h"
+#include "base/state.h"
+#include "base/text.h"
+#include "base/version.h"
+#include "hosts/block_cache.h"
+#include "hosts/block_server.h"
+#include "hosts/data_port.h"
+#include "hosts/host_entry.h"
+#include "hosts/host_settings.h"
+#include "hosts/membership.h"
+#include "hosts/peers.h"
+#include "hosts/proof.h"
+#include "observe/log.h"
+#include "source/http/http.h"
+
+enum {
+    LEASE_S = 10,
+    TICK_MS = 1000,
+    ASK_MS = 5000,
+    FIRST_RETRY_MS = 1000,
+    MAX_RETRY_MS = 15000,
+    FORGET_GONE_S = 600,
+    KEEP_BLOCKS_S = 120,  /* that nothing asks for any more */
+    PEER_CONNECTIONS = 8, /* to each host; an owner has a thread for each */
+    PEER_CONNECT_MS = 3000,
+    PEER_FIRST_BYTE_MS = 8000, /* an owner that reads says so after a second: this one is stopped or cut off */
+    PEER_STALL_MS = 4000,
+    AWAY_LOG_MS = 30000,
+    HOSTS_MAX = 4096, /* entries beyond them are left out */
+    ANSWER_MAX_BYTES = 4096,
+};
+
+static const struct state_row states[] = {
+    [HOST_NEW] = {"new", STATE_BIT(HOST_ALIVE) | STATE_BIT(HOST_REFUSED)},
+    [HOST_ALIVE] = {"alive", STATE_BIT(HOST_GONE)},
+    [HOST_REFUSED] = {"refused", STATE_BIT(HOST_ALIVE) | STATE_BIT(HOST_REFUSED)},
+    [HOST_GONE] = {"gone", 0},
+};
+static const struct state_machine host_machine = {"host", states, sizeof states / sizeof states[0]};
+
+struct host {
+    STAILQ_ENTRY(host) next;
+    char *key; /* below the prefix: hosts/NAME/INCARNATION */
+    struct host_entry entry;
+    enum host_state state;
+    char problem[ERROR_MESSAGE_CHARS]; /* why it is refused */
+    bool is_self, is_in_snapshot;
+    struct question *question; /* that is under way */
+    uint64_t ask_at_ns, retry_ms, gone_ns;
+    struct peer_traffic traffic; /* of one that has gone */
+};
+
+struct event { /* of the plugin's thread, on its way to the loop */
+    struct loop_task task;
+    struct hosts *hosts;
+    enum { EVENT_STATE, EVENT_SNAPSHOT_BEGIN, EVENT_SNAPSHOT_END, EVENT_CHANGE } kind;
+    bool is_connected;
+    char *key, *text; /* text: value or reason; NULL = deleted */
+};
+
+struct hosts {
+    struct loop *loop;
+    struct host_settings settings;
+    struct data_port_identity identity;
+    char incarnation[PROOF_NONCE_CHARS];
+    char *own_key;
+    struct data_port *port;
+    struct http_engine *http;
+    struct block_cache *cache;
+    struct block_server *server;
+    struct peers *peers;
+    const struct membership_plugin *plugin;
+    struct membership *membership;
+    struct loop_timer *timer;
+    STAILQ_HEAD(, host) list;
+    size_t n;
+    uint64_t next_away_ns; /* when another reason of etcd's absence is logged again */
+    bool is_connected;
+    uint64_t away_ns; /* since when it is not */
+    bool is_ending;   /* atomic: the loop sets it, helpers ask */
+    char etcd_problem[ERROR_MESSAGE_CHARS];
+    struct hosts_watcher watcher; /* prefix NULL = none */
+};
+
+static void set_host_state(struct host *host, enum host_state state)
+{
+    state_check(&host_machine, host->state, state);
+    host->state = state;
+}
+
+/* --- asking a host who it is -------------------------------------------------------------------------------------------- */
+
+struct question { /* on a helper */
+    struct loop_work work;
+    struct hosts *hosts;
+    struct host *host; /* NULL: it went meanwhile */
+    char *address, *name, *incarnation;
+    bool is_proven;
+    char problem[ERROR_MESSAGE_CHARS];
+};
+
+/* What the answer has to be signed with, and whether it is. */
+static int check_answer(const struct question *question, const char *request_proof, const struct http_reply *reply,
+                        struct error *error)
+{
+    const struct hosts *hosts = question->hosts;
+    const char *time = http_head_find(&reply->head, PROOF_TIME_HEADER);
+    uint64_t now_ms = proof_now_ms(), its_ms = time ? strtoull(time, NULL, 10) : now_ms;
+    uint64_t apart_ms = its_ms > now_ms ? its_ms - now_ms : now_ms - its_ms;
+    if (reply->head.status == 401 && apart_ms > PROOF_WINDOW_MS)
+        return fail(error, ERROR_PERMISSION_DENIED, "PEER_REFUSED",
+                    "its clock is %llu s away from this host's: requests are valid for %d s; synchronize the clocks",
+                    (unsigned long long)apart_ms / 1000, PROOF_WINDOW_MS / 1000);
+    if (reply->head.status == 401)
+        return fail(error, ERROR_PERMISSION_DENIED, "PEER_REFUSED",
+                    "it refuses this host's proof: its cluster key is another one, or another host has its address now");
+    if (reply->head.status != 200)
+        return fail(error, ERROR_UNAVAILABLE, "PEER_REFUSED", "it answers with status %d", reply->head.status);
+    struct body_sum sum;
+    char body_sum[BODY_SUM_CHARS];
+    body_sum_begin(&sum, &hosts->settings, request_proof);
+    body_sum_add(&sum, reply->body, reply->body_bytes);
+    body_sum_finish(&sum, body_sum);
+    const struct proof_answer answer = {request_proof, reply->head.status, "", "", body_sum};
+    if (!proof_holds(&hosts->settings, &answer, http_head_find(&reply->head, PROOF_HEADER),
+                     http_head_find(&reply->head, BODY_SUM_HEADER)))
+        return fail(error, ERROR_PERMISSION_DENIED, "PEER_REFUSED", "its answer is not signed with this cluster's key");
+    struct json json;
+    struct arena arena;
+    char *name = NULL, *incarnation = NULL;
+    const struct json_field fields[] = {{"name", &name, NULL}, {"incarnation", &incarnation, NULL}};
+    arena_init(&arena, 0);
+    json_init(&json, reply->body, reply->body_bytes, &arena);
+    bool is_it = json_take_fields(&json, fields, 2) && json_end(&json) && name && incarnation &&
+                 strcmp(name, question->name) == 0 && strcmp(incarnation, question->incarnation) == 0;
+    free(name);
+    free(incarnation);
+    arena_fini(&arena);
+    return is_it ? 0 : fail(error, ERROR_PERMISSION_DENIED, "PEER_REFUSED", "another host answers at %s", question->address);
+}
+
+/* After any change of the table: loads ask those who are alive. */
+static void tell_peers(const struct hosts *hosts)
+{
+    struct peer_host *alive = memory_alloc_array(hosts->n + 1, sizeof *alive);
+    const struct host *host;
+    size_t n = 0;
+    STAILQ_FOREACH (host, &hosts->list, next)
+        if (host->state == HOST_ALIVE && !host->is_self && strcmp(host->entry.domain, hosts->settings.domain) == 0)
+            alive[n++] = (struct peer_host){host->entry.name, host->entry.incarnation, host->entry.address};
+    peers_set(hosts->peers, alive, n);
+    free(alive);
+}
+
+static bool is_ending(void *data)
+{
+    return __atomic_load_n(&((struct hosts *)data)->is_ending, __ATOMIC_RELAXED);
+}
+
+static void ask_host(struct loop_work *work)
+{
+    struct question *question = (struct question *)work;
+    struct hosts *hosts = question->hosts;
+    const struct cancel cancel = {is_ending, hosts};
+    char nonce[PROOF_NONCE_CHARS], proof[PROOF_CHARS] = "", time[24];
+    struct error error = {0};
+    const struct proof_request request = {.method = "GET",
+                                          .path = "/v1/host",
+                                          .range = "",
+                                          .to = question->incarnation,
+                                          .time_ms = proof_now_ms(),
+                                          .nonce = nonce};
+    proof_make_nonce(nonce);
+    proof_of_request(hosts->settings.key, &request, proof);
+    snprintf(time, sizeof time, "%llu", (unsigned long long)request.time_ms);
+    const struct http_header headers[] = {{PROOF_HEADER, proof}, {PROOF_NONCE_HEADER, nonce}, {PROOF_TIME_HEADER, time}};
+    char *url = memory_print("%s://%s/v1/host", *hosts->settings.certificate ? "https" : "http", question->address);
+    const struct http_call call = {.url = url,
+                                   .headers = headers,
+                                   .n_headers = hosts->settings.has_key ? 3 : 0,
+                                   .max_reply_bytes = ANSWER_MAX_BYTES,
+                                   .accept_any_status = true,
+                                   .timeout_ms = ASK_MS,
+                                   .cancel = &cancel,
+                                   .max_tries = 1};
+    struct http_reply reply = {0};
+    question->is_proven =
+        http_fetch(hosts->http, &call, &reply, &error) == 0 && check_answer(question, proof, &reply, &error) == 0;
+    http_reply_clear(&reply);
+    free(url);
+    snprintf(question->problem, sizeof question->problem, "%s", question->is_proven ? "" : error.message);
+}
+
+static void remove_host(struct hosts *hosts, struct host *host)
+{
+    if (host->question)
+        host->question->host = NULL;
+    STAILQ_REMOVE(&hosts->list, host, host, next);
+    hosts->n--;
+    free(host->key);
+    host_entry_fini(&host->entry);
+    free(host);
+}
+
+/* What has the address of a host that proved itself is of one that ended, and so are earlier entries of its name: their leases go on.
+ * A host that has proven nothing replaces none. */
+static void remove_replaced(struct hosts *hosts, const struct host *proven)
+{
+    struct host *host, *following;
+    for (host = STAILQ_FIRST(&hosts->list); host && (following = STAILQ_NEXT(host, next), true); host = following) {
+        bool is_name = strcmp(host->entry.name, proven->entry.name) == 0;
+        bool is_earlier = host->state == HOST_GONE || host->entry.started_ms <= proven->entry.started_ms;
+        if (host != proven && !host->is_self &&
+            ((is_name && is_earlier) || strcmp(host->entry.address, proven->entry.address) == 0))
+            remove_host(hosts, host);
+    }
+}
+
+static void on_asked(struct loop_work *work)
+{
+    struct question *question = (struct question *)work;
+    struct host *host = question->host;
+    if (host) {
+        bool is_news = question->is_proven ? host->state != HOST_ALIVE : strcmp(host->problem, question->problem) != 0;
+        host->question = NULL;
+        set_host_state(host, question->is_proven ? HOST_ALIVE : HOST_REFUSED);
+        if (question->is_proven)
+            remove_replaced(question->hosts, host);
+        host->retry_ms = question->is_proven                 ? FIRST_RETRY_MS
+                         : 2 * host->retry_ms < MAX_RETRY_MS ? 2 * host->retry_ms
+                                                             : MAX_RETRY_MS;
+        host->ask_at_ns = clock_now_ns() + host->retry_ms * NS_PER_MS;
+        snprintf(host->problem, sizeof host->problem, "%s", question->problem);
+        if (question->is_proven && question->hosts->watcher.prefix)
+            question->hosts->watcher.hosts_changed(question->hosts->watcher.data);
+        if (is_ending(question->hosts))
+            ; /* it was cancelled */
+        else if (is_news && question->is_proven)
+            log_at_of(LOG_INFO, "peer_joined", 0, LOG_TEXT("host", host->entry.name),
+                      LOG_TEXT("address", host->entry.address), LOG_TEXT("domain", host->entry.domain),
+                      LOG_TEXT("version", host->entry.version));
+        else if (is_news)
+            log_at_of(LOG_WARN, "peer_refused", 0, LOG_TEXT("host", host->entry.name),
+                      LOG_TEXT("address", host->entry.address), LOG_TEXT("reason", host->problem));
+        if (is_news)
+            tell_peers(question->hosts);
+    }
+    free(question->address);
+    free(question->name);
+    free(question->incarnation);
+    free(question);
+}
+
+static void submit_question(struct hosts *hosts, struct host *host)
+{
+    struct question *question = memory_alloc(sizeof *question);
+    *question = (struct question){.work = {.do_work = ask_host, .done = on_asked, .pool = LOOP_REMOTE},
+                                  .hosts = hosts,
+                                  .host = host,
+                                  .address = memory_copy_text(host->entry.address),
+                                  .name = memory_copy_text(host->entry.name),
+                                  .incarnation = memory_copy_text(host->entry.incarnation)};
+    host->question = question;
+    loop_continue(hosts->loop, &question->work);
+}
+
+/* --- the table ------------------------------------------------------------------------------------------------------------ */
+
+static void host_has_gone(struct hosts *hosts, struct host *host)
+{
+    if (host->is_self || host->state == HOST_GONE)
+        return;
+    if (host->state != HOST_ALIVE) {
+        remove_host(hosts, host);
+        return;
+    }
+    log_at_of(LOG_INFO, "peer_left", 0, LOG_TEXT("host", host->entry.name), LOG_TEXT("address", host->entry.address));
+    set_host_state(host, HOST_GONE);
+    host->gone_ns = clock_now_ns();
+    host->traffic = peers_traffic(hosts->peers, host->entry.incarnation);
+    tell_peers(hosts);
+}
+
+static void put_host(struct hosts *hosts, const char *key, const char *value)
+{
+    struct host *host, *fresh;
+    STAILQ_FOREACH (host, &hosts->list, next)
+        if (strcmp(host->key, key) == 0 && host->state != HOST_GONE) {
+            host->is_in_snapshot = true;
+            return;
+        }
+    fresh = memory_alloc(sizeof *fresh);
+    if (hosts->n >= HOSTS_MAX || !host_entry_parse(key, value, &fresh->entry)) {
+        free(fresh);
+        return;
+    }
+    fresh->key = memory_copy_text(key);
+    fresh->is_self = strcmp(key, hosts->own_key) == 0;
+    fresh->is_in_snapshot = true;
+    if (fresh->is_self)
+        set_host_state(fresh, HOST_ALIVE);
+    fresh->retry_ms = FIRST_RETRY_MS;
+    STAILQ_INSERT_TAIL(&hosts->list, fresh, next);
+    hosts->n++;
+    if (!fresh->is_self && !hosts->is_ending)
+        submit_question(hosts, fresh);
+}
+
+/* After the table of hosts, so that the watcher finds it up to date. */
+static void tell_watcher(const struct event *event)
+{
+    const struct hosts_watcher *watcher = &event->hosts->watcher;
+    if (!watcher->prefix)
+        return;
+    if (event->kind == EVENT_SNAPSHOT_BEGIN || event->kind == EVENT_SNAPSHOT_END)
+        watcher->snapshot(watcher->data, event->kind == EVENT_SNAPSHOT_BEGIN);
+    else if (event->kind == EVENT_CHANGE && strncmp(event->key, watcher->prefix, strlen(watcher->prefix)) == 0)
+        watcher->change(watcher->data, event->key, event->text);
+    else
+        watcher->hosts_changed(watcher->data);
+}
+
+static void on_event(struct loop_task *task)
+{
+    struct event *event = (struct event *)task;
+    struct hosts *hosts = event->hosts;
+    struct host *host, *following;
+    switch (event->kind) {
+    case EVENT_STATE:
+        if (event->is_connected != hosts->is_connected && event->is_connected)
+            log_at_of(LOG_INFO, "etcd_connected", 0, LOG_TEXT("key", hosts->own_key));
+        else if (!event->is_connected && (hosts->is_connected || clock_now_ns() >= hosts->next_away_ns) &&
+                 strcmp(event->text, hosts->etcd_problem) != 0) {
+            hosts->next_away_ns =
+                clock_now_ns() + (uint64_t)AWAY_LOG_MS * NS_PER_MS; /* members fail in turns, each with its own words */
+            log_at_of(LOG_WARN, "etcd_away", 0, LOG_TEXT("reason", event->text),
+                      LOG_TEXT("effect", "loads read their sources"));
+        }
+        if (hosts->is_connected && !event->is_connected)
+            hosts->away_ns = clock_now_ns();
+        hosts->is_connected = event->is_connected;
+        snprintf(hosts->etcd_problem, sizeof hosts->etcd_problem, "%s", event->text);
+        break;
+    case EVENT_SNAPSHOT_BEGIN:
+        STAILQ_FOREACH (host, &hosts->list, next)
+            host->is_in_snapshot = false;
+        break;
+    case EVENT_SNAPSHOT_END:
+        for (host = STAILQ_FIRST(&hosts->list); host && (following = STAILQ_NEXT(host, next), true); host = following)
+            if (!host->is_in_snapshot)
+                host_has_gone(hosts, host);
+        break;
+    case EVENT_CHANGE:
+        if (event->text && strncmp(event->key, "hosts/", 6) == 0)
+            put_host(hosts, event->key, event->text);
+        for (host = STAILQ_FIRST(&hosts->list); host && (following = STAILQ_NEXT(host, next), true); host = following)
+            if (!event->text && strcmp(host->key, event->key) == 0)
+                host_has_gone(hosts, host);
+    }
+    tell_watcher(event);
+    free(event->key);
+    free(event->text);
+    free(event);
+}
+
+static void post_event(struct hosts *hosts, int kind, bool is_connected, const char *key, const char *text)
+{
+    struct event *event = memory_alloc(sizeof *event);
+    *event = (struct event){.task.run = on_event,
+                            .hosts = hosts,
+                            .kind = kind,
+                            .is_connected = is_connected,
+                            .key = key ? memory_copy_text(key) : NULL,
+                            .text = text ? memory_copy_text(text) : NULL};
+    loop_post(hosts->loop, &event->task);
+}
+
+static void tell_state(void *data, bool is_connected, const char *reason)
+{
+    post_event(data, EVENT_STATE, is_connected, NULL, reason);
+}
+
+static void tell_snapshot_begin(void *data)
+{
+    post_event(data, EVENT_SNAPSHOT_BEGIN, false, NULL, NULL);
+}
+
+static void tell_snapshot_end(void *data)
+{
+    post_event(data, EVENT_SNAPSHOT_END, false, NULL, NULL);
+}
+
+static void tell_change(void *data, const char *key, const char *value)
+{
+    post_event(data, EVENT_CHANGE, false, key, value);
+}
+
+static void on_tick(void *data)
+{
+    struct hosts *hosts = data;
+    struct host *host, *following;
+    uint64_t now_ns = clock_now_ns();
+    data_port_reap(hosts->port);
+    block_server_trim(hosts->server);
+    block_cache_trim(hosts->cache, (uint64_t)KEEP_BLOCKS_S * 1000 * NS_PER_MS);
+    for (host = STAILQ_FIRST(&hosts->list); host && (following = STAILQ_NEXT(host, next), true); host = following) {
+        if (host->state == HOST_GONE && now_ns - host->gone_ns > (uint64_t)FORGET_GONE_S * 1000 * NS_PER_MS)
+            remove_host(hosts, host);
+        else if (host->state == HOST_REFUSED && !host->question && now_ns >= host->ask_at_ns && !hosts->is_ending)
+            submit_question(hosts, host);
+    }
+}
+
+/* --- joining and leaving ---------------------------------------------------------------------------------------------------- */
+
+/* The address by which others reach the data port: the one it listens on, or that of this host which leads to etcd. */
+static void find_address(const struct hosts *hosts, const struct config *config, char text[ADDRESS_CHARS + 16])
+{
+    char shown[ADDRESS_CHARS], host[ADDRESS_CHARS];
+    struct address address;
+    const struct sockaddr *own = (const struct sockaddr *)&hosts->settings.listen.socket;
+    struct sockaddr_in found = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    bool is_any = address_of_socket(own, &address) && address_kind(&address) == ADDRESS_RESERVED;
+    const char *endpoint = strstr(config->hosts.etcd.endpoints.items[0], "//") + 2;
+    snprintf(host, sizeof host, "%.*s", (int)strcspn(endpoint, ":/"), endpoint);
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(9)};
+    int fd = is_any && inet_pton(AF_INET, host, &to.sin_addr) == 1 ? socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0) : -1;
+    socklen_t bytes = sizeof found;
+    struct ifaddrs *list = NULL;
+    bool is_found = fd >= 0 && connect(fd, (struct sockaddr *)&to, sizeof to) == 0 &&
+                    getsockname(fd, (struct sockaddr *)&found, &bytes) == 0;
+    if (fd >= 0)
+        close(fd);
+    if (is_any && !is_found && getifaddrs(&list) == 0)
+        for (const struct ifaddrs *at = list; at && !is_found; at = at->ifa_next)
+            if (at->ifa_addr && at->ifa_addr->sa_family == AF_INET && !(at->ifa_flags & IFF_LOOPBACK)) {
+                memcpy(&found, at->ifa_addr, sizeof found);
+                is_found = true;
+            }
+    if (list)
+        freeifaddrs(list);
+    address_of_socket(is_any ? (struct sockaddr *)&found : own, &address);
+    address_print(&address, shown);
+    bool is_v6 = strchr(shown, ':') != NULL;
+    snprintf(text, ADDRESS_CHARS + 16, "%s%s%s:%u", is_v6 ? "[" : "", shown, is_v6 ? "]" : "",
+             data_port_number(hosts->port));
+}
+
+static int open_plugin(struct hosts *hosts, const struct config *config, struct error *error)
+{
+    const struct membership_plugin own = {MEMBERSHIP_HEADER};
+    hosts->plugin = plugin_file_open(config->devices.plugin_folder, "tensorcast-etcd.so", MEMBERSHIP_SYMBOL, error);
+    if (!hosts->plugin)
+        return error_prefix(error, "hosts.etcd.endpoints needs a plugin");
+    if (hosts->plugin->abi != own.abi || hosts->plugin->error_bytes != own.error_bytes ||
+        hosts->plugin->settings_bytes != own.settings_bytes)
+        return fail(error, ERROR_INTERNAL, "PLUGIN_ABI", "tensorcast-etcd.so was built from other sources than this daemon");
+    return 0;
+}
+
+static int join(struct hosts *hosts, const struct config *config, struct error *error)
+{
+    static const struct membership_events events = {tell_state, tell_snapshot_begin, tell_snapshot_end, tell_change};
+    const struct config_hosts *own = &config->hosts;
+    size_t length = strlen(own->etcd.prefix);
+    char *prefix = memory_print("%s%s", own->etcd.prefix, own->etcd.prefix[length - 1] == '/' ? "" : "/");
+    const struct membership_settings settings = {.endpoints = own->etcd.endpoints.items,
+                                                 .n_endpoints = own->etcd.endpoints.n_items,
+                                                 .prefix = prefix,
+                                                 .username = own->etcd.username,
+                                                 .password = hosts->settings.password,
+                                                 .ca = hosts->settings.etcd_ca,
+                                                 .certificate = hosts->settings.etcd_certificate,
+                                                 .key = hosts->settings.etcd_private_key,
+                                                 .lease_s = LEASE_S,
+                                                 .events = &events,
+                                                 .data = hosts};
+    hosts->membership = hosts->plugin->open(&settings, error);
+    free(prefix);
+    if (!hosts->membership)
+        return -1;
+    char address[ADDRESS_CHARS + 16], version[HOST_NAME_CHARS];
+    find_address(hosts, config, address);
+    snprintf(version, sizeof version, "%s", version_text());
+    const struct host_entry own_entry = {.name = hosts->settings.name,
+                                         .domain = hosts->settings.domain,
+                                         .address = address,
+                                         .incarnation = hosts->incarnation,
+                                         .version = version,
+                                         .started_ms = proof_now_ms()};
+    char *entry = host_entry_write(&own_entry);
+    put_host(hosts, hosts->own_key, entry); /* this host, also before etcd knows it */
+    hosts->plugin->set(hosts->membership, hosts->own_key, entry);
+    free(entry);
+    return 0;
+}
+
+static void count_out(void *data, const char *incarnation, uint64_t bytes)
+{
+    peers_count_out(((struct hosts *)data)->peers, incarnation, bytes);
+}
+
+int hosts_create(struct loop *loop, const struct hosts_options *given, struct hosts **made, struct error *error)
+{
+    const struct config *config = given->config;
+    *made = NULL;
+    if (!hosts_are_configured(config))
+        return 0;
+    struct hosts *hosts = memory_alloc(sizeof *hosts);
+    hosts->loop = loop;
+    STAILQ_INIT(&hosts->list);
+    proof_make_nonce(hosts->incarnation);
+    snprintf(hosts->etcd_problem, sizeof hosts->etcd_problem, "it has not been reached yet");
+    *made = hosts;
+    if (host_settings_read(&config->hosts, &hosts->settings, error) || open_plugin(hosts, config, error))
+        return -1;
+    hosts->own_key = memory_print("hosts/%s/%s", hosts->settings.name, hosts->incarnation);
+    hosts->identity = (struct data_port_identity){hosts->settings.name, hosts->incarnation, version_text()};
+    const struct http_engine_options options = {.connect_timeout_ms = PEER_CONNECT_MS,
+                                                .first_byte_timeout_ms = PEER_FIRST_BYTE_MS,
+                                                .stall_timeout_ms = PEER_STALL_MS,
+                                                .max_connections = 256,
+                                                .max_host_connections = PEER_CONNECTIONS,
+                                                .max_tries = 1, /* another host, or the source, is next */
+                                                .hedge_percent = 101,
+                                                .turn_ms = 600000, /* an answer is proven as a whole */
+                                                .ca_file = *config->hosts.tls.ca_file ? config->hosts.tls.ca_file : NULL,
+                                                .certificate_file =
+                                                    *config->hosts.tls.cert_file ? config->hosts.tls.cert_file : NULL,
+                                                .private_key_file = config->hosts.tls.key_file,
+                                                .fence = {.allow_plain = true, .no_proxies = true}};
+    if (http_engine_create(&options, &hosts->http, error))
+        return -1;
+    hosts->cache = block_cache_create(given->cache_room, given->room_data);
+    hosts->server = block_server_create(&(struct block_server_options){
+        .loop = loop, .cache = hosts->cache, .source_options = given->source_options, .data = given->data});
+    hosts->peers = peers_create(&hosts->settings, hosts->incarnation, hosts->http, hosts->cache);
+    if (data_port_open(&hosts->settings, &hosts->identity,
+                       &(struct data_port_blocks){.server = hosts->server, .count_out = count_out, .data = hosts},
+                       &hosts->port, error))
+        return -1;
+    hosts->timer = loop_timer_create(loop, on_tick, hosts);
+    loop_timer_start(hosts->timer, TICK_MS, TICK_MS);
+    return join(hosts, config, error);
+}
+
+void hosts_leave(struct hosts *hosts)
+{
+    if (hosts && hosts->membership && !hosts->is_ending)
+        hosts->plugin->unset(hosts->membership, hosts->own_key);
+    if (hosts)
+        __atomic_store_n(&hosts->is_ending, true, __ATOMIC_RELAXED);
+    block_server_stop(hosts ? hosts->server : NULL); /* its reads would keep the daemon from ending, ... */
+    peers_stop(hosts ? hosts->peers : NULL);         /* ... like those ahead: no host will ask for them */
+}
+
+void hosts_stop(struct hosts *hosts)
+{
+    if (!hosts)
+        return;
+    loop_timer_destroy(hosts->timer);
+    if (hosts->membership)
+        hosts->plugin->close(hosts->membership);
+    hosts->membership = NULL;
+    hosts->watcher.prefix = NULL;
+    block_server_stop(hosts->server);
+    data_port_close(hosts->port);
+    block_server_destroy(hosts->server);
+}
+
+void hosts_destroy(struct hosts *hosts)
+{
+    if (!hosts)
+        return;
+    peers_destroy(hosts->peers);
+    block_cache_destroy(hosts->cache);
+    http_engine_destroy(hosts->http);
+    while (!STAILQ_EMPTY(&hosts->list))
+        remove_host(hosts, STAILQ_FIRST(&hosts->list));
+    host_settings_fini(&hosts->settings);
+    free(hosts->own_key);
+    free(hosts);
+}
+
+void hosts_watch(struct hosts *hosts, const struct hosts_watcher *watcher)
+{
+    hosts->watcher = *watcher;
+}
+
+void hosts_set(struct hosts *hosts, const char *key, const char *value)
+{
+    if (hosts->membership)
+        hosts->plugin->set(hosts->membership, key, value);
+}
+
+void hosts_unset(struct hosts *hosts, const char *key)
+{
+    if (hosts->membership)
+        hosts->plugin->unset(hosts->membership, key);
+}
+
+bool hosts_is_alive(const struct hosts *hosts, const char *incarnation)
+{
+    const struct host *host;
+    STAILQ_FOREACH (host, &hosts->list, next)
+        if (host->state == HOST_ALIVE && strcmp(host->entry.incarnation, incarnation) == 0)
+            return strcmp(host->entry.domain, hosts->settings.domain) == 0;
+    return false;
+}
+
+/* What was known of others holds as long as the lease that they know this host by: then it is gone for them. */
+static bool knows_others(const struct hosts *hosts)
+{
+    return hosts->is_connected || clock_now_ns() - hosts->away_ns < (uint64_t)LEASE_S * 1000 * NS_PER_MS;
+}
+
+struct hosts_summary hosts_summary(const struct hosts *hosts)
+{
+    return (struct hosts_summary){.name = hosts->settings.name,
+                                  .incarnation = hosts->incarnation,
+                                  .domain = hosts->settings.domain,
+                                  .is_connected = hosts->is_connected,
+                                  .etcd_reason = hosts->is_connected ? "" : hosts->etcd_problem,
+                                  .knows_others = knows_others(hosts)};
+}
+
+struct peers *hosts_peers(struct hosts *hosts)
+{
+    return hosts ? hosts->peers : NULL;
+}
+
+const char *host_state_name(enum host_state state)
+{
+    return states[state].name;
+}
+
+void hosts_each(const struct hosts *hosts, void (*row)(void *data, const struct host_row *host), void *data)
+{
+    const struct host *host;
+    STAILQ_FOREACH (host, &hosts->list, next) {
+        const struct peer_traffic traffic =
+            host->state == HOST_GONE ? host->traffic : peers_traffic(hosts->peers, host->entry.incarnation);
+        bool is_unknown = host->state == HOST_ALIVE && !host->is_self && !knows_others(hosts);
+        const struct host_row shown = {.name = host->entry.name,
+                                       .domain = host->entry.domain,
+                                       .address = host->entry.address,
+                                       .incarnation = host->entry.incarnation,
+                                       .version = host->entry.version,
+                                       .state = is_unknown                ? HOST_GONE
+                                                : host->state == HOST_NEW ? HOST_REFUSED
+                                                                          : host->state,
+                                       .reason = host->state == HOST_NEW ? "it is being asked for its proof"
+                                                 : is_unknown            ? "etcd is away: what became of it is not known"
+                                                                         : host->problem,
+                                       .is_self = host->is_self,
+                                       .in_bytes = traffic.in_bytes,
+                                       .out_bytes = traffic.out_bytes};
+        row(data, &shown);
+    }
+}
