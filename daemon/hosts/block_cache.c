@@ -50,8 +50,9 @@ struct block_cache {
     size_t n_buckets; /* a power of two */
     struct cached_block *oldest, *newest;
     struct reading *oldest_read, *newest_read;
-    uint64_t pinned_bytes, ahead_bytes, block_read_ns;
-    struct block_cache_counts counts;
+    size_t n_blocks;
+    uint64_t bytes, pinned_bytes, ahead_bytes; /* memory comes in pages of 4 KiB */
+    uint64_t block_read_ns;
 };
 
 struct block_cache *block_cache_create(uint64_t (*room)(void *data), void *data)
@@ -123,9 +124,8 @@ static void drop_block(struct block_cache *cache, struct cached_block *block, st
         link = &(*link)->next;
     *link = block->next;
     unlink_block(cache, block);
-    cache->counts.blocks--;
-    cache->counts.bytes -= block->memory_bytes;
-    cache->counts.dropped_bytes += block->memory_bytes;
+    cache->n_blocks--;
+    cache->bytes -= block->memory_bytes;
     block->next = *gone;
     *gone = block;
 }
@@ -135,7 +135,7 @@ static void evict_blocks(struct block_cache *cache, uint64_t bytes, uint64_t roo
 {
     struct cached_block *newer;
     for (int is_ahead = 0; is_ahead < 2; is_ahead++)
-        for (struct cached_block *block = cache->oldest; block && cache->counts.bytes + bytes > room; block = newer) {
+        for (struct cached_block *block = cache->oldest; block && cache->bytes + bytes > room; block = newer) {
             newer = block->newer;
             if (!block->n_pins && block->is_ahead == is_ahead)
                 drop_block(cache, block, gone);
@@ -145,7 +145,7 @@ static void evict_blocks(struct block_cache *cache, uint64_t bytes, uint64_t roo
 static bool has_room(const struct block_cache *cache, uint64_t bytes, uint64_t room, bool is_ahead)
 {
     if (is_ahead)
-        return cache->counts.bytes + bytes <= room && cache->ahead_bytes + bytes <= room / 2;
+        return cache->bytes + bytes <= room && cache->ahead_bytes + bytes <= room / 2;
     return cache->pinned_bytes + bytes <= room;
 }
 
@@ -205,9 +205,9 @@ static struct cached_block *add(struct block_cache *cache, const struct block_as
         return block;
     }
     evict_blocks(cache, made->memory_bytes, room, gone);
-    if (cache->counts.blocks++ == cache->n_buckets)
+    if (cache->n_blocks++ == cache->n_buckets)
         grow_buckets(cache);
-    cache->counts.bytes += made->memory_bytes;
+    cache->bytes += made->memory_bytes;
     note_ahead(cache, made, ask->is_ahead);
     struct cached_block **bucket = find_bucket(cache, &made->file, made->number);
     made->next = *bucket;
@@ -273,7 +273,6 @@ static int read_gap(struct block_cache *cache, struct block_ask *ask, struct cac
                                        .uid = ask->uid}};
     block->reading |= bits_of(gap);
     ask->read_bytes += hi - lo;
-    cache->counts.read_bytes += hi - lo;
     begin_reading(cache, &reading);
     pthread_mutex_unlock(&cache->lock);
     int failed = blocks_get(&want, error); /* others get it by its version: the file may have been changed meanwhile */
@@ -286,20 +285,11 @@ static int read_gap(struct block_cache *cache, struct block_ask *ask, struct cac
     return failed;
 }
 
-/* Of what the ask is for. */
-static uint64_t bytes_within(const struct block_ask *ask, struct pieces gap)
-{
-    uint64_t block_lo = ask->lo / SHARED_BLOCK_BYTES * SHARED_BLOCK_BYTES;
-    uint64_t lo = block_lo + (uint64_t)gap.first * SHARED_PIECE_BYTES,
-             hi = block_lo + (uint64_t)gap.end * SHARED_PIECE_BYTES;
-    return (hi < ask->hi ? hi : ask->hi) - (lo > ask->lo ? lo : ask->lo);
-}
-
 /* Until it is all here. The block is pinned. */
 static enum block_answer fill_block(struct block_cache *cache, struct block_ask *ask, struct cached_block *block,
                                     struct error *error)
 {
-    uint64_t block_lo = block->number * SHARED_BLOCK_BYTES, own_bytes = 0;
+    uint64_t block_lo = block->number * SHARED_BLOCK_BYTES;
     const struct pieces wanted = {(uint32_t)((ask->lo - block_lo) / SHARED_PIECE_BYTES),
                                   (uint32_t)((ask->hi - 1 - block_lo) / SHARED_PIECE_BYTES + 1)};
     struct pieces gap;
@@ -309,7 +299,6 @@ static enum block_answer fill_block(struct block_cache *cache, struct block_ask 
                 return BLOCK_ABSENT;
             if (read_gap(cache, ask, block, gap, error) != 0)
                 return BLOCK_FAILED;
-            own_bytes += bytes_within(ask, gap);
             continue;
         }
         uint64_t now = clock_now_ns(), until = now + (uint64_t)CANCEL_POLL_MS * NS_PER_MS;
@@ -322,7 +311,6 @@ static enum block_answer fill_block(struct block_cache *cache, struct block_ask 
         condition_wait_until(&cache->read, &cache->lock,
                              ask->wait_until_ns && ask->wait_until_ns < until ? ask->wait_until_ns : until);
     }
-    cache->counts.hit_bytes += ask->is_ahead ? 0 : ask->hi - ask->lo - own_bytes;
     return BLOCK_HERE;
 }
 
@@ -425,12 +413,4 @@ uint64_t block_cache_read_ns(struct block_cache *cache)
     uint64_t oldest_ns = cache->oldest_read ? clock_now_ns() - cache->oldest_read->began_ns : 0;
     pthread_mutex_unlock(&cache->lock);
     return oldest_ns > read_ns ? oldest_ns : read_ns;
-}
-
-struct block_cache_counts block_cache_counts(struct block_cache *cache)
-{
-    pthread_mutex_lock(&cache->lock);
-    struct block_cache_counts counts = cache->counts;
-    pthread_mutex_unlock(&cache->lock);
-    return counts;
 }

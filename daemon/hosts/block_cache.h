@@ -52,11 +52,4 @@ void block_cache_discard(struct block_cache *cache, struct cached_block *pin);
  * now, if that is more: what a block costs this host today. 0 = not known yet. */
 uint64_t block_cache_read_ns(struct block_cache *cache);
 
-struct block_cache_counts {
-    uint64_t bytes, blocks;         /* there now; memory comes in pages of 4 KiB */
-    uint64_t read_bytes, hit_bytes; /* since the start: asked of sources; given to asks that did not read them */
-    uint64_t dropped_bytes;         /* since the start, as bytes */
-};
-struct block_cache_counts block_cache_counts(struct block_cache *cache);
-
 #endif
