@@ -24,7 +24,7 @@ static double share_of(const load_trace *load, double ms)
 
 /* --- JSON --- */
 
-static void put_load(struct json_writer *json, const load_trace *load)
+void blame_put_load(struct json_writer *json, const load_trace *load)
 {
     json_put_text(json, "load_id", load->load_id);
     json_put_text(json, "artifact", load->artifact);
@@ -49,7 +49,7 @@ char *blame_list_json(const Tensorcast__Daemon__V1__BlameResponse *response)
     json_put_open(&json, "loads", '[');
     for (size_t i = 0; i < response->n_loads; i++) {
         json_write_open(&json, '{');
-        put_load(&json, response->loads[i]);
+        blame_put_load(&json, response->loads[i]);
         json_write_close(&json, '}');
     }
     json_write_close(&json, ']');
@@ -61,7 +61,7 @@ char *blame_load_json(const load_trace *load)
 {
     struct json_writer json = {0};
     json_write_open(&json, '{');
-    put_load(&json, load);
+    blame_put_load(&json, load);
     json_put_open(&json, "chain", '[');
     for (size_t i = 0; i < load->n_chain; i++) {
         const Tensorcast__Daemon__V1__TraceLink *link = load->chain[i];

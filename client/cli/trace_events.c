@@ -1,6 +1,7 @@
 #include "trace_events.h"
 
 #include "base/json.h"
+#include "blame_text.h"
 
 typedef Tensorcast__Daemon__V1__LoadTrace load_trace;
 typedef Tensorcast__Daemon__V1__TraceLane trace_lane;
@@ -57,20 +58,11 @@ static void end_span(struct events *events)
 static void put_load(struct events *events)
 {
     const load_trace *load = events->load;
-    struct json_writer *json = &events->json;
     put_name(events, "process_name", LOAD_LANE, load->artifact);
     put_name(events, "thread_name", LOAD_LANE, "load");
     begin_span(events, "load", LOAD_LANE, 0, load->total_ms);
-    json_put_text(json, "load_id", load->load_id);
-    json_put_text(json, "artifact", load->artifact);
-    json_put_text(json, "code", load->code);
-    json_put_text(json, "executor", load->executor);
-    json_put_u64(json, "read_bytes", load->read_bytes);
-    json_put_u64(json, "begun_unix_ms", (uint64_t)(load->begun_unix_s * 1e3));
-    json_put_open(json, "waited_for_ms", '{');
-    for (size_t i = 0; i < load->n_causes && i < load->n_cause_ms; i++)
-        json_put_double(json, load->causes[i], load->cause_ms[i]);
-    json_write_close(json, '}');
+    blame_put_load(&events->json, load);
+    json_put_u64(&events->json, "read_bytes", load->read_bytes);
     end_span(events);
     for (size_t i = 0; i < load->n_stages; i++) {
         begin_span(events, load->stages[i]->name, LOAD_LANE, load->stages[i]->start_ms, load->stages[i]->ms);
