@@ -18,7 +18,6 @@ PLACES = {
     "debian/changelog": r"\(([^)]+)\)",
     "docs/man/tensorcast.1": r'"tensorcast ([0-9][^"]*)"',
     "docs/man/tensorcastd.8": r'"tensorcast ([0-9][^"]*)"',
-    "CHANGELOG.md": r"(?m)^## ([0-9]\S*)",  # the newest: written by hand
 }
 
 
@@ -30,7 +29,7 @@ def main():
         found = re.search(pattern, text)
         if found and found[1] == version:
             continue
-        if found and "--write" in sys.argv and name != "CHANGELOG.md":
+        if found and "--write" in sys.argv:
             path.write_text(text[:found.start(1)] + version + text[found.end(1):])
         else:
             wrong += 1
