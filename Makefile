@@ -12,7 +12,7 @@ VERSION := $(shell cat VERSION)
 WERROR  ?= -Werror
 
 CFLAGS  ?= -O2 -g
-# override: what the project needs stays when somebody gives CFLAGS= or LDFLAGS= on the command line
+# override: what the project needs stays when CFLAGS= or LDFLAGS= is given on the command line
 override CFLAGS += -std=c17 -D_GNU_SOURCE -Wall -Wextra $(WERROR) -Wshadow -Wstrict-prototypes -Wvla -Wcast-qual -Wno-format-truncation -fPIC -fno-omit-frame-pointer
 override CFLAGS += -Idaemon -I. -Iclient -isystem $(B)/gen -DVERSION='"$(VERSION)"' $(shell pkg-config --cflags libuv yaml-0.1)
 ifneq ($(SAN),)

@@ -1,6 +1,6 @@
 /* A list by FetchSidecars, bytes by Materialize with targets: each window is a load of a slice of one file, pinned to the
  * identity that was listed, into a region that is used again for a later window. Windows are taken in order and put in order,
- * so that who waits for its turn waits for one that is under way. */
+ * so that a window that waits for its turn waits for one that is under way. */
 #include "file_set.h"
 
 #include <pthread.h>
@@ -144,7 +144,7 @@ struct fetching {
     struct wait wait; /* for all windows together */
     struct window *windows;
     size_t n_windows;
-    pthread_mutex_t lock; /* of what follows, but for the state of a file, which is its turn's */
+    pthread_mutex_t lock; /* of what follows, except for the state of a file, which is its turn's */
     pthread_cond_t turned;
     struct file_state *files;
     struct tc_region *regions[MOST_WINDOWS]; /* that no window has */

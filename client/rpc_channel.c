@@ -46,7 +46,7 @@ struct rpc_channel {
     bool is_going;     /* it takes no more calls */
     enum rpc_end over; /* RPC_END_NONE = it is not */
     char cause[96];
-    uint8_t out[OUT_BYTES], in[READ_BYTES]; /* in: of who reads */
+    uint8_t out[OUT_BYTES], in[READ_BYTES]; /* in: of the reader */
     size_t out_at, n_out;
 };
 
@@ -60,7 +60,7 @@ end_channel(struct rpc_channel *channel, enum rpc_end over, const char *format, 
     va_start(args, format);
     vsnprintf(channel->cause, sizeof channel->cause, format, args);
     va_end(args);
-    shutdown(channel->fd, SHUT_RDWR); /* wakes who reads */
+    shutdown(channel->fd, SHUT_RDWR); /* wakes the reader */
     pthread_cond_broadcast(&channel->turned);
 }
 
@@ -157,7 +157,7 @@ static void collect_frames(struct rpc_channel *channel)
     }
 }
 
-/* What the socket takes now. Who does not read any more may have said why. */
+/* What the socket takes now. A daemon that does not read any more may have said why. */
 static void write_some(struct rpc_channel *channel)
 {
     while (channel->over == RPC_END_NONE) {
@@ -183,7 +183,7 @@ static bool is_full(const struct rpc_channel *channel)
     return channel->out_at < channel->n_out;
 }
 
-/* What has come. Who neither reads nor says anything is gone, though the socket may stay open. */
+/* What has come. A daemon that neither reads nor says anything is gone, though the socket may stay open. */
 static void read_some(struct rpc_channel *channel)
 {
     ssize_t n = recv(channel->fd, channel->in, READ_BYTES, MSG_DONTWAIT);

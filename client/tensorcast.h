@@ -344,7 +344,7 @@ int tc_prewarm_with(struct tc_client *client, const char *artifact, const struct
 struct tc_unpinned {
     uint64_t replicas, bytes; /* replicas: those that are still being loaded, too */
 };
-/* artifact NULL = all. Of this user; for root and the daemon's own user everybody's. NOT_FOUND: it is not pinned. */
+/* artifact NULL = all. Of this user; for root and the daemon's own user, of all users. NOT_FOUND: it is not pinned. */
 int tc_unpin(struct tc_client *client, const char *artifact, uint64_t timeout_ms, struct tc_unpinned *unpinned,
              struct tc_error *error);
 /* artifact NULL = all. */

@@ -39,7 +39,7 @@ struct mark { /* line 0 = the default stands */
 struct walk {
     struct config_yaml yaml;
     struct built *built;
-    const char *file;   /* the one that is read */
+    const char *file;   /* that is read */
     bool is_drop_in;    /* it is not the first one */
     struct mark *marks; /* per schema row */
 };

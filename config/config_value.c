@@ -21,7 +21,7 @@ enum {
     TEXT_BYTES = 256,  /* longer than any group name */
 };
 
-/* --- paths: one spelling each, so that comparing two is comparing strings. Links are followed by who opens them --- */
+/* --- paths: one spelling each, so that comparing two is comparing strings. Links are followed when they are opened --- */
 
 static_assert(CONFIG_SOCKET_PATH_MAX + 1 == sizeof(((struct sockaddr_un *)NULL)->sun_path), "what a socket address holds");
 

@@ -10,7 +10,7 @@ static uint64_t at_most(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-/* What resolving has learned is charged to who asked first; it goes when requests need the room. */
+/* What resolving has learned is charged to the first user; it goes when requests need the room. */
 struct memory_budgets memory_budgets_of(const struct config *config, uint64_t memory_limit_bytes)
 {
     uint64_t host = config->memory.host_budget_bytes ? config->memory.host_budget_bytes : memory_limit_bytes / 2;

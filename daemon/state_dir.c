@@ -21,7 +21,7 @@ static int make_folder(const char *path, mode_t mode, struct error *error)
                                                      : fail_errno(error, errno, "%s: cannot make the folder %s", KEY, path);
 }
 
-/* In a folder with the sticky bit, as /tmp, each entry is its owner's, but for the owner of the folder. */
+/* In a folder with the sticky bit, as /tmp, each entry is its owner's, except for the owner of the folder. */
 static int check_folder(const char *path, bool is_above, struct error *error)
 {
     struct stat status;
@@ -31,8 +31,8 @@ static int check_folder(const char *path, bool is_above, struct error *error)
     if (!is_sticky && (status.st_mode & S_IWOTH))
         log_warn("state_dir_open_to_all", LOG_TEXT("folder", path),
                  LOG_TEXT("message",
-                          "everybody may write to server.state_dir, or put another folder in its place, and what is "
-                          "there is believed; chmod o-w, unless it is a volume that only this container sees"));
+                          "every user may write to server.state_dir, or replace it, and the daemon trusts what is "
+                          "there; chmod o-w, unless it is a volume that only this container sees"));
     if (status.st_uid == geteuid() || status.st_uid == 0 || is_sticky)
         return 0;
     return fail(

@@ -119,7 +119,7 @@ def work(options, dataset):
             if error.reason != "WRITER_EXISTS":
                 raise
         except subprocess.CalledProcessError:
-            print(f"somebody else has taken host {host} over", flush=True)
+            print(f"another process has taken host {host} over", flush=True)
 
 
 def start_worker(options, *more):

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes a virtual environment of Debian's python3, or finds the one that was made of the same packages, and prints its interpreter,
+# Makes a virtual environment of Debian's python3, or finds that of the same packages, and prints its interpreter,
 # as the only line on stdout. It is kept between runs and shared by clones, in $XDG_CACHE_HOME/tensorcast.
 #     usage: python=$(bash setup/venv.sh NAME KEY PIP_ARGUMENT...)
 # KEY: what decides whether it is the same one; BELOW=FOLDER: packages of that folder are there, too.

@@ -26,7 +26,7 @@
 #include "bucket_store.h"
 
 /* --- activation claim: --- Units of work: STORE/claims/unit_N says who has unit N until when, or that it is done. What such a
- * claim says; pure, but for the clock and chance. */
+ * claim says; pure, except for the clock and chance. */
 
 #define ACTIVATION_CLAIMS "claims" /* the folder */
 enum { ACTIVATION_CLAIM_MAX_BYTES = 8192, ACTIVATION_CLAIM_NAME_CHARS = 48 };
@@ -241,7 +241,7 @@ static int replace_claim(int folder, const struct args *args, bool is_done, cons
     return -1;
 }
 
-/* Under the lock: no other worker takes over, and the one that has it may only say that it is done, which is seen here. */
+/* Under the lock: no other worker takes over. The owner may only mark the unit as done, which is seen here. */
 static int take_over(int folder, const struct args *args, uint64_t unit, struct error *error)
 {
     struct activation_claim claim;

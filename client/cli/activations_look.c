@@ -416,7 +416,7 @@ static int write_to_bucket(const struct bucket_store *store, const struct sink_d
            : written < 0
                ? -1
                : fail(error, ERROR_ABORTED, REASON(OBJECT_CHANGED),
-                      "%s/" ACTIVATION_MANIFEST " was written by somebody else meanwhile; merge again", store->reference);
+                      "%s/" ACTIVATION_MANIFEST " was written by another process meanwhile; merge again", store->reference);
 }
 
 /* In the folder that the hosts were read from, in place of whatever has that name. */

@@ -43,7 +43,7 @@ static int name_this_command(struct error *error)
     return setenv("TENSORCAST_BIN", path, 1) < 0 ? fail_errno(error, errno, "cannot name this program") : 0;
 }
 
-/* Never returns but for an error. own: of the command itself, `n` of them; NULL = the next one is an operand. */
+/* Returns only with an error. own: of the command itself, `n` of them; NULL = the next one is an operand. */
 static int run_python(const struct activations_run *run, const char *const *own, size_t n, struct error *error)
 {
     const struct args *args = run->args;

@@ -238,7 +238,7 @@ static int check_activations(const struct args *args, struct error *error)
         if (is_given(claim->units) == is_given(claim->done))
             return usage_error(error, "'activations claim' takes either --units N, or --done N");
         if (claim->lease_ms == 0)
-            return usage_error(error, "--lease is above 0: everybody else could take the unit at once");
+            return usage_error(error, "--lease must be above 0, or another worker could take the unit at once");
         return 0;
     case ACTIVATIONS_IMPORT:
         if (args->n_more_artifacts == 0 || !is_given(partition->host) || partition->host > ACTIVATION_MAX_HOST)

@@ -105,7 +105,7 @@ int backend_fail(const struct backend *backend, struct error *error)
     if (error->code != ERROR_CANCELLED || interrupt_seen())
         return -1;
     if (backend_is_unwanted(backend))
-        return fail(error, ERROR_CANCELLED, "READER_LEFT", "nobody reads standard output any more");
+        return fail(error, ERROR_CANCELLED, "READER_LEFT", "the reader of standard output has left");
     backend_time_left(backend, &left_ms, error);
     return -1;
 }

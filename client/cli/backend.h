@@ -104,7 +104,7 @@ int backend_list_files(struct backend *backend, enum file_set_kind kind, struct 
 int backend_fetch_files(struct backend *backend, const struct file_set *set, const struct file_sink *sink,
                         struct error *error);
 
-/* What the command line says of a load; to whom it tells of progress is for the caller. */
+/* What the command line says of a load; progress is the caller's. */
 struct tc_options backend_options(const struct backend *backend);
 
 /* Milliseconds until the deadline, at least 1; 0 = there is none. Fails with DEADLINE_EXCEEDED when it has passed. */

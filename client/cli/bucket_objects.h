@@ -5,7 +5,7 @@
 
 #include "backend.h"
 
-struct bucket_objects { /* zeroed but for `backend`: nothing is asked before the first call */
+struct bucket_objects { /* zeroed except for `backend`: nothing is asked before the first call */
     struct backend *backend;
     struct stores *stores;
 };

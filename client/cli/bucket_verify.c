@@ -156,7 +156,7 @@ static int verify_segment(void *data, size_t i, struct error *error)
     return status < 0 ? error_prefix(error, "%s/%s", check->host->name, segment.name) : 0;
 }
 
-/* Before the first read: the source is everybody's then. */
+/* Before the first read: then all workers share the source. */
 static int open_segments(struct host_check *check, struct error *error)
 {
     const struct host_manifest *manifest = &check->host->manifest;

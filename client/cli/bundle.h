@@ -1,4 +1,4 @@
-/* An archive of texts for a ticket: tar in zstd, which everybody can open, by libzstd, which every Debian has. It is of this user
+/* An archive of texts for a ticket: tar in zstd, by libzstd. It is of this user
  * alone (0600), appears complete, and never in the place of anything. One thread. */
 #ifndef CLI_BUNDLE_H
 #define CLI_BUNDLE_H

@@ -87,7 +87,7 @@ static void check_socket(struct visit *visit, struct backend *backend)
         check_say(
             check, CHECK_FAILED,
             error.kind == ERROR_KIND_SOCKET_FORBIDDEN
-                ? "join the group of the socket, or ask who runs the daemon"
+                ? "join the group of the socket, or ask the daemon's operator"
                 : "start the daemon (systemctl start tensorcastd), or name its socket by --socket or TENSORCAST_SOCKET",
             "%s: %s", patient->socket, error.message);
     else if (strcmp(status->version, version_text()) != 0)

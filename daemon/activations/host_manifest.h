@@ -1,6 +1,6 @@
 /* host_NNN/manifest.json: the sealed segments of one host, in the order of their numbers. docs/activations.md has the format.
  *
- * Reading and writing; the text of an entry is kept as it is, but for where the segment lies: "uploaded" and "local" are written
+ * Reading and writing; the text of an entry is kept as it is, except for where the segment lies: "uploaded" and "local" are written
  * at its end. One owner at a time; what blocks says so. */
 #ifndef ACTIVATIONS_HOST_MANIFEST_H
 #define ACTIVATIONS_HOST_MANIFEST_H

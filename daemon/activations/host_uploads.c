@@ -111,7 +111,7 @@ void host_uploads_close(struct host_uploads *uploads, const char *path, uint32_t
 struct batch {
     const struct known_host *host;
     char *group, host_name[ACTIVATION_NAME_CHARS];
-    struct upload_item *items; /* their texts are malloced, but for the group */
+    struct upload_item *items; /* their texts are malloced, except for the group */
     size_t n, capacity;
 };
 
@@ -400,10 +400,10 @@ enum { PLACE_BYTES = SINK_MAX_KEY_CHARS + 256 };
 
 static int fail_stranger(const char *complaint, struct error *error)
 {
-    return fail(error, ERROR_ALREADY_EXISTS, "MANIFEST_OF_ANOTHER_STORE", "the one that is there %s", complaint);
+    return fail(error, ERROR_ALREADY_EXISTS, "MANIFEST_OF_ANOTHER_STORE", "the manifest that is there %s", complaint);
 }
 
-/* One whose segments are all ours, whatever wrote it: this daemon, or the one that had the store before. */
+/* All its segments must be ours. This daemon wrote it, or the store's previous daemon. */
 static int check_document(const struct host_manifest *ours, const struct sink_document *there, struct error *error)
 {
     struct host_manifest theirs = {0};

@@ -39,7 +39,7 @@ struct segment_builder {
     int data_fd, journal_fd; /* -1 = not opened */
     bool is_direct;          /* large writes go past the page cache */
     bool is_created;         /* and its folder does not know yet for good */
-    bool is_renamed;         /* sealed but for the manifest */
+    bool is_renamed;         /* sealed, not in the manifest yet */
     bool is_broken;          /* the disk has refused bytes that the kernel then forgets: nothing more is believed */
     uint64_t room_bytes;     /* before the data, for the header */
     uint64_t partial_bytes;  /* of the sample that is coming, behind contents.data_bytes */

@@ -1,5 +1,5 @@
 /* What is in a segment, as texts that grow with each sample: the entries of its safetensors header, and what the manifest says
- * of it. Pure but for memory, which is charged to the thread's user (base/metadata.h). One owner at a time. */
+ * of it. Pure except for memory, which is charged to the thread's user (base/metadata.h). One owner at a time. */
 #ifndef ACTIVATIONS_SEGMENT_CONTENTS_H
 #define ACTIVATIONS_SEGMENT_CONTENTS_H
 

@@ -35,7 +35,7 @@ struct writer_seal { /* sealing of full segments, first comes first */
     struct error error; /* of the last one, when it has failed */
 };
 
-struct coming_sample { /* the one that is being appended */
+struct coming_sample { /* being appended */
     bool is_begun;
     struct sample sample; /* its texts are in the arena */
     struct arena arena;

@@ -66,7 +66,7 @@ void method_release(struct rpc_call *call, const ProtobufCMessage *message, void
         response.pinned_bytes += counts.pinned_bytes;
     }
     free(reference);
-    if (quota_is_privileged(uid)) /* what is ready is for everybody's next load */
+    if (quota_is_privileged(uid)) /* it is ready for the next load of any user */
         device_trim(targets->list[LOAD_TARGET_HOST].device);
     rpc_call_reply(call, &response.base);
 }

@@ -26,8 +26,8 @@ int prewarms_detach(struct prewarms *prewarms, struct rpc_call *call, const Tens
 /* Does what the configuration lists, again as well; what it lists no longer is unpinned. What fails is logged. The
  * configuration lives as long as this. */
 void prewarms_configure(struct prewarms *prewarms, const struct config *config);
-/* Those under way for this artifact (NULL = all) will not be pinned; of everybody for root and the daemon's own user. How many
- * would have been. */
+/* Prewarms in flight for this artifact (NULL = all) will not pin. Of this user; for root and the daemon's own user, of all users.
+ * Returns their number. */
 uint64_t prewarms_unpin(struct prewarms *prewarms, uid_t uid, const char *reference);
 
 struct prewarms_row {

@@ -284,7 +284,7 @@ static void add_targets(struct status *status, const struct load_targets *target
     }
 }
 
-/* connection: of whom; 0 = of everybody. */
+/* connection: whose; 0 = all. */
 static void add_requests(struct status *status, const struct open_calls *calls, uint64_t connection)
 {
     const struct open_call *one;

@@ -27,8 +27,8 @@ enum error_code { /* numbers are those of grpc.StatusCode */
                   ERROR_DATA_LOSS = 15,
 };
 
-/* The reasons that code decides on; every other reason is only printed. Who fails for one of them says REASON(ARENA_FULL)
- * instead of "ARENA_FULL", who decides asks for error->kind == ERROR_KIND_ARENA_FULL: a typo in either does not compile. */
+/* The reasons that code decides on; every other reason is only printed. Write REASON(ARENA_FULL) instead of
+ * "ARENA_FULL", and compare error->kind with ERROR_KIND_ARENA_FULL: a typo in either does not compile. */
 /* clang-format off */
 #define ERROR_KINDS(X) \
     X(ARENA_FULL) X(BAD_REDIRECT) X(DAEMON_UNREACHABLE) X(DEADLINE_EXCEEDED) X(DESCRIPTORS_EXCEEDED) X(DOCUMENT_TOO_LARGE) \

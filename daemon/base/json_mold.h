@@ -1,9 +1,9 @@
-/* JSON values that are written like one before them, but for their numbers: the boxes of a topology, the entries of a header.
+/* JSON values that are written like one before them, except for their numbers: the boxes of a topology, the entries of a header.
  *
  *     {"shape": [12, 4], "file": 3}   ->   '{"shape": ['  12  ', '  4  '], "file": '  3  '}'
  *
- * Who has read a value and found it right remembers its text. The next one that has the same text between its numbers has
- * the same keys and the same nesting, so it needs no parsing; what has not is read as ever. Values; pure. */
+ * A parser that has read a valid value remembers its text. A value with the same text between its numbers has the same keys and
+ * nesting, so it needs no parsing; others are parsed. Values; pure. */
 #ifndef BASE_JSON_MOLD_H
 #define BASE_JSON_MOLD_H
 

@@ -2,9 +2,9 @@
  * charged to a user (QUOTA_METADATA) before it is allocated, and can fail: the request does, not the daemon. Small things of
  * fixed size come from base/memory.h.
  *
- * Who pays is a property of the thread, as with the kernel's set_active_memcg(): who works for a user enters that user's
- * account, and everything below allocates without being told whose it is. Without an account nothing is counted. Each
- * allocation remembers who paid, so that any thread may free it. */
+ * The payer is a property of the thread, as with the kernel's set_active_memcg(): a thread that works for a user enters that
+ * user's account, and all code below allocates without naming the user. Without an account nothing is counted. Each
+ * allocation remembers its account, so that any thread may free it. */
 #ifndef BASE_METADATA_H
 #define BASE_METADATA_H
 
@@ -22,7 +22,7 @@ struct metadata_account {
 /* Of this thread. Returns the one before, to be entered again when the work is done. */
 struct metadata_account metadata_enter(struct metadata_account account);
 struct metadata_account metadata_current(void);
-struct quota_charge metadata_charge(void); /* an empty one to the thread's account, for who counts by himself */
+struct quota_charge metadata_charge(void); /* an empty one to the thread's account, for callers that count themselves */
 
 /* NULL: RESOURCE_EXHAUSTED, METADATA_EXCEEDED, or OUT_OF_MEMORY where the system has none. All of a piece takes memory at
  * once; large ones are in huge pages (memory_try() of base/memory.h). */

@@ -14,7 +14,7 @@ char *process_command(pid_t pid, char out[PROCESS_COMMAND_CHARS]);
 /* Its path in the unified hierarchy, such as /system.slice/vllm.service; it names a unit, a container or a pod. */
 char *process_cgroup(pid_t pid, char out[PROCESS_CGROUP_CHARS]);
 
-/* Whether the process that has this number now began less than so long ago: then it is not the one that had it before that. */
+/* Whether the process with this number began less than so long ago: then an earlier process had the number before. */
 bool process_is_younger(pid_t pid, uint64_t age_ns);
 
 /* A program that is started without descriptor 0, 1 or 2 gets its next socket or file under that number, and what it prints goes

@@ -2,11 +2,11 @@
  *
  * One rule for every kind, the dynamic threshold by which switches share their packet buffers (Choudhury and Hahne, 1998):
  *
- *     a user may have at most (100 - kept) / kept times what is left free for everybody else       (kept: a percentage)
+ *     a user may have at most (100 - kept) / kept times what is left free for all others       (kept: a percentage)
  *
  * With kept = 10 a user who is alone gets 90 % of a resource, two who want all they can get have 47 % each, and there is
  * always room for one more. The rule needs no number of users, and nothing is taken back. Root and the daemon's
- * own user may take all that is left, but of leases and groups, so that status, release and health are answered on a full
+ * own user may take all that is left, except leases and groups, so that status, release and health are answered on a full
  * host. A kind may also have a hard limit per user.
  *
  * What a user has is counted by charges, which the holder of the resource embeds: a charge grows by quota_charge_add() and

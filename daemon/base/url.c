@@ -150,7 +150,7 @@ bool url_same_origin(const struct url *a, const struct url *b)
 bool url_is_same_origin(const char *a, const char *b)
 {
     struct url first, second;
-    struct error ignored; /* who is no URL has no origin */
+    struct error ignored; /* what is no URL has no origin */
     return url_parse(a, &first, &ignored) == 0 && url_parse(b, &second, &ignored) == 0 && url_same_origin(&first, &second);
 }
 

@@ -1,8 +1,8 @@
 /* What a request waits for: a server's answer or the next try, its turn, other ranks. For the client that asked for it, who
  * else sees nothing move and cannot tell why.
  *
- * Whose waits they are is a property of the thread, as with memory (base/metadata.h): who works for a request enters its note,
- * and what blocks below says why, without being told for whom. Without a note nothing is said. The text is of bounded length
+ * Whose waits they are is a property of the thread, as with memory (base/metadata.h): a thread that works for a request enters its
+ * note, and code below that blocks says why, without naming the request. Without a note nothing is said. The text is of bounded length
  * and nothing is allocated; it is shown to the user, so that no secret may be in it. */
 #ifndef BASE_WAITING_H
 #define BASE_WAITING_H

@@ -5,7 +5,7 @@
 
 #include "convert/float_bits.h"
 
-/* between F32 and every other float, but for F8_E4M3 and F8_E5M2 to F32 */
+/* between F32 and every other float, except for F8_E4M3 and F8_E5M2 to F32 */
 #define PAIRS_WITH_F32(X)                                                                                                   \
     X(F64, F32)                                                                                                             \
     X(F16, F32)                                                                                                             \

@@ -3,8 +3,8 @@
  * A segment is born with one reference; the last segment_unref() hands its memory to the backend's release(), which may
  * keep it for the next load. Failure modes are the backend's; the wrappers only add which segment it was.
  *
- * Where a backend takes one region at a time, several become a segment with parts: the backend knows the parts, everybody
- * else the whole.
+ * Where a backend takes one region at a time, several become a segment with parts: only the backend
+ * knows the parts.
  *
  *     segment   |part 0|......|part 1   |....|part 2|      each from its base on; between them is nothing */
 #include "device/device.h"

@@ -45,7 +45,7 @@ struct host_pool {
     bool has_thread, is_stopping;
     bool is_trimmed; /* nothing is prepared until the next load */
     struct host_memory *newest;
-    struct host_memory *at_work; /* whose pages the thread is making: its owner waits before he changes or destroys it */
+    struct host_memory *at_work; /* whose pages the thread is making: its owner waits before changing or destroying it */
     struct host_freer freer;
     unsigned n_filling; /* loads that write to host memory now: the thread rests */
     uint64_t budget_bytes;

@@ -3,7 +3,7 @@
  *   folder -> file is there and only its owner may write to it -> dlopen (needs the CUDA runtime) -> ABI -> find (needs a
  *   driver and a device) -> devices
  *
- * Where this ends early, one log line says at which of them and why, and the same words answer who asks for a device. */
+ * Where this ends early, one log line says at which of them and why, and requests for a device get the same words. */
 #include "device/plugin.h"
 
 #include <ctype.h>

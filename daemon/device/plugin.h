@@ -5,7 +5,7 @@
  * refuses it. A plugin is never unloaded: its threads and atexit handlers may outlive any moment we could choose.
  *
  * Loaded once at daemon start, from a folder the operator names or that belongs to the installation; a missing plugin,
- * library, driver or device is one log line and no error. Loop thread only, but for `retired`. */
+ * library, driver or device is one log line and no error. Loop thread only, except for `retired`. */
 #ifndef DEVICE_PLUGIN_H
 #define DEVICE_PLUGIN_H
 

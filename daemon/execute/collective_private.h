@@ -1,4 +1,4 @@
-/* What the engine's own files call of the collective. All under the engine's lock but for collective_prepare() and
+/* What the engine's own files call of the collective. All under the engine's lock except for collective_prepare() and
  * collective_use_temporary(). */
 #ifndef EXECUTE_COLLECTIVE_PRIVATE_H
 #define EXECUTE_COLLECTIVE_PRIVATE_H

@@ -35,7 +35,7 @@ static struct scratch begin_scratch(const struct elements *elements, unsigned ch
 {
     struct staging_buffer *large = elements->window->scratch;
     if (large)
-        flight_land(&large->flight); /* who had it before gave it back while a device read it */
+        flight_land(&large->flight); /* it came back while a device read it */
     return (struct scratch){.memory = large ? large->memory : small,
                             .bytes = large ? large->home->buffer_bytes : (uint64_t)SMALL_SCRATCH_BYTES};
 }

@@ -1,4 +1,4 @@
-/* What all runs of the host share: crews, memory, turns, scans. Everything is under the lock but for what is const after
+/* What all runs of the host share: crews, memory, turns, scans. Everything is under the lock except for what is const after
  * engine_create(). */
 #ifndef EXECUTE_ENGINE_PRIVATE_H
 #define EXECUTE_ENGINE_PRIVATE_H

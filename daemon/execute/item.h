@@ -77,7 +77,7 @@ struct part *item_add_part(struct item *item, struct run *run);
 
 /* Others than its source are asked for bytes of its file, such as other hosts: they keep what they give, and leave gaps out. */
 bool item_has_holders(const struct item *item);
-/* Reads `bytes` of the item's file, as many as the buffers of `read` hold; who asks for what is filled in here. Counts the
+/* Reads `bytes` of the item's file, as many as the buffers of `read` hold. Fills in the file and the user. Counts the
  * time, and gives the checksum to the scan's ledger. */
 int item_read(struct item *item, struct source_read *read, uint64_t bytes, struct error *error);
 /* The same for a few bytes that belong to another read: no checksum, no time. `read` has offset and buffers. */

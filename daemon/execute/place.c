@@ -1,4 +1,4 @@
-/* The only code that writes into destinations, but for reads that land there by themselves (scatter.c); see place.h. */
+/* The only code that writes into destinations, except for reads that land there by themselves (scatter.c); see place.h. */
 #include "execute/place.h"
 
 #include "base/clock.h"

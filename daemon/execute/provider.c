@@ -1,7 +1,7 @@
 /* Copies a window's clips out of other runs' memory; see provider.h.
  *
  * A provider has placed everything it needed of the block, and its bytes cannot change: its segment is either published and
- * sealed, or written elsewhere only. Memory of a client is none: who owns it may write anything there. Its transfers are found
+ * sealed, or written elsewhere only. Memory of a client is none: its owner may write anything there. Its transfers are found
  * by binary search; only copies count. A contiguous clip is put together from as many providers as it takes; rows are taken
  * when one provider has all of them. */
 #include "execute/provider.h"

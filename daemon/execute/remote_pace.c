@@ -1,5 +1,5 @@
 /* An epoch is as many requests as the limit allows at once, counted from when all earlier ones are back. Requests are blocks
- * of one size but for the ends of extents, so counting them is as good as counting bytes. Epochs in which there was not
+ * of one size except for the ends of extents, so counting them is as good as counting bytes. Epochs in which there was not
  * enough to do say nothing and are begun again. */
 #include "execute/remote_pace.h"
 

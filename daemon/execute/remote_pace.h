@@ -5,7 +5,7 @@
  * from Little's law: requests done per second x the time that one takes when they do not wait for each other. Now and then a
  * few more are tried, in case the store or the network has become faster.
  *
- * A value; all functions are pure but for it. */
+ * A value; all functions are pure except for it. */
 #ifndef EXECUTE_REMOTE_PACE_H
 #define EXECUTE_REMOTE_PACE_H
 

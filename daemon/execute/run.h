@@ -1,4 +1,4 @@
-/* A run: one load's way through the engine. Under the engine's lock but for what says otherwise.
+/* A run: one load's way through the engine. Under the engine's lock except for what says otherwise.
  *
  *   NEW --> SETUP --> ACTIVE ------------> FINISHED          whose destination has an ending: ACTIVE --> ENDING --> FINISHED
  *               \--> GATHERED (waits for its collective) --> ACTIVE
@@ -30,7 +30,7 @@ struct need { /* one block of a part file that a run needs */
 };
 
 struct run_needs {     /* the blocks of a run, and how far it is with them */
-    struct need *list; /* by file, then block; const but for the states once the run is active */
+    struct need *list; /* by file, then block; const except for the states once the run is active */
     size_t n, n_pending;
     struct quota_charge charge; /* for it */
     size_t pass;                /* 0 = blocks that are wanted whole, 1 = the others */

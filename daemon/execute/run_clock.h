@@ -2,7 +2,7 @@
  * what the item did: then the shares of all items, and the time without any, add up to the time of the run. So one read that
  * everything waits for counts in full, and one of ten beside each other by a tenth.
  *
- * Under the engine's lock but for what says otherwise. */
+ * Under the engine's lock except for what says otherwise. */
 #ifndef EXECUTE_RUN_CLOCK_H
 #define EXECUTE_RUN_CLOCK_H
 

@@ -70,8 +70,8 @@ bool worker_take_item(struct worker *worker)
 
 /* --- doing ---------------------------------------------------------------------------------------------------------- */
 
-/* Files may be sparse and far larger than what is wanted of them, so there can be millions: who pays for the mapping does for
- * them. No thread can make room here, so only the host refuses memory: what comes next is, until there is room again. */
+/* Files may be sparse and far larger than what is wanted of them, so there can be millions. They are charged to the
+ * mapping's user. No thread can make room here, so only the host refuses memory: what comes next is, until there is room again. */
 static int list_needs(struct run *run, struct error *error)
 {
     const struct quota_charge *payer = &run->options.mapping->arena.charge;

@@ -34,7 +34,7 @@ struct crew {
 void crew_init(struct crew *crew, size_t room, uint64_t keep_ns);
 /* Under the lock. One more thread; 0 or what went wrong. */
 int crew_grow(struct crew *crew, struct engine *engine, bool is_remote);
-void crew_fini(struct crew *crew); /* without the lock, after is_stopping was set and everybody was woken */
+void crew_fini(struct crew *crew); /* without the lock, after is_stopping was set and all were woken */
 
 /* Under the lock: the next item of the active runs in turn becomes the worker's. */
 bool worker_take_item(struct worker *worker);

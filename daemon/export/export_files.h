@@ -1,5 +1,5 @@
 /* The files of an export, open for writing: made of their final size, so that a full disk is found before anything is read
- * and whole blocks can be written in any order. One owner at a time, but for output_file_write(); blocks. */
+ * and whole blocks can be written in any order. One owner at a time, except for output_file_write(); blocks. */
 #ifndef EXPORT_FILES_H
 #define EXPORT_FILES_H
 

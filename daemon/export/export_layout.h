@@ -62,7 +62,7 @@ struct export_file {
     const char *name;
     size_t head_bytes; /* length field and header */
     uint64_t file_bytes;
-    bool is_written; /* false: of another rank than the one that was asked for */
+    bool is_written; /* false: another rank was asked for */
 };
 
 struct export_sink { /* takes a text piece by piece; -1 ends it */
@@ -87,7 +87,7 @@ struct export_layout {
     struct arena arena;
 };
 
-/* Copies what it is given but for records and metadata. NULL on error: INVALID_ARGUMENT naming tensor or file. */
+/* Copies what it is given except for records and metadata. NULL on error: INVALID_ARGUMENT naming tensor or file. */
 struct export_layout *export_layout_build(const struct export_tensor *tensors, size_t n_tensors,
                                           const struct export_layout_options *options, struct error *error);
 void export_layout_destroy(struct export_layout *layout); /* accepts NULL */

@@ -180,8 +180,8 @@ void export_target_discard(struct export_target *target)
 
 /* --- working --- */
 
-/* In a folder for everybody, as /tmp, its name can be guessed, and who has made it could change what is written into it, or
- * have left half an export there that --resume would believe. */
+/* In a folder that every user may write to, such as /tmp, another user can guess the name and make it. That user could change what is
+ * written, or leave half an export that --resume would trust. */
 static int check_owner(const struct export_target *target, struct error *error)
 {
     struct stat status;

@@ -35,7 +35,7 @@ struct reference {
     size_t n_files;
     uint64_t began_ns;        /* when it began to be opened */
     const char *const *roots; /* that were trusted */
-    pthread_mutex_t opening;  /* held by who opens it; guards what follows */
+    pthread_mutex_t opening;  /* held by the opener; guards what follows */
     struct source *source;    /* without files; NULL = not opened yet, or ... */
     struct error error;       /* ... why not */
 };

@@ -30,7 +30,7 @@ bool lateness_add_answer(struct lateness *lateness, uint64_t took_ns, uint64_t s
 uint64_t election_slow_ns(uint64_t own_read_ns, uint64_t others_ns);
 
 /* How long an owner that says "it is being read" is waited for, where this host takes so long for a block of its own (0 = it
- * has read none): what is slow for everybody is not late. At most a minute: a store that hangs here says nothing of others. */
+ * has read none): what is slow for all is not late. At most a minute: a store that hangs here says nothing of others. */
 uint64_t election_patience_ns(uint64_t own_read_ns);
 /* What quick answers take, after one more; 0 = none came yet. */
 uint64_t election_quick_ns(uint64_t quick_ns, uint64_t took_ns);

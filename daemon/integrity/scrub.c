@@ -67,7 +67,7 @@ static bool choose_sums(struct scrub_lane *lane, const struct scrub *scrub, bool
     const struct artifact *artifact = scrub->artifact;
     *lane = (struct scrub_lane){.file = &scrub->files[file], .index = file, .wants_blocks = for_manifest};
     const struct source_file *part = lane->file->part;
-    if (artifact->manifest && !for_manifest) /* who makes a manifest does not believe the one that is there */
+    if (artifact->manifest && !for_manifest) /* a new manifest does not trust the old one */
         lane->manifest = manifest_find_file(artifact->manifest, part->name);
     for (size_t i = 0; i < CHECKSUM_PER_FILE; i++)
         lane->kinds |= part->checksums[i].kind ? 1u << part->checksums[i].kind : 0;

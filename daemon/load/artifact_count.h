@@ -15,7 +15,7 @@ struct artifact_counts {
     struct artifact_busy {
         const char *reference; /* borrowed */
         uint64_t loads;
-    } busiest[ARTIFACT_COUNT_BUSIEST]; /* the most loaded first, then the one that came first */
+    } busiest[ARTIFACT_COUNT_BUSIEST]; /* the most loaded first, then the oldest */
     size_t n;
     uint64_t other; /* loads of all other artifacts */
 };

@@ -106,7 +106,7 @@ static void release_rank(const struct group *group, uint32_t rank)
         rank_registry_release(group->table->registry, group->entry.group, rank);
 }
 
-/* Also tells the members, who comes and who goes, and counts them. */
+/* Also tells the members which ranks come and go, and counts them. */
 static void set_slot(struct group *group, uint32_t rank, enum slot_state state, struct group_member *member)
 {
     struct slot *slot = &group->slots[rank];

@@ -142,7 +142,7 @@ void load_leave(struct load_waiter *waiter)
     waiter->load = NULL;
     for (heir = load->waiters; heir && heir->uid != load->parts.uid; heir = heir->next)
         ;
-    if (load->waiters && !heir) { /* its user has left: the memory is charged to one who still waits for it */
+    if (load->waiters && !heir) { /* its user has left: the memory is charged to a user that still waits for it */
         replica_hand_on(load->target.replicas, load->parts.uid, load->waiters->uid, load->parts.charged_bytes);
         load->parts.uid = load->waiters->uid;
     }
@@ -295,7 +295,7 @@ static void commit_on_helper(struct loop_work *work)
         load->error = error;
 }
 
-/* Publishes or undoes, then lets everybody go. The table's pin from replica_add() outlives them. */
+/* Publishes or undoes, then ends all waits. The table's pin from replica_add() outlives them. */
 static void end_load(struct load *load)
 {
     const struct error *error = load->error.code == ERROR_OK ? NULL : &load->error;

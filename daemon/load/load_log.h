@@ -24,7 +24,7 @@ struct into_report {
     bool source_ordered; /* every extent is read once, in the order of the file; else row by row, as they are wanted */
     const char *dominant_executor; /* an executor that was chosen does all of it */
     uint64_t committed_bytes;      /* written to targets, constants included; before the end those of the plan */
-    uint64_t fallback_bytes;       /* of these, what no executor but the generic one could do for the one that was chosen */
+    uint64_t fallback_bytes;       /* of these, what the generic executor did for the chosen one */
 };
 
 /* False when there are no targets. Needs a plan. */

@@ -27,7 +27,7 @@ struct load_hosts { /* other hosts, as loads see them; empty = hosts are off */
 
 struct load_services {
     struct loop *loop;
-    struct quota *quota;         /* who has how much of what users share; NULL = nothing is counted */
+    struct quota *quota;         /* shares of users; NULL = nothing is counted */
     const struct config *config; /* a reload replaces it; old ones stay valid, a request keeps the one it began with */
     struct header_cache *headers;
     struct stores *stores; /* NULL = no object stores */
@@ -38,7 +38,7 @@ struct load_services {
     struct descriptor_queue *descriptors; /* of waiting work */
     struct trace_sink *trace_sink;        /* gets the trace of each request for weights; NULL = none */
     const struct error *cut_off;          /* the process stops: why tickets are cancelled from here on; else NULL */
-    bool of_one_user; /* the one who has started this process: files are opened with that user's rights, without
+    bool of_one_user;                     /* that has started this process: files are opened with that user's rights, without
                        * roots, and loads are not logged */
 };
 

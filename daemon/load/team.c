@@ -291,7 +291,7 @@ static uint64_t kept_plans(const struct load_table *table)
 static void plan_team_on_helper(struct loop_work *work);
 static void on_team_planned(struct loop_work *work);
 
-/* Who began the group pays for the tables. */
+/* The user of the group's first rank pays for the tables. */
 static int call_ranks(struct team *team, const struct group_terms *terms)
 {
     struct metadata_account before =

@@ -43,7 +43,7 @@ void joint_plans_destroy(struct joint_plans *plans); /* accepts NULL */
 struct collective_plan *joint_plans_find(struct joint_plans *plans, const unsigned char key[DIGEST_BYTES], uint64_t n_kept);
 void joint_plans_add(struct joint_plans *plans, const unsigned char key[DIGEST_BYTES], struct collective_plan *plan,
                      uint64_t n_kept);
-/* Forgets the one that was used longest ago. False: there was none. */
+/* Forgets the least recently used one. False: there was none. */
 bool joint_plans_shrink(struct joint_plans *plans);
 
 #endif

@@ -251,8 +251,8 @@ static bool has_memory_to_tell_of(const struct ticket *ticket)
     return ticket->prep.is_lent && !ticket->input.request.files;
 }
 
-/* Who is told that a file keeps changing is told the same of its memory whether this load had begun to write or not: it has
- * to load again, and what lies there is no version of the file. */
+/* If a file keeps changing, a client with memory of its own gets the same error whether this load had begun to write or not: it
+ * must load again, and its memory holds no version of the file. */
 static void finish_unprepared(struct ticket *ticket, struct error *error)
 {
     if (has_memory_to_tell_of(ticket) && source_has_changed(error))

@@ -1,7 +1,7 @@
 /* A ticket: one request for weights, from submit to done. README.md has the drawing of its states.
  *
  * Every ticket that was submitted ends by `done`, exactly once: with a replica or a plan, or with an error. Identical
- * requests share one load; who is cancelled leaves it without hurting the others. A ticket with memory of its client
+ * requests share one load; a cancelled ticket leaves it, and the others go on. A ticket with memory of its client
  * (region) gets a load of its own: no replica serves it, and no request joins it.
  *
  * Loop thread only; what blocks runs on helpers. */

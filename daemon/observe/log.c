@@ -467,7 +467,7 @@ int log_open_file(const char *path, struct error *error)
         return fd;
     const char *name = text_escape(path, strlen(path), shown);
     if (errno == ENXIO)
-        return fail(error, ERROR_FAILED_PRECONDITION, "NO_READER", "the log file %s is a FIFO that nobody reads", name);
+        return fail(error, ERROR_FAILED_PRECONDITION, "NO_READER", "the log file %s is a FIFO that no process reads", name);
     return fail_errno(error, errno, "cannot open the log file %s", name);
 }
 

@@ -2,8 +2,8 @@
  * events. It only reads: nothing that comes in changes anything.
  *
  * What strangers do costs a bounded number of connections, each for a bounded time: HTTP_REQUEST_MS for the head of its
- * request, HTTP_ANSWER_MS to take the answer, one request per connection. When many wait for their heads, the one that waits
- * for longest is cut off, so that there is always room for a request that comes at once.
+ * request, HTTP_ANSWER_MS to take the answer, one request per connection. When too many wait for their heads, the longest wait
+ * is cut off, so that there is always room for a request that comes at once.
  *
  * The port's own thread runs libmicrohttpd and `asked`. All other functions: any thread. */
 #ifndef OPERATORS_HTTP_PORT_H

@@ -1,5 +1,5 @@
 /* ${KEY} in the texts of a recipe, and ${KEY:-DEFAULT} for a key that need not be set. A text that is nothing but one of
- * them becomes what the value is: a number, if it is one, or null. Pure but for the lookup. */
+ * them becomes what the value is: a number, if it is one, or null. Pure except for the lookup. */
 #ifndef RECIPE_SUBSTITUTE_H
 #define RECIPE_SUBSTITUTE_H
 

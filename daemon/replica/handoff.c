@@ -211,7 +211,7 @@ static void warn_of_refusal(struct handoff *handoff, const char *reason, uid_t u
     uint64_t now = clock_now_ns();
     handoff->n_refused++;
     if (now - handoff->warned_ns < WARNING_INTERVAL_MS * NS_PER_MS)
-        return; /* who guesses tokens does not fill the log */
+        return; /* guessed tokens do not fill the log */
     log_at_of(LOG_WARN, "handoff_refused", uid, LOG_TEXT("reason", reason), LOG_U64("pid", (uint64_t)pid),
               LOG_U64("refused", handoff->n_refused));
     handoff->warned_ns = now;

@@ -1,7 +1,7 @@
 /* The part files of a view, opened to be handed out as they are: a read-only descriptor of each, of files whose bytes
  * provably cannot change, and where the tensors lie in them.
  *
- * Made by a helper, which the system calls may keep waiting; const afterwards but for the descriptors, which are the loop
+ * Made by a helper, which the system calls may keep waiting; const afterwards except for the descriptors, which are the loop
  * thread's and closed as soon as they were sent. */
 #ifndef REPLICA_MAPPED_FILES_H
 #define REPLICA_MAPPED_FILES_H

@@ -89,7 +89,7 @@ static bool lock_piece(struct page_reader *reader, size_t i, void *address, size
 
 /* The pages are mapped until they are there; no thread touches them, so a file that is cut raises no SIGBUS. What is asked for
  * in a mapping for huge pages comes in 2 MiB where the file system can: it takes a fifth of the CPU of readahead(), which
- * makes 4 KiB pages, and who touches it later has fewer faults. */
+ * makes 4 KiB pages, and later touches cause fewer faults. */
 static int read_window(void *data, size_t i, struct error *error)
 {
     struct page_reader *reader = data;

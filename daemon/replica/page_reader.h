@@ -1,9 +1,9 @@
-/* Brings what a view touches of its files into the page cache, on a helper and a few threads of its own: ahead of a client who
+/* Brings what a view touches of its files into the page cache, on a helper and a few threads of its own: ahead of a client that
  * was given the files, which pins nothing; or for a prewarm, all of it, and locked there as far as its user may.
  *
  * Ahead: at most half of the host's memory, since more would only push out what was read first. It ends with the lease.
  *
- * Loop thread, but for the counters. */
+ * Loop thread, except for the counters. */
 #ifndef REPLICA_PAGE_READER_H
 #define REPLICA_PAGE_READER_H
 

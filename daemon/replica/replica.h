@@ -5,7 +5,7 @@
  *         -> idle -> evicted when memory is needed (least recently used first), idle too long, stale, or released
  *
  * A client may keep what it was given beyond its lease: as a descriptor, also one that lies unread in a socket, or as a
- * mapping. Such memory is charged to the budget, and to who was given it, until no process has it any more, whether its replica
+ * mapping. Such memory is charged to the budget, and to its receiver, until no process has it any more, whether its replica
  * is still there or not; it is looked at when the last pin goes, by a timer, and when memory is wanted.
  *
  * What a user holds, keeps and loads is limited by the rule of base/quota.h. Replicas without holders count for no user.
@@ -43,7 +43,7 @@ struct replica_table;
 
 /* One whose segment is a client's memory is never found and goes with its last pin; so do one of a racy artifact and one that
  * is the part files themselves, for which there is no memory and no run, unless pages of them are locked. */
-struct replica {                 /* const after replica_add() but for the counters */
+struct replica {                 /* const after replica_add() except for the counters */
     struct replica_table *table; /* that it lives in */
     struct replica_key key;
     struct mapping *mapping;    /* owned; holds the artifact */
@@ -147,7 +147,7 @@ uint32_t user_pins_count(const struct replica *replica);
 struct user_pins_removed {
     uint64_t replicas, bytes, of_others; /* of_others: pinned by other users, and left */
 };
-/* reference NULL = all. Of this user; of everybody when root or the daemon's own user asks. Replicas may go. */
+/* reference NULL = all. Of this user; for root and the daemon's own user, of all users. Replicas may go. */
 struct user_pins_removed user_pins_remove(struct replica_table *table, uid_t uid, const char *reference);
 /* Those whose labels are not wanted any more. */
 void user_pins_remove_labels(struct replica_table *table, bool (*is_wanted)(const void *data, const char *label),

@@ -160,7 +160,7 @@ static void ref_table(void *table)
     artifact_table_ref(table);
 }
 
-/* Ranks that start together would all read and parse the same headers. Who allows what others do not has an error of his
+/* Ranks that start together would all read and parse the same headers. A rank that allows what others do not has an error of its
  * own. */
 static struct artifact_table *share_table(struct table_question *question, struct error *error)
 {

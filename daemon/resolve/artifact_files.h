@@ -1,4 +1,4 @@
-/* The files of an artifact as they are, for who wants copies of them: an artifact again, whose tensors are whole files, named
+/* The files of an artifact as they are, to be copied: an artifact again, whose tensors are whole files, named
  * as they are, of type U8 and as long. Everything that loads tensors so loads files, too. Blocks; any thread. */
 #ifndef RESOLVE_ARTIFACT_FILES_H
 #define RESOLVE_ARTIFACT_FILES_H

@@ -35,7 +35,7 @@ struct artifact_table {
  * tensor and files, or RESOURCE_EXHAUSTED. */
 struct artifact_table *artifact_table_build(struct part_header *const *headers, const char *const *file_names,
                                             size_t n_files, const struct shard_index *index, struct error *error);
-/* An empty one with its files and room for so many tensors and pieces, for who fills it. NULL on error. */
+/* An empty one with its files and room for so many tensors and pieces, to be filled. NULL on error. */
 struct artifact_table *artifact_table_create(struct part_header *const *headers, const char *const *file_names,
                                              size_t n_files, size_t n_tensors, size_t n_pieces, struct error *error);
 /* The artifact whose table it is, of which identity and source_key are left to fill in. Takes both. */

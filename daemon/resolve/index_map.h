@@ -13,7 +13,7 @@
  * Within one dimension of either side the loops are digits of a mixed radix: the step of each is more than all smaller ones
  * together can reach. So a range of indexes is at most two boxes of loops per digit (index_clip()).
  *
- * Values. Maps live in the arena of who makes them. Pure; any thread. */
+ * Values. Maps live in the arena of their maker. Pure; any thread. */
 #ifndef RESOLVE_INDEX_MAP_H
 #define RESOLVE_INDEX_MAP_H
 

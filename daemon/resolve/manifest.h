@@ -60,7 +60,7 @@ struct manifest *manifest_ref(struct manifest *manifest);
 void manifest_unref(struct manifest *manifest);                  /* accepts NULL */
 uint64_t manifest_memory_bytes(const struct manifest *manifest); /* about */
 
-/* For who makes one of something else: empty; files are added with METADATA_RESERVE and their texts in the arena; then their
+/* To make one of something else: empty; files are added with METADATA_RESERVE and their texts in the arena; then their
  * names are indexed, twice the same is DATA_LOSS. */
 struct manifest *manifest_create(void);
 int manifest_index(struct manifest *manifest, struct error *error);

@@ -231,7 +231,7 @@ static void measure_flat(const struct index_draft *part, const struct scaling *s
     found->columns = (struct index_range){column, column + columns};
 }
 
-/* Where the elements of a part lie in the matrix, in blocks; and the grid but for its values. */
+/* Where the elements of a part lie in the matrix, in blocks; and the grid except for its values. */
 static struct blocks measure_part(const struct walk *walk, const struct index_draft *part, const struct scaling *scaling,
                                   const struct tensor_piece *piece, struct scale_grid *grid)
 {

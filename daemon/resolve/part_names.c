@@ -1,4 +1,4 @@
-/* A name is taken apart once; names of one set have the same text but for their number, which is the set's key in a map. */
+/* A name is taken apart once; names of one set have the same text except for their number, which is the set's key in a map. */
 #include "resolve/part_names.h"
 
 #include <stdlib.h>

@@ -23,7 +23,7 @@
 #define PLACEMENT_EXTENT_BYTES (16 * PLACEMENT_BLOCK_BYTES)
 #define PLACEMENT_ROW_BYTES (8 * PLACEMENT_BLOCK_BYTES) /* shorter rows are more work one by one than a copy */
 
-/* Of a mapping that is complete but for this: its tensors have no offsets, and transfers count from the beginning of their
+/* Of a mapping that is complete except for this: its tensors have no offsets, and transfers count from the beginning of their
  * tensor. Fills in offsets and replica_bytes. mapping->align_bytes 0 = the size of the elements. */
 int placement_by_source(struct mapping *mapping, struct error *error);
 

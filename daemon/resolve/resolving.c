@@ -1,5 +1,5 @@
 /* One entry per key, on the stack of the thread that resolves it. It is in the list only while that thread is at work,
- * so no thread is given an answer that was complete before it asked; the thread leaves after the last who waited for it. */
+ * so no thread is given an answer that was complete before it asked; the thread leaves after its last waiter. */
 #include "resolve/resolving.h"
 
 #include <pthread.h>

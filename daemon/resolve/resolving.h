@@ -1,6 +1,6 @@
-/* Resolves under way, by key: single-flight: a thread that asks for what another is asking already waits for that answer and
- * shares it, the error as well. Eight ranks that start together so ask a store what one would. Who is cancelled leaves the
- * others to it; it ends when no thread waits. Any thread; blocks. */
+/* Resolves under way, by key, single-flight: a thread that asks what another thread asks already waits for that answer and
+ * shares it, errors too. So eight ranks that start together ask a store once. A cancelled thread leaves; the resolve
+ * ends when no thread waits. Any thread; blocks. */
 #ifndef RESOLVE_RESOLVING_H
 #define RESOLVE_RESOLVING_H
 

@@ -40,7 +40,7 @@ struct sidecars *sidecars_open(const char *reference, const struct source_option
                                size_t n_names, bool only_listed, const struct cancel *cancel, struct error *error);
 void sidecars_close(struct sidecars *sidecars); /* accepts NULL */
 
-/* The bytes of one from `offset`. With the last of them it is checked that the file is still the one that was opened, and,
+/* The bytes of one from `offset`. With the last of them it is checked that the file is still that which was opened, and,
  * when it was read from its beginning piece by piece, that they are what the store has a checksum of, else DATA_LOSS. */
 int sidecars_read(struct sidecars *sidecars, size_t index, uint64_t offset, void *bytes, uint64_t count,
                   const struct cancel *cancel, struct error *error);

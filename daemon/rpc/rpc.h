@@ -38,7 +38,7 @@ struct rpc_options {
     uint32_t socket_mode;
     const char *socket_group; /* "" = leave */
     uint64_t max_message_bytes;
-    struct quota *quota; /* who has how much of what users share; NULL = nothing is counted */
+    struct quota *quota; /* shares of users; NULL = nothing is counted */
     int listen_fd; /* -1 = bind socket_path; else a listening socket from systemd, where another process may listen, too */
     const struct rpc_method *methods;
     size_t n_methods;
@@ -84,8 +84,8 @@ bool rpc_call_is_left(const struct rpc_call *call); /* its client is gone; on_ca
 /* The decoded request is not needed any more: its memory goes now instead of with the call. */
 void rpc_call_drop_request(struct rpc_call *call);
 uid_t rpc_call_uid(const struct rpc_call *call);
-bool rpc_call_is_of_group(const struct rpc_call *call, gid_t gid); /* who made the connection was in the Unix group */
-pid_t rpc_call_pid(const struct rpc_call *call); /* who made the connection; 0 = not to be seen from here */
+bool rpc_call_is_of_group(const struct rpc_call *call, gid_t gid);     /* the process that connected was in the Unix group */
+pid_t rpc_call_pid(const struct rpc_call *call);                       /* that connected; 0 = not to be seen from here */
 struct metadata_account rpc_call_account(const struct rpc_call *call); /* of its user */
 uint64_t rpc_call_connection(const struct rpc_call *call);             /* unique per connection of this process's life */
 struct traceparent rpc_call_traceparent(const struct rpc_call *call);  /* of its metadata */

@@ -1,7 +1,7 @@
 /* Which users may connect and call: their shares of connections, descriptors and calls; connections that are too many and are told
  * so; those that are not used. And whose handler runs when: requests are read, decoded and handled on the loop, and some take long
- * there: status lists everything. A user who has had more than TURN_NS of a turn of the loop waits for the next one, so that one
- * who asks for much at once holds up the others for that and one handler. */
+ * there: status lists everything. A user who has had more than TURN_NS of a turn of the loop waits for the next one, so that a
+ * user with many requests holds up the others for that time and one handler. */
 #include <stdlib.h>
 
 #include "base/clock.h"

@@ -2,8 +2,8 @@
  *
  * Reading: the watch says that there is something; at most READ_BYTES of it are fed to the session, whose callbacks make
  * calls and give them their headers and bytes. Writing: code that has something to send touches the connection, and before the
- * loop waits, everything that touched connections have to say goes out in pieces of WRITE_BYTES. Who does not take it is read
- * from, since it may cancel, until MAX_WAITING_FRAMES wait, so no client can make the daemon keep more than that. */
+ * loop waits, everything that touched connections have to say goes out in pieces of WRITE_BYTES. A client that
+ * does not take it is read from, since it may cancel, until MAX_WAITING_FRAMES wait: the daemon keeps no more for it. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -355,7 +355,7 @@ void rpc_connection_feed(struct rpc_connection *connection, const uint8_t *bytes
         rpc_connection_touch(connection);
 }
 
-/* As recv(); who sends descriptors is hung up on. Where the kernel does not refuse them, a look comes first: they stay in
+/* As recv(); hangs up on a client that sends descriptors. Where the kernel does not refuse them, a look comes first: they stay in
  * the queue, and end with the socket. Taken out, there could be hundreds for each message, and they would have to be closed
  * one by one. */
 static ssize_t receive_some(struct rpc_connection *connection, uint8_t *bytes)

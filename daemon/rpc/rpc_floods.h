@@ -10,8 +10,9 @@
 enum {
     RPC_MAX_BLOCK_BYTES = 64 << 10, /* of a header block, four times what is taken as metadata */
     RPC_MAX_BLOCK_FRAMES = 32,
-    RPC_RESETS_BURST = 500,      /* and 200 a second: a call that is cancelled at once still costs something */
-    RPC_PINGS_BURST = 20,        /* and 2 a second, while we send no HEADERS or DATA: who gets data may measure how fast */
+    RPC_RESETS_BURST = 500, /* and 200 a second: a call that is cancelled at once still costs something */
+    RPC_PINGS_BURST =
+        20, /* and 2 a second, while we send no HEADERS or DATA: a client that gets data may measure its rate */
     RPC_ODD_FRAMES_BURST = 1000, /* SETTINGS, empty DATA, PRIORITY, unknown; and 100 a second */
     RPC_DRIBBLES_BURST = 1000,   /* window updates of less than 64 bytes, and 100 a second, while we send no HEADERS */
     RPC_DRIBBLE_BYTES = 64,

@@ -1,4 +1,4 @@
-/* What the files of the gRPC server share; no other file includes this. Everything runs on the loop thread, but for the
+/* What the files of the gRPC server share; no other file includes this. Everything runs on the loop thread, except for the
  * decoding of large requests and rpc_pack(), which see no struct of here but a call's request and its rpc_out. */
 #ifndef RPC_RPC_INTERNAL_H
 #define RPC_RPC_INTERNAL_H

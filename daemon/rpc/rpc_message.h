@@ -1,5 +1,5 @@
 /* A request message as it arrives: gRPC's prefix of 5 bytes (compressed?, length), then the message, in pieces of any size.
- * Bytes are charged to the user as they come, but for the first RPC_FREE_REQUEST_BYTES, so that status, release and health
+ * Bytes are charged to the user as they come, except for the first RPC_FREE_REQUEST_BYTES, so that status, release and health
  * are answered when metadata is full (there are as many messages as there are calls). What follows the message stays behind
  * it. Any thread, one at a time. */
 #ifndef RPC_MESSAGE_H

@@ -6,7 +6,7 @@
  * compares; when all is there the store's own checksum of the whole object is compared with what was sent, and an object that
  * differs is removed and sent again. Without `replaces` an object that is there is never touched: a store's condition refuses
  * it (if-none-match, generation 0), and so does a look before, for stores that do not know conditions; `if_version` replaces
- * one that is still what it was, in the same two ways. A caller that lost the answer to a request that succeeded finds his own
+ * one that is still what it was, in the same two ways. A caller that lost the answer to a request that succeeded finds its own
  * bytes there and is done.
  *
  * Blocks; any thread but the loop's. Memory: `parallel` parts at once; above eight, where the store compares MD5, eight

@@ -1,5 +1,5 @@
 /* Small objects that several write: read with the version that a later write names (sink_upload.if_version), so that no writer
- * replaces what he has not seen. Of a sink_upload `reference`, `cancel` and `uid` count. Blocks; any thread but the loop's. */
+ * replaces what it has not seen. Of a sink_upload `reference`, `cancel` and `uid` count. Blocks; any thread but the loop's. */
 #ifndef SINK_SINK_DOCUMENT_H
 #define SINK_SINK_DOCUMENT_H
 

@@ -1,5 +1,5 @@
 /* A file in a folder: written beside its name, synced, read back from where it lies, and linked to the name, which fails when
- * there is one; only who replaces renames. The session is the name of the file beside it. Its folders are made. */
+ * there is one; only a replacement renames. The session is the name of the file beside it. Its folders are made. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -54,8 +54,8 @@ static int open_path(int top_fd, char *path, bool makes, struct error *error)
     return fd;
 }
 
-/* For each operation anew, and never through a link of another user to what is not his: who may write around the folder would
- * choose otherwise where files of root's land. */
+/* For each operation anew, and never through a link of another user to what is not theirs: otherwise a user who may write
+ * around the folder could choose where root's files land. */
 static int open_folder(const struct sink *sink, bool makes, struct error *error)
 {
     char *path = memory_print("%.*s", (int)(name_of(sink) - sink->key - 1), sink->key);

@@ -39,7 +39,7 @@ struct sink_limits {
     bool has_md5;
 };
 
-struct sink { /* one object; the driver's, but for `state` */
+struct sink { /* one object; the driver's, except for `state` */
     const struct sink_ops *ops;
     struct stores *stores;
     char *bucket, *key;

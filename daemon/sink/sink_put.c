@@ -73,7 +73,7 @@ static int fail_changed(const struct put *put, struct error *error)
                 "the file that is sent to %s has changed meanwhile", redact_show(put->upload->reference));
 }
 
-/* Not proof that it is the same, which the whole's checksum is; it finds who still writes before the object is complete. */
+/* Not proof that it is the same, which the whole's checksum is; it finds a writer before the object is complete. */
 static int check_still(const struct put *put, struct error *error)
 {
     struct stat now;

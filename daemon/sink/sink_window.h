@@ -1,8 +1,8 @@
 /* A part of a file as it lies in the page cache, to be summed and sent without a copy of its own.
  *
  * A process that may write the file may change these bytes at any moment, or cut them off; then zeros may be read here, and
- * the window is no longer whole. So it is for those only who tell the receiver a sum of what they read, made in one pass,
- * which the receiver compares: what is looked at again, the sum that was told, is not what was sent. Any thread; one at a time
+ * the window is no longer whole. So a sender must tell the receiver a sum of what it read, made in one pass,
+ * which the receiver compares: a second look may find other bytes than were sent. Any thread; one at a time
  * opens and closes. */
 #ifndef SINK_SINK_WINDOW_H
 #define SINK_SINK_WINDOW_H

@@ -326,7 +326,7 @@ int object_source_open_file(struct source *base, const char *name, struct source
         close_file(opened);
         return -1;
     }
-    pthread_mutex_lock(&source->lock); /* a head is in the table for the first who opens */
+    pthread_mutex_lock(&source->lock); /* a head is in the table for the first opener */
     opened->head = object->head;
     opened->head_bytes = object->head_bytes;
     object->head = NULL;

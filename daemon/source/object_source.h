@@ -39,7 +39,7 @@ struct object { /* texts are malloced and owned by the holder of the struct */
 
 struct object_source;
 
-struct object_file { /* the handle of an opened file; const while it is read, but for the head */
+struct object_file { /* the handle of an opened file; const while it is read, except for the head */
     struct object_source *source;
     const struct object *object; /* of the table */
     char *url;               /* malloced by ops->open: encoded, without secrets where the store can keep them in headers */

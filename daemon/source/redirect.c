@@ -1,6 +1,6 @@
 /* A target is asked for with HEAD, hop by hop while it stays at home; the first address elsewhere is the target and is not
- * touched here, because it is signed for GET. A refused target is marked by comparing it with the one in use: who comes
- * later with the refusal of an older one only tries again. */
+ * touched here, because it is signed for GET. A refused target is marked by comparing it with the one in use: a later
+ * refusal of an older one only causes another try. */
 #include "source/redirect.h"
 
 #include <pthread.h>

@@ -100,7 +100,7 @@ int upload_queue_check(struct upload_queue *queue, const char *reference, struct
  * failed, it is tried at once. RESOURCE_EXHAUSTED when there are too many; what upload_queue_check() says. Blocks (fdatasync):
  * helpers. */
 int upload_queue_add(struct upload_queue *queue, const struct upload_item *items, size_t n_items, struct error *error);
-/* Takes out what of a group goes elsewhere than below a prefix, but for what is being sent. Blocks. */
+/* Takes out what of a group goes elsewhere than below a prefix, except for what is being sent. Blocks. */
 void upload_queue_leave(struct upload_queue *queue, const char *group, const char *prefix);
 
 /* group NULL = all of them. Waits for the log's disk: helpers. */

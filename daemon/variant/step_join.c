@@ -1,4 +1,4 @@
-/* concat, stack: several tensors become one. Those that belong together have the same captures, but for what counts them. */
+/* concat, stack: several tensors become one. Those that belong together have the same captures, except for what counts them. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,7 +23,7 @@ struct group {
 struct groups {
     struct group *list;
     size_t n, capacity;
-    struct map by_key; /* what the wildcards stand for, but for the one that counts */
+    struct map by_key; /* what the wildcards stand for, except the one that counts */
     struct arena keys;
     size_t *group_of; /* of each tensor; n = none */
 };

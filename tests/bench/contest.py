@@ -262,11 +262,11 @@ def fill_pool(bench, service, case, contender):
         if not status["replicas"] and before[0] >= case.bytes() and before == 10 * before[:1]:
             return
         time.sleep(0.05)
-    raise Failed("no memory was prepared in place of the replicas that nobody uses")
+    raise Failed("no memory was prepared in place of the idle replicas")
 
 
 def take_turns(bench, title, turns, rounds, rng):
-    """Records of every round of `turns`, [(name, function of whether to check)], in a new order each; who fails is out."""
+    """Records of every round of `turns`, [(name, function of whether to check)], in a new order each; a contender that fails is out."""
     records, alive = [], list(turns)
     for number in range(rounds):
         rng.shuffle(alive)

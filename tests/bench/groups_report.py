@@ -50,7 +50,7 @@ def replicated_goals(g, title, part):
 
 
 def overheads_ms(record):
-    """What each rank's load took in the daemon, but for resolving its own view and moving bytes; the last to come first."""
+    """What each rank's load took in the daemon, except for resolving its own view and moving bytes; the last to come first."""
     return sorted(report["ms"]["total"] - report["ms"]["resolve"] - report["ms"]["execute"] for report in record["reports"])
 
 

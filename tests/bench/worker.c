@@ -135,7 +135,7 @@ int main(int argc, char **argv)
         fflush(stdout);
         free(report);
         if (!fgets(line, sizeof line, stdin))
-            return 0; /* memory stays until everybody has been measured */
+            return 0; /* memory stays until all have been measured */
     }
     tc_load_release(load);
     tc_disconnect(client);

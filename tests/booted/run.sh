@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Boots a bare system with a real systemd, with what is built here installed in it, and runs steps.py there as root.
 #     usage, as root: bash tests/booted/run.sh [STEP ...]       exit status: that of steps.py
-# The system is an overlay over the one that base.sh keeps, has no network but loopback, and is gone afterwards. Nothing outside
+# The system is an overlay over that of base.sh, has no network but loopback, and is gone afterwards. Nothing outside
 # it is touched: mounts are in a name space of this script.
 set -euo pipefail
 cd "$(dirname "$0")/../.."

@@ -281,7 +281,7 @@ def socket_activation():
 
 
 def upgrade_without_a_gap():
-    """Nobody gets an error, or bytes of another model, while daemons follow each other."""
+    """No load fails, or gets bytes of another model, while daemons follow each other."""
     stop, errors, done = threading.Event(), [], []
 
     def load():

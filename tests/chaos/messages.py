@@ -93,7 +93,7 @@ class Sender:
                 else:
                     setattr(message, field.name, self.value(field))
 
-    # --- messages that are right but for a field or none ---
+    # --- messages that are right except for a field or none ---
 
     def opens(self, request):
         request.store, request.host, request.memory = self.store, self.rng.randrange(3), self.offers.pop()

@@ -82,7 +82,7 @@ class Stops:
 
 
 def sample(i):
-    """Every sixth one is written past the page cache but for its ends."""
+    """Every sixth one is written past the page cache except for its ends."""
     large = {9: np.arange(i, i + (300 << 10) // 4 + i % 3, dtype=np.int32)} if i % 6 == 0 else {}
     return {**activation_scene.sample(i), **large}
 

@@ -250,7 +250,7 @@ def test_a_manifest_of_another_store_is_not_replaced_and_what_it_would_list_stay
     daemon.start()  # what has failed is told by the next daemon, too
     assert soon(lambda: uploads(daemon, second)["failed"] == n_taken + 1)
     assert f"{scheme}://b/acts/host_003/" in uploads(daemon, second)["error"]
-    fill(daemon, first, [50], upload=f"{scheme}://b/acts")  # whose place it is goes on, but for a name that the other one took
+    fill(daemon, first, [50], upload=f"{scheme}://b/acts")  # whose place it is goes on, except for a name that the other one took
     assert soon(lambda: uploads(daemon, first)["failed"] == 1 and uploads(daemon, first)["pending"] == 0)
     fill(daemon, second, [], upload=f"{scheme}://b/other", keep_local=False)
     assert soon(lambda: not list((second / "host_003").glob("*.safetensors")))

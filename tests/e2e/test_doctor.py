@@ -74,7 +74,7 @@ def test_modes_of_files_are_looked_at(alone, tmp_path):
     path.chmod(0o666)
     found = checks(alone, "--config", path)
     assert found["permissions"]["state"] == "failed" and "others may write to" in found["permissions"]["message"]
-    assert "everybody may write" in found["permissions"]["message"] and "others may read" in found["credentials"]["message"]
+    assert "every user may write" in found["permissions"]["message"] and "others may read" in found["credentials"]["message"]
     assert "replace models" in found["trusted_roots"]["message"] and "hf_x" not in str(found)
 
 

@@ -117,7 +117,7 @@ def test_a_load_ends_when_no_process_reads_its_result(store_daemon, fake, where)
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=daemon.cli.environment)
     process.stdout.close()
     err = process.stderr.read()
-    assert process.wait(30) == 1 and "nobody reads standard output" in err, err
+    assert process.wait(30) == 1 and "the reader of standard output has left" in err, err
 
 
 @pytest.mark.parametrize("method", ["Resolve", "Explain", "Materialize", "Prewarm", "FetchSidecars", "Verify", "MakeFolder", "Blame"])

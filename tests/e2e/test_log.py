@@ -135,7 +135,7 @@ def test_a_log_file_that_is_a_fifo_without_a_reader_is_refused_on_reload(daemon,
     daemon.configure({**daemon.tree, "logging": {"file": str(fifo)}})
     daemon.process.send_signal(signal.SIGHUP)
     assert soon(lambda: lines(daemon, "config_reload_refused"))
-    assert daemon.logged("nobody reads")
+    assert daemon.logged("no process reads")
     assert daemon.serving()
 
 

@@ -134,7 +134,7 @@ def test_a_store_whose_disk_was_not_there_at_a_start_goes_on_when_it_is(writing,
 
 
 def test_a_store_that_is_renamed_and_back_while_samples_wait_for_room_is_given_to_no_other(writing, acts):
-    """Who could rename it has nothing of it; what was moved away makes room, and is there when it is back."""
+    """A user that could rename it gains nothing; what was moved away makes room, and is there when it is back."""
     daemon = writing(activations={"roots": [str(acts)], "disk_quota": "1MiB", "quota_timeout": "20s"})
     acts.chmod(0o777)
     with tc.connect(daemon.socket).activation_store(f"disk:{acts}/store", host=3) as writer:

@@ -144,7 +144,7 @@ class HangingFiles:
         try:
             os.write(fd, struct.pack("<IiQ", 16 + len(data), -error, unique) + data)
         except OSError:
-            pass  # who asked is gone
+            pass  # the asker is gone
 
     def handle(self, op, node, body):
         if op == INIT:

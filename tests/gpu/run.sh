@@ -100,7 +100,7 @@ at_rest() { "$tensorcast" status --json | "$python" -c 'import json, sys; s = js
 t3() { timeout 120 "$region" "$model" cudaMalloc && timeout 120 "$region" "$model" cuMemCreate && at_rest; }
 if t3 >"$logs/T3" 2>&1; then row T3 passed "by IPC handle and by descriptor, at an offset; wrong offers refused"; else row T3 FAILED "see $logs/T3"; fi
 
-# --- T4: who dies takes nothing with him ---
+# --- T4: a client that dies leaves the others' memory ---
 t4() {
   "$tensorcast" release --all >/dev/null
   local before after

@@ -127,7 +127,7 @@ TEST(steps_cover_every_run_and_add_up)
     free(bytes);
 }
 
-/* Wanted bytes of a file that touch are one request, but for every border of the grid between them. */
+/* Wanted bytes of a file that touch are one request, except for every border of the grid between them. */
 static uint64_t count_requests(const unsigned char *wanted, uint64_t grid)
 {
     uint64_t requests = 0;

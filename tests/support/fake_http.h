@@ -94,7 +94,7 @@ int http_fetch(struct http_engine *engine, const struct http_call *call, struct 
         route++;
     *reply = (struct http_reply){0};
     if (!route || !route->method)
-        return fail(error, ERROR_UNAVAILABLE, "HTTP", "nobody answers at %s", call->url);
+        return fail(error, ERROR_UNAVAILABLE, "HTTP", "no server answers at %s", call->url);
     if (route->status / 100 != 2 && !call->accept_any_status)
         return fail(error, ERROR_UNAVAILABLE, "HTTP", "%s answers %d", call->url, route->status);
     fake_fill(reply, route);

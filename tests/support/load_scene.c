@@ -140,7 +140,7 @@ static int sleep_until(uint64_t until_ns, const struct cancel *cancel, struct er
 {
     for (uint64_t now_ns = clock_now_ns(); now_ns < until_ns; now_ns = clock_now_ns()) {
         if (cancel_is_set(cancel))
-            return fail(error, ERROR_CANCELLED, "READ_CANCELLED", "nobody waits for this range any more");
+            return fail(error, ERROR_CANCELLED, "READ_CANCELLED", "no load waits for this range any more");
         uint64_t rest_ns = until_ns - now_ns < SLICE_NS ? until_ns - now_ns : SLICE_NS;
         nanosleep(&(struct timespec){.tv_nsec = (long)rest_ns}, NULL);
     }

@@ -1,5 +1,5 @@
 /* What has to be true of a group of runs over any transport, on any memory: test_collective.c and test_collective_nccl.c run
- * these cases. Included last but for cmocka.h. */
+ * these cases. Included last except for cmocka.h. */
 #ifndef UNIT_COLLECTIVE_CASES_H
 #define UNIT_COLLECTIVE_CASES_H
 

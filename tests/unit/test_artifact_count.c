@@ -39,7 +39,7 @@ TEST_IN(fifty_are_named_and_the_fifty_first_is_among_others, NULL, tear_down)
     assert_int_equal(counts.n, ARTIFACT_COUNT_BUSIEST);
     assert_int_equal(counts.other, 1);
     assert_string_equal(counts.busiest[0].reference, "disk:/models/0");
-    load(ARTIFACT_COUNT_BUSIEST, 2); /* the one that was among others is the busiest now, and counts in full */
+    load(ARTIFACT_COUNT_BUSIEST, 2); /* that of `other` is the busiest now, and counts in full */
     counts = artifact_count_get();
     assert_string_equal(counts.busiest[0].reference, "disk:/models/50");
     assert_int_equal(counts.busiest[0].loads, 3);

@@ -292,7 +292,7 @@ TEST_IN(old_keys_are_used_while_they_are_valid_when_new_ones_cannot_be_had, aws_
     aws_scene_get(credentials);
     assert_int_equal(fake_requests, 2);
     aws_scene_now_s = 1000003600;
-    aws_scene_contains(aws_scene_get(credentials), "nobody answers");
+    aws_scene_contains(aws_scene_get(credentials), "no server answers");
     aws_credentials_destroy(credentials);
 }
 

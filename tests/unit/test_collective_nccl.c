@@ -57,7 +57,7 @@ static void share_all(uint32_t rank, uint32_t n_ranks, uint64_t side, size_t ten
     slices[0] = slices[1] = (struct slice){0, INT64_MAX};
 }
 
-/* But for the pieces that another worker's flush cut in two: the rest of their deliveries is sent. */
+/* Except for the pieces that another worker's flush cut in two: the rest of their deliveries is sent. */
 static void what_all_ranks_need_is_staged_once_and_broadcast(void **state)
 {
     const struct place *place = *state;

@@ -66,7 +66,7 @@ static void hang_devices(uint64_t staging_bytes, uint64_t n_threads, size_t n_hu
     init_devices(&scene, staging_bytes, n_threads, n_hung + 1);
     for (size_t i = 0; i < n_loads; i++)
         hung[i] = start_on(&scene, (unsigned)(i % n_hung), &gate);
-    for (int i = 0; i < 3; i++) { /* also the one that comes when the others have long been stuck */
+    for (int i = 0; i < 3; i++) { /* also a load that comes when the others have long been stuck */
         struct load *load = start_on(&scene, (unsigned)n_hung, NULL);
         bool is_done = scene_wait_for(load);
         __atomic_store_n(&gate, !is_done, __ATOMIC_RELEASE);

@@ -1,4 +1,4 @@
-/* Leases on real files: what the kernel refuses, and that who opens a file for writing never waits for us. */
+/* Leases on real files: what the kernel refuses, and that a writer never waits for us. */
 #include "tests/support/unit.h"
 
 #include <errno.h>
@@ -13,7 +13,7 @@
 #include "source/disk/file_lease.h"
 
 enum { FILE_BYTES = 4096, N_LEASES = 64 };
-/* fs.lease-break-time is 45 s: who is let in by the kernel alone waits that long */
+/* fs.lease-break-time is 45 s: a writer that only the kernel lets in waits that long */
 #define NOTICEABLE_NS ((uint64_t)10000 * NS_PER_MS)
 
 static char path[64];

@@ -151,7 +151,7 @@ TEST_IN(a_path_that_another_user_claims_is_free_for_all_others, set_up, tear_dow
     begin(scene, A, "/dev/shm/m", "id", FOLDER_WAIT);
     struct folder *of_b = begin(scene, B, "/dev/shm/m", "id", FOLDER_MAKE);
     keep(scene, claimed);
-    begin(scene, B, "/dev/shm/m", "id", FOLDER_WAIT); /* for his own */
+    begin(scene, B, "/dev/shm/m", "id", FOLDER_WAIT); /* for their own */
     begin(scene, A + 8, "/dev/shm/m", "other", FOLDER_MAKE);
     keep(scene, begin(scene, 0, "/dev/shm/m", "id", FOLDER_MAKE));
     assert_ptr_equal(folders_find(scene->folders, B, "/dev/shm/m"), of_b);
@@ -258,7 +258,7 @@ TEST_IN(who_wants_what_is_being_made_is_to_wait, set_up, tear_down)
     keep(scene, folder);
     begin(scene, A, "/shm/a", "x", FOLDER_THERE);
     begin(scene, A, "/shm/b", "x", FOLDER_SHARE);
-    begin(scene, A, "/shm/c", "x", FOLDER_SHARE); /* with the first, not with the one that is being made */
+    begin(scene, A, "/shm/c", "x", FOLDER_SHARE); /* with the first, not with that in the making */
 }
 
 /* --- what the next daemon reads, and what is given up --- */
@@ -289,7 +289,7 @@ static struct recorded record(struct scene *scene, struct folder *confirmed)
     return recorded;
 }
 
-/* The folder at PARENT/NAME as a client makes it for the one that was begun. */
+/* The folder at PARENT/NAME as a client makes it. */
 static void make_folder(const char *path, uint64_t stamp_ns)
 {
     const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT},

@@ -1,4 +1,4 @@
-/* Links are followed as the kernel follows them, but none of a stranger to what is not his. */
+/* Links are followed as the kernel follows them, but no link of another user to a file of a third. */
 #include "tests/support/unit.h"
 
 #include "base/followed_link.h"

@@ -10,7 +10,7 @@
 
 #undef fail /* ours is in base/error.h */
 
-/* --- "raw": 8 bytes that nobody looks at, 8 letters that name the only tensor, and its bytes --- */
+/* --- "raw": 8 bytes of anything, 8 letters that name the only tensor, and its bytes --- */
 
 enum { FIRST_BYTES = 8, NAME_BYTES = 8, DATA_AT = FIRST_BYTES + NAME_BYTES };
 

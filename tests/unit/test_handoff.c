@@ -272,7 +272,7 @@ TEST_IN(silent_peers_are_capped_and_leaseholders_do_not_count, handoff_stage_ope
 
 /* --- memory that a client offers --------------------------------------------------------------------------------------- */
 
-/* Who drops a second one closes it, perhaps as the last. */
+/* A dropped second descriptor is closed, perhaps as the last. */
 TEST_IN(a_second_descriptor_is_not_closed_by_the_loop, handoff_stage_open, handoff_stage_close)
 {
     struct handoff_stage *stage = *state;

@@ -255,7 +255,7 @@ TEST(a_full_queue_refuses_and_names_the_limit)
     close_stage(&stage);
     assert_int_equal(stage.n_done, (int)n);
     assert_true(step.is_done);
-    assert_false(jobs[n].is_done); /* the one that was refused */
+    assert_false(jobs[n].is_done); /* was refused */
     free(jobs);
 }
 

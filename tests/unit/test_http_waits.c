@@ -149,7 +149,7 @@ TEST_IN(hedges_stay_within_their_share, open_patient, http_scene_close)
     http_scene.others = say_nothing;
     http_scene_start();
     assert_true(http_scene_fails(ERROR_UNAVAILABLE, "FIRST_BYTE_TIMEOUT"));
-    assert_int_equal(statistics().hedges, 1); /* the one that is always allowed */
+    assert_int_equal(statistics().hedges, 1); /* one is always allowed */
     assert_int_equal(statistics().requests, 5);
 }
 

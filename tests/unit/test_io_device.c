@@ -68,7 +68,7 @@ TEST_IN(a_device_has_fewer_buffers_than_are_left_for_others, open_scene, close_s
     assert_false(io_device_may_take(&workers[1], runs[0]));
     assert_true(engine->wants_buffers);
     assert_true(io_device_may_take(&workers[1], runs[2]));
-    workers[1].buffer = taken[0]; /* who has one takes none from the others */
+    workers[1].buffer = taken[0]; /* a worker that has one takes none from the others */
     assert_true(io_device_may_take(&workers[1], runs[0]));
     io_device_end(&workers[0]);
     for (size_t i = 0; i < 3; i++)

@@ -264,7 +264,7 @@ TEST_IN(all_but_the_view_outlives_the_request, set_up, tear_down)
 TEST_IN(files_are_for_clients_that_ask_for_them, set_up, tear_down)
 {
     accept();
-    assert_int_equal(scene.spec.memory, MEMORY_COPIED); /* who says nothing knows of no files */
+    assert_int_equal(scene.spec.memory, MEMORY_COPIED); /* a client that says nothing knows of no files */
     scene.request.memory = MEMORY_AUTO;
     accept();
     assert_int_equal(scene.spec.memory, MEMORY_AUTO);

@@ -1,4 +1,4 @@
-/* A number of a process is used again when it has ended: what began later is not who had it. */
+/* A number of a process is used again when it has ended: what began later is another process. */
 #include "tests/support/unit.h"
 
 #include "base/process.h"

@@ -1,4 +1,4 @@
-/* Who asks for what is being resolved already waits for that answer. */
+/* A thread that asks for what is being resolved waits for that answer. */
 #include "tests/support/unit.h"
 
 #include <pthread.h>

@@ -145,7 +145,7 @@ static bool all_were_handled(void *unused)
     return rpc_scene.handled >= BUSY_CALLS;
 }
 
-/* They are all there at once. Between two of them everybody else is served. */
+/* They are all there at once. Between two of them all others are served. */
 TEST_IN(a_user_whose_handlers_take_long_has_one_in_each_turn_of_the_loop, http2_client_connect, http2_client_disconnect)
 {
     struct raw_bytes packed = rpc_scene_load_message("busy 3", NULL);

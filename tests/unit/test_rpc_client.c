@@ -77,7 +77,7 @@ static void serve(int fd, const struct frame_answer *said)
         poll(&(struct pollfd){.fd = fd}, 1, PATIENCE_MS); /* until the client hangs up */
     else if (n > 0 && said->hangs)
         watch_client(fd, bytes, sizeof bytes, (size_t)n);
-    shutdown(fd, SHUT_WR); /* who closes with bytes that he has not read resets the connection */
+    shutdown(fd, SHUT_WR); /* a close with unread bytes resets the connection */
     while (n > 0 && !said->is_deaf && recv(fd, bytes, sizeof bytes, 0) > 0)
         continue;
     close(fd);

@@ -72,7 +72,7 @@ TEST_IN(pings_have_a_rate_while_there_is_no_data, begin, NULL)
     for (int i = 0; i < RPC_PINGS_BURST; i++)
         passes(NGHTTP2_PING, 0, 8);
     passes(NGHTTP2_PING, ACK, 8);
-    assert_null(rpc_floods_answer(&floods, NGHTTP2_DATA, 1)); /* who gets data may measure how fast */
+    assert_null(rpc_floods_answer(&floods, NGHTTP2_DATA, 1)); /* a client that gets data may measure its rate */
     for (int i = 0; i < RPC_PINGS_BURST; i++)
         passes(NGHTTP2_PING, 0, 8);
     assert_null(rpc_floods_answer(&floods, NGHTTP2_PING, 1));

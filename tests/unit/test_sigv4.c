@@ -2,7 +2,7 @@
  * keeps it under tests/unit/auth/aws4_testsuite), the examples of the S3 API reference ("Authenticating Requests: Using the
  * Authorization Header"), and botocore 1.44.5's S3SigV4Auth for the keys and tokens neither of them has.
  *
- * Of the suite, left out are the cases that S3 rules out: paths are normalized there (normalize-path, but for those it
+ * Of the suite, left out are the cases that S3 rules out: paths are normalized there (normalize-path, except for those it
  * leaves alone), and headers that occur twice or on several lines, which this signer never gets. */
 #include "tests/support/unit.h"
 

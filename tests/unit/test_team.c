@@ -321,7 +321,7 @@ static bool has_ended(const void *data)
     return has_failed || (clients[0].is_done && clients[1].is_done);
 }
 
-/* Who waits for a rank that was refused is told to go. */
+/* A rank that waits for a refused rank is told to go. */
 static void run_two(struct group_stage *group, struct stage_client clients[2])
 {
     stage_run_until(&group->stage, has_ended, clients);

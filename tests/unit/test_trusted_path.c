@@ -152,7 +152,7 @@ static void a_folder_that_two_roots_lead_to_has_one_plain_name(void **state)
     static const char *const names[] = {"alias", "a", "b"};
     for (size_t i = 0; i < 3; i++)
         model_dir_path(base, names[i], paths[i]);
-    for (size_t first = 0; first < 2; first++) { /* in either order the one that is no link */
+    for (size_t first = 0; first < 2; first++) { /* in either order the file that is no link */
         struct trusted_roots both;
         trusted_roots_init(&both, (const char *const[]){paths[first], paths[1 - first], paths[2]}, 3);
         for (size_t i = 0; i < 2; i++) {

@@ -1,4 +1,4 @@
-/* What a user is told whom no daemon answers: which sockets were tried, why not, and what to do. */
+/* What a user is told when no daemon answers: which sockets were tried, why not, and what to do. */
 #include "tests/support/unit.h"
 
 #undef fail /* ours is in base/error.h */

@@ -227,7 +227,7 @@ TEST(a_location_is_relative_to_what_sent_it)
         {"https://h/a/b?c", "?d", "https://h/a/b?d"},
         {"https://h/a/b?c", "#d", "https://h/a/b"},
         {"https://h/a", "/b c\xc3\xa4?d e", "https://h/b%20c%C3%A4?d%20e"},
-        {"https://h/a", "b@c:d", NULL}, /* "b@c" might be a scheme to somebody */
+        {"https://h/a", "b@c:d", NULL}, /* "b@c" might be taken for a scheme */
         {"https://h/a", "ftp://x/", NULL},
         {"https://h/a", "javascript:x", NULL},
         {"https://h/a", "https://", NULL},

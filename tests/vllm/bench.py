@@ -115,7 +115,7 @@ class Times(NamedTuple):
 
 
 class Run(NamedTuple):
-    """Of an engine; seconds but for `ranks`."""
+    """Of an engine; seconds except for `ranks`."""
 
     times: Times
     ranks: list  # what each rank of tensorcast needed, read and shared

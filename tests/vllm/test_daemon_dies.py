@@ -1,4 +1,4 @@
-"""A daemon that is killed in mid-load: who waits for it hears of it within two seconds, and when it is back the same client, the
+"""A daemon that is killed in mid-load: a waiting client hears of it within two seconds, and when it is back the same client, the
 same traced plan and the same model go on. Needs build/tensorcastd, no vLLM."""
 import os
 import sys

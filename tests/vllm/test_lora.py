@@ -1,4 +1,4 @@
-"""Adapters as folders in memory: which references a request may name, and one copy for everybody. Needs no vLLM."""
+"""Adapters as folders in memory: which references a request may name, and one copy for all. Needs no vLLM."""
 import json
 import os
 import subprocess

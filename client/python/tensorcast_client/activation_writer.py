@@ -26,7 +26,7 @@ class ActivationWriter:
     """One writer; the daemon knows it by the connection that its memory was offered on. Threads take turns.
 
     Parts of samples lie in one half of the memory and then in the other: the daemon writes one to the disk while the next is copied.
-    A half may be used again when the call behind the one that named it has returned."""
+    A half may be used again when the call after that which named it has returned."""
 
     def __init__(self, client, reference, host, segment_bytes, narrow, upload, keep_local, memory_bytes):
         self._client, self._narrow, self._id, self._lease = client, narrow, b"", None

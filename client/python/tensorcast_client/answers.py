@@ -12,7 +12,7 @@ class File(TypedDict):
 
 
 class TensorEntry(TypedDict):
-    """A tensor of an artifact. shape: elements of each dimension. file: the name of the one that it begins in."""
+    """A tensor of an artifact. shape: elements of each dimension. file: the name of the file that it begins in."""
 
     name: str
     dtype: str

@@ -130,7 +130,7 @@ class Artifact(Mapping[str, LazyTensor]):
         return facts
 
     def expect(self, identity, found):
-        """Fails when a load found another version than the one that something was made of. What is asked next is asked anew."""
+        """Fails when a load found another version than this object was made of. Later calls ask anew."""
         if identity != found:
             self.facts(fresh=True)
             raise errors.make(StatusCode.ABORTED, f"{shown(self.reference)} was replaced since it was looked at", "SOURCE_CHANGED")

@@ -42,7 +42,7 @@ _abandoned = []  # the parent's channels, kept in the child: to close them there
 
 
 class Channel:
-    """Calls the daemon at one socket. Any thread, any process that descends from the one that made it."""
+    """Calls the daemon at one socket. Any thread, any process that descends from its creator."""
 
     def __init__(self, socket_path, other_socket=None):
         self.socket_path, self.other_socket = socket_path, other_socket

@@ -194,8 +194,8 @@ class Client:
         return answer
 
     def unpin(self, reference: str | os.PathLike[str] | None = None) -> dict[str, int]:
-        """Lets the daemon drop again what this user has prewarmed with pin=True, of one artifact or of all; for root and the
-        daemon's own user everybody's. Returns unpinned_replicas and unpinned_bytes. What is not pinned is NOT_FOUND."""
+        """Removes this user's pins (prewarm with pin=True), of one artifact or of all; for root and the daemon's own user,
+        the pins of all users. Returns unpinned_replicas and unpinned_bytes. What is not pinned is NOT_FOUND."""
         request = UnpinRequest.encode(artifact=None if reference is None else parse(reference), all=reference is None)
         answer = self.ask("Unpin", request, UnpinResponse, self.timeout)
         return {"unpinned_replicas": answer.replicas, "unpinned_bytes": answer.bytes}

@@ -89,7 +89,7 @@ def scatter(target, which, values):
 
 
 class Stack(NamedTuple):
-    """Tensors that are consecutive rows of one table: same dtype, same shape but for the first dimension, and apart by
+    """Tensors that are consecutive rows of one table: same dtype, same shape except for the first dimension, and apart by
     whole rows. Frameworks cut such a table several times faster than they make tensors one by one."""
 
     number: int  # of the dtype

@@ -65,7 +65,7 @@ class FileTensors:
     def __init__(self, make, buffers, layout, writable=False):
         self._make, self._buffers, self._layout = make, buffers or [b""], layout
         self._makers = {}
-        # who writes to one tensor must not find the change in another: copied now, since later may be too late
+        # a write to one tensor must not change another: copied now, since later may be too late
         self._own = {index: _copy(self._make_one(index)) for index in layout.shared()} if writable else {}
 
     def one(self, index):

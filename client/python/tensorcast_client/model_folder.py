@@ -16,7 +16,7 @@ from .sidecars import new_file_mode
 
 def fetched(artifact, described, cache, header, keep=()):
     """(the folder, names of the files that came with the artifact). described: artifact.describe(). header: the name of the file
-    that is a header without data. What the artifact had the last time is removed, but for `keep`."""
+    that is a header without data. What the artifact had the last time is removed, except for `keep`."""
     folder = path_of(artifact, cache)
     names = {file.name for file in artifact.fetch_sidecars(folder)}
     tidy(folder, names | {header, *keep})
@@ -47,7 +47,7 @@ def path_of(artifact, cache, more=b""):
 
 
 def header_of(tensors):
-    """A safetensors file that ends behind its header: who wants a tensor from it finds it too short, and never other bytes."""
+    """A safetensors file that ends behind its header: a reader of a tensor finds it too short, and never other bytes."""
     entries, end = {}, 0
     for tensor in tensors:
         begin, end = end, end + tensor["bytes"]
@@ -57,7 +57,7 @@ def header_of(tensors):
 
 
 def write(folder, name, content):
-    """The file appears, or is replaced, when all of it is there; who may read files of this process may read it."""
+    """The file appears, or is replaced, when it is complete. Its mode is the process's default."""
     os.makedirs(os.path.dirname(os.path.join(folder, name)), exist_ok=True)
     handle, temporary = tempfile.mkstemp(prefix=".tensorcast-", dir=folder)
     try:

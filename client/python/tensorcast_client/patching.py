@@ -65,7 +65,7 @@ def unpatch() -> None:
 
 
 def _replace(old, new):
-    """In every module, but for this package's."""
+    """In every module, except for this package's."""
     for name, module in list(sys.modules.items()):
         attributes = getattr(module, "__dict__", None)
         if isinstance(attributes, dict) and name.split(".", 1)[0] != "tensorcast_client":

@@ -113,7 +113,7 @@ class Tensors(Mapping[str, T]):
             if not self._complete:
                 with collector_paused(len(self._names)):
                     made = dict(zip(self._names, self._maker.all()))
-                made.update(self._made)  # who holds one already keeps seeing the same
+                made.update(self._made)  # holders of one keep seeing the same
                 self._made, self._complete = made, True
             return self._made
 
@@ -122,7 +122,7 @@ class Tensors(Mapping[str, T]):
             raise errors.invalid("these tensors are closed", "TENSORS_CLOSED")
 
     def _position(self, name):
-        following = len(self._made)  # who goes through all of them needs no index
+        following = len(self._made)  # a pass through all of them needs no index
         if following < len(self._names) and self._names[following] is name:
             return following
         return self._positions().get(name)

@@ -67,7 +67,7 @@ def _cut(view, dtensors, state):
 
 
 def _load(view, cuts, wanted, state, fill, how):
-    """Adds the tensors of a view to a state dict: copies of the daemon's, but for what fill() does in place."""
+    """Adds the tensors of a view to a state dict: copies of the daemon's, except for what fill() does in place."""
     in_place = fill(view, how)
     state.update(in_place)
     rest = [name for name in view.tensor_names if name not in in_place]

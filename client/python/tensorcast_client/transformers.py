@@ -80,7 +80,7 @@ def from_pretrained(cls: Any, reference: str | os.PathLike[str] | Artifact, *arg
 
     cls: an Auto class or a concrete one: of models, configurations, tokenizers, processors. reference: a path, "gs://bucket/llama"
     and the like, or an Artifact, also a variant. Of a folder those files are taken that transformers takes. Arguments are those of
-    transformers, but for revision and subfolder, which a reference says itself ("hf://org/name@revision").
+    transformers, except for revision and subfolder, which a reference says itself ("hf://org/name@revision").
 
     Parameters that the model takes as they are in the checkpoint share the daemon's memory with other processes of this host until
     they are written to. With tp_plan="auto" or a DistributedConfig each rank loads its own parts, and nothing else."""
@@ -121,7 +121,7 @@ def _has_weights(cls):
 
 
 def _begin_to_load(weights):
-    """The daemon reads while transformers builds the model; who opens the weights then finds all of them, or waits for them."""
+    """The daemon reads while transformers builds the model; a later open of the weights finds all of them, or waits for them."""
     for artifact in weights:
         try:
             artifact.prewarm(detach=True)

@@ -1,7 +1,7 @@
 """Whether ranks tell the daemon that they load together.
 
 By default none does, whatever file system the model is on: on a local disk each rank reading its own slices is better, and
-on a shared one the collective route is not the default yet. Who wants it says so (collective_hint, or a policy that
+on a shared one the collective route is not the default yet. The user asks for it (collective_hint, or a policy that
 requires it); then all ranks of a tensor-parallel group name the same group.
 """
 from __future__ import annotations

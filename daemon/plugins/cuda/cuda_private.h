@@ -43,7 +43,7 @@ struct cuda_device {
 struct cuda_segment {
     struct segment base; /* first */
     pthread_mutex_t lock;
-    bool is_backed; /* atomic: it has memory. By the first who writes: allocate() runs on the loop and must not wait */
+    bool is_backed; /* atomic: it has memory. By the first writer: allocate() runs on the loop and must not wait */
     bool is_landed; /* sealed: no copy is under way */
     CUmemGenericAllocationHandle handle; /* not of a region by IPC handle */
     CUdeviceptr mapped;                  /* where the allocation is: all of it, also when a region is only a part */

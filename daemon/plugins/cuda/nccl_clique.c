@@ -89,7 +89,7 @@ static int await(const struct nccl_clique *clique, poll_fn *poll, const char *wh
         if (state != POLL_LATER)
             return state == POLL_DONE ? 0 : -1;
         if (__atomic_load_n(clique->is_unwanted, __ATOMIC_RELAXED))
-            return fail(error, ERROR_CANCELLED, "NCCL_UNWANTED", "NCCL: nobody waits for %s any more", what);
+            return fail(error, ERROR_CANCELLED, "NCCL_UNWANTED", "NCCL: no load waits for %s any more", what);
         if (!cuda_patience_pause(&patience))
             return fail(error, ERROR_DEADLINE_EXCEEDED, "NCCL_TIMEOUT", "NCCL: %s of %zu GPUs did not end within %llu ms",
                         what, clique->n_members, (unsigned long long)(clique->deadline_ns / NS_PER_MS));
@@ -227,7 +227,7 @@ static size_t count_alike(const struct nccl_move *moves, size_t n_moves)
     return n;
 }
 
-/* One piece to everybody else, once. */
+/* One piece to all others, once. */
 static bool is_broadcast(const struct nccl_clique *clique, const struct nccl_move *moves, size_t n_moves)
 {
     if (n_moves < 2 || n_moves != clique->n_members - 1 || moves[0].to == moves[0].from)

@@ -5,7 +5,7 @@
  * Who reads a mapping of a leased file is counted in the lease. To give one up is to mark it as broken, so that no reader
  * begins to read, to wait for those who do, and only then to tell the kernel. That wait has an end, long before the kernel
  * loses its patience (fs.lease-break-time, 45 s): a reader may be stuck in a page that has to be read from a slow device
- * again. What happens to him when the file is cut off meanwhile is in base/bus_guard.h.
+ * again. base/bus_guard.h protects the reader when the file is truncated meanwhile.
  *
  * A descriptor's number may be another file's by the time its signal is read; so a signal is only a reason to ask the kernel
  * (F_GETLEASE). The lock is never held while a lease is being taken, since that may block on a file system that hangs. */
@@ -220,7 +220,7 @@ bool file_lease_is_held(const struct file_lease *lease)
     return !__atomic_load_n(&lease->is_broken, __ATOMIC_ACQUIRE) && kernel_has(lease);
 }
 
-/* Counted before the lease is looked at: who gives it up either sees the reader or is seen by him. */
+/* Counted before the lease is looked at: a thread that gives it up either sees the reader or is seen by it. */
 bool file_lease_enter(struct file_lease *lease)
 {
     __atomic_add_fetch(&lease->n_readers, 1, __ATOMIC_SEQ_CST);

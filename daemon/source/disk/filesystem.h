@@ -12,7 +12,7 @@ void filesystem_add_file(struct source_caps *caps, bool is_first, uint64_t devic
 
 struct filesystem_traits {
     enum source_filesystem kind;
-    bool lease_proves; /* a read lease sees everybody who can write */
+    bool lease_proves; /* a read lease sees every process that can write */
     bool times_tell;   /* a write through a mapping changes them, too, at the latest when it is written back */
     char name[16];     /* "ext4" */
 };

@@ -77,7 +77,7 @@ static int check_path(const char *path, const struct loop_info64 *file, struct e
 static int fail_unknown(dev_t device, struct error *error)
 {
     return fail(error, ERROR_FAILED_PRECONDITION, "NOT_IMMUTABLE",
-                "nothing says whether the device %u:%u, which it is on, is a file that somebody may write to", major(device),
+                "nothing says whether the device %u:%u, which it is on, is a file that a user may write to", major(device),
                 minor(device));
 }
 
@@ -131,7 +131,7 @@ static int check_slaves(const char *sys, const char *folder, int depth, dev_t de
     return failed;
 }
 
-/* Of the device, or of the one that it is a partition of. */
+/* Of the device, or of the disk that it is a partition of. */
 static int check_device(const char *sys, dev_t device, int depth, struct error *error)
 {
     static const char *const places[] = {"", "/.."};

@@ -41,7 +41,7 @@ static bool is_one_of(unsigned filesystem, const unsigned *magics, size_t n_magi
 /* The kernel refuses to open a file with fs-verity for writing or to cut it, for good: there is no call to take it away.
  * Asked by the ioctl, which makes sure that the file's digest is there, where statx might only know a flag. Of file systems
  * of the kernel alone: others may answer an ioctl as they like.
- * The kernels that this was developed on are built without fs-verity: untested but for its refusal. */
+ * The kernels that this was developed on are built without fs-verity: untested except for its refusal. */
 static bool has_fs_verity(const struct evidence *evidence)
 {
     union {
@@ -110,8 +110,8 @@ static int fail_unproven(const struct evidence *evidence, struct error *error)
              image.message);
     else if (!question->is_leased && has_attribute(evidence))
         fail(error, ERROR_FAILED_PRECONDITION, "NOT_IMMUTABLE",
-             "%s can change: it has the immutable attribute, but who opened it before may still write, and the daemon has "
-             "no lease on it that says that nobody did; give it CAP_LEASE",
+             "%s can change: it has the immutable attribute, but a process that opened it before may still write, and "
+             "the daemon has no lease that excludes it; give it CAP_LEASE",
              name);
     else
         fail(error, ERROR_FAILED_PRECONDITION, "NOT_IMMUTABLE",

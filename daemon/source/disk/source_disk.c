@@ -44,7 +44,7 @@ static int fail_open(const struct source_disk *disk, const char *verb, int path_
                                  : fail_name(name, errno_value, error);
 }
 
-/* An O_PATH descriptor, or -1. Without trusted roots (standalone) links are the kernel's business, but for open_for_root(). */
+/* An O_PATH descriptor, or -1. Without trusted roots (standalone) links are the kernel's business, except for open_for_root(). */
 static int open_path(const struct source_disk *disk, const char *path, struct error *error)
 {
     if (disk->confined)

@@ -1,6 +1,6 @@
 /* Private to the disk backend: source_disk.c opens and identifies files, source_disk_io.c reads them.
  *
- * handles[i] of the source is a `struct source_disk_file`, made by open_file and const afterwards but for `direct_fd`, so
+ * handles[i] of the source is a `struct source_disk_file`, made by open_file and const afterwards except for `direct_fd`, so
  * reads need no lock. */
 #ifndef SOURCE_SOURCE_DISK_H
 #define SOURCE_SOURCE_DISK_H

@@ -114,7 +114,7 @@ struct http_store {
     void *data;
 };
 
-/* What a status that is not 2xx means for who waits: 401 and 403 PERMISSION_DENIED, 404 and 410 NOT_FOUND, 412 and 416
+/* What a status that is not 2xx means for the caller: 401 and 403 PERMISSION_DENIED, 404 and 410 NOT_FOUND, 412 and 416
  * FAILED_PRECONDITION, 5xx and what is worth a retry UNAVAILABLE, else INVALID_ARGUMENT. For stores with words of their own. */
 enum error_code http_error_code(int status, enum http_verdict verdict);
 /* What any store means: 408, 429, 500, 502, 503, 504 are worth a retry (429 and 503 throttle), 401 and 403 are

@@ -7,7 +7,7 @@
  *   REDIRECT_TO_THIS_HOST a server elsewhere sends us to this host
  *   OUTSIDE_TRUSTED_URLS  a confined call is sent to what is below none of the trusted URLs
  * The machine's own metadata service is asked by calls that say so (http_call.no_proxy); they follow no redirects. Behind a
- * proxy only what stands in the URL is known here: names are the proxy's to resolve. Pure but for the environment; any thread. */
+ * proxy only what stands in the URL is known here: names are the proxy's to resolve. Pure except for the environment; any thread. */
 #ifndef SOURCE_HTTP_FENCE_H
 #define SOURCE_HTTP_FENCE_H
 

@@ -41,7 +41,7 @@ struct http_run {
     uint64_t started_ns, progress_ns; /* progress: of the last byte so far */
     uint64_t retry_after_ns;          /* what the last answer asks for */
     char request_id[96];              /* of the last answer that had one */
-    struct http_exchange *answer;     /* the one that ended it well */
+    struct http_exchange *answer;     /* that ended it well */
 };
 
 enum http_cause { /* why the watch ended an exchange */

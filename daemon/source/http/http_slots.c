@@ -141,7 +141,7 @@ static bool is_owed_by(const struct http_flow *poor, const struct http_flow *ric
     return owes(held(rich), held(poor));
 }
 
-/* Of two who owe the slot: who holds more, then whose turn is over for longer. */
+/* Of two that owe the slot: the one with more slots, then the one whose turn is over for longer. */
 static bool owes_more(const struct http_slot *a, const struct http_slot *b)
 {
     if (held_by_user(a->flow) != held_by_user(b->flow))

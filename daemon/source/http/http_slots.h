@@ -2,7 +2,7 @@
  *
  * A flow is what one user asks of one host. Three rules make the sharing fair, however slow the servers of one user are:
  *
- *   next      a free slot goes to the user who holds the fewest, of his flows to the one that holds the fewest, of a flow to
+ *   next      a free slot goes to the user who holds the fewest, of their flows to that with the fewest, of equal ones to
  *             the flow that has waited longest. A full host does not hold up the others.
  *   reserve   of the last eighth of the slots a user or flow gets one only while it holds fewer than are left: a newcomer
  *             to full queues starts at once. The users' part of it does not apply to root and the daemon's own user.

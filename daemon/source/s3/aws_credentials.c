@@ -243,7 +243,7 @@ static int check_role(const struct walk *walk, struct error *error)
     if (get(walk, "mfa_serial"))
         return fail(
             error, ERROR_UNIMPLEMENTED, "MFA_NOT_SUPPORTED",
-            "profile %s wants a code for mfa_serial, and nobody is here to type it; give the daemon a session's keys in "
+            "profile %s needs a code for mfa_serial, which a daemon cannot ask for; give the daemon a session's keys in "
             "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN, or a profile with credential_process",
             name);
     if (!source == !get(walk, "credential_source"))

@@ -21,7 +21,7 @@ struct aws_credentials;
 struct aws_credentials_options {
     struct http_engine *http;
     const char *profile;  /* "" or NULL = "default"; when AWS_PROFILE does not say the same, keys in the environment are
-                             not looked at: who names a profile in the configuration means it */
+                             not looked at: a profile of the configuration comes first */
     const char *region;   /* of STS; "" or NULL = the profile's */
     const char *ca_file;  /* of STS; NULL = the engine's. Not copied */
     bool anonymous;       /* the only way not to sign */

@@ -51,7 +51,7 @@ static void give_up_use(struct allocation *allocation)
     free(allocation);
 }
 
-/* What is imported fills the device once, for who made it. */
+/* What is imported fills the device once, for its maker. */
 static struct allocation *add(struct allocation what)
 {
     struct allocation *allocation = calloc(1, sizeof *allocation);

@@ -1,8 +1,8 @@
 """Tensors straight into GPU memory that torch allocates: the daemon fills it, and no byte passes through this process.
 
-Memory of the daemon's on the GPU would be quicker still for a second process, but everybody who has it may write to it, and what
-users of the official package get is theirs alone. Where the daemon cannot fill memory of this process (no GPU or driver on either
-side, memory of an allocator that cannot be shared), tensors go by host memory.
+The daemon's own GPU memory would be quicker for a second process, but each process that has it may write to it. Users of the official
+package get memory of their own. If the daemon cannot fill memory of this process (no GPU or driver on either side, memory of an
+allocator that cannot be shared), tensors go through host memory.
 """
 from __future__ import annotations
 

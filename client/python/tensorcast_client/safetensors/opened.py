@@ -37,7 +37,7 @@ _NOT_THERE_S = 1.0  # how long a folder that was not in memory is not asked for 
 
 
 class _Plan(NamedTuple):
-    """One load: of what, None for all that is in memory, and who waits for it. boxes: {name: (start, stop) of each dimension};
+    """One load: of what, None for all that is in memory, and its waiters. boxes: {name: (start, stop) of each dimension};
     is_shared: for more than this call."""
 
     view: View | None

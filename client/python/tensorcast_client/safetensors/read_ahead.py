@@ -1,9 +1,9 @@
-"""Which tensors to load together with the one that is asked for.
+"""Which tensors to load together with the requested one.
 
-A load per tensor would cost a call and a lease each. So who goes through whole tensors gets the next ones along, in the order
-that fits best what was asked for until now, and at most an eighth of the bytes that were asked for: a thousand tensors are some
-forty loads then, and who stops in between has read an eighth too much. Who takes slices gets nothing but those. What was seen of a
-file counts for the others of its folder: where one was read to its last tensor, all of the next one comes with its second tensor.
+A load per tensor would cost a call and a lease each. So a reader of whole tensors gets the next ones along, in the order that fits
+the requests so far, and at most an eighth of the bytes requested so far: a thousand tensors are some forty loads, and a reader that
+stops has read an eighth too much. A reader of slices gets those alone. What was seen of a file counts for the others of its folder:
+if one was read to its last tensor, all of the next one comes with its second tensor.
 """
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A part file out of the memory of its folder: who prewarmed the folder, or loaded it whole, has loaded its files.
+"""A part file out of the memory of its folder: a prewarm or a whole load of the folder has loaded its files.
 
 Programs open part files, one by one; prewarms, engines and other programs name folders, whose replica is another than those of
 its files. So a file whose name is that of a part is looked for in its folder's replica first. What is handed out is that memory,
