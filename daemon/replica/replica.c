@@ -1,10 +1,12 @@
 /* The replica table: a list ordered by last use, a budget, and the rules by which replicas go. See replica.h.
  *
- * A host holds tens of replicas, so look-ups walk the list. Idle time is checked by one timer, set for the moment the
- * oldest idle replica is due; another one asks whether what clients have kept is free again, soon and then ever less often,
- * since a process that ends lets go of its lease a moment before its memory. */
+ * A look-up walks the list, the newest first. Every resolve asks for stale replicas, which a tree of artifacts finds without
+ * a walk. Idle time is checked by one timer, set for the moment the oldest idle replica is due; another one asks whether what
+ * clients have kept is free again, soon and then ever less often, since a process that ends lets go of its lease a moment
+ * before its memory. */
 #include "replica/replica.h"
 
+#include <search.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,6 +27,7 @@ struct replica_table {
     enum replica_memory memory;
     struct replica_limits limits;
     struct replica *oldest, *newest;
+    void *artifacts;         /* tree of tsearch(3): struct replica_artifact by reference */
     struct replica *remains; /* dropped while clients still had their memory, by `newer`; the rest of them is gone */
     struct holders *holders;
     uint64_t replica_bytes, reserved_bytes, remains_bytes; /* changed by add_bytes() */
@@ -36,6 +39,18 @@ struct replica_table {
     struct loop_timer *idle_timer, *look_timer;
     bool awaits_idle; /* idle_timer runs */
     uint64_t look_ms; /* until the next look; 0 = nothing is kept */
+};
+
+struct replica_artifact {
+    const char *reference; /* owned */
+    LIST_HEAD(, replica_version) versions;
+};
+
+struct replica_version {
+    struct replica_artifact *artifact;
+    char source_key[DIGEST_HEX_CHARS + 1];
+    LIST_HEAD(, replica) replicas;
+    LIST_ENTRY(replica_version) in_artifact;
 };
 
 /* A pin is also one of the replica's holding, which does the counting. */
@@ -146,6 +161,64 @@ static void link_newest(struct replica_table *table, struct replica *replica)
     table->newest = replica;
 }
 
+/* --- by artifact ------------------------------------------------------------------------------------------------------ */
+
+static int compare_references(const void *a, const void *b)
+{
+    return strcmp(((const struct replica_artifact *)a)->reference, ((const struct replica_artifact *)b)->reference);
+}
+
+/* NULL: it has no replica. */
+static struct replica_artifact *find_artifact(const struct replica_table *table, const char *reference)
+{
+    void *const *found = tfind(&(struct replica_artifact){.reference = reference}, &table->artifacts, compare_references);
+    return found ? *found : NULL;
+}
+
+static struct replica_version *get_version(struct replica_table *table, const struct replica *replica)
+{
+    const char *reference = replica->mapping->artifact->reference;
+    struct replica_artifact *artifact = find_artifact(table, reference);
+    struct replica_version *version = NULL;
+    if (!artifact) {
+        artifact = memory_alloc(sizeof *artifact);
+        artifact->reference = memory_copy_text(reference);
+        if (!tsearch(artifact, &table->artifacts, compare_references))
+            abort();
+    }
+    LIST_FOREACH (version, &artifact->versions, in_artifact)
+        if (strcmp(version->source_key, replica->key.source_key) == 0)
+            return version;
+    version = memory_alloc(sizeof *version);
+    version->artifact = artifact;
+    memcpy(version->source_key, replica->key.source_key, sizeof version->source_key);
+    LIST_INSERT_HEAD(&artifact->versions, version, in_artifact);
+    return version;
+}
+
+static void link_version(struct replica_table *table, struct replica *replica)
+{
+    replica->version = get_version(table, replica);
+    LIST_INSERT_HEAD(&replica->version->replicas, replica, in_version);
+}
+
+/* The last one of a version takes it along. */
+static void unlink_version(struct replica_table *table, struct replica *replica)
+{
+    struct replica_version *version = replica->version;
+    struct replica_artifact *artifact = version->artifact;
+    LIST_REMOVE(replica, in_version);
+    if (!LIST_EMPTY(&version->replicas))
+        return;
+    LIST_REMOVE(version, in_artifact);
+    free(version);
+    if (!LIST_EMPTY(&artifact->versions))
+        return;
+    tdelete(artifact, &table->artifacts, compare_references);
+    memory_free(artifact->reference);
+    free(artifact);
+}
+
 /* More, or less by a negative number. */
 static void add_bytes(struct replica_table *table, uint64_t *part, uint64_t bytes)
 {
@@ -239,6 +312,7 @@ static void drop(struct replica_table *table, struct replica *replica, const cha
                 LOG_U64("leases", replica->n_leases),
                 LOG_TEXT("kept_by_clients", replica->holding.is_kept ? "true" : "false"));
     unlink_replica(table, replica);
+    unlink_version(table, replica);
     unpin_all(replica);
     add_bytes(table, &table->replica_bytes, -replica->charged_bytes);
     table->n_replicas--;
@@ -483,6 +557,7 @@ struct replica *replica_add(struct replica_table *table, const struct replica *p
     holding_init(&replica->holding, table->holders, replica->charged_bytes);
     holding_pin(&replica->holding, replica->uid);
     link_newest(table, replica);
+    link_version(table, replica);
     return replica;
 }
 
@@ -552,18 +627,27 @@ void replica_unlend(struct replica *replica, uid_t uid)
     replica_unpin(replica, uid);
 }
 
-void replica_drop_stale(struct replica_table *table, const struct artifact *current)
+static void drop_unused(struct replica_table *table, struct replica_version *version)
 {
-    struct replica *newer;
-    for (struct replica *replica = table->oldest; replica; replica = newer) {
-        newer = replica->newer;
-        if ((!is_idle(replica) && !is_only_pinned(replica)) ||
-            strcmp(replica->mapping->artifact->reference, current->reference) != 0 ||
-            strcmp(replica->key.source_key, current->source_key) == 0)
+    struct replica *next;
+    for (struct replica *replica = LIST_FIRST(&version->replicas); replica; replica = next) {
+        next = LIST_NEXT(replica, in_version); /* without one, `version` goes with it */
+        if (!is_idle(replica) && !is_only_pinned(replica))
             continue;
         unpin_all(replica);
         look_at(replica);
         drop(table, replica, "source_changed");
+    }
+}
+
+void replica_drop_stale(struct replica_table *table, const struct artifact *current)
+{
+    const struct replica_artifact *artifact = find_artifact(table, current->reference);
+    struct replica_version *next;
+    for (struct replica_version *version = artifact ? LIST_FIRST(&artifact->versions) : NULL; version; version = next) {
+        next = LIST_NEXT(version, in_artifact); /* without one, `artifact` may go with it */
+        if (strcmp(version->source_key, current->source_key) != 0)
+            drop_unused(table, version);
     }
 }
 

@@ -16,6 +16,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/queue.h>
 
 #include "base/error.h"
 #include "device/device.h"
@@ -63,6 +64,8 @@ struct replica {                 /* const after replica_add() except for the cou
     struct user_pin *user_pins;    /* below */
     uint64_t walked;               /* by the walk of that number */
     struct replica *newer, *older; /* by last use */
+    struct replica_version *version;
+    LIST_ENTRY(replica) in_version; /* of its artifact */
 };
 
 const char *replica_memory_name(const struct replica *replica); /* "thp", or "mapped" of files */

@@ -48,14 +48,14 @@ static int reserve(struct scene *scene, uid_t uid, uint64_t mib)
 }
 
 /* Of so many MiB in the books; the memory itself is a page. Pinned once by its user. */
-static struct replica *add(struct scene *scene, uid_t uid, const char *name, uint64_t mib)
+static struct replica *add_version(struct scene *scene, uid_t uid, const char *name, char version, uint64_t mib)
 {
     static const char header[] = "{\"w\":{\"dtype\":\"U8\",\"shape\":[8],\"data_offsets\":[0,8]}}";
     char file[8 + sizeof header - 1 + 8] = {sizeof header - 1}, reference[32];
     struct artifact *artifact;
     struct replica parts = {.uid = uid, .charged_bytes = mib * MIB};
     memcpy(file + 8, header, sizeof header - 1);
-    file[sizeof file - 1] = name[0]; /* another identity */
+    file[sizeof file - 1] = version; /* another identity */
     source_memory_put(name, "model.safetensors", file, sizeof file);
     snprintf(reference, sizeof reference, "memory:%s", name);
     assert_int_equal(artifact_resolve(reference, &(struct source_options){0}, NULL, false, &artifact, &scene->error), 0);
@@ -68,6 +68,11 @@ static struct replica *add(struct scene *scene, uid_t uid, const char *name, uin
     parts.key = replica_key_of(parts.mapping, scene->device, REPLICA_SHARED_BY_ALL);
     assert_int_equal(reserve(scene, uid, mib), 0);
     return replica_add(scene->table, &parts);
+}
+
+static struct replica *add(struct scene *scene, uid_t uid, const char *name, uint64_t mib)
+{
+    return add_version(scene, uid, name, name[0], mib);
 }
 
 /* What a client gets, whose lease ends at once. Takes a pin of the user. */
@@ -415,6 +420,33 @@ TEST_IN(replicas_that_nobody_holds_make_way_for_descriptors_ones_own_first, set_
     assert_null(replica_find(scene->table, &of_a));
     assert_false(replica_make_room(scene->table, B, &too_many, &counter));
     replica_unpin(held, B);
+}
+
+/* --- other versions ------------------------------------------------------------------------------------------------- */
+
+TEST_IN(a_resolve_drops_unused_replicas_of_other_versions_of_its_artifact_alone, set_up, tear_down)
+{
+    struct scene *scene = *state;
+    replica_unpin(add_version(scene, A, "m", '1', 1), A);
+    replica_unpin(add_version(scene, B, "m", '1', 2), B);
+    replica_unpin(add_version(scene, A, "m", '2', 4), A);
+    struct replica *used = add_version(scene, A, "m", '2', 8);
+    replica_unpin(add(scene, A, "other", 16), A);
+    struct replica *current = add_version(scene, A, "m", '3', 32);
+    const struct artifact *artifact = current->mapping->artifact;
+    replica_unpin(current, A);
+    replica_drop_stale(scene->table, artifact);
+    assert_int_equal(used_mib(scene), 8 + 16 + 32);
+    replica_unpin(used, A);
+    replica_drop_stale(scene->table, artifact);
+    assert_int_equal(used_mib(scene), 16 + 32);
+    replica_release(scene->table, 0, "memory:m");
+    assert_int_equal(used_mib(scene), 16);
+    replica_unpin(add_version(scene, A, "m", '1', 1), A); /* it is known anew */
+    struct replica *next = add_version(scene, A, "m", '2', 2);
+    replica_drop_stale(scene->table, next->mapping->artifact);
+    assert_int_equal(used_mib(scene), 16 + 2);
+    replica_unpin(next, A);
 }
 
 /* --- release -------------------------------------------------------------------------------------------------------- */
