@@ -159,7 +159,7 @@ static void put_replicas(FILE *out, const Tensorcast__Daemon__V1__StatusResponse
 
 static void put_loads(FILE *out, const Tensorcast__Daemon__V1__StatusResponse *status, size_t columns)
 {
-    char name[TEXT_NAME_CHARS], eta[TEXT_SIZE_CHARS];
+    char name[TEXT_NAME_CHARS], user[TEXT_NAME_CHARS], eta[TEXT_SIZE_CHARS];
     fprintf(out, "\nloads  %zu\n", status->n_loads);
     for (size_t i = 0; i < status->n_loads; i++) {
         const Tensorcast__Daemon__V1__LoadStatus *load = status->loads[i];
@@ -172,11 +172,11 @@ static void put_loads(FILE *out, const Tensorcast__Daemon__V1__StatusResponse *s
                     status_age_text((double)(load->total_bytes - load->done_bytes) / per_s, eta));
         if (load->world_size)
             fprintf(out, "rank %" PRIu32 " of %" PRIu32 "  ", load->rank, load->world_size);
-        fprintf(out, "%" PRIu64 " client%s  %.1f s\n    %s  %s\n", load->clients, text_plural(load->clients), load->age_s,
-                load->load_id,
+        fprintf(out, "%" PRIu64 " client%s  %.1f s\n    %s  pid %" PRIu64 " (%s)  %s\n", load->clients,
+                text_plural(load->clients), load->age_s, load->load_id, load->pid, user_name(load->uid, user),
                 text_fit(load->artifact,
-                         columns > 60 ? columns - 24
-                         : columns    ? 36
+                         columns > 80 ? columns - 52
+                         : columns    ? 28
                                       : 0,
                          name));
     }

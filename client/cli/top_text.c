@@ -10,7 +10,7 @@
 
 typedef Tensorcast__Daemon__V1__LoadStatus load_status;
 
-enum { BAR_CELLS = 24, FIXED_COLUMNS = 60, LEAST_NAME_COLUMNS = 20, LEAST_ROWS = 3 };
+enum { BAR_CELLS = 24, FIXED_COLUMNS = 60, PID_COLUMNS = 9, WIDE_COLUMNS = 100, LEAST_NAME_COLUMNS = 20, LEAST_ROWS = 3 };
 
 static void put_bar(FILE *out, const char *name, uint64_t used_bytes, uint64_t budget_bytes)
 {
@@ -39,6 +39,11 @@ static size_t put_head(FILE *out, const Tensorcast__Daemon__V1__StatusResponse *
     return 3 + status->n_devices;
 }
 
+static bool has_pids(size_t columns)
+{
+    return !columns || columns >= WIDE_COLUMNS;
+}
+
 static uint64_t left_bytes(const load_status *load)
 {
     return load->total_bytes > load->done_bytes ? load->total_bytes - load->done_bytes : 0;
@@ -55,15 +60,18 @@ static void put_load(FILE *out, const load_status *load, size_t columns)
 {
     char age[TEXT_SIZE_CHARS], rate[TEXT_SIZE_CHARS] = "-", remaining[TEXT_SIZE_CHARS] = "-", name[TEXT_NAME_CHARS];
     double per_s = load->age_s > 0 ? (double)load->done_bytes / load->age_s : 0;
-    size_t room = columns > FIXED_COLUMNS + LEAST_NAME_COLUMNS ? columns - FIXED_COLUMNS : LEAST_NAME_COLUMNS;
+    size_t fixed = FIXED_COLUMNS + (has_pids(columns) ? PID_COLUMNS : 0);
+    size_t room = columns > fixed + LEAST_NAME_COLUMNS ? columns - fixed : LEAST_NAME_COLUMNS;
     if (per_s > 0) {
         text_people_rate(per_s, rate);
         status_age_text((double)left_bytes(load) / per_s, remaining);
     }
-    fprintf(out, "%10s %4.0f %% %11s %9s %9s  %-8s %s\n", text_show_amount(left_bytes(load)),
+    fprintf(out, "%10s %4.0f %% %11s %9s %9s  %-8s ", text_show_amount(left_bytes(load)),
             load->total_bytes ? 100.0 * (double)load->done_bytes / (double)load->total_bytes : 0.0, rate, remaining,
-            status_age_text(load->age_s, age), *load->waited_for ? load->waited_for : load->stage,
-            text_fit(load->artifact, columns ? room : 0, name));
+            status_age_text(load->age_s, age), *load->waited_for ? load->waited_for : load->stage);
+    if (has_pids(columns))
+        fprintf(out, "%-8" PRIu64 " ", load->pid);
+    fprintf(out, "%s\n", text_fit(load->artifact, columns ? room : 0, name));
     if (*load->waiting_for)
         fprintf(out, "%10s waiting for %s\n", "", text_fit(load->waiting_for, columns > 40 ? columns - 23 : 0, name));
 }
@@ -98,7 +106,11 @@ char *top_text(const Tensorcast__Daemon__V1__StatusResponse *status, size_t colu
     for (size_t i = 0; i < n; i++)
         loads[i] = status->loads[i];
     qsort(loads, n, sizeof *loads, compare_loads);
-    fputs(n ? "\n      left   done        rate remaining       age  waits    artifact\n" : "\nno load is running\n", out);
+    if (n)
+        fprintf(out, "\n      left   done        rate remaining       age  waits    %sartifact\n",
+                has_pids(columns) ? "pid      " : "");
+    else
+        fputs("\nno load is running\n", out);
     for (size_t lines = 0; n_shown < n; n_shown++) {
         lines += *loads[n_shown]->waiting_for ? 2 : 1;
         if (rows && lines > room)

@@ -123,6 +123,7 @@ static void add_replica(void *data, const struct replica *replica)
         load->total_bytes = page_reader_total_bytes(replica->reader);
         load->clients = replica->n_leases;
         load->age_s = seconds(clock_now_ns() - page_reader_started_ns(replica->reader));
+        load->uid = replica->uid;
     }
     status->replica = row;
     handoff_each_lease(replica, add_holder, status);
@@ -193,6 +194,8 @@ static void add_load(void *data, const struct load_info *info)
     row->age_s = seconds(info->age_ns);
     row->rank = info->rank;
     row->world_size = info->world_size;
+    row->uid = info->uid;
+    row->pid = (uint64_t)info->pid;
     row->waited_for = info->waited_for ? info->waited_for : "";
     row->waiting_for = text_for_messages(status->arena, info->waiting_for);
 }

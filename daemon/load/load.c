@@ -227,11 +227,14 @@ struct load_info load_describe(const struct load *load)
     struct load_info info = {.id = load->id,
                              .artifact = load->parts.mapping->artifact->reference,
                              .stage = is_committed ? "commit" : "read",
+                             .uid = load->uid,
                              .done_bytes = run_done_bytes(load->parts.run),
                              .total_bytes = load->parts.mapping->view_bytes,
                              .age_ns = clock_now_ns() - load->started_ns};
     for (const struct load_waiter *waiter = load->waiters; waiter; waiter = waiter->next) {
         info.n_tickets++;
+        info.uid = waiter->uid;
+        info.pid = waiter->pid;
         info.rank = waiter->world_size ? waiter->rank : info.rank;
         info.world_size = waiter->world_size ? waiter->world_size : info.world_size;
     }

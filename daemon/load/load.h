@@ -36,6 +36,7 @@ struct load_waiter { /* embedded by what waits */
     /* The load goes afterwards. The replica is to be pinned before this returns; NULL: load->error says why there is none. */
     void (*ended)(struct load_waiter *waiter, struct load *load, struct replica *replica);
     uid_t uid;
+    pid_t pid;                 /* 0 = unknown */
     uint32_t rank, world_size; /* in its group; world_size 0 = it is in none */
     struct load *load;         /* while it waits */
     struct load_waiter *next;

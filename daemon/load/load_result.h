@@ -51,6 +51,8 @@ struct load_result {             /* ticket_result(): owned by the ticket */
 
 struct load_info { /* of a load in flight; stage: "resolve", "plan", "group", "read", "commit" */
     const char *id, *artifact, *stage;
+    uid_t uid; /* of the request that has waited longest */
+    pid_t pid; /* 0 = unknown */
     uint64_t done_bytes, total_bytes, n_tickets, age_ns;
     uint32_t rank, world_size; /* of one of those who wait, where ranks load together; world_size 0 = they do not */
     const char *waited_for;    /* name of the cause that took most of the run so far; NULL = nothing runs */

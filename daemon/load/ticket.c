@@ -113,7 +113,7 @@ struct ticket *ticket_create(struct load_table *table, const struct ticket_input
     struct load_target host = table->services->targets->list[LOAD_TARGET_HOST];
     ticket->table = table;
     ticket->input = *input;
-    ticket->waiter = (struct load_waiter){.ended = on_load_ended, .uid = input->uid};
+    ticket->waiter = (struct load_waiter){.ended = on_load_ended, .uid = input->uid, .pid = input->pid};
     ticket->result = (struct load_result){
         .uid = input->uid, .pid = input->pid, .artifact = input->request.artifact, .spec = &prep->resolved.spec};
     unsigned char bytes[(LOAD_ID_CHARS - 1) / 2];

@@ -1,4 +1,6 @@
 """`health`, `top` and `size`, and what systemd is told: against a daemon that serves, drains, hangs or is not there."""
+import os
+import pwd
 import re
 import signal
 import socket
@@ -57,10 +59,12 @@ def test_top_shows_what_a_load_waits_for(fake, store_daemon):
     placed.fault({"delay": 60}, times=0, match={"covers": 2_000_000})
     assert "no load is running" in daemon.cli.ok("top").out
     load = daemon.cli.spawn("load", placed.reference)
-    shown = rf"MiB .* store +{re.escape(placed.reference)}\n +waiting for http"
+    shown = rf"MiB .* store +{load.pid} +{re.escape(placed.reference)}\n +waiting for http"
     assert soon(lambda: re.search(shown, daemon.cli.ok("top").out)), daemon.cli.ok("top").out
     row = daemon.cli.json("top")["loads"][0]
     assert row["waited_for"] == "store" and "to answer" in row["waiting_for"]
+    assert (row["uid"], row["pid"]) == (os.getuid(), load.pid)
+    assert f"{row['load_id']}  pid {load.pid} ({pwd.getpwuid(os.getuid()).pw_name})  {placed.reference}" in daemon.cli.ok("status").out
     load.kill()
     load.communicate()
 

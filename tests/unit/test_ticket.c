@@ -325,6 +325,7 @@ static void start_two_loads(struct group_stage *group, struct stage_client clien
     group_script.in_the_middle = hold;
     for (uint32_t rank = 0; rank < 3; rank++) {
         group_prepare(group, &clients[rank], views[rank], rank, 3, NULL);
+        clients[rank].input.pid = 100 + (pid_t)rank;
         stage_submit(&clients[rank]);
     }
     group_await(group, &clients[2], TICKET_WAITING);
@@ -340,7 +341,7 @@ static void let_them_end(struct group_stage *group, struct stage_client clients[
 
 struct seen {
     unsigned n_loads, n_tickets;
-    uint64_t total_bytes;
+    uint64_t total_bytes, pids;
 };
 
 static void see_load(void *data, const struct load_info *info)
@@ -353,6 +354,7 @@ static void see_load(void *data, const struct load_info *info)
     seen->n_loads++;
     seen->n_tickets += (unsigned)info->n_tickets;
     seen->total_bytes += info->total_bytes;
+    seen->pids += (uint64_t)info->pid;
 }
 
 TEST_IN(every_load_in_flight_is_told_with_those_who_wait_for_it, group_set_up, group_tear_down)
@@ -367,6 +369,7 @@ TEST_IN(every_load_in_flight_is_told_with_those_who_wait_for_it, group_set_up, g
     assert_int_equal(seen.n_loads, 2);
     assert_int_equal(seen.n_tickets, 3);
     assert_int_equal(seen.total_bytes, group_bytes_of(0) + group_bytes_of(1));
+    assert_int_equal(seen.pids, 100 + 102); /* of the two who wait for one load, the first */
     let_them_end(group, clients);
     assert_true(load_table_idle(group->stage.loads));
 }

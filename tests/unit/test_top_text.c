@@ -22,6 +22,7 @@ static void make_status(size_t n)
         loads[i].age_s = (double)i;
         loads[i].stage = "read";
         loads[i].waited_for = "store";
+        loads[i].pid = 4194304 - i;
         rows[i] = &loads[i];
     }
     status.state = "serving";
@@ -61,9 +62,9 @@ TEST(loads_with_most_to_do_come_first_with_rate_time_and_reason)
         assert_true(at > last);
         last = at;
     }
-    assert_non_null(strstr(text, "  3.00 MiB   50 %   512 KiB/s       6 s       6 s  store    disk:/models/m6\n"));
+    assert_non_null(strstr(text, "  3.00 MiB   50 %   512 KiB/s       6 s       6 s  store    4194298  disk:/models/m6\n"));
     assert_non_null(strstr(text, "disk:/models/m3\n           waiting for https://host to answer\n"));
-    assert_non_null(strstr(text, "0 %           -         -       0 s  store    disk:/models/m0\n"));
+    assert_non_null(strstr(text, "0 %           -         -       0 s  store    4194304  disk:/models/m0\n"));
     free(text);
 }
 
@@ -85,9 +86,11 @@ TEST(it_fits_the_terminal_and_counts_what_it_leaves_out)
     make_status(LOADS);
     loads[LOADS - 1].artifact = "https://a-host-with-a-long-name.example/models/of-a-family-with-a-long-name/and-a-revision";
     for (size_t rows_of_it = 8; rows_of_it < 40; rows_of_it += 4) {
-        char *text = top_text(&status, 80, rows_of_it);
+        size_t columns = rows_of_it % 8 ? 100 : 80;
+        char *text = top_text(&status, columns, rows_of_it);
         assert_true(count_lines(text) <= (rows_of_it < 10 ? 10 : rows_of_it));
-        assert_true(longest_line(text) <= 80);
+        assert_true(longest_line(text) <= columns);
+        assert_true(!strstr(text, " pid ") == (columns == 80)); /* a narrow one has no room for it */
         assert_true(rows_of_it >= LOADS + 6 || strstr(text, "... and "));
         free(text);
     }

@@ -105,7 +105,7 @@ TotalsStatus = Table(loads=(1, "uint"), resident=(2, "uint"), failed=(3, "uint")
                      read_bytes=(5, "uint"), cancelled=(6, "uint"), refused=(7, "uint"))
 LoadStatus = Table(load_id=(1, "string"), artifact=(2, "string"), stage=(3, "string"), done_bytes=(4, "uint"),
                    total_bytes=(5, "uint"), clients=(6, "uint"), age_s=(7, "double"), rank=(50, "uint"), world_size=(51, "uint"),
-                   waited_for=(52, "string"), waiting_for=(53, "string"))
+                   waited_for=(52, "string"), waiting_for=(53, "string"), uid=(54, "uint"), pid=(55, "uint"))
 CalibrationStatus = Table(device=(1, "string"), cached_request_us=(2, "double"), cached_gbps=(3, "double"),
                           uncached_request_us=(4, "double"), uncached_gbps=(5, "double"), copy_gbps=(6, "double"),
                           fresh_gbps=(7, "double"), samples=(8, "uint"))
