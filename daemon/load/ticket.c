@@ -818,6 +818,15 @@ bool load_table_forget_plan(struct load_table *table)
     return joint_plans_shrink(table->joint_plans);
 }
 
+uint64_t load_table_n_waiting_ranks(const struct load_table *table)
+{
+    const struct ticket *ticket;
+    uint64_t n = 0;
+    LIST_FOREACH (ticket, &table->tickets, in_table)
+        n += ticket->state == TICKET_ASSEMBLING;
+    return n;
+}
+
 bool load_table_awaits_ranks(const struct load_table *table)
 {
     const struct ticket *ticket;

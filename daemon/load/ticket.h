@@ -81,6 +81,7 @@ bool load_table_forget_plan(struct load_table *table);
 const struct traces *
 load_table_traces(const struct load_table *table); /* of the last requests for weights that were destroyed */
 bool load_table_idle(const struct load_table *table);
+uint64_t load_table_n_waiting_ranks(const struct load_table *table); /* requests that wait for the others of their group */
 bool load_table_awaits_ranks(
     const struct load_table *table); /* a rank's request is here, and its group may not be complete */
 

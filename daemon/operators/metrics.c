@@ -194,6 +194,8 @@ static void put_origins(struct exposition *out, const status_response *status)
 static void put_gauges(struct exposition *out, const struct snapshot *snapshot, const status_response *status)
 {
     put_gauge(out, "tensorcast_loads_running", "Loads that read now.", snapshot->n_loads);
+    put_gauge(out, "tensorcast_ranks_waiting", "Ranks whose requests wait for the others of their group.",
+              snapshot->n_waiting_ranks);
     put_gauge(out, "tensorcast_replicas", "Replicas in memory.", snapshot->n_replicas);
     put_gauge(out, "tensorcast_leases", "Leases that processes hold.", status->leases);
     put_gauge(out, "tensorcast_connections", "Connections of clients.", status->connections);

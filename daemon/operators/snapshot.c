@@ -46,6 +46,7 @@ struct snapshot *snapshot_make(const struct api *api, const struct status_limits
         hosts_each(api->hosts, count_host, made->n_hosts);
     }
     load_table_each(api->loads, count_load, &made->n_loads);
+    made->n_waiting_ranks = load_table_n_waiting_ranks(api->loads);
     made->staging_budget_bytes = services->config->memory.staging_budget_bytes;
     made->extent_budget_bytes = engine_extent_cache_bytes(services->engine, false);
     made->pool_budget_bytes = services->config->memory.pool_budget_bytes;

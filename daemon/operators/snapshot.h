@@ -19,7 +19,7 @@ struct snapshot {
     struct status_walk walk; /* the loop's: of replicas that come in turns */
     bool is_draining, has_hosts, is_etcd_connected;
     uint64_t n_hosts[HOST_STATES], n_devices_out_of_service;
-    uint64_t n_replicas, n_loads, staging_budget_bytes, extent_budget_bytes, pool_budget_bytes;
+    uint64_t n_replicas, n_loads, n_waiting_ranks, staging_budget_bytes, extent_budget_bytes, pool_budget_bytes;
     struct artifact_counts artifacts; /* of the arena */
     struct loop_queue queues[LOOP_POOLS];
     double started_at_s; /* of the epoch */

@@ -180,6 +180,18 @@ def test_a_daemon_that_drains_lives_and_is_not_ready(watched, models, arrays):  
     assert daemon.process.wait(60) == 0
 
 
+def test_ranks_that_wait_for_their_group_are_counted(watched, models, arrays):  # noqa: F811
+    daemon = watched(**strategy())
+    assert total(daemon.port, "tensorcast_ranks_waiting") == 0
+    ranks = [daemon.cli.spawn("load", f"disk:{models}/m", *group(rank)) for rank in range(3)]
+    assert soon(lambda: total(daemon.port, "tensorcast_ranks_waiting") == 3) and total(daemon.port, "tensorcast_loads_running") == 0
+    daemon.cli.ok("load", f"disk:{models}/m", *group(3))
+    for rank in ranks:
+        rank.communicate()
+        assert rank.returncode == 0
+    assert total(daemon.port, "tensorcast_ranks_waiting") == 0
+
+
 def test_a_bad_address_is_named_and_a_taken_one_too(watched, start):
     first = watched()
     taken = start(wait=False, server={"metrics_address": f"127.0.0.1:{first.port}"})
