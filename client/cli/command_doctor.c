@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -45,12 +46,23 @@ static bool is_of_user(const char *socket)
     return runtime_folder(folder) && strncmp(socket, folder, strlen(folder)) == 0;
 }
 
+/* A FIFO would wait for its writer. */
+static int check_regular(const char *path, struct error *error)
+{
+    struct stat status;
+    if (stat(path, &status) != 0 || S_ISREG(status.st_mode))
+        return 0;
+    return fail(error, ERROR_FAILED_PRECONDITION, REASON(NOT_A_REGULAR_FILE), "the configuration %s is no regular file",
+                text_show(path));
+}
+
 static void check_configuration(struct visit *visit, const char *path, struct error *error)
 {
     struct check *check = begin_check(visit, "configuration");
     struct patient *patient = &visit->patient;
     bool has_origin = config_origin_init(&visit->origin, path, !path && is_of_user(patient->socket), error) == 0;
-    patient->config = has_origin ? config_origin_load(&visit->origin, error) : NULL;
+    bool may_read = has_origin && check_regular(visit->origin.path, error) == 0;
+    patient->config = may_read ? config_origin_load(&visit->origin, error) : NULL;
     bool is_other = patient->config && !path && visit->origin.path && !is_of_user(patient->socket) &&
                     strcmp(patient->config->server.socket_path, patient->socket) != 0;
     if (is_other)
@@ -60,7 +72,11 @@ static void check_configuration(struct visit *visit, const char *path, struct er
     else if (patient->config)
         check_say(check, CHECK_OK, NULL, "%s", config_name(patient->config));
     else
-        check_say(check, CHECK_FAILED, "correct the file; `tensorcastd --check-config` says the same", "%s", error->message);
+        check_say(check, CHECK_FAILED,
+                  error->kind == ERROR_KIND_NOT_A_REGULAR_FILE
+                      ? "name a regular file"
+                      : "correct the file; `tensorcastd --check-config` says the same",
+                  "%s", error->message);
     if (!patient->config)
         patient->config = config_defaults();
     patient->config_name = visit->origin.path ? visit->origin.path : "";

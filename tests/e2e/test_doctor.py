@@ -64,6 +64,14 @@ def test_what_is_wrong_is_found(alone, tmp_path, sections, name, state, words):
     assert found[name]["state"] == state and words in found[name]["message"], found[name]
 
 
+def test_a_configuration_that_is_no_regular_file_is_refused_at_once(alone, tmp_path):
+    os.mkfifo(tmp_path / "fifo")
+    for path in (tmp_path / "fifo", tmp_path, "/dev/zero"):
+        found = checks(alone, "--config", path)["configuration"]
+        assert found["state"] == "failed" and found["message"] == f"the configuration {path} is no regular file", found
+        assert found["advice"] == "name a regular file"
+
+
 def test_modes_of_files_are_looked_at(alone, tmp_path):
     (tmp_path / "token").write_text("hf_x")
     (tmp_path / "token").chmod(0o644)
