@@ -22,26 +22,26 @@
 #include "config/config_yaml.h"
 #include "config/schema.h"
 
+struct mark { /* line 0 = the default stands */
+    struct config_yaml_place place;
+    const char *file;
+    bool is_drop_in; /* file is not the first one */
+};
+
 struct built {            /* what a `const struct config *` really points to */
     struct config config; /* first */
     struct arena arena;   /* its strings */
     const char *name;     /* config_name() */
     struct config_list drop_ins;
-    const char **origins; /* per schema row: the drop-in that its value is from; NULL = none */
-    bool is_permanent;    /* the defaults, which are never freed */
-};
-
-struct mark { /* line 0 = the default stands */
-    struct config_yaml_place place;
-    const char *file;
+    struct mark *marks; /* per schema row: where its value is from */
+    bool is_permanent;  /* the defaults, which are never freed */
 };
 
 struct walk {
     struct config_yaml yaml;
     struct built *built;
-    const char *file;   /* that is read */
-    bool is_drop_in;    /* it is not the first one */
-    struct mark *marks; /* per schema row */
+    const char *file; /* that is read */
+    bool is_drop_in;  /* it is not the first one */
 };
 
 static int fail_value(const struct walk *walk, struct config_yaml_place place, const struct config_key *key,
@@ -165,8 +165,7 @@ static int read_entry(struct walk *walk, const char *section, struct seen *seen,
         return -1;
     if (!key)
         return read_section(walk, path, item, error);
-    walk->marks[key - schema_keys] = (struct mark){item->place, walk->file};
-    walk->built->origins[key - schema_keys] = walk->is_drop_in ? walk->file : NULL;
+    walk->built->marks[key - schema_keys] = (struct mark){item->place, walk->file, walk->is_drop_in};
     return schema_is_list(key) ? read_list(walk, key, item, error) : read_scalar(walk, key, item, error);
 }
 
@@ -218,7 +217,7 @@ static int set_other_defaults(struct built *built, const struct config_default *
 static int fail_key(struct walk *walk, const struct config_key *marked, const struct config_key *key, const char *complaint,
                     struct error *error)
 {
-    const struct mark *mark = &walk->marks[marked - schema_keys];
+    const struct mark *mark = &walk->built->marks[marked - schema_keys];
     const char *file = mark->file ? mark->file : walk->built->name;
     text_escape(file, strlen(file), walk->yaml.shown_path);
     return fail_value(walk, mark->place, key, complaint, error);
@@ -309,10 +308,10 @@ static int read_drop_ins(struct walk *walk, const struct config_source *source, 
 static struct config *build_config(const char *text, size_t length, const struct config_source *source, struct error *error)
 {
     struct built *built = memory_alloc(sizeof *built);
-    struct walk walk = {.built = built, .marks = memory_alloc_array(schema_n_keys, sizeof *walk.marks)};
+    struct walk walk = {.built = built};
     built->config.internal = built;
     arena_init(&built->arena, 0);
-    built->origins = arena_array(&built->arena, schema_n_keys, sizeof *built->origins);
+    built->marks = arena_array(&built->arena, schema_n_keys, sizeof *built->marks);
     built->name = source->path ? source->path : source->name;
     built->name = walk.file = arena_text(&built->arena, built->name, strlen(built->name));
     set_defaults(built);
@@ -326,7 +325,6 @@ static struct config *build_config(const char *text, size_t length, const struct
         result = complete(&walk, error);
     if (result == 0)
         result = add_roots(built, source, error);
-    free(walk.marks);
     if (result == 0)
         return &built->config;
     config_destroy(&built->config);
@@ -375,7 +373,17 @@ struct config_list config_drop_ins(const struct config *config)
 const char *config_drop_in_of(const struct config *config, const struct config_key *key)
 {
     const struct built *built = config->internal;
-    return built->origins[key - schema_keys];
+    const struct mark *mark = &built->marks[key - schema_keys];
+    return mark->is_drop_in ? mark->file : NULL;
+}
+
+int config_prefix_place(const struct config *config, const struct config_key *key, struct error *error)
+{
+    const struct built *built = config->internal;
+    const struct mark *mark = &built->marks[key - schema_keys];
+    if (!mark->place.line)
+        return error_prefix(error, "%s", built->name);
+    return error_prefix(error, "%s:%zu:%zu", text_show(mark->file), mark->place.line, mark->place.column);
 }
 
 void config_destroy(const struct config *config)

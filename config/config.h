@@ -168,7 +168,7 @@ struct config {
     struct config_hosts hosts;
     struct config_tracing tracing;
     struct config_prewarms prewarm;
-    void *internal; /* arena and origins */
+    void *internal; /* arena and places */
 };
 
 /* Reads, checks and fills in every default. Returns NULL on error. */
@@ -193,6 +193,8 @@ struct config_list config_drop_ins(const struct config *config);
 struct config_key;
 /* The drop-in that the key's value is from, NULL if none says anything of it. */
 const char *config_drop_in_of(const struct config *config, const struct config_key *key);
+/* Puts FILE:LINE:COLUMN of the key's value before the message, or the file's name where the default stands. Returns -1. */
+int config_prefix_place(const struct config *config, const struct config_key *key, struct error *error);
 void config_destroy(const struct config *config);
 
 /* Valid YAML with every key, its effective value and, as a comment, where it came from: "default" (equal to it, wherever it

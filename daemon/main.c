@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sysexits.h>
 #include <unistd.h>
 
@@ -132,12 +133,15 @@ static void warn_of_folders(const char *key, struct config_list folders, int rig
 /* The file, or the folder that it would be made in. Making it is left to the start. */
 static int check_log(const char *path, struct error *error)
 {
+    struct stat status;
     char *folder = memory_copy_text(path), *slash = strrchr(folder, '/');
     int failed = 0, failure = *path && access(path, W_OK) != 0 ? errno : 0;
     if (failure == ENOENT && slash) {
         slash[slash == folder] = '\0';
         failure = access(folder, W_OK | X_OK) != 0 ? errno : 0;
     }
+    if (!failure && stat(path, &status) == 0 && (S_ISDIR(status.st_mode) || S_ISSOCK(status.st_mode)))
+        failure = S_ISDIR(status.st_mode) ? EISDIR : ENXIO; /* as open() would say */
     if (failure)
         failed = fail_errno(error, failure, "logging.file: %s cannot be written", path);
     free(folder);
@@ -171,13 +175,16 @@ static int check_files(const struct config *config, FILE *warnings, struct error
         const char *path = file_of(config, key);
         if (!*path || access(path, R_OK) == 0)
             continue;
-        if (strcmp(schema_last_name(key), "ca_file") == 0 && !config_path_is_credential(path))
-            return fail_errno(error, errno, "%s: %s cannot be read", key->path, path);
+        if (strcmp(schema_last_name(key), "ca_file") == 0 && !config_path_is_credential(path)) {
+            fail_errno(error, errno, "%s: %s cannot be read", key->path, path);
+            return config_prefix_place(config, key, error);
+        }
         fprintf(warnings, "warning: %s: %s cannot be read: %m\n", key->path, path);
     }
     return 0;
 }
 
+/* The message begins with the place of the mistake. */
 static int check_config(const struct config *config, FILE *warnings, struct error *error)
 {
     gid_t group;
@@ -189,14 +196,19 @@ static int check_config(const struct config *config, FILE *warnings, struct erro
         fprintf(warnings, "warning: %s\n", missing.message);
     if (*config->server.socket_group &&
         user_group_find("server.socket_group", config->server.socket_group, &group, error) != 0)
-        return -1;
+        return config_prefix_place(config, schema_find("server.socket_group"), error);
     struct host_settings hosts = {0};
     int failed = hosts_are_configured(config) && !are_credentials_hidden(config)
                      ? host_settings_read(&config->hosts, &hosts, error)
                      : 0;
     host_settings_fini(&hosts);
-    failed = failed || check_log(config->logging.file, error) != 0 || otlp_check(config, error) != 0;
-    return failed ? -1 : check_files(config, warnings, error);
+    if (failed)
+        return error_prefix(error, "%s", config_name(config));
+    if (check_log(config->logging.file, error) != 0)
+        return config_prefix_place(config, schema_find("logging.file"), error);
+    if (otlp_check(config, error) != 0)
+        return config_prefix_place(config, schema_find("tracing.otlp_endpoint"), error);
+    return check_files(config, warnings, error);
 }
 
 /* --- what is asked for ---------------------------------------------------------------------------------------------- */
@@ -221,7 +233,6 @@ static int status_of_failure(const struct config *config, struct error *error)
     if (!failed)
         return EXIT_FAILURE;
     *error = mistake;
-    error_prefix(error, "%s", config_name(config));
     return EX_CONFIG;
 }
 
@@ -257,8 +268,6 @@ static int show_config(const struct config_origin *origin, enum action action, c
         config_origin_print(origin, config, stdout);
     else if (!failed)
         print_files(config);
-    if (failed)
-        error_prefix(&error, "%s", config_name(config));
     config_destroy(config);
     if (failed)
         return print_error(&error, EX_CONFIG);

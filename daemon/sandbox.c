@@ -89,6 +89,16 @@ static void allow_gpus(struct sandbox *sandbox)
     allow(sandbox, "/dev/shm", FILES);
 }
 
+/* A reload opens it again, through whatever links it is named. It is there: the start has opened it. */
+static void allow_log(struct sandbox *sandbox, const char *path)
+{
+    char *file = realpath(path, NULL);
+    allow_folder_of(sandbox, path, FILES);
+    if (file)
+        allow_folder_of(sandbox, file, FILES);
+    free(file);
+}
+
 static void allow_writes(struct sandbox *sandbox, const struct config *config, bool makes_socket)
 {
     const char *logs = getenv("LOGS_DIRECTORY"); /* of the unit: a reload may begin to log there */
@@ -97,7 +107,7 @@ static void allow_writes(struct sandbox *sandbox, const struct config *config, b
         allow_folder_of(sandbox, config->server.socket_path, FILES | LANDLOCK_SOCKETS);
     allow_folder_of(sandbox, config->server.handoff_socket_path, FILES | LANDLOCK_SOCKETS); /* each daemon has its own */
     if (*config->logging.file)
-        allow_folder_of(sandbox, config->logging.file, FILES);
+        allow_log(sandbox, config->logging.file);
     if (logs && *logs == '/')
         allow(sandbox, arena_text(&sandbox->arena, logs, strcspn(logs, ":")), FILES);
     allow(sandbox, "/dev/null", WRITE);

@@ -163,6 +163,17 @@ def test_a_reload_cannot_widen_it_and_says_so(start, models, outside):
     assert not (outside / "log").exists() and daemon.serving()
 
 
+@pytest.mark.parametrize("mode", ["on", "strict"])
+def test_a_log_that_is_named_by_a_link_is_opened_again(start, models, outside, mode):
+    """logrotate moves the file that the link leads to."""
+    (models / "log").symlink_to(outside / "daemon.log")
+    daemon = start(server={"sandbox": mode}, logging={"file": f"{models}/log"})
+    daemon.log_path = outside / "daemon.log"
+    daemon.log_path.rename(outside / "daemon.log.1")
+    daemon.process.send_signal(signal.SIGHUP)
+    assert soon(lambda: daemon.log_path.exists() and lines(daemon, "config_reloaded")), (outside / "daemon.log.1").read_text()
+
+
 def test_strict_reads_roots_and_named_files_alone(start, fake, models, outside, arrays, tmp_path):  # noqa: F811
     if not landlock_abi():
         pytest.skip("this kernel has no Landlock")
