@@ -201,10 +201,8 @@ void config_destroy(const struct config *config);
  * was written), "derived", "from the configuration file", or from which drop-in. Read again, it prints the same. Where --user has defaults of its
  * own, these are in `users`; NULL = it has none. */
 void config_print(const struct config *config, const struct config *users, FILE *out);
-/* From the same table: docs/config.md, docs/man/store_daemon_config.yaml.5, config/store_daemon_config.yaml. */
-void config_print_markdown(FILE *out);
-void config_print_man(FILE *out);
-void config_print_sample(FILE *out);
+/* Opens the sections of a key's `path` that the key before it was not in. Returns how deep the key lies. */
+int config_print_heads(const char *path, const char *before, FILE *out);
 
 struct config_change {
     const char *key;

@@ -481,11 +481,3 @@ bool config_value_is_equal(const struct config_key *key, const struct config *a,
     free(other);
     return is_equal;
 }
-
-void config_value_print_default(const struct config_key *key, FILE *out)
-{
-    if (*key->fallback || schema_is_list(key))
-        config_value_print(key, config_defaults(), out);
-    else
-        fputs("\"\"", out);
-}

@@ -31,8 +31,6 @@ void config_value_print(const struct config_key *key, const struct config *confi
 
 char *config_value_text(const struct config_key *key, const struct config *config); /* the same; the caller frees */
 
-/* The default, as the file would say it (where a default is derived from another key: ""). */
-void config_value_print_default(const struct config_key *key, FILE *out);
 
 void config_value_print_text(const char *text, FILE *out); /* a text as YAML: a plain path, else in quotes */
 

@@ -42,7 +42,6 @@ static const char usage[] =
     "  --root DIR         with --user: read from this folder, too, and append there; as often as you like\n"
     "  --check-config     read and check the file, start nothing; exit 0, or 78 and file, line, column and key\n"
     "  --print-config     print every key with its effective value, as YAML\n"
-    "  --print-config-docs  print docs/config.md\n"
     "  -V, --version; -h, --help\n"
     "\n"
     "Signals: SIGHUP reloads the configuration, SIGTERM and SIGINT drain and stop. See tensorcastd(8).\n";
@@ -67,16 +66,12 @@ static void refuse_word(const char *word)
 
 static void parse_arguments(int argc, char **argv, struct arguments *arguments)
 {
-    enum { PRINT_DOCS = 'd', OF_USER = 'u', ROOT = 'r' };
-    static const struct option options[] = {{"config", required_argument, NULL, 'c'},
-                                            {"user", no_argument, NULL, OF_USER},
-                                            {"root", required_argument, NULL, ROOT},
-                                            {"check-config", no_argument, NULL, 'k'},
-                                            {"print-config", no_argument, NULL, 'p'},
-                                            {"print-config-docs", no_argument, NULL, PRINT_DOCS},
-                                            {"version", no_argument, NULL, 'V'},
-                                            {"help", no_argument, NULL, 'h'},
-                                            {NULL, 0, NULL, 0}};
+    enum { OF_USER = 'u', ROOT = 'r' };
+    static const struct option options[] = {
+        {"config", required_argument, NULL, 'c'}, {"user", no_argument, NULL, OF_USER},
+        {"root", required_argument, NULL, ROOT},  {"check-config", no_argument, NULL, 'k'},
+        {"print-config", no_argument, NULL, 'p'}, {"version", no_argument, NULL, 'V'},
+        {"help", no_argument, NULL, 'h'},         {NULL, 0, NULL, 0}};
     for (int option; (option = getopt_long(argc, argv, "c:hV", options, NULL)) != -1;) {
         switch (option) {
         case 'c':
@@ -94,9 +89,6 @@ static void parse_arguments(int argc, char **argv, struct arguments *arguments)
         case 'p':
             arguments->action = PRINT_CONFIG;
             break;
-        case PRINT_DOCS:
-            config_print_markdown(stdout);
-            exit(0);
         case 'V':
             printf(
                 "tensorcastd %s\nprotocol tensorcast.daemon.v1, hand-off %d, state directory %d, plugins for devices %d and "
