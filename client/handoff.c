@@ -44,7 +44,8 @@ const char *handoff_find(const char *daemon_socket, const char *path, struct are
     return beside;
 }
 
-int handoff_connect(const char *path, const struct wait *wait, struct error *error)
+/* -1 on error. */
+static int connect_handoff(const char *path, const struct wait *wait, struct error *error)
 {
     int fd = unix_connect(path, SOCK_SEQPACKET, wait);
     int failed = errno;
@@ -154,7 +155,7 @@ static void *map_aligned(int fd, uint64_t bytes, uint64_t *mapped_bytes, struct 
 static int present_token(const char *socket_path, const uint8_t token[HANDOFF_TOKEN_BYTES], const struct wait *wait,
                          struct error *error)
 {
-    int fd = handoff_connect(socket_path, wait, error);
+    int fd = connect_handoff(socket_path, wait, error);
     if (fd < 0 || send(fd, token, HANDOFF_TOKEN_BYTES, MSG_NOSIGNAL) == HANDOFF_TOKEN_BYTES)
         return fd;
     fail(error, ERROR_UNAVAILABLE, "HANDOFF_REFUSED", "cannot send the token to %s: %s", socket_path, strerror(errno));
@@ -392,7 +393,7 @@ const char *region_socket(struct tc_client *client, const struct wait *wait, str
 int region_offer(const char *socket, const struct handoff_region *offer, int memory_fd, const struct wait *wait,
                  struct region *region, struct error *error)
 {
-    region->lease = handoff_connect(socket, wait, error);
+    region->lease = connect_handoff(socket, wait, error);
     if (region->lease < 0)
         return -1;
     int failed = send_offer(region->lease, offer, memory_fd, error) || wait_readable(wait, region->lease, error) ? -1 : 0;

@@ -31,8 +31,6 @@ struct handoff {
 /* Where the hand-off socket is: `path`, as the daemon says, or, when its folder has another name here, as in a container,
  * beside the socket by which the daemon was found. In the arena. */
 const char *handoff_find(const char *daemon_socket, const char *path, struct arena *arena);
-/* A connection to the hand-off socket, -1 on error. */
-int handoff_connect(const char *socket_path, const struct wait *wait, struct error *error);
 
 /* cuda: where the memory is to be mapped, owned by the hand-off from here on; NULL = in this process. -1: nothing is held,
  * and releasing it again does nothing. */

@@ -237,8 +237,9 @@ static int ask_config(void *data, char **json, size_t *length, struct error *err
     return sidecars_stored_config(question->client, question->artifact, question->options, json, length, error);
 }
 
-struct tc_variant *variant_create(struct tc_client *client, const char *artifact, const struct tc_options *options,
-                                  struct variant_input input, struct tc_error *error)
+/* With the artifact's config.json, asked of the daemon; client NULL = without. */
+static struct tc_variant *read_variant(struct tc_client *client, const char *artifact, const struct tc_options *options,
+                                       struct variant_input input, struct tc_error *error)
 {
     struct error cause;
     struct config_question question = {client, artifact, options};
@@ -255,7 +256,7 @@ struct tc_variant *tc_variant_create(struct tc_client *client, const char *artif
                                      struct tc_error *error)
 {
     const struct variant_input input = {.recipe = recipe, .settings = settings, .n_settings = n_settings};
-    return variant_create(client, artifact, options, input, error);
+    return read_variant(client, artifact, options, input, error);
 }
 
 struct tc_variant *tc_variant_parse(struct tc_client *client, const char *artifact, const char *json,
@@ -263,7 +264,7 @@ struct tc_variant *tc_variant_parse(struct tc_client *client, const char *artifa
                                     struct tc_error *error)
 {
     const struct variant_input input = {.text = json, .settings = settings, .n_settings = n_settings};
-    return variant_create(client, artifact, options, input, error);
+    return read_variant(client, artifact, options, input, error);
 }
 
 void tc_variant_release(struct tc_variant *variant)

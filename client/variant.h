@@ -31,10 +31,6 @@ enum { VARIANT_MAX_FILE_BYTES = 16 << 20 };
 /* NULL: INVALID_ARGUMENT naming file, line and step; or the file cannot be read. */
 struct tc_variant *variant_read(const struct variant_input *input, struct error *error);
 
-/* The same with the artifact's config.json, asked of the daemon; client NULL = without. */
-struct tc_variant *variant_create(struct tc_client *client, const char *artifact, const struct tc_options *options,
-                                  struct variant_input input, struct tc_error *error);
-
 /* Adds a step, as canonical JSON, behind the others; *variant NULL = it becomes the only one. */
 void variant_append(struct tc_variant **variant, const char *step);
 

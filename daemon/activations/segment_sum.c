@@ -221,7 +221,7 @@ int segment_sum(int fd, const char *name, struct segment_contents *contents, str
 
 /* --- what a sealed segment holds ---------------------------------------------------------------------------------------- */
 
-struct part_header *segment_read_header(int fd, const char *name, struct error *error)
+static struct part_header *read_segment_header(int fd, const char *name, struct error *error)
 {
     struct stat status;
     unsigned char first[8];
@@ -321,7 +321,7 @@ char *segment_describe(int folder_fd, uint32_t number, struct segment_facts *fac
         fail_errno(error, errno, "cannot open %s", name);
         return NULL;
     }
-    header = segment_read_header(fd, name, error);
+    header = read_segment_header(fd, name, error);
     if (header && segment_sum_contents(header, name, &contents, take, data, error) == 0 &&
         segment_sum(fd, name, &contents, facts, error) == 0)
         entry = contents_entry(&contents, facts, error);

@@ -29,8 +29,6 @@ int segment_read_ahead(int fd, const char *name, uint64_t file_bytes,
 int segment_sum(int fd, const char *name, struct segment_contents *contents, struct segment_facts *facts,
                 struct error *error);
 
-/* Of an open file. NULL: DATA_LOSS when it is no safetensors. */
-struct part_header *segment_read_header(int fd, const char *name, struct error *error);
 /* What a sealed segment holds, by its header. `contents` is zeroed, and the caller's to free whatever this returns; `take`, unless
  * NULL, is told of each sample. DATA_LOSS when it is no segment, or what take() said. */
 int segment_sum_contents(const struct part_header *header, const char *name, struct segment_contents *contents,

@@ -26,7 +26,8 @@ static const struct state_row stages[RUN_N_STAGES] = {
 };
 const struct state_machine run_machine = {"run", stages, RUN_N_STAGES};
 
-bool run_is_over(const struct run *run)
+/* Nothing of it is pending or in flight. */
+static bool is_run_over(const struct run *run)
 {
     return run->n_taken == 0 && (run->has_failed || (run->stage >= RUN_GATHERED && run->needs.n_pending == 0));
 }
@@ -35,12 +36,12 @@ bool run_wants_ending(const struct run *run)
 {
     const struct destination *destination = run->destination;
     bool has_way = run->has_failed ? destination->ops->abandon != NULL : destination->ops->finish != NULL;
-    return destination->has_ending && has_way && run->stage < RUN_ENDING && run_is_over(run);
+    return destination->has_ending && has_way && run->stage < RUN_ENDING && is_run_over(run);
 }
 
 void run_settle(struct run *run)
 {
-    if (run->stage == RUN_FINISHED || !run_is_over(run))
+    if (run->stage == RUN_FINISHED || !is_run_over(run))
         return;
     uint64_t placed = run->account.placed_bytes, wanted = run->options.mapping->view_bytes;
     if (!run->has_failed && placed != wanted) /* every byte of the view is placed once, wherever it goes */

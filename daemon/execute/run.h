@@ -101,8 +101,6 @@ static inline void run_set_stage(struct run *run, enum run_stage stage)
 void run_fail(struct run *run, const struct error *error);
 /* A worker is done with its part of an item; failed: with an error that run_fail() was told. */
 void run_add_report(struct run *run, const struct run_report *part, uint64_t placed_bytes);
-/* Nothing of it is pending or in flight. */
-bool run_is_over(const struct run *run);
 /* It is over, and a worker has to end it: finish or abandon its destination. */
 bool run_wants_ending(const struct run *run);
 /* When the run is over: tells the loop, once, or that it wants to be ended. It may be gone when this returns. */

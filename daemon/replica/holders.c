@@ -56,7 +56,7 @@ static struct holders_user *get_user(struct holders *holders, uid_t uid)
     return &user->has;
 }
 
-uint64_t holders_sum(const struct holders_user *user)
+static uint64_t sum_user(const struct holders_user *user)
 {
     return user->held_bytes + user->kept_bytes + user->reserved_bytes;
 }
@@ -68,7 +68,7 @@ static void forget_if_empty(struct holders *holders, uid_t uid)
     while (*link && (*link)->has.uid != uid)
         link = &(*link)->next;
     struct user *user = *link;
-    if (!user || holders_sum(&user->has) > 0)
+    if (!user || sum_user(&user->has) > 0)
         return;
     *link = user->next;
     free(user);
@@ -90,7 +90,7 @@ void holders_unreserve(struct holders *holders, uid_t uid, uint64_t bytes)
 uint64_t holders_bytes(const struct holders *holders, uid_t uid)
 {
     const struct user *user = find_user(holders, uid);
-    return user ? holders_sum(&user->has) : 0;
+    return user ? sum_user(&user->has) : 0;
 }
 
 void holders_each(const struct holders *holders, void (*fn)(void *data, const struct holders_user *user), void *data)
@@ -212,7 +212,7 @@ static void name_user(void *data, const struct holders_user *user)
 {
     struct named *named = data;
     size_t at = MAX_NAMED;
-    while (at > 0 && holders_sum(&named->users[at - 1]) < holders_sum(user))
+    while (at > 0 && sum_user(&named->users[at - 1]) < sum_user(user))
         at--;
     if (at == MAX_NAMED)
         return;
@@ -274,10 +274,10 @@ int budget_error_fail(const struct budget_numbers *numbers, uid_t uid, uint64_t 
     size_t used = 0;
     holders_each(numbers->holders, name_user, &named);
     users[0] = '\0';
-    for (size_t i = 0; i < MAX_NAMED && holders_sum(&named.users[i]) && used < room; i++)
+    for (size_t i = 0; i < MAX_NAMED && sum_user(&named.users[i]) && used < room; i++)
         used += (size_t)snprintf(users + used, room - used, "%suser %u has %s (%.0f %%)", i ? ", " : "; ",
-                                 (unsigned)named.users[i].uid, text_people_bytes(holders_sum(&named.users[i]), bytes),
-                                 100.0 * (double)holders_sum(&named.users[i]) / (double)numbers->budget_bytes);
+                                 (unsigned)named.users[i].uid, text_people_bytes(sum_user(&named.users[i]), bytes),
+                                 100.0 * (double)sum_user(&named.users[i]) / (double)numbers->budget_bytes);
     if (numbers->pinned_bytes)
         snprintf(pinned, sizeof pinned, " or pinned (%s pinned)", text_people_bytes(numbers->pinned_bytes, size));
     fail(error, ERROR_RESOURCE_EXHAUSTED, is_host ? "HOST_BUDGET_EXCEEDED" : "DEVICE_BUDGET_EXCEEDED",

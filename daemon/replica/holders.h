@@ -31,7 +31,6 @@ void holders_destroy(struct holders *holders); /* accepts NULL */
 void holders_reserve(struct holders *holders, uid_t uid, uint64_t bytes);
 void holders_unreserve(struct holders *holders, uid_t uid, uint64_t bytes);
 uint64_t holders_bytes(const struct holders *holders, uid_t uid); /* all three together */
-uint64_t holders_sum(const struct holders_user *user);
 /* Every user who has any, in no particular order. */
 void holders_each(const struct holders *holders, void (*fn)(void *data, const struct holders_user *user), void *data);
 

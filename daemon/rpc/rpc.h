@@ -90,6 +90,5 @@ struct metadata_account rpc_call_account(const struct rpc_call *call); /* of its
 uint64_t rpc_call_connection(const struct rpc_call *call);             /* unique per connection of this process's life */
 struct traceparent rpc_call_traceparent(const struct rpc_call *call);  /* of its metadata */
 const char *rpc_call_method(const struct rpc_call *call);              /* "Resolve"; of the calls that handlers get */
-uint64_t rpc_call_deadline_ns(const struct rpc_call *call);            /* clock_now_ns() scale; UINT64_MAX = none */
 
 #endif

@@ -558,11 +558,6 @@ const char *rpc_call_method(const struct rpc_call *call)
     return strrchr(call->head.route->path, '/') + 1;
 }
 
-uint64_t rpc_call_deadline_ns(const struct rpc_call *call)
-{
-    return call->deadline_ns;
-}
-
 struct traceparent rpc_call_traceparent(const struct rpc_call *call)
 {
     return call->head.parent;

@@ -339,7 +339,8 @@ void rpc_connection_greet(struct rpc_connection *connection)
         hang_up(connection);
 }
 
-void rpc_connection_feed(struct rpc_connection *connection, const uint8_t *bytes, size_t count)
+/* What the client has sent. */
+static void feed_session(struct rpc_connection *connection, const uint8_t *bytes, size_t count)
 {
     connection->heard_ns = clock_now_ns();
     connection->is_pinged = false;
@@ -386,7 +387,7 @@ static void on_event(void *data, int events)
     if (events & LOOP_READABLE && !connection->is_over)
         n = receive_some(connection, server->http2.in);
     if (n > 0) {
-        rpc_connection_feed(connection, server->http2.in, (size_t)n);
+        feed_session(connection, server->http2.in, (size_t)n);
         rpc_admission_end_spell(&spell);
         return;
     }

@@ -140,8 +140,6 @@ void rpc_connection_fini(struct rpc_server *server);
 struct rpc_connection *rpc_connection_create(struct rpc_server *server, int fd, const struct ucred *peer);
 /* Says our SETTINGS, once, before or with the first answer. */
 void rpc_connection_greet(struct rpc_connection *connection);
-/* What the client has sent, from the socket or a test. */
-void rpc_connection_feed(struct rpc_connection *connection, const uint8_t *bytes, size_t count);
 void rpc_connection_touch(struct rpc_connection *connection); /* something is to be written, before the loop waits */
 void rpc_connection_end(struct rpc_connection *connection);   /* politely: says GOAWAY first */
 void rpc_connection_ping(struct rpc_connection *connection);

@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
+#include "rpc/rpc_internal.h"
 
 struct raw_call {
     grpc_call *call;
@@ -172,9 +173,8 @@ static void on_resolve(struct rpc_call *call, const ProtobufCMessage *message, v
     Tensorcast__Daemon__V1__ResolveResponse response = TENSORCAST__DAEMON__V1__RESOLVE_RESPONSE__INIT;
     char identity[64];
     (void)context;
-    uint64_t deadline = rpc_call_deadline_ns(call);
     snprintf(identity, sizeof identity, "%llu",
-             deadline == UINT64_MAX ? 0 : (unsigned long long)(deadline - clock_now_ns()));
+             call->deadline_ns == UINT64_MAX ? 0 : (unsigned long long)(call->deadline_ns - clock_now_ns()));
     response.artifact = request->artifact;
     response.identity = identity;
     response.total_bytes = rpc_call_connection(call);
