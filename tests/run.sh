@@ -9,11 +9,11 @@
 # A stage prints its runners' closing lines and how long it took; the whole output is in build/test-logs/STAGE. All stages
 # run even when one fails, except that nothing is tested when the build fails. Exit 0 only when every stage passed.
 #
-# Everything runs in lanes at once, because end-to-end tests mostly wait for daemons: the second lane begins with the sanitizers and
-# has the low priority NICE; the rest is done by whichever is free. A third one takes what is left of the cores for linters and rules,
-# which no busy machine can make fail; a fourth begins with the tests of stores, as they wait for more than they compute. What
-# measures time runs alone at the end. (A real vLLM has 6 GB of packages, kept between runs.) A skipped test is listed with its
-# reason. TENSORCAST_TORCH=0 leaves torch and vLLM out.
+# Everything runs in lanes at once. The first runs the end-to-end tests, which take longest and mostly wait; the others have the low
+# priority NICE. The second computes: unit tests, with counters and then under the sanitizers. A third one takes what is left of the
+# cores for linters and rules, which no busy machine can make fail; a fourth begins with the tests of stores, as they wait for more
+# than they compute. The rest is done by whichever is free. What measures time runs alone at the end. (A real vLLM has 6 GB of
+# packages, kept between runs.) A skipped test is listed with its reason. TENSORCAST_TORCH=0 leaves torch and vLLM out.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 logs=build/test-logs
@@ -90,8 +90,9 @@ coverage() { make -j"$jobs" coverage-units; } # in a run of everything, it is ch
 numpy() { make build/tests/cast_tool build/tests/variant_tool && tests tests/property; }
 rules() { make -s -k layers limits house headers; }
 lint() { make lint; }
-e2e() { # with options: of all of them, so that -k finds what it names
-  if [ ${#options[@]} -gt 0 ]; then tests tests/e2e; else tests -n "$jobs" --dist loadfile -m "not alone" tests/e2e; fi
+e2e() { # with options: of all of them, so that -k finds what it names. One more at once than there are cores, as most wait
+  if [ ${#options[@]} -gt 0 ]; then tests tests/e2e
+  else tests -n $((jobs + 1)) --dist loadfile --no-loadscope-reorder -m "not alone" tests/e2e; fi
 }
 alone() { # what measures time
   local files
@@ -132,8 +133,8 @@ installed() { # what stages install that come later
 } >"$logs/more_setup" 2>&1
 
 # What runs in whichever lane is free, in this order, and the stage of another lane that has to come first.
-either=(asan_e2e:asan python_tests:client tsan_e2e:tsan faces:client vllm_plan:client jax_tests:client)
-[ "${TENSORCAST_TORCH:-1}" != 0 ] || either=("${either[@]/faces:client/}")
+either=(asan_e2e:asan python_tests:client tsan_e2e:tsan vllm_plan:client jax_tests:client)
+[ "${TENSORCAST_TORCH:-1}" = 0 ] || either=(vllm:client faces:client "${either[@]}")
 either_lane() {
   local entry name is_over=no
   while [ "$is_over" = no ]; do
@@ -151,18 +152,15 @@ either_lane() {
 }
 
 second_lane() {
-  lane asan
-  after coverage # which finds out what has threads
-  lane tsan
+  lane coverage asan tsan # the first finds out what has threads
   either_lane
 }
 
 third_lane() { lane rules lint; } # what no clock hurts
-waiting_lane() { after client; lane stores booted; either_lane; }
+waiting_lane() { after client; lane stores booted numpy; either_lane; }
 
 everything() {
-  local front=(client coverage numpy e2e) lanes=()
-  [ "${TENSORCAST_TORCH:-1}" = 0 ] || front+=(vllm)
+  local lanes=()
   background installed
   background second_lane
   lanes+=("$!")
@@ -170,7 +168,7 @@ everything() {
   lanes+=("$!")
   background waiting_lane
   lanes+=("$!")
-  lane "${front[@]}"
+  lane client e2e
   either_lane
   wait "${lanes[@]}"
   lane alone

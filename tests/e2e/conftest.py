@@ -14,6 +14,9 @@ from store_scene import SCHEMES, aws_keys, bare, store_daemon  # noqa: F401
 from stores_fixture import authority, fake, secure_fake  # noqa: F401
 
 
+LONGEST = ("test_host_network.py", "test_sharing.py", "test_other_versions.py", "test_host_groups.py", "test_hosts.py")
+
+
 def pytest_configure(config):
     config.addinivalue_line("markers", "plain: measures memory, so it says nothing under a sanitizer")
     config.addinivalue_line("markers", "alone: measures time, so it runs alone, and never under a sanitizer")
@@ -22,6 +25,7 @@ def pytest_configure(config):
 
 
 def pytest_collection_modifyitems(config, items):
+    items.sort(key=lambda item: item.path.name not in LONGEST)  # begun last, one of them would run alone at the end
     if SANITIZED:
         kept = [item for item in items if not item.get_closest_marker("plain") and not item.get_closest_marker("alone")]
         config.hook.pytest_deselected(items=[item for item in items if item not in kept])
