@@ -6,7 +6,7 @@
 
 #include "replica/handoff.h"
 
-enum { SILENT_CAP = 4, ANSWER_MS = 2000 };
+enum { SILENT_CAP = 4, ANSWER_MS = 60000 };
 
 struct handoff_stage {
     char folder[32], path[64];

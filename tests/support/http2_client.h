@@ -7,7 +7,7 @@
 #include "base/grpc_wire.h"
 #include "tests/support/rpc_scene.h"
 
-enum { PATIENCE_MS = 20000, MAX_STREAMS = 128, ANSWER_ROOM = 4 << 20 };
+enum { PATIENCE_MS = 60000, MAX_STREAMS = 128, ANSWER_ROOM = 4 << 20 };
 
 struct http2_answer { /* of one stream */
     char status[8], grpc_status[8], message[512];

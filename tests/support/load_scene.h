@@ -54,7 +54,7 @@ struct source_remote {
  * fields above before it is shared; free with source_unref(). */
 struct source_remote *source_remote_create(struct source *inner);
 
-enum { SCENE_MAX_FILES = 17, SCENE_MAX_TENSORS = 64, SCENE_PATIENCE_MS = 20000 };
+enum { SCENE_MAX_FILES = 17, SCENE_MAX_TENSORS = 64, SCENE_PATIENCE_MS = 60000 };
 enum { SCENE_ROWS = 700, SCENE_COLUMNS = 1000 }; /* of scene_init_matrices() */
 
 struct load_scene {

@@ -22,7 +22,7 @@ enum { NCCL_STAGE_GPUS = 4, NEVER_ENDS = 0, SYSTEM_ERROR = 2, REMOTE_ERROR = 6, 
 
 /* What never ends is waited for until soon. A poll counts for 100 ms at most, so making communicators, which takes a few, is
  * not cut short by a busy machine. Where something else than the time is to end a wait it is late. */
-enum { SOON_MS = 600, LATE_MS = 60000 };
+enum { SOON_MS = 2000, LATE_MS = 60000 };
 
 static struct nccl_stage {
     char plugin_folder[4096];

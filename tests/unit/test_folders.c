@@ -11,7 +11,7 @@
 #include "tests/support/model_dir.h"
 
 #define MIB ((uint64_t)1 << 20)
-enum { A = 70001, B = 70002, LONG_MS = 600000, POLL_MS = 20, PATIENCE_MS = 20000 };
+enum { A = 70001, B = 70002, LONG_MS = 600000, POLL_MS = 20, PATIENCE_MS = 60000 };
 
 struct scene {
     struct loop *loop;

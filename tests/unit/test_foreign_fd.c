@@ -13,7 +13,7 @@
 #include "tests/support/hanging_close.h"
 #include "tests/support/lingering.h"
 
-enum { MALLORY = 1001, ALICE = 1002, MANY = 20, WAIT_MS = 10000 };
+enum { MALLORY = 1001, ALICE = 1002, MANY = 20, WAIT_MS = 60000 };
 
 static void assert_all_get_closed(uid_t owner)
 {
@@ -128,7 +128,7 @@ TEST(with_all_threads_hanging_descriptors_wait_and_none_is_left_open)
     assert_int_equal(foreign_fd_open(ALICE), 1);
     release_fd(hanging[0]);
     for (int i = 0; i < WAIT_MS && foreign_fd_open(ALICE); i++) /* her turn, before most of the other's */
-        usleep(100);
+        usleep(1000);
     assert_int_equal(foreign_fd_open(ALICE), 0);
     for (int i = 1; i < THREADS; i++)
         release_fd(hanging[i]);

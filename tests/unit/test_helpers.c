@@ -10,7 +10,7 @@
 #include "base/loop.h"
 #include "base/memory.h"
 
-enum { ALICE = 1000, BOB = 1001, MANY = 200, PATIENCE_MS = 20000 };
+enum { ALICE = 1000, BOB = 1001, MANY = 200, PATIENCE_MS = 60000 };
 
 struct gate {
     pthread_mutex_t lock;

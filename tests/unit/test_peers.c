@@ -383,7 +383,7 @@ TEST_IN(an_owner_that_reads_is_waited_for_and_asked_as_much_at_once_as_before, s
     fleet_start(2);
     __atomic_store_n(&source_shared.waiting_uids, 1 << fleet[1].uid, __ATOMIC_SEQ_CST);
     read_with(readers, AT_ONCE, 1, 77);
-    usleep(2500000); /* each was told twice that it is being read */
+    usleep(1500000); /* each was told that it is being read; after 3 s it is overtaken */
     __atomic_store_n(&source_shared.waiting_uids, 0, __ATOMIC_SEQ_CST);
     for (size_t i = 0; i < AT_ONCE; i++)
         pthread_join(readers[i].thread, NULL);

@@ -346,7 +346,7 @@ TEST_IN(who_has_too_many_connections_holds_nobody_up_with_what_it_sends, http2_c
     rpc_fixture_on_loop(&rpc_scene.fixture, accept_all, &surplus);
     for (size_t i = 0; i < surplus.n; i++) {
         struct pollfd end = {.fd = clients[i], .events = POLLIN};
-        assert_int_equal(poll(&end, 1, 10000), 1);
+        assert_int_equal(poll(&end, 1, PATIENCE_MS), 1);
         http2_client_is_served();
         close(clients[i]);
         reset(other_sides[i]);

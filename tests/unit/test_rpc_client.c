@@ -20,7 +20,7 @@
 
 /* --- a server that answers with the bytes that a test has written, frame by frame ----------------------------------- */
 
-enum { GREETING_BYTES = 24, HEAD_BYTES = 9, MOST_ANSWERS = 4, PATIENCE_MS = 20000, ANSWER_ROOM = 1 << 20, TRIES = 20 };
+enum { GREETING_BYTES = 24, HEAD_BYTES = 9, MOST_ANSWERS = 4, PATIENCE_MS = 60000, ANSWER_ROOM = 1 << 20, TRIES = 20 };
 enum { DATA = 0, HEADERS = 1, RST_STREAM = 3, SETTINGS = 4, PING = 6, GOAWAY = 7, CONTINUATION = 9 };
 enum { END_STREAM = 1, END_HEADERS = 4, CANCEL = 8, REFUSED_STREAM = 7 };
 

@@ -261,7 +261,7 @@ TEST(a_file_that_is_gone_has_failed_and_the_listener_is_told)
     upload_queue_listen(scene.queue, &(struct upload_listener){.ended = take_end, .data = &told});
     assert_int_equal(add(&scene, "/nowhere/at/all", "s3://all/x", false), 0);
     upload_queue_start(scene.queue);
-    for (int i = 0; i < 1000 && counts_of(&scene).failed == 0; i++)
+    for (int i = 0; i < 6000 && counts_of(&scene).failed == 0; i++)
         usleep(10000);
     assert_int_equal(counts_of(&scene).failed, 1);
     assert_int_equal(told.n_failed, 1);
@@ -342,7 +342,7 @@ TEST(what_fails_on_its_way_to_a_place_that_was_left_has_ended)
     gate.is_open = true;
     pthread_cond_broadcast(&gate.changed);
     pthread_mutex_unlock(&gate.lock);
-    for (int i = 0; i < 1000 && counts_of(&scene).pending; i++)
+    for (int i = 0; i < 6000 && counts_of(&scene).pending; i++)
         usleep(10000);
     assert_int_equal(counts_of(&scene).pending, 0);
     assert_int_equal(counts_of(&scene).failed, 0);
