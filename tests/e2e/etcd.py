@@ -3,21 +3,14 @@ import json
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import urllib.request
 
 import grpc
 
-from stage import soon
+from stage import free_port, soon
 
 WITHOUT = None if shutil.which("etcd") and shutil.which("etcdctl") else "Debian's etcd-server and etcd-client are missing"
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 class Authority:

@@ -13,6 +13,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -22,6 +23,9 @@ import yaml
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT / "tests/support"))
+from ports import free_port  # noqa: E402, F401
+
 BUILD = Path(os.environ.get("TENSORCAST_BUILD") or ROOT / "build").resolve()
 CLI, DAEMON = BUILD / "tensorcast", BUILD / "tensorcastd"
 SANITIZED = BUILD.name in ("asan", "tsan")
@@ -181,6 +185,13 @@ class Daemon:
     def logged(self, *words):
         """Whether all of them are in the log, now or soon."""
         return soon(lambda: all(word in self.log() for word in words))
+
+    def whole_log(self):
+        """With all that it tells of until now, for what must not be there: lines are written in their order, and this makes one more."""
+        mark = os.urandom(8).hex()
+        self.cli.run("inspect", f"disk:/none/{mark}")
+        assert self.logged(mark), self.log()
+        return self.log()
 
     @contextlib.contextmanager
     def channel(self, *options):

@@ -18,8 +18,8 @@ import tensorcast_client as tc
 
 import etcd as etcd_scene
 from checkpoints import digest, digests, random_array, write
-from etcd import Authority, Etcd, free_port
-from stage import soon
+from etcd import Authority, Etcd
+from stage import free_port, soon
 
 pytestmark = pytest.mark.skipif(etcd_scene.WITHOUT is not None, reason=str(etcd_scene.WITHOUT))
 
@@ -66,7 +66,7 @@ class Cluster:
     def alive(self, i=0):
         return sorted(row["name"] for row in self.told(i)["hosts"] if row["state"] == "alive")
 
-    def meet(self, *names, seconds=20):
+    def meet(self, *names, seconds=60):
         return all(soon(lambda: self.alive(i) == sorted(names), seconds) for i in range(len(self.hosts)) if f"h{i}" in names)  # noqa: B023
 
 
@@ -141,7 +141,7 @@ def test_an_entry_that_is_deleted_comes_back(cluster, etcd):
     cluster.add(), cluster.add()
     assert cluster.meet("h0", "h1")
     etcd.control("del", "/tensorcast/v1/hosts/h1/", "--prefix")
-    assert soon(lambda: "hosts/h1/" in etcd.control("get", "/tensorcast/v1/", "--prefix", "--keys-only"), 10)
+    assert soon(lambda: "hosts/h1/" in etcd.control("get", "/tensorcast/v1/", "--prefix", "--keys-only"))
     assert cluster.meet("h0", "h1")
 
 
@@ -149,9 +149,9 @@ def test_a_daemon_starts_without_etcd_and_joins_when_it_comes(cluster, etcd):
     etcd.kill()
     cluster.add(etcd={"endpoints": [*etcd.endpoints, f"http://127.0.0.1:{free_port()}"]}), cluster.add()
     reasons = set()
-    assert soon(lambda: reasons.add(cluster.told()["etcd"]["reason"]) or sum("refused" in reason for reason in reasons) > 1, 10), reasons
-    assert cluster.told()["etcd"]["state"] == "away" and cluster.hosts[0].log().count("event=etcd_away") == 1
-    assert cluster.alive() == ["h0"] and cluster.hosts[0].logged("event=etcd_away")
+    assert soon(lambda: reasons.add(cluster.told()["etcd"]["reason"]) or sum("refused" in reason for reason in reasons) > 1), reasons
+    assert cluster.told()["etcd"]["state"] == "away" and cluster.hosts[0].logged("event=etcd_away")
+    assert cluster.alive() == ["h0"] and cluster.hosts[0].whole_log().count("event=etcd_away") == 1
     etcd.start()
     assert cluster.meet("h0", "h1") and cluster.hosts[0].logged("event=etcd_connected")
 
@@ -189,13 +189,13 @@ def test_nothing_secret_is_in_etcd_and_odd_entries_are_left_out(cluster, etcd):
 def test_an_entry_that_goes_while_its_host_is_asked_is_forgotten(cluster, etcd):
     """A listener that never answers keeps the question open."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        silent.settimeout(20)
+        silent.settimeout(60)
         cluster.add()
         entry = entry_of("slow", "1", f"127.0.0.1:{silent.getsockname()[1]}")
         etcd.put(entry)
         asked, _ = silent.accept()
         etcd.control("del", *entry)
-        assert soon(lambda: cluster.row("slow") is None, 10)
+        assert soon(lambda: cluster.row("slow") is None, 30)
         asked.close()
         etcd.put(entry)
         silent.accept()[0].close()
@@ -233,7 +233,7 @@ def test_a_certificate_that_proves_nothing_is_refused(cluster, tmp_path, what):
     context = ssl.create_default_context(cafile=authority.file)
     context.check_hostname = False
     with pytest.raises((OSError, http.client.HTTPException)):
-        connection = http.client.HTTPSConnection("127.0.0.1", port, context=context, timeout=5)
+        connection = http.client.HTTPSConnection("127.0.0.1", port, context=context, timeout=60)
         connection.request("GET", "/v1/host")
         connection.getresponse()
 
@@ -266,7 +266,7 @@ def test_the_data_port_answers_a_proven_request_once_and_no_other(cluster):
     port = int(row["address"].rsplit(":", 1)[1])
 
     def status(headers, path="/v1/host", method="GET"):
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
         connection.request(method, path, headers=headers)
         answer = connection.getresponse()
         body = answer.read()
@@ -289,7 +289,7 @@ class Peer:
 
     def __init__(self, cluster, own):
         self.row, self.key, self.own = cluster.row("h0"), cluster.key.read_bytes(), own
-        self.connection = http.client.HTTPConnection("127.0.0.1", int(self.row["address"].rsplit(":", 1)[1]), timeout=20)
+        self.connection = http.client.HTTPConnection("127.0.0.1", int(self.row["address"].rsplit(":", 1)[1]), timeout=60)
 
     def ask(self, reference, file_id, lo=0, hi=100, method="GET", more="", file="model.safetensors"):
         query = urllib.parse.urlencode({"reference": reference, "file": file, "id": file_id, "from": self.own}, quote_via=urllib.parse.quote)
@@ -370,11 +370,11 @@ def test_connections_that_prove_nothing_end_in_time_and_leave_room(cluster):
     row, key = cluster.row("h0"), cluster.key.read_bytes()
     port = int(row["address"].rsplit(":", 1)[1])
     before = cluster.hosts[0].resident()
-    silent = [socket.create_connection(("127.0.0.1", port), 5, (f"127.0.0.{2 + n % 12}", 0)) for n in range(1200)]
+    silent = [socket.create_connection(("127.0.0.1", port), 60, (f"127.0.0.{2 + n % 12}", 0)) for n in range(1200)]
     for one in silent:
-        one.settimeout(20)
+        one.settimeout(60)
     started = time.monotonic()
-    assert all(not one.recv(1) for one in silent) and time.monotonic() - started < 30
+    assert all(not one.recv(1) for one in silent) and time.monotonic() - started < 60
     assert cluster.hosts[0].resident() - before < 64 << 20
 
     def is_answered():  # once the server has put the last ones away
@@ -395,7 +395,7 @@ def test_settings_that_cannot_work_stop_the_start_with_the_keys_name(cluster, tm
                            ({"cluster_key_file": str(short)}, "32 bytes"), ({"listen": "nowhere"}, "hosts.listen"),
                            ({"name": "a/b"}, "hosts.name"), ({"etcd": {"endpoints": ["ftp://x"]}}, "hosts.etcd.endpoints")):
         daemon = cluster.add(wait=False, **settings)
-        assert daemon.process.wait(20) == os.EX_CONFIG and word in daemon.log(), daemon.log()
+        assert daemon.process.wait(60) == os.EX_CONFIG and word in daemon.log(), daemon.log()
 
 
 def test_a_stopped_etcd_neither_stops_a_daemon_nor_its_end(cluster, etcd):
@@ -403,7 +403,7 @@ def test_a_stopped_etcd_neither_stops_a_daemon_nor_its_end(cluster, etcd):
     assert cluster.meet("h0")
     etcd.send(signal.SIGSTOP)
     try:
-        assert soon(lambda: cluster.told()["etcd"]["state"] == "away", 20)
+        assert soon(lambda: cluster.told()["etcd"]["state"] == "away", 60)
         started = time.monotonic()
         assert cluster.hosts[0].stop() == 0 and time.monotonic() - started < 5
     finally:
@@ -423,9 +423,9 @@ def test_a_plan_names_the_way_of_hosts_and_what_stands_in_its_way(cluster, etcd,
         assert digests(report) == {name: digest(array) for name, array in tensors.items()}
         return report["hosts"]
     cluster.add()
-    assert soon(lambda: plan()["reason"] == "no_other_host", 20), plan()
+    assert soon(lambda: plan()["reason"] == "no_other_host", 60), plan()
     cluster.add()
-    assert soon(lambda: plan()["reason"] == "hosts_share:alive=2", 20), plan()
+    assert soon(lambda: plan()["reason"] == "hosts_share:alive=2", 60), plan()
     told = plan()
     assert (told["choice"], told["alive"]) == ("owner_peers", 2) and all(way["estimated_ms"] > 0 for way in told["candidates"])
     assert "2 hosts alive" in cluster.hosts[0].cli.ok("explain", reference).out
@@ -435,8 +435,8 @@ def test_a_plan_names_the_way_of_hosts_and_what_stands_in_its_way(cluster, etcd,
     assert loaded()["choice"] == "owner_peers"
     etcd.kill()
     try:
-        assert soon(lambda: plan()["reason"].startswith("etcd_away:"), 20), plan()
+        assert soon(lambda: plan()["reason"].startswith("etcd_away:"), 60), plan()
         assert plan()["choice"] == "read_all" and loaded(f"disk:{models}/m")["reason"].startswith("etcd_away:")
     finally:
         etcd.start()
-    assert soon(lambda: plan()["choice"] == "owner_peers", 40), plan()
+    assert soon(lambda: plan()["choice"] == "owner_peers", 60), plan()

@@ -15,7 +15,7 @@ import pytest
 
 from checkpoints import blob, write
 from group_scene import arrays, group, strategy  # noqa: F401
-from stage import MiB, soon
+from stage import MiB, free_port, soon
 
 SAMPLE = re.compile(r'([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{((?:[a-z_]+="(?:[^"\\\n]|\\.)*",?)*)\})? (\S+)')
 LABEL = re.compile(r'([a-z_]+)="((?:[^"\\\n]|\\.)*)"')
@@ -24,8 +24,8 @@ LABEL = re.compile(r'([a-z_]+)="((?:[^"\\\n]|\\.)*)"')
 @pytest.fixture
 def watched(start):
     """A daemon with its port on, at daemon.port."""
-    def make(**settings):
-        daemon = start(**{**settings, "server": {"metrics_address": "127.0.0.1:0", **settings.get("server", {})}})
+    def make(port=0, **settings):
+        daemon = start(**{**settings, "server": {"metrics_address": f"127.0.0.1:{port}", **settings.get("server", {})}})
         daemon.port = int(daemon.status()["metrics_address"].rsplit(":", 1)[1])
         return daemon
     return make
@@ -65,6 +65,7 @@ def test_both_formats_tell_the_same(watched, models):
     write(models / "m", {"w": blob(1, MiB)})
     daemon = watched()
     daemon.cli.ok("load", f"disk:{models}/m")
+    assert soon(daemon.at_rest)
     plain, modern = samples(daemon.port), samples(daemon.port, Accept="application/openmetrics-text")
     assert plain.keys() == modern.keys()
     moving = ("process_", "tensorcast_memory", "tensorcast_connections", "tensorcast_quota")
@@ -154,9 +155,9 @@ def test_events_come_once_a_second_and_tell_how_long_lists_are(watched, models):
             assert name == b"data" and answer.readline() == b"\n"
             return json.loads(data)
 
-        first, began = event(), time.monotonic()
+        first = event()
         assert first["replicas"] == 0 and first["status"].keys() == daemon.status().keys()
-        assert event()["status"]["uptime_s"] > first["status"]["uptime_s"] and time.monotonic() - began > 0.5
+        assert event()["status"]["uptime_s"] > first["status"]["uptime_s"] + 0.5
         for i in range(103):
             daemon.cli.ok("load", f"disk:{models}/m{i}")
         while (newest := event())["replicas"] < 103:
@@ -193,7 +194,7 @@ def test_ranks_that_wait_for_their_group_are_counted(watched, models, arrays):  
 
 
 def test_a_bad_address_is_named_and_a_taken_one_too(watched, start):
-    first = watched()
+    first = watched(free_port())
     taken = start(wait=False, server={"metrics_address": f"127.0.0.1:{first.port}"})
     assert taken.process.wait(30) > 0 and "server.metrics_address" in taken.log() and f"127.0.0.1:{first.port}" in taken.log()
     assert "FAILED_PRECONDITION" in taken.log() and "INTERNAL" not in taken.log(), "it is no defect of the daemon"
@@ -228,9 +229,9 @@ def test_whatever_strangers_send_a_scrape_gets_through(watched):
 
     def answers():
         with contextlib.suppress(OSError, http.client.HTTPException):
-            return get(daemon.port, "/metrics", timeout=5)[0] == 200
+            return get(daemon.port, "/metrics", timeout=10)[0] == 200
 
-    assert soon(answers, 20) and daemon.serving()
+    assert soon(answers, 60) and daemon.serving()
     assert daemon.descriptors() < 300
     for stranger in strangers:
         stranger.close()

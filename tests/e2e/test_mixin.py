@@ -4,7 +4,6 @@ import http.client
 import json
 import re
 import shutil
-import socket
 import subprocess
 import time
 import urllib.parse
@@ -13,7 +12,7 @@ import pytest
 import yaml
 
 from checkpoints import blob, write
-from stage import CLI, ROOT, MiB, soon
+from stage import CLI, ROOT, MiB, free_port, soon
 from store_scene import place
 from test_metrics import samples
 
@@ -54,9 +53,7 @@ def test_the_board_has_a_row_for_each_question():
 @contextlib.contextmanager
 def prometheus(folder, port):
     """Scrapes that port every second and has the rules; gives a function that asks it."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        own = free.getsockname()[1]
+    own = free_port()
     (folder / "prometheus.yml").write_text(json.dumps({
         "global": {"scrape_interval": "1s", "evaluation_interval": "1s"}, "rule_files": [str(MIXIN / "alerts.yaml")],
         "scrape_configs": [{"job_name": "tensorcast", "static_configs": [{"targets": [f"127.0.0.1:{port}"]}]}]}))

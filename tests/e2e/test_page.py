@@ -13,7 +13,7 @@ import urllib.request
 import pytest
 
 from checkpoints import blob, write
-from stage import MiB, soon
+from stage import MiB, free_port, soon
 from test_metrics import get, watched  # noqa: F401
 
 
@@ -33,10 +33,9 @@ class Browser:
     """One session of chromedriver."""
 
     def __init__(self, folder):
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.base = f"http://127.0.0.1:{free.getsockname()[1]}"
-        self.process = subprocess.Popen(["chromedriver", f"--port={self.base.rsplit(':', 1)[1]}"], env={"PATH": "/usr/bin:/bin", "HOME": str(folder)},
+        port = free_port()
+        self.base = f"http://127.0.0.1:{port}"
+        self.process = subprocess.Popen(["chromedriver", f"--port={port}"], env={"PATH": "/usr/bin:/bin", "HOME": str(folder)},
                                         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         assert soon(self.is_up, 60)
         arguments = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-proxy-server",
@@ -153,7 +152,7 @@ def test_a_paused_page_stands_still(watched, models, browser):  # noqa: F811
 def test_a_page_that_was_refused_or_lost_its_daemon_comes_back_by_itself(start, watched, models, browser):  # noqa: F811
     """Browsers try again after a lost connection, and not after an answer such as 503. Rates begin anew with another process."""
     write(models / "m", {"w": blob(1, MiB)})
-    daemon = watched()
+    daemon = watched(free_port())
     readers = []
     for _ in range(32):
         readers.append(socket.create_connection(("127.0.0.1", daemon.port), 5))

@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from stage import Tensorcast
+from stage import Tensorcast, free_port
 from store_scene import load, one
 from stores_fixture import Proxy, Stores, certificates
 from test_store_faults import refused
@@ -14,18 +14,12 @@ from test_store_faults import refused
 UNREACHABLE = {"UNAVAILABLE", "DEADLINE_EXCEEDED"}
 
 
-def closed_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 # --- 6 and 7: no way there ---
 
 
 @pytest.mark.parametrize("store", ["gcs", "s3", "hf"])
 def test_a_refused_connection_is_an_error_that_names_the_host(fake, store_daemon, store):
-    endpoint = f"http://127.0.0.1:{closed_port()}"
+    endpoint = f"http://127.0.0.1:{free_port()}"
     daemon = store_daemon(http={"max_tries": 2}, **{store: {"endpoint": endpoint}})
     outcome = daemon.cli.run("load", {"gcs": "gs://b/m", "s3": "s3://b/m", "hf": "hf://org/m"}[store])
     assert refused(outcome, *UNREACHABLE) and "127.0.0.1" in outcome.err, outcome
@@ -166,7 +160,7 @@ def test_a_password_for_the_proxy_is_sent_to_it_alone_and_never_shown(secure_fak
                           environment={"https_proxy": proxy.url.replace("//", "//name:proxy-password-word@")})
     assert placed.is_delivered(load(daemon, placed))
     assert not any("proxy-authorization" in entry["headers"] for entry in secure_fake.requests("web"))
-    assert "proxy-password-word" not in daemon.log()
+    assert "proxy-password-word" not in daemon.whole_log()
 
 
 def test_a_proxy_that_wants_a_password_is_named(secure_fake, authority, store_daemon, proxy):
@@ -188,7 +182,7 @@ def test_a_proxy_that_hangs_up_is_asked_again(secure_fake, authority, store_daem
 def test_a_proxy_that_is_not_there_is_an_error(secure_fake, authority, store_daemon):
     placed = one(secure_fake, "http")
     daemon = store_daemon(http={"ca_file": str(authority / "ca.pem"), "max_tries": 2},
-                          environment={"https_proxy": f"http://127.0.0.1:{closed_port()}"})
+                          environment={"https_proxy": f"http://127.0.0.1:{free_port()}"})
     outcome = load(daemon, placed)
     assert refused(outcome, *UNREACHABLE), outcome
     assert not secure_fake.requests("web")
@@ -224,14 +218,14 @@ COMMANDS = {"load": [], "inspect": [], "explain": [], "verify": [], "plan": ["--
 def test_without_a_daemon_a_silent_server_holds_up_no_caller(silent, bare, command):
     url, connected = silent
     alone = Tensorcast("/tmp/tc8-no-daemon-here.sock")
-    late = alone.run(command, url, *COMMANDS[command], "--standalone", "--timeout", "300ms", timeout=20)
+    late = alone.run(command, url, *COMMANDS[command], "--standalone", "--timeout", "300ms", timeout=60)
     assert (late.code, late.status) == (124, "DEADLINE_EXCEEDED") and "--timeout" in late.err, late
     while connected(0):
         pass
     waiting = alone.spawn(command, url, *COMMANDS[command], "--standalone")
     connected()
     waiting.send_signal(signal.SIGINT)
-    out, err = waiting.communicate(timeout=20)  # the first byte has 30 s, and there are several tries
+    out, err = waiting.communicate(timeout=60)  # the first byte has 30 s, and there are several tries
     assert (waiting.returncode, out, err) == (130, "", "")
 
 
@@ -241,7 +235,7 @@ def test_a_hub_that_falls_silent_holds_up_no_caller(fake, bare, where):
     alone = Tensorcast("/tmp/tc8-no-daemon-here.sock")
     reference, environment = one(fake, "hf").reference, {**os.environ, "HF_ENDPOINT": fake.url("hub")}
     for timeout in ("1s", "9s"):  # a busy machine may need more to get as far as that
-        late = alone.run("inspect", reference, "--standalone", "--timeout", timeout, timeout=20, env=environment)
+        late = alone.run("inspect", reference, "--standalone", "--timeout", timeout, timeout=60, env=environment)
         assert (late.code, late.status) == (124, "DEADLINE_EXCEEDED"), late
         if fake.requests("hub")[-1]["faults"]:
             break
@@ -254,8 +248,8 @@ def test_a_daemon_stops_although_a_server_is_silent(silent, store_daemon, comman
     daemon = store_daemon(server={"shutdown_grace": "200ms"})
     waiting = daemon.cli.spawn(command, url, *COMMANDS[command])
     connected()
-    assert daemon.stop(20) == 0, daemon.log()
-    _, err = waiting.communicate(timeout=20)
+    assert daemon.stop(60) == 0, daemon.log()
+    _, err = waiting.communicate(timeout=60)
     assert waiting.returncode == 3, err
 
 
@@ -265,4 +259,4 @@ def test_clients_that_gave_up_on_a_silent_server_are_in_no_clients_way(silent, f
     waiting = [daemon.cli.spawn(command, url + path, *COMMANDS[command], "--timeout", "1s")
                for path in ("", "/other") for command in ("inspect", "load", "explain", "verify", "fetch") for _ in range(4)]
     assert [client.wait(60) for client in waiting] == [124] * len(waiting)
-    assert placed.is_delivered(load(daemon, placed, "--timeout", "20s"))
+    assert placed.is_delivered(load(daemon, placed, "--timeout", "60s"))

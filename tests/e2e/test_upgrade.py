@@ -16,7 +16,7 @@ import tensorcast_client as tc
 
 from checkpoints import blob, digest, digests, write
 from group_scene import Load, arrays, expected, group, joined, slices, strategy  # noqa: F401
-from stage import MiB, soon
+from stage import MiB, free_port, soon
 from store_scene import place, settings
 from test_folder import shm  # noqa: F401
 from test_log import lines
@@ -146,12 +146,7 @@ def test_no_load_is_lost_while_daemons_follow_each_other(upgrades, models):
     assert crowd.moves_on(), crowd.counts
     crowd.stop()
     assert not crowd.errors, crowd.errors
-    assert all(lines(each, "load_done") for each in line.daemons)
-
-
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return server.getsockname()[1]
+    assert soon(lambda: all(lines(each, "load_done") for each in line.daemons))
 
 
 @pytest.fixture
@@ -205,9 +200,9 @@ def test_every_daemon_has_a_hand_off_socket_of_its_own(held):
     assert soon(lambda: lines(new, "socket_taken_over")), new.log()
     own = new.status()["handoff_socket"]
     assert own == f"{old.handoff}.2" and stat.S_IMODE(os.stat(own).st_mode) == 0o666, "as open as the one that was passed"
-    old.process.kill()
+    old.kill()
     third = line.start()
-    new.process.kill()
+    new.kill()
     assert soon(lambda: third.status()["pid"] == third.process.pid)
     assert third.status()["handoff_socket"] == str(old.handoff), "which is free again"
 
@@ -232,7 +227,7 @@ def test_what_there_is_one_of_goes_over_when_the_old_daemon_has_ended(held, mode
         assert old.process.wait(60) == 0, old.log()
         for each in waiting:
             each.result(60)
-    assert lines(new, "state_dir_taken_over") and lines(new, "activations_opened") and not lines(old, "activations_opened")
+    assert new.logged("event=state_dir_taken_over", "event=activations_opened") and not lines(old, "activations_opened")
     assert new.status()["folders"][0]["path"] == str(shm / "x") and ready(port) == 200
     assert new.status()["metrics_address"] == f"127.0.0.1:{port}"
 

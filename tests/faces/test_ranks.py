@@ -1,7 +1,11 @@
 """Two tensor-parallel ranks of transformers: each reads its own part."""
-import socket
+import sys
+from pathlib import Path
 
 import pytest
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "support"))
+from ports import free_port  # noqa: E402
 
 WAYS = ["reference", "patched"]
 
@@ -10,9 +14,7 @@ WAYS = ["reference", "patched"]
 def answers(start, daemon, models):
     """{way: what both ranks say}"""
     daemon.release()
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     running = [start("one_rank.py", models.folder / "llama", "plain", *WAYS, RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2",
                      MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port)) for rank in (0, 1)]
     said = [answer for finish in running for answer in finish()]

@@ -1,7 +1,6 @@
 """Run twice by test_jax.py, as the two processes of one jax program with four devices each. A mesh that takes devices of either
 in turn gives each process blocks with gaps between them; each must ask for its own and nothing else."""
 import os
-import socket
 import sys
 import time
 from pathlib import Path
@@ -14,14 +13,14 @@ from safetensors import safe_open
 import tensorcast_client as tc
 from tensorcast_client.jax import load
 
+sys.path.append(str(Path(__file__).resolve().parents[1] / "support"))
+from ports import free_port  # noqa: E402
+
 
 def coordinator(file, rank):
     """An address that both processes know: the first chooses a free port and writes it down."""
     if rank == 0:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        Path(file + ".new").write_text(str(port))
+        Path(file + ".new").write_text(str(free_port()))
         os.rename(file + ".new", file)
     while not os.path.exists(file):
         time.sleep(0.02)

@@ -8,14 +8,17 @@ import json
 import os
 import shutil
 import signal
-import socket
 import ssl
 import subprocess
+import sys
 import time
 import urllib.error
 import urllib.request
 import uuid
 from pathlib import Path
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "support"))
+from ports import free_port  # noqa: E402
 
 
 class Server:
@@ -67,21 +70,9 @@ class Server:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def free_ports(count, below=50000, above=20000):
+def free_ports(count):
     """Free ones, also with 10000 added, where SeaweedFS puts its gRPC."""
-    ports = []
-    for port in range(above + os.getpid() * 7 % 20000, below):
-        try:
-            for number in (port, port + 10000):
-                with socket.socket() as probe:
-                    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                    probe.bind(("127.0.0.1", number))
-        except OSError:
-            continue
-        ports.append(port)
-        if len(ports) == count:
-            return ports
-    raise AssertionError("no free ports")
+    return [free_port(pair=True) for _ in range(count)]
 
 
 def fake_gcs(folder):
@@ -96,7 +87,6 @@ def fake_gcs(folder):
 
 
 def seaweedfs(folder):
-    import sys
     server = Server(folder, "seaweedfs")
     master, volume, filer, s3 = free_ports(4)
     identities = [{"name": "admin", "credentials": [{"accessKey": server.keys[0], "secretKey": server.keys[1]}],
