@@ -100,15 +100,15 @@ start_daemon
 load_ranks
 "$python" "$root/examples/compare_ranks.py" "$checkpoint" "$work"/rank?
 
+kill -TERM "$daemon"
+wait "$daemon"
+daemon=
 if [ "$verbose" = 1 ]; then
   step "What the daemon logged"
   grep event=load_done "$work/log" | sed -E 's/^time=[^ ]+ level=info //; s/ artifact=("[^"]*"|[^ ]+)//' | fold -s -w 118
 fi
 
 step "4. Done"
-kill -TERM "$daemon"
-wait "$daemon"
-daemon=
 if [ "$keep" = 1 ]; then
   echo "The checkpoint is kept in $checkpoint; see tensorcast explain and tensorcast load --help for more."
 else

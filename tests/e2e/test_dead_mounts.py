@@ -19,7 +19,7 @@ from fuse import ROOT as ROOT_NODE, HangingFiles, why_not  # noqa: E402
 
 pytestmark = pytest.mark.skipif(why_not() != "", reason=why_not() or "-")
 MANY = 100
-PATIENCE_S = 20
+PATIENCE_S = 60
 NEVER = {("late_read", "Resolve")}
 
 
@@ -68,7 +68,7 @@ def test_whatever_hangs_on_a_dead_mount_others_go_on(start, models, dead, where,
         calls = [ask(wire, method, f"disk:{models}/net/m{i % 4}" + ("" if where != "readdir" else "/.."))
                  for i in range(MANY)]
         can_hang = (where, method) not in NEVER
-        assert bool(soon(lambda: dead.hung, 10 if can_hang else 0.2)) == can_hang
+        assert bool(soon(lambda: dead.hung, 60 if can_hang else 0.2)) == can_hang
         others_go_on(daemon, models)
         for call in calls:
             call.cancel()
@@ -90,7 +90,7 @@ def test_a_server_that_has_died_is_no_defect_of_the_daemon(dead, daemon, models)
     dead.die()
     for words in (["load", models / "net/m1"], ["inspect", models / "net/m0/model.safetensors"], ["verify", models / "net/m0"]):
         assert daemon.cli.run(*words, timeout=PATIENCE_S).status == "UNAVAILABLE"
-    assert "code=INTERNAL" not in daemon.log()
+    assert "code=INTERNAL" not in daemon.whole_log()
 
 
 @pytest.fixture
@@ -168,5 +168,5 @@ def test_a_folder_on_a_dead_mount_does_not_keep_another_users_from_being_missed(
         dead.hangs = {"lookup", "getattr"}
         daemon.cli.ok("folder", f"disk:{model}", f"{shm}/his")
         shutil.rmtree(f"{shm}/his")
-        assert soon(lambda: [row["path"] for row in daemon.status()["folders"]] == [path], 20)
+        assert soon(lambda: [row["path"] for row in daemon.status()["folders"]] == [path], 60)
         assert dead.hung == []  # a FUSE mount is not asked

@@ -133,7 +133,7 @@ def test_a_root_that_hangs_fails_its_check_alone(alone, models, tmp_path):
         begun = time.monotonic()
         found = checks(alone, "--config", path)
         assert found["trusted_roots"]["state"] == "failed" and "no answer" in found["trusted_roots"]["message"]
-        assert found["memory_speed"]["state"] in ("ok", "warning") and time.monotonic() - begun < 60
+        assert found["memory_speed"]["state"] in ("ok", "warning") and time.monotonic() - begun < 90
 
 
 # --- bundles ---
@@ -147,6 +147,7 @@ def unpacked(path, folder):
 def test_a_bundle_holds_what_a_ticket_needs(daemon, models, tmp_path):
     write(models / "m", {"w": blob(1, 100_000)})
     load_id = daemon.cli.json("load", f"{models}/m")["load_id"]
+    assert daemon.logged("event=load_done")
     daemon.configure({**daemon.tree, "logging": {"file": str(daemon.log_path)}})
     told = daemon.cli.json("doctor", "--config", daemon.config, "--bundle", tmp_path / "b.tar.zst")
     files = unpacked(tmp_path / "b.tar.zst", tmp_path / "x")
@@ -172,9 +173,9 @@ def test_of_a_long_log_the_end_is_packed(alone, tmp_path):
 def test_a_daemon_that_hangs_does_not_hold_up_its_bundle(daemon, tmp_path):
     daemon.process.send_signal(signal.SIGSTOP)
     begun = time.monotonic()
-    daemon.cli.ok("doctor", "--config", daemon.config, "--bundle", tmp_path / "b.tar.zst", timeout=60)
+    daemon.cli.ok("doctor", "--config", daemon.config, "--bundle", tmp_path / "b.tar.zst")
     daemon.process.send_signal(signal.SIGCONT)
-    assert time.monotonic() - begun < 60
+    assert time.monotonic() - begun < 90
     files = unpacked(tmp_path / "b.tar.zst", tmp_path / "x")
     assert b"DEADLINE_EXCEEDED" in files["status.json"] and b"missing: the daemon's status" in files["README.txt"]
 
@@ -223,5 +224,5 @@ def test_a_bundle_that_is_interrupted_leaves_nothing(daemon, tmp_path):
     process = daemon.cli.spawn("doctor", "--bundle", tmp_path / "b")
     assert not soon(lambda: list(tmp_path.iterdir()), 2)
     process.send_signal(signal.SIGINT)
-    assert process.wait(20) == 130 and not list(tmp_path.iterdir())
+    assert process.wait(60) == 130 and not list(tmp_path.iterdir())
     daemon.process.send_signal(signal.SIGCONT)

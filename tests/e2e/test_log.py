@@ -126,7 +126,7 @@ def test_a_user_who_opens_stores_without_end_cannot_fill_the_log(start, tmp_path
     assert soon(lambda: lines(daemon, "log_suppressed"))
     most = 51 + 5 * (time.monotonic() - began)
     for event in ("activations_opened", "activations_closed"):
-        assert 50 <= len(lines(daemon, event)) <= most, event
+        assert soon(lambda: len(lines(daemon, event)) >= 50) and len(lines(daemon, event)) <= most, event  # noqa: B023
 
 
 def test_a_log_file_that_is_a_fifo_without_a_reader_is_refused_on_reload(daemon, models):
@@ -147,7 +147,7 @@ def test_a_configuration_that_cannot_be_read_yet_does_not_stop_the_daemon(daemon
     daemon.process.send_signal(signal.SIGHUP)
     daemon.process.send_signal(signal.SIGHUP)
     assert daemon.serving() and daemon.status()
-    assert not lines(daemon, "config_reloaded")
+    assert "event=config_reloaded" not in daemon.whole_log()
     daemon.config.write_text(text)
     assert soon(lambda: lines(daemon, "config_reloaded"))
 

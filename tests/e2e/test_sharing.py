@@ -46,7 +46,7 @@ class Trio:
         return self.made[-1]
 
     def meet(self):
-        assert self.cluster.meet(*(f"h{i}" for i in range(HOSTS)), seconds=60), [self.cluster.told(i) for i in range(HOSTS)]
+        assert self.cluster.meet(*(f"h{i}" for i in range(HOSTS))), [self.cluster.told(i) for i in range(HOSTS)]
 
     def place(self, name, *parts, scheme="http"):
         return store_scene.place(self.stores, scheme, *parts, name=name)
@@ -111,7 +111,7 @@ def assert_read_once(placed, reports):
 
 def wrong_blocks(trio):
     """What hosts have blamed others for. A busy machine may make a host late, and no byte wrong."""
-    return [line for daemon in trio.hosts for line in daemon.log().splitlines() if "event=peer_block_wrong" in line]
+    return [line for daemon in trio.hosts for line in daemon.whole_log().splitlines() if "event=peer_block_wrong" in line]
 
 
 def test_each_byte_leaves_the_store_once_whichever_hosts_want_it(trio):
@@ -258,7 +258,7 @@ def test_a_query_goes_to_no_other_host(trio):
         report = load.report_ok()
         assert placed.same(report) and report["hosts"]["from"] == {} and "query" in report["hosts"]["reason"], report["hosts"]
     assert {entry["query"] for entry in trio.stores.requests("web")} == {"signature=0secret0"}, "as another host would ask, without it"
-    assert not any("0secret0" in daemon.log() for daemon in trio.hosts) and not wrong_blocks(trio)
+    assert not any("0secret0" in daemon.whole_log() for daemon in trio.hosts) and not wrong_blocks(trio)
 
 
 def test_memory_of_a_client_that_writes_to_it_blames_no_host(trio):

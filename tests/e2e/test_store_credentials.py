@@ -17,7 +17,7 @@ GOOGLE = {"anonymous": False}
 
 
 @pytest.fixture(autouse=True)
-def nothing_leaks(fake, request):
+def nothing_leaks(fake, start, request):  # start: before daemons and their logs are removed
     """What every test of this file ends with: no secret in any log, and none sent to another host."""
     daemons, secrets = [], {SECRET}
     request.node.watch = lambda daemon, *more: (daemons.append(daemon), secrets.update(more))
@@ -25,7 +25,7 @@ def nothing_leaks(fake, request):
     secrets |= {token for token in fake.world.tokens} | {keys["secret"] for keys in fake.world.aws.values()}
     secrets |= {keys["session"] for keys in fake.world.aws.values() if keys.get("session")}
     for daemon in daemons:
-        log = daemon.log()
+        log = daemon.whole_log()
         assert not [secret for secret in secrets if secret in log]
     for entry in fake.requests("cdn"):
         assert "authorization" not in entry["headers"] and "cookie" not in entry["headers"]
@@ -415,7 +415,7 @@ def test_names_and_passwords_in_urls_are_not_shown(fake, watched):
     outcome = daemon.cli.run("load", secret + "-absent", "--json")
     assert outcome.failed and "url-password-word" not in outcome.out + outcome.err, outcome
     signed = daemon.cli.run("load", placed.reference + "/model.safetensors?X-Amz-Signature=query-secret-word")
-    assert "query-secret-word" not in signed.out + signed.err + daemon.log()
+    assert "query-secret-word" not in signed.out + signed.err + daemon.whole_log()
 
 
 def test_a_redirect_to_another_host_loses_the_token(fake, watched, gated):

@@ -189,7 +189,7 @@ def test_the_token_is_for_the_hub_and_not_for_what_looks_like_it(fake, store_dae
                 fake.fault({"redirect": target, "status": 302}, {"listener": "hub", "path": "/resolve/"}, times=0)
             load(daemon, placed)
         assert not any(SECRET in json.dumps(entry["headers"]) or entry["authorization"] for entry in other.requests())
-        assert SECRET not in daemon.log()
+        assert SECRET not in daemon.whole_log()
     finally:
         other.close()
 
@@ -225,5 +225,5 @@ def test_no_form_of_a_reference_shows_its_secrets(fake, store_daemon, tmp_path):
         outcome = daemon.cli.run(*line)
         shown.append((line, "", outcome.out + outcome.err))
     assert [entry for entry in shown if SECRET in entry[2]] == []
-    assert [line for line in daemon.log().splitlines() if SECRET in line] == []
+    assert [line for line in daemon.whole_log().splitlines() if SECRET in line] == []
     assert SECRET not in json.dumps(daemon.status())

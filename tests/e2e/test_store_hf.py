@@ -136,7 +136,7 @@ def test_the_token_goes_to_the_hub_alone(serve, fake, weights):
     assert all(entry["authorization"] for entry in fake.requests("hub"))
     assert fake.requests("cdn") and not any(entry["authorization"] for entry in fake.requests("cdn"))
     if cli.daemon:
-        assert TOKEN not in cli.daemon.log()
+        assert TOKEN not in cli.daemon.whole_log()
         assert cli.daemon.logged("event=store_credentials scheme=hf", "credentials=HF_TOKEN")
 
 

@@ -1,6 +1,7 @@
 """A daemon of one's own: without root, without a configuration file, found by clients, closed to others."""
 import fcntl
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -66,7 +67,7 @@ def test_without_a_session_the_sockets_lie_in_a_folder_of_the_users_own(own, alo
         refused = own.run(*client, PYTHONPATH=os.environ.get("PYTHONPATH", ""))
         assert refused.returncode != 0 and "/run/tensorcast/daemon.sock" in refused.stderr, refused
     process.send_signal(signal.SIGTERM)
-    assert process.wait(20) == 0
+    assert process.wait(60) == 0
     folder.rmdir()
 
 
@@ -78,7 +79,7 @@ def test_it_serves_home_from_folders_of_its_own(own):
     folder = own.runtime / "tensorcast"
     assert folder.stat().st_mode & 0o777 == 0o700 and (folder / "daemon.sock").stat().st_mode & 0o777 == 0o600
     assert any((own.home / ".local/state/tensorcast").iterdir())
-    assert "trusted_root_missing" in own.log.read_text() and str(own.env["HF_HUB_CACHE"]) in own.log.read_text()
+    assert soon(lambda: re.search(f"event=trusted_root_missing .*{own.env['HF_HUB_CACHE']}", own.log.read_text())), own.log.read_text()
     refused = own.run(CLI, "load", "disk:/etc").stderr
     assert "PERMISSION_DENIED" in refused and str(own.home) in refused, refused
     if os.geteuid() == 0:
@@ -86,9 +87,9 @@ def test_it_serves_home_from_folders_of_its_own(own):
         assert other.returncode != 0
     process.send_signal(signal.SIGHUP)  # there is no file to read: what counted counts on
     assert soon(lambda: "event=config_file_missing" in own.log.read_text())
-    assert "config_reloaded" not in own.log.read_text() and "config_changed" not in own.log.read_text()
     process.send_signal(signal.SIGTERM)
-    assert process.wait(20) == 0 and not (folder / "daemon.sock").exists()
+    assert process.wait(60) == 0 and not (folder / "daemon.sock").exists()
+    assert "config_reloaded" not in own.log.read_text() and "config_changed" not in own.log.read_text()
 
 
 def test_it_appends_below_home_and_nowhere_else_without_a_configuration(own, tmp_path):
@@ -123,7 +124,7 @@ def test_a_program_that_appends_starts_it_where_it_does_not_run_and_it_stays(own
         assert {out for out, _ in told} == {f"{pid} 0\n"}
         last = subprocess.run([*words, "3"], env=env, capture_output=True, text=True)
         assert last.stdout == f"{pid} 0\n", last
-        assert "event=ready" in (own.home / ".local/state/tensorcast/daemon.log").read_text()
+        assert soon(lambda: "event=ready" in (own.home / ".local/state/tensorcast/daemon.log").read_text())
     finally:
         if pid:
             os.kill(pid, signal.SIGTERM)
@@ -233,7 +234,7 @@ def test_roots_of_the_command_line_are_trusted_beside_the_others(own, tmp_path):
     assert own.run(CLI, "load", tmp_path / "data/a").returncode == 0 and own.run(CLI, "load", tmp_path / "srv/b").returncode == 1
     own_root = ("--user", "--root")
     for wrong, why in (((*own_root, "nowhere"), "--root nowhere"), (("--root", "data"), "--user"), ((*own_root, "file.yaml"), "no folder")):
-        done = subprocess.run([DAEMON, *wrong], env=own.env, cwd=tmp_path, capture_output=True, text=True, timeout=20)
+        done = subprocess.run([DAEMON, *wrong], env=own.env, cwd=tmp_path, capture_output=True, text=True, timeout=60)
         assert done.returncode in (2, os.EX_CONFIG) and why in done.stderr, done
 
 
@@ -269,7 +270,7 @@ def test_a_runtime_folder_that_is_left_over_is_as_good_as_none(own, alone, tmp_p
         assert own.run(*ask, PYTHONPATH=os.environ.get("PYTHONPATH", "")).stdout.strip() == str(process.pid)
     finally:
         process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
         folder.rmdir()
 
 
@@ -281,6 +282,5 @@ def test_a_home_that_cannot_be_written_is_no_obstacle(own, home):
     else:
         own.env["XDG_STATE_HOME"] = "/dev/null/state"
     own.start()
-    text = own.log.read_text()
-    assert "event=state_dir_moved" in text and f"to={own.runtime}/tensorcast/state" in text
+    assert soon(lambda: re.search(f"event=state_dir_moved .*to={own.runtime}/tensorcast/state", own.log.read_text())), own.log.read_text()
     assert (own.runtime / "tensorcast/state").stat().st_mode & 0o777 == 0o700
