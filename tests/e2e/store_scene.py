@@ -99,7 +99,7 @@ def place(fake, scheme, *parts, name="m", **about):
 
 def settings(fake, **sections):
     """`sources` for a daemon: endpoints of the fake and limits that let a test end soon. Keys of a section are added."""
-    tree = {"http": {"request_size": "1MiB", "connect_timeout": "2s", "first_byte_timeout": "10s", "stall_timeout": "1s",
+    tree = {"http": {"request_size": "1MiB", "connect_timeout": "10s", "first_byte_timeout": "30s", "stall_timeout": "3s",
                      "progress_timeout": "10m", "hedge_percent": 0, "allow_plain": True},
             "gcs": {"endpoint": fake.url("gcs"), "anonymous": True},
             "s3": {"endpoint": fake.url("s3"), "region": "us-east-1"},

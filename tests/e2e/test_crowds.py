@@ -1,9 +1,11 @@
 """Many connections, many loads at once, clients that do not read what they asked for."""
 import os
 import resource
+import signal
 import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import grpc
 import numpy as np
@@ -78,6 +80,11 @@ def forget(path):
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
+def waits_on_a_socket(process):
+    state = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0]
+    return state == "S" and any(os.readlink(fd).startswith("socket:") for fd in Path(f"/proc/{process.pid}/fd").iterdir())
+
+
 def test_ranks_that_load_together_fetch_common_bytes_from_disk_once(daemon, models):
     common, split = blob(4, 96 * MiB), np.frombuffer(blob(5, 32 * MiB), np.uint8).reshape(4096, 8192)
     write(models / "m", {"model.norm.weight": common, "model.layers.0.mlp.down_proj.weight": split})
@@ -85,9 +92,12 @@ def test_ranks_that_load_together_fetch_common_bytes_from_disk_once(daemon, mode
     for file in (models / "m").glob("*.safetensors"):
         forget(file)
     before = daemon.bytes_from_disk()
+    daemon.process.send_signal(signal.SIGSTOP)  # until all of them ask it
     ranks = [daemon.cli.spawn("load", f"disk:{models}/m", "--tp-size", 4, "--tp-rank", r, "--digest", "--json") for r in range(4)]
+    assert soon(lambda: all(map(waits_on_a_socket, ranks)))
+    daemon.process.send_signal(signal.SIGCONT)
     for rank, client in enumerate(ranks):
-        out, err = client.communicate(timeout=60)
+        out, err = client.communicate(timeout=120)
         assert client.returncode == 0, err
         assert digest(split[:, rank * 2048:(rank + 1) * 2048]) in out and digest(common) in out
     # Nothing shared would be 4 * (96 + 32) MiB. A rank that comes when the others are done reads the rows of its columns.

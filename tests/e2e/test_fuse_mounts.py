@@ -23,7 +23,7 @@ sys.path.append(str(ROOT / "tests" / "fake"))
 from fuse import MNT_DETACH, HangingFiles, have_mounts_of_our_own, libc, why_not  # noqa: E402
 
 pytestmark = pytest.mark.skipif(why_not() != "", reason=why_not() or "-")
-GRACE_S, SLACK_S = 1, 12
+GRACE_S, SLACK_S = 1, 30
 SIZE = 8 * MiB
 EVERYWHERE = ["lookup", "getattr", "open", "opendir", "readdir", "read", "late_read", "flush"]
 

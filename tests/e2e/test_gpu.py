@@ -61,7 +61,7 @@ def test_the_lease_lasts_as_long_as_the_client(gpus, models, arrays):
     holder = daemon.cli.spawn("load", f"disk:{models}/m", "--device", "cuda", "--hold", "60", "--quiet")
     assert soon(lambda: daemon.status()["leases"] == 1)
     holder.send_signal(signal.SIGKILL)
-    holder.wait(10)
+    holder.wait(60)
     assert soon(daemon.at_rest)
 
 
@@ -73,7 +73,7 @@ def test_the_budget_of_a_device_is_its_own(gpus, models, arrays):
     assert refused.status == "RESOURCE_EXHAUSTED" and "devices.memory_budget" in refused.err
     assert daemon.cli.json("load", f"disk:{models}/m", "--device", "cuda:1")["device"] == UUIDS[1]
     holder.kill()
-    holder.wait(10)
+    holder.wait(60)
 
 
 def test_memory_that_others_have_taken_is_told(gpus, models, arrays):
@@ -128,7 +128,7 @@ def test_ranks_of_a_group_load_into_their_devices_and_read_once(gpus, models, ar
     daemon = gpus(engine={"materialization_strategy": strategy})
     ranks = [daemon.cli.spawn("load", f"disk:{models}/m", "--device", f"cuda:{rank}", "--group", "g", "--rank", rank,
                               "--world-size", 2, "--source-locality", "shared_source", "--json", "--digest") for rank in range(2)]
-    reports = [json.loads(rank.communicate(timeout=60)[0]) for rank in ranks]
+    reports = [json.loads(rank.communicate(timeout=120)[0]) for rank in ranks]
     assert [report["device"] for report in reports] == UUIDS
     assert {report["executor"] for report in reports} == {"owner_file_collective"}, reports[0]["selection_reason"]
     size = sum(array.nbytes for array in arrays.values())
@@ -191,7 +191,7 @@ def test_an_error_between_gpus_fails_the_group_and_the_next_one_loads(gpus, mode
     for (out, err), code in load_parts(daemon, models, 2):
         assert code != 0 and "NCCL" in err
     assert soon(lambda: daemon.log().count("FAKE NCCL: no communicator is left") == 1) and daemon.status()["replicas"] == []
-    assert [device["used_bytes"] for device in daemon.status()["devices"]] == [0, 0]
+    assert soon(lambda: [device["used_bytes"] for device in daemon.status()["devices"]] == [0, 0])
     expect_parts(load_parts(daemon, models, 2), arrays, 2)
     assert [device["state"] for device in daemon.status()["devices"]] == ["in_service", "in_service"]
 
@@ -203,7 +203,7 @@ def test_ranks_that_may_go_without_the_group_load_alone_after_an_error_between_g
     reports = expect_parts(load_parts(daemon, models, 2, policy=("--executor", "collective")), arrays, 2)
     assert all("transport_failed:nccl:NCCL_ERROR" in report["selection_reason"] for report in reports)
     assert soon(lambda: daemon.log().count("FAKE NCCL: no communicator is left") == 1)
-    assert all(device["used_bytes"] < 64 * MiB for device in daemon.status()["devices"])
+    assert soon(lambda: all(device["used_bytes"] < 64 * MiB for device in daemon.status()["devices"]))
 
 
 @needs_nccl
@@ -211,14 +211,14 @@ def test_a_transfer_that_hangs_ends_when_its_clients_are_gone(gpus, models, arra
     daemon = nccl_gpus(gpus, nccl_fail="kernel:1:0")
     ranks = start_parts(daemon, models, 2)
     assert soon(lambda: "a transfer that never ends has begun" in daemon.log())
-    assert all(device["used_bytes"] > 64 * MiB for device in daemon.status()["devices"]), "staging is charged, too"
+    assert soon(lambda: all(device["used_bytes"] > 64 * MiB for device in daemon.status()["devices"])), "staging is charged, too"
     for rank in ranks:
         rank.kill()
-        rank.wait(10)
+        rank.wait(60)
     assert soon(lambda: "no communicator is left" in daemon.log()) and soon(daemon.at_rest)
     expect_parts(load_parts(daemon, models, 2), arrays, 2)
     assert {device["state"] for device in daemon.status()["devices"]} == {"in_service"}
-    assert all(device["used_bytes"] < 64 * MiB for device in daemon.status()["devices"])
+    assert soon(lambda: all(device["used_bytes"] < 64 * MiB for device in daemon.status()["devices"]))
 
 
 @needs_nccl
@@ -275,7 +275,7 @@ def test_two_ranks_on_one_gpu_are_refused_by_nccl_with_a_reason(gpus, models, ar
                                    "--world-size", 2, "--source-locality", "shared_source", "--executor", "collective", "--json", "--digest")
                   for rank, name in enumerate(("a", "b"))]
     for rank in two_on_one:
-        report = json.loads(rank.communicate(timeout=60)[0])
+        report = json.loads(rank.communicate(timeout=120)[0])
         assert "transport_needs_a_gpu_per_rank:nccl" in report["selection_reason"]
 
 

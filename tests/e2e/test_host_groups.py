@@ -1,5 +1,4 @@
 """Groups whose ranks are on several hosts: they meet through a real etcd, and each host runs its own."""
-import itertools
 import re
 import threading
 
@@ -138,9 +137,14 @@ class Halves:
         found = [entry["range"] for entry in self.placed.reads() if f"0000{rank + 1}-of" in entry["path"] and entry["range"] != HEADER]
         return sorted((int(lo), int(hi) + 1) for lo, hi in (re.fullmatch(r"bytes=(\d+)-(\d+)", text).groups() for text in found))
 
-    def is_read_once(self, rank):
-        ranges = self.ranges(rank)
-        return all(one[1] == next[0] for one, next in itertools.pairwise([(0, 0), *ranges])) and ranges[-1][1] > SIZE
+    def read_again(self, rank):
+        """How many bytes left the store more than once; all did once."""
+        end = again = 0
+        for lo, hi in self.ranges(rank):
+            assert lo <= end, self.ranges(rank)
+            end, again = max(end, hi), again + min(end, hi) - lo
+        assert end > SIZE
+        return again
 
     def is_right(self, load, rank):
         assert load.end().code == 0, load.err
@@ -150,6 +154,11 @@ class Halves:
 @pytest.fixture
 def halves(fake, bare):
     return Halves(fake)
+
+
+def late_bytes(*loads):
+    """What a host read for itself as an owner was late, which happens on a busy machine."""
+    return sum(load.report["hosts"]["hedged_bytes"] for load in loads)
 
 
 def test_owners_read_ahead_what_a_rank_on_another_host_needs(grouped, etcd, fake, halves):
@@ -175,14 +184,17 @@ def test_owners_read_ahead_what_a_rank_on_another_host_needs(grouped, etcd, fake
     assert is_ahead.is_set() and halves.ranges(1)
     ahead = sum(hi - lo for lo, hi in halves.ranges(1))
     second = halves.load(hosts[1], 1)
-    assert halves.is_right(second, 1) and second.report["bytes"]["peer"] > ahead - MiB
-    assert halves.is_read_once(0) and halves.is_read_once(1), (halves.ranges(0), halves.ranges(1))
-    assert first.report["bytes"]["read"] + first.report["bytes"]["peer"] <= SIZE + MiB, "what was read ahead is of another load"
+    assert halves.is_right(second, 1)
+    late = late_bytes(first, second)
+    assert second.report["bytes"]["peer"] + late > ahead - MiB
+    assert halves.read_again(0) + halves.read_again(1) <= late, (halves.ranges(0), halves.ranges(1))
+    assert first.report["bytes"]["read"] + first.report["bytes"]["peer"] <= SIZE + MiB + late, "what was read ahead is of another load"
 
 
 def test_each_byte_leaves_the_store_once_where_ranks_on_two_hosts_need_a_half_each(grouped, halves):
     hosts = grouped(2)
     loads = [halves.load(hosts[rank], rank, *group(rank, world=2)) for rank in range(2)]
     assert all(halves.is_right(load, rank) and load.report["executor"] == "owner_file_collective" for rank, load in enumerate(loads))
-    assert halves.is_read_once(0) and halves.is_read_once(1), (halves.ranges(0), halves.ranges(1))
-    assert sum(load.report["bytes"]["read"] + load.report["bytes"]["peer"] for load in loads) <= 2 * SIZE + 2 * MiB
+    late = late_bytes(*loads)
+    assert halves.read_again(0) + halves.read_again(1) <= late, (halves.ranges(0), halves.ranges(1))
+    assert sum(load.report["bytes"]["read"] + load.report["bytes"]["peer"] for load in loads) <= 2 * SIZE + 2 * MiB + late

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from checkpoints import digests, write
-from stage import CLI, ROOT, Tensorcast
+from stage import CLI, ROOT, Tensorcast, soon
 
 EARLIER = "22ca331d7050f1cfc9e1387e231cd253f8e83384"
 MODEL = {"a.row": np.arange(96, dtype=np.float32).reshape(8, 12), "b.norm": np.arange(12, dtype=np.int16)}
@@ -95,7 +95,7 @@ def commands_work(cli, model, tmp_path):
     assert {tensor["name"] for tensor in cli.json("inspect", reference)["tensors"]} == set(MODEL)
     assert cli.json("explain", reference)["executor"] and cli.ok("verify", reference)
     cli.ok("prewarm", reference, "--pin")
-    assert reference in cli.ok("status").out and cli.json("status")["leases"] == 0
+    assert reference in cli.ok("status").out and soon(lambda: cli.json("status")["leases"] == 0)
     cli.ok("unpin", reference)
     cli.ok("release", reference)
     cli.ok("export", reference, "--out", tmp_path / "out")

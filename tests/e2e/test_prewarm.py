@@ -60,7 +60,7 @@ def test_pinned_memory_is_kept_from_everything_but_unpin(start, models):
     assert released["released_replicas"] == 0 and released["pinned_replicas"] == 1 and kept in rows(daemon)
     assert "pinned" in daemon.cli.ok("release", kept).out
     assert daemon.cli.json("unpin", kept)["unpinned_replicas"] == 1
-    assert rows(daemon) == {} and daemon.cli.ok("load", large)
+    assert soon(lambda: rows(daemon) == {}) and daemon.cli.ok("load", large)
     for wrong in (kept, f"disk:{models}/none"):
         assert daemon.cli.run("unpin", wrong).status == "NOT_FOUND"
     assert daemon.cli.json("unpin", "--all")["unpinned_replicas"] == 0
@@ -80,7 +80,7 @@ def test_a_changed_source_ends_its_pin(daemon, models):
 def stuck(fake):
     """A file that a server does not have, and what lets it say so: before, it never answers."""
     gate = threading.Event()
-    fake.fault({"call": lambda: gate.wait(30)}, {"listener": "web"}, times=0)
+    fake.fault({"call": lambda: gate.wait(600)}, {"listener": "web"}, times=0)
     yield f"{fake.url('web')}/m.safetensors", gate
     gate.set()
 
@@ -96,7 +96,7 @@ def test_a_detached_prewarm_is_told_by_status(start, models, stuck):
     daemon.cli.ok("unpin", url)  # what is on its way will not be pinned
     assert told(daemon)[url]["pin"] is False
     gate.set()
-    assert soon(lambda: told(daemon)[url]["state"] == "failed", 30), told(daemon)
+    assert soon(lambda: told(daemon)[url]["state"] == "failed"), told(daemon)
     assert "NOT_FOUND" in told(daemon)[url]["message"] and daemon.logged("prewarm_failed")
 
 
@@ -107,7 +107,7 @@ def test_a_user_runs_64_detached_prewarms_and_not_one_more(start, stuck):
     refused = daemon.cli.run("prewarm", url, "--detach")
     assert refused.status == "RESOURCE_EXHAUSTED" and "64" in refused.err, refused
     daemon.process.send_signal(signal.SIGTERM)  # no client waits for them: they end with the daemon
-    assert daemon.process.wait(20) == 0
+    assert daemon.process.wait(60) == 0
 
 
 def test_the_configuration_keeps_its_list_warm(start, models):

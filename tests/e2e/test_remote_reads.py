@@ -3,6 +3,7 @@ import os
 import pty
 import re
 import select
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -40,7 +41,8 @@ def candidate(report):
 
 @pytest.mark.parametrize("fine", [False, True])
 def test_a_load_asks_for_what_explain_says(start, fake, weights, fine):
-    daemon = start(engine={"materialization_strategy": {"remote_fine_slices": fine}})
+    daemon = start(engine={"materialization_strategy": {"remote_fine_slices": fine}},
+                   sources={"http": {"hedge_percent": 0}})  # a request that a busy machine answers late is not made twice
     # one file: to resolve it takes few requests, so that the load knows no more of the server's speed than explain did
     reference = f"{fake.url('web')}/m/model-00001-of-00002.safetensors"
     view = ["--slice", "w[5:40, 100:300]"] if fine else ["--slice", "w[:, 100:300]", "--tensor", "b"]
@@ -57,13 +59,18 @@ def test_a_load_asks_for_what_explain_says(start, fake, weights, fine):
     assert all(got[name] == checkpoints.digest(array) for name, array in want.items())
 
 
-def test_ranks_share_requests(daemon, fake, weights):
+def test_ranks_share_requests(start, fake, weights):
+    daemon, gate = start(sources={"http": {"hedge_percent": 0}}), threading.Event()
     reference = f"{fake.url('web')}/m"
     daemon.cli.json("inspect", reference)
     fake.journal.clear()
+    fake.fault({"call": lambda: gate.wait(60)}, {"listener": "web", "range": "^bytes=[1-9]"}, times=0)  # until all of them are there
     with ThreadPoolExecutor(4) as pool:
-        reports = list(pool.map(lambda r: daemon.cli.json("load", reference, "--slice", f"w[:, {r * 4096}:{(r + 1) * 4096}]",
-                                                          "--digest", "--hold", "2"), range(4)))
+        running = [pool.submit(daemon.cli.json, "load", reference, "--slice", f"w[:, {r * 4096}:{(r + 1) * 4096}]", "--digest") for r in range(4)]
+        are_there = soon(lambda: [one["stage"] for one in daemon.status()["loads"]] == ["read"] * 4)
+        gate.set()
+        reports = [one.result() for one in running]
+    assert are_there
     for r, report in enumerate(reports):
         assert checkpoints.digests(report)["w"] == checkpoints.digest(weights["w"][:, r * 4096:(r + 1) * 4096])
     read = sum(range_bytes(e) for e in data_requests(fake))
@@ -145,7 +152,7 @@ def test_the_bar_moves_with_what_comes(held, words):
 
 def test_a_passed_time_limit_tells_how_far_the_load_was(held):
     daemon, reference = held
-    outcome = daemon.cli.run("load", reference, "--timeout", "3s")
+    outcome = daemon.cli.run("load", reference, "--timeout", "8s")
     assert outcome.status == "DEADLINE_EXCEEDED", outcome
     assert re.search(r"not done within .*; (read|waiting for more bytes from \S+): [1-9]\S* MiB of 40\S* MiB\n", outcome.err), outcome
 

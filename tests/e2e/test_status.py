@@ -127,7 +127,7 @@ def on_terminal(daemon, columns, *arguments, until="\x1b[2J", times=2):
             if "--watch" in arguments and shown.count(until.encode()) >= times:
                 process.send_signal(signal.SIGINT)
     os.close(ours)
-    return process.wait(10), shown.decode().replace("\r\n", "\n")
+    return process.wait(60), shown.decode().replace("\r\n", "\n")
 
 
 @pytest.mark.parametrize("columns", [80, 100, 160])
@@ -176,7 +176,7 @@ def test_parts_of_an_artifact_are_told_in_words(daemon, models):
     daemon.cli.ok("prewarm", f"disk:{models}/m", "--tensor", "a", "--pin")
     daemon.cli.ok("prewarm", f"disk:{models}/m", "--slice", "a[0:1024]", "--tensor", "b")
     page = daemon.cli.ok("status").out
-    assert re.search(r"pinned +1 of 2 tensors ", page) and re.search(r"idle 0 s +2 tensors, 62.5 % ", page), page
+    assert re.search(r"pinned +1 of 2 tensors ", page) and re.search(r"idle \d+ s +2 tensors, 62.5 % ", page), page
 
 
 def test_status_is_watched_until_an_interrupt(daemon):
@@ -185,6 +185,6 @@ def test_status_is_watched_until_an_interrupt(daemon):
     process = daemon.cli.spawn("status", "--watch", "50ms", "--json")
     lines = [json.loads(process.stdout.readline()) for _ in range(3)]
     process.send_signal(signal.SIGINT)
-    assert process.wait(10) == 130 and {line["pid"] for line in lines} == {daemon.process.pid}
+    assert process.wait(60) == 130 and {line["pid"] for line in lines} == {daemon.process.pid}
     for wrong in ("0", "soon", "-1"):
         assert daemon.cli.run("status", "--watch", wrong).code == 2

@@ -16,7 +16,7 @@ sys.path.append(str(ROOT / "tests" / "fake"))
 from fuse import HungFiles, have_mounts_of_our_own  # noqa: E402
 
 SIZE = 64 * MiB
-GRACE_S, SLACK_S = 1, 12
+GRACE_S, SLACK_S = 1, 30
 
 
 def header():

@@ -68,13 +68,16 @@ def test_the_pathological_split_costs_files_and_extents_not_millions(fake, store
 def test_eight_ranks_at_once_read_the_bytes_of_one(fake, store_daemon):
     placed = place(fake, "s3", *llama())
     total = sum(len(data) for name, data in placed.files.items() if name.endswith(".safetensors"))
-    daemon = store_daemon()
+    daemon, gate = store_daemon(), threading.Event()
+    fake.fault({"call": lambda: gate.wait(20)}, {"listener": "s3", "range": "^bytes=[1-9]"}, times=0)  # until all of them are there
     ranks = [(daemon.cli.spawn("load", placed.reference, "--view", "-", "--digest", "--json", "--group", "g", "--rank", rank,
                                "--world-size", RANKS, stdin=-1), *last_dimension(placed.arrays, rank)) for rank in range(RANKS)]
     for process, view, _ in ranks:
         process.stdin.write(view)
         process.stdin.close()
         process.stdin = None
+    soon(lambda: [one["stage"] for one in daemon.status()["loads"]] == ["read"] * RANKS)
+    gate.set()
     for process, _, expected in ranks:
         out, err = process.communicate(timeout=200)
         assert process.returncode == 0, err
