@@ -93,7 +93,7 @@ def main():
     if daemon.process.poll() is not None:
         problems.append(f"the daemon ended with {daemon.process.returncode}:\n{daemon.log()[-3000:]}")
     else:
-        if not soon(daemon.at_rest, 20):
+        if not soon(daemon.at_rest, 60):
             problems.append(f"not at rest: {daemon.status()}")
         code = daemon.stop(60)
         if code:

@@ -248,7 +248,7 @@ class Chaos:
             self.load(i, rng)
         for i, host in enumerate(self.hosts):
             host.cli.run("release", "--all")
-            if not soon(host.at_rest, 20):
+            if not soon(host.at_rest, 60):
                 self.problems.append(f"h{i} is not at rest: {host.status()}")
 
     def close(self):

@@ -56,7 +56,7 @@ class Load:
         self.process = daemon.cli.spawn("load", artifact, *arguments, "--json", "--digest")
         self.started = time.monotonic()
 
-    def end(self, timeout=60):
+    def end(self, timeout=120):
         out, err = self.process.communicate(timeout=timeout)
         self.seconds = time.monotonic() - self.started
         self.code, self.err = self.process.returncode, err

@@ -41,7 +41,7 @@ def offer(daemon, fd, kind=3):
     """A token and its connection, which ends when the daemon touches the memory no more."""
     peer = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     peer.connect(str(daemon.handoff))
-    peer.settimeout(10)
+    peer.settimeout(60)
     socket.send_fds(peer, [b"TCRG" + struct.pack("<III", 1, kind, 0) + bytes(88)], [fd])
     return peer.recv(64), peer
 

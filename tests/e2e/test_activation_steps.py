@@ -26,7 +26,7 @@ def stops(tmp_path):
 def kill_at(daemon, stops, acts, step, victim, n_before, **options):
     """What the writer was told until then, when `victim` has died at the step; with a daemon that only stops, both die at once."""
     stops.at(step, signal.SIGKILL if victim == "daemon" and n_before % 2 else signal.SIGSTOP, n_before)
-    writer, end = Writer(daemon.socket, f"disk:{acts}", **options), time.monotonic() + 20
+    writer, end = Writer(daemon.socket, f"disk:{acts}", **options), time.monotonic() + 60
     while not stops.reached() and time.monotonic() < end and writer.read(0.01):
         pass
     assert stops.reached(), (step, writer.kill())

@@ -14,7 +14,7 @@ import checkpoints
 from stage import MiB
 
 NAMES = ["manifest.json", "segment_000001.safetensors", "segment_000002.open", "segment_000002.journal", ".writer"]
-PATIENCE_S = 30
+PATIENCE_S = 90
 
 
 def pipes(host):

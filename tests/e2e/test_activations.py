@@ -124,7 +124,7 @@ def test_one_host_has_one_writer_and_is_free_when_that_dies(client, daemon, acts
     last = process.kill()["committed"]
     began = time.monotonic()
     with client.activation_store(f"disk:{acts}", host=3) as store:
-        assert time.monotonic() - began < 20 and store.resume["last_sample"] >= last
+        assert time.monotonic() - began < 60 and store.resume["last_sample"] >= last
     found = stored(acts / "host_003")
     assert sorted(found) == list(range(1, store.resume["last_sample"] + 1))
 
@@ -145,7 +145,7 @@ def large(i):
 
 @pytest.mark.parametrize("gone", ["host_001", "."])  # a host's folder, a whole store
 def test_a_sample_that_waits_for_room_gets_that_of_folders_that_are_removed(start, models, acts, gone):
-    daemon = start(activations={"roots": [str(models)], "disk_quota": "512KiB", "quota_timeout": "20s"})
+    daemon = start(activations={"roots": [str(models)], "disk_quota": "512KiB", "quota_timeout": "60s"})
     client, old = tc.connect(daemon.socket), models / "old"
     fill(client, old, range(5), host=1, make=large)
     fill(client, old, range(5, 6), host=2, make=large)
@@ -155,7 +155,7 @@ def test_a_sample_that_waits_for_room_gets_that_of_folders_that_are_removed(star
         with pytest.raises(TimeoutError):
             waiting.result(timeout=.5)
         shutil.rmtree(old / gone)
-        waiting.result(timeout=15)
+        waiting.result(timeout=50)
         store.append(2, large(2))
     holds(acts / "host_003", range(3), large)
     if gone == "host_001":
@@ -215,7 +215,7 @@ def test_a_full_disk_refuses_the_sample_and_keeps_what_was_there(start, models, 
 def opened(client, acts, **values):
     """(answer, connection, memory) of an Open as no library asks it."""
     memory = host_region.HostRegion(values.pop("memory_bytes", 4096))
-    peer, token = region.offered(client, region.of_host(memory.fd, len(memory)), Clock(10))
+    peer, token = region.offered(client, region.of_host(memory.fd, len(memory)), Clock(60))
     values = {"store": f"disk:{acts}", "host": 3, "memory": token, **values}
     return client.channel.call(f"{SERVICE}/Open", OpenActivationsRequest.encode(**values), 10), peer, memory
 

@@ -23,7 +23,7 @@ OFFER = b"TCRG" + struct.pack("<III", 1, 1, 0) + struct.pack("<QQQ", 4096, 0, 40
 JUNK = b"TCRG" + bytes(100)
 TOKEN = bytes(32)
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"
-HOUR, MANY, ANSWER_S = 3600, 12, 20
+HOUR, MANY, ANSWER_S = 3600, 12, 60
 SO_PASSRIGHTS = 83
 FORMS = {"a good offer": [OFFER], "junk": [JUNK], "a token": [TOKEN], "behind an offer": [OFFER, b"x"], "empty": [b""],
          "second of an offer": [OFFER], "second of a token": [TOKEN]}

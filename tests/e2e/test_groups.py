@@ -103,7 +103,7 @@ def test_a_group_that_saves_too_little_loads_as_each_rank_would(start, models, a
 def test_a_load_that_may_not_be_collective_does_not_wait(start, models, arrays, changes, more, reason):
     daemon = start(**strategy(owner_file_collective_group_assemble_timeout="30s", **changes))
     load = Load(daemon, models, "--group", "g", "--rank", 0, "--world-size", 2, *more)
-    assert load.skipped() == reason and load.seconds < 5
+    assert load.skipped() == reason and load.seconds < 25
 
 
 def test_explain_of_every_rank_shows_the_whole_group(start, models, arrays):
@@ -112,7 +112,7 @@ def test_explain_of_every_rank_shows_the_whole_group(start, models, arrays):
     def explain():
         """All four at the same time; how far apart they come is up to the host, so that it may take another time."""
         processes = [daemon.cli.spawn("explain", f"disk:{models}/m", *group(r, *slices(r))) for r in range(WORLD)]
-        texts.append([process.communicate(timeout=30)[0] for process in processes])
+        texts.append([process.communicate(timeout=120)[0] for process in processes])
         return all("skew" in text for text in texts[-1])
 
     texts = []
@@ -153,7 +153,7 @@ def test_a_transport_that_is_not_there_is_refused_by_name_and_no_rank_waits(star
 def test_the_example_loads_four_ranks_as_a_group(start, models, arrays):
     daemon = start(**strategy(owner_file_collective_group_assemble_timeout="30s"))
     done = subprocess.run(["bash", str(ROOT / "examples/group_load.sh"), f"disk:{models}/m"], capture_output=True, text=True,
-                          timeout=60, env={**daemon.cli.environment, "TENSORCAST": str(CLI)})
+                          timeout=120, env={**daemon.cli.environment, "TENSORCAST": str(CLI)})
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     total = sum(a.nbytes for a in arrays.values())

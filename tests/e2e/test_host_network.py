@@ -56,7 +56,7 @@ class Scene:
         return self.cluster.hosts
 
     def meet(self):
-        assert self.cluster.meet(*self.names, seconds=60), [self.cluster.told(i) for i in range(len(self.hosts))]
+        assert self.cluster.meet(*self.names), [self.cluster.told(i) for i in range(len(self.hosts))]
 
     def place(self, seed, bytes_per_s=0):
         """Another checkpoint; the rate is that of one connection to the store."""

@@ -102,7 +102,7 @@ def test_a_c_program_compiles_links_and_runs_against_the_installed_tree(tree, tm
     if linking == "static":
         libs = [f"{tree}/usr/lib/libtensorcast.a" if flag == "-ltensorcast" else flag for flag in libs]
     subprocess.run(["gcc", "-std=c11", "-Wall", "-Werror", "-o", tmp_path / "p", tmp_path / "p.c", *cflags, *libs], check=True, env=environment)
-    assert subprocess.check_output([tmp_path / "p"], text=True, env=environment, timeout=20) == "UNAVAILABLE"
+    assert subprocess.check_output([tmp_path / "p"], text=True, env=environment, timeout=60) == "UNAVAILABLE"
 
 
 def test_the_shared_library_exports_its_own_names_only(tree):

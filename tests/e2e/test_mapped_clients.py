@@ -116,7 +116,7 @@ def test_the_example_loads_from_a_place_that_cannot_change(kind, tool):
                           env={**os.environ, "TENSORCAST_BUILD": str(BUILD)})
     assert done.returncode == 0, done
     assert "memory    mapped" in done.stdout and "8 tensors, equal" in done.stdout
-    assert soon(lambda: "tensorcast-" not in open("/proc/self/mounts").read())
+    assert soon(lambda: "/tensorcast-" not in open("/proc/self/mounts").read())
 
 
 def test_a_client_that_does_not_see_the_files_gets_their_pages(daemon, models, arrays):

@@ -149,7 +149,7 @@ def test_a_machine_without_power_loses_nothing_committed_and_doubles_nothing(dis
             time.sleep(dice.random() * 0.02)
             disk.cut()
             after_cut(daemon, disk)
-        assert soon(lambda: is_settled(acts / "host_003"), 20), list((acts / "host_003").iterdir())
+        assert soon(lambda: is_settled(acts / "host_003"), 60), list((acts / "host_003").iterdir())
         found = stored(acts / "host_003") if (acts / "host_003/manifest.json").exists() else {}
         assert sorted(found) == list(range(len(found)))
         assert committed < len(found) <= appended + 2  # and perhaps one that was not answered any more

@@ -135,7 +135,7 @@ def test_a_store_whose_disk_was_not_there_at_a_start_goes_on_when_it_is(writing,
 
 def test_a_store_that_is_renamed_and_back_while_samples_wait_for_room_is_given_to_no_other(writing, acts):
     """A user that could rename it gains nothing; what was moved away makes room, and is there when it is back."""
-    daemon = writing(activations={"roots": [str(acts)], "disk_quota": "1MiB", "quota_timeout": "20s"})
+    daemon = writing(activations={"roots": [str(acts)], "disk_quota": "1MiB", "quota_timeout": "60s"})
     acts.chmod(0o777)
     with tc.connect(daemon.socket).activation_store(f"disk:{acts}/store", host=3) as writer:
         writer.append(0, {1: np.zeros(700 << 10, np.uint8)})
@@ -144,7 +144,7 @@ def test_a_store_that_is_renamed_and_back_while_samples_wait_for_room_is_given_t
         with pytest.raises(TimeoutError):
             waiting.result(timeout=.5)
         os.rename(acts / "store", acts / "away")
-        waiting.result(timeout=20)
+        waiting.result(timeout=50)
     os.rename(acts / "away", acts / "store")
     with acting_as(BOB), refused():
         append(daemon, acts / "store", 1, upload="gs://b/his", keep_local=False)

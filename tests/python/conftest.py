@@ -37,7 +37,7 @@ def client(fake):
 def python(fake):
     """Runs a script in a process of its own, with the fake daemon's socket in the environment; returns its output."""
 
-    def run(script, *args, timeout=60, **env):
+    def run(script, *args, timeout=240, **env):
         done = subprocess.run([sys.executable, "-W", "error::UserWarning", "-c", script, *map(str, args)], text=True,
                               capture_output=True, timeout=timeout,
                               env={**os.environ, "TENSORCAST_SOCKET": fake.socket, **env})

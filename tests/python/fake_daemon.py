@@ -125,7 +125,7 @@ class FakeDaemon:
         request = Resolve.FromString(data)
         self._remember("Resolve", request)
         if self.pause:
-            self.pause.wait(30)
+            self.pause.wait(120)
         tensors = self._artifact(request.artifact)
         answer = reference.message("ResolveResponse")(artifact=request.artifact, identity=self.identity(request.artifact))
         if request.known_identity == answer.identity:
@@ -184,7 +184,7 @@ class FakeDaemon:
         self._remember("Materialize", request)
         Event = reference.message("MaterializeEvent")
         if self.pause:
-            self.pause.wait(30)
+            self.pause.wait(120)
         try:
             selected = self._selected(request.load)
         except Refused as refused:

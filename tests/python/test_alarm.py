@@ -59,7 +59,7 @@ child = os.fork()
 if not child:
     own, n_rung = threading.Event(), len(rung)
     alarms.set(.2, own.set)
-    os._exit(0 if own.wait(20) and len(rung) == n_rung else 1)
+    os._exit(0 if own.wait(60) and len(rung) == n_rung else 1)
 print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), end=" ")
 end = time.monotonic() + 30
 while not rung and time.monotonic() < end:

@@ -163,7 +163,7 @@ def test_an_interrupt_ends_a_call_that_waits(fake, call):
     try:
         assert fake.wait_until(lambda: fake.requests)
         waiting.send_signal(signal.SIGINT)
-        assert "KeyboardInterrupt" in waiting.communicate(timeout=20)[1]
+        assert "KeyboardInterrupt" in waiting.communicate(timeout=60)[1]
     finally:
         waiting.kill()
         fake.pause.set()

@@ -121,7 +121,7 @@ def test_a_program_that_is_run_finds_its_slices_in_the_daemon(tmp_path):
 
     def run(*words, wait="yes"):
         program = [sys.executable, "-c", PROBE, str(daemon.socket), wait, *words]
-        done = subprocess.run([sys.executable, "-m", "tensorcast_vllm", "run", "--", *program], text=True, capture_output=True, timeout=60, env={
+        done = subprocess.run([sys.executable, "-m", "tensorcast_vllm", "run", "--", *program], text=True, capture_output=True, timeout=240, env={
             **os.environ, "XDG_CACHE_HOME": str(cache), "TENSORCAST_SOCKET": str(daemon.socket),
             "PYTHONPATH": os.pathsep.join([str(ROOT / "client/vllm"), *sys.path])})
         assert done.returncode == 0, done.stderr
@@ -153,7 +153,7 @@ def test_an_engine_can_have_a_daemon_of_its_user_started_that_may_read_its_model
 
     def run(*words):
         return subprocess.run([sys.executable, "-m", "tensorcast_vllm", "run", "--daemon", "--", sys.executable, "-c", LOADS, *words],
-                              text=True, capture_output=True, timeout=60, env=env)
+                              text=True, capture_output=True, timeout=240, env=env)
 
     pid = None
     try:
@@ -172,6 +172,6 @@ def test_run_without_a_program_is_usage_and_one_that_cannot_be_started_fails_as_
     for words, status, said in ((["run"], 2, "a program is missing"), (["run", "--"], 2, "a program is missing"),
                                 (["run", "--", "/nowhere/vllm"], 127, "/nowhere/vllm: No such"),
                                 (["run", "--", "/etc"], 126, "/etc: Permission denied"), (["run", "--", "/bin/false", *nested], 1, "")):
-        done = subprocess.run([sys.executable, "-m", "tensorcast_vllm", *words], text=True, capture_output=True, timeout=60,
+        done = subprocess.run([sys.executable, "-m", "tensorcast_vllm", *words], text=True, capture_output=True, timeout=240,
                               env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "client/vllm"), *sys.path])})
         assert done.returncode == status and said in done.stderr and "Traceback" not in done.stderr, done
