@@ -135,13 +135,18 @@ static bool is_out(void *data, size_t host)
 uint64_t fleet_block_of(size_t owner, uint64_t from)
 {
     struct shared_file file;
-    uint64_t hashes[FLEET_MAX];
+    uint64_t hashes[FLEET_MAX + 1];
     const char *reason;
     bool is_shared = shared_file_of(fleet[0].source, 0, &file, &reason);
     assert(is_shared);
+    size_t n = 0, winner = owner;
     for (size_t i = 0; i < n_hosts; i++)
-        hashes[i] = shared_host_hash(fleet[i].settings.name);
-    while (election_winner(&file, from, hashes, n_hosts, is_out, NULL) != owner)
+        hashes[n++] = shared_host_hash(fleet[i].settings.name);
+    if (owner == FLEET_STRANGER) {
+        winner = n;
+        hashes[n++] = shared_host_hash("stranger");
+    }
+    while (election_winner(&file, from, hashes, n, is_out, NULL) != winner)
         from++;
     return from;
 }

@@ -8,7 +8,7 @@
 #include "hosts/peers.h"
 #include "hosts/proof.h"
 
-enum { FLEET_MAX = 8 };
+enum { FLEET_MAX = 8, FLEET_STRANGER = FLEET_MAX };
 
 struct fleet_host {
     struct host_settings settings;
@@ -39,7 +39,8 @@ struct fleet_count { /* what a want's holders said */
 };
 /* Of the host's file, by its peers. */
 struct block_want fleet_want(size_t host, uint64_t offset, const struct iovec *iov, int n_iov, struct fleet_count *count);
-/* Where hosts of the fleet agree that this one owns the block: its index, at or after `from`. */
+/* Where hosts of the fleet, or a host of it that knows only the stranger, agree that this one owns the block: its index, at or
+ * after `from`. */
 uint64_t fleet_block_of(size_t owner, uint64_t from);
 struct peer_traffic fleet_traffic(size_t host, size_t of);
 
