@@ -9,7 +9,6 @@ SECTIONS = ("eight hosts", "four hosts", "transfer", "simulation")
 UNGROUPED, GROUP, SLICES = "eight hosts, no group", "eight hosts, a group", "eight hosts, slices of eight ranks"
 FOUR, ALONE, THREE = "four hosts", "four that read for themselves", "four hosts, three load"
 SLOW, DEAD = "the same, the fourth at a tenth of its speed", "four hosts, one is killed"
-BLOCK_BYTES = 4 << 20
 
 
 def by_round(records, name, key="seconds"):

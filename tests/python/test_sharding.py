@@ -16,7 +16,6 @@ ROOT = Path(__file__).resolve().parents[2]
 LIBRARY = ROOT / os.environ.get("TENSORCAST_BUILD", "build") / "libtensorcast.so"
 SEED = int(os.environ.get("TEST_SEED", 0)) or random.SystemRandom().randrange(1, 2**32)
 OPEN_END = 2**63 - 1
-WHOLE = object()
 
 
 class Rules(ctypes.Structure):  # struct tc_sharding_options
