@@ -1,13 +1,12 @@
-/* Blocks of shared files that this host has read as their owner: a single-flight LRU cache. The first ask for bytes reads them,
- * later ones get the same memory, until block_cache_trim() drops it.
+/* Blocks of shared files that this host has read as their owner: a single-flight LRU cache. The first ask for bytes reads them.
+ * Later ones get the same memory, until block_cache_trim() drops it.
  *
  *     ask for [lo, hi) --> pieces that are here | another ask reads them: wait | absent: read, in one request a gap
  *
- * A read that fails, is cancelled, or is of a file that was changed meanwhile leaves its pieces absent. An ask that has waited
- * for them then reads them itself. An ask reads before it waits, so two asks never wait for each other. A block is pinned while
- * it is asked for, copied or sent. Any thread; reads happen on the thread that asks.
- *
- * Blocks that were read ahead, and that no other ask has named yet, are the last to be dropped for room. */
+ * A read that fails, is cancelled, or finds a changed file leaves its pieces absent. An ask that has waited for them then reads
+ * them itself. An ask reads before it waits, so two asks never wait for each other. A block is pinned while it is asked for,
+ * copied or sent. Any thread; reads run on the thread that asks. Blocks that were read ahead, and that no ask has named yet, are
+ * evicted last. */
 #ifndef HOSTS_BLOCK_CACHE_H
 #define HOSTS_BLOCK_CACHE_H
 
@@ -16,10 +15,10 @@
 struct block_cache;
 struct cached_block;
 
-/* room: how many bytes it may have now. Any thread; it must not block, nor ask the cache. */
+/* room: bytes that it may have now. Any thread; must not block, nor call the cache. */
 struct block_cache *block_cache_create(uint64_t (*room)(void *data), void *data);
 void block_cache_destroy(struct block_cache *cache); /* nothing is pinned; accepts NULL */
-/* Drops blocks that are not pinned: beyond its room, the least recently used first, and those that no ask named for keep_ns. */
+/* Evicts unpinned blocks: those beyond its room, least recently used first, and those that no ask named for keep_ns. */
 void block_cache_trim(struct block_cache *cache, uint64_t keep_ns);
 
 enum block_answer {
@@ -40,16 +39,15 @@ struct block_ask {
     bool is_ahead;          /* before any host asks: it takes only free room, and half of all room at most */
     uint64_t read_bytes;    /* out: asked of the source for this ask; whole pieces */
 };
-/* Blocks the thread until it has an answer. Sets the pin and the bytes for BLOCK_HERE alone, the error for BLOCK_FAILED
- * alone. */
+/* Blocks the thread until it has an answer. Sets pin and bytes for BLOCK_HERE alone, the error for BLOCK_FAILED alone. */
 enum block_answer block_cache_get(struct block_cache *cache, struct block_ask *ask, const unsigned char **bytes,
                                   struct cached_block **pin, struct error *error);
 void block_cache_unpin(struct block_cache *cache, struct cached_block *pin);
 /* The same, and no ask from now on gets the block. */
 void block_cache_discard(struct block_cache *cache, struct cached_block *pin);
 
-/* How long reads of whole blocks took at most of late (a maximum that decays), or how long the oldest read under way takes by
- * now, if that is more: what a block costs this host today. 0 = not known yet. */
+/* The cost of a block: the longest recent read of a whole one (a maximum that decays), or the age of the oldest read under way if
+ * that is more. 0 = not known yet. */
 uint64_t block_cache_read_ns(struct block_cache *cache);
 
 #endif

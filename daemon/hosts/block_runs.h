@@ -4,8 +4,8 @@
  *     runs                    |  |    |  |    |  | ||                      ||     wanted bytes of one block that lie together
  *     requests                |rows: take 4, of 8| |c|                     |d|
  *
- * Rows at one distance, as those of a tensor's inner slice, are asked for without what is between them (block_query.h), if that
- * saves more than a request costs. Else small gaps are asked for along, and larger ones divide requests. Pure; any thread. */
+ * Rows at one distance, as of a tensor's inner slice, are asked for without the bytes between them (block_query.h), if that saves
+ * more than a request costs. Else small gaps come along, and larger ones divide requests. Pure; any thread. */
 #ifndef HOSTS_BLOCK_RUNS_H
 #define HOSTS_BLOCK_RUNS_H
 
@@ -23,7 +23,7 @@ struct block_runs {
     uint64_t bytes, gap_bytes; /* of the want in all; in its gaps */
 };
 
-/* Gaps have no address, or that of memory which several of them may share: what an answer is summed over has to stay as it came. */
+/* A gap has no address, or that of memory which several gaps share. */
 bool block_runs_is_gap(const struct source_read *read, int i);
 /* With gaps: as if they were wanted, for a checksum of all. */
 void block_runs_collect(struct block_runs *runs, const struct source_read *read, bool with_gaps);

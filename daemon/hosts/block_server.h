@@ -1,5 +1,5 @@
-/* What the data port gives to other hosts: ranges of blocks that this host owns, or has. It opens a reference as this host's
- * roots, trusted URLs and credentials allow, and answers for the version that the asker names alone.
+/* Serves other hosts ranges of blocks that this host owns, or has. It opens a reference as this host's roots, trusted URLs and
+ * credentials allow, and serves only the version that the asker names.
  *
  *     206  the bytes                                  502  its source failed, or it stops
  *     400  the range is beyond the file               503  too much is asked for at once: ask again, less
@@ -7,8 +7,8 @@
  *     404  what is here was asked for, and it is not  507  no memory to keep it
  *     412  the reference has another version here
  *
- * An ask waits for WAIT_MS at most; helpers of the loop open and read, as long as that takes, in the lane of the store or file
- * system. A read never waits for another host, so hosts never wait for each other in a circle. */
+ * An ask waits for WAIT_MS at most; helpers of the loop open and read, in the lane of the store or file system. A read never waits
+ * for another host, so hosts cannot deadlock. */
 #ifndef HOSTS_BLOCK_SERVER_H
 #define HOSTS_BLOCK_SERVER_H
 

@@ -1,6 +1,5 @@
-/* The port that other hosts ask, HTTP/1.1 by libmicrohttpd, over mutual TLS where hosts.tls is set. A request that does not
- * prove itself (proof.h, or the certificate) is answered 401 and learns nothing else; a connection that has proven nothing
- * ends after ten seconds.
+/* The port for other hosts, HTTP/1.1 by libmicrohttpd, over mutual TLS if hosts.tls is set. A request without a proof (proof.h, or
+ * the certificate) gets 401 and nothing else. A connection that has proven nothing ends after ten seconds.
  *
  *     GET /v1/host     who this is: {"name", "incarnation", "version"}
  *     GET /v1/blocks   bytes of a block (block_query.h): 206 with ETag: "ID", Content-Range (of rows: 0-(N-1)/N, as they are a resource

@@ -1,7 +1,7 @@
 /* How hosts that share a cluster key prove requests and answers to each other: HMAC-SHA256 (RFC 2104) over a request's method,
  * path, range, destination, time and nonce, and over an answer's head and the sum of its body together with the request's
- * proof. Without the key no process can make either, send a request again within its time, or give an answer to another
- * question. Hosts without a key have TLS or a loopback address, and their sums find errors alone. Pure except for struct
+ * proof. Without the key no process can forge either, replay a request, or answer another
+ * question. Hosts without a key have TLS or a loopback address; their sums only find errors. Pure except for struct
  * proof_nonces, which has a lock. Any thread. */
 #ifndef HOSTS_PROOF_H
 #define HOSTS_PROOF_H

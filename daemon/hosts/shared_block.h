@@ -1,7 +1,7 @@
 /* Which bytes hosts share, and who reads them. A shared file is cut into blocks, and each block has one owner among the live
- * hosts of a domain: the host with the highest score (rendezvous hashing, Thaler and Ravishankar 1998), so that hosts which
- * know the same others agree without a word, and one that goes moves only its own blocks. Owners that disagree cost one
- * more read of a block, never a wrong byte. Pure; any thread. */
+ * hosts of a domain: the host with the highest score (rendezvous hashing, Thaler and Ravishankar 1998). Hosts that know
+ * the same others agree without messages, and a host that goes moves only its own blocks. Hosts that disagree cost one more
+ * read of a block, never a wrong byte. Pure; any thread. */
 #ifndef HOSTS_SHARED_BLOCK_H
 #define HOSTS_SHARED_BLOCK_H
 

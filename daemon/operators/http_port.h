@@ -1,9 +1,8 @@
 /* The HTTP port of operators: GET and HEAD of a few paths, each answered in full, later, by another thread, or by a stream of
  * events. It only reads: nothing that comes in changes anything.
  *
- * What strangers do costs a bounded number of connections, each for a bounded time: HTTP_REQUEST_MS for the head of its
- * request, HTTP_ANSWER_MS to take the answer, one request per connection. When too many wait for their heads, the longest wait
- * is cut off, so that there is always room for a request that comes at once.
+ * Connections are bounded in number and time: HTTP_REQUEST_MS for the head of the request, HTTP_ANSWER_MS to take the answer, one
+ * request per connection. When too many have sent no head, the oldest of them is closed, so there is room for a new one.
  *
  * The port's own thread runs libmicrohttpd and `asked`. All other functions: any thread. */
 #ifndef OPERATORS_HTTP_PORT_H
