@@ -386,7 +386,8 @@ def test_progress_for_programs_ends_with_everything_and_quiet_wins(alone, daemon
         for command in ["load", "verify"]:
             told = [json.loads(line) for line in cli.ok(command, f"{models}/m", *more, "--progress", "json").err.splitlines()]
             assert told or command == "verify"
-            assert all(set(t) == {"stage", "done_bytes", "total_bytes", "bytes_per_second", "eta_s"} for t in told)
+            members = {"stage", "done_bytes", "total_bytes", "bytes_per_second", "eta_s"}
+            assert all(set(t) - {"waiting_for"} == members for t in told) # a busy machine lets loads wait
             assert not told or told[-1]["done_bytes"] == told[-1]["total_bytes"] == 112
             for quiet in (["--progress", "json", "--quiet"], ["--progress", "plain"], ["--progress", "none"]):
                 assert cli.ok(command, f"{models}/m", *more, *quiet).err == ""
