@@ -189,9 +189,9 @@ tsan-all:
 	$(MAKE) B=$(B)/tsan SAN=thread CFLAGS="-O1 -g1" all
 
 # Optimized like a release, so that these programs are what check runs, with counters. Inlined early, functions would lose lines.
-# Tests are not counted.
-coverage-flags = CFLAGS="-O2 -g1 -DCOVERAGE_FOLDER='\"$(abspath $(B)/coverage)\"' -fprofile-arcs -ftest-coverage -fprofile-update=atomic -fno-early-inlining" LDFLAGS=--coverage \
-  TEST_CFLAGS="-O1 -fno-profile-arcs -fno-test-coverage"
+# Tests are not counted, and to compile them is most of the work; a failed assertion names its line without -g.
+coverage-flags = CFLAGS="-O2 -DCOVERAGE_FOLDER='\"$(abspath $(B)/coverage)\"' -fprofile-arcs -ftest-coverage -fprofile-update=atomic -fno-early-inlining" LDFLAGS=--coverage \
+  TEST_CFLAGS="-O0 -fno-profile-arcs -fno-test-coverage"
 coverage-build = $(MAKE) B=$(B)/coverage $(coverage-flags)
 coverage-units: ## check with counters, and which lines and branches it reached, by folder
 	find $(B)/coverage -name '*.gcda' -delete 2>/dev/null || true

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "hosts/block_cache.h"
+#include "tests/support/random_cases.h"
 #include "tests/support/source_fault.h"
 #include "tests/support/source_memory.h"
 
@@ -465,7 +466,7 @@ static void *ask_at_random(void *data)
 {
     unsigned seed = (unsigned)(size_t)data;
     size_t n_wrong = 0;
-    for (int i = 0; i < 300; i++) {
+    for (int i = 0; i < RANDOM_CASES(300); i++) {
         uint64_t number = (uint64_t)rand_r(&seed) % BLOCKS, lo = (uint64_t)rand_r(&seed) % BLOCK;
         uint64_t bytes = 1 + (uint64_t)rand_r(&seed) % (BLOCK - lo);
         struct block_ask ask = ask_for(number * BLOCK + lo, number * BLOCK + lo + bytes);
