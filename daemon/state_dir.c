@@ -37,7 +37,7 @@ static int check_folder(const char *path, bool is_above, struct error *error)
         return 0;
     return fail(
         error, ERROR_FAILED_PRECONDITION, "FOREIGN_STATE_DIR",
-        "%s: %s belongs to user %u, who could change what is believed there; name another folder, or set HOME to your "
+        "%s: %s belongs to user %u, who could change what the daemon trusts; name another folder, or set HOME to your "
         "own (sudo -H)",
         KEY, path, (unsigned)status.st_uid);
 }

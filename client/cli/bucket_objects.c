@@ -47,7 +47,7 @@ static int write_piece(int fd, const char *bytes, size_t count, uint64_t offset,
     while (count) {
         ssize_t n = pwrite(fd, bytes, count, (off_t)offset);
         if (n < 0 && errno != EINTR)
-            return fail_errno(error, errno, "cannot keep what is fetched in a temporary file");
+            return fail_errno(error, errno, "cannot keep the fetched object in a temporary file");
         bytes += n > 0 ? n : 0;
         offset += n > 0 ? (uint64_t)n : 0;
         count -= n > 0 ? (size_t)n : 0;

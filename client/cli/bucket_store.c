@@ -157,7 +157,7 @@ static int put_text(const struct bucket_store *store, const struct sink_upload *
 {
     struct sink_result result;
     if (write(upload->fd, text, upload->bytes) != (ssize_t)upload->bytes)
-        return fail_errno(error, errno, "cannot keep what is to be written");
+        return fail_errno(error, errno, "cannot keep the new object in a temporary file");
     return sink_put(store->stores, upload, &result, error);
 }
 
@@ -173,8 +173,8 @@ int bucket_store_write(const struct bucket_store *store, const char *name, const
                                        .needs_condition = needs_condition,
                                        .cancel = &store->backend->cancel,
                                        .uid = getuid()};
-    int failed = upload.fd < 0 ? fail_errno(error, errno, "no memory for what is to be written")
-                               : put_text(store, &upload, text, error);
+    int failed =
+        upload.fd < 0 ? fail_errno(error, errno, "no memory for the new object") : put_text(store, &upload, text, error);
     if (upload.fd >= 0)
         close(upload.fd);
     free(reference);

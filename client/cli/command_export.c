@@ -229,7 +229,8 @@ static int export_stage_upload(struct export_stage *stage, struct backend *backe
     const struct export_args *args = &backend->args->export;
     stage->upload = (struct upload_files){.backend = backend, .force = args->force, .resume = args->resume};
     if (upload_files_find(&stage->upload, folder, reference, error) < 0 || upload_files_send(&stage->upload, error) < 0)
-        return error_append(error, "; what was written is kept in %s: go on with --resume, or remove it", text_show(folder));
+        return error_append(error, "; the unfinished export is kept in %s: go on with --resume, or remove it",
+                            text_show(folder));
     return 0;
 }
 
@@ -329,7 +330,7 @@ static int check_not_source(const struct command_run *run, struct error *error)
     }
     if (!meets)
         return 0;
-    return fail(error, ERROR_FAILED_PRECONDITION, "TARGET_IS_SOURCE", "%s holds what is to be exported", run->target.shown);
+    return fail(error, ERROR_FAILED_PRECONDITION, "TARGET_IS_SOURCE", "%s is the artifact's own folder", run->target.shown);
 }
 
 /* --- sidecars --- */
@@ -464,7 +465,7 @@ static int write_content(struct command_run *run, struct error *error)
 static void tell_interrupted(const struct command_run *run)
 {
     if (interrupt_seen() && !run->args->quiet)
-        fprintf(stderr, "tensorcast: interrupted; the same command with --resume goes on with what was written\n");
+        fprintf(stderr, "tensorcast: interrupted; the same command with --resume goes on\n");
 }
 
 /* A failed one leaves what can be resumed, and nothing else. */

@@ -152,7 +152,7 @@ static void check_permissions(const struct patient *patient, struct check *check
         check_say(check, errno == ENOENT ? CHECK_OK : CHECK_WARNING, NULL, "%s: %s", config->server.state_dir,
                   errno == ENOENT ? "made at the first start" : strerror(errno));
     else if (status.st_mode & S_IWOTH)
-        check_say(check, CHECK_FAILED, "chmod 0700 the folder: the daemon trusts what is there",
+        check_say(check, CHECK_FAILED, "chmod 0700 the folder, since the daemon trusts its content",
                   "every user may write to %s", config->server.state_dir);
     else
         check_say(check, CHECK_OK, NULL, "%s belongs to uid %u", config->server.state_dir, (unsigned)status.st_uid);

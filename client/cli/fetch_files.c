@@ -134,7 +134,7 @@ static int begin_file(void *data, size_t file, struct error *error)
 static int read_had(void *data, size_t file, uint64_t offset, void *bytes, size_t count, struct error *error)
 {
     ssize_t got = pread(((struct folder_sink *)data)->writers[file].fd, bytes, count, (off_t)offset);
-    return got == (ssize_t)count ? 0 : fail_errno(error, got < 0 ? errno : EIO, "cannot read back what was begun");
+    return got == (ssize_t)count ? 0 : fail_errno(error, got < 0 ? errno : EIO, "cannot read back the unfinished file");
 }
 
 static void spoil_file(void *data, size_t file)

@@ -328,7 +328,7 @@ const struct option_row option_rows[] = {
     FLAG("force", "replace a folder that has something in it, as a whole", OPTIONS_EXPORT, export.force),
     FLAG("force", "replace objects that are there", OPTIONS_PUT, export.force),
     FLAG("resume", "go on with what a killed run of the same command left", OPTIONS_EXPORT | OPTIONS_PUT, export.resume),
-    FLAG("verify", "read back what was written, and compare", OPTIONS_EXPORT, export.verify),
+    FLAG("verify", "read the output back, and compare", OPTIONS_EXPORT, export.verify),
     TEXT("memory", "HOW", "copied, mapped (the files' own pages) or auto", OPTIONS_STRATEGY, load.memory_text),
     TEXT("memory", "SIZE", "the most memory that the process takes; 256MiB", OPTIONS_EXPORT, load.memory_text),
     CALL("watch", "SECONDS", "print it again and again, so often; 0.5 is twice a second", OPTIONS_STATUS, take_watch),

@@ -156,7 +156,7 @@ int tmpfs_folder_find(const char *path, uint64_t stamp_ns, const struct tmpfs_fi
         close(fd);
     const char *text = text_show(path);
     return fail(error, ERROR_FAILED_PRECONDITION, "FOLDER_CHANGED",
-                "%s is not what was made there any more (%s); tensorcast release %s, then make it again", text, wrong, text);
+                "%s has changed since it was made (%s); tensorcast release %s, then make it again", text, wrong, text);
 }
 
 /* --- the hidden folder --- */

@@ -65,8 +65,8 @@ static int upload_session_check(struct error *error)
     if (!base || stat(base, &status) < 0 || !is_foreign(&status))
         return 0;
     return fail(error, ERROR_FAILED_PRECONDITION, "FOREIGN_STATE_DIR",
-                "%s is %s, which belongs to user %u: what is begun is neither kept nor looked for there; set it to a folder "
-                "of your own (sudo -H)",
+                "%s is %s, which belongs to user %u: unfinished uploads are neither kept nor resumed there; set it to a "
+                "folder of your own (sudo -H)",
                 is_home ? "HOME" : "XDG_STATE_HOME", text_show(base), (unsigned)status.st_uid);
 }
 
@@ -90,7 +90,7 @@ static int upload_session_write(const char *path, const char *text, bool is_dura
         return unlink(path) == 0 || errno == ENOENT ? 0 : fail_errno(error, errno, "cannot forget an upload that is over");
     bool is_kept =
         file_io_make_folders(path, 0700) == 0 && file_io_replace(AT_FDCWD, path, text, strlen(text), is_durable) == 0;
-    return !is_kept ? fail_errno(error, errno, "cannot keep what was begun for --resume in %s", text_show(path)) : 0;
+    return !is_kept ? fail_errno(error, errno, "cannot keep the unfinished upload for --resume in %s", text_show(path)) : 0;
 }
 
 /* --- upload files --- */

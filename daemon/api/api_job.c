@@ -77,7 +77,7 @@ void api_job_run(struct api_job *job, int (*step)(struct api_job *job), void (*d
     job->step = step;
     job->done = done;
     job->has_failed = true; /* until the step is done, which it never is when it is cancelled before */
-    fail(&job->error, ERROR_CANCELLED, "CLIENT_LEFT", "the client left before its request was looked at");
+    fail(&job->error, ERROR_CANCELLED, "CLIENT_LEFT", "the client left before its request was handled");
     if (job->has_begun) {
         helper_step_run(&job->helper_step);
         return;

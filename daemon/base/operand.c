@@ -66,6 +66,6 @@ int operand_resolve(const char *path, char resolved[PATH_MAX], struct error *err
         return 1;
     if (was_there && stat(resolved, &found) == 0 && found.st_dev == looked.st_dev && found.st_ino == looked.st_ino)
         return 1;
-    return fail(error, ERROR_ABORTED, "FILE_REPLACED", "%s was replaced while it was being looked at; try again",
+    return fail(error, ERROR_ABORTED, "FILE_REPLACED", "%s was replaced while it was checked; try again",
                 text_escape(path, strlen(path), text));
 }

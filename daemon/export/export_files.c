@@ -61,13 +61,13 @@ int export_files_drop_others(int folder_fd, const struct export_layout *layout, 
     int fd = openat(folder_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), status = 0;
     DIR *folder = fd < 0 ? NULL : fdopendir(fd);
     if (!folder)
-        return fail_errno(error, errno, "cannot look at what was begun");
+        return fail_errno(error, errno, "cannot list the unfinished export");
     for (struct dirent *entry; status == 0 && (entry = readdir(folder)) != NULL;) {
         bool is_kept = strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0;
         for (size_t f = 0; f < layout->n_files && !is_kept; f++)
             is_kept = layout->files[f].is_written && strcmp(layout->files[f].name, entry->d_name) == 0;
         if (!is_kept && unlinkat(folder_fd, entry->d_name, 0) < 0)
-            status = fail_errno(error, errno, "cannot remove %s of what was begun", entry->d_name);
+            status = fail_errno(error, errno, "cannot remove %s of the unfinished export", entry->d_name);
     }
     closedir(folder);
     return status;

@@ -50,7 +50,7 @@ static int find_path(struct export_target *target, const char *path, struct erro
             return fail_target(target, "write to", error);
         struct stat link;
         if (lstat(copy, &link) == 0)
-            return fail(error, ERROR_FAILED_PRECONDITION, "TARGET_IS_NO_FOLDER", "%s is a link to what is not there",
+            return fail(error, ERROR_FAILED_PRECONDITION, "TARGET_IS_NO_FOLDER", "%s is a link to a missing folder",
                         target->shown);
         strcpy(target->name, name);
         if (slash)
@@ -156,7 +156,7 @@ static int remove_entries(int fd, int depth)
 int export_target_empty(struct export_target *target, struct error *error)
 {
     int fd = openat(target->work_fd, "content", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    return remove_entries(fd, 0) < 0 ? fail_target(target, "remove what was begun of", error) : 0;
+    return remove_entries(fd, 0) < 0 ? fail_target(target, "remove the unfinished export of", error) : 0;
 }
 
 static void close_fd(int *fd)
@@ -258,7 +258,7 @@ static int rename_content(const struct export_target *target)
 int export_target_publish(struct export_target *target, struct error *error)
 {
     if (fsync(target->content_fd) < 0)
-        return fail_target(target, "write to the disk what is to become", error);
+        return fail_target(target, "sync to the disk the content of", error);
     if (rename_content(target) < 0) {
         if (errno == ENOTEMPTY || errno == EEXIST)
             return fail(error, ERROR_FAILED_PRECONDITION, "TARGET_NOT_EMPTY", "%s is not empty any more", target->shown);

@@ -46,7 +46,7 @@ bool shared_file_of(const struct source *source, size_t file, struct shared_file
     else if (is_network && !tells_files_apart(source, &of->identity))
         *reason = "the file system gives it a time of change in whole seconds, as files of other hosts may have";
     else if (source->caps.reads_are_requests && strstr(source->reference, "?..."))
-        *reason = "the reference has a query, which may be a secret and is told to no host";
+        *reason = "the reference has a query, which may be a secret and is not sent to other hosts";
     if (*reason)
         return false;
     digest_version(source, of, shared);

@@ -5,7 +5,7 @@
 #include "base/clock.h"
 #include "base/memory.h"
 
-static const char OF_TURNS[] = "its turn: other requests are being looked at";
+static const char OF_TURNS[] = "its turn: other requests are being prepared";
 
 void helper_step_init(struct helper_step *step, const struct load_services *services, struct loop_work *work,
                       struct waiting *waiting)

@@ -106,9 +106,8 @@ int folders_begin(struct folders *folders, const struct folder_wish *wish, enum 
         return *turn == FOLDER_WAIT || strcmp((*found)->identity, wish->identity) == 0
                    ? 0
                    : fail(error, ERROR_FAILED_PRECONDITION, "FOLDER_OF_ANOTHER_STATE",
-                          "%s holds %s as it was when the folder was made, which is not what is asked for now; tensorcast "
-                          "release %s",
-                          path, text_show((*found)->artifact), path);
+                          "%s holds an earlier version of %s; tensorcast release %s", path, text_show((*found)->artifact),
+                          path);
     }
     const struct folder *copy = NULL; /* of the same user and content, one that is there before one that is being made */
     for (const struct folder *folder = folders->list; folder && !wish->alone; folder = folder->next)

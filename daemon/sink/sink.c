@@ -134,7 +134,7 @@ int sink_fail_conditions(const struct sink *sink, struct error *error)
 int sink_fail_gone(const struct sink *sink, struct error *error)
 {
     const char *shown = redact_show(sink->upload->reference);
-    return fail(error, ERROR_UNAVAILABLE, REASON(UPLOAD_GONE), "%s: the store has forgotten what was begun", shown);
+    return fail(error, ERROR_UNAVAILABLE, REASON(UPLOAD_GONE), "%s: the store has dropped the unfinished upload", shown);
 }
 
 int sink_read_url(const struct sink *sink, const struct http_store *store, const char *url, const struct sink_object *object,

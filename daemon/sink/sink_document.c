@@ -31,7 +31,7 @@ static int read_version(struct sink *sink, uint64_t max_bytes, struct sink_docum
         return -1;
     if (object.checksum.kind == CHECKSUM_CRC32C &&
         checksum_crc(&object.checksum) != crc32c_update(0, document->bytes, document->count))
-        return fail(error, ERROR_DATA_LOSS, "CHECKSUM_MISMATCH", "what was read is not what the store's checksum says");
+        return fail(error, ERROR_DATA_LOSS, "CHECKSUM_MISMATCH", "the bytes do not match the store's checksum");
     return 0;
 }
 

@@ -445,7 +445,7 @@ static int one_round(struct put *put, struct error *error)
     if (is_same)
         return 1;
     put->sink.ops->drop(&put->sink, &made);
-    fail(error, ERROR_DATA_LOSS, "CHECKSUM_MISMATCH", "the store's checksum is not that of what was sent (%s)",
+    fail(error, ERROR_DATA_LOSS, "CHECKSUM_MISMATCH", "the store's checksum does not match the sent bytes (%s)",
          put->result->proof);
     return 0;
 }
@@ -461,7 +461,7 @@ static int open_put(struct put *put, struct error *error)
     if (fstat(upload->fd, &put->before) < 0)
         return fail_errno(error, errno, "cannot look at the file that is sent");
     if (!S_ISREG(put->before.st_mode))
-        return fail(error, ERROR_INVALID_ARGUMENT, REASON(NOT_A_REGULAR_FILE), "what is sent is no regular file");
+        return fail(error, ERROR_INVALID_ARGUMENT, REASON(NOT_A_REGULAR_FILE), "the source is no regular file");
     if ((uint64_t)put->before.st_size != upload->bytes)
         return fail_changed(put, error);
     /* Files of /proc say that they have 0 bytes, and are made while they are read: what is sent of one would be nothing, or no

@@ -133,7 +133,7 @@ class Artifact(Mapping[str, LazyTensor]):
         """Fails when a load found another version than this object was made of. Later calls ask anew."""
         if identity != found:
             self.facts(fresh=True)
-            raise errors.make(StatusCode.ABORTED, f"{shown(self.reference)} was replaced since it was looked at", "SOURCE_CHANGED")
+            raise errors.make(StatusCode.ABORTED, f"{shown(self.reference)} was replaced since it was resolved", "SOURCE_CHANGED")
 
     @property
     def tensor_names(self) -> list[str]:

@@ -137,7 +137,7 @@ class TensorcastLoader(BaseModelLoader):
             folder = last_trace.folder_of(origin.artifact, prewarm.variant_key(self._options), layout)
             last_trace.record(folder, rank, origin.artifact, requests)
         except OSError as error:
-            logger.info("tensorcast: what was asked for is not kept for the next start: %s", error)
+            logger.info("tensorcast: the request is not kept for the next start's prewarm: %s", error)
 
     def _carry_out(self, model, plan, checkpoint, place, tell, start):
         left, reports, written = plan, [], 0
@@ -280,7 +280,7 @@ def _some(names):
 def _plan_text(plan, n_sources, seconds):
     names = {name for request in plan.requests for name in request}
     text = (f"traced {n_sources} tensors in {seconds * 1e3:.0f} ms; needs {len(names)} of them, {plan.bytes / 1e9:.3f} GB "
-            f"in {len(plan.requests)} request(s), which is at most what is held beside the parameters in host memory")
+            f"in {len(plan.requests)} request(s), the most that is held beside the parameters in host memory")
     if plan.real:
         some = "; ".join(f"{name} ({why})" for name, why in list(plan.real.items())[:_MAX_NAMED])
         text += f"; {len(plan.real)} were loaded whole, the model needs them as they are: {some}"

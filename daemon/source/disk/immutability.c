@@ -64,7 +64,7 @@ static int check_image(const struct evidence *evidence, struct error *error)
 {
     struct stat status;
     if (fstat(evidence->question->fd, &status) < 0)
-        return fail_errno(error, errno, "it cannot be looked at");
+        return fail_errno(error, errno, "it cannot be checked");
     return image_file_check("/sys", status.st_dev, error);
 }
 

@@ -187,7 +187,7 @@ static int follow_redirect(struct http_run *run, const struct http_head *head, s
         run->call.body_bytes = 0;
     }
     if (run->is_foreign && run->call.body_bytes > 0)
-        return fail(error, ERROR_FAILED_PRECONDITION, "REDIRECTED", "the server redirects what is sent to another host, %s",
+        return fail(error, ERROR_FAILED_PRECONDITION, "REDIRECTED", "the server redirects an upload to another host, %s",
                     redact_show(run->url));
     return 0;
 }
