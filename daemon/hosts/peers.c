@@ -382,7 +382,7 @@ static enum outcome outcome_of(const struct ask *ask, const struct span *span, i
 }
 
 /* Of one request; `read_bytes` is what the host read for it. */
-static enum outcome ask_once(const struct span *span, const struct peer *peer, bool only_held, struct ask_times *times,
+static enum outcome ask_once(const struct span *span, struct peer *peer, bool only_held, struct ask_times *times,
                              uint64_t *read_bytes, struct error *error)
 {
     const struct peers *peers = span->peers;
@@ -420,6 +420,8 @@ static enum outcome ask_once(const struct span *span, const struct peer *peer, b
     enum outcome outcome = MAY_NOT_READ;
     if (strlen(target) <= BLOCK_PATH_MAX_CHARS)
         outcome = outcome_of(&ask, span, http_read_range(peers->engine, &range, error));
+    if (outcome == KNOWS_NO_ROWS)
+        __atomic_store_n(&peer->knows_no_rows, true, __ATOMIC_RELAXED);
     *read_bytes = outcome == GOT_BYTES ? ask.read_bytes : 0;
     times->head_ns = ask.head_ns;
     free(url);
@@ -430,7 +432,7 @@ static enum outcome ask_once(const struct span *span, const struct peer *peer, b
 }
 
 /* A host is blamed for wrong bytes unless they are right in this host's own memory: that of a client it may have changed. */
-static enum outcome ask_host(const struct span *span, const struct peer *peer, bool only_held, struct ask_times *times,
+static enum outcome ask_host(const struct span *span, struct peer *peer, bool only_held, struct ask_times *times,
                              uint64_t *read_bytes, struct error *error)
 {
     enum outcome outcome = ask_once(span, peer, only_held, times, read_bytes, error);
@@ -596,7 +598,7 @@ static int read_own(struct span *span, struct error *error)
 }
 
 /* Until it has answered, or is late. */
-static enum outcome ask_owner(const struct span *span, const struct peer *peer, struct ask_times *times, bool *was_read,
+static enum outcome ask_owner(const struct span *span, struct peer *peer, struct ask_times *times, bool *was_read,
                               struct error *error)
 {
     enum outcome outcome;
@@ -625,10 +627,8 @@ static int get_span(struct span *span, struct error *error)
         bool was_read;
         ask_as_known(span, peer);
         enum outcome outcome = ask_owner(span, peer, &times, &was_read, error);
-        if (outcome == KNOWS_NO_ROWS) {
-            __atomic_store_n(&peer->knows_no_rows, true, __ATOMIC_RELAXED);
+        if (outcome == KNOWS_NO_ROWS) /* as is known from now on */
             continue;
-        }
         if (outcome == GIVEN_UP)
             return fail(error, ERROR_CANCELLED, "CANCELLED", "cancelled while %s was asked for a block", peer->name);
         note_outcome(span, peer, outcome, &times, error);
