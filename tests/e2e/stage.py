@@ -36,7 +36,7 @@ COMPLAINTS = ("ERROR: AddressSanitizer", "WARNING: ThreadSanitizer", "runtime er
 QUIET_TSAN = f"ignore_noninstrumented_modules=1 atexit_sleep_ms=100 suppressions='{ROOT}/tests/tsan.supp' " + os.environ.get("TSAN_OPTIONS", "")
 
 
-def soon(condition, seconds=30.0):
+def soon(condition, seconds=60.0):
     """Whether condition() becomes true within that time (four times as long under a sanitizer)."""
     end = time.monotonic() + seconds * (4 if SANITIZED else 1)
     while time.monotonic() < end:
@@ -189,8 +189,9 @@ class Daemon:
     def whole_log(self):
         """With all that it tells of until now, for what must not be there: lines are written in their order, and this makes one more."""
         mark = os.urandom(8).hex()
-        self.cli.run("inspect", f"disk:/none/{mark}")
-        assert self.logged(mark), self.log()
+        if self.process.poll() is None:
+            self.cli.run("inspect", f"disk:/none/{mark}")
+            assert self.logged(mark), self.log()
         return self.log()
 
     @contextlib.contextmanager

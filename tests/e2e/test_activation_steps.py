@@ -48,7 +48,7 @@ def test_who_dies_at_any_step_loses_nothing_committed_and_doubles_nothing(start,
         told = kill_at(daemon, stops, acts, step, victim, dice.randrange(4))
         assert told["resume"] in (None, committed), (name, told, committed)
         folder = acts / "host_003"
-        assert soon(lambda folder=folder: is_settled(folder) and not has_writer(daemon, acts), 30), (name, daemon.log()[-1500:])
+        assert soon(lambda folder=folder: is_settled(folder) and not has_writer(daemon, acts)), (name, daemon.log()[-1500:])
         there = stored(folder) if (folder / "manifest.json").exists() else {}
         assert sorted(there) == list(range(len(there))), name
         assert max(committed, told["committed"]) < len(there) <= max(told["appended"], committed) + 2, (name, told, committed, len(there))
@@ -80,8 +80,8 @@ def test_who_dies_at_any_step_of_an_upload_leaves_every_sample_here_or_there_onc
         told = kill_at(daemon, stops, acts, step, victim, dice.randrange(2), most=30, upload="gs://b/acts", keep_local=False)
         assert told["resume"] in (None, committed), (name, told, committed)
         least, most = max(committed, told["committed"]) + 1, max(told["appended"], committed) + 2
-        assert soon(lambda: is_settled(acts / "host_003") and not has_writer(daemon, acts), 30), (name, daemon.log()[-1500:])
+        assert soon(lambda: is_settled(acts / "host_003") and not has_writer(daemon, acts)), (name, daemon.log()[-1500:])
         committed = count(fake, acts, least, most) - 1
-    assert soon(lambda: uploads(daemon, acts)["pending"] == 0 and not list((acts / "host_003").glob("*.safetensors")), 30), uploads(daemon, acts)
+    assert soon(lambda: uploads(daemon, acts)["pending"] == 0 and not list((acts / "host_003").glob("*.safetensors"))), uploads(daemon, acts)
     assert whole(fake, acts) == committed + 1
     assert soon(lambda: entries(bucket(fake)["acts/host_003/manifest.json"]) == manifest(acts))

@@ -116,7 +116,7 @@ def test_explain_of_every_rank_shows_the_whole_group(start, models, arrays):
         return all("skew" in text for text in texts[-1])
 
     texts = []
-    assert soon(explain, 30), texts[-1]
+    assert soon(explain), texts[-1]
     for rank, text in enumerate(texts[-1]):
         assert f"group     g: rank {rank} of 4" in text, text
     tables = [text[text.index("\n  transport"):] for text in texts[-1]]

@@ -47,7 +47,7 @@ def scene(start, models, fake, bare, aws_keys, scheme):
     scene.make, scene.fill, scene.whole = make, fill, b""
     scene.large = {"listener": listener, "method": "PUT", "path": r"upload_id=|partNumber="}
     yield scene
-    log = scene.daemon.log()
+    log = scene.daemon.whole_log()
     assert not [secret for secret in scene.secrets if secret in log]
 
 
@@ -61,7 +61,7 @@ def arrived(scene, at=None):
     """It is there, whole, and its manifest; nothing is left here or begun there."""
     at = at or scene.fake
     done = {"pending": 0, "done": 1, "failed": 0, "error": ""}
-    assert soon(lambda: uploads(scene.daemon, scene.acts) == done and not list(scene.acts.glob("*/*.safetensors")), 30), \
+    assert soon(lambda: uploads(scene.daemon, scene.acts) == done and not list(scene.acts.glob("*/*.safetensors"))), \
         uploads(scene.daemon, scene.acts)
     there = bucket(at, scene.listener)
     assert there[KEY] == scene.whole and {**files(scene.acts), KEY: scene.whole}.keys() == there.keys()
@@ -70,7 +70,7 @@ def arrived(scene, at=None):
 
 def has_failed(scene, *words, failed=1):
     told = lambda: uploads(scene.daemon, scene.acts)  # noqa: E731
-    assert soon(lambda: told()["failed"] == failed and not told()["pending"], 30), told()
+    assert soon(lambda: told()["failed"] == failed and not told()["pending"]), told()
     assert all(word in told()["error"] for word in (f"://b/{KEY}", *words)), told()
     assert kept(scene)
 
@@ -188,7 +188,7 @@ def test_a_state_disk_that_fills_keeps_what_is_sealed_until_there_is_room(scene,
     filler = fill_disk(disk)
     scene.fake.faults.clear()
     told = lambda: uploads(daemon, scene.acts)  # noqa: E731
-    assert soon(lambda: "ENOSPC" in told()["error"] or not told()["pending"], 30), told()
+    assert soon(lambda: "ENOSPC" in told()["error"] or not told()["pending"]), told()
     if told()["pending"]:
         assert kept(scene)
     filler.unlink()
@@ -218,7 +218,8 @@ def test_parts_that_are_read_and_summed_together_arrive_each_in_its_place(s3, tm
     assert not bucket(s3, "s3")
     told = command.json("put", tmp_path / "file", "s3://b/file", "--resume")
     sent, resumed = told["bytes"]["sent"], told["bytes"]["resumed"]
-    assert told["files"][0]["proof"] == ("crc32c" if whole_checksums else "etag") and sent + resumed == size and sent >= 8 << 20
+    assert told["files"][0]["proof"] == ("crc32c" if whole_checksums else "etag") and sent >= 8 << 20
+    assert sent + resumed >= size  # a part that is late is sent again
     assert bucket(s3, "s3")["file"] == data and not s3.world.uploads
 
 
