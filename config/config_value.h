@@ -31,7 +31,6 @@ void config_value_print(const struct config_key *key, const struct config *confi
 
 char *config_value_text(const struct config_key *key, const struct config *config); /* the same; the caller frees */
 
-
 void config_value_print_text(const char *text, FILE *out); /* a text as YAML: a plain path, else in quotes */
 
 bool config_value_is_equal(const struct config_key *key, const struct config *a, const struct config *b);
