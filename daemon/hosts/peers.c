@@ -36,10 +36,9 @@ static const uint64_t ask_again_ns = 100 * (uint64_t)NS_PER_MS;
 struct peer { /* const but for what the lock guards */
     char *name, *incarnation, *address;
     uint64_t hash;
-    uint64_t lost_ns;   /* atomic: when it was last found to give no answer */
-    uint64_t late_ns;   /* atomic: when it was last found to be too slow */
-    bool knows_no_rows; /* atomic: an earlier version, which is asked for all between them */
-    int references;     /* under the lock, as is all that follows */
+    uint64_t lost_ns; /* atomic: when it was last found to give no answer */
+    uint64_t late_ns; /* atomic: when it was last found to be too slow */
+    int references;   /* under the lock, as is all that follows */
     struct lateness lateness;
     struct decline {
         uint64_t reference_hash, until_ns;
@@ -251,7 +250,6 @@ enum outcome {
     STILL_READING,
     TOO_LATE,
     MAY_NOT_READ,
-    KNOWS_NO_ROWS,
     NO_ANSWER,
     WRONG_BYTES,
     PASSED_OVER, /* meanwhile it was found to be late */
@@ -376,8 +374,6 @@ static enum outcome outcome_of(const struct ask *ask, const struct span *span, i
         return PASSED_OVER;
     if (clock_now_ns() >= ask->times->until_ns)
         return TOO_LATE;
-    if (ask->status == 400 && span->rows.stride)
-        return KNOWS_NO_ROWS;
     return ask->status >= 400 && ask->status != 401 ? MAY_NOT_READ : NO_ANSWER;
 }
 
@@ -420,8 +416,6 @@ static enum outcome ask_once(const struct span *span, struct peer *peer, bool on
     enum outcome outcome = MAY_NOT_READ;
     if (strlen(target) <= BLOCK_PATH_MAX_CHARS)
         outcome = outcome_of(&ask, span, http_read_range(peers->engine, &range, error));
-    if (outcome == KNOWS_NO_ROWS)
-        __atomic_store_n(&peer->knows_no_rows, true, __ATOMIC_RELAXED);
     *read_bytes = outcome == GOT_BYTES ? ask.read_bytes : 0;
     times->head_ns = ask.head_ns;
     free(url);
@@ -520,17 +514,6 @@ static void count(const struct span *span, enum block_way way, const char *host,
         span->want->count->add(span->want->count, way, host, bytes);
 }
 
-/* A host of an earlier version refuses rows, and is asked for all between them from then on. */
-static void ask_as_known(struct span *span, const struct peer *peer)
-{
-    if (!__atomic_load_n(&peer->knows_no_rows, __ATOMIC_RELAXED))
-        return;
-    span->rows = (struct block_rows){0};
-    memcpy(span->wanted.iov, span->all.iov, (size_t)span->all.n * sizeof *span->all.iov);
-    span->wanted.n = span->all.n;
-    span->wanted_bytes = span->hi - span->lo;
-}
-
 /* The next one in line may have what costs this host much. */
 static bool find_elsewhere(struct span *span, struct error *error)
 {
@@ -544,10 +527,8 @@ static bool find_elsewhere(struct span *span, struct error *error)
     if (next >= span->set->n) /* there is none */
         return false;
     struct peer *peer = span->set->list[next];
-    ask_as_known(span, peer);
     enum outcome outcome = ask_host(span, peer, true, &times, &read_bytes, error);
-    if (outcome != MAY_NOT_READ && outcome != STILL_READING && outcome != KNOWS_NO_ROWS &&
-        outcome != GIVEN_UP) /* it has not got them, or opens the file */
+    if (outcome != MAY_NOT_READ && outcome != STILL_READING && outcome != GIVEN_UP) /* it has not got them, or opens the file */
         note_outcome(span, peer, outcome, &times, error);
     if (outcome == GOT_BYTES)
         count(span, BLOCK_FROM_HOST, peer->name, span->wanted_bytes);
@@ -625,10 +606,7 @@ static int get_span(struct span *span, struct error *error)
         struct peer *peer = span->set->list[owner];
         struct ask_times times = {.began_ns = clock_now_ns()};
         bool was_read;
-        ask_as_known(span, peer);
         enum outcome outcome = ask_owner(span, peer, &times, &was_read, error);
-        if (outcome == KNOWS_NO_ROWS) /* as is known from now on */
-            continue;
         if (outcome == GIVEN_UP)
             return fail(error, ERROR_CANCELLED, "CANCELLED", "cancelled while %s was asked for a block", peer->name);
         note_outcome(span, peer, outcome, &times, error);

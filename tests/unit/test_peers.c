@@ -648,56 +648,6 @@ static void send_right_head(struct http_script_peer *peer, const struct http_scr
     http_script_send(peer, head);
 }
 
-/* As block_query_parse() did before there were rows. */
-static void play_earlier_version(struct http_script_peer *peer, const struct http_script_request *request, void *data)
-{
-    char head[64];
-    (void)data;
-    if (strstr(request->target, "&rows=")) {
-        snprintf(head, sizeof head, "x-tensorcast-sum: crc32c=%08x\r\n", crc32c_update(0, "unknown", 7));
-        http_script_answer(peer, 400, head, "unknown");
-        return;
-    }
-    send_right_head(peer, request);
-    http_script_send_bytes(peer, contents + request->first, request->last - request->first + 1);
-}
-
-/* From now on it asks the next one in line for its own blocks, too. */
-static void make_reads_cost_much(void)
-{
-    pthread_t thread;
-    uint64_t own = 0;
-    __atomic_store_n(&source_shared.waiting_uids, 1 << fleet[0].uid, __ATOMIC_SEQ_CST);
-    pthread_create(&thread, NULL, get_one_block, &own);
-    while (block_cache_read_ns(fleet[0].cache) < 2000 * (uint64_t)NS_PER_MS)
-        usleep(1000);
-    __atomic_store_n(&source_shared.waiting_uids, 0, __ATOMIC_SEQ_CST);
-    pthread_join(thread, NULL);
-}
-
-TEST_IN(a_host_of_an_earlier_version_is_asked_for_all_between_rows, set_up, tear_down)
-{
-    for (int costs_much = 0; costs_much < 2; costs_much++) {
-        struct http_script *script = http_script_start(&(struct http_script_options){.play = play_earlier_version});
-        char url[HTTP_SCRIPT_URL_CHARS];
-        uint64_t n_refused = 0, sent = 0;
-        fleet_start(1);
-        fleet[0].settings.has_key = false;
-        if (costs_much)
-            make_reads_cost_much();
-        fleet_meet(0, 0, http_script_url(script, "", url) + strlen("http://"));
-        for (uint64_t lo = 0; lo < 3 * (ROWS * STRIDE / 2); lo += ROWS * STRIDE / 2)
-            sent += get_rows(0, lo, false).bytes[BLOCK_FROM_HOST];
-        for (unsigned i = 0; i < http_script_requests(script); i++)
-            n_refused += strstr(http_script_seen(script, i)->target, "&rows=") != NULL;
-        const struct peer_traffic traffic = peers_traffic(fleet[0].peers, "0123456789abcdef0123456789abcdef");
-        assert_int_equal(n_refused, 1);
-        assert_true(sent > 0 && traffic.in_bytes == sent && traffic.late == 0 && traffic.wrong == 0);
-        http_script_stop(script);
-        fleet_stop();
-    }
-}
-
 static uint64_t stuck_block; /* atomic: that of the first request; 0 = none came */
 
 static uint64_t get_stuck_block(void)
