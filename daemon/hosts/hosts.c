@@ -43,7 +43,7 @@ enum {
     MAX_RETRY_MS = 15000,
     FORGET_GONE_S = 600,
     KEEP_BLOCKS_S = 120,  /* that nothing asks for any more */
-    PEER_CONNECTIONS = 8, /* to each host; an owner has a thread for each */
+    PEER_CONNECTIONS = 8, /* to each host, one at first; an owner has a thread for each */
     PEER_CONNECT_MS = 3000,
     PEER_FIRST_BYTE_MS = 8000, /* an owner that reads says so after a second: this one is stopped or cut off */
     PEER_STALL_MS = 4000,
@@ -543,6 +543,7 @@ int hosts_create(struct loop *loop, const struct hosts_options *given, struct ho
                                                 .stall_timeout_ms = PEER_STALL_MS,
                                                 .max_connections = 256,
                                                 .max_host_connections = PEER_CONNECTIONS,
+                                                .new_host_connections = 1,
                                                 .max_tries = 1, /* another host, or the source, is next */
                                                 .hedge_percent = 101,
                                                 .turn_ms = 600000, /* an answer is proven as a whole */

@@ -38,6 +38,7 @@ static void start_host(size_t i)
                                                        .first_byte_timeout_ms = 3000,
                                                        .stall_timeout_ms = 1000,
                                                        .max_host_connections = 8,
+                                                       .new_host_connections = 2, /* as once they have proven themselves */
                                                        .max_tries = 1,
                                                        .hedge_percent = 101,
                                                        .turn_ms = 600000,

@@ -15,7 +15,7 @@ static struct http_origins origins;
 static int open_origins(void **state)
 {
     (void)state;
-    http_origins_init(&origins, PER_HOST);
+    http_origins_init(&origins, PER_HOST, PER_HOST);
     return 0;
 }
 

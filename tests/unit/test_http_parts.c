@@ -336,7 +336,7 @@ static void run_rounds(struct http_limit *limit, uint32_t callers, uint32_t n_ro
 {
     for (uint32_t n_left = n_rounds * limit->most; n_left > 0; n_left--) {
         *now_ns += 50000000;
-        http_limit_completed(limit, callers < limit->allowed ? callers : limit->allowed, *now_ns);
+        http_limit_answered(limit, callers < limit->allowed ? callers : limit->allowed, *now_ns);
     }
 }
 
@@ -361,13 +361,29 @@ TEST(a_cut_halves_once_for_all_who_were_in_flight_and_recovers_one_by_one)
     assert_int_equal(limit.allowed, 1);
 }
 
+TEST(a_new_origin_is_asked_once_and_after_each_round_of_answers_twice_as_much)
+{
+    struct http_limit limit = {.allowed = 1, .most = 8};
+    for (uint32_t n = 1; n < 8; n *= 2)
+        for (uint32_t i = 0; i < n; i++) {
+            assert_int_equal(limit.allowed, n + i);
+            http_limit_answered(&limit, limit.allowed - 1, 1000); /* they suffice */
+            http_limit_answered(&limit, limit.allowed, 1000);
+        }
+    http_limit_answered(&limit, 8, 1000);
+    assert_int_equal(limit.allowed, 8);
+    assert_true(http_limit_cut(&limit, 500, 1000)); /* once it has refused one, it grows by rounds */
+    http_limit_answered(&limit, 4, 2000);
+    assert_int_equal(limit.allowed, 4);
+}
+
 TEST(a_limit_that_is_not_reached_or_only_in_a_burst_does_not_recover)
 {
     struct http_limit limit = {.allowed = 16, .most = 16};
     uint64_t now_ns = 1000;
     assert_true(http_limit_cut(&limit, 500, now_ns));
     for (uint64_t i = 0; i < 100; i++) /* quick answers are one round */
-        http_limit_completed(&limit, 8, now_ns + i);
+        http_limit_answered(&limit, 8, now_ns + i);
     assert_int_equal(limit.allowed, 8);
     run_rounds(&limit, 7, 20, &now_ns);
     assert_int_equal(limit.allowed, 8);

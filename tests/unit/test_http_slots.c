@@ -19,7 +19,7 @@ static struct error error;
 
 static void start(uint32_t max, uint32_t per_host)
 {
-    http_origins_init(&origins, per_host);
+    http_origins_init(&origins, per_host, per_host);
     http_slots_init(&slots, &origins, max);
     for (unsigned i = 0; i < HOSTS; i++) {
         char name[URL_ORIGIN_CHARS];

@@ -375,7 +375,7 @@ TEST_IN(an_owner_that_reads_longer_than_this_host_is_overtaken, set_up, tear_dow
     assert_int_equal(fleet_traffic(0, 1).late, 1);
 }
 
-TEST_IN(an_owner_that_reads_is_waited_for_and_asked_as_much_at_once_as_before, set_up, tear_down)
+TEST_IN(an_owner_that_reads_is_waited_for_and_asked_more_at_once_with_each_answer, set_up, tear_down)
 {
     enum { AT_ONCE = 6 };
     struct reader readers[AT_ONCE];
@@ -388,7 +388,7 @@ TEST_IN(an_owner_that_reads_is_waited_for_and_asked_as_much_at_once_as_before, s
     for (size_t i = 0; i < AT_ONCE; i++)
         pthread_join(readers[i].thread, NULL);
     http_engine_statistics(fleet[0].engine, NULL, &statistics);
-    assert_int_equal(statistics.limit, 8);
+    assert_in_range(statistics.limit, 2, 8);
     assert_int_equal(statistics.throttled, 0);
     assert_int_equal(fleet_traffic(0, 1).late, 0);
     assert_true(get_read_bytes() <= FILE_BYTES);
@@ -596,10 +596,11 @@ static bool say_nothing(struct http_script_peer *peer, const struct http_script_
     return http_script_wait_gone(peer);
 }
 
-/* As many at once as there may be connections to it; those that wait for one need not find out for themselves. */
+/* As many at once as there may be connections to a host that has answered nothing; those that wait for one need not find out for
+ * themselves. */
 TEST_IN(a_silent_host_is_asked_by_no_second_round_of_requests, set_up, tear_down)
 {
-    enum { READERS = 24, CONNECTIONS = 8 };
+    enum { READERS = 24, CONNECTIONS = 2 };
     static struct liar silent = {"nothing", NULL, say_nothing};
     struct reader readers[READERS];
     struct http_script *script =

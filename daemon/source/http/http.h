@@ -29,6 +29,7 @@ struct http_engine;
 struct http_engine_options {        /* 0 or NULL = the default in parentheses */
     uint32_t max_connections;       /* in flight in all (64) */
     uint32_t max_host_connections;  /* in flight per origin; the adaptive limit stays below (32) */
+    uint32_t new_host_connections;  /* to an origin that has not answered yet (max_host_connections) */
     uint32_t max_tries;             /* attempts of one range or document (8) */
     uint64_t connect_timeout_ms;    /* (5000) */
     uint64_t first_byte_timeout_ms; /* from the request to the answer's head (30000) */

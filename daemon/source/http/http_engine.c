@@ -309,6 +309,7 @@ static struct http_engine_options fill_in(const struct http_engine_options *give
     struct http_engine_options filled = given ? *given : (struct http_engine_options){0};
     filled.max_connections = (uint32_t)or_default(filled.max_connections, 64);
     filled.max_host_connections = (uint32_t)or_default(filled.max_host_connections, 32);
+    filled.new_host_connections = (uint32_t)or_default(filled.new_host_connections, filled.max_host_connections);
     filled.max_tries = (uint32_t)or_default(filled.max_tries, 8);
     filled.connect_timeout_ms = or_default(filled.connect_timeout_ms, 5000);
     filled.first_byte_timeout_ms = or_default(filled.first_byte_timeout_ms, 30000);
@@ -341,7 +342,7 @@ int http_engine_create(const struct http_engine_options *options, struct http_en
     struct http_engine *new = memory_alloc(sizeof *new);
     new->options = fill_in(options, ca_file);
     new->is_ca_configured = is_ca_configured;
-    http_origins_init(&new->origins, new->options.max_host_connections);
+    http_origins_init(&new->origins, new->options.new_host_connections, new->options.max_host_connections);
     http_slots_init(&new->slots, &new->origins, new->options.max_connections);
     pthread_mutex_init(&new->easy_lock, NULL);
     long wanted = sysconf(_SC_NPROCESSORS_ONLN) / CPUS_PER_MOVER;

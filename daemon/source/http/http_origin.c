@@ -21,14 +21,14 @@ enum {
 
 /* --- the limit --- */
 
-void http_limit_completed(struct http_limit *limit, uint32_t in_flight, uint64_t now_ns)
+void http_limit_answered(struct http_limit *limit, uint32_t in_flight, uint64_t now_ns)
 {
     if (limit->allowed == limit->most || in_flight < limit->allowed)
         return;
-    if (++limit->n_completed < limit->allowed || now_ns - limit->round_ns < least_round_ns)
+    if (limit->cut_ns > 0 && (++limit->n_answered < limit->allowed || now_ns - limit->round_ns < least_round_ns))
         return;
     limit->allowed++;
-    limit->n_completed = 0;
+    limit->n_answered = 0;
     limit->round_ns = now_ns;
 }
 
@@ -37,7 +37,7 @@ bool http_limit_cut(struct http_limit *limit, uint64_t started_ns, uint64_t now_
     if (started_ns < limit->cut_ns || limit->allowed == 1)
         return false;
     limit->allowed /= 2;
-    limit->n_completed = 0;
+    limit->n_answered = 0;
     limit->cut_ns = limit->round_ns = now_ns;
     return true;
 }
@@ -103,9 +103,10 @@ uint64_t http_budget_take(struct http_budget *budget, uint64_t now_ns)
 
 /* --- the table --- */
 
-void http_origins_init(struct http_origins *origins, uint32_t max_host_connections)
+void http_origins_init(struct http_origins *origins, uint32_t new_host_connections, uint32_t max_host_connections)
 {
-    *origins = (struct http_origins){.max_host_connections = max_host_connections};
+    *origins =
+        (struct http_origins){.new_host_connections = new_host_connections, .max_host_connections = max_host_connections};
     TAILQ_INIT(&origins->list);
     pthread_mutex_init(&origins->lock, NULL);
 }
@@ -139,7 +140,8 @@ static struct http_origin *make_origin(struct http_origins *origins, const char 
     origin = memory_alloc(sizeof *origin);
     snprintf(origin->name, sizeof origin->name, "%s", name);
     origin->counted_ns = clock_now_ns();
-    origin->limit.allowed = origin->limit.most = origins->max_host_connections;
+    origin->limit.allowed = origins->new_host_connections;
+    origin->limit.most = origins->max_host_connections;
     origin->budget = http_budget_full(origin->counted_ns);
     origins->n_origins++;
     TAILQ_INSERT_HEAD(&origins->list, origin, link);
@@ -214,8 +216,8 @@ void http_origin_end(struct http_origin *origin, const struct http_visit *visit,
         bool is_counted = http_limit_cut(&origin->limit, visit->started_ns, now_ns) || visit->is_throttled;
         origin->n_throttled += is_counted;
         counters_add(COUNTER_HTTP_THROTTLED, is_counted);
-    } else {
-        http_limit_completed(&origin->limit, origin->in_flight, now_ns);
+    } else if (visit->latency_ns > 0) {
+        http_limit_answered(&origin->limit, origin->in_flight, now_ns);
     }
     origin->in_flight--;
     if (visit->latency_ns > 0)

@@ -19,17 +19,17 @@
 
 enum { HTTP_MAX_ORIGINS = 1000, HTTP_TELL_RETRY_MS = 10000, HTTP_LATENCY_STEPS = 96 };
 
-/* How many requests at once one origin allows: all that are configured until it says "too many", half of them then, and one
- * more for every round in which all were used and none was refused. A round is as many requests as are allowed at once.
- * A plain value, as are the next two. */
+/* How many requests at once one origin allows. Slow start, if fewer than the most are allowed at first: one more for every answer
+ * while all are used. Once it has said "too many": half of them, and one more for every round in which all were used and none was
+ * refused. A round is as many requests as are allowed at once. A plain value, as are the next two. */
 struct http_limit {
     uint32_t allowed, most; /* requests at once: now, ever */
-    uint32_t n_completed;   /* in this round */
+    uint32_t n_answered;    /* in this round */
     uint64_t round_ns, cut_ns;
 };
 
-/* A request ended, of so many in flight. */
-void http_limit_completed(struct http_limit *limit, uint32_t in_flight, uint64_t now_ns);
+/* A request was answered, of so many in flight. */
+void http_limit_answered(struct http_limit *limit, uint32_t in_flight, uint64_t now_ns);
 /* The origin refused a request that started then. One cut answers all the refusals of requests started before it.
  * True when it cut. */
 bool http_limit_cut(struct http_limit *limit, uint64_t started_ns, uint64_t now_ns);
@@ -74,10 +74,10 @@ struct http_origins {
     pthread_mutex_t lock;
     TAILQ_HEAD(http_origin_list, http_origin) list; /* the one asked for last first */
     uint64_t n_requests, n_hedges, n_recalled;      /* of all origins ever */
-    uint32_t n_origins, max_host_connections;
+    uint32_t n_origins, new_host_connections, max_host_connections;
 };
 
-void http_origins_init(struct http_origins *origins, uint32_t max_host_connections);
+void http_origins_init(struct http_origins *origins, uint32_t new_host_connections, uint32_t max_host_connections);
 void http_origins_fini(struct http_origins *origins);
 
 /* The origin of that name, made when new: the caller's until http_origin_unref(). NULL: RESOURCE_EXHAUSTED. */
