@@ -1,5 +1,5 @@
-/* Which host is asked for a block, and for how long: the rules of peers.c and peer_want.c without threads and connections. The simulation of many
- * hosts uses them, too. Plain values; any thread, one at a time. */
+/* Which host is asked for a block, and for how long: the rules of peers.c and peer_want.c without threads and connections. The
+ * simulation of many hosts uses them, too. Plain values; any thread, one at a time. */
 #ifndef HOSTS_ELECTION_H
 #define HOSTS_ELECTION_H
 
