@@ -10,10 +10,10 @@
 # run even when one fails, except that nothing is tested when the build fails. Exit 0 only when every stage passed.
 #
 # Everything runs in lanes at once. The first runs the end-to-end tests, which take longest and mostly wait; the others have the low
-# priority NICE. The second computes: unit tests, with counters and then under the sanitizers. A third one takes what is left of the
-# cores for linters and rules, which no busy machine can make fail; a fourth begins with the tests of stores, as they wait for more
-# than they compute. The rest is done by whichever is free. What measures time runs alone at the end. (A real vLLM has 6 GB of
-# packages, kept between runs.) A skipped test is listed with its reason. TENSORCAST_TORCH=0 leaves torch and vLLM out.
+# priority NICE. Two compute: unit tests, with counters and then under ThreadSanitizer, and under AddressSanitizer. One takes what is
+# left of the cores for linters and rules, which no busy machine can make fail; one begins with the tests of stores, as they wait
+# for more than they compute. The rest is done by whichever is free. What measures time runs alone at the end. (A real vLLM has 6 GB
+# of packages, kept between runs.) A skipped test is listed with its reason. TENSORCAST_TORCH=0 leaves torch and vLLM out.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 logs=build/test-logs
@@ -151,22 +151,19 @@ either_lane() {
   done
 }
 
-second_lane() {
-  lane coverage asan tsan # the first finds out what has threads
-  either_lane
-}
-
-third_lane() { lane rules lint; } # what no clock hurts
+threads_lane() { lane coverage tsan; either_lane; } # the first finds out what has threads
+memory_lane() { lane asan; either_lane; }
+rules_lane() { lane rules lint; } # what no clock hurts
 waiting_lane() { after client; lane stores booted numpy; either_lane; }
 
 everything() {
-  local lanes=()
+  local lane lanes=()
   background installed
-  background second_lane
-  lanes+=("$!")
-  NICE=15 background third_lane
-  lanes+=("$!")
-  background waiting_lane
+  for lane in threads_lane memory_lane waiting_lane; do
+    background "$lane"
+    lanes+=("$!")
+  done
+  NICE=15 background rules_lane
   lanes+=("$!")
   lane client e2e
   either_lane
