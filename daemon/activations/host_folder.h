@@ -43,7 +43,7 @@ struct host_resume host_folder_resume(const struct host_folder *folder);
 /* Whether its samples are in the open segment and nowhere else on the disk. Between two calls of its owner. */
 bool host_folder_is_all_open(const struct host_folder *folder);
 uint64_t host_folder_disk_bytes(const struct host_folder *folder); /* of its files, about and at most; any thread */
-/* What the files of one that no writer has open take; 0 when it is gone, unchanged when it does not tell. */
+/* Bytes of the files of a folder that no writer has open; 0 when the folder is gone, unchanged when it cannot be read. */
 void host_folder_measure(const struct store_roots *roots, const char *path, uint32_t host, uint64_t *bytes);
 
 /* begin, write as often as it takes, end. A sample that is there already is INVALID_ARGUMENT. After an error of any of them the

@@ -336,8 +336,8 @@ static bool lists(void *data, const struct manifest_segment *segment)
     return true;
 }
 
-/* A copy with the segments that are there: the bucket is never told of one that it has not. Without any there is nothing to say,
- * and a manifest that another writer left is not replaced by that. */
+/* A copy of the manifest that lists only segments which the bucket has. Without any, nothing is written, and a manifest that
+ * another writer left stays. */
 static int open_manifest(struct host_uploads *uploads, int folder_fd, const struct place *place,
                          const struct upload_item *item, bool *is_done, struct error *error)
 {

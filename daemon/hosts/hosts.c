@@ -69,7 +69,7 @@ struct host {
     bool is_self, is_in_snapshot;
     struct question *question; /* that is under way */
     uint64_t ask_at_ns, retry_ms, gone_ns;
-    struct peer_traffic traffic; /* of one that has gone */
+    struct peer_traffic traffic; /* of a host that has gone */
 };
 
 struct event { /* of the plugin's thread, on its way to the loop */
@@ -224,8 +224,8 @@ static void remove_host(struct hosts *hosts, struct host *host)
     free(host);
 }
 
-/* What has the address of a host that proved itself is of one that ended, and so are earlier entries of its name: their leases go on.
- * A host that has proven nothing replaces none. */
+/* Once a host has proven itself, other entries with its address, and earlier ones with its name, belong to daemons that ended; only
+ * their leases go on. A host that has proven nothing replaces none. */
 static void remove_replaced(struct hosts *hosts, const struct host *proven)
 {
     struct host *host, *following;

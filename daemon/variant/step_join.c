@@ -23,7 +23,7 @@ struct group {
 struct groups {
     struct group *list;
     size_t n, capacity;
-    struct map by_key; /* what the wildcards stand for, except the one that counts */
+    struct map by_key; /* what the wildcards stand for, except the counting wildcard */
     struct arena keys;
     size_t *group_of; /* of each tensor; n = none */
 };

@@ -1,8 +1,8 @@
 /* The hosts that were asked: how many requests are in flight to each, and what was learned about it: how many requests at
  * once it allows, how long its answers take to begin, how fast its connections are, and how many retries it is due.
  *
- * Origins are made when they are first asked for and lent by reference. There are HTTP_MAX_ORIGINS: the one that no request has
- * used for longest makes room for a new one, and what was learned of it is forgotten. When all are in use there is none.
+ * Origins are made when they are first asked for and lent by reference. There are HTTP_MAX_ORIGINS: the least recently used
+ * origin makes room for a new one, and what was learned of it is forgotten. When all are in use there is none.
  *
  * Any thread; one lock for all of it and for the slots (http_slots.h), taken a few times per request. */
 #ifndef SOURCE_HTTP_ORIGIN_H
