@@ -282,8 +282,8 @@ void http_engine_cancel(struct http_exchange *exchange)
 /* --- the engine --- */
 
 /* One of them moves about 4 GB/s plain or 1.5 GB/s of TLS and is a core then; the others are left to the copies that follow.
- */
-enum { CPUS_PER_MOVER = 4 };
+ * Two at least: one alone waits for a core behind everything else that a small host does. */
+enum { CPUS_PER_MOVER = 4, MIN_MOVERS = 2 };
 
 static uint64_t or_default(uint64_t value, uint64_t otherwise)
 {
@@ -346,7 +346,7 @@ int http_engine_create(const struct http_engine_options *options, struct http_en
     http_slots_init(&new->slots, &new->origins, new->options.max_connections);
     pthread_mutex_init(&new->easy_lock, NULL);
     long wanted = sysconf(_SC_NPROCESSORS_ONLN) / CPUS_PER_MOVER;
-    wanted = wanted < 1 ? 1 : wanted > HTTP_MAX_MOVERS ? HTTP_MAX_MOVERS : wanted;
+    wanted = wanted < MIN_MOVERS ? MIN_MOVERS : wanted > HTTP_MAX_MOVERS ? HTTP_MAX_MOVERS : wanted;
     for (; new->n_movers < (uint32_t)wanted; new->n_movers++) {
         if (start_mover(new->options.max_connections, &new->movers[new->n_movers], error)) {
             http_engine_destroy(new);
