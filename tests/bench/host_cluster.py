@@ -49,15 +49,16 @@ class Store:
 
 
 class Hosts:
-    """`n` fresh daemons. With an etcd they know each other, by a key or by certificates of a folder; else each is alone."""
+    """`n` fresh daemons. With an etcd they know each other, and prove it by a key, by certificates of a folder, or not; else each is alone."""
 
-    def __init__(self, n, etcd=None, authority=None, **settings):
+    def __init__(self, n, etcd=None, authority=None, proven=True, **settings):
         self.daemons, prefix = [], f"/bench/{time.monotonic_ns()}"
         for i in range(n):
             hosts = {}
             if etcd:
                 hosts = {"etcd": {"endpoints": etcd.endpoints, "prefix": prefix}, "name": f"h{i}", "domain": "bench", "listen": "127.0.0.1:0"}
-                hosts |= {"tls": certificate(authority)} if authority else {"cluster_key_file": str(etcd.folder / "key")}
+                if proven:
+                    hosts |= {"tls": certificate(authority)} if authority else {"cluster_key_file": str(etcd.folder / "key")}
             self.daemons.append(Daemon([], {"logging": {"level": "warn"}, "hosts": hosts, **settings}, {}))
             self.daemons[-1].start(wait=False)
         try:

@@ -39,7 +39,7 @@ def four_goals(g, part):
 
 
 def transfer_goals(g, part):
-    for mine, other in (("a host, key", "nginx, http"), ("a host, TLS", "nginx, https")):
+    for mine, other in (("a host, no proof", "nginx, http"), ("a host, key", "nginx, http"), ("a host, TLS", "nginx, https")):
         g.at_least(f"{mine}: rate, of {other}", 0.9, ratios(part["found"], mine, other, "rate"))
 
 

@@ -129,7 +129,7 @@ def run_standalone(bench, case, check, server):
     """A whole process: its start and its end are in the time."""
     contest.prepare_machine(bench, case, QUIET_S)
     command = [bench.build / "tensorcast", "load", case.reference(), "--standalone", "--json", "--timeout", "120s"]
-    environment = {**os.environ, **({"SSL_CERT_FILE": case.ca_file} if case.ca_file else {})}
+    environment = {**os.environ, **(dict.fromkeys(("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE"), case.ca_file) if case.ca_file else {})}
     before, busy = resource.getrusage(resource.RUSAGE_CHILDREN), machine.machine_busy_seconds()
     server_cpu, start = server.cpu_seconds(), time.monotonic()
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
