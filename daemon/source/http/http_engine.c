@@ -259,12 +259,18 @@ static void stop_mover(struct http_mover *mover)
 
 void http_engine_submit(struct http_engine *engine, struct http_exchange *exchange)
 {
+    struct error ignored; /* what cannot be started is done without */
+    pthread_mutex_lock(&engine->movers_lock);
     struct http_mover *mover = engine->movers[0];
     for (uint32_t i = 1; i < engine->n_movers; i++)
         if (__atomic_load_n(&engine->movers[i]->load, __ATOMIC_SEQ_CST) < __atomic_load_n(&mover->load, __ATOMIC_SEQ_CST))
             mover = engine->movers[i];
+    if (__atomic_load_n(&mover->load, __ATOMIC_SEQ_CST) > 0 && engine->n_movers < engine->max_movers &&
+        start_mover(engine->options.max_connections, &engine->movers[engine->n_movers], &ignored) == 0)
+        mover = engine->movers[engine->n_movers++];
     exchange->mover = mover;
     __atomic_fetch_add(&mover->load, 1, __ATOMIC_SEQ_CST);
+    pthread_mutex_unlock(&engine->movers_lock);
     pthread_mutex_lock(&mover->lock);
     TAILQ_INSERT_TAIL(&mover->inbox, exchange, link);
     pthread_mutex_unlock(&mover->lock);
@@ -282,7 +288,7 @@ void http_engine_cancel(struct http_exchange *exchange)
 /* --- the engine --- */
 
 /* One of them moves about 4 GB/s plain or 1.5 GB/s of TLS and is a core then; the others are left to the copies that follow.
- * Two at least: one alone waits for a core behind everything else that a small host does. */
+ * A small host may start two: one alone waits for a core behind everything else there. */
 enum { CPUS_PER_MOVER = 4, MIN_MOVERS = 2 };
 
 static uint64_t or_default(uint64_t value, uint64_t otherwise)
@@ -345,14 +351,14 @@ int http_engine_create(const struct http_engine_options *options, struct http_en
     http_origins_init(&new->origins, new->options.new_host_connections, new->options.max_host_connections);
     http_slots_init(&new->slots, &new->origins, new->options.max_connections);
     pthread_mutex_init(&new->easy_lock, NULL);
+    pthread_mutex_init(&new->movers_lock, NULL);
     long wanted = sysconf(_SC_NPROCESSORS_ONLN) / CPUS_PER_MOVER;
-    wanted = wanted < MIN_MOVERS ? MIN_MOVERS : wanted > HTTP_MAX_MOVERS ? HTTP_MAX_MOVERS : wanted;
-    for (; new->n_movers < (uint32_t)wanted; new->n_movers++) {
-        if (start_mover(new->options.max_connections, &new->movers[new->n_movers], error)) {
-            http_engine_destroy(new);
-            return -1;
-        }
+    new->max_movers = wanted < MIN_MOVERS ? MIN_MOVERS : wanted > HTTP_MAX_MOVERS ? HTTP_MAX_MOVERS : (uint32_t)wanted;
+    if (start_mover(new->options.max_connections, &new->movers[0], error)) { /* the others when they have work */
+        http_engine_destroy(new);
+        return -1;
     }
+    new->n_movers = 1;
     *engine = new;
     return 0;
 }
@@ -367,6 +373,7 @@ void http_engine_destroy(struct http_engine *engine)
         curl_easy_cleanup(engine->easies[i]);
     free(engine->easies);
     pthread_mutex_destroy(&engine->easy_lock);
+    pthread_mutex_destroy(&engine->movers_lock);
     http_origins_fini(&engine->origins);
     memory_free_const(engine->options.ca_file);
     memory_free_const(engine->options.user_agent);
