@@ -10,6 +10,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/file_io.h"
@@ -274,16 +275,24 @@ static int read_text(struct walk *walk, const char *text, size_t length, const c
     return result;
 }
 
-/* Reads at most one byte more than a configuration may have. */
+/* Reads at most one byte more than a configuration may have. The first file may be a pipe. A FIFO among the others would wait for
+ * its writer. */
 static int read_file(struct walk *walk, const char *path, const char *home, struct error *error)
 {
     enum { ROOM = CONFIG_YAML_MAX_BYTES + 1 };
     char *text = memory_alloc(ROOM);
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
-    ssize_t length = fd < 0 ? -1 : file_io_read(fd, text, ROOM);
+    struct stat status;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | (walk->is_drop_in ? O_NONBLOCK : 0)), result;
+    bool is_odd = walk->is_drop_in && fd >= 0 && fstat(fd, &status) == 0 && !S_ISREG(status.st_mode);
+    ssize_t length = fd < 0 || is_odd ? -1 : file_io_read(fd, text, ROOM);
     walk->file = arena_text(&walk->built->arena, path, strlen(path));
-    int result = length < 0 ? fail_errno(error, errno, "cannot read the configuration %s", text_show(path))
-                            : read_text(walk, text, (size_t)length, home, error);
+    if (is_odd)
+        result = fail(error, ERROR_FAILED_PRECONDITION, REASON(NOT_A_REGULAR_FILE),
+                      "the configuration %s is no regular file: remove it", text_show(path));
+    else if (length < 0)
+        result = fail_errno(error, errno, "cannot read the configuration %s", text_show(path));
+    else
+        result = read_text(walk, text, (size_t)length, home, error);
     if (fd >= 0)
         close(fd);
     free(text);

@@ -73,9 +73,8 @@ static void check_configuration(struct visit *visit, const char *path, struct er
         check_say(check, CHECK_OK, NULL, "%s", config_name(patient->config));
     else
         check_say(check, CHECK_FAILED,
-                  error->kind == ERROR_KIND_NOT_A_REGULAR_FILE
-                      ? "name a regular file"
-                      : "correct the file; `tensorcastd --check-config` says the same",
+                  has_origin && !may_read ? "name a regular file"
+                                          : "correct the file; `tensorcastd --check-config` says the same",
                   "%s", error->message);
     if (!patient->config)
         patient->config = config_defaults();

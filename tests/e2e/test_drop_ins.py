@@ -48,6 +48,18 @@ def test_a_mistake_is_told_with_its_file_and_line_and_ends_the_start(folder):
         assert done.returncode == 78 and f"{files}/a.yaml:2:3: unknown key memory.host_bugdet" in done.stderr, done
 
 
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+def test_what_is_no_regular_file_is_refused_at_once(folder, make):
+    daemon, files = folder
+    make(files / "a.yaml")
+    for arguments in (["--check-config"], ["--print-config"], []):
+        done = ask(daemon, *arguments)
+        assert done.returncode == 78 and f"the configuration {files}/a.yaml is no regular file: remove it" in done.stderr, done
+    found = daemon.cli.run("doctor", "--config", daemon.config, "--json")
+    (check,) = [check for check in found.report["checks"] if check["name"] == "configuration"]
+    assert check["state"] == "failed" and f"{files}/a.yaml is no regular file" in check["message"], found
+
+
 def test_a_reload_reads_files_that_were_added_changed_and_taken_away(folder):
     daemon, files = folder
     daemon.start()
