@@ -1,6 +1,5 @@
-/* Where the time of a request went, from submit to the answer: stages one behind the other, without gaps, and what its load's
- * run did in the one that executes. Bounded: a request that goes through more stages than there is room for stays in the last
- * one.
+/* Where the time of a request went, from submit to the answer. Its stages follow each other without gaps. The stage `execute` also
+ * has what the load's run did. Bounded: a request with more stages than there is room for stays in the last one.
  *
  * Loop thread. The last TRACES_KEPT requests for weights stay, however they ended. */
 #ifndef LOAD_TRACE_H

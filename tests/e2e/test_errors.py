@@ -51,16 +51,16 @@ def test_the_object_names_what_the_message_names(daemon, models, small):
 
 
 def test_what_is_worth_a_retry_has_an_exit_status_of_its_own():
-    nobody = Tensorcast("/tmp/tc8-no-daemon-here.sock")
-    error = error_of(nobody.run("status", "--json"))
+    alone = Tensorcast("/tmp/tc8-no-daemon-here.sock")
+    error = error_of(alone.run("status", "--json"))
     assert (error["code"], error["reason"]) == ("UNAVAILABLE", "DAEMON_UNREACHABLE")
-    assert nobody.run("status").code == 3
+    assert alone.run("status").code == 3
 
 
 @pytest.mark.parametrize("words, stands_alone", [(["status"], False), (["prewarm", "/m"], False), (["load", "/m"], True), (["fetch", "/m"], True)])
 def test_without_a_daemon_every_socket_is_named_and_what_to_do(tmp_path, words, stands_alone):
-    nobody = Tensorcast("")
-    outcome = nobody.run(*words, env={**nobody.environment, "XDG_RUNTIME_DIR": str(tmp_path)})
+    alone = Tensorcast("")
+    outcome = alone.run(*words, env={**alone.environment, "XDG_RUNTIME_DIR": str(tmp_path)})
     assert outcome.code == 3 and "/run/tensorcast/daemon.sock" in outcome.err and f"{tmp_path}/tensorcast/daemon.sock" in outcome.err
     assert "tensorcastd --user &" in outcome.err and ("--standalone" in outcome.err) == stands_alone
 

@@ -335,7 +335,7 @@ def test_what_is_handed_out_cold_is_read_ahead(trusting, large):
     daemon = trusting(large.parent)
     evict(large)
     lease = Lease(daemon, large.parent)
-    assert soon(lambda: resident(large) >= 24 * MiB), "nobody has touched a page"
+    assert soon(lambda: resident(large) >= 24 * MiB), "no process has touched a page"
     assert locked_bytes(daemon) == 0 and daemon.status()["memory"]["used_bytes"] == 0
     lease.end()
     assert soon(lambda: not open_files(daemon, large))

@@ -76,7 +76,7 @@ def test_requests_that_wait_fit_into_the_budget_and_the_others_are_refused(start
         request = many_names(Wire(channel), f"{url}/x.safetensors", 300_000)
         method = channel.unary_stream(f"/{SERVICE}/Materialize")
         calls = [method(request) for _ in range(24)]
-        assert soon(lambda: sum(call.done() for call in calls) > 12), "nobody was refused"
+        assert soon(lambda: sum(call.done() for call in calls) > 12), "no call was refused"
         refused = [call for call in calls if call.done()]
         assert {code_of(call) for call in refused} == {grpc.StatusCode.RESOURCE_EXHAUSTED}
         assert {reason_of(call) for call in refused} == {"METADATA_EXCEEDED"}

@@ -43,8 +43,8 @@ def test_a_daemon_that_drains_lives_and_is_not_ready(draining):
 
 
 def test_a_daemon_that_hangs_or_is_not_there_is_not_healthy(daemon, alone):
-    nobody = alone.run("health")
-    assert nobody.code == 1 and "tc8-no-daemon-here.sock" in nobody.err
+    refused = alone.run("health")
+    assert refused.code == 1 and "tc8-no-daemon-here.sock" in refused.err
     daemon.process.send_signal(signal.SIGSTOP)
     late = daemon.cli.run("health", "--timeout", "1s")
     without = daemon.cli.run("health")  # 5 s

@@ -52,15 +52,15 @@ TEST(without_a_daemon_the_error_is_unavailable_and_names_the_socket)
 {
     struct tc_error error;
     char *json;
-    struct tc_client *nobody = tc_connect("/tmp/no-such-daemon.sock", NULL);
+    struct tc_client *alone = tc_connect("/tmp/no-such-daemon.sock", NULL);
     for (int i = 0; i < 3; i++) {
-        assert_int_equal(tc_status(nobody, 0, &json, NULL, &error), -1);
+        assert_int_equal(tc_status(alone, 0, &json, NULL, &error), -1);
         assert_int_equal(error.code, ERROR_UNAVAILABLE);
         assert_string_equal(error.reason, "DAEMON_UNREACHABLE");
         assert_non_null(strstr(error.message, "/tmp/no-such-daemon.sock"));
     }
-    assert_int_equal(tc_status(nobody, 0, &json, NULL, NULL), -1); /* a caller that does not care need not say where */
-    tc_disconnect(nobody);
+    assert_int_equal(tc_status(alone, 0, &json, NULL, NULL), -1); /* a caller that does not care need not say where */
+    tc_disconnect(alone);
 }
 
 TEST_IN(a_daemon_that_was_restarted_answers_the_next_call, client_scene_start, client_scene_stop)

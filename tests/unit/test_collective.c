@@ -286,7 +286,7 @@ static int flush_until_unwanted(struct transport *transport, struct error *error
     for (int i = 0; i < 60000 && !__atomic_load_n(&transport->is_unwanted, __ATOMIC_RELAXED); i++)
         usleep(1000);
     __atomic_add_fetch(&n_let_go, __atomic_load_n(&transport->is_unwanted, __ATOMIC_RELAXED), __ATOMIC_RELAXED);
-    return (fail)(error, ERROR_CANCELLED, "LET_GO", "nobody waits");
+    return (fail)(error, ERROR_CANCELLED, "LET_GO", "no load waits");
 }
 
 static void a_transport_is_told_when_nobody_waits_for_it_any_more(void **state)

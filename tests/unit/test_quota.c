@@ -227,11 +227,11 @@ TEST_IN(users_are_listed_while_they_have_something, make, unmake)
 
 TEST_IN(a_charge_without_a_quota_counts_nothing, make, unmake)
 {
-    struct quota_charge nobody = {0};
+    struct quota_charge charge = {0};
     struct error error;
-    assert_int_equal(quota_charge_add(&nobody, UINT64_MAX, &error), 0);
-    assert_int_equal(nobody.amount, 0);
-    quota_charge_end(&nobody);
+    assert_int_equal(quota_charge_add(&charge, UINT64_MAX, &error), 0);
+    assert_int_equal(charge.amount, 0);
+    quota_charge_end(&charge);
 }
 
 static struct quota_charge droppable;
