@@ -283,9 +283,9 @@ static const struct config_key keys_after_stores[] = {
              "at /v1/traces). Empty: none is sent."},
 
     {"prewarm", CONFIG_PREWARMS, FIELD(prewarm.texts), .fallback = "", .reloadable = true,
-     .help = "Artifacts to load after the start and after each reload. Each entry has: artifact (a reference or an absolute "
-             "path); tp_size and tp_rank for one tensor-parallel rank, or tp_size alone for all ranks; tensors (names or "
-             "patterns); pin, to keep it until the entry leaves this list. A failure is logged and stops nothing."},
+     .help = "Artifacts to load after the start and after each reload. An entry has an artifact: a reference or an absolute path. "
+             "tp_size and tp_rank choose one tensor-parallel rank, tp_size alone all ranks. tensors are names or patterns. pin keeps "
+             "it until the entry leaves this list. A failure is logged and stops nothing."},
 };
 /* clang-format on */
 
