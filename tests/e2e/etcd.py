@@ -1,4 +1,5 @@
 """A real etcd of one or three members, and etcdctl to look into it."""
+import contextlib
 import json
 import re
 import shutil
@@ -91,11 +92,13 @@ class Etcd:
                 self.processes[i].wait()
                 self.processes[i] = None
 
-    def control(self, *args):
+    def _command(self, *args):
         tls = ["--cacert", self.authority.file, "--cert", self.client[0], "--key", self.client[1]] if self.authority else []
         user = ["--user", self.user] if self.user else []
-        done = subprocess.run(["etcdctl", "--endpoints", ",".join(self.endpoints), "--command-timeout", "10s", *tls, *user, *map(str, args)],
-                              env={"ETCDCTL_API": "3", "PATH": "/usr/bin:/bin"}, capture_output=True, text=True, timeout=30)
+        return ["env", "ETCDCTL_API=3", "etcdctl", "--endpoints", ",".join(self.endpoints), "--command-timeout", "10s", *tls, *user, *map(str, args)]
+
+    def control(self, *args):
+        done = subprocess.run(self._command(*args), capture_output=True, text=True, timeout=30)
         assert done.returncode == 0, (args, done.stdout, done.stderr)
         return done.stdout
 
@@ -114,6 +117,16 @@ class Etcd:
 
     def lease_of(self, key):
         return f"{json.loads(self.control('get', key, '-w', 'json'))['kvs'][0]['lease']:x}"
+
+    @contextlib.contextmanager
+    def kept_alive(self, key):
+        """The lease of an entry, whatever becomes of the session that has it: so it ends by no clock."""
+        with subprocess.Popen(self._command("lease", "keep-alive", self.lease_of(key)), stdout=subprocess.PIPE, text=True) as keeper:
+            try:
+                assert "keepalived" in keeper.stdout.readline()
+                yield
+            finally:
+                keeper.kill()
 
     def add_user(self, name, password):
         for args in (("user", "add", "root:root"), ("user", "grant-role", "root", "root"), ("role", "add", "all"),

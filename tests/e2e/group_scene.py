@@ -1,7 +1,6 @@
 """Ranks that load a small model as a group: a daemon's settings, the ranks' views, and what they are to receive."""
 import json
 import re
-import time
 
 import ml_dtypes
 import numpy as np
@@ -54,11 +53,9 @@ class Load:
     def __init__(self, daemon, models, *arguments):
         artifact = models if isinstance(models, str) else f"disk:{models}/m"
         self.process = daemon.cli.spawn("load", artifact, *arguments, "--json", "--digest")
-        self.started = time.monotonic()
 
     def end(self, timeout=120):
         out, err = self.process.communicate(timeout=timeout)
-        self.seconds = time.monotonic() - self.started
         self.code, self.err = self.process.returncode, err
         self.status = (re.search(r"^tensorcast: ([A-Z_]+): ", err, re.M) or [None, None])[1]
         self.report = json.loads(out) if self.code == 0 else None

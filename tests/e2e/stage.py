@@ -54,6 +54,13 @@ def fill_disk(folder):
     return folder / "filler"
 
 
+def waits_on_a_socket(process):
+    with contextlib.suppress(OSError):  # a descriptor that has been closed meanwhile
+        state = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0]
+        return state == "S" and any(os.readlink(fd).startswith("socket:") for fd in Path(f"/proc/{process.pid}/fd").iterdir())
+    return False
+
+
 @contextlib.contextmanager
 def acting_as(uid):
     """Connections that are made meanwhile are that user's. All threads of this process; only connecting and accepting care."""
@@ -221,7 +228,7 @@ class Daemon:
         self.process.kill()
         self.process.wait()
 
-    def stop(self, seconds=20):
+    def stop(self, seconds=60):
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(seconds)
 

@@ -5,14 +5,13 @@ import signal
 import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import grpc
 import numpy as np
 import pytest
 
 from checkpoints import blob, digest, digests, random_array, write
-from stage import MiB, soon
+from stage import MiB, soon, waits_on_a_socket
 from wire import Wire
 
 MANY = 4096
@@ -78,11 +77,6 @@ def forget(path):
     with open(path, "rb") as file:
         os.fsync(file.fileno())
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-
-
-def waits_on_a_socket(process):
-    state = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0]
-    return state == "S" and any(os.readlink(fd).startswith("socket:") for fd in Path(f"/proc/{process.pid}/fd").iterdir())
 
 
 def test_ranks_that_load_together_fetch_common_bytes_from_disk_once(daemon, models):

