@@ -1,10 +1,6 @@
 /* See hosts.h. The plugin's thread posts what etcd tells; the loop keeps the table; helpers ask other hosts who they are. */
 #include "hosts/hosts.h"
 
-#include <arpa/inet.h>
-#include <ifaddrs.h>
-#include <net/if.h>
-#include <netinet/in.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -82,6 +78,7 @@ struct event { /* of the plugin's thread, on its way to the loop */
 
 struct hosts {
     struct loop *loop;
+    const struct config_hosts *config; /* lives longer */
     struct host_settings settings;
     struct data_port_identity identity;
     char incarnation[PROOF_NONCE_CHARS];
@@ -97,7 +94,7 @@ struct hosts {
     STAILQ_HEAD(, host) list;
     size_t n;
     uint64_t next_away_ns; /* when another reason of etcd's absence is logged again */
-    bool is_connected;
+    bool is_connected, is_announced;
     uint64_t away_ns; /* since when it is not */
     bool is_ending;   /* atomic: the loop sets it, helpers ask */
     char etcd_problem[ERROR_MESSAGE_CHARS];
@@ -328,6 +325,76 @@ static void put_host(struct hosts *hosts, const char *key, const char *value)
         submit_question(hosts, fresh);
 }
 
+/* The address of this host that packets to ADDRESS:PORT leave with. None is sent. */
+static bool find_source(const char *to, bool allow_v6, struct address *found)
+{
+    struct tcp_address way;
+    if (!tcp_address_parse(to, &way))
+        return false;
+    int fd = socket(way.socket.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    bool is_found = fd >= 0 && connect(fd, (struct sockaddr *)&way.socket, way.bytes) == 0;
+    way.bytes = sizeof way.socket;
+    is_found = is_found && getsockname(fd, (struct sockaddr *)&way.socket, &way.bytes) == 0 &&
+               address_of_socket((struct sockaddr *)&way.socket, found) && address_kind(found) == ADDRESS_ANY;
+    if (fd >= 0)
+        close(fd);
+    return is_found && (allow_v6 || address_is_mapped(found));
+}
+
+/* The address by which others reach the data port: the one it listens on. If it listens on all, the one that leads to etcd. If
+ * etcd has a name or is on the loopback, the one of the default route. False, and the loopback: there is no network yet.
+ * getifaddrs() does not work under the unit, which forbids netlink. */
+static bool find_address(const struct hosts *hosts, struct address *found)
+{
+    static const char *const outside[] = {"192.0.2.1:9", "[2001:db8::1]:9"}; /* of no host: RFC 5737, RFC 3849 */
+    const struct sockaddr *own = (const struct sockaddr *)&hosts->settings.listen.socket;
+    if (address_of_socket(own, found) && address_kind(found) != ADDRESS_RESERVED)
+        return true;
+    bool allow_v6 = own->sa_family == AF_INET6;
+    char to[TCP_ADDRESS_CHARS];
+    for (size_t i = 0; i < hosts->config->etcd.endpoints.n_items; i++) {
+        const char *member = strstr(hosts->config->etcd.endpoints.items[i], "//") + 2;
+        snprintf(to, sizeof to, "%.*s", (int)strcspn(member, "/"), member);
+        if (find_source(to, allow_v6, found))
+            return true;
+    }
+    for (size_t i = 0; i < sizeof outside / sizeof outside[0]; i++)
+        if (find_source(outside[i], allow_v6, found))
+            return true;
+    address_parse("127.0.0.1", strlen("127.0.0.1"), found);
+    return false;
+}
+
+/* Puts this host into the table at once. Puts it into etcd once it has an address, at the latest when etcd answers: a daemon may
+ * start before its network. */
+static void announce(struct hosts *hosts)
+{
+    char shown[ADDRESS_CHARS], text[TCP_ADDRESS_CHARS], version[HOST_NAME_CHARS];
+    struct address address;
+    struct host *host, *following;
+    if (hosts->is_announced || !hosts->membership || hosts->is_ending)
+        return;
+    hosts->is_announced = find_address(hosts, &address) || hosts->is_connected;
+    address_print(&address, shown);
+    bool is_v6 = strchr(shown, ':') != NULL;
+    snprintf(text, sizeof text, "%s%s%s:%u", is_v6 ? "[" : "", shown, is_v6 ? "]" : "", data_port_number(hosts->port));
+    snprintf(version, sizeof version, "%s", version_text());
+    const struct host_entry own_entry = {.name = hosts->settings.name,
+                                         .domain = hosts->settings.domain,
+                                         .address = text,
+                                         .incarnation = hosts->incarnation,
+                                         .version = version,
+                                         .started_ms = proof_now_ms()};
+    char *entry = host_entry_write(&own_entry);
+    for (host = STAILQ_FIRST(&hosts->list); host && (following = STAILQ_NEXT(host, next), true); host = following)
+        if (host->is_self)
+            remove_host(hosts, host);
+    put_host(hosts, hosts->own_key, entry);
+    if (hosts->is_announced)
+        hosts->plugin->set(hosts->membership, hosts->own_key, entry);
+    free(entry);
+}
+
 /* After the table of hosts, so that the watcher finds it up to date. */
 static void tell_watcher(const struct event *event)
 {
@@ -362,6 +429,8 @@ static void on_event(struct loop_task *task)
             hosts->away_ns = clock_now_ns();
         hosts->is_connected = event->is_connected;
         snprintf(hosts->etcd_problem, sizeof hosts->etcd_problem, "%s", event->text);
+        if (hosts->is_connected)
+            announce(hosts);
         break;
     case EVENT_SNAPSHOT_BEGIN:
         STAILQ_FOREACH (host, &hosts->list, next)
@@ -435,39 +504,6 @@ static void on_tick(void *data)
 
 /* --- joining and leaving ---------------------------------------------------------------------------------------------------- */
 
-/* The address by which others reach the data port: the one it listens on, or that of this host which leads to etcd. */
-static void find_address(const struct hosts *hosts, const struct config *config, char text[ADDRESS_CHARS + 16])
-{
-    char shown[ADDRESS_CHARS], host[ADDRESS_CHARS];
-    struct address address;
-    const struct sockaddr *own = (const struct sockaddr *)&hosts->settings.listen.socket;
-    struct sockaddr_in found = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    bool is_any = address_of_socket(own, &address) && address_kind(&address) == ADDRESS_RESERVED;
-    const char *endpoint = strstr(config->hosts.etcd.endpoints.items[0], "//") + 2;
-    snprintf(host, sizeof host, "%.*s", (int)strcspn(endpoint, ":/"), endpoint);
-    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(9)};
-    int fd = is_any && inet_pton(AF_INET, host, &to.sin_addr) == 1 ? socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0) : -1;
-    socklen_t bytes = sizeof found;
-    struct ifaddrs *list = NULL;
-    bool is_found = fd >= 0 && connect(fd, (struct sockaddr *)&to, sizeof to) == 0 &&
-                    getsockname(fd, (struct sockaddr *)&found, &bytes) == 0;
-    if (fd >= 0)
-        close(fd);
-    if (is_any && !is_found && getifaddrs(&list) == 0)
-        for (const struct ifaddrs *at = list; at && !is_found; at = at->ifa_next)
-            if (at->ifa_addr && at->ifa_addr->sa_family == AF_INET && !(at->ifa_flags & IFF_LOOPBACK)) {
-                memcpy(&found, at->ifa_addr, sizeof found);
-                is_found = true;
-            }
-    if (list)
-        freeifaddrs(list);
-    address_of_socket(is_any ? (struct sockaddr *)&found : own, &address);
-    address_print(&address, shown);
-    bool is_v6 = strchr(shown, ':') != NULL;
-    snprintf(text, ADDRESS_CHARS + 16, "%s%s%s:%u", is_v6 ? "[" : "", shown, is_v6 ? "]" : "",
-             data_port_number(hosts->port));
-}
-
 static int open_plugin(struct hosts *hosts, const struct config *config, struct error *error)
 {
     const struct membership_plugin own = {MEMBERSHIP_HEADER};
@@ -480,10 +516,10 @@ static int open_plugin(struct hosts *hosts, const struct config *config, struct 
     return 0;
 }
 
-static int join(struct hosts *hosts, const struct config *config, struct error *error)
+static int join(struct hosts *hosts, struct error *error)
 {
     static const struct membership_events events = {tell_state, tell_snapshot_begin, tell_snapshot_end, tell_change};
-    const struct config_hosts *own = &config->hosts;
+    const struct config_hosts *own = hosts->config;
     size_t length = strlen(own->etcd.prefix);
     char *prefix = memory_print("%s%s", own->etcd.prefix, own->etcd.prefix[length - 1] == '/' ? "" : "/");
     const struct membership_settings settings = {.endpoints = own->etcd.endpoints.items,
@@ -501,19 +537,7 @@ static int join(struct hosts *hosts, const struct config *config, struct error *
     free(prefix);
     if (!hosts->membership)
         return -1;
-    char address[ADDRESS_CHARS + 16], version[HOST_NAME_CHARS];
-    find_address(hosts, config, address);
-    snprintf(version, sizeof version, "%s", version_text());
-    const struct host_entry own_entry = {.name = hosts->settings.name,
-                                         .domain = hosts->settings.domain,
-                                         .address = address,
-                                         .incarnation = hosts->incarnation,
-                                         .version = version,
-                                         .started_ms = proof_now_ms()};
-    char *entry = host_entry_write(&own_entry);
-    put_host(hosts, hosts->own_key, entry); /* this host, also before etcd knows it */
-    hosts->plugin->set(hosts->membership, hosts->own_key, entry);
-    free(entry);
+    announce(hosts);
     return 0;
 }
 
@@ -530,6 +554,7 @@ int hosts_create(struct loop *loop, const struct hosts_options *given, struct ho
         return 0;
     struct hosts *hosts = memory_alloc(sizeof *hosts);
     hosts->loop = loop;
+    hosts->config = &config->hosts;
     STAILQ_INIT(&hosts->list);
     proof_make_nonce(hosts->incarnation);
     snprintf(hosts->etcd_problem, sizeof hosts->etcd_problem, "it has not been reached yet");
@@ -564,7 +589,7 @@ int hosts_create(struct loop *loop, const struct hosts_options *given, struct ho
         return -1;
     hosts->timer = loop_timer_create(loop, on_tick, hosts);
     loop_timer_start(hosts->timer, TICK_MS, TICK_MS);
-    return join(hosts, config, error);
+    return join(hosts, error);
 }
 
 void hosts_leave(struct hosts *hosts)

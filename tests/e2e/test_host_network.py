@@ -131,6 +131,17 @@ def test_a_host_whose_address_is_taken_in_mid_load_costs_the_others_seconds_and_
     made.assert_shared_again()
 
 
+def test_a_host_that_starts_before_its_network_joins_with_the_address_that_it_gets(scene):
+    made = scene(2)
+    assert made.hosts.pop().stop() == 0
+    made.net.take_address(1)
+    made.cluster.add(listen="0.0.0.0:0", settings={"sources": settings(made.fake)})
+    assert made.cluster.row("h1", 1)["address"].startswith("127.0.0.1:"), "there is nothing else yet"
+    made.net.give_address(1)
+    made.meet()
+    assert all(made.cluster.row("h1", i)["address"].startswith(f"{made.net.address(1)}:") for i in (0, 1))
+
+
 def test_a_cut_that_is_shorter_than_patience_costs_no_load(scene):
     made = scene(3)
     made.place(1, SLOW)
