@@ -207,7 +207,8 @@ static void ask_host(struct loop_work *work)
         http_fetch(hosts->http, &call, &reply, &error) == 0 && check_answer(question, proof, &reply, &error) == 0;
     http_reply_clear(&reply);
     free(url);
-    snprintf(question->problem, sizeof question->problem, "%s", question->is_proven ? "" : error.message);
+    if (!question->is_proven && !proof_has_ended(hosts->settings.certificate, "hosts.tls.cert_file", question->problem))
+        snprintf(question->problem, sizeof question->problem, "%s", error.message);
 }
 
 static void remove_host(struct hosts *hosts, struct host *host)
@@ -468,6 +469,9 @@ static void post_event(struct hosts *hosts, int kind, bool is_connected, const c
 
 static void tell_state(void *data, bool is_connected, const char *reason)
 {
+    char problem[ERROR_MESSAGE_CHARS];
+    if (!is_connected && proof_has_ended(((struct hosts *)data)->settings.etcd_certificate, "hosts.etcd.cert_file", problem))
+        reason = problem;
     post_event(data, EVENT_STATE, is_connected, NULL, reason);
 }
 

@@ -2,6 +2,8 @@
 #include "hosts/proof.h"
 
 #include <openssl/evp.h>
+#include <openssl/pem.h>
+#include <openssl/x509.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -211,4 +213,22 @@ bool proof_nonces_take(struct proof_nonces *nonces, const char *nonce, uint64_t 
     }
     pthread_mutex_unlock(&nonces->lock);
     return is_new;
+}
+
+bool proof_has_ended(const char *certificate, const char *key, char problem[ERROR_MESSAGE_CHARS])
+{
+    struct tm end;
+    char day[16];
+    BIO *text = certificate && *certificate ? BIO_new_mem_buf(certificate, -1) : NULL;
+    X509 *read = text ? PEM_read_bio_X509(text, NULL, NULL, NULL) : NULL;
+    const ASN1_TIME *last = read ? X509_get0_notAfter(read) : NULL;
+    bool has_ended = last && X509_cmp_current_time(last) < 0 && ASN1_TIME_to_tm(last, &end) == 1;
+    if (has_ended) {
+        strftime(day, sizeof day, "%Y-%m-%d", &end);
+        snprintf(problem, ERROR_MESSAGE_CHARS,
+                 "this host's own certificate, %s, ended on %s: renew it and restart the daemon", key, day);
+    }
+    X509_free(read);
+    BIO_free(text);
+    return has_ended;
 }

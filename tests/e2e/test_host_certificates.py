@@ -1,4 +1,5 @@
 """Certificates that examples/host_certificates.sh makes: hosts and an etcd use them, and openssl agrees."""
+import os
 import subprocess
 
 import pytest
@@ -12,8 +13,9 @@ from store_scene import place, settings
 from test_hosts import Cluster
 
 
-def make(folder, *hosts):
-    return subprocess.run(["bash", ROOT / "examples/host_certificates.sh", folder, *hosts], capture_output=True, text=True, timeout=60)
+def make(folder, *hosts, days=365):
+    return subprocess.run(["bash", ROOT / "examples/host_certificates.sh", folder, *hosts], capture_output=True, text=True, timeout=60,
+                          env={**os.environ, "DAYS": str(days)})
 
 
 def verified(folder, name, *how):
@@ -98,3 +100,19 @@ def test_the_example_for_kubernetes_has_a_configuration_that_a_daemon_takes(tmp_
     service = parts["Service", "etcd"]["spec"]
     assert service["selector"] == parts["StatefulSet", "etcd"]["spec"]["selector"]["matchLabels"]
     assert hosts["etcd"]["endpoints"] == [f"http://etcd.tensorcast.svc:{service['ports'][0]['port']}"]
+
+
+@pytest.mark.skipif(etcd_scene.WITHOUT is not None, reason=str(etcd_scene.WITHOUT))
+def test_a_host_says_that_its_own_certificate_has_ended(start, tmp_path):
+    """The other side only ends the connection."""
+    authority = Scripted(tmp_path, *(f"{name}=127.0.0.1" for name in ("server", "control", "h0")))
+    assert make(tmp_path, "old=127.0.0.1", days=0).returncode == 0
+    etcd = Etcd(tmp_path, authority=authority).start()
+    try:
+        cluster, good, old = Cluster(start, etcd, tmp_path), authority.settings("h0"), authority.settings("old")
+        cluster.add(tls=good, etcd=good), cluster.add(tls=old, etcd=good), cluster.add(tls=good, etcd=old)
+        assert soon(lambda: cluster.is_refused("h0", "own certificate, hosts.tls.cert_file, ended on", 1)), cluster.told(1)
+        assert soon(lambda: cluster.is_refused("h1", "expired")), cluster.told()
+        assert soon(lambda: "own certificate, hosts.etcd.cert_file, ended on" in cluster.told(2)["etcd"]["reason"]), cluster.told(2)
+    finally:
+        etcd.kill()
