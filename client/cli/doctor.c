@@ -259,10 +259,10 @@ static void check_credentials(const struct patient *patient, struct check *check
         }
         bool is_public = strcmp(name, "ca_file") == 0 || strcmp(name, "cert_file") == 0;
         if (*path && access(path, R_OK) < 0)
-            check_say(check, CHECK_FAILED, "give the daemon's user the right to read it", "%s: %s: %s", key->path, path,
+            check_say(check, CHECK_FAILED, "make the file, and let the daemon's user read it", "%s: %s: %s", key->path, path,
                       strerror(errno));
         else if (*path && !is_public && stat(path, &status) == 0 && status.st_mode & (S_IRWXO | S_IWGRP))
-            check_say(check, CHECK_WARNING, "chmod 0640 or 0600 the file", "%s: others may read %s", key->path, path);
+            check_say(check, CHECK_WARNING, "chmod 600 the file", "%s: others may read %s", key->path, path);
     }
     if (lacks_credentials)
         return;

@@ -350,8 +350,11 @@ int data_port_open(const struct host_settings *settings, const struct data_port_
 {
     struct tcp_address bound;
     int fd = tcp_listen(&settings->listen, &bound);
-    if (fd < 0)
-        return fail_errno(error, errno, "hosts.listen: cannot listen there");
+    if (fd < 0) {
+        int why = errno;
+        char shown[TCP_ADDRESS_CHARS];
+        return fail_errno(error, why, "hosts.listen: cannot listen on %s", tcp_address_print(&settings->listen, shown));
+    }
     struct data_port *port = memory_alloc(sizeof *port);
     port->number = tcp_address_port(&bound);
     port->settings = settings;

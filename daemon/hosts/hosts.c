@@ -236,12 +236,27 @@ static void remove_replaced(struct hosts *hosts, const struct host *proven)
     }
 }
 
+/* Except for numbers: each question measures them anew, and an operator wants one line for one problem. */
+static bool says_the_same(const char *a, const char *b)
+{
+    static const char digits[] = "0123456789.";
+    while (*a || *b) {
+        a += strspn(a, digits);
+        b += strspn(b, digits);
+        if (*a != *b)
+            return false;
+        a += *a != 0;
+        b += *b != 0;
+    }
+    return true;
+}
+
 static void on_asked(struct loop_work *work)
 {
     struct question *question = (struct question *)work;
     struct host *host = question->host;
     if (host) {
-        bool is_news = question->is_proven ? host->state != HOST_ALIVE : strcmp(host->problem, question->problem) != 0;
+        bool is_news = question->is_proven ? host->state != HOST_ALIVE : !says_the_same(host->problem, question->problem);
         host->question = NULL;
         set_host_state(host, question->is_proven ? HOST_ALIVE : HOST_REFUSED);
         if (question->is_proven)
@@ -301,6 +316,17 @@ static void host_has_gone(struct hosts *hosts, struct host *host)
     tell_peers(hosts);
 }
 
+/* Whether an entry is of the daemon before this one: it has ended, and its lease goes on. */
+static bool is_earlier_self(const struct hosts *hosts, const struct host_entry *entry)
+{
+    const struct host *host;
+    STAILQ_FOREACH (host, &hosts->list, next)
+        if (host->is_self)
+            return strcmp(host->entry.name, entry->name) == 0 && strcmp(host->entry.address, entry->address) == 0 &&
+                   entry->started_ms < host->entry.started_ms;
+    return false;
+}
+
 static void put_host(struct hosts *hosts, const char *key, const char *value)
 {
     struct host *host, *fresh;
@@ -310,7 +336,9 @@ static void put_host(struct hosts *hosts, const char *key, const char *value)
             return;
         }
     fresh = memory_alloc(sizeof *fresh);
-    if (hosts->n >= HOSTS_MAX || !host_entry_parse(key, value, &fresh->entry)) {
+    bool is_entry = hosts->n < HOSTS_MAX && host_entry_parse(key, value, &fresh->entry);
+    if (!is_entry || is_earlier_self(hosts, &fresh->entry)) {
+        host_entry_fini(&fresh->entry);
         free(fresh);
         return;
     }
@@ -513,7 +541,7 @@ static int open_plugin(struct hosts *hosts, const struct config *config, struct 
     const struct membership_plugin own = {MEMBERSHIP_HEADER};
     hosts->plugin = plugin_file_open(config->devices.plugin_folder, "tensorcast-etcd.so", MEMBERSHIP_SYMBOL, error);
     if (!hosts->plugin)
-        return error_prefix(error, "hosts.etcd.endpoints needs a plugin");
+        return error_prefix(error, "hosts.etcd.endpoints needs the package tensorcast-etcd");
     if (hosts->plugin->abi != own.abi || hosts->plugin->error_bytes != own.error_bytes ||
         hosts->plugin->settings_bytes != own.settings_bytes)
         return fail(error, ERROR_INTERNAL, "PLUGIN_ABI", "tensorcast-etcd.so was built from other sources than this daemon");

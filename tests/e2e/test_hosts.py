@@ -192,6 +192,16 @@ def test_nothing_secret_is_in_etcd_and_odd_entries_are_left_out(cluster, etcd):
     assert cluster.key.read_bytes().hex() not in etcd.control("get", "", "--from-key")
 
 
+def test_what_is_left_of_an_earlier_daemon_is_no_host_to_the_one_that_follows(cluster, etcd):
+    """As after a crash, until the lease ends."""
+    cluster.add()
+    etcd.put(entry_of("h0", "earlier", cluster.row("h0")["address"]))
+    etcd.put(entry_of("later", "1", f"127.0.0.1:{free_port()}"))
+    assert soon(lambda: cluster.row("later"))
+    assert sorted(row["name"] for row in cluster.told()["hosts"]) == ["h0", "later"]
+    assert "host=h0" not in cluster.hosts[0].whole_log()
+
+
 def test_an_entry_that_goes_while_its_host_is_asked_is_forgotten(cluster, etcd):
     """A listener that never answers keeps the question open."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
@@ -206,6 +216,22 @@ def test_an_entry_that_goes_while_its_host_is_asked_is_forgotten(cluster, etcd):
         etcd.put(entry)
         silent.accept()[0].close()
         assert soon(lambda: cluster.is_refused("slow", "")), cluster.told()
+
+
+def test_a_reason_is_logged_once_though_its_numbers_change(cluster, etcd):
+    """A clock that runs away, or the milliseconds of an attempt."""
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        other.settimeout(60)
+        cluster.add()
+        etcd.put(entry_of("late", "1", f"127.0.0.1:{other.getsockname()[1]}"))
+        for ahead_s in (150, 550, 950):
+            asked, _ = other.accept()
+            assert asked.recv(1 << 16)
+            asked.sendall(f"HTTP/1.1 401 No\r\nx-tensorcast-time: {(int(time.time()) + ahead_s) * 1000}\r\ncontent-length: 0\r\n"
+                          "connection: close\r\n\r\n".encode())
+            asked.close()
+        assert soon(lambda: cluster.is_refused("late", "its clock is 9")), cluster.told()
+        assert cluster.hosts[0].whole_log().count("event=peer_refused") == 1
 
 
 def test_an_entry_that_proves_nothing_replaces_no_host(cluster, etcd):
