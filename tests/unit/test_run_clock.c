@@ -156,7 +156,6 @@ TEST(what_is_in_flight_counts_before_it_is_done)
 TEST(who_has_no_turn_waits_in_the_queue)
 {
     struct load_scene scene;
-    struct run_spent spent;
     scene_init(&scene, 4, 8 * MIB, 1, 0); /* one thread */
     scene_add_tensor(&scene, 1, (uint64_t[]){MIB});
     scene_add_tensor(&scene, 1, (uint64_t[]){MIB});
@@ -166,15 +165,13 @@ TEST(who_has_no_turn_waits_in_the_queue)
     struct load *second = scene_load_create_item(&scene, "t.1", 0, NULL, AUTO);
     first->source->gate = &gate;
     scene_load_start(first);
-    do {
-        nanosleep(&(struct timespec){.tv_nsec = (long)MS}, NULL);
-        run_spent(first->run, &spent);
-    } while (spent.ns[CAUSE_DISK] < 5 * MS); /* it stands at the gate */
+    while (__atomic_load_n(&first->source->n_reads, __ATOMIC_RELAXED) == 0) /* until it stands at the gate */
+        nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
     scene_load_start(second);
     nanosleep(&(struct timespec){.tv_nsec = 30 * (long)MS}, NULL);
     __atomic_store_n(&gate, true, __ATOMIC_RELEASE);
     scene_wait(&scene);
-    spent = check_spent(second);
+    struct run_spent spent = check_spent(second);
     assert_true(spent.ns[CAUSE_QUEUE] >= 20 * MS);
     spent = check_spent(first);
     assert_true(spent.ns[CAUSE_DISK] >= 20 * MS);
