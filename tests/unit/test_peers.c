@@ -383,7 +383,10 @@ TEST_IN(an_owner_that_reads_is_waited_for_and_asked_more_at_once_with_each_answe
     fleet_start(2);
     __atomic_store_n(&source_shared.waiting_uids, 1 << fleet[1].uid, __ATOMIC_SEQ_CST);
     read_with(readers, AT_ONCE, 1, RANDOM_CASES(60), 77);
-    usleep(1500000); /* each was told that it is being read; after 3 s it is overtaken */
+    do { /* until the first is told, after a second, that its block is being read; after 3 s it is overtaken */
+        usleep(1000);
+        http_engine_statistics(fleet[0].engine, NULL, &statistics);
+    } while (statistics.requests == statistics.in_flight);
     __atomic_store_n(&source_shared.waiting_uids, 0, __ATOMIC_SEQ_CST);
     for (size_t i = 0; i < AT_ONCE; i++)
         pthread_join(readers[i].thread, NULL);
