@@ -106,7 +106,7 @@ def test_the_example_for_kubernetes_has_a_configuration_that_a_daemon_takes(tmp_
 def test_a_host_says_that_its_own_certificate_has_ended(start, tmp_path):
     """The other side only ends the connection."""
     authority = Scripted(tmp_path, *(f"{name}=127.0.0.1" for name in ("server", "control", "h0")))
-    assert make(tmp_path, "old=127.0.0.1", days=0).returncode == 0
+    assert make(tmp_path, "old=127.0.0.1", days=-1).returncode == 0
     etcd = Etcd(tmp_path, authority=authority).start()
     try:
         cluster, good, old = Cluster(start, etcd, tmp_path), authority.settings("h0"), authority.settings("old")
