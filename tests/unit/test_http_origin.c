@@ -108,6 +108,7 @@ static void assert_connections(uint32_t max_connections, unsigned n_other_hosts,
     struct http_engine *engine;
     struct error error = {0};
     assert_int_equal(http_engine_create(&options, &engine, &error), 0);
+    engine->origins.n_movers = 1;
     for (unsigned i = 0; i < 2; i++) {
         memset(hosts[i].object, 'A' + (int)i, OBJECT_BYTES);
         hosts[i].script = http_script_start(
@@ -148,4 +149,60 @@ TEST(as_many_idle_connections_are_kept_as_there_may_be_requests)
 {
     assert_connections(2, 0, 3, 1);
     assert_connections(1, 0, 3, 2); /* the one used last is kept */
+}
+
+/* --- connections of a server that is asked beside another one --- */
+
+static bool is_released; /* atomic */
+
+PLAY(answer_when_released, {
+    while (!__atomic_load_n(&is_released, __ATOMIC_SEQ_CST))
+        http_script_pause(peer, 1);
+    http_script_send_range(peer, request, UINT64_MAX);
+})
+
+struct reader {
+    struct http_engine *engine;
+    const char *url;
+};
+
+static void *read_object(void *data)
+{
+    const struct reader *reader = data;
+    static __thread unsigned char bytes[100];
+    struct iovec iov = {bytes, sizeof bytes};
+    struct error error;
+    struct http_range range = {.url = reader->url, .name = "o", .iov = &iov, .n_iov = 1, .object_bytes = OBJECT_BYTES};
+    return http_read_range(reader->engine, &range, &error) ? NULL : data;
+}
+
+TEST(a_server_has_no_more_connections_than_it_had_requests_at_once)
+{
+    static unsigned char object[OBJECT_BYTES];
+    const struct http_engine_options options = {.hedge_percent = 101};
+    struct http_script_options served = {.play = play, .object = object, .object_bytes = OBJECT_BYTES}, held = served;
+    char url[HTTP_SCRIPT_URL_CHARS], other_url[HTTP_SCRIPT_URL_CHARS];
+    struct http_engine *engine;
+    struct error error;
+    pthread_t thread;
+    void *result;
+    held.play = answer_when_released;
+    assert_int_equal(http_engine_create(&options, &engine, &error), 0);
+    struct http_script *script = http_script_start(&served), *other = http_script_start(&held);
+    struct reader reader = {engine, http_script_url(script, "/o", url)};
+    struct reader reader_of_other = {engine, http_script_url(other, "/o", other_url)};
+    __atomic_store_n(&is_released, false, __ATOMIC_SEQ_CST);
+    pthread_create(&thread, NULL, read_object, &reader_of_other);
+    while (http_script_requests(other) == 0)
+        http_script_rest(1);
+    assert_non_null(read_object(&reader));
+    __atomic_store_n(&is_released, true, __ATOMIC_SEQ_CST);
+    pthread_join(thread, &result);
+    assert_non_null(result);
+    assert_non_null(read_object(&reader));
+    assert_int_equal(http_script_requests(script), 2);
+    assert_int_equal(http_script_connections(script), 1);
+    http_engine_destroy(engine);
+    http_script_stop(script);
+    http_script_stop(other);
 }

@@ -28,7 +28,6 @@ struct http_mover {
     struct exchanges inbox; /* under the lock */
     bool is_stopping;       /* under the lock */
     bool has_cancels;       /* atomic */
-    unsigned load;          /* atomic */
     /* the thread's own, as are the links */
     struct exchanges active;
     uint32_t n_driven;                             /* of them, in libcurl's hands */
@@ -88,7 +87,6 @@ static void end(struct http_mover *mover, struct http_exchange *exchange, CURLco
             close_idle(mover, TAILQ_LAST(&mover->idle, connections));
     } else if (connection)
         http_connection_close(mover->multi, connection);
-    __atomic_fetch_sub(&mover->load, 1, __ATOMIC_SEQ_CST);
     http_exchange_finish(exchange);
 }
 
@@ -257,19 +255,13 @@ static void stop_mover(struct http_mover *mover)
     free(mover);
 }
 
-void http_engine_submit(struct http_engine *engine, struct http_exchange *exchange)
+void http_engine_submit(struct http_engine *engine, uint32_t number, struct http_exchange *exchange)
 {
     struct error ignored; /* what cannot be started is done without */
     pthread_mutex_lock(&engine->movers_lock);
-    struct http_mover *mover = engine->movers[0];
-    for (uint32_t i = 1; i < engine->n_movers; i++)
-        if (__atomic_load_n(&engine->movers[i]->load, __ATOMIC_SEQ_CST) < __atomic_load_n(&mover->load, __ATOMIC_SEQ_CST))
-            mover = engine->movers[i];
-    if (__atomic_load_n(&mover->load, __ATOMIC_SEQ_CST) > 0 && engine->n_movers < engine->max_movers &&
-        start_mover(engine->options.max_connections, &engine->movers[engine->n_movers], &ignored) == 0)
-        mover = engine->movers[engine->n_movers++];
-    exchange->mover = mover;
-    __atomic_fetch_add(&mover->load, 1, __ATOMIC_SEQ_CST);
+    if (!engine->movers[number] && start_mover(engine->options.max_connections, &engine->movers[number], &ignored))
+        number = 0;
+    struct http_mover *mover = exchange->mover = engine->movers[number];
     pthread_mutex_unlock(&engine->movers_lock);
     pthread_mutex_lock(&mover->lock);
     TAILQ_INSERT_TAIL(&mover->inbox, exchange, link);
@@ -353,12 +345,11 @@ int http_engine_create(const struct http_engine_options *options, struct http_en
     pthread_mutex_init(&new->easy_lock, NULL);
     pthread_mutex_init(&new->movers_lock, NULL);
     long wanted = sysconf(_SC_NPROCESSORS_ONLN) / CPUS_PER_MOVER;
-    new->max_movers = wanted < MIN_MOVERS ? MIN_MOVERS : wanted > HTTP_MAX_MOVERS ? HTTP_MAX_MOVERS : (uint32_t)wanted;
+    new->origins.n_movers = wanted < MIN_MOVERS ? MIN_MOVERS : wanted > HTTP_MAX_MOVERS ? HTTP_MAX_MOVERS : (uint32_t)wanted;
     if (start_mover(new->options.max_connections, &new->movers[0], error)) { /* the others when they have work */
         http_engine_destroy(new);
         return -1;
     }
-    new->n_movers = 1;
     *engine = new;
     return 0;
 }
@@ -367,8 +358,9 @@ void http_engine_destroy(struct http_engine *engine)
 {
     if (!engine)
         return;
-    for (uint32_t i = 0; i < engine->n_movers; i++)
-        stop_mover(engine->movers[i]);
+    for (uint32_t i = 0; i < HTTP_MAX_MOVERS; i++)
+        if (engine->movers[i])
+            stop_mover(engine->movers[i]);
     for (uint32_t i = 0; i < engine->n_easies; i++)
         curl_easy_cleanup(engine->easies[i]);
     free(engine->easies);

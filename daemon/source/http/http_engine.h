@@ -13,17 +13,13 @@
 #include "source/http/http_origin.h"
 #include "source/http/http_slots.h"
 
-enum { HTTP_MAX_MOVERS = 8 };
-
 struct http_engine {
     struct http_engine_options options; /* strings owned */
     bool is_ca_configured;              /* whatever a store names */
     struct http_origins origins;
     struct http_slots slots;
-    pthread_mutex_t movers_lock; /* guards the next two; each starts when the others have work */
-    struct http_mover *movers[HTTP_MAX_MOVERS];
-    uint32_t n_movers;
-    uint32_t max_movers;
+    pthread_mutex_t movers_lock;                /* guards the movers; ... */
+    struct http_mover *movers[HTTP_MAX_MOVERS]; /* ... all but the first start with their first work */
     pthread_mutex_t easy_lock;
     CURL **easies; /* not in use; the last one used is the first one used again, it remembers TLS sessions */
     uint32_t n_easies, easies_room;
@@ -31,8 +27,8 @@ struct http_engine {
 
 CURL *http_engine_take_easy(struct http_engine *engine);
 void http_engine_give_easy(struct http_engine *engine, CURL *easy);
-/* Any thread: to the least busy of the movers, or to a new one. */
-void http_engine_submit(struct http_engine *engine, struct http_exchange *exchange);
+/* Any thread: to the mover with the number that its slot has. */
+void http_engine_submit(struct http_engine *engine, uint32_t number, struct http_exchange *exchange);
 void http_engine_cancel(struct http_exchange *exchange);
 
 #endif

@@ -105,8 +105,8 @@ uint64_t http_budget_take(struct http_budget *budget, uint64_t now_ns)
 
 void http_origins_init(struct http_origins *origins, uint32_t new_host_connections, uint32_t max_host_connections)
 {
-    *origins =
-        (struct http_origins){.new_host_connections = new_host_connections, .max_host_connections = max_host_connections};
+    *origins = (struct http_origins){
+        .new_host_connections = new_host_connections, .max_host_connections = max_host_connections, .n_movers = 1};
     TAILQ_INIT(&origins->list);
     pthread_mutex_init(&origins->lock, NULL);
 }
@@ -143,6 +143,7 @@ static struct http_origin *make_origin(struct http_origins *origins, const char 
     origin->limit.allowed = origins->new_host_connections;
     origin->limit.most = origins->max_host_connections;
     origin->budget = http_budget_full(origin->counted_ns);
+    origin->first_mover = origins->next_mover++ % origins->n_movers;
     origins->n_origins++;
     TAILQ_INSERT_HEAD(&origins->list, origin, link);
     return origin;
@@ -198,17 +199,32 @@ static void count_request(struct http_origin *origin, uint64_t now_ns)
     }
 }
 
-void http_origin_begin(struct http_origins *origins, struct http_origin *origin, uint64_t now_ns)
+/* That with the fewest requests to the origin, of equal ones always the same: a mover uses no connection of another, and so there
+ * are no more of them than there were requests at once. */
+static uint32_t choose_mover(const struct http_origins *origins, const struct http_origin *origin)
 {
+    uint32_t best = origin->first_mover;
+    for (uint32_t i = 1; i < origins->n_movers; i++) {
+        uint32_t mover = (origin->first_mover + i) % origins->n_movers;
+        best = origin->in_movers[mover] < origin->in_movers[best] ? mover : best;
+    }
+    return best;
+}
+
+uint32_t http_origin_begin(struct http_origins *origins, struct http_origin *origin, uint64_t now_ns)
+{
+    uint32_t mover = choose_mover(origins, origin);
     count_request(origin, now_ns);
     origin->in_flight++;
+    origin->in_movers[mover]++;
     origin->n_requests++;
     origins->n_requests++;
     counters_add(COUNTER_HTTP_REQUESTS, 1);
     http_budget_earn(&origin->budget);
+    return mover;
 }
 
-void http_origin_end(struct http_origin *origin, const struct http_visit *visit, uint64_t now_ns)
+void http_origin_end(struct http_origin *origin, uint32_t mover, const struct http_visit *visit, uint64_t now_ns)
 {
     count_request(origin, now_ns);
     /* refused while others get through: too many. Refused alone: the server is down, which is no reason to ask less. */
@@ -220,6 +236,7 @@ void http_origin_end(struct http_origin *origin, const struct http_visit *visit,
         http_limit_answered(&origin->limit, origin->in_flight, now_ns);
     }
     origin->in_flight--;
+    origin->in_movers[mover]--;
     if (visit->latency_ns > 0)
         http_latency_add(&origin->latency, visit->latency_ns);
     if (visit->body_bytes >= SMALL_BODY) {

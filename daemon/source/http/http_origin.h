@@ -18,6 +18,7 @@
 #include "source/http/http.h"
 
 enum { HTTP_MAX_ORIGINS = 1000, HTTP_TELL_RETRY_MS = 10000, HTTP_LATENCY_STEPS = 96 };
+enum { HTTP_MAX_MOVERS = 8 }; /* threads that move bytes */
 
 /* How many requests at once one origin allows. Slow start, if fewer than the most are allowed at first: one more for every answer
  * while all are used. Once it has said "too many": half of them, and one more for every round in which all were used and none was
@@ -59,8 +60,8 @@ struct http_origin {
     char name[URL_ORIGIN_CHARS];
     TAILQ_ENTRY(http_origin) link;
     uint32_t n_references;
-    uint64_t received_bytes; /* atomic; counted as they come */
-    uint32_t in_flight;
+    uint64_t received_bytes;                                     /* atomic; counted as they come */
+    uint32_t in_flight, first_mover, in_movers[HTTP_MAX_MOVERS]; /* requests in each mover, of which the first has most */
     struct http_limit limit;
     struct http_latency latency;
     struct http_budget budget;
@@ -75,6 +76,7 @@ struct http_origins {
     TAILQ_HEAD(http_origin_list, http_origin) list; /* the one asked for last first */
     uint64_t n_requests, n_hedges, n_recalled;      /* of all origins ever */
     uint32_t n_origins, new_host_connections, max_host_connections;
+    uint32_t n_movers, next_mover; /* next: the first one of the next origin */
 };
 
 void http_origins_init(struct http_origins *origins, uint32_t new_host_connections, uint32_t max_host_connections);
@@ -89,9 +91,9 @@ struct http_visit { /* what one request showed */
     bool is_throttled; /* the server wants fewer */
     bool is_refused;   /* at connect: it may want fewer */
 };
-/* For http_slots.c, under the lock. A request begins; it is over. */
-void http_origin_begin(struct http_origins *origins, struct http_origin *origin, uint64_t now_ns);
-void http_origin_end(struct http_origin *origin, const struct http_visit *visit, uint64_t now_ns);
+/* For http_slots.c, under the lock. A request begins, in the mover that is returned; it is over. */
+uint32_t http_origin_begin(struct http_origins *origins, struct http_origin *origin, uint64_t now_ns);
+void http_origin_end(struct http_origin *origin, uint32_t mover, const struct http_visit *visit, uint64_t now_ns);
 
 /* The n-th of max tries has failed with this error: how long the budget puts off the next one. The log is told once in
  * HTTP_TELL_RETRY_MS for each origin. */

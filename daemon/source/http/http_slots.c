@@ -164,7 +164,7 @@ static void take_slot(struct http_slots *slots, struct http_flow *flow, struct h
     flow->in_flight++;
     flow->user->in_flight++;
     slots->in_flight++;
-    http_origin_begin(slots->origins, flow->origin, now_ns);
+    slot->mover = http_origin_begin(slots->origins, flow->origin, now_ns);
 }
 
 static void recall_for(struct http_slots *slots, struct waiter *waiter, uint64_t now_ns)
@@ -287,7 +287,7 @@ void http_slots_leave(struct http_slots *slots, struct http_slot *slot, const st
     pthread_mutex_lock(&slots->origins->lock);
     struct http_flow *left = slot->flow, *flow, *next;
     bool was_recalled = __atomic_load_n(&slot->is_recalled, __ATOMIC_SEQ_CST);
-    http_origin_end(left->origin, visit, clock_now_ns());
+    http_origin_end(left->origin, slot->mover, visit, clock_now_ns());
     LIST_REMOVE(slot, link);
     slot->flow = NULL;
     left->in_flight--;

@@ -46,6 +46,7 @@ struct http_slots {
 struct http_slot { /* the holder's memory, which stays where it is while it is held */
     struct http_flow *flow;
     LIST_ENTRY(http_slot) link; /* in slots->held */
+    uint32_t mover;             /* that sends its request */
     uint64_t recallable_ns;     /* from then on */
     bool is_recalled;           /* atomic; cut the request off, leave, and enter again */
 };

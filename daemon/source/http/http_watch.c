@@ -70,7 +70,7 @@ static int send_one(struct watch *watch, struct http_slot *slot, bool is_fresh, 
     }
     watch->entries[watch->n_entries++] =
         (struct entry){.exchange = exchange, .slot = slot, .mark_ns = exchange->seen.started_ns};
-    http_engine_submit(engine, exchange);
+    http_engine_submit(engine, slot->mover, exchange);
     return 0;
 }
 
