@@ -46,6 +46,10 @@ enum {
     AWAY_LOG_MS = 30000,
     HOSTS_MAX = 4096, /* entries beyond them are left out */
     ANSWER_MAX_BYTES = 4096,
+    /* Lanes of helpers (base/loop.h), by numbers of no mount. Hosts that are silent keep a helper for seconds each: they hold up
+     * neither other work of the daemon's nor the first question to another host. */
+    NEW_HOSTS_LANE = 0x686f7374,     /* "host" */
+    REFUSED_HOSTS_LANE = 0x72656675, /* "refu" */
 };
 
 static const struct state_row states[] = {
@@ -289,7 +293,8 @@ static void on_asked(struct loop_work *work)
 static void submit_question(struct hosts *hosts, struct host *host)
 {
     struct question *question = memory_alloc(sizeof *question);
-    *question = (struct question){.work = {.do_work = ask_host, .done = on_asked, .pool = LOOP_REMOTE},
+    uint64_t lane = loop_lane_of(host->state == HOST_NEW ? NEW_HOSTS_LANE : REFUSED_HOSTS_LANE);
+    *question = (struct question){.work = {.do_work = ask_host, .done = on_asked, .pool = LOOP_REMOTE, .lane = lane},
                                   .hosts = hosts,
                                   .host = host,
                                   .address = memory_copy_text(host->entry.address),

@@ -1,4 +1,5 @@
 """Hosts find each other through a real etcd and prove themselves to each other, and a host that cannot is named with the reason."""
+import contextlib
 import hashlib
 import hmac
 import http.client
@@ -232,6 +233,34 @@ def test_a_reason_is_logged_once_though_its_numbers_change(cluster, etcd):
             asked.close()
         assert soon(lambda: cluster.is_refused("late", "its clock is 9")), cluster.told()
         assert cluster.hosts[0].whole_log().count("event=peer_refused") == 1
+
+
+def test_hosts_that_never_answer_leave_helpers_to_other_work(cluster, etcd):
+    """Root and the daemon have 32 for stores: for loads, and for blocks that other hosts ask for."""
+    with socket.create_server(("0.0.0.0", 0), backlog=64) as silent:
+        silent.setblocking(False)
+        cluster.add()
+        for i in range(40):
+            etcd.put(entry_of(f"silent{i}", "1", f"127.0.1.{i + 1}:{silent.getsockname()[1]}"))
+        questions, n_asked = [], 0
+
+        def goes_on(question):
+            try:
+                return question.recv(65536) and goes_on(question)
+            except BlockingIOError:
+                return True
+
+        def asks_again():
+            nonlocal questions, n_asked
+            with contextlib.suppress(BlockingIOError):
+                while True:
+                    questions.append(silent.accept()[0])
+                    questions[-1].setblocking(False)
+                    n_asked += 1
+            questions = [question for question in questions if goes_on(question)]
+            assert len(questions) <= 24
+            return n_asked > 32
+        assert soon(asks_again)
 
 
 def test_an_entry_that_proves_nothing_replaces_no_host(cluster, etcd):
