@@ -13,15 +13,16 @@
 #include "source/http/http.h"
 
 enum { ETAG_CHARS = SHARED_ID_CHARS + 2 };
+/* A host has told by then that it reads, if that is what it does (block_server.c). */
+static const uint64_t told_ns = 2000 * (uint64_t)NS_PER_MS;
 
 struct request {
     struct peer_ask *ask;
     const struct host_settings *settings;
     const char *target, *range; /* path and query; the header */
     char proof[PROOF_CHARS];
-    uint64_t made_ns;
-    bool is_sent; /* it has waited for a connection */
-    int status;   /* of the answer, as are the rest */
+    uint64_t made_ns, sent_ns; /* sent: it has waited for a connection, 0 = it waits */
+    int status;                /* of the answer, as are the rest */
     char etag[ETAG_CHARS + 1], content_range[64], given_proof[PROOF_CHARS], given_sum[BODY_SUM_CHARS];
 };
 
@@ -36,7 +37,7 @@ static bool is_over(void *data)
     const struct request *request = data;
     const struct peer_ask *ask = request->ask;
     return cancel_is_set(ask->span->want->of->read.cancel) || clock_now_ns() >= ask->until_ns || is_passed_over(ask) ||
-           (!request->is_sent && __atomic_load_n(&ask->peer->lost_ns, __ATOMIC_RELAXED) > request->made_ns);
+           (!request->sent_ns && __atomic_load_n(&ask->peer->lost_ns, __ATOMIC_RELAXED) > request->made_ns);
 }
 
 static int prepare(void *data, struct http_attempt *attempt, struct error *error)
@@ -127,8 +128,9 @@ static enum peer_outcome judge_result(const struct request *request, const struc
         return PEER_STILL_READS;
     if (is_passed_over(ask))
         return PEER_PASSED_OVER;
-    if (clock_now_ns() >= ask->until_ns)
-        return PEER_TOO_LATE;
+    uint64_t now_ns = clock_now_ns();
+    if (now_ns >= ask->until_ns)
+        return request->sent_ns > 0 && now_ns - request->sent_ns >= told_ns ? PEER_TOO_LATE : PEER_PASSED_OVER;
     return request->status >= 400 && request->status != 401 ? PEER_MAY_NOT_READ : PEER_NO_ANSWER;
 }
 
@@ -162,7 +164,7 @@ static enum peer_outcome ask_once(struct peer_ask *ask, const struct peer_buffer
                                      .object_bytes = span->rows.stride ? span->wanted_bytes : file->size_bytes,
                                      .uid = read->uid,
                                      .cancel = &cancel,
-                                     .is_sent = &request.is_sent};
+                                     .sent_ns = &request.sent_ns};
     enum peer_outcome outcome = PEER_MAY_NOT_READ;
     if (strlen(target) <= BLOCK_PATH_MAX_CHARS)
         outcome = judge_result(&request, into, http_read_range(peers->engine, &range, error));

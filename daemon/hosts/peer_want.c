@@ -23,20 +23,25 @@ static void count(const struct peer_want *want, enum block_way way, const char *
         want->of->count->add(want->of->count, way, host, bytes);
 }
 
+/* By what own blocks take, and those that are read meanwhile have taken: it grows with each look. */
+static uint64_t find_give_up_ns(const struct peer_ask *ask)
+{
+    return ask->began_ns + election_patience_ns(block_cache_read_ns(ask->span->want->peers->cache));
+}
+
 /* Until it has answered, or is late. */
 static enum peer_outcome ask_owner(struct peer_ask *ask, struct error *error)
 {
-    struct block_cache *cache = ask->span->want->peers->cache;
     enum peer_outcome outcome;
     uint64_t asked_ns, give_up_ns;
     do {
         asked_ns = clock_now_ns();
-        give_up_ns = ask->began_ns + election_patience_ns(block_cache_read_ns(cache));
+        give_up_ns = find_give_up_ns(ask);
         ask->until_ns = give_up_ns > asked_ns + answer_ns ? give_up_ns : asked_ns + answer_ns;
         outcome = peer_ask(ask, error);
         if (outcome == PEER_STILL_READS && clock_now_ns() < asked_ns + ask_again_ns) /* it has too much to do */
             clock_nanosleep(CLOCK_MONOTONIC, 0, &(struct timespec){.tv_nsec = (long)ask_again_ns}, NULL);
-    } while (outcome == PEER_STILL_READS && clock_now_ns() < give_up_ns);
+    } while (outcome == PEER_STILL_READS && clock_now_ns() < find_give_up_ns(ask));
     return outcome;
 }
 
@@ -56,7 +61,8 @@ static bool find_elsewhere(const struct peer_span *span, struct error *error)
                            .began_ns = now_ns,
                            .until_ns = now_ns + election_patience_ns(own_read_ns)};
     enum peer_outcome outcome = peer_ask(&ask, error);
-    if (outcome != PEER_MAY_NOT_READ && outcome != PEER_STILL_READS) /* it has not got them, or opens the file */
+    /* else it has not got them, opens the file, or had others to answer first */
+    if (outcome != PEER_MAY_NOT_READ && outcome != PEER_STILL_READS && outcome != PEER_PASSED_OVER)
         peers_note(&ask, outcome, error);
     if (outcome == PEER_GAVE_BYTES)
         count(want, BLOCK_FROM_HOST, ask.peer->name, span->wanted_bytes);

@@ -94,7 +94,7 @@ enum peer_outcome {
     PEER_MAY_NOT_READ,
     PEER_NO_ANSWER,
     PEER_WRONG_BYTES,
-    PEER_PASSED_OVER, /* meanwhile it was found to be late */
+    PEER_PASSED_OVER, /* meanwhile it was found to be late, or a connection to it came too late */
     PEER_GIVEN_UP     /* the want is cancelled */
 };
 

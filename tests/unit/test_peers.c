@@ -468,6 +468,40 @@ TEST_IN(a_cancelled_look_elsewhere_blames_no_host_either, set_up, tear_down)
     pthread_join(thread, NULL);
 }
 
+static void start_to_get(pthread_t *threads, size_t n, const uint64_t *block)
+{
+    for (size_t i = 0; i < n; i++)
+        pthread_create(&threads[i], NULL, get_one_block, (void *)(uintptr_t)block);
+}
+
+static void wait_for_own_read(uint64_t ms)
+{
+    for (int i = 0; i < 60000 && block_cache_read_ns(fleet[0].cache) < ms * NS_PER_MS; i++)
+        usleep(1000);
+}
+
+/* Its connections are taken by asks for what it reads, each for a second: others wait for them, and so do looks elsewhere. */
+TEST_IN(an_owner_that_reads_as_long_as_this_host_is_not_late_for_what_waits_for_a_connection, set_up, tear_down)
+{
+    enum { AT_ONCE = 30, LOOKS = 6 };
+    pthread_t threads[1 + AT_ONCE + LOOKS];
+    fleet_start(2);
+    const uint64_t own = fleet_block_of(0, 0), other = fleet_block_of(0, own + 1), block = fleet_block_of(1, 0);
+    assert_true(other < BLOCKS && block < BLOCKS);
+    __atomic_store_n(&source_shared.reads_wait, true, __ATOMIC_SEQ_CST);
+    start_to_get(threads, 1, &own);
+    wait_for_own_read(1);
+    start_to_get(threads + 1, AT_ONCE, &block);
+    wait_for_own_read(200); /* so that it costs much */
+    start_to_get(threads + 1 + AT_ONCE, LOOKS, &other);
+    wait_for_own_read(5000);
+    __atomic_store_n(&source_shared.reads_wait, false, __ATOMIC_SEQ_CST);
+    for (size_t i = 0; i < sizeof threads / sizeof threads[0]; i++)
+        pthread_join(threads[i], NULL);
+    assert_int_equal(fleet_traffic(0, 1).late, 0);
+    assert_int_equal(get_read_bytes(), 3 * BLOCK);
+}
+
 /* --- strangers ------------------------------------------------------------------------------------------------------------- */
 
 static struct liar {

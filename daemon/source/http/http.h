@@ -167,7 +167,7 @@ struct http_range {
     enum checksum_kind checksum; /* of the bytes of the range, the thrown away ones included */
     uint64_t *checksum_value;    /* out, when checksum is a CRC */
     struct arrival *arrival;     /* may be NULL */
-    bool *is_sent;               /* set by the caller's thread when the request has waited for its slot; may be NULL */
+    uint64_t *sent_ns;           /* set by the caller's thread when the request has waited for its slot; may be NULL */
 };
 
 /* Exactly the bytes of one range, or an error; on an error what was written is undefined. */

@@ -452,8 +452,8 @@ static int try_until_done(struct http_run *run, struct error *error)
             return fail(error, ERROR_CANCELLED, "CANCELLED", "cancelled");
         if (prepare_attempt(run, error) || enter_slot(run, error))
             return -1;
-        if (run->is_sent)
-            *run->is_sent = true;
+        if (run->sent_ns)
+            *run->sent_ns = clock_now_ns();
         if (http_watch(run, &ending, error))
             return -1;
         const char *id = http_head_request_id(&ending.exchange->answer.head.head);
@@ -558,7 +558,7 @@ int http_read_range(struct http_engine *engine, const struct http_range *range, 
         .sink = {.iov = range->iov, .n_iov = range->n_iov, .checksum = range->checksum, .arrival = range->arrival},
         .has_sink = true,
         .is_fresh = range->fresh_connection,
-        .is_sent = range->is_sent,
+        .sent_ns = range->sent_ns,
         .name = range->name};
     bool fits = true;
     for (int i = 0; i < range->n_iov; i++)

@@ -25,8 +25,8 @@ struct http_run {
     struct http_sink sink;
     bool has_sink; /* a range; otherwise a document */
     bool is_fresh;
-    const char *name; /* of the object, or NULL */
-    bool *is_sent;    /* may be NULL */
+    const char *name;  /* of the object, or NULL */
+    uint64_t *sent_ns; /* may be NULL */
     /* its own */
     char *url;          /* after redirects */
     bool is_unprepared; /* what its store needs for a request, credentials, could not be had: none was sent */
