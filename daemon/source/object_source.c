@@ -330,6 +330,7 @@ int object_source_open_file(struct source *base, const char *name, struct source
     opened->head = object->head;
     opened->head_bytes = object->head_bytes;
     object->head = NULL;
+    object->head_bytes = 0;
     pthread_mutex_unlock(&source->lock);
     file->size_bytes = object->size_bytes;
     /* the checksums belong to it: one that the user gave must not be taken for verified because another load was */

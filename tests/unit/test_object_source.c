@@ -2,6 +2,7 @@
 #include "tests/support/unit.h"
 
 #include "base/memory.h"
+#include "base/metadata.h"
 #include "source/bucket_source.h"
 #include "tests/support/source_bytes.h"
 #include "tests/support/http_script.h"
@@ -14,7 +15,7 @@ static struct scene {
     unsigned char object[OBJECT_BYTES];
     unsigned n_lists, n_stats, n_ranges;
     uint64_t first, last; /* of the newest range */
-    bool repeats, fails, weak, has_folder;
+    bool repeats, fails, weak, has_folder, gives_head;
     const char *pin;
     unsigned char sum;
 } scene;
@@ -60,6 +61,9 @@ static int toy_stat(struct object_source *source, const char *name, struct objec
     scene.n_stats++;
     error->code = ERROR_NOT_FOUND;
     describe(object);
+    object->head = scene.gives_head ? metadata_alloc(OBJECT_HEAD_BYTES, error) : NULL;
+    if (object->head)
+        memcpy(object->head, scene.object, object->head_bytes = OBJECT_HEAD_BYTES);
     return strcmp(name, "missing") == 0 ? -1 : 0;
 }
 
@@ -299,6 +303,23 @@ TEST_IN(a_header_costs_one_request, begin, end)
     was_asked(2, 8, 1007);
     reads(source, 0, 8); /* and is not fetched again */
     was_asked(3, 0, 7);
+    source_unref(source);
+}
+
+TEST_IN(a_head_that_came_with_the_name_is_the_first_opener_s_and_others_read_their_own, begin, end)
+{
+    struct source *source = open_toy("ask"), *beside;
+    struct error error;
+    scene.gives_head = true;
+    add(source, "a");
+    assert_int_equal(source_open_beside(source, &(struct source_options){0}, &beside, &error), 0);
+    add(beside, "a");
+    assert_int_equal(scene.n_stats, 1);
+    reads(source, 0, OBJECT_HEAD_BYTES);
+    assert_int_equal(scene.n_ranges, 0);
+    reads(beside, 0, OBJECT_HEAD_BYTES);
+    was_asked(1, 0, OBJECT_HEAD_BYTES - 1);
+    source_unref(beside);
     source_unref(source);
 }
 
