@@ -193,7 +193,7 @@ def test_processes_of_jax_on_several_hosts_load_their_shards_and_each_byte_once(
     program = [python, ROOT / "tests/jax/on_hosts.py", tmp_path / "coordinator", str(HOSTS)]
     processes = [subprocess.Popen([*program, str(rank), placed.reference, "rows"], text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                   env={**environment, "TENSORCAST_SOCKET": str(daemon.socket)}) for rank, daemon in enumerate(trio.hosts)]
-    ended = [(*process.communicate(timeout=240), process.returncode) for process in processes]
+    ended = [(*process.communicate(timeout=600), process.returncode) for process in processes]
     assert not any(code for _, _, code in ended), [err[-2000:] for _, err, _ in ended]
     told = [json.loads(out.splitlines()[-1]) for out, _, _ in ended]
     parts = [shard for of_host in told for shard in of_host["shards"]]
