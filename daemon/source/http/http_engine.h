@@ -18,8 +18,9 @@ struct http_engine {
     bool is_ca_configured;              /* whatever a store names */
     struct http_origins origins;
     struct http_slots slots;
-    pthread_mutex_t movers_lock;                /* guards the movers; ... */
-    struct http_mover *movers[HTTP_MAX_MOVERS]; /* ... all but the first start with their first work */
+    /* The lock guards the movers. All but the first start with their first work. */
+    pthread_mutex_t movers_lock;
+    struct http_mover *movers[HTTP_MAX_MOVERS];
     pthread_mutex_t easy_lock;
     CURL **easies; /* not in use; the last one used is the first one used again, it remembers TLS sessions */
     uint32_t n_easies, easies_room;
