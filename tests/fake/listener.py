@@ -306,7 +306,7 @@ class Wire:
         while (left := end - time.monotonic()) > 0:
             if select.select([self.connection], [], [], min(left, 0.5))[0]:
                 try:
-                    if not self.connection.recv(1 << 16):
+                    if not self._fill():  # the next request may come meanwhile
                         raise Gone()
                 except OSError as error:
                     raise Gone() from error
