@@ -269,12 +269,9 @@ static void put_stores(FILE *out, const Tensorcast__Daemon__V1__StatusResponse *
     }
 }
 
-static void put_hosts(FILE *out, const Tensorcast__Daemon__V1__StatusResponse *status)
+static void put_hosts(FILE *out, const Tensorcast__Daemon__V1__HostsStatus *hosts)
 {
-    const Tensorcast__Daemon__V1__HostsStatus *hosts = status->hosts;
-    if (!hosts)
-        return;
-    fprintf(out, "\nhosts  etcd %s%s%s\n", hosts->etcd_state, *hosts->etcd_reason ? ": " : "", hosts->etcd_reason);
+    fprintf(out, "hosts  etcd %s%s%s\n", hosts->etcd_state, *hosts->etcd_reason ? ": " : "", hosts->etcd_reason);
     for (size_t i = 0; i < hosts->n_hosts; i++) {
         const Tensorcast__Daemon__V1__HostStatus *row = hosts->hosts[i];
         fprintf(out, "  %-20s %-8s %-22s %-10s in %-9s out %-9s %s%s\n", row->name, row->state, row->address,
@@ -289,7 +286,7 @@ char *status_hosts_text(const Tensorcast__Daemon__V1__StatusResponse *status)
     size_t length;
     FILE *out = memory_stream(&text, &length);
     if (status->hosts)
-        put_hosts(out, status);
+        put_hosts(out, status->hosts);
     else
         fputs("no other hosts: hosts.etcd.endpoints is empty\n", out);
     fclose(out);
@@ -323,7 +320,10 @@ char *status_text(const Tensorcast__Daemon__V1__StatusResponse *status, size_t c
                 gib(row->fresh_gbps), row->samples);
     }
     put_stores(out, status, columns);
-    put_hosts(out, status);
+    if (status->hosts) {
+        fputc('\n', out);
+        put_hosts(out, status->hosts);
+    }
     fclose(out);
     return text;
 }

@@ -116,7 +116,8 @@ def test_hosts_find_each_other_and_leave_at_once(cluster, etcd):
     assert told["enabled"] and told["name"] == "h1" and told["domain"] == "d" and told["etcd"] == {"state": "connected", "reason": ""}
     assert [row["name"] for row in told["hosts"] if row["self"]] == ["h1"]
     assert len({row["incarnation"] for row in told["hosts"]}) == len({row["address"] for row in told["hosts"]}) == 3
-    assert "h2" in cluster.hosts[0].cli.ok("hosts").out and "h2" in cluster.hosts[0].cli.ok("status").out
+    told = cluster.hosts[0].cli.ok("hosts").out
+    assert told.startswith("hosts  etcd connected\n") and "h2" in told and "\n\n" + told in cluster.hosts[0].cli.ok("status").out
     with etcd.kept_alive(key_of(cluster.row("h2"))):
         assert cluster.hosts[2].stop() == 0
         assert soon(lambda: cluster.alive() == ["h0", "h1"]), cluster.told()
