@@ -244,26 +244,24 @@ def test_connections_that_end_after_each_second_request_are_not_noticed(fake, st
 
 @pytest.fixture
 def held_up(fake, store_daemon):
-    """A daemon with a load that waits for a store; (daemon, placed, the client's process)."""
+    """A daemon with a load that waits for a store on four connections at least; (daemon, placed, the client's process)."""
     placed = one(fake, "http")
     placed.fault({"stall": {"after": 1000}}, match={"range": "bytes=[1-9]"}, times=0)
     daemon = store_daemon(http={"stall_timeout": "1h", "first_byte_timeout": "1h", "progress_timeout": "1h"},
                           server={"shutdown_grace": "500ms"})
-    daemon.cli.ok("status")
-    before = daemon.descriptors()
     client = daemon.cli.spawn("load", placed.reference)
-    assert soon(lambda: len([entry for entry in placed.reads() if entry["faults"]]) > 1)
-    yield daemon, placed, client, before
+    assert soon(lambda: len([entry for entry in placed.reads() if entry["faults"]]) > 3)
+    yield daemon, placed, client
     client.kill()
     client.communicate()
 
 
 def test_a_client_that_dies_ends_its_requests(fake, held_up):
-    daemon, placed, client, before = held_up
+    daemon, placed, client = held_up
     client.send_signal(signal.SIGKILL)
     client.wait()
     assert soon(daemon.at_rest), daemon.status()
-    assert soon(lambda: fake.listeners["web"].n_connections == 0 or daemon.descriptors() <= before + 2)
+    assert soon(lambda: fake.listeners["web"].n_connections <= 2)  # idle ones, whose answers came
     fake.faults.clear()
     assert placed.is_delivered(load(daemon, placed))
 
@@ -280,7 +278,7 @@ def test_retries_are_logged_once_for_each_server(fake, store_daemon):
 
 
 def test_a_daemon_that_is_told_to_stop_tells_its_clients(fake, held_up):
-    daemon, _, client, _ = held_up
+    daemon, _, client = held_up
     daemon.process.send_signal(signal.SIGTERM)
     _, err = client.communicate(timeout=60)
     assert client.returncode == 3 and "UNAVAILABLE" in err, err
@@ -365,7 +363,7 @@ def test_commands_without_a_stream_of_progress_say_what_they_wait_for_and_status
 
 
 def test_a_read_that_gets_no_byte_says_of_whom_and_the_log_says_it_once(fake, held_up):
-    daemon, placed, _, _ = held_up
+    daemon, placed, _ = held_up
     client = daemon.cli.spawn("load", placed.reference, "--progress", "json", "--group", "g", "--rank", "0", "--world-size", "1")
     waits = (step["waiting_for"] for step in told(client) if "waiting_for" in step)
     assert next(waits) in {f"more bytes from {fake.url('web')}", f"{fake.url('web')} to answer"}
