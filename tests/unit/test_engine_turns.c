@@ -137,6 +137,8 @@ TEST(a_load_from_a_device_that_hangs_ends_when_the_device_goes_on_after_its_canc
     init_devices(&scene, 64 * MIB, 2, 2);
     struct load *hung = start_on(&scene, 0, &gate), *other = start_on(&scene, 1, NULL);
     assert_true(scene_wait_for(other));
+    while (__atomic_load_n(&hung->source->n_reads, __ATOMIC_RELAXED) == 0) /* until it hangs */
+        nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
     run_cancel(hung->run);
     struct load *later = start_on(&scene, 1, NULL);
     assert_true(scene_wait_for(later));
