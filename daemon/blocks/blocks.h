@@ -12,7 +12,7 @@ enum block_way {
     BLOCK_FROM_SOURCE, /* the holder asked the source for them, perhaps for more than is wanted */
     BLOCK_FROM_HOST,   /* another host sent them */
     BLOCK_KEPT,        /* they were on this host */
-    BLOCK_HEDGED,      /* of BLOCK_FROM_SOURCE: another host owns them and was too late */
+    BLOCK_HEDGED,      /* their owner was late, and so this host or another one read them */
     BLOCK_N_WAYS,
 };
 
