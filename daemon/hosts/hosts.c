@@ -375,9 +375,9 @@ static bool find_source(const char *to, bool allow_v6, struct address *found)
     return is_found && (allow_v6 || address_is_mapped(found));
 }
 
-/* The address by which others reach the data port: the one it listens on. If it listens on all, the one that leads to etcd. If
- * etcd has a name or is on the loopback, the one of the default route. False, and the loopback: there is no network yet.
- * getifaddrs() does not work under the unit, which forbids netlink. */
+/* Finds the address by which other hosts reach the data port. A port that listens on one address has that one. A port that listens
+ * on all has the address from which packets leave to etcd. If etcd has a name or is on the loopback, packets of the default route
+ * decide. False, and the loopback: there is no network yet. getifaddrs() needs netlink, which the unit forbids. */
 static bool find_address(const struct hosts *hosts, struct address *found)
 {
     static const char *const outside[] = {"192.0.2.1:9", "[2001:db8::1]:9"}; /* of no host: RFC 5737, RFC 3849 */
