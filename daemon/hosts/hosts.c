@@ -66,6 +66,7 @@ struct host {
     struct host_entry entry;
     enum host_state state;
     char problem[ERROR_MESSAGE_CHARS]; /* why it is refused */
+    enum error_kind problem_kind;      /* an operator wants one line for one problem, whatever its numbers are */
     bool is_self, is_in_snapshot;
     struct question *question; /* that is under way */
     uint64_t ask_at_ns, retry_ms, gone_ns;
@@ -120,6 +121,7 @@ struct question { /* on a helper */
     char *address, *name, *incarnation;
     bool is_proven;
     char problem[ERROR_MESSAGE_CHARS];
+    enum error_kind problem_kind;
 };
 
 /* What the answer has to be signed with, and whether it is. */
@@ -131,14 +133,14 @@ static int check_answer(const struct question *question, const char *request_pro
     uint64_t now_ms = proof_now_ms(), its_ms = time ? strtoull(time, NULL, 10) : now_ms;
     uint64_t apart_ms = its_ms > now_ms ? its_ms - now_ms : now_ms - its_ms;
     if (reply->head.status == 401 && apart_ms > PROOF_WINDOW_MS)
-        return fail(error, ERROR_PERMISSION_DENIED, "PEER_REFUSED",
+        return fail(error, ERROR_PERMISSION_DENIED, REASON(PEER_CLOCK),
                     "its clock is %llu s away from this host's: requests are valid for %d s; synchronize the clocks",
                     (unsigned long long)apart_ms / 1000, PROOF_WINDOW_MS / 1000);
     if (reply->head.status == 401)
-        return fail(error, ERROR_PERMISSION_DENIED, "PEER_REFUSED",
+        return fail(error, ERROR_PERMISSION_DENIED, REASON(PEER_REFUSED),
                     "it refuses this host's proof: its cluster key is another one, or another host has its address now");
     if (reply->head.status != 200)
-        return fail(error, ERROR_UNAVAILABLE, "PEER_REFUSED", "it answers with status %d", reply->head.status);
+        return fail(error, ERROR_UNAVAILABLE, REASON(PEER_STATUS), "it answers with status %d", reply->head.status);
     struct body_sum sum;
     char body_sum[BODY_SUM_CHARS];
     body_sum_begin(&sum, &hosts->settings, request_proof);
@@ -147,7 +149,8 @@ static int check_answer(const struct question *question, const char *request_pro
     const struct proof_answer answer = {request_proof, reply->head.status, "", "", body_sum};
     if (!proof_holds(&hosts->settings, &answer, http_head_find(&reply->head, PROOF_HEADER),
                      http_head_find(&reply->head, BODY_SUM_HEADER)))
-        return fail(error, ERROR_PERMISSION_DENIED, "PEER_REFUSED", "its answer is not signed with this cluster's key");
+        return fail(error, ERROR_PERMISSION_DENIED, REASON(PEER_UNPROVEN),
+                    "its answer is not signed with this cluster's key");
     struct json json;
     struct arena arena;
     char *name = NULL, *incarnation = NULL;
@@ -159,7 +162,9 @@ static int check_answer(const struct question *question, const char *request_pro
     free(name);
     free(incarnation);
     arena_fini(&arena);
-    return is_it ? 0 : fail(error, ERROR_PERMISSION_DENIED, "PEER_REFUSED", "another host answers at %s", question->address);
+    return is_it ? 0
+                 : fail(error, ERROR_PERMISSION_DENIED, REASON(PEER_IS_ANOTHER), "another host answers at %s",
+                        question->address);
 }
 
 /* After any change of the table: loads ask those who are alive. */
@@ -211,8 +216,11 @@ static void ask_host(struct loop_work *work)
         http_fetch(hosts->http, &call, &reply, &error) == 0 && check_answer(question, proof, &reply, &error) == 0;
     http_reply_clear(&reply);
     free(url);
-    if (!question->is_proven && !proof_has_ended(hosts->settings.certificate, "hosts.tls.cert_file", question->problem))
-        snprintf(question->problem, sizeof question->problem, "%s", error.message);
+    if (question->is_proven)
+        return;
+    proof_has_ended(hosts->settings.certificate, "hosts.tls.cert_file", &error);
+    memcpy(question->problem, error.message, sizeof question->problem);
+    question->problem_kind = error.kind;
 }
 
 static void remove_host(struct hosts *hosts, struct host *host)
@@ -240,36 +248,23 @@ static void remove_replaced(struct hosts *hosts, const struct host *proven)
     }
 }
 
-/* Except for numbers: each question measures them anew, and an operator wants one line for one problem. */
-static bool says_the_same(const char *a, const char *b)
-{
-    static const char digits[] = "0123456789.";
-    while (*a || *b) {
-        a += strspn(a, digits);
-        b += strspn(b, digits);
-        if (*a != *b)
-            return false;
-        a += *a != 0;
-        b += *b != 0;
-    }
-    return true;
-}
-
 static void on_asked(struct loop_work *work)
 {
     struct question *question = (struct question *)work;
     struct host *host = question->host;
     if (host) {
-        bool is_news = question->is_proven ? host->state != HOST_ALIVE : !says_the_same(host->problem, question->problem);
+        enum host_state state = question->is_proven ? HOST_ALIVE : HOST_REFUSED;
+        bool is_news = host->state != state || (state == HOST_REFUSED && host->problem_kind != question->problem_kind);
         host->question = NULL;
-        set_host_state(host, question->is_proven ? HOST_ALIVE : HOST_REFUSED);
+        set_host_state(host, state);
         if (question->is_proven)
             remove_replaced(question->hosts, host);
         host->retry_ms = question->is_proven                 ? FIRST_RETRY_MS
                          : 2 * host->retry_ms < MAX_RETRY_MS ? 2 * host->retry_ms
                                                              : MAX_RETRY_MS;
         host->ask_at_ns = clock_now_ns() + host->retry_ms * NS_PER_MS;
-        snprintf(host->problem, sizeof host->problem, "%s", question->problem);
+        memcpy(host->problem, question->problem, sizeof host->problem);
+        host->problem_kind = question->problem_kind;
         if (question->is_proven && question->hosts->watcher.prefix)
             question->hosts->watcher.hosts_changed(question->hosts->watcher.data);
         if (is_ending(question->hosts))
@@ -502,9 +497,9 @@ static void post_event(struct hosts *hosts, int kind, bool is_connected, const c
 
 static void tell_state(void *data, bool is_connected, const char *reason)
 {
-    char problem[ERROR_MESSAGE_CHARS];
-    if (!is_connected && proof_has_ended(((struct hosts *)data)->settings.etcd_certificate, "hosts.etcd.cert_file", problem))
-        reason = problem;
+    struct error error;
+    if (!is_connected && proof_has_ended(((struct hosts *)data)->settings.etcd_certificate, "hosts.etcd.cert_file", &error))
+        reason = error.message;
     post_event(data, EVENT_STATE, is_connected, NULL, reason);
 }
 

@@ -215,7 +215,7 @@ bool proof_nonces_take(struct proof_nonces *nonces, const char *nonce, uint64_t 
     return is_new;
 }
 
-bool proof_has_ended(const char *certificate, const char *key, char problem[ERROR_MESSAGE_CHARS])
+bool proof_has_ended(const char *certificate, const char *key, struct error *error)
 {
     struct tm end;
     char day[16];
@@ -225,8 +225,8 @@ bool proof_has_ended(const char *certificate, const char *key, char problem[ERRO
     bool has_ended = last && X509_cmp_current_time(last) < 0 && ASN1_TIME_to_tm(last, &end) == 1;
     if (has_ended) {
         strftime(day, sizeof day, "%Y-%m-%d", &end);
-        snprintf(problem, ERROR_MESSAGE_CHARS,
-                 "this host's own certificate, %s, ended on %s: renew it and restart the daemon", key, day);
+        fail(error, ERROR_PERMISSION_DENIED, REASON(CERTIFICATE_EXPIRED),
+             "this host's own certificate, %s, ended on %s: renew it and restart the daemon", key, day);
     }
     X509_free(read);
     BIO_free(text);

@@ -54,9 +54,9 @@ bool proof_holds(const struct host_settings *settings, const struct proof_answer
 
 bool proof_equals(const char *one, const char *other); /* in a time that does not tell where they differ */
 
-/* Whether a certificate in PEM, the value of `key`, has ended; then *problem tells it. Its host is the one to tell: the other side
+/* Whether a certificate in PEM, the value of `key`, has ended; then *error tells it. Its host is the one to tell: the other side
  * only ends the connection. NULL, "": false. */
-bool proof_has_ended(const char *certificate, const char *key, char problem[ERROR_MESSAGE_CHARS]);
+bool proof_has_ended(const char *certificate, const char *key, struct error *error);
 
 /* Nonces of requests that were proven: each is taken once within its time. */
 struct proof_nonces;

@@ -220,20 +220,26 @@ def test_an_entry_that_goes_while_its_host_is_asked_is_forgotten(cluster, etcd):
         assert soon(lambda: cluster.is_refused("slow", "")), cluster.told()
 
 
-def test_a_reason_is_logged_once_though_its_numbers_change(cluster, etcd):
-    """A clock that runs away, or the milliseconds of an attempt."""
+def test_a_refusal_is_logged_once_however_its_numbers_change_and_again_for_another_reason(cluster, etcd):
+    """The numbers: of a clock that runs away, of the milliseconds that an attempt took."""
     with socket.create_server(("127.0.0.1", 0)) as other:
         other.settimeout(60)
         cluster.add()
         etcd.put(entry_of("late", "1", f"127.0.0.1:{other.getsockname()[1]}"))
-        for ahead_s in (150, 550, 950):
+
+        def answer(status, ahead_s=0):
             asked, _ = other.accept()
             assert asked.recv(1 << 16)
-            asked.sendall(f"HTTP/1.1 401 No\r\nx-tensorcast-time: {(int(time.time()) + ahead_s) * 1000}\r\ncontent-length: 0\r\n"
+            asked.sendall(f"HTTP/1.1 {status} No\r\nx-tensorcast-time: {(int(time.time()) + ahead_s) * 1000}\r\ncontent-length: 0\r\n"
                           "connection: close\r\n\r\n".encode())
             asked.close()
+        for ahead_s in (150, 550, 950):
+            answer(401, ahead_s)
         assert soon(lambda: cluster.is_refused("late", "its clock is 9")), cluster.told()
         assert cluster.hosts[0].whole_log().count("event=peer_refused") == 1
+        answer(404)
+        assert soon(lambda: cluster.is_refused("late", "it answers with status 404")), cluster.told()
+        assert cluster.hosts[0].whole_log().count("event=peer_refused") == 2
 
 
 def test_hosts_that_never_answer_leave_helpers_to_other_work(cluster, etcd):

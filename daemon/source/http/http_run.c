@@ -250,13 +250,13 @@ static const struct failure {
     {CURLE_RECV_ERROR, DROPPED, "CONNECTION_LOST", "the connection was lost"},
     {CURLE_SEND_ERROR, DROPPED, "CONNECTION_LOST", "the connection was lost"},
     {CURLE_PARTIAL_FILE, AGAIN, "TRUNCATED", "the answer ended too early"},
-    {CURLE_PEER_FAILED_VERIFICATION, TLS, "TLS_FAILED", "the server's certificate is not trusted"},
-    {CURLE_SSL_CACERT_BADFILE, TLS, "TLS_FAILED", "the CA file cannot be used"},
-    {CURLE_SSL_CERTPROBLEM, TLS, "TLS_FAILED", "TLS failed"},
-    {CURLE_SSL_CIPHER, TLS, "TLS_FAILED", "TLS failed"},
-    {CURLE_SSL_ISSUER_ERROR, TLS, "TLS_FAILED", "TLS failed"},
-    {CURLE_SSL_INVALIDCERTSTATUS, TLS, "TLS_FAILED", "TLS failed"},
-    {CURLE_SSL_CONNECT_ERROR, DROPPED, "TLS_FAILED", "no TLS connection"},
+    {CURLE_PEER_FAILED_VERIFICATION, TLS, REASON(TLS_FAILED), "the server's certificate is not trusted"},
+    {CURLE_SSL_CACERT_BADFILE, TLS, REASON(TLS_FAILED), "the CA file cannot be used"},
+    {CURLE_SSL_CERTPROBLEM, TLS, REASON(TLS_FAILED), "TLS failed"},
+    {CURLE_SSL_CIPHER, TLS, REASON(TLS_FAILED), "TLS failed"},
+    {CURLE_SSL_ISSUER_ERROR, TLS, REASON(TLS_FAILED), "TLS failed"},
+    {CURLE_SSL_INVALIDCERTSTATUS, TLS, REASON(TLS_FAILED), "TLS failed"},
+    {CURLE_SSL_CONNECT_ERROR, DROPPED, REASON(TLS_FAILED), "no TLS connection"},
     {CURLE_UNSUPPORTED_PROTOCOL, PROTOCOL, "BAD_ANSWER", "the answer is not HTTP"},
     {CURLE_WEIRD_SERVER_REPLY, PROTOCOL, "BAD_ANSWER", "the answer is not HTTP"},
     {CURLE_HTTP2, PROTOCOL, "BAD_ANSWER", "the answer is not HTTP/1.1"},
@@ -288,7 +288,7 @@ static enum step settle_broken(struct http_run *run, const struct http_exchange 
                                  !strstr(exchange->curl.message, "unexpected eof"))) {
         const char *system = curl_version_info(CURLVERSION_NOW)->cainfo;
         const char *from = run->wire.ca_file ? run->wire.ca_file : system ? system : "libcurl's own place";
-        fail(error, ERROR_FAILED_PRECONDITION, "TLS_FAILED", "%s: %s; CAs are read from %s",
+        fail(error, ERROR_FAILED_PRECONDITION, REASON(TLS_FAILED), "%s: %s; CAs are read from %s",
              code == CURLE_SSL_CONNECT_ERROR ? "TLS failed" : failure->text, details, from);
         return STEP_FAIL;
     }
