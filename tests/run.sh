@@ -20,6 +20,7 @@ logs=build/test-logs
 mkdir -p "$logs"
 rm -rf "$logs"/*.{passed,failed} "$logs"/.taken.*
 unset TENSORCAST_SOCKET TENSORCAST_BUILD PYTHONDONTWRITEBYTECODE # what is compiled is kept, see setup/venv.sh
+export PYTEST_ADDOPTS="-o tmp_path_retention_policy=failed" # else each test's files stay until all have ended: 15 GB
 jobs=$(nproc)
 NICE=5 groups=()
 stages=() options=()
