@@ -23,6 +23,7 @@
 #include "daemon.h"
 #include "device/plugin.h"
 #include "hosts/host_settings.h"
+#include "hosts/hosts.h"
 #include "hosts/membership.h"
 #include "observe/journal.h"
 #include "observe/log.h"
@@ -196,6 +197,8 @@ static int check_config(const struct config *config, FILE *warnings, struct erro
     host_settings_fini(&hosts);
     if (failed)
         return error_prefix(error, "%s", config_name(config));
+    if (hosts_are_configured(config) && hosts_check_plugin(config, error) != 0)
+        return config_prefix_place(config, schema_find("hosts.etcd.endpoints"), error);
     if (check_log(config->logging.file, error) != 0)
         return config_prefix_place(config, schema_find("logging.file"), error);
     if (otlp_check(config, error) != 0)

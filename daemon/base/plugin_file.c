@@ -11,7 +11,7 @@
 
 static const char *const beside[] = {"plugins", "../lib/tensorcast/plugins"}; /* of a build, of an installation */
 
-static int find_file(const char *folder, const char *file, char path[PATH_MAX], struct error *error)
+int plugin_file_find(const char *folder, const char *file, char path[PATH_MAX], struct error *error)
 {
     char own[PATH_MAX / 2];
     if (*folder) {
@@ -36,7 +36,7 @@ const void *plugin_file_open(const char *folder, const char *file, const char *s
 {
     char path[PATH_MAX];
     struct stat info;
-    if (find_file(folder, file, path, error))
+    if (plugin_file_find(folder, file, path, error))
         return NULL;
     if (stat(path, &info)) {
         fail_errno(error, errno, "cannot look at %s", path);

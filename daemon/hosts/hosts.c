@@ -1,6 +1,7 @@
 /* See hosts.h. The plugin's thread posts what etcd tells; the loop keeps the table; helpers ask other hosts who they are. */
 #include "hosts/hosts.h"
 
+#include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -536,15 +537,25 @@ static void on_tick(void *data)
 
 /* --- joining and leaving ---------------------------------------------------------------------------------------------------- */
 
+int hosts_check_plugin(const struct config *config, struct error *error)
+{
+    char path[PATH_MAX];
+    if (plugin_file_find(config->devices.plugin_folder, MEMBERSHIP_FILE, path, error) == 0)
+        return 0;
+    return error_prefix(error, "hosts.etcd.endpoints needs the package tensorcast-etcd");
+}
+
 static int open_plugin(struct hosts *hosts, const struct config *config, struct error *error)
 {
     const struct membership_plugin own = {MEMBERSHIP_HEADER};
-    hosts->plugin = plugin_file_open(config->devices.plugin_folder, "tensorcast-etcd.so", MEMBERSHIP_SYMBOL, error);
+    if (hosts_check_plugin(config, error) != 0)
+        return -1;
+    hosts->plugin = plugin_file_open(config->devices.plugin_folder, MEMBERSHIP_FILE, MEMBERSHIP_SYMBOL, error);
     if (!hosts->plugin)
-        return error_prefix(error, "hosts.etcd.endpoints needs the package tensorcast-etcd");
+        return -1;
     if (hosts->plugin->abi != own.abi || hosts->plugin->error_bytes != own.error_bytes ||
         hosts->plugin->settings_bytes != own.settings_bytes)
-        return fail(error, ERROR_INTERNAL, "PLUGIN_ABI", "tensorcast-etcd.so was built from other sources than this daemon");
+        return fail(error, ERROR_INTERNAL, "PLUGIN_ABI", MEMBERSHIP_FILE " was built from other sources than this daemon");
     return 0;
 }
 

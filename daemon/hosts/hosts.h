@@ -27,6 +27,9 @@ struct hosts_options {
     void (*source_options)(void *data, struct source_options *options); /* how this host opens references; any thread */
     void *data;
 };
+/* Whether the plugin for etcd is installed. */
+int hosts_check_plugin(const struct config *config, struct error *error);
+
 /* Opens the data port and begins to join etcd, without waiting for it. *hosts stays NULL where hosts.etcd.endpoints is empty.
  * -1 with the error when a setting, the plugin or the port is wrong; then *hosts is to be destroyed, too. Borrows config. */
 int hosts_create(struct loop *loop, const struct hosts_options *options, struct hosts **hosts, struct error *error);

@@ -16,6 +16,7 @@
 #include "base/error.h"
 
 enum { MEMBERSHIP_ABI = 2, MEMBERSHIP_MAX_VALUE_BYTES = 32 << 10, MEMBERSHIP_MAX_KEY_BYTES = 512 };
+#define MEMBERSHIP_FILE "tensorcast-etcd.so"
 #define MEMBERSHIP_SYMBOL "tensorcast_membership_plugin"
 
 struct membership; /* a session of the plugin; opaque */

@@ -20,7 +20,7 @@ import tensorcast_client as tc
 import etcd as etcd_scene
 from checkpoints import digest, digests, random_array, write
 from etcd import Authority, Etcd
-from stage import free_port, soon
+from stage import DAEMON, free_port, soon
 
 pytestmark = pytest.mark.skipif(etcd_scene.WITHOUT is not None, reason=str(etcd_scene.WITHOUT))
 
@@ -179,6 +179,15 @@ def test_another_cluster_key_is_refused_by_both_and_named(cluster, tmp_path):
 def entry_of(name, incarnation, address, started_ms=1):
     entry = {"name": name, "address": address, "version": "1", "incarnation": incarnation, "started_ms": started_ms}
     return {f"/tensorcast/v1/hosts/{name}/{incarnation}": json.dumps(entry)}
+
+
+def test_a_daemon_without_the_plugin_says_which_package_it_needs_and_is_not_started_again(cluster, tmp_path):
+    (tmp_path / "empty").mkdir()
+    host = cluster.add(wait=False, settings={"devices": {"plugin_folder": str(tmp_path / "empty")}})
+    assert host.process.wait(60) == os.EX_CONFIG
+    checked = subprocess.run([DAEMON, "--config", host.config, "--check-config"], capture_output=True, text=True, timeout=60)
+    assert checked.returncode == os.EX_CONFIG and checked.stderr in host.whole_log(), host.whole_log()
+    assert ":5: hosts.etcd.endpoints needs the package tensorcast-etcd: there is no " in checked.stderr, checked.stderr
 
 
 def test_nothing_secret_is_in_etcd_and_odd_entries_are_left_out(cluster, etcd):
