@@ -27,7 +27,7 @@ enum {
     IDLE_S = 20,                   /* also of a host that stops reading, while its block cannot go */
     STACK_BYTES = 256 << 10,
     HEAD_BYTES = 16 << 10,
-    UNPROVEN_MAX_MS = 10000,
+    UNPROVEN_MAX_MS = 9000, /* and the second between two looks */
     ROWS_AT_ONCE_BYTES = 256 << 10,
 };
 

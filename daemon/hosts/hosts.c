@@ -55,8 +55,8 @@ enum {
 
 static const struct state_row states[] = {
     [HOST_NEW] = {"new", STATE_BIT(HOST_ALIVE) | STATE_BIT(HOST_REFUSED)},
-    [HOST_ALIVE] = {"alive", STATE_BIT(HOST_GONE)},
-    [HOST_REFUSED] = {"refused", STATE_BIT(HOST_ALIVE) | STATE_BIT(HOST_REFUSED)},
+    [HOST_ALIVE] = {"alive", STATE_BIT(HOST_REFUSED) | STATE_BIT(HOST_GONE)},
+    [HOST_REFUSED] = {"refused", STATE_BIT(HOST_ALIVE)},
     [HOST_GONE] = {"gone", 0},
 };
 static const struct state_machine host_machine = {"host", states, sizeof states / sizeof states[0]};
@@ -69,9 +69,10 @@ struct host {
     char problem[ERROR_MESSAGE_CHARS]; /* why it is refused */
     enum error_kind problem_kind;      /* an operator wants one line for one problem, whatever its numbers are */
     bool is_self, is_in_snapshot;
+    bool is_doubted;           /* it was alive, and gave no answer to a load */
     struct question *question; /* that is under way */
     uint64_t ask_at_ns, retry_ms, gone_ns;
-    struct peer_traffic traffic; /* of a host that has gone */
+    struct peer_traffic traffic; /* of a host that is not alive any more */
 };
 
 struct event { /* of the plugin's thread, on its way to the loop */
@@ -249,37 +250,54 @@ static void remove_replaced(struct hosts *hosts, const struct host *proven)
     }
 }
 
+/* What makes a host that has proven itself one that is refused: a clock that was set, or a certificate that ended. A host without any
+ * answer stays alive as long as etcd has its entry: loads pass it over meanwhile. */
+static bool is_refusal_of_alive(enum error_kind kind)
+{
+    return kind == ERROR_KIND_PEER_CLOCK || kind == ERROR_KIND_CERTIFICATE_EXPIRED || kind == ERROR_KIND_TLS_FAILED;
+}
+
+static void note_answer(struct host *host, const struct question *question)
+{
+    struct hosts *hosts = question->hosts;
+    enum host_state before = host->state, state = question->is_proven ? HOST_ALIVE : HOST_REFUSED;
+    host->question = NULL;
+    host->is_doubted = false;
+    host->ask_at_ns = clock_now_ns() + host->retry_ms * NS_PER_MS;
+    host->retry_ms = question->is_proven                 ? FIRST_RETRY_MS
+                     : 2 * host->retry_ms < MAX_RETRY_MS ? 2 * host->retry_ms
+                                                         : MAX_RETRY_MS;
+    if (before == HOST_ALIVE && (question->is_proven || !is_refusal_of_alive(question->problem_kind)))
+        return;
+    bool is_news = before != state || host->problem_kind != question->problem_kind;
+    memcpy(host->problem, question->problem, sizeof host->problem);
+    host->problem_kind = question->problem_kind;
+    if (before == HOST_ALIVE)
+        host->traffic = peers_traffic(hosts->peers, host->entry.incarnation);
+    if (before != state)
+        set_host_state(host, state);
+    if (is_news && state == HOST_ALIVE) {
+        remove_replaced(hosts, host);
+        log_at_of(LOG_INFO, "peer_joined", 0, LOG_TEXT("host", host->entry.name), LOG_TEXT("address", host->entry.address),
+                  LOG_TEXT("domain", host->entry.domain), LOG_TEXT("version", host->entry.version));
+    } else if (is_news) {
+        log_at_of(LOG_WARN, "peer_refused", 0, LOG_TEXT("host", host->entry.name), LOG_TEXT("address", host->entry.address),
+                  LOG_TEXT("reason", host->problem));
+    }
+    if (before != state) {
+        tell_peers(hosts);
+        if (hosts->watcher.prefix)
+            hosts->watcher.hosts_changed(hosts->watcher.data);
+    }
+}
+
 static void on_asked(struct loop_work *work)
 {
     struct question *question = (struct question *)work;
-    struct host *host = question->host;
-    if (host) {
-        enum host_state state = question->is_proven ? HOST_ALIVE : HOST_REFUSED;
-        bool is_news = host->state != state || (state == HOST_REFUSED && host->problem_kind != question->problem_kind);
-        host->question = NULL;
-        set_host_state(host, state);
-        if (question->is_proven)
-            remove_replaced(question->hosts, host);
-        host->retry_ms = question->is_proven                 ? FIRST_RETRY_MS
-                         : 2 * host->retry_ms < MAX_RETRY_MS ? 2 * host->retry_ms
-                                                             : MAX_RETRY_MS;
-        host->ask_at_ns = clock_now_ns() + host->retry_ms * NS_PER_MS;
-        memcpy(host->problem, question->problem, sizeof host->problem);
-        host->problem_kind = question->problem_kind;
-        if (question->is_proven && question->hosts->watcher.prefix)
-            question->hosts->watcher.hosts_changed(question->hosts->watcher.data);
-        if (is_ending(question->hosts))
-            ; /* it was cancelled */
-        else if (is_news && question->is_proven)
-            log_at_of(LOG_INFO, "peer_joined", 0, LOG_TEXT("host", host->entry.name),
-                      LOG_TEXT("address", host->entry.address), LOG_TEXT("domain", host->entry.domain),
-                      LOG_TEXT("version", host->entry.version));
-        else if (is_news)
-            log_at_of(LOG_WARN, "peer_refused", 0, LOG_TEXT("host", host->entry.name),
-                      LOG_TEXT("address", host->entry.address), LOG_TEXT("reason", host->problem));
-        if (is_news)
-            tell_peers(question->hosts);
-    }
+    if (question->host && !is_ending(question->hosts)) /* else it was cancelled */
+        note_answer(question->host, question);
+    else if (question->host)
+        question->host->question = NULL;
     free(question->address);
     free(question->name);
     free(question->incarnation);
@@ -519,6 +537,17 @@ static void tell_change(void *data, const char *key, const char *value)
     post_event(data, EVENT_CHANGE, false, key, value);
 }
 
+/* Loads know only that an answer did not come or did not hold; the host's data port tells why. */
+static void doubt_unanswered(const struct hosts *hosts)
+{
+    char incarnation[PROOF_NONCE_CHARS];
+    struct host *host;
+    while (peers_take_unanswered(hosts->peers, incarnation))
+        STAILQ_FOREACH (host, &hosts->list, next)
+            if (host->state == HOST_ALIVE && strcmp(host->entry.incarnation, incarnation) == 0)
+                host->is_doubted = true;
+}
+
 static void on_tick(void *data)
 {
     struct hosts *hosts = data;
@@ -527,10 +556,12 @@ static void on_tick(void *data)
     data_port_reap(hosts->port);
     block_server_trim(hosts->server);
     block_cache_trim(hosts->cache, (uint64_t)KEEP_BLOCKS_S * 1000 * NS_PER_MS);
+    doubt_unanswered(hosts);
     for (host = STAILQ_FIRST(&hosts->list); host && (following = STAILQ_NEXT(host, next), true); host = following) {
         if (host->state == HOST_GONE && now_ns - host->gone_ns > (uint64_t)FORGET_GONE_S * 1000 * NS_PER_MS)
             remove_host(hosts, host);
-        else if (host->state == HOST_REFUSED && !host->question && now_ns >= host->ask_at_ns && !hosts->is_ending)
+        else if ((host->state == HOST_REFUSED || host->is_doubted) && !host->question && now_ns >= host->ask_at_ns &&
+                 !hosts->is_ending)
             submit_question(hosts, host);
     }
 }
@@ -730,7 +761,7 @@ void hosts_each(const struct hosts *hosts, void (*row)(void *data, const struct 
     const struct host *host;
     STAILQ_FOREACH (host, &hosts->list, next) {
         const struct peer_traffic traffic =
-            host->state == HOST_GONE ? host->traffic : peers_traffic(hosts->peers, host->entry.incarnation);
+            host->state == HOST_ALIVE ? peers_traffic(hosts->peers, host->entry.incarnation) : host->traffic;
         bool is_unknown = host->state == HOST_ALIVE && !host->is_self && !knows_others(hosts);
         const struct host_row shown = {.name = host->entry.name,
                                        .domain = host->entry.domain,

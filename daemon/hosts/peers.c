@@ -133,6 +133,21 @@ struct peer_traffic peers_traffic(struct peers *peers, const char *incarnation)
     return traffic;
 }
 
+bool peers_take_unanswered(struct peers *peers, char incarnation[PROOF_NONCE_CHARS])
+{
+    bool is_found = false;
+    pthread_mutex_lock(&peers->lock);
+    for (size_t i = 0; i < peers->set->n && !is_found; i++) {
+        struct peer *peer = peers->set->list[i];
+        is_found = peer->is_unanswered;
+        peer->is_unanswered = false;
+        if (is_found)
+            snprintf(incarnation, PROOF_NONCE_CHARS, "%s", peer->incarnation);
+    }
+    pthread_mutex_unlock(&peers->lock);
+    return is_found;
+}
+
 /* --- who owns a block ----------------------------------------------------------------------------------------------------- */
 
 /* Under the lock. */
@@ -218,6 +233,7 @@ void peers_note(const struct peer_ask *ask, enum peer_outcome outcome, const str
     peer->traffic.wrong += outcome == PEER_WRONG_BYTES;
     peer->traffic.late +=
         outcome == PEER_STILL_READS || outcome == PEER_TOO_LATE || outcome == PEER_NO_ANSWER || outcome == PEER_PASSED_OVER;
+    peer->is_unanswered = peer->is_unanswered || outcome == PEER_NO_ANSWER;
     if (outcome == PEER_NO_ANSWER) /* ends the asks that wait for a connection to it */
         __atomic_store_n(&peer->lost_ns, now_ns, __ATOMIC_RELAXED);
     if (is_slow) /* ends all of them */

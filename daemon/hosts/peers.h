@@ -14,6 +14,7 @@
 #include "blocks/blocks.h"
 #include "hosts/block_cache.h"
 #include "hosts/host_settings.h"
+#include "hosts/proof.h"
 
 struct http_engine;
 struct peers;
@@ -40,6 +41,8 @@ struct peer_traffic {
     uint64_t in_bytes, out_bytes, late, wrong;
 };
 struct peer_traffic peers_traffic(struct peers *peers, const char *incarnation); /* of gone ones too, for a while */
+/* A host that gave no answer since it was last told here; false = none. Any thread. */
+bool peers_take_unanswered(struct peers *peers, char incarnation[PROOF_NONCE_CHARS]);
 /* From another host to this one, at its best of late: GB/s; 0 = not known yet. Any thread. */
 double peers_bytes_per_ns(struct peers *peers);
 

@@ -25,6 +25,7 @@ struct peer { /* const but for what the lock guards */
         uint64_t reference_hash, until_ns;
     } declines[PEERS_DECLINES]; /* by the hash */
     struct peer_traffic traffic;
+    bool is_unanswered; /* since peers_take_unanswered() */
 };
 
 struct peer_set { /* const; this host is the last of `hashes` and not in `list` */

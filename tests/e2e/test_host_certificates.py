@@ -1,6 +1,7 @@
 """Certificates that examples/host_certificates.sh makes: hosts and an etcd use them, and openssl agrees."""
 import os
 import subprocess
+import time
 
 import pytest
 import yaml
@@ -8,9 +9,9 @@ import yaml
 import etcd as etcd_scene
 from checkpoints import blob
 from etcd import Etcd
-from stage import DAEMON, ROOT, MiB, soon
+from stage import DAEMON, ROOT, SANITIZED, MiB, soon
 from store_scene import place, settings
-from test_hosts import Cluster
+from test_hosts import PLAIN, Cluster, ShiftedClock, large_model
 
 
 def make(folder, *hosts, days=365):
@@ -114,5 +115,26 @@ def test_a_host_says_that_its_own_certificate_has_ended(start, tmp_path):
         assert soon(lambda: cluster.is_refused("h0", "own certificate, hosts.tls.cert_file, ended on", 1)), cluster.told(1)
         assert soon(lambda: cluster.is_refused("h1", "expired")), cluster.told()
         assert soon(lambda: "own certificate, hosts.etcd.cert_file, ended on" in cluster.told(2)["etcd"]["reason"]), cluster.told(2)
+    finally:
+        etcd.kill()
+
+
+@pytest.mark.skipif(etcd_scene.WITHOUT is not None, reason=str(etcd_scene.WITHOUT))
+@pytest.mark.skipif(SANITIZED, reason="a sanitizer has to come before what is preloaded")
+def test_a_certificate_that_ends_while_the_daemons_run_is_told(start, tmp_path, fake, models):
+    """Connections that are open go on: they end after 20 s without a request."""
+    authority, clock = Scripted(tmp_path, "h0=127.0.0.1", "h1=127.0.0.1"), ShiftedClock(start, tmp_path)
+    etcd = Etcd(tmp_path).start()
+    try:
+        cluster, loads = Cluster(clock.start, etcd, tmp_path), [large_model(fake, models, f"m{i}", i) for i in range(2)]
+        for name in ("h0", "h1"):
+            cluster.add(tls=authority.settings(name), settings=PLAIN)
+        assert cluster.meet("h0", "h1") and loads[0](cluster.hosts[0])
+        clock.set(400 * 24 * 3600)
+        time.sleep(22)
+        assert not loads[1](cluster.hosts[0])
+        assert soon(lambda: cluster.is_refused("h1", "own certificate, hosts.tls.cert_file, ended on")), cluster.told()
+        clock.set(0)
+        assert cluster.meet("h0", "h1"), cluster.told()
     finally:
         etcd.kill()

@@ -20,7 +20,7 @@ import tensorcast_client as tc
 import etcd as etcd_scene
 from checkpoints import digest, digests, random_array, write
 from etcd import Authority, Etcd
-from stage import DAEMON, free_port, soon
+from stage import BUILD, DAEMON, SANITIZED, free_port, soon
 
 pytestmark = pytest.mark.skipif(etcd_scene.WITHOUT is not None, reason=str(etcd_scene.WITHOUT))
 
@@ -249,6 +249,54 @@ def test_a_refusal_is_logged_once_however_its_numbers_change_and_again_for_anoth
         answer(404)
         assert soon(lambda: cluster.is_refused("late", "it answers with status 404")), cluster.told()
         assert cluster.hosts[0].whole_log().count("event=peer_refused") == 2
+
+
+class ShiftedClock:
+    """The wall clock of daemons that start() starts is so many seconds ahead."""
+    def __init__(self, start, folder):
+        self.folder, self._start = folder, start
+        (folder / "clock").write_bytes(bytes(8))
+
+    def set(self, ahead_s):
+        with open(self.folder / "clock", "r+b") as file:
+            file.write(ahead_s.to_bytes(8, "little", signed=True))
+
+    def start(self, wait, **settings):
+        environment = {"LD_PRELOAD": str(BUILD / "tests/shifted_clock.so"), "CLOCK_FILE": str(self.folder / "clock")}
+        return self._start(running=False, **settings).start(wait, environment)
+
+
+def large_model(fake, models, name, seed):
+    """Of so many blocks that each host owns some; what loads it on a host, and whether another host gave bytes."""
+    tensors = write(models / name, {"w": random_array(np.random.default_rng(seed), np.uint8, (64, 1 << 20))})
+    fake.world.preload("web", name, models / name)
+
+    def load(daemon):
+        report = daemon.cli.json("load", f"{fake.url('web')}/{name}", "--digest")
+        assert digests(report) == {name: digest(array) for name, array in tensors.items()}
+        return bool(report["hosts"]["from"])
+    return load
+
+
+PLAIN = {"sources": {"http": {"allow_plain": True}}}
+
+
+@pytest.mark.skipif(SANITIZED, reason="a sanitizer has to come before what is preloaded")
+@pytest.mark.parametrize("ahead_s", [3600, -3600])
+def test_a_clock_that_is_set_later_is_told_and_its_host_comes_back_once_it_is_right(start, etcd, fake, models, tmp_path, ahead_s):
+    clock, cluster = ShiftedClock(start, tmp_path), Cluster(start, etcd, tmp_path)
+    loads = [large_model(fake, models, f"m{i}", i) for i in range(3)]
+    cluster.add(settings=PLAIN)
+    cluster.start = clock.start
+    cluster.add(settings=PLAIN)
+    assert cluster.meet("h0", "h1") and loads[0](cluster.hosts[0])
+    clock.set(ahead_s)
+    loads[1](cluster.hosts[0])  # h1 refuses requests, which seem to be of another time
+    assert soon(lambda: cluster.is_refused("h1", "its clock is 3")), cluster.told()
+    clock.set(0)
+    assert cluster.meet("h0", "h1"), cluster.told()
+    assert loads[2](cluster.hosts[0])
+    assert cluster.hosts[0].whole_log().count("event=peer_refused") == 1
 
 
 def test_hosts_that_never_answer_leave_helpers_to_other_work(cluster, etcd):

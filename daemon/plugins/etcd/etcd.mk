@@ -11,7 +11,10 @@ $(B)/plugins/tensorcast-etcd.so: $(call obj,$(ETCD_C)) $(B)/obj/gen/etcd/etcd.pb
 	@mkdir -p $(@D)
 	$(CC) $(LDFLAGS) -shared -Wl,--version-script=daemon/plugins/etcd/tensorcast-etcd.map -Wl,-z,defs -o $@ $(filter %.o,$^) \
 	  -lgrpc -lgpr -lprotobuf-c -lpthread
-plugins: $(ETCD_PLUGIN) $(if $(ETCD_FOUND),$(B)/tests/membership_tool)
+plugins: $(ETCD_PLUGIN) $(if $(ETCD_FOUND),$(B)/tests/membership_tool $(B)/tests/shifted_clock.so)
 $(B)/tests/membership_tool: $(B)/obj/tests/e2e/membership_tool.o
 	@mkdir -p $(@D)
 	$(CC) $(LDFLAGS) -o $@ $^ -ldl
+$(B)/tests/shifted_clock.so: tests/e2e/shifted_clock.c
+	@mkdir -p $(@D)
+	$(CC) -O2 -fPIC -shared -o $@ $< -ldl
