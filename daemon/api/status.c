@@ -325,8 +325,10 @@ static void add_host(void *data, const struct host_row *host)
     row->address = host->address;
     row->incarnation = text_for_messages(status->arena, host->incarnation);
     row->version = text_for_messages(status->arena, host->version);
-    row->in_bytes = host->in_bytes;
-    row->out_bytes = host->out_bytes;
+    row->in_bytes = host->traffic.in_bytes;
+    row->out_bytes = host->traffic.out_bytes;
+    row->late_answers = host->traffic.late;
+    row->wrong_answers = host->traffic.wrong;
 }
 
 static void add_hosts(struct status *status, const struct hosts *hosts)

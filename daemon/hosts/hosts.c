@@ -775,8 +775,7 @@ void hosts_each(const struct hosts *hosts, void (*row)(void *data, const struct 
                                                  : is_unknown            ? "etcd is away: what became of it is not known"
                                                                          : host->problem,
                                        .is_self = host->is_self,
-                                       .in_bytes = traffic.in_bytes,
-                                       .out_bytes = traffic.out_bytes};
+                                       .traffic = traffic};
         row(data, &shown);
     }
 }

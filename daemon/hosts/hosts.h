@@ -14,10 +14,10 @@
 
 #include "base/error.h"
 #include "config/config.h"
+#include "hosts/peers.h"
 #include "source/source.h"
 
 struct hosts; /* opaque */
-struct peers;
 struct loop;
 
 struct hosts_options {
@@ -46,7 +46,7 @@ struct host_row { /* borrowed texts */
     enum host_state state; /* a new one is refused for now */
     const char *reason;
     bool is_self;
-    uint64_t in_bytes, out_bytes;
+    struct peer_traffic traffic;
 };
 struct hosts_summary {
     const char *name, *incarnation, *domain, *etcd_reason;

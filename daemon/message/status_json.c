@@ -30,6 +30,10 @@ static void write_hosts(struct json_writer *writer, const Tensorcast__Daemon__V1
         json_put_u64(writer, "in", row->in_bytes);
         json_put_u64(writer, "out", row->out_bytes);
         json_write_close(writer, '}');
+        json_put_open(writer, "answers", '{');
+        json_put_u64(writer, "late", row->late_answers);
+        json_put_u64(writer, "wrong", row->wrong_answers);
+        json_write_close(writer, '}');
         json_write_close(writer, '}');
     }
     json_write_close(writer, ']');

@@ -39,7 +39,7 @@
     X(SHARED_BYTES, "shared_bytes", "", "", "bytes",                                                                        \
       "Bytes taken from another load's read or memory instead of the source.")                                              \
     X(PEER_BYTES, "peer_bytes", "", "", "bytes", "Bytes of blocks that other hosts sent.")                                  \
-    X(HEDGED_BYTES, "hedged_bytes", "", "", "bytes", "Bytes asked of sources because the host that owns them was late.")    \
+    X(HEDGED_BYTES, "hedged_bytes", "", "", "bytes", "Bytes that another host or this one read, as their owner was late.")  \
     X(DIRECT_BYTES, "direct_bytes", "", "", "bytes", "Bytes read straight into their place.")                               \
     X(COPIED_BYTES, "copied_bytes", "", "", "bytes", "Bytes copied to their place from staging or another replica.")        \
     X(VERDICTS, "load_verdicts", "verified", "verified", "loads", "Loads that read, by what vouches for their bytes.")      \

@@ -293,6 +293,8 @@ def test_a_clock_that_is_set_later_is_told_and_its_host_comes_back_once_it_is_ri
     clock.set(ahead_s)
     loads[1](cluster.hosts[0])  # h1 refuses requests, which seem to be of another time
     assert soon(lambda: cluster.is_refused("h1", "its clock is 3")), cluster.told()
+    answers = cluster.row("h1")["answers"]
+    assert answers["late"] > 0 and answers["wrong"] == 0
     clock.set(0)
     assert cluster.meet("h0", "h1"), cluster.told()
     assert loads[2](cluster.hosts[0])

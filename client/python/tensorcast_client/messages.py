@@ -122,7 +122,8 @@ UploadsStatus = Table(pending=(1, "uint"), failed=(2, "uint"), pending_bytes=(3,
 RequestStatus = Table(method=(1, "string"), artifact=(2, "string"), stage=(3, "string"), waiting_for=(4, "string"),
                       done_bytes=(5, "uint"), total_bytes=(6, "uint"), age_s=(7, "double"), uid=(8, "uint"), pid=(9, "uint"))
 HostStatus = Table(name=(1, "string"), self=(2, "bool"), domain=(3, "string"), state=(4, "string"), reason=(5, "string"),
-                   address=(6, "string"), incarnation=(7, "string"), version=(8, "string"), in_bytes=(9, "uint"), out_bytes=(10, "uint"))
+                   address=(6, "string"), incarnation=(7, "string"), version=(8, "string"), in_bytes=(9, "uint"), out_bytes=(10, "uint"),
+                   late_answers=(11, "uint"), wrong_answers=(12, "uint"))
 HostsStatus = Table(name=(1, "string"), domain=(2, "string"), etcd_state=(3, "string"), etcd_reason=(4, "string"),
                     hosts=(5, "messages", HostStatus))
 StatusResponse = Table(version=(1, "string"), pid=(2, "uint"), uptime_s=(3, "double"), host_budget_bytes=(4, "uint"),

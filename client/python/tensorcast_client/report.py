@@ -70,6 +70,7 @@ def _hosts(told):
     rows = [_fields(row) for row in told.hosts]
     for row in rows:
         row["bytes"] = {"in": row.pop("in_bytes"), "out": row.pop("out_bytes")}
+        row["answers"] = {"late": row.pop("late_answers"), "wrong": row.pop("wrong_answers")}
     return {"enabled": True, "name": told.name, "domain": told.domain, "etcd": {"state": told.etcd_state, "reason": told.etcd_reason}, "hosts": rows}
 
 
