@@ -91,7 +91,8 @@ def simulation_table(part):
 
 TITLES = {"eight hosts": "Eight hosts", "four hosts": "Four hosts", "transfer": "From one host to another, over loopback",
           "simulation": "Simulated: seconds until the last host is ready, and store bytes / model"}
-NOTES = {"simulation": "1.4 TB, of which each host needs half; 100 Gbit/s from the store, 400 Gbit/s between hosts."}
+NOTES = {"simulation": "1.4 TB, on a thousand hosts 35 GB, of which each host needs half; 100 Gbit/s from the store, 400 Gbit/s between hosts. "
+                       "The formula is what the planner estimates for `owner_peers`."}
 GOALS = {"eight hosts": eight_goals, "four hosts": four_goals, "transfer": transfer_goals, "simulation": simulation_goals}
 
 

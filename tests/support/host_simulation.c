@@ -7,6 +7,8 @@
 
 #include "base/clock.h"
 #include "hosts/election.h"
+#include "hosts/shared_block.h"
+#include "plan/hosts_choice.h"
 
 enum { TRIES = 4, NO_HOST = -1 };
 static const double latency_s = 0.0002, answer_s = 1 /* "it is being read" */, first_byte_s = 2.5;
@@ -551,9 +553,16 @@ struct simulation_result simulate_hosts(const struct simulation *options)
 
 double simulation_formula_s(const struct simulation *options)
 {
-    double hosts = (double)options->n_hosts, bytes = options->model_bytes, need = bytes / (double)options->hosts_per_copy;
-    double total_s = options->store_total_bytes_per_s > 0 ? bytes / options->store_total_bytes_per_s : 0;
-    return max(bytes / (hosts * options->store_bytes_per_s),
-               max(total_s, need * (1 - 1 / hosts) / options->fabric_bytes_per_s)) +
-           options->block_bytes / options->store_bytes_per_s;
+    double total_s = options->store_total_bytes_per_s > 0 ? options->model_bytes / options->store_total_bytes_per_s : 0;
+    const struct hosts_facts facts = {.is_on = true,
+                                      .alive = (uint32_t)options->n_hosts,
+                                      .artifact_bytes = (uint64_t)options->model_bytes,
+                                      .needed_bytes = (uint64_t)(options->model_bytes / (double)options->hosts_per_copy),
+                                      .read_bytes = facts.needed_bytes,
+                                      .source = options->store_bytes_per_s / 1e9,
+                                      .is_source_measured = true,
+                                      .peers = options->fabric_bytes_per_s / 1e9};
+    const struct hosts_choice choice = hosts_choose(&facts);
+    double owners_s = choice.candidates[HOSTS_OWNER_PEERS].estimated_ms / 1e3;
+    return choice.way == HOSTS_OWNER_PEERS ? max(owners_s, total_s) : 0;
 }

@@ -39,7 +39,7 @@ struct simulation_result {
 };
 struct simulation_result simulate_hosts(const struct simulation *simulation);
 
-/* The formula: max(B / (H Rg), B / A, N (1 - 1 / H) / F) and one block (docs/hosts.md). */
+/* What the planner (plan/hosts_choice.c) estimates for owner_peers, or B / A if that is more; 0 = it would not choose owner_peers. */
 double simulation_formula_s(const struct simulation *simulation);
 
 #endif

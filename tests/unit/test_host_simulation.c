@@ -107,6 +107,7 @@ TEST(a_thousand_hosts_read_a_model_once)
     struct simulation_result result = simulate(many, (struct simulated_fault){FAULT_DIES, 999, 1, 0});
     assert_int_equal(result.n_ready, 999);
     assert_true(result.store_bytes <= many.model_bytes * 1.02);
+    assert_true(result.last_ready_s <= simulation_formula_s(&many) + 6); /* the host that dies costs seconds */
 }
 
 TEST(the_same_simulation_ends_the_same_way)
