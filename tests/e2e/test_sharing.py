@@ -1,5 +1,6 @@
 """Hosts that share what they read, and what may happen meanwhile. One trio of hosts for all tests, with a real etcd and a store that counts;
 each test has models of its own."""
+import hashlib
 import json
 import os
 import re
@@ -20,7 +21,7 @@ from etcd import Etcd
 from group_scene import Load, group, strategy
 from host_regions import Region, materialize, offer, wire
 from stage import ROOT, Daemon, MiB, soon
-from stores_fixture import Stores
+from stores_fixture import Stores, certificates
 from test_hosts import Cluster, entry_of
 
 pytestmark = pytest.mark.skipif(etcd_scene.WITHOUT is not None, reason=str(etcd_scene.WITHOUT))
@@ -31,17 +32,20 @@ HEADER = 1 * MiB  # of a file: each host reads what tells of its tensors for its
 class Trio:
     def __init__(self, folder):
         (folder / "etcd").mkdir()
-        self.root, self.stores, self.made = folder, Stores(), []
+        ca = certificates.make(folder / "authority")
+        self.root, self.stores, self.secure, self.made = folder, Stores(), Stores(tls=folder / "authority"), []
+        self.stores.world.aws[store_scene.ACCESS] = {"secret": store_scene.SECRET}
         self.etcd = Etcd(folder / "etcd").start()
         self.cluster = Cluster(self.start, self.etcd, folder)
         for _ in range(HOSTS):
-            self.cluster.add(settings={"sources": store_scene.settings(self.stores), **strategy()})
+            self.cluster.add(settings={"sources": store_scene.settings(self.stores, http={"ca_file": str(ca)}), **strategy()})
         self.hosts = self.cluster.hosts
         self.meet()
 
     def start(self, wait, sources, **settings):
         self.made.append(Daemon([], {"sources": {**sources, "disk": {"trusted_roots": [str(self.root)]}}, **settings}, {}))
-        self.made[-1].start(wait, environment=fake_gpu.environment() if HAS_GPUS else ())
+        keys = {"AWS_ACCESS_KEY_ID": store_scene.ACCESS, "AWS_SECRET_ACCESS_KEY": store_scene.SECRET, "AWS_EC2_METADATA_DISABLED": "true"}
+        self.made[-1].start(wait, environment={**keys, **dict(fake_gpu.environment() if HAS_GPUS else ())})
         fake_gpu.see_gpus(self.made[-1].cli)
         return self.made[-1]
 
@@ -49,7 +53,7 @@ class Trio:
         assert self.cluster.meet(*(f"h{i}" for i in range(HOSTS))), [self.cluster.told(i) for i in range(HOSTS)]
 
     def place(self, name, *parts, scheme="http"):
-        return store_scene.place(self.stores, scheme, *parts, name=name)
+        return store_scene.place(*((self.secure, "http") if scheme == "https" else (self.stores, scheme)), *parts, name=name)
 
     def load(self, host, reference, *how):
         return Load(self.hosts[host], reference, *how)
@@ -58,20 +62,25 @@ class Trio:
         complaints = [text for text in (daemon.remove() for daemon in self.made) if text]
         self.etcd.kill()
         self.stores.close()
+        self.secure.close()
         assert not complaints, complaints[0]
 
 
 @pytest.fixture(scope="module")
 def shared_trio(tmp_path_factory):
-    made = Trio(tmp_path_factory.mktemp("trio"))
-    yield made
-    made.close()
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [name for name in os.environ if name.startswith(("AWS_", "HF_"))]:
+            patch.delenv(name)
+        made = Trio(tmp_path_factory.mktemp("trio"))
+        yield made
+        made.close()
 
 
 @pytest.fixture
 def trio(shared_trio):
-    shared_trio.stores.faults.clear()
-    shared_trio.stores.journal.clear()
+    for stores in (shared_trio.stores, shared_trio.secure):
+        stores.faults.clear()
+        stores.journal.clear()
     for daemon in shared_trio.hosts:
         daemon.cli.ok("release", "--all")
     shared_trio.meet()
@@ -85,11 +94,11 @@ def model(seed, n=6, size=(512, 8192)):
 
 
 def times_read(placed, data=store_scene.DATA):
-    """How often the store gave each byte of a file."""
-    size = len(placed.files[data])
+    """How often the store gave each byte of a file. The hub's content network knows it by its digest."""
+    size, name = len(placed.files[data]), hashlib.sha256(placed.files[data]).hexdigest() if placed.scheme == "hf" else data
     counts = np.zeros(size + 1, np.int64)
     for entry in placed.reads():
-        if entry["path"].endswith(data) and entry["status"] == 206:
+        if entry["path"].endswith(name) and entry["status"] == 206:
             first, last = map(int, re.fullmatch(r"bytes=(\d+)-(\d+)", entry["range"]).groups())
             counts[first] += 1
             counts[min(last + 1, size)] -= 1
@@ -129,6 +138,18 @@ def test_each_byte_leaves_the_store_once_whichever_hosts_want_it(trio):
     assert sum(map(came_from_hosts, reports)) > 8 * MiB
     for report in reports:
         assert report["bytes"]["peer"] == came_from_hosts(report)
+
+
+@pytest.mark.parametrize("scheme", ["https", "s3", "gs", "hf"])
+def test_hosts_share_what_any_kind_of_store_gives(trio, scheme):
+    placed = trio.place("any", model(20, 12), scheme=scheme)
+    placed.fault({"delay": 0.05}, times=0)  # so that other hosts are quicker
+    reports = [load.report_ok() for load in [trio.load(host, placed.reference) for host in range(HOSTS)]]
+    assert all(map(placed.same, reports)) and not wrong_blocks(trio)
+    assert {report["hosts"]["choice"] for report in reports} == {"owner_peers"}, [report["hosts"] for report in reports]
+    assert all(map(came_from_hosts, reports)) and len({host for report in reports for host in report["hosts"]["from"]}) > 1
+    assert times_read(placed).min() > 0
+    assert_read_once(placed, reports)
 
 
 def test_bytes_of_other_hosts_go_wherever_those_of_a_store_do(trio):
