@@ -14,7 +14,8 @@ from store_scene import SCHEMES, aws_keys, bare, store_daemon  # noqa: F401
 from stores_fixture import authority, fake, secure_fake  # noqa: F401
 
 
-LONGEST = ("test_host_network.py", "test_sharing.py", "test_other_versions.py", "test_host_groups.py", "test_hosts.py", "test_users.py")
+LONGEST = ("test_host_network.py", "test_sharing.py", "test_sharing_clusters.py", "test_other_versions.py", "test_host_groups.py",
+           "test_hosts.py", "test_users.py")
 
 
 def pytest_configure(config):
