@@ -1,5 +1,11 @@
 """Hosts that share, in clusters of their own: of two domains, with a wire that changes bytes, with a full disk, and with a host that joins
 in mid-load."""
+import contextlib
+import itertools
+import json
+import re
+import socket
+import threading
 
 import pytest
 
@@ -7,7 +13,7 @@ import etcd as etcd_scene
 import store_scene
 from checkpoints import blob
 from group_scene import Load
-from stage import MiB
+from stage import MiB, soon
 from test_hosts import cluster, etcd, key_of, shared  # noqa: F401
 from test_sharing import HEADER, times_read
 
@@ -56,3 +62,70 @@ def test_a_host_that_is_alone_in_its_domain_reads_for_itself(cluster, add, place
     for report in load(placed, *hosts):
         assert report["hosts"]["from"] == {} and report["hosts"]["reason"] == "no_other_host", report["hosts"]
     assert (times_read(placed)[HEADER:] == 2).all()
+
+
+class Wire(threading.Thread):
+    """A proxy in front of a host's data port. It inverts a bit in the middle of each block that the host sends."""
+
+    def __init__(self, port):
+        super().__init__(daemon=True)
+        self.to, self.is_bad, self.n_changed, self.listener = port, True, 0, socket.create_server(("127.0.0.1", 0), backlog=64)
+        self.address = f"127.0.0.1:{self.listener.getsockname()[1]}"
+        self.start()
+
+    def run(self):
+        with contextlib.suppress(OSError):
+            while True:
+                near, far = self.listener.accept()[0], socket.create_connection(("127.0.0.1", self.to), 60)
+                for one, other, carry in ((near, far, self.requests), (far, near, self.answers)):
+                    threading.Thread(target=self.carry, args=(one, other, carry), daemon=True).start()
+
+    @staticmethod
+    def carry(one, other, carry):
+        with contextlib.suppress(OSError):
+            carry(one, other)
+        for end in (one, other):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+    @staticmethod
+    def requests(near, far):
+        while data := near.recv(64 << 10):
+            far.sendall(data)
+
+    def answers(self, far, near):
+        with far.makefile("rb") as stream:
+            while head := b"".join(itertools.takewhile(lambda line: line != b"\r\n", stream)):
+                length = re.search(rb"(?i)\ncontent-length: *(\d+)", head)
+                body = bytearray(stream.read(int(length[1]) if length else 0))
+                if self.is_bad and b" 206 " in head.splitlines()[0]:
+                    body[len(body) // 2] ^= 8
+                    self.n_changed += 1
+                near.sendall(head + b"\r\n" + body)
+
+    def close(self):
+        self.listener.shutdown(socket.SHUT_RDWR)
+        self.listener.close()
+
+
+def test_a_byte_that_is_wrong_on_the_wire_is_noticed_named_and_given_to_no_client(cluster, add, placed, fake, etcd):
+    """Others know h0 by the wire's address only."""
+    hosts = [add()]
+    assert cluster.meet("h0")
+    row = cluster.row("h0")
+    wire = Wire(int(row["address"].rsplit(":", 1)[1]))
+    with contextlib.closing(wire):
+        entry = json.loads(etcd.control("get", key_of(row), "--print-value-only"))
+        etcd.put({key_of(row): json.dumps({**entry, "address": wire.address})})
+        hosts += [add(), add()]
+        assert cluster.meet("h0", "h1", "h2") and cluster.row("h0", 1)["address"] == wire.address, cluster.told(1)
+        reports = load(placed, hosts[1], hosts[2])
+        assert wire.n_changed and not any("h0" in report["hosts"]["from"] for report in reports), [report["hosts"] for report in reports]
+        blamed = [line for host in hosts for line in host.whole_log().splitlines() if "event=peer_block_wrong" in line]
+        assert blamed and all("host=h0" in line and f"address={wire.address}" in line for line in blamed), blamed
+        wire.is_bad, numbers = False, itertools.count()
+
+        def is_asked_again():
+            again = store_scene.place(fake, "http", {"w": store_scene.noise(2, 24 * MiB)}, name=f"m{next(numbers)}")
+            return "h0" in load(again, hosts[1])[0]["hosts"]["from"]
+        assert soon(is_asked_again, 120), "the pause of h0 ends"
