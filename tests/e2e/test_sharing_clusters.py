@@ -3,6 +3,7 @@ in mid-load."""
 import contextlib
 import itertools
 import json
+import os
 import re
 import socket
 import threading
@@ -13,9 +14,9 @@ import etcd as etcd_scene
 import store_scene
 from checkpoints import blob
 from group_scene import Load
-from stage import MiB, soon
+from stage import MiB, fill_disk, soon
 from test_hosts import cluster, etcd, key_of, shared  # noqa: F401
-from test_sharing import HEADER, times_read
+from test_sharing import HEADER, came_from_hosts, times_read
 
 pytestmark = pytest.mark.skipif(etcd_scene.WITHOUT is not None, reason=str(etcd_scene.WITHOUT))
 PARTS = 20  # blocks enough that each of two hosts owns some of them
@@ -129,3 +130,19 @@ def test_a_byte_that_is_wrong_on_the_wire_is_noticed_named_and_given_to_no_clien
             again = store_scene.place(fake, "http", {"w": store_scene.noise(2, 24 * MiB)}, name=f"m{next(numbers)}")
             return "h0" in load(again, hosts[1])[0]["hosts"]["from"]
         assert soon(is_asked_again, 120), "the pause of h0 ends"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to mount a small file system")
+def test_a_host_whose_state_disk_is_full_shares_and_loads_right_bytes(cluster, add, placed, small_disk):
+    state = small_disk(1 * MiB)
+    hosts = [add(settings={"server": {"state_dir": str(state)}}), add()]
+    assert cluster.meet("h0", "h1")
+    fill_disk(state)
+    reports = load(placed, *hosts)
+    assert all(map(came_from_hosts, reports)), [report["hosts"] for report in reports]
+    times = times_read(placed)[HEADER:]
+    assert times.min() == 1 and (times - 1).sum() <= hedged(reports)
+    hosts[0].kill()
+    hosts[0].start()
+    assert cluster.meet("h0", "h1"), "also one that starts with a full disk"
+    assert came_from_hosts(load(placed, hosts[0])[0])
