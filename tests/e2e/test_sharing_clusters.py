@@ -146,3 +146,21 @@ def test_a_host_whose_state_disk_is_full_shares_and_loads_right_bytes(cluster, a
     hosts[0].start()
     assert cluster.meet("h0", "h1"), "also one that starts with a full disk"
     assert came_from_hosts(load(placed, hosts[0])[0])
+
+
+def test_a_host_that_is_added_in_mid_load_takes_its_share_and_all_bytes_are_right(cluster, add, placed, fake):
+    hosts, has_joined = [add(), add()], threading.Event()
+    assert cluster.meet("h0", "h1")
+    fake.fault({"call": lambda: has_joined.wait(60)}, {"listener": "web", "range": "bytes"}, nth=12, times=0)
+    loads = [Load(host, placed.reference) for host in hosts]
+    assert soon(lambda: len(placed.reads()) > 12)
+    hosts.append(add())
+    assert cluster.meet("h0", "h1", "h2"), cluster.told()
+    newcomer = Load(hosts[2], placed.reference)
+    assert all(load.process.poll() is None for load in loads), "they are in mid-load"
+    has_joined.set()
+    reports = [load.report_ok() for load in [*loads, newcomer]]
+    assert all(map(placed.same, reports)), "wrong bytes"
+    assert came_from_hosts(reports[2]), reports[2]["hosts"]
+    again = (times_read(placed)[HEADER:] - 1).clip(0).sum()
+    assert again <= PARTS * 4 * MiB + hedged(reports), "what it owns from now on is read once more, at most"
