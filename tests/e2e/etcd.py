@@ -43,7 +43,7 @@ class Etcd:
         self.ports = [(free_port(), free_port(), free_port()) for _ in range(members)]  # clients, members, metrics
         self.processes = [None] * members
         self.scheme = "https" if authority else "http"
-        self.user = None
+        self.user, self.silent = None, set()
         if authority:
             self.server, self.client = authority.issue("server"), authority.issue("control")
 
@@ -84,6 +84,17 @@ class Etcd:
             if process:
                 process.send_signal(sig)
 
+    @contextlib.contextmanager
+    def stopped(self, i):
+        """One member is stopped; control() leaves it out."""
+        self.processes[i].send_signal(signal.SIGSTOP)
+        self.silent.add(i)
+        try:
+            yield
+        finally:
+            self.silent.remove(i)
+            self.processes[i].send_signal(signal.SIGCONT)
+
     def kill(self, *which):
         for i in which or range(len(self.processes)):
             if self.processes[i]:
@@ -95,7 +106,8 @@ class Etcd:
     def _command(self, *args):
         tls = ["--cacert", self.authority.file, "--cert", self.client[0], "--key", self.client[1]] if self.authority else []
         user = ["--user", self.user] if self.user else []
-        return ["env", "ETCDCTL_API=3", "etcdctl", "--endpoints", ",".join(self.endpoints), "--command-timeout", "10s", *tls, *user, *map(str, args)]
+        endpoints = ",".join(endpoint for i, endpoint in enumerate(self.endpoints) if i not in self.silent)
+        return ["env", "ETCDCTL_API=3", "etcdctl", "--endpoints", endpoints, "--command-timeout", "10s", *tls, *user, *map(str, args)]
 
     def control(self, *args):
         done = subprocess.run(self._command(*args), capture_output=True, text=True, timeout=30)
@@ -115,8 +127,11 @@ class Etcd:
             for key, value in entries.items():
                 put(field(1, key) + field(2, str(value)), timeout=10)
 
+    def entry(self, key):
+        return json.loads(self.control("get", key, "-w", "json"))["kvs"][0]
+
     def lease_of(self, key):
-        return f"{json.loads(self.control('get', key, '-w', 'json'))['kvs'][0]['lease']:x}"
+        return f"{self.entry(key)['lease']:x}"
 
     @contextlib.contextmanager
     def kept_alive(self, key):

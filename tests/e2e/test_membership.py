@@ -50,6 +50,9 @@ class Session:
     def has(self, key, value, seconds=30):
         return soon(lambda: self.table.get(key) == value, seconds)
 
+    def said(self, pattern):
+        return soon(lambda: any(re.match(pattern, line) for line in self.lines))
+
     def connected(self):
         return soon(lambda: self.state == "connected ")
 
@@ -236,16 +239,37 @@ def test_a_stopped_etcd_is_noticed_and_closing_does_not_wait_for_it(etcds, join)
     assert a.connected()
 
 
-def test_of_three_members_one_may_die_and_one_may_stop(etcds, join):
-    etcd = etcds(3)
-    sessions = [join(etcd, endpoints=etcd.endpoints[i:] + etcd.endpoints[:i]) for i in range(3)]
+def join_each_member(etcd, join, **more):
+    sessions = [join(etcd, endpoints=etcd.endpoints[i:] + etcd.endpoints[:i], **more) for i in range(3)]
     for i, session in enumerate(sessions):
         session.say(f"set hosts/{i} {i}")
     assert all(session.has(f"hosts/{i}", str(i)) for session in sessions for i in range(3))
+    return sessions
+
+
+def test_of_three_members_one_may_die(etcds, join):
+    etcd = etcds(3)
+    sessions = join_each_member(etcd, join)
     etcd.kill(etcd.leader())
     sessions[0].say("set hosts/more x")
     assert all(session.has("hosts/more", "x") for session in sessions)
     assert all(session.connected() and soon(lambda: len(session.table) == 4) for session in sessions)  # noqa: B023
+
+
+@pytest.mark.parametrize("who", ["leader", "follower"])
+def test_a_session_leaves_a_stopped_member_before_its_lease_ends(etcds, join, who):
+    """A keepalive is sent after 6 s and has 3 s for its answer. The lease ends after 18 s."""
+    etcd = etcds(3)
+    sessions = join_each_member(etcd, join, lease_s=18)
+    member = (etcd.leader() + (who == "follower")) % 3
+    session, before = sessions[member], etcd.entry(f"/t/hosts/{member}")
+    with etcd.stopped(member):
+        assert session.said(f"state away {etcd.endpoints[member]}: no answer") and session.connected()
+        session.say("set hosts/more x")
+        assert all(other.has("hosts/more", "x") for other in sessions)
+        after = etcd.entry(f"/t/hosts/{member}")
+        assert after["create_revision"] == before["create_revision"] and after["lease"] != before["lease"]
+    assert all(other.connected() and soon(lambda: len(other.table) == 4) for other in sessions)  # noqa: B023
 
 
 def test_compaction_during_an_outage_loses_no_change(etcds, join):
