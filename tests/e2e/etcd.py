@@ -38,8 +38,8 @@ class Authority:
 
 
 class Etcd:
-    def __init__(self, folder, members=1, authority=None, address="127.0.0.1"):
-        self.folder, self.authority, self.address = folder, authority, address
+    def __init__(self, folder, members=1, authority=None, address="127.0.0.1", options=()):
+        self.folder, self.authority, self.address, self.options = folder, authority, address, options
         self.ports = [(free_port(), free_port(), free_port()) for _ in range(members)]  # clients, members, metrics
         self.processes = [None] * members
         self.scheme = "https" if authority else "http"
@@ -65,7 +65,7 @@ class Etcd:
                      "--advertise-client-urls", self.endpoints[i], "--listen-peer-urls", f"http://127.0.0.1:{peer}",
                      "--initial-advertise-peer-urls", f"http://127.0.0.1:{peer}", "--initial-cluster", members,
                      "--listen-metrics-urls", f"http://127.0.0.1:{metrics}", "--enable-grpc-gateway=false", "--log-level", "error",
-                     "--logger", "zap", "--unsafe-no-fsync", *tls], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+                     "--logger", "zap", "--unsafe-no-fsync", *tls, *self.options], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         assert soon(lambda: all(self._metrics(i, "health", '"health":"true"') for i in which)), "etcd does not start"
         return self
 

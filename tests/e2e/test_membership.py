@@ -69,10 +69,10 @@ class Session:
 def etcds(tmp_path):
     made = []
 
-    def make(members=1, authority=None):
+    def make(members=1, authority=None, options=()):
         folder = tmp_path / f"etcd{len(made)}"
         folder.mkdir()
-        made.append(Etcd(folder, members, authority))
+        made.append(Etcd(folder, members, authority, options=options))
         return made[-1].start()
     yield make
     for one in made:
@@ -303,7 +303,7 @@ def test_client_certificates_and_users_are_taken(etcds, join, tmp_path, subject,
         assert a.has("hosts/a", "one"), a.lines
 
 
-def test_a_token_that_expires_is_renewed(etcds, join, tmp_path):
+def test_a_token_that_etcd_forgot_is_renewed(etcds, join):
     """etcd forgets its tokens when it restarts."""
     etcd = etcds()
     etcd.add_user("tensorcast", "secret")
@@ -314,6 +314,28 @@ def test_a_token_that_expires_is_renewed(etcds, join, tmp_path):
     etcd.start()
     a.say("set hosts/b two")
     assert a.has("hosts/b", "two") and a.connected()
+
+
+def test_a_token_that_expires_ends_no_session(etcds, join):
+    """A quiet session does not use its token, so etcd forgets it, and says so in its log."""
+    etcd = etcds(options=("--auth-token-ttl", "3", "--bcrypt-cost", "4", "--log-level", "info"))
+    etcd.add_user("tensorcast", "secret")
+
+    def expired(n):
+        pattern = r'"deleted a simple token","user-name":"tensorcast"'
+        return soon(lambda: len(re.findall(pattern, (etcd.folder / "m0.log").read_text())) >= n)
+    a = join(etcd, username="tensorcast", password="secret", lease_s=3600)
+    a.say("set hosts/a one")
+    assert a.has("hosts/a", "one") and expired(1)
+    told = len(a.lines)
+    etcd.control("put", "/t/hosts/b", "two")
+    assert a.has("hosts/b", "two")
+    a.say("set hosts/c three")
+    assert a.has("hosts/c", "three") and expired(2)
+    a.say("unset hosts/c")
+    assert a.has("hosts/c", None) and expired(3)
+    assert a.close() == 0 and not any(line.startswith("state away") for line in a.lines[told:]), a.lines
+    assert "/t/hosts/a" not in etcd.control("get", "/t/", "--prefix", "--keys-only"), "the lease goes on"
 
 
 @pytest.mark.parametrize("what, pattern", [("another authority", "certificate"), ("no certificate", "cert_file"),

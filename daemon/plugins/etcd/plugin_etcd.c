@@ -145,8 +145,8 @@ static grpc_op send_head(const struct membership *membership, grpc_metadata *tok
 }
 
 /* One question and its answer. NULL on error. */
-static void *call_etcd(struct membership *membership, const char *path, const ProtobufCMessage *question,
-                       const ProtobufCMessageDescriptor *type, int64_t timeout_ms, struct error *error)
+static void *ask_etcd(struct membership *membership, const char *path, const ProtobufCMessage *question,
+                      const ProtobufCMessageDescriptor *type, gpr_timespec deadline, struct error *error)
 {
     static char tag;
     grpc_metadata token;
@@ -154,7 +154,7 @@ static void *call_etcd(struct membership *membership, const char *path, const Pr
     grpc_byte_buffer *sent = pack(question), *received = NULL;
     grpc_status_code code = GRPC_STATUS_UNKNOWN;
     grpc_slice details = grpc_empty_slice();
-    grpc_call *call = create_call(membership, membership->calls, path, in_ms(timeout_ms));
+    grpc_call *call = create_call(membership, membership->calls, path, deadline);
     grpc_metadata_array_init(&header);
     grpc_metadata_array_init(&trailer);
     grpc_op ops[6] = {send_head(membership, &token),          {.op = GRPC_OP_SEND_MESSAGE},
@@ -195,6 +195,36 @@ static void *call_etcd(struct membership *membership, const char *path, const Pr
     return answer;
 }
 #define FREE(answer) protobuf_c_message_free_unpacked(&(answer)->base, NULL)
+
+static int authenticate(struct membership *membership, gpr_timespec deadline, struct error *error)
+{
+    Etcd__AuthenticateRequest question = ETCD__AUTHENTICATE_REQUEST__INIT;
+    free(membership->token);
+    membership->token = NULL;
+    if (!*membership->settings.username)
+        return 0;
+    question.name = membership->settings.username;
+    question.password = membership->settings.password;
+    Etcd__AuthenticateResponse *answer = ask_etcd(membership, "/etcdserverpb.Auth/Authenticate", &question.base,
+                                                  &etcd__authenticate_response__descriptor, deadline, error);
+    if (!answer)
+        return -1;
+    membership->token = strdup(answer->token);
+    FREE(answer);
+    return 0;
+}
+
+/* As ask_etcd(). A token that expired is renewed: etcd forgets one that no call used for a while (--auth-token-ttl). */
+static void *call_etcd(struct membership *membership, const char *path, const ProtobufCMessage *question,
+                       const ProtobufCMessageDescriptor *type, int64_t timeout_ms, struct error *error)
+{
+    gpr_timespec deadline = in_ms(timeout_ms);
+    void *answer = ask_etcd(membership, path, question, type, deadline, error);
+    if (!answer && membership->code == GRPC_STATUS_UNAUTHENTICATED && membership->token &&
+        authenticate(membership, deadline, error) == 0)
+        answer = ask_etcd(membership, path, question, type, deadline, error);
+    return answer;
+}
 
 static void send_on(struct stream *stream, const ProtobufCMessage *message)
 {
@@ -290,24 +320,6 @@ static ProtobufCBinaryData binary(const char *text)
 static void put_range_end(const char *prefix, char end[MEMBERSHIP_MAX_KEY_BYTES])
 {
     snprintf(end, MEMBERSHIP_MAX_KEY_BYTES, "%.*s0", (int)strlen(prefix) - 1, prefix);
-}
-
-static int authenticate(struct membership *membership, struct error *error)
-{
-    Etcd__AuthenticateRequest question = ETCD__AUTHENTICATE_REQUEST__INIT;
-    free(membership->token);
-    membership->token = NULL;
-    if (!*membership->settings.username)
-        return 0;
-    question.name = membership->settings.username;
-    question.password = membership->settings.password;
-    Etcd__AuthenticateResponse *answer = call_etcd(membership, "/etcdserverpb.Auth/Authenticate", &question.base,
-                                                   &etcd__authenticate_response__descriptor, CALL_MS, error);
-    if (!answer)
-        return -1;
-    membership->token = strdup(answer->token);
-    FREE(answer);
-    return 0;
 }
 
 static int revoke(struct membership *membership, int64_t lease, int64_t timeout_ms, struct error *error)
@@ -545,7 +557,7 @@ static int begin_session(struct membership *membership, struct error *error)
     if (membership->lease)
         membership->old_lease = membership->lease;
     membership->lease = 0;
-    if (authenticate(membership, error) || grant(membership, error) || settle_entries(membership, error))
+    if (authenticate(membership, in_ms(CALL_MS), error) || grant(membership, error) || settle_entries(membership, error))
         return -1;
     struct error ignored; /* a lease of before: its entries have the new one now */
     if (membership->old_lease)
