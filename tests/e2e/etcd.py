@@ -4,7 +4,9 @@ import json
 import re
 import shutil
 import signal
+import socket
 import subprocess
+import threading
 import urllib.request
 
 import grpc
@@ -149,3 +151,43 @@ class Etcd:
                      ("user", "add", f"{name}:{password}"), ("user", "grant-role", name, "all"), ("auth", "enable")):
             self.control(*args)
         self.user = "root:root"
+
+
+class Gate:
+    """A TCP proxy before an etcd. Until open() it holds what a client sends from the `nth` occurrence of `mark` on."""
+
+    def __init__(self, etcd, mark, nth):
+        self.target, self.mark, self.nth = (etcd.address, etcd.ports[0][0]), mark, nth
+        self.held, self.is_open = threading.Event(), threading.Event()
+        self.socket = socket.create_server(("127.0.0.1", 0))
+        self.endpoint = f"http://127.0.0.1:{self.socket.getsockname()[1]}"
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self):
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self.socket.accept()
+                server = socket.create_connection(self.target)
+                for ends in ((client, server, True), (server, client, False)):
+                    threading.Thread(target=self._pump, args=ends, daemon=True).start()
+
+    def _pump(self, source, sink, is_client):
+        sent = b""
+        with contextlib.suppress(OSError):
+            while piece := source.recv(65536):
+                sent += piece
+                if is_client and sent.count(self.mark) >= self.nth and not self.is_open.is_set():
+                    self.held.set()
+                    self.is_open.wait()
+                sink.sendall(piece)
+        for end in (source, sink):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+    def open(self):
+        self.is_open.set()
+
+    def close(self):
+        self.open()
+        self.socket.shutdown(socket.SHUT_RDWR)
+        self.socket.close()

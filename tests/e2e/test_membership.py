@@ -9,7 +9,7 @@ import time
 import pytest
 
 import etcd as etcd_scene
-from etcd import Authority, Etcd
+from etcd import Authority, Etcd, Gate
 from stage import BUILD, soon
 
 pytestmark = pytest.mark.skipif(etcd_scene.WITHOUT is not None, reason=str(etcd_scene.WITHOUT))
@@ -285,6 +285,35 @@ def test_compaction_during_an_outage_loses_no_change(etcds, join):
     etcd.start()
     a.process.send_signal(signal.SIGCONT)
     assert a.connected() and all(a.has(f"k{i}", str(45 + i)) for i in range(5))
+
+
+@pytest.fixture
+def join_gated(join):
+    """A session whose request for the watch is held until the gate opens. The range before it has its answer by then."""
+    gates = []
+
+    def make(etcd, **more):
+        gates.append(Gate(etcd, b"\x12\x03/t0", 2))  # the end of the range: in the question for the range, then in the watch
+        session = join(etcd, endpoints=[gates[-1].endpoint], lease_s=3600, **more)
+        assert gates[-1].held.wait(60) and session.connected() and session.table == {}
+        return session, gates[-1]
+    yield make
+    for gate in gates:
+        gate.close()
+
+
+def test_a_watch_whose_revision_was_compacted_begins_with_a_new_snapshot(etcd, join_gated):
+    a, gate = join_gated(etcd)
+    etcd.put({"/t/gone": 1})
+    etcd.control("del", "/t/gone")
+    etcd.put({"/t/k": 1})
+    etcd.put({"/t/k": 2})
+    etcd.control("compact", etcd.entry("/t/k")["mod_revision"])
+    gate.open()
+    assert a.said("state away .*compacted"), a.lines
+    assert a.connected() and a.has("k", "2")
+    etcd.put({"/t/k": 3})
+    assert a.has("k", "3") and a.table == {"k": "3"} and "put k 1" not in a.lines
 
 
 @pytest.mark.parametrize("subject", ["/O=hosts", "/O=hosts/CN=tensorcast"])
