@@ -317,6 +317,20 @@ def test_a_watch_whose_revision_was_compacted_begins_with_a_new_snapshot(etcd, j
     assert a.has("k", "3") and a.table == {"k": "3"} and "put k 1" not in a.lines
 
 
+def test_a_watch_that_etcd_refuses_is_told_and_asked_again(etcds, join_gated):
+    """The user loses the permission between the range and the watch: etcd then creates the watch and cancels it in one answer."""
+    etcd = etcds()
+    etcd.add_user("tensorcast", "secret")
+    permission = ("all", "--prefix=true", "/")
+    a, gate = join_gated(etcd, username="tensorcast", password="secret")
+    etcd.control("role", "revoke-permission", *permission)
+    gate.open()
+    assert a.said("state away .*the watch was refused: .*permission denied") and a.away("Range.*permission denied"), a.lines
+    etcd.control("put", "/t/k", "meanwhile")
+    etcd.control("role", "grant-permission", "all", "--prefix=true", "readwrite", "/")
+    assert a.connected() and a.has("k", "meanwhile"), a.lines
+
+
 @pytest.mark.parametrize("subject", ["/O=hosts", "/O=hosts/CN=tensorcast"])
 @pytest.mark.parametrize("login", ["nobody", "password", "certificate"])
 def test_client_certificates_and_users_are_taken(etcds, join, tmp_path, subject, login):
