@@ -646,6 +646,7 @@ int hosts_create(struct loop *loop, const struct hosts_options *given, struct ho
                                                 .max_tries = 1, /* another host, or the source, is next */
                                                 .hedge_percent = 101,
                                                 .turn_ms = 600000, /* an answer is proven as a whole */
+                                                .is_uncounted = true,
                                                 .ca_file = *config->hosts.tls.ca_file ? config->hosts.tls.ca_file : NULL,
                                                 .certificate_file =
                                                     *config->hosts.tls.cert_file ? config->hosts.tls.cert_file : NULL,

@@ -192,6 +192,7 @@ static int open_engine(struct otlp *otlp, struct error *error)
         .first_byte_timeout_ms = ANSWER_MS,
         .stall_timeout_ms = ANSWER_MS,
         .hedge_percent = 101,
+        .is_uncounted = true,
         .fence = {.allow_plain = true, .endpoints = &otlp->endpoint, .n_endpoints = 1}};
     return http_engine_create(&options, &otlp->http, error);
 }

@@ -16,6 +16,7 @@ from checkpoints import blob
 from group_scene import Load
 from stage import MiB, fill_disk, soon
 from test_hosts import cluster, etcd, key_of, shared  # noqa: F401
+from test_metrics import total
 from test_sharing import HEADER, came_from_hosts, times_read
 
 pytestmark = pytest.mark.skipif(etcd_scene.WITHOUT is not None, reason=str(etcd_scene.WITHOUT))
@@ -130,6 +131,16 @@ def test_a_byte_that_is_wrong_on_the_wire_is_noticed_named_and_given_to_no_clien
             again = store_scene.place(fake, "http", {"w": store_scene.noise(2, 24 * MiB)}, name=f"m{next(numbers)}")
             return "h0" in load(again, hosts[1])[0]["hosts"]["from"]
         assert soon(is_asked_again, 120), "the pause of h0 ends"
+
+
+def test_counters_of_stores_have_nothing_of_what_other_hosts_send(cluster, add, placed):
+    hosts = [add(settings={"server": {"metrics_address": "127.0.0.1:0"}}), add()]
+    assert cluster.meet("h0", "h1")
+    assert all(map(came_from_hosts, load(placed, *hosts)))
+    status = hosts[0].status()
+    port = int(status["metrics_address"].rsplit(":", 1)[1])
+    for name in ("requests", "received_bytes"):
+        assert total(port, f"tensorcast_store_{name}_total") == sum(store[name] for store in status["stores"].values()) > 0, name
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to mount a small file system")

@@ -43,6 +43,7 @@ struct http_engine_options {        /* 0 or NULL = the default in parentheses */
     const char *ca_file;     /* or a folder; NULL = what http_engine_create() finds in the environment, then the system's */
     const char *certificate_file, *private_key_file; /* of this client, in PEM; both or NULL. Borrowed */
     const char *user_agent;                          /* "tensorcast/VERSION" */
+    bool is_uncounted; /* it asks no stores, so the counters of stores leave out what it does */
     /* For tests: a socket of theirs, or -1; they may change where it will be connected to. Engine's thread. */
     int (*open_socket)(void *data, struct sockaddr_storage *address, socklen_t *address_bytes);
     void *open_socket_data;

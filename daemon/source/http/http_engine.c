@@ -341,6 +341,7 @@ int http_engine_create(const struct http_engine_options *options, struct http_en
     new->options = fill_in(options, ca_file);
     new->is_ca_configured = is_ca_configured;
     http_origins_init(&new->origins, new->options.new_host_connections, new->options.max_host_connections);
+    new->origins.is_uncounted = new->options.is_uncounted;
     http_slots_init(&new->slots, &new->origins, new->options.max_connections);
     pthread_mutex_init(&new->easy_lock, NULL);
     pthread_mutex_init(&new->movers_lock, NULL);

@@ -237,7 +237,7 @@ void http_exchange_count(struct http_exchange *exchange, size_t count)
     __atomic_store_n(&exchange->seen.last_byte_ns, clock_now_ns(), __ATOMIC_RELAXED);
     __atomic_fetch_add(&exchange->seen.body_bytes, count, __ATOMIC_RELAXED);
     __atomic_fetch_add(&exchange->order.origin->received_bytes, count, __ATOMIC_RELAXED);
-    counters_add(COUNTER_HTTP_RECEIVED_BYTES, count);
+    http_origin_count(exchange->order.origin, COUNTER_HTTP_RECEIVED_BYTES, count);
 }
 
 bool http_exchange_take_body(struct http_exchange *exchange, const char *bytes, size_t count)

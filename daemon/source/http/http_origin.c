@@ -7,7 +7,6 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
-#include "observe/counters.h"
 #include "observe/log.h"
 
 static const uint64_t halve_after_ns = 4000 * (uint64_t)NS_PER_MS, known_after_ns = 20 * (uint64_t)NS_PER_MS;
@@ -139,6 +138,7 @@ static struct http_origin *make_origin(struct http_origins *origins, const char 
     }
     origin = memory_alloc(sizeof *origin);
     snprintf(origin->name, sizeof origin->name, "%s", name);
+    origin->is_uncounted = origins->is_uncounted;
     origin->counted_ns = clock_now_ns();
     origin->limit.allowed = origins->new_host_connections;
     origin->limit.most = origins->max_host_connections;
@@ -169,6 +169,12 @@ struct http_origin *http_origin_ref(struct http_origins *origins, const char *na
         fail(error, ERROR_RESOURCE_EXHAUSTED, "TOO_MANY_HOSTS",
              "requests to %d hosts are under way or waiting, which is the most; try again later", HTTP_MAX_ORIGINS);
     return origin;
+}
+
+void http_origin_count(const struct http_origin *origin, enum counter counter, uint64_t n)
+{
+    if (!origin->is_uncounted)
+        counters_add(counter, n);
 }
 
 void http_origin_unref(struct http_origins *origins, struct http_origin *origin)
@@ -219,7 +225,7 @@ uint32_t http_origin_begin(struct http_origins *origins, struct http_origin *ori
     origin->in_movers[mover]++;
     origin->n_requests++;
     origins->n_requests++;
-    counters_add(COUNTER_HTTP_REQUESTS, 1);
+    http_origin_count(origin, COUNTER_HTTP_REQUESTS, 1);
     http_budget_earn(&origin->budget);
     return mover;
 }
@@ -231,7 +237,7 @@ void http_origin_end(struct http_origin *origin, uint32_t mover, const struct ht
     if (visit->is_throttled || (visit->is_refused && origin->in_flight > 1)) {
         bool is_counted = http_limit_cut(&origin->limit, visit->started_ns, now_ns) || visit->is_throttled;
         origin->n_throttled += is_counted;
-        counters_add(COUNTER_HTTP_THROTTLED, is_counted);
+        http_origin_count(origin, COUNTER_HTTP_THROTTLED, is_counted);
     } else if (visit->latency_ns > 0) {
         http_limit_answered(&origin->limit, origin->in_flight, now_ns);
     }

@@ -15,6 +15,7 @@
 
 #include "base/error.h"
 #include "base/url.h"
+#include "observe/counters.h"
 #include "source/http/http.h"
 
 enum { HTTP_MAX_ORIGINS = 1000, HTTP_TELL_RETRY_MS = 10000, HTTP_LATENCY_STEPS = 96 };
@@ -58,6 +59,7 @@ uint64_t http_budget_take(struct http_budget *budget, uint64_t now_ns);
 
 struct http_origin {
     char name[URL_ORIGIN_CHARS];
+    bool is_uncounted; /* not a store */
     TAILQ_ENTRY(http_origin) link;
     uint32_t n_references;
     uint64_t received_bytes;                                     /* atomic; counted as they come */
@@ -77,6 +79,7 @@ struct http_origins {
     uint64_t n_requests, n_hedges, n_recalled;      /* of all origins ever */
     uint32_t n_origins, new_host_connections, max_host_connections;
     uint32_t n_movers, next_mover; /* next: the first one of the next origin */
+    bool is_uncounted;             /* not stores */
 };
 
 void http_origins_init(struct http_origins *origins, uint32_t new_host_connections, uint32_t max_host_connections);
@@ -85,6 +88,9 @@ void http_origins_fini(struct http_origins *origins);
 /* The origin of that name, made when new: the caller's until http_origin_unref(). NULL: RESOURCE_EXHAUSTED. */
 struct http_origin *http_origin_ref(struct http_origins *origins, const char *name, struct error *error);
 void http_origin_unref(struct http_origins *origins, struct http_origin *origin); /* accepts NULL */
+
+/* Into the daemon's counters of stores, if it is one. Any thread. */
+void http_origin_count(const struct http_origin *origin, enum counter counter, uint64_t n);
 
 struct http_visit { /* what one request showed */
     uint64_t started_ns, latency_ns /* 0 = no answer */, body_ns, body_bytes;

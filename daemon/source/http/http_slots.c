@@ -9,7 +9,6 @@
 #include "base/memory.h"
 #include "base/quota.h"
 #include "base/waiting.h"
-#include "observe/counters.h"
 
 enum { SHOWN_USERS = 4 };
 static const uint64_t recall_again_ns = 5000 * (uint64_t)NS_PER_MS; /* the first one comes within a moment */
@@ -258,7 +257,7 @@ int http_slots_enter(struct http_slots *slots, struct http_origin *origin, const
     }
     bool is_retry = result == 0 && wish->is_retry;
     origin->n_retries += is_retry;
-    counters_add(COUNTER_HTTP_RETRIES, is_retry);
+    http_origin_count(origin, COUNTER_HTTP_RETRIES, is_retry);
     pthread_mutex_unlock(&slots->origins->lock);
     return result;
 }
@@ -275,7 +274,7 @@ bool http_slots_enter_hedge(struct http_slots *slots, struct http_origin *origin
         take_slot(slots, flow, slot, wish);
         origin->n_hedges++;
         slots->origins->n_hedges++;
-        counters_add(COUNTER_HTTP_HEDGES, 1);
+        http_origin_count(origin, COUNTER_HTTP_HEDGES, 1);
     }
     drop_unused(flow);
     pthread_mutex_unlock(&slots->origins->lock);
