@@ -491,6 +491,7 @@ def test_a_host_that_waits_for_its_source_says_so_and_reads_on(cluster, fake):
     assert len(fake.requests("web")) == 1, "asked again, it had gone on"
 
 
+@pytest.mark.plain
 def test_connections_that_prove_nothing_end_in_time_and_leave_room(cluster):
     cluster.add()
     row, key = cluster.row("h0"), cluster.key.read_bytes()
