@@ -34,12 +34,12 @@ def fake():
 
 @pytest.fixture(scope="session")
 def servers(tmp_path_factory):
-    """start(servers.nginx, ...) starts a server below a folder of the session; all are stopped at its end."""
+    """start(servers.nginx, ...) starts a server in a folder of its own; all are stopped at the session's end."""
     folder, started = tmp_path_factory.mktemp("servers"), {}
 
     def start(make, *arguments):
         if (make, arguments) not in started:
-            started[make, arguments] = make(folder, *arguments)
+            started[make, arguments] = make(folder / str(len(started)), *arguments)
         return started[make, arguments]
 
     yield start
