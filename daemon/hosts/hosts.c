@@ -72,7 +72,7 @@ struct host {
     bool is_doubted;           /* it was alive, and gave no answer to a load */
     struct question *question; /* that is under way */
     uint64_t ask_at_ns, retry_ms, gone_ns;
-    struct peer_traffic traffic; /* of a host that is not alive any more */
+    struct peer_traffic traffic; /* without what peers.c counts while it is alive */
 };
 
 struct event { /* of the plugin's thread, on its way to the loop */
@@ -225,10 +225,17 @@ static void ask_host(struct loop_work *work)
     question->problem_kind = error.kind;
 }
 
-static void remove_host(struct hosts *hosts, struct host *host)
+static void forget_question(struct host *host)
 {
     if (host->question)
         host->question->host = NULL;
+    host->question = NULL;
+    host->is_doubted = false;
+}
+
+static void remove_host(struct hosts *hosts, struct host *host)
+{
+    forget_question(host);
     STAILQ_REMOVE(&hosts->list, host, host, next);
     hosts->n--;
     free(host->key);
@@ -248,6 +255,20 @@ static void remove_replaced(struct hosts *hosts, const struct host *proven)
             ((is_name && is_earlier) || strcmp(host->entry.address, proven->entry.address) == 0))
             remove_host(hosts, host);
     }
+}
+
+/* peers.c knows of hosts that are alive; the table keeps what was before. */
+static struct peer_traffic traffic_of(const struct hosts *hosts, const struct host *host)
+{
+    struct peer_traffic sum = host->traffic;
+    if (host->state == HOST_ALIVE) {
+        const struct peer_traffic now = peers_traffic(hosts->peers, host->entry.incarnation);
+        sum.in_bytes += now.in_bytes;
+        sum.out_bytes += now.out_bytes;
+        sum.late += now.late;
+        sum.wrong += now.wrong;
+    }
+    return sum;
 }
 
 /* What makes a host that has proven itself one that is refused: a clock that was set, or a certificate that ended. A host without any
@@ -272,10 +293,10 @@ static void note_answer(struct host *host, const struct question *question)
     bool is_news = before != state || host->problem_kind != question->problem_kind;
     memcpy(host->problem, question->problem, sizeof host->problem);
     host->problem_kind = question->problem_kind;
-    if (before == HOST_ALIVE)
-        host->traffic = peers_traffic(hosts->peers, host->entry.incarnation);
-    if (before != state)
+    if (before != state) {
+        host->traffic = traffic_of(hosts, host);
         set_host_state(host, state);
+    }
     if (is_news && state == HOST_ALIVE) {
         remove_replaced(hosts, host);
         log_at_of(LOG_INFO, "peer_joined", 0, LOG_TEXT("host", host->entry.name), LOG_TEXT("address", host->entry.address),
@@ -329,9 +350,10 @@ static void host_has_gone(struct hosts *hosts, struct host *host)
         return;
     }
     log_at_of(LOG_INFO, "peer_left", 0, LOG_TEXT("host", host->entry.name), LOG_TEXT("address", host->entry.address));
+    forget_question(host);
+    host->traffic = traffic_of(hosts, host);
     set_host_state(host, HOST_GONE);
     host->gone_ns = clock_now_ns();
-    host->traffic = peers_traffic(hosts->peers, host->entry.incarnation);
     tell_peers(hosts);
 }
 
@@ -761,8 +783,6 @@ void hosts_each(const struct hosts *hosts, void (*row)(void *data, const struct 
 {
     const struct host *host;
     STAILQ_FOREACH (host, &hosts->list, next) {
-        const struct peer_traffic traffic =
-            host->state == HOST_ALIVE ? peers_traffic(hosts->peers, host->entry.incarnation) : host->traffic;
         bool is_unknown = host->state == HOST_ALIVE && !host->is_self && !knows_others(hosts);
         const struct host_row shown = {.name = host->entry.name,
                                        .domain = host->entry.domain,
@@ -776,7 +796,7 @@ void hosts_each(const struct hosts *hosts, void (*row)(void *data, const struct 
                                                  : is_unknown            ? "etcd is away: what became of it is not known"
                                                                          : host->problem,
                                        .is_self = host->is_self,
-                                       .traffic = traffic};
+                                       .traffic = traffic_of(hosts, host)};
         row(data, &shown);
     }
 }
