@@ -40,7 +40,7 @@ void peers_count_out(struct peers *peers, const char *incarnation, uint64_t byte
 struct peer_traffic {
     uint64_t in_bytes, out_bytes, late, wrong;
 };
-struct peer_traffic peers_traffic(struct peers *peers, const char *incarnation); /* of gone ones too, for a while */
+struct peer_traffic peers_traffic(struct peers *peers, const char *incarnation); /* of a live one, since it is; else 0 */
 /* A host that gave no answer since it was last told here; false = none. Any thread. */
 bool peers_take_unanswered(struct peers *peers, char incarnation[PROOF_NONCE_CHARS]);
 /* From another host to this one, at its best of late: GB/s; 0 = not known yet. Any thread. */
